@@ -1,8 +1,9 @@
-//! One cached page, many readers, a slow source: readers share the lock, and of all who find the page too old only one
-//! refreshes it.
+//! One cached page, many readers, a slow source: readers share the lock, and of all who find the
+//! page too old only one refreshes it.
 //!
-//! `cargo run --example cache_refresh` runs on the embedded memory store; give the URL of another one as its argument. It
-//! needs read/write locks: not MySQL's row locks (`strategy=pessimistic`), nor `quorum://`.
+//! `cargo run --example cache_refresh` runs on the embedded memory store; give the URL of another
+//! one as its argument. It needs read/write locks: not MySQL's row locks (`strategy=pessimistic`),
+//! nor `quorum://`.
 
 use std::{
     env,
@@ -46,7 +47,8 @@ async fn page(locker: &Locker, cache: &Cache, wanted: u64) -> Result<u64> {
     if version >= wanted {
         return Ok(version);
     }
-    // No lock turns from shared to exclusive, as two who wait for that would wait for ever: look again.
+    // No lock turns from shared to exclusive, as two who wait for that would wait for ever: look
+    // again.
     let guard = lock.write().await?;
     if cache.read().await < wanted {
         guard.run(cache.refresh(wanted)).await?;

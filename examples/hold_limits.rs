@@ -1,15 +1,17 @@
-//! How long a hold lasts: a bound on it, a warning before its end, a longer lease for one step, and a lock that stays
-//! taken for a while after the work.
+//! How long a hold lasts: a bound on it, a warning before its end, a longer lease for one step, and
+//! a lock that stays taken for a while after the work.
 //!
-//! `cargo run --example hold_limits` runs on the embedded memory store; give the URL of another one as its argument. On
-//! ZooKeeper, where a lease is that of the session, it takes half a minute.
+//! `cargo run --example hold_limits` runs on the embedded memory store; give the URL of another one
+//! as its argument. On ZooKeeper, where a lease is that of the session, it takes half a minute.
 
 use std::{
     env,
     time::{Duration, Instant},
 };
 
-use lockkit::{ErrorKind, LockGuard, LockOptions, Locker, LossReason, Renewal, Result, spi::LeaseScope};
+use lockkit::{
+    ErrorKind, LockGuard, LockOptions, Locker, LossReason, Renewal, Result, spi::LeaseScope,
+};
 
 /// Works in steps until the hold is about to end, and leaves in order.
 async fn work_in_steps(guard: LockGuard) -> Result<()> {

@@ -1,8 +1,12 @@
-//! Three nodes, one leader: it gives orders until it is gone without a word, and another one takes over within the lease.
+//! Three nodes, one leader: it gives orders until it is gone without a word, and another one takes
+//! over within the lease.
 //!
-//! `cargo run --example leader` runs on the embedded memory store; give the URL of another one as its argument.
+//! `cargo run --example leader` runs on the embedded memory store; give the URL of another one as
+//! its argument.
 
-use std::{env, sync::Arc, sync::atomic::AtomicU64, sync::atomic::Ordering::SeqCst, time::Duration};
+use std::{
+    env, sync::Arc, sync::atomic::AtomicU64, sync::atomic::Ordering::SeqCst, time::Duration,
+};
 
 use lockkit::{FencingToken, LeaderWatch, Leadership, LockOptions, Locker, Memory, Result};
 use tokio::{runtime::Runtime, sync::oneshot::Sender, sync::oneshot::channel, time::sleep};
@@ -30,13 +34,23 @@ impl Orders {
 
 /// A node's own locker. The embedded store is this process's; all others are told by their URL.
 async fn connect(url: Option<&str>, memory: &Memory) -> Result<Locker> {
-    let locker = if let Some(url) = url { lockkit::connect(url).await? } else { Locker::new(memory.clone()) };
+    let locker = if let Some(url) = url {
+        lockkit::connect(url).await?
+    } else {
+        Locker::new(memory.clone())
+    };
     let ttl = Duration::from_secs(2).max(locker.descriptor().min_ttl);
     locker.with_defaults(LockOptions::new().with_ttl(ttl))
 }
 
-/// Leads, and is gone all at once with its tasks and connections, as if it was killed: nothing is given back.
-fn anna(url: Option<&str>, memory: &Memory, orders: &Orders, leads: Sender<()>) -> Result<FencingToken> {
+/// Leads, and is gone all at once with its tasks and connections, as if it was killed: nothing is
+/// given back.
+fn anna(
+    url: Option<&str>,
+    memory: &Memory,
+    orders: &Orders,
+    leads: Sender<()>,
+) -> Result<FencingToken> {
     let runtime = Runtime::new().expect("a runtime of its own");
     let leadership = runtime.block_on(async {
         let leadership = connect(url, memory).await?.election(ELECTION)?.campaign("anna").await?;
@@ -68,11 +82,15 @@ async fn main() -> Result<()> {
     led.await.expect("anna leads first");
     tokio::spawn(observer(election.watch()));
     // They campaign while anna leads; `lead` begins again until the work was done by a leader.
-    let lead =
-        async |name| election.lead(name, async |now| (orders.give_five(now).await, now.term()).1).await;
+    let lead = async |name| {
+        election.lead(name, async |now| (orders.give_five(now).await, now.term()).1).await
+    };
     let (ben, cleo) = tokio::try_join!(lead("ben"), lead("cleo"))?;
     let first = anna.await.expect("anna does not panic")?;
-    println!("three leaders on {}, in the terms {first}, {ben} and {cleo}", locker.descriptor().name);
+    println!(
+        "three leaders on {}, in the terms {first}, {ben} and {cleo}",
+        locker.descriptor().name
+    );
     assert!(first < ben && first < cleo && ben != cleo, "each term is above those before");
     assert!(!orders.give(first), "an order of a past leader is refused");
     locker.shutdown().await

@@ -1,8 +1,9 @@
-//! A crowd in one process wants one lock: its tasks queue in the process, in order, and the lock goes from one to the
-//! next in one request each, where the store can.
+//! A crowd in one process wants one lock: its tasks queue in the process, in order, and the lock
+//! goes from one to the next in one request each, where the store can.
 //!
 //! * `cargo run --example process_gate` runs on the embedded memory store.
-//! * `cargo run --features redis --example process_gate -- redis://127.0.0.1/` runs on Redis; so do others by their URLs.
+//! * `cargo run --features redis --example process_gate -- redis://127.0.0.1/` runs on Redis; so do
+//!   others by their URLs.
 
 use std::{
     env,

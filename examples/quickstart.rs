@@ -1,9 +1,10 @@
 //! Workers compete for one lock and update one record, which refuses stale tokens.
 //!
 //! * `cargo run --example quickstart` runs on the embedded memory store.
-//! * `cargo run --features file --example quickstart -- file:///var/tmp/locks 100` runs on files, 100 turns
-//!   for each worker: run it in two terminals at once.
-//! * `cargo run --features redis --example quickstart -- redis://127.0.0.1/` runs on Redis; so do `zk` and `mysql`.
+//! * `cargo run --features file --example quickstart -- file:///var/tmp/locks 100` runs on files,
+//!   100 turns for each worker: run it in two terminals at once.
+//! * `cargo run --features redis --example quickstart -- redis://127.0.0.1/` runs on Redis; so do
+//!   `zk` and `mysql`.
 
 use std::{
     env, process,
@@ -30,7 +31,8 @@ impl Record {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a violation if somebody else still holds the lock, and has not been told that it is lost.
+    /// Counts a violation if somebody else still holds the lock, and has not been told that it is
+    /// lost.
     fn enter(&self, guard: &LockGuard) {
         self.with(|state| {
             let before = state.holder.replace(guard.lost());
@@ -60,8 +62,12 @@ async fn worker(name: &str, turns: u64, locker: Locker, record: Record) -> Resul
         record.enter(&guard);
         tokio::time::sleep(Duration::from_millis(30)).await; // the work
         let wrote = record.write(token);
-        record.with(|state| (state.holder, state.violations) = (None, state.violations + u32::from(!wrote)));
-        println!("{name} of {process} held the lock with token {token}, waited {waited} ms, wrote: {wrote}");
+        record.with(|state| {
+            (state.holder, state.violations) = (None, state.violations + u32::from(!wrote))
+        });
+        println!(
+            "{name} of {process} held the lock with token {token}, waited {waited} ms, wrote: {wrote}"
+        );
         guard.release().await?;
     }
     Ok(())

@@ -12,7 +12,8 @@ use lockkit::{
     {Kind, LockName, OwnerId},
 };
 
-/// Somebody else's lock at one member, who never gives it back: to this lock that member is as good as dead.
+/// Somebody else's lock at one member, who never gives it back: to this lock that member is as good
+/// as dead.
 async fn take_away(member: &Memory) -> Result<()> {
     let name = LockName::new(Kind::Mutex, "report")?;
     let ttl = Duration::from_secs(60);
@@ -22,13 +23,17 @@ async fn take_away(member: &Memory) -> Result<()> {
 
 /// Holds the lock in turn, and returns the number of tokens that did not rise.
 async fn rounds(locker: &Locker, last: &mut u64) -> Result<u32> {
-    let options = LockOptions::new().with_ttl(Duration::from_secs(10)).with_wait(Duration::from_secs(5));
+    let options =
+        LockOptions::new().with_ttl(Duration::from_secs(10)).with_wait(Duration::from_secs(5));
     let report = locker.mutex("report")?.with_options(options)?;
     let mut violations = 0;
     for _ in 0..3 {
         let guard = report.lock().await?;
         let token = guard.fencing_token().get();
-        println!("held with token {token}; another one gets it: {}", report.try_lock().await?.is_some());
+        println!(
+            "held with token {token}; another one gets it: {}",
+            report.try_lock().await?.is_some()
+        );
         violations += u32::from(token <= *last);
         *last = token;
         violations += u32::from(guard.release().await? != Released::Freed);

@@ -1,6 +1,8 @@
-//! Functions that each lock what they change, and call each other: with an owner, the inner ones take the lock again.
+//! Functions that each lock what they change, and call each other: with an owner, the inner ones
+//! take the lock again.
 //!
-//! `cargo run --example reentrant` runs on the embedded memory store; give the URL of another one as its argument.
+//! `cargo run --example reentrant` runs on the embedded memory store; give the URL of another one
+//! as its argument.
 
 use std::env;
 

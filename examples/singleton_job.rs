@@ -1,7 +1,8 @@
-//! A nightly job on five hosts, of which exactly one shall run it: a lock says who, and a note beside it that it is done.
+//! A nightly job on five hosts, of which exactly one shall run it: a lock says who, and a note
+//! beside it that it is done.
 //!
-//! `cargo run --example singleton_job` runs on the embedded memory store; give the URL of another one as its argument. It
-//! needs notes: all stores have them, `quorum://` has not.
+//! `cargo run --example singleton_job` runs on the embedded memory store; give the URL of another
+//! one as its argument. It needs notes: all stores have them, `quorum://` has not.
 
 use std::{
     env,
@@ -35,14 +36,16 @@ async fn host(name: &str, locker: &Locker, night: u128) -> Result<bool> {
         guard.release().await?;
         return Ok(false);
     }
-    // If the lock is lost, the job is dropped where it stands: another host may have begun it by then.
+    // If the lock is lost, the job is dropped where it stands: another host may have begun it by
+    // then.
     match guard.run(job(night)).await {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::Lost => return Ok(false),
         Err(error) => return Err(error),
     }
-    // The store writes it only if the lock is still this host's. A host that dies before this leaves the job to the next:
-    // it is done at least once, and a job that must not be done twice needs the fencing token as well.
+    // The store writes it only if the lock is still this host's. A host that dies before this
+    // leaves the job to the next: it is done at least once, and a job that must not be done twice
+    // needs the fencing token as well.
     let noted = guard.write_note(&note.next(night.to_string())).await?;
     assert_eq!(noted, Noted::Written, "the lock was lost after the job");
     println!("{name}: did it under token {}", guard.fencing_token());
@@ -58,7 +61,8 @@ async fn main() -> Result<()> {
     let first = SystemTime::UNIX_EPOCH.elapsed().expect("a clock after 1970").as_micros();
     for night in [first, first + 1] {
         let at = |name| host(name, &locker, night);
-        let (a, b, c, d) = tokio::try_join!(at("host 1"), at("host 2"), at("host 3"), at("host 4"))?;
+        let (a, b, c, d) =
+            tokio::try_join!(at("host 1"), at("host 2"), at("host 3"), at("host 4"))?;
         // Its clock is behind: everything is over.
         let late = host("host 5", &locker, night).await?;
         let did = [a, b, c, d, late].into_iter().filter(|did| *did).count();

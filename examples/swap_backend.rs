@@ -1,6 +1,7 @@
 //! The same code on several stores side by side: what they have in common is all that it needs.
 //!
-//! * `cargo run --example swap_backend` runs on three embedded memory stores, with `--features file` on a folder as well.
+//! * `cargo run --example swap_backend` runs on three embedded memory stores, with
+//!   `--features file` on a folder as well.
 //! * `cargo run --features full --example swap_backend -- redis://127.0.0.1/ zk://127.0.0.1/ mysql://user:password@127.0.0.1/db`
 //!   runs on those.
 
@@ -19,7 +20,8 @@ use tokio::task::JoinSet;
 const TASKS: u64 = 10;
 const TURNS: u64 = 5;
 
-/// Knows nothing of the store: with a lock that excludes, no turn is lost, and tokens rise from turn to turn.
+/// Knows nothing of the store: with a lock that excludes, no turn is lost, and tokens rise from
+/// turn to turn.
 async fn count_up(locker: &Locker) -> Result<()> {
     let counter = Arc::new(AtomicU64::new(0));
     let largest = Arc::new(AtomicU64::new(0));
@@ -35,7 +37,10 @@ async fn count_up(locker: &Locker) -> Result<()> {
                 let token = guard.fencing_token().get();
                 tokio::task::yield_now().await;
                 counter.store(seen + 1, SeqCst);
-                assert!(largest.swap(token, SeqCst) < token, "the token {token} is not above those before");
+                assert!(
+                    largest.swap(token, SeqCst) < token,
+                    "the token {token} is not above those before"
+                );
                 guard.release().await?;
             }
             Ok::<_, lockkit::Error>(())
@@ -70,7 +75,9 @@ async fn main() -> Result<()> {
     let mut urls: Vec<_> = env::args().skip(1).collect();
     let folder = tempfile::tempdir().expect("a folder");
     if urls.is_empty() {
-        urls = ["memory://", "memory://?ttl=5s", "memory://?process_gate=false"].map(str::to_owned).into();
+        urls = ["memory://", "memory://?ttl=5s", "memory://?process_gate=false"]
+            .map(str::to_owned)
+            .into();
         if cfg!(feature = "file") {
             urls.push(format!("file://{}", folder.path().display()));
         }

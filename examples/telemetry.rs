@@ -1,7 +1,9 @@
-//! What a locker tells: metrics by backend and group, the health of its store, and what operators see and can do.
+//! What a locker tells: metrics by backend and group, the health of its store, and what operators
+//! see and can do.
 //!
 //! * `cargo run --features metrics --example telemetry` runs on the embedded memory store.
-//! * `cargo run --features metrics,redis --example telemetry -- redis://127.0.0.1/` runs on Redis; so do others.
+//! * `cargo run --features metrics,redis --example telemetry -- redis://127.0.0.1/` runs on Redis;
+//!   so do others.
 
 use std::{env, time::Duration};
 
@@ -48,12 +50,16 @@ async fn main() -> Result<()> {
         .into_vec()
         .into_iter()
         .map(|(key, _, _, value)| {
-            let labels: Vec<_> = key.key().labels().map(|l| format!("{}={:?}", l.key(), l.value())).collect();
+            let labels: Vec<_> =
+                key.key().labels().map(|l| format!("{}={:?}", l.key(), l.value())).collect();
             format!("{}{{{}}} {value:?}", key.key().name(), labels.join(","))
         })
         .collect();
     lines.sort_unstable();
-    assert!(lines.iter().any(|line| line.starts_with("lockkit_lost_total")), "the loss was not counted");
+    assert!(
+        lines.iter().any(|line| line.starts_with("lockkit_lost_total")),
+        "the loss was not counted"
+    );
     for line in lines {
         println!("{line}");
     }

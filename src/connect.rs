@@ -14,8 +14,9 @@ use lockkit_core::{Locker, Registry, Result};
 /// # }
 /// ```
 ///
-/// It connects once, and does not try again: a store that is away, as one is that restarts, is an error, which
-/// [is temporary](lockkit_core::Error::is_temporary). A locker that is connected outlasts that.
+/// It connects once, and does not try again: a store that is away, as one is that restarts, is an
+/// error, which [is temporary](lockkit_core::Error::is_temporary). A locker that is connected
+/// outlasts that.
 ///
 /// # Errors
 /// What is wrong with the URL or the store; see [`Registry::connect`].

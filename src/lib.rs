@@ -1,12 +1,16 @@
 #![doc = include_str!("../README.md")]
 //! ## Where things are
 //!
-//! * [`connect`] and [`Locker`] are the way in; [`Mutex`], [`RwLock`] and [`Semaphore`] make [`LockGuard`]s.
-//! * [`Election`] makes one candidate the leader, and [`LeaderWatch`] tells everybody else who it is.
-//! * [`Locker::lock_all`] takes several names at once, an [`Owner`] the same one again, and [`Quorum`] is one store made of
-//!   several.
-//! * [`Observer`] hears what a locker does; [`Locker::health`], [`Locker::names`] and [`Locker::inspect`] are for operators.
-//! * [`LockOptions`] holds what can be chosen, [`Lost`] is the loss signal, [`Error`] the one error type.
+//! * [`connect`] and [`Locker`] are the way in; [`Mutex`], [`RwLock`] and [`Semaphore`] make
+//!   [`LockGuard`]s.
+//! * [`Election`] makes one candidate the leader, and [`LeaderWatch`] tells everybody else who it
+//!   is.
+//! * [`Locker::lock_all`] takes several names at once, an [`Owner`] the same one again, and
+//!   [`Quorum`] is one store made of several.
+//! * [`Observer`] hears what a locker does; [`Locker::health`], [`Locker::names`] and
+//!   [`Locker::inspect`] are for operators.
+//! * [`LockOptions`] holds what can be chosen, [`Lost`] is the loss signal, [`Error`] the one error
+//!   type.
 //! * [`spi`] is what a backend implements, [`Registry`] where it is registered.
 //!
 //! ## Features

@@ -1,6 +1,8 @@
-//! A store of one's own, registered under `table://`: waiting, renewal, deadlines, loss and cancellation come with lockkit.
+//! A store of one's own, registered under `table://`: waiting, renewal, deadlines, loss and
+//! cancellation come with lockkit.
 //!
-//! `cargo run --example custom_backend`; the crate `lockkit-conformance` proves what such a backend claims.
+//! `cargo run --example custom_backend`; the crate `lockkit-conformance` proves what such a backend
+//! claims.
 
 mod claim;
 mod table;
@@ -37,7 +39,10 @@ async fn main() -> Result<()> {
 
     let guard = mutex.lock().await?;
     tokio::time::sleep(Duration::from_millis(600)).await;
-    assert!(guard.is_held() && mutex.try_lock().await?.is_none(), "it is renewed, and nobody else gets it");
+    assert!(
+        guard.is_held() && mutex.try_lock().await?.is_none(),
+        "it is renewed, and nobody else gets it"
+    );
     println!("held with token {} for three times its ttl", guard.fencing_token());
     assert_eq!(guard.release().await?, Released::Freed);
 
@@ -45,7 +50,11 @@ async fn main() -> Result<()> {
     let paused = mutex.clone().with_options(options)?.lock().await?;
     let next = mutex.lock().await?;
     assert!(!paused.is_held() && paused.fencing_token() < next.fencing_token(), "two holders");
-    println!("token {} was not renewed, {} came after it", paused.fencing_token(), next.fencing_token());
+    println!(
+        "token {} was not renewed, {} came after it",
+        paused.fencing_token(),
+        next.fencing_token()
+    );
     assert_eq!(paused.release().await?, Released::NotHeld);
     assert_eq!(next.release().await?, Released::Freed);
 

@@ -29,7 +29,8 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new() -> Self {
-        let descriptor = Descriptor::new("table").with_capabilities(Capabilities::none().with_exclusive());
+        let descriptor =
+            Descriptor::new("table").with_capabilities(Capabilities::none().with_exclusive());
         Self { descriptor, rows: Arc::default() }
     }
 
@@ -37,7 +38,10 @@ impl Table {
     pub(crate) fn with<T>(&self, name: &LockName, work: impl FnOnce(&mut Row, Tick) -> T) -> T {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Clock::Boot.now();
-        work(rows.entry(name.clone()).or_insert(Row { owner: OwnerId::new(0), token: 0, end: now }), now)
+        work(
+            rows.entry(name.clone()).or_insert(Row { owner: OwnerId::new(0), token: 0, end: now }),
+            now,
+        )
     }
 
     /// Ends the grant of a name if it stands and is the one that is meant.
@@ -64,7 +68,8 @@ impl Backend for Table {
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let holder = self.with(name, |row, now| {
-            let holder = Holder::new(Mode::Exclusive).with_grant(row.owner, FencingToken::new(row.token));
+            let holder =
+                Holder::new(Mode::Exclusive).with_grant(row.owner, FencingToken::new(row.token));
             (now < row.end).then(|| holder.with_remaining(now.until(row.end)))
         });
         Ok(Inspection::new(holder.into_iter().collect(), None))

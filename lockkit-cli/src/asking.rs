@@ -1,15 +1,18 @@
 //! How an operator takes a lock from a command that runs under it, without two of them at once.
 //!
-//! Nobody can tell a holder anything, but everybody can look at a lock. So `lockkit unlock` takes a mutex whose name
-//! follows from the lock's, and whose label says which grants it is about. Who runs a command under a lock looks at that
-//! mutex while it does; asked, it stops the command, and gives the lock back only then.
+//! Nobody can tell a holder anything, but everybody can look at a lock. So `lockkit unlock` takes a
+//! mutex whose name follows from the lock's, and whose label says which grants it is about. Who
+//! runs a command under a lock looks at that mutex while it does; asked, it stops the command, and
+//! gives the lock back only then.
 
 use std::{
     fmt::{self, Write as _},
     time::Duration,
 };
 
-use lockkit::{ErrorKind, Kind, LockGuard, LockName, LockOptions, Locker, MAX_NAME_BYTES, spi::Inspection};
+use lockkit::{
+    ErrorKind, Kind, LockGuard, LockName, LockOptions, Locker, MAX_NAME_BYTES, spi::Inspection,
+};
 
 use crate::error::{Error, Result};
 
@@ -59,7 +62,9 @@ pub(crate) async fn ask(
     let mutex = locker.mutex(&ask_name(name))?.with_options(options)?;
     let guard = mutex.lock_timeout(patience).await?;
     guard.ok_or_else(|| {
-        Error::new(format!("another `lockkit unlock` of {name} is at work for {patience:?} already"))
+        Error::new(format!(
+            "another `lockkit unlock` of {name} is at work for {patience:?} already"
+        ))
     })
 }
 
@@ -75,7 +80,8 @@ pub(crate) async fn asked(locker: &Locker, guard: &LockGuard, ttl: Duration) -> 
     };
     loop {
         tokio::time::sleep(pause).await;
-        // A store that can't be asked now is asked again; what becomes of the lock meanwhile is told by its guard.
+        // A store that can't be asked now is asked again; what becomes of the lock meanwhile is
+        // told by its guard.
         if let Ok(inspection) = locker.inspect(&name).await
             && let Some(reason) = reason_for(token, &inspection)
         {
@@ -129,7 +135,8 @@ pub(crate) fn is_possible(locker: &Locker) -> Result<()> {
     if locker.capabilities().exclusive && locker.capabilities().labels {
         return Ok(());
     }
-    let text = "this store shows no labels, so that a holder can't be asked: free its lock with --now";
+    let text =
+        "this store shows no labels, so that a holder can't be asked: free its lock with --now";
     Err(lockkit::Error::new(ErrorKind::Unsupported, text).into())
 }
 
@@ -141,9 +148,12 @@ mod tests {
 
     #[test]
     fn an_ask_is_about_its_own_grants() {
-        let seen =
-            |label: String| Inspection::new(vec![Holder::new(Mode::Exclusive).with_label(label)], None);
-        for (aim, met, left) in [(Aim::Exactly(7), 7, 6), (Aim::Exactly(7), 7, 8), (Aim::UpTo(7), 3, 8)] {
+        let seen = |label: String| {
+            Inspection::new(vec![Holder::new(Mode::Exclusive).with_label(label)], None)
+        };
+        for (aim, met, left) in
+            [(Aim::Exactly(7), 7, 6), (Aim::Exactly(7), 7, 8), (Aim::UpTo(7), 3, 8)]
+        {
             let asked = seen(label(aim, "disk\nfull"));
             assert_eq!(reason_for(met, &asked).as_deref(), Some("disk full"));
             assert_eq!(reason_for(left, &asked), None);

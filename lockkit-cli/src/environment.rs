@@ -7,7 +7,11 @@ use lockkit::{LockGuard, spi::Mode};
 use crate::store::Store;
 
 /// The variables of a job under `guard`; `name` as it was typed.
-pub(crate) fn of_lock(name: &str, guard: &LockGuard, store: &Store) -> Vec<(&'static str, OsString)> {
+pub(crate) fn of_lock(
+    name: &str,
+    guard: &LockGuard,
+    store: &Store,
+) -> Vec<(&'static str, OsString)> {
     let mode = match guard.mode() {
         Mode::Shared => "shared".to_owned(),
         Mode::Permits { count, limit } => format!("{count}/{limit}"),

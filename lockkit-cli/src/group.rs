@@ -1,5 +1,5 @@
-//! Process groups, whose leader may be in another process namespace: such a group has no number here. The kernel says 0
-//! for it, which rustix takes for impossible.
+//! Process groups, whose leader may be in another process namespace: such a group has no number
+//! here. The kernel says 0 for it, which rustix takes for impossible.
 
 use std::os::fd::AsFd;
 
@@ -15,7 +15,8 @@ pub(crate) fn own_session() -> i32 {
     getsid(None).map_or(0, Pid::as_raw)
 }
 
-/// Whether the terminal is for the group with this number. Nobody can tell of a group that has none.
+/// Whether the terminal is for the group with this number. Nobody can tell of a group that has
+/// none.
 pub(crate) fn is_foreground(terminal: impl AsFd, group: i32) -> bool {
     group != 0 && tcgetpgrp(terminal).is_ok_and(|of| of.as_raw() == group)
 }

@@ -1,4 +1,5 @@
-//! A run, written down beside its lock for those who ask later. That it can't be is no reason not to run.
+//! A run, written down beside its lock for those who ask later. That it can't be is no reason not
+//! to run.
 
 use std::time::SystemTime;
 
@@ -23,7 +24,12 @@ pub(crate) struct History<'a> {
 }
 
 impl<'a> History<'a> {
-    pub(crate) fn new(store: &'a Store, voice: Voice, program: String, slot: Option<String>) -> Self {
+    pub(crate) fn new(
+        store: &'a Store,
+        voice: Voice,
+        program: String,
+        slot: Option<String>,
+    ) -> Self {
         Self { store, voice, program, slot, journal: None }
     }
 
@@ -43,7 +49,9 @@ impl<'a> History<'a> {
         }
         match self.try_begin(guard).await {
             Ok(journal) => self.journal = journal,
-            Err(error) => self.voice.say(&format!("this run does not get into the history: {error}")),
+            Err(error) => {
+                self.voice.say(&format!("this run does not get into the history: {error}"))
+            }
         }
     }
 

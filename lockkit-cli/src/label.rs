@@ -6,7 +6,8 @@ use rustix::system::uname;
 
 const LONGEST: usize = 255;
 
-/// The text for inspection: `lockkit pid 4711 on web-1: job.sh`. Only the program's name, as arguments may hold secrets.
+/// The text for inspection: `lockkit pid 4711 on web-1: job.sh`. Only the program's name, as
+/// arguments may hold secrets.
 pub(crate) fn of_command(command: &[OsString]) -> String {
     let program = program(command);
     let host = uname();
@@ -16,8 +17,9 @@ pub(crate) fn of_command(command: &[OsString]) -> String {
 
 /// The program's name, without its path.
 pub(crate) fn program(command: &[OsString]) -> String {
-    let program =
-        command.first().map(|program| Path::new(program).file_name().unwrap_or(program.as_os_str()));
+    let program = command
+        .first()
+        .map(|program| Path::new(program).file_name().unwrap_or(program.as_os_str()));
     program.unwrap_or_default().to_string_lossy().into_owned()
 }
 

@@ -1,4 +1,5 @@
-//! The two outputs. Neither is worth a panic: standard error may be closed or full, and a reader may go.
+//! The two outputs. Neither is worth a panic: standard error may be closed or full, and a reader
+//! may go.
 
 use std::{
     env,
@@ -18,7 +19,8 @@ pub(crate) fn aside(text: impl Display) {
 /// Writes a line to standard output.
 ///
 /// # Errors
-/// It can't be written. That a reader has gone, such as `head`, [is no failure](Error::is_reader_gone).
+/// It can't be written. That a reader has gone, such as `head`,
+/// [is no failure](Error::is_reader_gone).
 pub(crate) fn line(text: impl Display) -> Result<()> {
     whole(format!("{text}\n").as_bytes())
 }

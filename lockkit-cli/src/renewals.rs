@@ -10,7 +10,8 @@ use tokio::sync::Notify;
 
 use crate::voice::Voice;
 
-/// Remembers why the last renewal failed. A process renews one lock, the one that its job runs under.
+/// Remembers why the last renewal failed. A process renews one lock, the one that its job runs
+/// under.
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
     failure: Mutex<Option<String>>,
@@ -36,7 +37,13 @@ impl Renewals {
     }
 
     /// Says when renewals begin to fail, and when they succeed again, for as long as it is polled.
-    pub(crate) async fn report(&self, name: &str, guard: &LockGuard, grace: Duration, voice: Voice) {
+    pub(crate) async fn report(
+        &self,
+        name: &str,
+        guard: &LockGuard,
+        grace: Duration,
+        voice: Voice,
+    ) {
         let mut fails = false;
         loop {
             self.changed.notified().await;

@@ -25,14 +25,16 @@ const HEARD: [Signal; 10] = [
     Signal::WINCH,
 ];
 
-/// Hears each signal from the moment it is made. A program makes one, so that none falls between two.
+/// Hears each signal from the moment it is made. A program makes one, so that none falls between
+/// two.
 pub(crate) struct Signals {
     streams: RefCell<Vec<(Signal, unix::Signal)>>,
     last_end: Cell<Option<Signal>>,
 }
 
 impl Signals {
-    /// Begins to listen. What the caller of lockkit had ignored, as nohup does, stays ignored, for the child too.
+    /// Begins to listen. What the caller of lockkit had ignored, as nohup does, stays ignored, for
+    /// the child too.
     pub(crate) fn listen() -> Result<Self> {
         let ignored = ignored();
         let listen = |signal: Signal| {
@@ -42,7 +44,8 @@ impl Signals {
                 .map_err(|error| Error::of("signals can't be listened to", error))
         };
         // Without SIGCHLD the child's end would pass unnoticed.
-        let wanted = HEARD.into_iter().filter(|signal| *signal == Signal::CHILD || !is_in(ignored, *signal));
+        let wanted =
+            HEARD.into_iter().filter(|signal| *signal == Signal::CHILD || !is_in(ignored, *signal));
         let streams = wanted.map(listen).collect::<Result<_>>()?;
         Ok(Self { streams: RefCell::new(streams), last_end: Cell::new(None) })
     }

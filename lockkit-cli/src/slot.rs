@@ -23,10 +23,12 @@ const LONGEST_EARLY: Duration = Duration::from_secs(30);
 /// A slot that is done further ahead than this is taken for one of a wrong clock.
 pub(crate) const MOST_EARLY: Duration = Duration::from_secs(3_600);
 
-/// Gaps between slots of a schedule that are looked at: they may differ, as those of working days do.
+/// Gaps between slots of a schedule that are looked at: they may differ, as those of working days
+/// do.
 const GAPS: usize = 64;
 
-/// Hosts' timers go off in the same minute, not at the same instant: a slot that was forgotten by then would run twice.
+/// Hosts' timers go off in the same minute, not at the same instant: a slot that was forgotten by
+/// then would run twice.
 const LEAST_KEPT: Duration = Duration::from_secs(60);
 
 /// How slots follow each other.
@@ -98,32 +100,41 @@ impl Schedule {
     }
 
     fn cron(fields: &str, zone: &str, early: Option<SignedDuration>) -> Result<Self> {
-        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        let parser =
+            CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
         let cron = parser.parse(fields).map_err(|error| {
             let hint = "write minute, hour, day of month, month, day of week, such as '0 3 * * *'";
             Error::of(format!("--cron {fields:?} is no schedule ({hint})"), error)
         })?;
         let zone = TimeZone::get(zone).map_err(|error| {
-            Error::of(format!("--zone {zone:?} is not known here; zones are in the package tzdata"), error)
+            Error::of(
+                format!("--zone {zone:?} is not known here; zones are in the package tzdata"),
+                error,
+            )
         })?;
         Ok(Self::Cron { cron: Box::new(cron), zone, early })
     }
 
     fn key(key: &str) -> Result<Self> {
         if key.is_empty() || key.len() > MAX_KEY_BYTES || key.chars().any(char::is_control) {
-            let text = format!("the key of a slot has 1 to {MAX_KEY_BYTES} bytes without control characters");
+            let text = format!(
+                "the key of a slot has 1 to {MAX_KEY_BYTES} bytes without control characters"
+            );
             return Err(Error::new(text));
         }
         Ok(Self::Key(key.to_owned()))
     }
 
-    /// The slot that a moment of the store's clock belongs to. A later moment never belongs to an earlier slot.
+    /// The slot that a moment of the store's clock belongs to. A later moment never belongs to an
+    /// earlier slot.
     ///
     /// # Errors
     /// The schedule has no slot yet.
     pub(crate) fn slot_at(&self, now: SystemTime) -> Result<Slot> {
-        let at =
-            || Timestamp::try_from(now).map_err(|error| Error::of("the store's clock is far off", error));
+        let at = || {
+            Timestamp::try_from(now)
+                .map_err(|error| Error::of("the store's clock is far off", error))
+        };
         match self {
             Self::Key(key) => Ok(Slot::Key(key.clone())),
             Self::Every { seconds, early } => {
@@ -135,10 +146,16 @@ impl Schedule {
     }
 }
 
-fn last_tick(cron: &Cron, zone: &TimeZone, at: Timestamp, early: Option<SignedDuration>) -> Result<Slot> {
+fn last_tick(
+    cron: &Cron,
+    zone: &TimeZone,
+    at: Timestamp,
+    early: Option<SignedDuration>,
+) -> Result<Slot> {
     let none = |error| Error::of("the schedule of --cron has no time at all", error);
-    let before =
-        |at: Timestamp| cron.find_previous_occurrence(&at.to_zoned(zone.clone()), true).map_err(none);
+    let before = |at: Timestamp| {
+        cron.find_previous_occurrence(&at.to_zoned(zone.clone()), true).map_err(none)
+    };
     let last = before(at)?.timestamp();
     let after = |at: Timestamp| {
         cron.find_next_occurrence(&at.to_zoned(zone.clone()), false)
@@ -160,7 +177,8 @@ fn last_tick(cron: &Cron, zone: &TimeZone, at: Timestamp, early: Option<SignedDu
 fn shortest_gap(last: Timestamp, after: impl Fn(Timestamp) -> Result<Timestamp>) -> SignedDuration {
     let ticks = std::iter::successors(Some(last), |tick| after(*tick).ok());
     let ticks: Vec<_> = ticks.take(GAPS + 1).collect();
-    let gaps = ticks.iter().zip(ticks.iter().skip(1)).map(|(tick, next)| next.duration_since(*tick));
+    let gaps =
+        ticks.iter().zip(ticks.iter().skip(1)).map(|(tick, next)| next.duration_since(*tick));
     gaps.min().unwrap_or(SignedDuration::MAX)
 }
 
@@ -213,7 +231,11 @@ mod tests {
             (&["--every", "1s"], "2026-03-01T10:00:00.9Z", "2026-03-01T10:00:01Z"),
             (&["--cron", "0 3 * * *"], "2026-03-01T02:59:29Z", "2026-02-28T03:00:00Z"),
             (&["--cron", "0 3 * * *"], "2026-03-01T02:59:30Z", "2026-03-01T03:00:00Z"),
-            (&["--cron", "0 3 * * *", "--early", "10m"], "2026-03-01T02:50:00Z", "2026-03-01T03:00:00Z"),
+            (
+                &["--cron", "0 3 * * *", "--early", "10m"],
+                "2026-03-01T02:50:00Z",
+                "2026-03-01T03:00:00Z",
+            ),
             (&["--cron", "* * * * *"], "2026-03-01T02:59:53Z", "2026-03-01T02:59:00Z"),
             (&["--cron", "* * * * *"], "2026-03-01T02:59:54Z", "2026-03-01T03:00:00Z"),
             (&["--cron", "@daily"], "2026-03-01T12:00:00Z", "2026-03-01T00:00:00Z"),
@@ -225,15 +247,20 @@ mod tests {
         }
     }
 
-    /// Berlin goes from 02:00 to 03:00 at 01:00Z on 2026-03-29, and from 03:00 to 02:00 at 01:00Z on 2026-10-25.
+    /// Berlin goes from 02:00 to 03:00 at 01:00Z on 2026-03-29, and from 03:00 to 02:00 at 01:00Z
+    /// on 2026-10-25.
     #[test]
     fn a_daily_job_runs_once_on_the_days_when_the_clocks_change() {
-        let berlin = |cron, at| slot(&["--zone", "Europe/Berlin", "--early", "0s", "--cron", cron], at);
+        let berlin =
+            |cron, at| slot(&["--zone", "Europe/Berlin", "--early", "0s", "--cron", cron], at);
         assert_eq!(berlin("0 3 * * *", "2026-03-28T12:00:00Z"), "2026-03-28T02:00:00Z");
         assert_eq!(berlin("0 3 * * *", "2026-03-29T12:00:00Z"), "2026-03-29T01:00:00Z");
         for skipped in ["2026-03-29T01:30:00Z", "2026-03-29T12:00:00Z"] {
             let run = berlin("30 2 * * *", skipped);
-            assert!(run.starts_with("2026-03-29T01:"), "02:30 does not exist, and it runs soon after: {run}");
+            assert!(
+                run.starts_with("2026-03-29T01:"),
+                "02:30 does not exist, and it runs soon after: {run}"
+            );
         }
         let first = berlin("30 2 * * *", "2026-10-25T00:45:00Z");
         assert_eq!(first, "2026-10-25T00:30:00Z");
@@ -247,9 +274,14 @@ mod tests {
 
     #[test]
     fn slots_never_go_back_and_begin_in_the_past_or_a_little_early() {
-        for cron in
-            ["30 2 * * *", "*/7 * * * *", "15 2,3 * * *", "0 */2 * * *", "0 2 * * SUN", "0 0 1,15 * *"]
-        {
+        for cron in [
+            "30 2 * * *",
+            "*/7 * * * *",
+            "15 2,3 * * *",
+            "0 */2 * * *",
+            "0 2 * * SUN",
+            "0 0 1,15 * *",
+        ] {
             let schedule = schedule(&["--zone", "Europe/Berlin", "--cron", cron]).unwrap();
             for day in ["2026-03-28T12:00:00Z", "2026-10-24T12:00:00Z"] {
                 let start: Timestamp = day.parse().unwrap();
@@ -276,7 +308,10 @@ mod tests {
             (&["--every", "500ms"][..], "whole seconds"),
             (&["--every", "1500ms"], "whole seconds"),
             (&["--every", "0s"], "whole seconds"),
-            (&["--every", "1m", "--early", "30s"], "less than half the time between two slots, which is 1m"),
+            (
+                &["--every", "1m", "--early", "30s"],
+                "less than half the time between two slots, which is 1m",
+            ),
             (&["--every", "9h", "--early", "61m"], "1h at most"),
             (&["--slot", "x", "--keep", "0s"], "1m or more"),
             (&["--slot", "x", "--keep", "59s"], "1m or more"),
@@ -296,7 +331,8 @@ mod tests {
             let schedule = schedule(&["--cron", cron, "--early", early]).unwrap();
             assert_eq!(schedule.slot_at(SystemTime::now()).is_ok(), is_good, "{cron}, {early}");
         }
-        let never = schedule(&["--cron", "0 0 31 2 *"]).and_then(|never| never.slot_at(SystemTime::now()));
+        let never =
+            schedule(&["--cron", "0 0 31 2 *"]).and_then(|never| never.slot_at(SystemTime::now()));
         assert!(never.is_err(), "{never:?}");
     }
 }

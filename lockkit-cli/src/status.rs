@@ -16,8 +16,8 @@ use crate::error::{Error, Result};
 /// How a run ended, in a line that no exit code of a command can be mistaken for.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Status {
-    /// `exited`, `signaled`, `busy`, `done` (before, by another), `lost`, `asked`, `max_run`, `not_executable`,
-    /// `not_found`, `interrupted` (while it waited) or `failed`.
+    /// `exited`, `signaled`, `busy`, `done` (before, by another), `lost`, `asked`, `max_run`,
+    /// `not_executable`, `not_found`, `interrupted` (while it waited) or `failed`.
     pub(crate) outcome: &'static str,
     /// Of lockkit.
     pub(crate) code: u8,
@@ -45,7 +45,8 @@ pub(crate) struct StatusFile {
 
 impl StatusFile {
     /// # Errors
-    /// What is there is no regular file, or it can't be written: better said before the run than after it.
+    /// What is there is no regular file, or it can't be written: better said before the run than
+    /// after it.
     pub(crate) fn new(path: &Path) -> Result<Self> {
         let file = Self { path: path.to_owned() };
         let (target, old) = file.target()?;
@@ -62,8 +63,9 @@ impl StatusFile {
         Ok(())
     }
 
-    /// The file to be replaced, behind all links, and what is known of it if there is one. A rename would put a file in
-    /// the place of a device, and all who write to the device would write to that.
+    /// The file to be replaced, behind all links, and what is known of it if there is one. A rename
+    /// would put a file in the place of a device, and all who write to the device would write to
+    /// that.
     fn target(&self) -> Result<(PathBuf, Option<Metadata>)> {
         match fs::metadata(&self.path) {
             Ok(metadata) if metadata.is_file() => {
@@ -75,15 +77,20 @@ impl StatusFile {
                 self.path.file_name().ok_or_else(|| self.no_file("it has no name"))?;
                 Ok((self.path.clone(), None))
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => Err(self.no_file("it is a link to nothing")),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err(self.no_file("it is a link to nothing"))
+            }
             Err(error) => Err(self.failed(error)),
         }
     }
 
-    /// In the folder of the file, under a name that nobody can have prepared. Who could read the old one can read it.
+    /// In the folder of the file, under a name that nobody can have prepared. Who could read the
+    /// old one can read it.
     fn new_file(&self, target: &Path, old: Option<&Metadata>) -> Result<NamedTempFile> {
-        let folder =
-            target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = target
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let new = tempfile::Builder::new()
             .prefix(".lockkit-status-")
             .permissions(Permissions::from_mode(0o666))

@@ -54,8 +54,8 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// The one that the arguments or the environment name. There is no default: each of three hosts that forgot the URL
-    /// would run the job.
+    /// The one that the arguments or the environment name. There is no default: each of three hosts
+    /// that forgot the URL would run the job.
     pub(crate) fn new(arguments: &StoreArguments) -> Result<Self> {
         let url = url(arguments)?.ok_or_else(|| {
             let wanted = "no store: give --url, LOCKKIT_URL, LOCKKIT_URL_FILE, or --local for locks of this host alone";
@@ -68,7 +68,9 @@ impl Address {
             }
         })?;
         if url.starts_with("memory:") {
-            return Err(Error::new("memory:// is known to one process only: every host would run the job"));
+            return Err(Error::new(
+                "memory:// is known to one process only: every host would run the job",
+            ));
         }
         let prefix = match arguments.namespace.as_deref() {
             None | Some("") => String::new(),
@@ -84,8 +86,8 @@ impl Address {
         Ok(Store { locker, renewals, prefix: self.prefix.clone() })
     }
 
-    /// For how long a wait without a bound outlasts a store that is away: as the library's own do, whose options are
-    /// not checked before there is a store. `ttl` goes before the URL's.
+    /// For how long a wait without a bound outlasts a store that is away: as the library's own do,
+    /// whose options are not checked before there is a store. `ttl` goes before the URL's.
     pub(crate) fn patience(&self, ttl: Option<Duration>) -> Duration {
         let mut url = lockkit::url::StoreUrl::parse(&self.url).ok();
         let mut of_url = |name| url.as_mut()?.params.duration(name).ok()?;
@@ -116,12 +118,15 @@ fn of_environment() -> Result<Option<String>> {
             Ok(url) => Ok(Some(url)),
             Err(_) => Err(Error::new("LOCKKIT_URL is no UTF-8")),
         },
-        None => env::var_os(variables::URL_FILE).map(|file| first_line(Path::new(&file))).transpose(),
+        None => {
+            env::var_os(variables::URL_FILE).map(|file| first_line(Path::new(&file))).transpose()
+        }
     }
 }
 
 fn first_line(file: &Path) -> Result<String> {
-    let failed = |error| Error::of(format!("the file of the URL, {}, can't be read", file.display()), error);
+    let failed =
+        |error| Error::of(format!("the file of the URL, {}, can't be read", file.display()), error);
     let text = fs::read_to_string(file).map_err(failed)?;
     let line = text.lines().next().unwrap_or_default().trim();
     if line.is_empty() {
@@ -130,7 +135,8 @@ fn first_line(file: &Path) -> Result<String> {
     Ok(line.to_owned())
 }
 
-/// Where this host's locks are: root's for all users, another user's own. Neither ends with a boot, as tokens must not.
+/// Where this host's locks are: root's for all users, another user's own. Neither ends with a boot,
+/// as tokens must not.
 fn local() -> Result<String> {
     let variable = |name| env::var_os(name).map(PathBuf::from);
     let is_root = rustix::process::geteuid().is_root();
@@ -142,14 +148,17 @@ fn local_folder(is_root: bool, state: Option<PathBuf>, home: Option<PathBuf>) ->
     if is_root {
         return Ok(PathBuf::from("/var/lib/lockkit/locks"));
     }
-    let state = state.filter(|path| path.is_absolute()).or_else(|| Some(home?.join(".local/state")));
-    let state = state.ok_or_else(|| Error::new("--local: neither XDG_STATE_HOME nor HOME is set"))?;
+    let state =
+        state.filter(|path| path.is_absolute()).or_else(|| Some(home?.join(".local/state")));
+    let state =
+        state.ok_or_else(|| Error::new("--local: neither XDG_STATE_HOME nor HOME is set"))?;
     Ok(state.join("lockkit/locks"))
 }
 
 fn url_of(folder: &Path) -> Result<String> {
-    let path =
-        folder.to_str().ok_or_else(|| Error::new("--local: the path of the home folder is no UTF-8"))?;
+    let path = folder
+        .to_str()
+        .ok_or_else(|| Error::new("--local: the path of the home folder is no UTF-8"))?;
     Ok(format!("file://{}", path.replace('%', "%25").replace('?', "%3F").replace('#', "%23")))
 }
 
@@ -160,11 +169,15 @@ mod tests {
     #[test]
     fn local_locks_last_over_a_boot_and_are_a_users_own() {
         let path = |text: &str| Some(PathBuf::from(text));
-        let folder =
-            |is_root, state, home| local_folder(is_root, state, home).map_err(|error| error.to_string());
+        let folder = |is_root, state, home| {
+            local_folder(is_root, state, home).map_err(|error| error.to_string())
+        };
         assert_eq!(folder(true, path("/s"), path("/h")), Ok("/var/lib/lockkit/locks".into()));
         assert_eq!(folder(false, path("/s"), path("/h")), Ok("/s/lockkit/locks".into()));
-        assert_eq!(folder(false, path("s"), path("/h")), Ok("/h/.local/state/lockkit/locks".into()));
+        assert_eq!(
+            folder(false, path("s"), path("/h")),
+            Ok("/h/.local/state/lockkit/locks".into())
+        );
         assert_eq!(folder(false, None, path("/h")), Ok("/h/.local/state/lockkit/locks".into()));
         folder(false, None, None).unwrap_err();
     }
@@ -179,8 +192,10 @@ mod tests {
     #[test]
     fn a_wait_outlasts_a_store_that_is_away_as_the_librarys_do() {
         let patience = |parameters: &str, ttl: Option<u64>| {
-            let arguments =
-                StoreArguments { url: Some(format!("redis://h/?{parameters}")), ..Default::default() };
+            let arguments = StoreArguments {
+                url: Some(format!("redis://h/?{parameters}")),
+                ..Default::default()
+            };
             Address::new(&arguments).unwrap().patience(ttl.map(Duration::from_secs)).as_secs()
         };
         assert_eq!(patience("", None), 30);

@@ -30,7 +30,8 @@ pub(crate) fn sweep() {
     }
 }
 
-/// A folder of ours with nothing in it but a deadline that has passed. One that never comes tells nothing of its lockkit.
+/// A folder of ours with nothing in it but a deadline that has passed. One that never comes tells
+/// nothing of its lockkit.
 fn is_left(folder: &Path, now: BootTime) -> io::Result<bool> {
     let metadata = fs::symlink_metadata(folder)?;
     if !metadata.is_dir() || metadata.uid() != geteuid().as_raw() {

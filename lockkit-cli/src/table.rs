@@ -27,7 +27,8 @@ impl<const N: usize> Table<N> {
         self.print_with(|_, line| line)
     }
 
-    /// As [`print`](Self::print), with each line below the heading as `paint` makes it of the row's first word and the line.
+    /// As [`print`](Self::print), with each line below the heading as `paint` makes it of the row's
+    /// first word and the line.
     pub(crate) fn print_with(&self, paint: impl Fn(&str, String) -> String) -> Result<()> {
         if self.rows.len() < 2 {
             return Ok(());
@@ -71,7 +72,8 @@ pub(crate) fn brief(duration: Duration) -> String {
 pub(crate) fn moment(unix_ms: u64) -> String {
     // Later than this a date has five digits, and humantime panics.
     let last = 253_402_300_799_000;
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(unix_ms.min(last))).to_string()
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(unix_ms.min(last)))
+        .to_string()
 }
 
 #[cfg(test)]

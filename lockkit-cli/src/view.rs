@@ -62,13 +62,22 @@ impl LockView {
         let waiting = self.waiting.map(|waiting| waiting.to_string()).unwrap_or_default();
         let mut row = |holder: [String; 4]| {
             let [label, token, held, left] = holder;
-            table.row([self.name.clone(), self.kind.to_owned(), label, token, held, left, waiting.clone()]);
+            table.row([
+                self.name.clone(),
+                self.kind.to_owned(),
+                label,
+                token,
+                held,
+                left,
+                waiting.clone(),
+            ]);
         };
         if self.holders.is_empty() {
             row(Default::default());
         }
         for holder in &self.holders {
-            let time = |ms: Option<u64>| ms.map(|ms| brief(Duration::from_millis(ms))).unwrap_or_default();
+            let time =
+                |ms: Option<u64>| ms.map(|ms| brief(Duration::from_millis(ms))).unwrap_or_default();
             let token = holder.token.map(|token| token.to_string()).unwrap_or_default();
             row([holder.who(), token, time(holder.held_ms), time(holder.left_ms)]);
         }
@@ -82,7 +91,9 @@ pub(crate) fn lock_table() -> Table<7> {
 
 impl HolderView {
     fn of(holder: Holder) -> Self {
-        let ms = |time: Option<Duration>| time.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX));
+        let ms = |time: Option<Duration>| {
+            time.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX))
+        };
         Self {
             label: holder.label,
             token: holder.token.map(lockkit::FencingToken::get),
@@ -138,7 +149,10 @@ pub(crate) async fn look(store: &Store, arguments: &LookArguments) -> Result<Vec
 }
 
 /// Looks at many locks: names as they are to be shown, and as the store has them.
-pub(crate) async fn look_at(store: &Store, names: Vec<(String, LockName)>) -> Result<Vec<LockView>> {
+pub(crate) async fn look_at(
+    store: &Store,
+    names: Vec<(String, LockName)>,
+) -> Result<Vec<LockView>> {
     let looks = names.into_iter().map(async |(name, full)| -> Result<LockView> {
         let inspection = store.locker.inspect(&full).await?;
         Ok(LockView::new(&name, full, inspection))

@@ -17,7 +17,11 @@ pub(crate) struct Voice {
 
 impl Voice {
     pub(crate) const fn new(output: &OutputArguments) -> Self {
-        Self { quiet: output.quiet, verbose: output.verbose > 0, json: matches!(output.format, Format::Json) }
+        Self {
+            quiet: output.quiet,
+            verbose: output.verbose > 0,
+            json: matches!(output.format, Format::Json),
+        }
     }
 
     /// Says what happened, unless it is to be quiet.
@@ -44,7 +48,11 @@ impl Voice {
     }
 
     /// A line of JSON.
-    pub(crate) fn event(self, event: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) {
+    pub(crate) fn event(
+        self,
+        event: &str,
+        fields: impl IntoIterator<Item = (&'static str, Value)>,
+    ) {
         let mut object = Map::new();
         object.insert("event".to_owned(), event.into());
         object.extend(fields.into_iter().map(|(key, value)| (key.to_owned(), value)));

@@ -1,8 +1,15 @@
 //! C13: a store whose feature is off says which feature is missing.
 //!
-//! Here, because the facade's own tests can't be built without stores: what they test with turns all of them on.
+//! Here, because the facade's own tests can't be built without stores: what they test with turns
+//! all of them on.
 
-#![cfg(not(any(feature = "bench", feature = "file", feature = "mysql", feature = "redis", feature = "zk")))]
+#![cfg(not(any(
+    feature = "bench",
+    feature = "file",
+    feature = "mysql",
+    feature = "redis",
+    feature = "zk"
+)))]
 
 use lockkit::{ErrorKind, connect};
 
@@ -23,7 +30,11 @@ async fn c13_files_without_their_feature_say_which_one_is_missing() {
 
 #[tokio::test]
 async fn c13_mysql_without_its_feature_says_which_one_is_missing() {
-    let urls = ["mysql://user:hunter2@127.0.0.1/db", "mysqls://h/db", "mysql+unix:///run/mysqld.sock?db=a"];
+    let urls = [
+        "mysql://user:hunter2@127.0.0.1/db",
+        "mysqls://h/db",
+        "mysql+unix:///run/mysqld.sock?db=a",
+    ];
     names_its_feature("mysql", &urls).await;
 }
 

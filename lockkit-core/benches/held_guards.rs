@@ -1,4 +1,5 @@
-//! What 100,000 held locks of one locker cost: memory for each, tasks, and the CPU of their renewals.
+//! What 100,000 held locks of one locker cost: memory for each, tasks, and the CPU of their
+//! renewals.
 
 mod support {
     pub(crate) mod instant;

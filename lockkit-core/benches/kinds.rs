@@ -29,25 +29,31 @@ fn pairs(c: &mut Criterion) {
     {
         let memory = Memory::new();
         let name = name(kind);
-        group.bench_function(BenchmarkId::new("bare claim calls", format!("{kind}, {mode:?}")), |b| {
-            b.to_async(&runtime).iter(|| async {
-                let mut claim = claim(&memory, &name, 1, mode);
-                claim.attempt(Wait::Queue).await.unwrap();
-                claim.release().await.unwrap();
-            });
-        });
+        group.bench_function(
+            BenchmarkId::new("bare claim calls", format!("{kind}, {mode:?}")),
+            |b| {
+                b.to_async(&runtime).iter(|| async {
+                    let mut claim = claim(&memory, &name, 1, mode);
+                    claim.attempt(Wait::Queue).await.unwrap();
+                    claim.release().await.unwrap();
+                });
+            },
+        );
     }
     let locker = Locker::memory();
     let rw_lock = locker.rw_lock("orders/42").unwrap();
     let semaphore = locker.semaphore("orders/42", 4).unwrap();
     group.bench_function("driver, read", |b| {
-        b.to_async(&runtime).iter(|| async { rw_lock.read().await.unwrap().release().await.unwrap() });
+        b.to_async(&runtime)
+            .iter(|| async { rw_lock.read().await.unwrap().release().await.unwrap() });
     });
     group.bench_function("driver, write", |b| {
-        b.to_async(&runtime).iter(|| async { rw_lock.write().await.unwrap().release().await.unwrap() });
+        b.to_async(&runtime)
+            .iter(|| async { rw_lock.write().await.unwrap().release().await.unwrap() });
     });
     group.bench_function("driver, one of four permits", |b| {
-        b.to_async(&runtime).iter(|| async { semaphore.acquire().await.unwrap().release().await.unwrap() });
+        b.to_async(&runtime)
+            .iter(|| async { semaphore.acquire().await.unwrap().release().await.unwrap() });
     });
     group.finish();
 }

@@ -1,4 +1,5 @@
-//! A `try_lock` that is refused: by a holder of this process, by the store, and beside them the bare claim calls.
+//! A `try_lock` that is refused: by a holder of this process, by the store, and beside them the
+//! bare claim calls.
 
 mod support {
     pub(crate) mod bare;
@@ -24,13 +25,15 @@ fn refused(c: &mut Criterion) {
     let locker = Locker::new(memory.clone());
     let guard = runtime.block_on(locker.mutex("orders/42").unwrap().lock()).unwrap();
     group.bench_function("bare claim calls", |b| {
-        b.to_async(&runtime)
-            .iter(|| async { claim(&memory, &name, 1, Mode::Exclusive).attempt(Wait::No).await.unwrap() });
+        b.to_async(&runtime).iter(|| async {
+            claim(&memory, &name, 1, Mode::Exclusive).attempt(Wait::No).await.unwrap()
+        });
     });
     for (label, gated) in [("by the process gate", true), ("by the store", false)] {
         let mutex = locker.clone().with_process_gate(gated).mutex("orders/42").unwrap();
         group.bench_function(label, |b| {
-            b.to_async(&runtime).iter(|| async { assert!(mutex.try_lock().await.unwrap().is_none()) });
+            b.to_async(&runtime)
+                .iter(|| async { assert!(mutex.try_lock().await.unwrap().is_none()) });
         });
     }
     group.finish();

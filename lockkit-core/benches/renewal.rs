@@ -23,15 +23,18 @@ use support::{
 fn renewal(c: &mut Criterion) {
     let mut group = c.benchmark_group("renewal");
     let [(_, runtime), _] = runtimes();
-    let stores: [(_, Arc<dyn Backend>); 2] =
-        [("instant store", Arc::new(Instant::default())), ("memory store", Arc::new(Memory::new()))];
+    let stores: [(_, Arc<dyn Backend>); 2] = [
+        ("instant store", Arc::new(Instant::default())),
+        ("memory store", Arc::new(Memory::new())),
+    ];
     for (store, backend) in stores {
         let mut bare = claim(&*backend, &name(Kind::Election), 1, Mode::Exclusive);
         runtime.block_on(bare.attempt(Wait::No)).unwrap();
         group.bench_function(BenchmarkId::new("bare claim call", store), |b| {
             b.iter(|| runtime.block_on(bare.renew(None)).unwrap());
         });
-        let guard = runtime.block_on(Locker::from_dyn(backend).mutex("orders/42").unwrap().lock()).unwrap();
+        let guard =
+            runtime.block_on(Locker::from_dyn(backend).mutex("orders/42").unwrap().lock()).unwrap();
         group.bench_function(BenchmarkId::new("driver", store), |b| {
             b.iter(|| runtime.block_on(guard.renew()).unwrap());
         });

@@ -1,6 +1,8 @@
-//! What the core itself costs: lock + release over a store that answers at once, beside the bare claim calls.
+//! What the core itself costs: lock + release over a store that answers at once, beside the bare
+//! claim calls.
 //!
-//! Criterion runs one after the other; compare the two figures of one run, never figures of two runs.
+//! Criterion runs one after the other; compare the two figures of one run, never figures of two
+//! runs.
 
 mod support {
     pub(crate) mod bare;
@@ -37,16 +39,21 @@ fn uncontended_pair(c: &mut Criterion) {
         });
         let mutex = Locker::from_dyn(Arc::clone(&backend)).mutex("orders/42").unwrap();
         group.bench_function(BenchmarkId::new("driver, instant store", label), |b| {
-            b.to_async(&runtime).iter(|| async { mutex.lock().await.unwrap().release().await.unwrap() });
+            b.to_async(&runtime)
+                .iter(|| async { mutex.lock().await.unwrap().release().await.unwrap() });
         });
         let memory = Locker::memory().mutex("orders/42").unwrap();
         group.bench_function(BenchmarkId::new("driver, memory store", label), |b| {
-            b.to_async(&runtime).iter(|| async { memory.lock().await.unwrap().release().await.unwrap() });
+            b.to_async(&runtime)
+                .iter(|| async { memory.lock().await.unwrap().release().await.unwrap() });
         });
         // The next lock waits for the keeper's release.
-        group.bench_function(BenchmarkId::new("drop instead of release, instant store", label), |b| {
-            b.to_async(&runtime).iter(|| async { drop(mutex.lock().await.unwrap()) });
-        });
+        group.bench_function(
+            BenchmarkId::new("drop instead of release, instant store", label),
+            |b| {
+                b.to_async(&runtime).iter(|| async { drop(mutex.lock().await.unwrap()) });
+            },
+        );
     }
     group.finish();
 }

@@ -16,7 +16,8 @@ use tokio::{
 
 use crate::chance;
 
-/// An instant of a [`Clock`], in nanoseconds since that clock's own zero. Two clocks' ticks have nothing in common.
+/// An instant of a [`Clock`], in nanoseconds since that clock's own zero. Two clocks' ticks have
+/// nothing in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tick(u64);
 
@@ -32,7 +33,8 @@ impl Tick {
         self.0
     }
 
-    /// The instant `duration` after this one; [`NEVER`](Self::NEVER) where the clock can't count that far.
+    /// The instant `duration` after this one; [`NEVER`](Self::NEVER) where the clock can't count
+    /// that far.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(saturating_nanos(duration)))
@@ -43,7 +45,8 @@ impl Tick {
         Self(self.0 - self.0 % saturating_nanos(step).max(1))
     }
 
-    /// How long it is from here to `later`: zero if that is past, [`Duration::MAX`] if it never comes.
+    /// How long it is from here to `later`: zero if that is past, [`Duration::MAX`] if it never
+    /// comes.
     #[must_use]
     pub fn until(self, later: Self) -> Duration {
         if later == Self::NEVER {
@@ -53,7 +56,8 @@ impl Tick {
     }
 }
 
-/// Where leases take their time from. Timers always run on tokio's wheel; the clock decides whether they are due.
+/// Where leases take their time from. Timers always run on tokio's wheel; the clock decides whether
+/// they are due.
 ///
 /// A test that pauses tokio's clock tells both the store and the locker:
 ///
@@ -77,8 +81,8 @@ impl Tick {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Clock {
-    /// Time since boot, with the time in suspend counted: a lease that ended while the machine slept is seen as
-    /// ended. `CLOCK_BOOTTIME` on Linux.
+    /// Time since boot, with the time in suspend counted: a lease that ended while the machine
+    /// slept is seen as ended. `CLOCK_BOOTTIME` on Linux.
     #[default]
     Boot,
     /// tokio's clock, for tests that pause it.
@@ -98,14 +102,14 @@ impl Clock {
         }
     }
 
-    /// Sleeps until `at` has passed on this clock. tokio's wheel stands still in suspend, so after a resume this
-    /// is late.
+    /// Sleeps until `at` has passed on this clock. tokio's wheel stands still in suspend, so after
+    /// a resume this is late.
     pub(crate) async fn sleep_until(self, at: Tick) {
         self.sleep_in_slices(at, Duration::MAX).await;
     }
 
-    /// As [`sleep_until`](Self::sleep_until), but notices a resume from suspend within a second, at the price of a
-    /// wake-up a second.
+    /// As [`sleep_until`](Self::sleep_until), but notices a resume from suspend within a second, at
+    /// the price of a wake-up a second.
     pub(crate) async fn watch_until(self, at: Tick) {
         let slice = if self == Self::Boot { SLICE } else { Duration::MAX };
         self.sleep_in_slices(at, slice).await;
@@ -125,9 +129,10 @@ impl Clock {
     }
 }
 
-/// As [`time::sleep`], for a future that may move to another runtime: a timer panics once its own runtime has ended. False
-/// if the timer's runtime is no longer the one here: the caller begins anew, with a timer of the present runtime. Where
-/// there is none, a new timer waits for the next poll.
+/// As [`time::sleep`], for a future that may move to another runtime: a timer panics once its own
+/// runtime has ended. False if the timer's runtime is no longer the one here: the caller begins
+/// anew, with a timer of the present runtime. Where there is none, a new timer waits for the next
+/// poll.
 pub(crate) async fn sleep(duration: Duration) -> bool {
     let here = || Handle::try_current().map(|runtime| runtime.id()).ok();
     let mut home = None;
@@ -185,8 +190,8 @@ fn boot_nanos() -> u64 {
     saturating_nanos(BASE.get_or_init(std::time::Instant::now).elapsed())
 }
 
-/// tokio's instants have no zero: count from the first one seen, with room for earlier ones, because each paused
-/// runtime of a test process starts its own clock.
+/// tokio's instants have no zero: count from the first one seen, with room for earlier ones,
+/// because each paused runtime of a test process starts its own clock.
 fn tokio_nanos() -> u64 {
     const ZERO: u64 = 1 << 60;
     static BASE: OnceLock<time::Instant> = OnceLock::new();

@@ -1,4 +1,5 @@
-//! The one error type: what was attempted, on what, what the store said, whether asking again can help.
+//! The one error type: what was attempted, on what, what the store said, whether asking again can
+//! help.
 
 use std::{borrow::Cow, error::Error as StdError, fmt, result, sync::Arc};
 
@@ -27,7 +28,8 @@ pub enum ErrorKind {
     Lost,
     /// The URL's scheme belongs to a backend whose cargo feature is off.
     MissingFeature,
-    /// What stands in the store was written by a newer lockkit, in a format that this one doesn't know. It is left as it is.
+    /// What stands in the store was written by a newer lockkit, in a format that this one doesn't
+    /// know. It is left as it is.
     NewerFormat,
     /// There is no tokio runtime to work on.
     NoRuntime,
@@ -67,8 +69,9 @@ pub enum ErrorStatus {
 }
 
 /// An error of lockkit: one pointer wide, one line when displayed, never with a password in it
-/// ([C13](crate::contract#c13-errors)). What failed with an [unknown outcome](Self::is_outcome_unknown) may have been done
-/// all the same ([C5](crate::contract#c5-ambiguity)).
+/// ([C13](crate::contract#c13-errors)). What failed with an
+/// [unknown outcome](Self::is_outcome_unknown) may have been done all the same
+/// ([C5](crate::contract#c5-ambiguity)).
 ///
 /// ```
 /// use lockkit_core::{ErrorKind, Locker};
@@ -108,9 +111,10 @@ impl Error {
     #[must_use]
     pub fn new(kind: ErrorKind, context: impl Into<Cow<'static, str>>) -> Self {
         let status = match kind {
-            ErrorKind::ReadOnly | ErrorKind::StoreFull | ErrorKind::StoreLoading | ErrorKind::Unavailable => {
-                ErrorStatus::Temporary
-            }
+            ErrorKind::ReadOnly
+            | ErrorKind::StoreFull
+            | ErrorKind::StoreLoading
+            | ErrorKind::Unavailable => ErrorStatus::Temporary,
             _ => ErrorStatus::Permanent,
         };
         Self(Box::new(Inner {
@@ -241,7 +245,9 @@ impl fmt::Display for Error {
         }
         f.write_str(&inner.context)?;
         match (inner.status == ErrorStatus::Persistent, inner.outcome_unknown) {
-            (true, true) => f.write_str(" (every retry failed too, and a request may have been applied)"),
+            (true, true) => {
+                f.write_str(" (every retry failed too, and a request may have been applied)")
+            }
             (true, false) => f.write_str(" (every retry failed too)"),
             (false, true) => f.write_str(" (the request may have been applied)"),
             (false, false) => Ok(()),

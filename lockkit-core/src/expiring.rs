@@ -20,9 +20,11 @@ use crate::{
     },
 };
 
-/// Tells that a hold will end soon. Cheap to clone and `'static`, to hand to tasks that work under the lock.
+/// Tells that a hold will end soon. Cheap to clone and `'static`, to hand to tasks that work under
+/// the lock.
 ///
-/// `signal.await` and [`wait`](Self::wait) are the same. Made by [`LockGuard::expiring`](crate::LockGuard::expiring).
+/// `signal.await` and [`wait`](Self::wait) are the same. Made by
+/// [`LockGuard::expiring`](crate::LockGuard::expiring).
 ///
 /// ```
 /// use std::time::Duration;
@@ -53,12 +55,14 @@ impl Expiring {
         Self { agenda, held, before }
     }
 
-    /// Completes when the hold has `before` or less left, unless it is renewed meanwhile: then it waits on. Yields
-    /// what is left; zero, at once, if the lock is lost. Never completes once the lock was given back.
+    /// Completes when the hold has `before` or less left, unless it is renewed meanwhile: then it
+    /// waits on. Yields what is left; zero, at once, if the lock is lost. Never completes once the
+    /// lock was given back.
     ///
     /// Each call looks anew: after a renewal the same signal warns again.
     ///
-    /// Inside a tokio runtime it needs nobody's help. Outside of one it relies on the locker's background task.
+    /// Inside a tokio runtime it needs nobody's help. Outside of one it relies on the locker's
+    /// background task.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -99,7 +103,8 @@ impl Expiring {
         }
     }
 
-    /// Outside a runtime there are no timers. Never completes if the background task will not run any more.
+    /// Outside a runtime there are no timers. Never completes if the background task will not run
+    /// any more.
     async fn woken_by_keeper(&self, at: Tick) {
         if at == Tick::NEVER {
             return pending().await;

@@ -57,10 +57,10 @@ use crate::{
 /// ```
 ///
 /// # Drop
-/// Dropping the guard is a best-effort release ([C7](crate::contract#c7-release)): it neither blocks nor reports anything,
-/// and works outside a runtime too. The locker's background task does it soon;
-/// [`Locker::shutdown`](crate::Locker::shutdown) waits for it. Prefer [`release`](Self::release), which alone can tell that
-/// the lock had been lost.
+/// Dropping the guard is a best-effort release ([C7](crate::contract#c7-release)): it neither
+/// blocks nor reports anything, and works outside a runtime too. The locker's background task does
+/// it soon; [`Locker::shutdown`](crate::Locker::shutdown) waits for it. Prefer
+/// [`release`](Self::release), which alone can tell that the lock had been lost.
 #[must_use = "dropping the guard gives the lock up"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
@@ -100,22 +100,24 @@ impl LockGuard {
 
     /// Whether the lease still stands, by the local clock and without I/O.
     ///
-    /// Once false it stays false. It turns false before the store can grant the lock to someone else.
+    /// Once false it stays false. It turns false before the store can grant the lock to someone
+    /// else.
     #[doc(alias = "is_valid")]
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.is_held()
     }
 
-    /// How long the lease still stands without another renewal; zero once the lock is lost, [`Duration::MAX`] where
-    /// the store has no leases.
+    /// How long the lease still stands without another renewal; zero once the lock is lost,
+    /// [`Duration::MAX`] where the store has no leases.
     #[doc(alias = "ttl")]
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
 
-    /// What the store gives beside the lock, if it is a `T`. The backend's documentation tells what there is.
+    /// What the store gives beside the lock, if it is a `T`. The backend's documentation tells what
+    /// there is.
     #[must_use]
     pub fn attachment<T: Attachment>(&self) -> Option<Arc<T>> {
         let attachment = Arc::clone(self.held.attachment()?);
@@ -123,20 +125,21 @@ impl LockGuard {
         attachment.downcast().ok()
     }
 
-    /// The signal that the lock is lost. It fires at the local deadline at the latest, also when the store is
-    /// silent or gone, and never after a release.
+    /// The signal that the lock is lost. It fires at the local deadline at the latest, also when
+    /// the store is silent or gone, and never after a release.
     #[must_use]
     pub fn lost(&self) -> Lost {
         Lost::new(Arc::clone(&self.held))
     }
 
-    /// The warning that the hold will end in `before` or less, unless it is renewed meanwhile: by the end of its lease,
-    /// by [`max_hold`](crate::LockOptions::max_hold), or by a shutdown.
+    /// The warning that the hold will end in `before` or less, unless it is renewed meanwhile: by
+    /// the end of its lease, by [`max_hold`](crate::LockOptions::max_hold), or by a shutdown.
     ///
-    /// A renewed lease is never longer than the ttl, and with [`Renewal::Auto`](crate::Renewal::Auto) it shrinks to two
-    /// thirds of that before it is renewed: a longer `before` warns of every renewal, and one of the ttl or more
-    /// completes at once. A hold that has no end in sight, as on a store without leases, gives no warning before it is
-    /// lost.
+    /// A renewed lease is never longer than the ttl, and with
+    /// [`Renewal::Auto`](crate::Renewal::Auto) it shrinks to two thirds of that before it is
+    /// renewed: a longer `before` warns of every renewal, and one of the ttl or more completes at
+    /// once. A hold that has no end in sight, as on a store without leases, gives no warning before
+    /// it is lost.
     #[must_use]
     pub fn expiring(&self, before: Duration) -> Expiring {
         Expiring::new(self.agenda(), Arc::clone(&self.held), before)
@@ -163,39 +166,43 @@ impl LockGuard {
     /// Renews the lease now.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if the lock is lost. Any other error means that the outcome is unknown: the lock is held
-    /// until its local deadline, or longer.
+    /// [`ErrorKind::Lost`] if the lock is lost. Any other error means that the outcome is unknown:
+    /// the lock is held until its local deadline, or longer.
     ///
     /// # Cancel safety
-    /// Cancel safe: a renewal in flight is finished in the background. Poll it until it ends, or drop it: kept and not polled, it
-    /// keeps all other renewals waiting, and the lock is lost.
+    /// Cancel safe: a renewal in flight is finished in the background. Poll it until it ends, or
+    /// drop it: kept and not polled, it keeps all other renewals waiting, and the lock is lost.
     pub async fn renew(&self) -> Result<()> {
         self.keeper.ensure().map_err(|error| self.explain(error, "renew"))?;
         self.finishing(renew_now(self.agenda(), Arc::clone(&self.held), None)).await
     }
 
-    /// Renews the lease now, once, for `lease` instead of the ttl, and tells how long the hold lasts without another
-    /// renewal.
+    /// Renews the lease now, once, for `lease` instead of the ttl, and tells how long the hold
+    /// lasts without another renewal.
     ///
-    /// It never shortens a lease, so the answer may be more than `lease`. It is less by the margin for drift (C3), or
-    /// where [`max_hold`](crate::LockOptions::max_hold) or a shutdown that has begun ends the hold earlier. A holder that
-    /// dies keeps the lock for as long.
+    /// It never shortens a lease, so the answer may be more than `lease`. It is less by the margin
+    /// for drift (C3), or where [`max_hold`](crate::LockOptions::max_hold) or a shutdown that has
+    /// begun ends the hold earlier. A holder that dies keeps the lock for as long.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if `lease` is not between 10 ms and 24 h, [`ErrorKind::Unsupported`] if the backend
-    /// has no leases of another length, [`ErrorKind::Lost`] if the lock is lost. Any other error means that the outcome
-    /// is unknown: the lock is held until its local deadline, or longer.
+    /// [`ErrorKind::InvalidOption`] if `lease` is not between 10 ms and 24 h,
+    /// [`ErrorKind::Unsupported`] if the backend has no leases of another length,
+    /// [`ErrorKind::Lost`] if the lock is lost. Any other error means that the outcome is unknown:
+    /// the lock is held until its local deadline, or longer.
     ///
     /// # Cancel safety
     /// Cancel safe: a renewal in flight is finished in the background.
     pub async fn extend(&self, lease: Duration) -> Result<Duration> {
         let refuse = |kind, text| Err(self.explain(Error::new(kind, text), "extend"));
         if !self.held.locker.extends {
-            let text = "this backend has no leases of another length than the ttl; use `renew`".to_owned();
+            let text =
+                "this backend has no leases of another length than the ttl; use `renew`".to_owned();
             return refuse(ErrorKind::Unsupported, text);
         }
         if !(MIN_TTL..=MAX_TTL).contains(&lease) {
-            let text = format!("a lease of {lease:?} is asked for, it must be between {MIN_TTL:?} and 24 h");
+            let text = format!(
+                "a lease of {lease:?} is asked for, it must be between {MIN_TTL:?} and 24 h"
+            );
             return refuse(ErrorKind::InvalidOption, text);
         }
         self.keeper.ensure().map_err(|error| self.explain(error, "extend"))?;
@@ -207,22 +214,25 @@ impl LockGuard {
         Ok(left.min(self.held.locker.clock.now().until(self.held.end_in_sight())))
     }
 
-    /// Writes the [`Note`] beside the lock, which stays when the lock is free: what was done under it, say. It is written
-    /// only if the lock is still held in that instant, by the store's own knowledge.
+    /// Writes the [`Note`] beside the lock, which stays when the lock is free: what was done under
+    /// it, say. It is written only if the lock is still held in that instant, by the store's own
+    /// knowledge.
     ///
-    /// Read it with [`Locker::note`](crate::Locker::note), and write the [next](Note::next) one. [`Noted::Outdated`]
-    /// means that another task wrote with this guard meanwhile, or that what was read was older. The answer is never
-    /// [`Noted::NotHeld`], which is an error here.
+    /// Read it with [`Locker::note`](crate::Locker::note), and write the [next](Note::next) one.
+    /// [`Noted::Outdated`] means that another task wrote with this guard meanwhile, or that what
+    /// was read was older. The answer is never [`Noted::NotHeld`], which is an error here.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend has no notes, or for another lock than a mutex or an election,
-    /// [`ErrorKind::InvalidOption`] if the note is longer than 16 KiB, [`ErrorKind::NoRuntime`], [`ErrorKind::Lost`] if the
-    /// lock is lost. Any error, a loss as well, may mean that the [outcome is unknown](Error::is_outcome_unknown): the store was asked, again and again, until the end of the lease or
-    /// twice the operation timeout, whichever came first. Writing the same note again is harmless.
+    /// [`ErrorKind::Unsupported`] if the backend has no notes, or for another lock than a mutex or
+    /// an election, [`ErrorKind::InvalidOption`] if the note is longer than 16 KiB,
+    /// [`ErrorKind::NoRuntime`], [`ErrorKind::Lost`] if the lock is lost. Any error, a loss as
+    /// well, may mean that the [outcome is unknown](Error::is_outcome_unknown): the store was
+    /// asked, again and again, until the end of the lease or twice the operation timeout, whichever
+    /// came first. Writing the same note again is harmless.
     ///
     /// # Cancel safety
-    /// Cancel safe: it is finished in the background. Poll it until it ends, or drop it: kept and not polled, it keeps the renewals
-    /// waiting, and the lock is lost.
+    /// Cancel safe: it is finished in the background. Poll it until it ends, or drop it: kept and
+    /// not polled, it keeps the renewals waiting, and the lock is lost.
     pub async fn write_note(&self, note: &Note) -> Result<Noted> {
         let explain = |error| self.explain(error, "write note");
         if !self.held.locker.notes {
@@ -235,16 +245,19 @@ impl LockGuard {
 
     /// Gives the guard up and keeps the lock, which nobody releases any more.
     ///
-    /// With [`Renewal::Auto`](crate::Renewal::Auto) it is renewed until [`max_hold`](crate::LockOptions::max_hold) ends
-    /// it, the locker is [shut down](crate::Locker::shutdown), the runtime that the locker works on ends, or the process
-    /// does. With [`Renewal::Manual`](crate::Renewal::Manual) it lapses with its lease (less the margin for drift): so a
-    /// job keeps others from running again for a while. Either way the [signal](Lost) tells the end. A shutdown ends it
-    /// at once and frees it in the store, whatever is left of its lease.
+    /// With [`Renewal::Auto`](crate::Renewal::Auto) it is renewed until
+    /// [`max_hold`](crate::LockOptions::max_hold) ends it, the locker is
+    /// [shut down](crate::Locker::shutdown), the runtime that the locker works on ends, or the
+    /// process does. With [`Renewal::Manual`](crate::Renewal::Manual) it lapses with its lease
+    /// (less the margin for drift): so a job keeps others from running again for a while. Either
+    /// way the [signal](Lost) tells the end. A shutdown ends it at once and frees it in the store,
+    /// whatever is left of its lease.
     ///
-    /// For as long as it is held, the locker's background task stays at work, and with it the connection, even when
-    /// every [`Locker`](crate::Locker) is gone. On a store where a lock belongs to a session or a connection
-    /// ([`LeaseScope`](crate::spi::LeaseScope)), a process that ends frees it then, whatever is left of its lease, and a
-    /// manual one may be held for as long as that session or connection lives.
+    /// For as long as it is held, the locker's background task stays at work, and with it the
+    /// connection, even when every [`Locker`](crate::Locker) is gone. On a store where a lock
+    /// belongs to a session or a connection ([`LeaseScope`](crate::spi::LeaseScope)), a process
+    /// that ends frees it then, whatever is left of its lease, and a manual one may be held for as
+    /// long as that session or connection lives.
     pub fn leak(mut self) -> Lost {
         let lost = self.lost();
         self.released = true;
@@ -255,12 +268,14 @@ impl LockGuard {
 
     /// Gives the lock back and says what was true.
     ///
-    /// [`Released::NotHeld`] means that it was lost before: somebody else may have worked at the same time.
+    /// [`Released::NotHeld`] means that it was lost before: somebody else may have worked at the
+    /// same time.
     ///
     /// # Errors
-    /// The outcome is unknown. The store was asked, again and again, until the end of the lease or twice the
-    /// operation timeout, whichever came first; the rest is done in the background, and the lease ends the lock at
-    /// the latest. Where the store has no leases, its backend frees the lock when it can, or at its end.
+    /// The outcome is unknown. The store was asked, again and again, until the end of the lease or
+    /// twice the operation timeout, whichever came first; the rest is done in the background, and
+    /// the lease ends the lock at the latest. Where the store has no leases, its backend frees the
+    /// lock when it can, or at its end.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, the release is finished in the background.
@@ -291,7 +306,8 @@ impl LockGuard {
         agenda.retire(held, None);
         let releasing = self.finishing(release_held(self.agenda(), Arc::clone(held)));
         within(bound, releasing).await.unwrap_or_else(|| {
-            let text = format!("the store did not answer within {bound:?}; {}", held.locker.last_resort);
+            let text =
+                format!("the store did not answer within {bound:?}; {}", held.locker.last_resort);
             let error = Error::new(ErrorKind::Unavailable, text).with_outcome_unknown();
             Err(self.explain(error, "release"))
         })
@@ -301,7 +317,10 @@ impl LockGuard {
         Arc::clone(self.keeper.agenda())
     }
 
-    fn finishing<T: Send>(&self, call: impl Future<Output = T> + Send + 'static) -> Finishing<'_, T> {
+    fn finishing<T: Send>(
+        &self,
+        call: impl Future<Output = T> + Send + 'static,
+    ) -> Finishing<'_, T> {
         Finishing::new(self.keeper.agenda(), call)
     }
 
@@ -329,7 +348,8 @@ impl LockGuard {
 
     fn no_runtime(&self, operation: &'static str) -> Error {
         let last_resort = self.held.locker.last_resort;
-        let text = format!("there is no tokio runtime here, and the locker's own has gone; {last_resort}");
+        let text =
+            format!("there is no tokio runtime here, and the locker's own has gone; {last_resort}");
         self.explain(Error::new(ErrorKind::NoRuntime, text), operation)
     }
 
@@ -353,7 +373,8 @@ impl fmt::Debug for LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.released {
-            // Asking first notices a deadline that has passed: that is a loss, which nobody may have noticed yet.
+            // Asking first notices a deadline that has passed: that is a loss, which nobody may
+            // have noticed yet.
             if self.held.is_held() {
                 self.held.give_back();
             }

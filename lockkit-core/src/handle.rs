@@ -86,7 +86,11 @@ impl Handle {
         self.acquire(mode, Bound::Try).await
     }
 
-    pub(crate) async fn lock_timeout(&self, mode: Mode, wait: Duration) -> Result<Option<LockGuard>> {
+    pub(crate) async fn lock_timeout(
+        &self,
+        mode: Mode,
+        wait: Duration,
+    ) -> Result<Option<LockGuard>> {
         self.acquire(mode, Bound::Within(wait)).await
     }
 
@@ -139,7 +143,8 @@ impl Handle {
         );
         let Some(held) = acquire(request, bound).instrument(span).await? else { return Ok(None) };
         let guard = LockGuard::new(held, Arc::clone(&self.locker.keeper));
-        // Only now is it certain that the hold is either seen by the task that goes, or by the next one.
+        // Only now is it certain that the hold is either seen by the task that goes, or by the next
+        // one.
         if !self.locker.keeper.agenda().is_attended() {
             self.locker.keeper.ensure()?;
         }
@@ -147,7 +152,8 @@ impl Handle {
     }
 }
 
-/// Readers and permits of one process hold a lock side by side, and its writers compete with them in the store.
+/// Readers and permits of one process hold a lock side by side, and its writers compete with them
+/// in the store.
 fn is_gated(name: &LockName, mode: Mode) -> bool {
     mode == Mode::Exclusive && matches!(name.kind(), Kind::Election | Kind::Mutex)
 }

@@ -1,8 +1,9 @@
-//! The core of lockkit: the contract's types, the driver, the backend interface, and an embedded memory store.
+//! The core of lockkit: the contract's types, the driver, the backend interface, and an embedded
+//! memory store.
 //!
-//! Applications use the `lockkit` facade. Whoever writes a backend depends on this crate and implements
-//! [`spi::Backend`] and [`spi::Claim`]; everything else about a lock is written once, here. What is promised has numbers,
-//! C1 to C14: see [`contract`].
+//! Applications use the `lockkit` facade. Whoever writes a backend depends on this crate and
+//! implements [`spi::Backend`] and [`spi::Claim`]; everything else about a lock is written once,
+//! here. What is promised has numbers, C1 to C14: see [`contract`].
 //!
 //! ## Features
 //!

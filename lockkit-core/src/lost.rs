@@ -11,8 +11,8 @@ use crate::{
     spi::LossReason,
 };
 
-/// Tells when a lock is lost, at its deadline at the latest ([C3](crate::contract#c3-lease)). Cheap to clone
-/// and `'static`, to hand to tasks that work under the lock.
+/// Tells when a lock is lost, at its deadline at the latest ([C3](crate::contract#c3-lease)). Cheap
+/// to clone and `'static`, to hand to tasks that work under the lock.
 ///
 /// `signal.await` and [`wait`](Self::wait) are the same.
 ///
@@ -59,8 +59,8 @@ impl Lost {
 
     /// Completes when the lock is lost; never, once it was given back.
     ///
-    /// Inside a tokio runtime it needs nobody's help to fire at the local deadline. Outside of one it relies on the
-    /// locker's background task.
+    /// Inside a tokio runtime it needs nobody's help to fire at the local deadline. Outside of one
+    /// it relies on the locker's background task.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use metrics::{
-    SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+    SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
 };
 
 use crate::{
@@ -23,7 +24,8 @@ const MARGIN: &str = "lockkit_lease_margin_seconds";
 /// [`Locker::with_metrics`](crate::Locker::with_metrics); needs the cargo feature `metrics`.
 ///
 /// Every metric has the labels `backend` and `group`, which is that of the lock's
-/// [options](crate::LockOptions::group), or `none`. Names of locks are no labels: there may be too many.
+/// [options](crate::LockOptions::group), or `none`. Names of locks are no labels: there may be too
+/// many.
 ///
 /// | metric | kind | further labels |
 /// |---|---|---|
@@ -49,7 +51,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Reports under the name of a backend, and describes the metrics to the recorder that is installed now.
+    /// Reports under the name of a backend, and describes the metrics to the recorder that is
+    /// installed now.
     #[must_use]
     pub fn new(backend: &'static str) -> Self {
         describe_histogram!(ACQUIRE, Unit::Seconds, "From the call for a lock to its end");
@@ -64,19 +67,22 @@ impl Metrics {
 
     fn called(&self, group: SharedString, outcome: &'static str, waited: Duration) {
         gauge!(WAITING, "backend" => self.backend, "group" => group.clone()).decrement(1);
-        histogram!(ACQUIRE, "backend" => self.backend, "group" => group, "outcome" => outcome).record(waited);
+        histogram!(ACQUIRE, "backend" => self.backend, "group" => group, "outcome" => outcome)
+            .record(waited);
     }
 
     fn held(&self, group: SharedString, outcome: &'static str, held: Duration) {
         gauge!(HELD, "backend" => self.backend, "group" => group.clone()).decrement(1);
-        histogram!(HOLD, "backend" => self.backend, "group" => group, "outcome" => outcome).record(held);
+        histogram!(HOLD, "backend" => self.backend, "group" => group, "outcome" => outcome)
+            .record(held);
     }
 }
 
 impl Observer for Metrics {
     fn on_event(&self, event: &Event<'_>) {
         let backend = self.backend;
-        let group = event.group.map_or(SharedString::const_str("none"), |group| Arc::clone(group).into());
+        let group =
+            event.group.map_or(SharedString::const_str("none"), |group| Arc::clone(group).into());
         match event.what {
             What::Asked => gauge!(WAITING, "backend" => backend, "group" => group).increment(1),
             What::Abandoned { waited } => self.called(group, "abandoned", waited),
@@ -89,7 +95,8 @@ impl Observer for Metrics {
             What::GivenBack { held, .. } => self.held(group, "given_back", held),
             What::Lost { reason, held, .. } => {
                 self.held(group.clone(), "lost", held);
-                counter!(LOST, "backend" => backend, "group" => group, "reason" => word(reason)).increment(1);
+                counter!(LOST, "backend" => backend, "group" => group, "reason" => word(reason))
+                    .increment(1);
             }
             What::Renewed { margin, .. } => {
                 histogram!(MARGIN, "backend" => backend, "group" => group).record(margin);
@@ -139,7 +146,8 @@ mod tests {
         let recorder = DebuggingRecorder::new();
         let snapshotter = recorder.snapshotter();
         metrics::with_local_recorder(&recorder, || {
-            let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+            let runtime =
+                Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
             runtime.block_on(async {
                 let locker = Locker::new(Memory::with_clock(Clock::Tokio)).with_clock(Clock::Tokio);
                 let options = LockOptions::new().with_ttl(TTL).with_group("orders");
@@ -149,7 +157,8 @@ mod tests {
             });
         });
         let entries = snapshotter.snapshot().into_vec().into_iter().map(|(key, _, _, value)| {
-            let labels: Vec<_> = key.key().labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
+            let labels: Vec<_> =
+                key.key().labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
             (format!("{}{{{}}}", key.key().name(), labels.join(",")), value)
         });
         entries.collect()
@@ -161,7 +170,9 @@ mod tests {
 
     fn samples(found: &BTreeMap<String, DebugValue>, name: &str) -> Vec<f64> {
         match &found[name] {
-            DebugValue::Histogram(samples) => samples.iter().map(|sample| sample.into_inner()).collect(),
+            DebugValue::Histogram(samples) => {
+                samples.iter().map(|sample| sample.into_inner()).collect()
+            }
             other => panic!("{name} is {other:?}"),
         }
     }
@@ -183,14 +194,18 @@ mod tests {
             mutex.lock().await.unwrap_err();
         });
         let one = |outcome| {
-            format!("lockkit_acquire_duration_seconds{{backend=memory,group=orders,outcome={outcome}}}")
+            format!(
+                "lockkit_acquire_duration_seconds{{backend=memory,group=orders,outcome={outcome}}}"
+            )
         };
         assert_eq!(samples(&found, &one("granted")).len(), 3, "{found:?}");
         assert_eq!(samples(&found, &one("timed_out")).len(), 1);
         assert_eq!(samples(&found, &one("abandoned")), [3.0]);
         assert_eq!(samples(&found, &one("refused")).len(), 1);
         let hold = |outcome| {
-            format!("lockkit_hold_duration_seconds{{backend=memory,group=orders,outcome={outcome}}}")
+            format!(
+                "lockkit_hold_duration_seconds{{backend=memory,group=orders,outcome={outcome}}}"
+            )
         };
         assert_eq!(samples(&found, &hold("given_back")).len(), 2);
         assert!((3.0..3.1).contains(&samples(&found, &hold("given_back"))[0]));
@@ -204,7 +219,10 @@ mod tests {
         );
         let lost = "lockkit_lost_total{backend=memory,group=orders,reason=evicted}";
         assert_eq!(found[lost], DebugValue::Counter(1));
-        assert!(found.keys().all(|key| !key.contains("=a,") && !key.contains("=a}")), "a name is a label");
+        assert!(
+            found.keys().all(|key| !key.contains("=a,") && !key.contains("=a}")),
+            "a name is a label"
+        );
     }
 
     /// It panics at each event.

@@ -15,10 +15,11 @@ use crate::{
     token::FencingToken,
 };
 
-/// A lock that one owner holds at a time ([C1](crate::contract#c1-exclusion)). Whoever waits is woken by the store
-/// where it can push ([C8](crate::contract#c8-waiting)).
+/// A lock that one owner holds at a time ([C1](crate::contract#c1-exclusion)). Whoever waits is
+/// woken by the store where it can push ([C8](crate::contract#c8-waiting)).
 ///
-/// Not reentrant: a holder that locks the same name again waits for itself. [`Owner`](crate::Owner) has one that is.
+/// Not reentrant: a holder that locks the same name again waits for itself. [`Owner`](crate::Owner)
+/// has one that is.
 ///
 /// ```
 /// use lockkit_core::{Locker, Released};
@@ -44,7 +45,8 @@ impl Locker {
     /// The mutex with this name. Does no I/O.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no exclusive locks.
+    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no exclusive
+    /// locks.
     pub fn mutex(&self, name: &str) -> Result<Mutex> {
         self.require(self.capabilities().exclusive, "exclusive locks")?;
         Ok(Mutex::new(Handle::new(self, Kind::Mutex, name)?))
@@ -60,10 +62,12 @@ impl Mutex {
         self.handle
     }
 
-    /// Sets options of this lock. An option that is not set stays as it is: at first the locker's default.
+    /// Sets options of this lock. An option that is not set stays as it is: at first the locker's
+    /// default.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if the options contradict each other.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if the options contradict each
+    /// other.
     pub fn with_options(self, options: LockOptions) -> Result<Self> {
         Ok(Self { handle: self.handle.with_options(options)? })
     }
@@ -77,12 +81,14 @@ impl Mutex {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A store that can't be
-    /// reached is asked again; for how long is bounded by `wait`, or without one by the ttl. Anything else at once.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A
+    /// store that can't be reached is asked again; for how long is bounded by `wait`, or without
+    /// one by the ttl. Anything else at once.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn lock(&self) -> Result<LockGuard> {
         self.handle.lock(Mode::Exclusive).await
     }
@@ -93,8 +99,9 @@ impl Mutex {
     /// Whatever the store says. That the lock is taken is no error.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn try_lock(&self) -> Result<Option<LockGuard>> {
         self.handle.try_lock(Mode::Exclusive).await
     }
@@ -102,23 +109,26 @@ impl Mutex {
     /// Waits at most `wait`; `None` if it was not free by then.
     ///
     /// # Errors
-    /// Whatever the store says, after asking again within the bound. That the lock is taken is no error.
+    /// Whatever the store says, after asking again within the bound. That the lock is taken is no
+    /// error.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn lock_timeout(&self, wait: Duration) -> Result<Option<LockGuard>> {
         self.handle.lock_timeout(Mode::Exclusive, wait).await
     }
 
     /// Locks, runs `work`, and releases.
     ///
-    /// When the lock is lost, `work` is dropped where it stands. A future from this method can't be proved `Send`
-    /// for every closure; to spawn it, use [`scope_boxed`](Self::scope_boxed).
+    /// When the lock is lost, `work` is dropped where it stands. A future from this method can't be
+    /// proved `Send` for every closure; to spawn it, use [`scope_boxed`](Self::scope_boxed).
     ///
     /// # Errors
-    /// As [`lock`](Self::lock), or [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was lost before `work` was done and released.
-    /// A release that got no answer is no error: `work` was done while the lock was held.
+    /// As [`lock`](Self::lock), or [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was
+    /// lost before `work` was done and released. A release that got no answer is no error: `work`
+    /// was done while the lock was held.
     ///
     /// # Cancel safety
     /// As cancel safe as `work`; the lock is released in the background.

@@ -2,7 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
-/// What is locked by a name. Each kind is a namespace of its own: the same text in two kinds is two locks.
+/// What is locked by a name. Each kind is a namespace of its own: the same text in two kinds is two
+/// locks.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {

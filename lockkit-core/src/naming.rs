@@ -12,9 +12,11 @@ impl LockName {
     /// Checks `text` and makes a name of it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`] when `text` is empty, longer than 255 bytes, or holds a control character.
+    /// [`ErrorKind::InvalidName`] when `text` is empty, longer than 255 bytes, or holds a control
+    /// character.
     pub fn new(kind: Kind, text: &str) -> Result<Self> {
-        check_text("a lock name", text).map_err(|reason| Error::new(ErrorKind::InvalidName, reason))?;
+        check_text("a lock name", text)
+            .map_err(|reason| Error::new(ErrorKind::InvalidName, reason))?;
         Ok(Self::unchecked(kind, text))
     }
 }

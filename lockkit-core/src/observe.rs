@@ -11,8 +11,9 @@ use crate::{
 
 /// Hears what a locker does, for metrics or tests.
 ///
-/// Called inline, from the task that does the work: it must be quick and must not block. A panic of one observer is
-/// caught, and the others still hear the event; a program that is built with `panic = "abort"` ends.
+/// Called inline, from the task that does the work: it must be quick and must not block. A panic of
+/// one observer is caught, and the others still hear the event; a program that is built with
+/// `panic = "abort"` ends.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
@@ -56,9 +57,10 @@ pub struct Event<'a> {
 
 /// What happened.
 ///
-/// Each [`Asked`](Self::Asked) is followed by one of [`Abandoned`](Self::Abandoned), [`Acquired`](Self::Acquired),
-/// [`Refused`](Self::Refused) and [`TimedOut`](Self::TimedOut), and each `Acquired` by one of
-/// [`GivenBack`](Self::GivenBack) and [`Lost`](Self::Lost), unless the locker goes first.
+/// Each [`Asked`](Self::Asked) is followed by one of [`Abandoned`](Self::Abandoned),
+/// [`Acquired`](Self::Acquired), [`Refused`](Self::Refused) and [`TimedOut`](Self::TimedOut), and
+/// each `Acquired` by one of [`GivenBack`](Self::GivenBack) and [`Lost`](Self::Lost), unless the
+/// locker goes first.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum What<'a> {

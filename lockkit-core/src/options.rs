@@ -37,15 +37,15 @@ pub enum Renewal {
     /// The locker's keeper renews the lease for as long as the guard lives.
     #[default]
     Auto,
-    /// Only [`LockGuard::renew`](crate::LockGuard::renew) and [`extend`](crate::LockGuard::extend) do; else the lock ends
-    /// with its first lease.
+    /// Only [`LockGuard::renew`](crate::LockGuard::renew) and [`extend`](crate::LockGuard::extend)
+    /// do; else the lock ends with its first lease.
     Manual,
 }
 
 /// Options of a lock.
 ///
-/// An option that is not set stays what it was: the locker's default, which comes from the URL or from
-/// [`Locker::with_defaults`](crate::Locker::with_defaults), or else the one below.
+/// An option that is not set stays what it was: the locker's default, which comes from the URL or
+/// from [`Locker::with_defaults`](crate::Locker::with_defaults), or else the one below.
 ///
 /// ```
 /// use std::time::Duration;
@@ -136,8 +136,8 @@ impl LockOptions {
         self
     }
 
-    /// Bounds one request to the store: at most half of the ttl. A default that is longer than half of a lock's own ttl
-    /// counts as not set for that lock.
+    /// Bounds one request to the store: at most half of the ttl. A default that is longer than half
+    /// of a lock's own ttl counts as not set for that lock.
     #[must_use]
     pub const fn with_op_timeout(mut self, op_timeout: Duration) -> Self {
         self.op_timeout = Some(op_timeout);
@@ -151,11 +151,12 @@ impl LockOptions {
         self
     }
 
-    /// Ends each hold after this long, however often it is renewed; at least the ttl. At its end the lock is
-    /// [lost](crate::LossReason::MaxHold) and freed in the store.
+    /// Ends each hold after this long, however often it is renewed; at least the ttl. At its end
+    /// the lock is [lost](crate::LossReason::MaxHold) and freed in the store.
     ///
-    /// A holder that dies shortly before that end leaves its last lease behind: for others the lock is taken for at
-    /// most `max_hold` + `ttl`, or until the end of a longer lease that [`extend`](crate::LockGuard::extend) asked for.
+    /// A holder that dies shortly before that end leaves its last lease behind: for others the lock
+    /// is taken for at most `max_hold` + `ttl`, or until the end of a longer lease that
+    /// [`extend`](crate::LockGuard::extend) asked for.
     #[must_use]
     pub const fn with_max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
@@ -169,8 +170,9 @@ impl LockOptions {
         self
     }
 
-    /// Sets what metrics and traces file the lock under, such as `orders`: 1 to 255 bytes without control characters.
-    /// Use few of them: each is a time series of its own, which names would be too many for.
+    /// Sets what metrics and traces file the lock under, such as `orders`: 1 to 255 bytes without
+    /// control characters. Use few of them: each is a time series of its own, which names would be
+    /// too many for.
     #[must_use]
     pub fn with_group(mut self, group: impl Into<Arc<str>>) -> Self {
         self.group = Some(group.into());
@@ -195,7 +197,8 @@ impl LockOptions {
         self.renewal.unwrap_or_default()
     }
 
-    /// How long one request to the store may take; `None` is 3 s or a third of the ttl, whichever is shorter.
+    /// How long one request to the store may take; `None` is 3 s or a third of the ttl, whichever
+    /// is shorter.
     #[must_use]
     pub const fn op_timeout(&self) -> Option<Duration> {
         self.op_timeout
@@ -219,8 +222,8 @@ impl LockOptions {
         self.group.as_deref()
     }
 
-    /// These options, and where they are not set, those of `base`, as a lock takes what it does not set itself from its
-    /// locker's defaults.
+    /// These options, and where they are not set, those of `base`, as a lock takes what it does not
+    /// set itself from its locker's defaults.
     #[must_use]
     pub fn over(self, base: &Self) -> Self {
         let ttl = self.ttl.or(base.ttl);
@@ -330,7 +333,10 @@ mod tests {
             (options.clone().with_ttl(ms(9)), "between 10ms and 24 h"),
             (options.clone().with_ttl(MAX_TTL + ms(1)), "between 10ms and 24 h"),
             (options.clone().with_op_timeout(Duration::ZERO), "at least 1 ms"),
-            (options.clone().with_ttl(ms(100)).with_op_timeout(ms(51)), "at most half of ttl (100ms)"),
+            (
+                options.clone().with_ttl(ms(100)).with_op_timeout(ms(51)),
+                "at most half of ttl (100ms)",
+            ),
             (
                 options.clone().with_ttl(ms(100)).with_max_hold(ms(99)),
                 "max_hold is 99ms, it must be at least ttl (100ms)",
@@ -357,13 +363,21 @@ mod tests {
             .with_group("g");
         assert_eq!(LockOptions::new().over(&all), all);
         assert_eq!(all.clone().over(&LockOptions::new()), all);
-        let others = LockOptions::new().with_ttl(ms(300)).with_label("b").with_renewal(Renewal::Auto);
+        let others =
+            LockOptions::new().with_ttl(ms(300)).with_label("b").with_renewal(Renewal::Auto);
         let others = others.without_wait_bound().without_max_hold().over(&all);
-        assert_eq!((others.ttl(), others.label(), others.renewal()), (ms(300), Some("b"), Renewal::Auto));
+        assert_eq!(
+            (others.ttl(), others.label(), others.renewal()),
+            (ms(300), Some("b"), Renewal::Auto)
+        );
         assert_eq!((others.wait(), others.max_hold()), (None, None));
         assert_eq!((others.op_timeout(), others.group()), (Some(ms(10)), Some("g")));
         let short = LockOptions::new().with_ttl(ms(19));
-        assert_eq!(short.clone().over(&all).op_timeout(), None, "it is longer than half of this ttl");
+        assert_eq!(
+            short.clone().over(&all).op_timeout(),
+            None,
+            "it is longer than half of this ttl"
+        );
         let both = short.with_op_timeout(ms(10)).over(&all);
         assert_eq!(both.check().unwrap_err().kind(), ErrorKind::InvalidOption);
     }

@@ -53,7 +53,8 @@ pub trait Connector: Send + Sync + 'static {
     /// # Behavior
     /// * Takes the parameters that it knows out of `url.params`, and calls
     ///   [`finish`](crate::url::Params::finish) before it connects.
-    /// * Fails with a clear error when the store can't be used: unreachable, wrong password, wrong role.
+    /// * Fails with a clear error when the store can't be used: unreachable, wrong password, wrong
+    ///   role.
     ///
     /// # Errors
     /// What is wrong with the URL, or with the store.
@@ -62,7 +63,8 @@ pub trait Connector: Send + Sync + 'static {
 
 /// The known schemes.
 ///
-/// [`Registry::new`] knows `memory://` and [`quorum://`](crate::quorum); each backend crate has a `register` function that adds its own.
+/// [`Registry::new`] knows `memory://` and [`quorum://`](crate::quorum); each backend crate has a
+/// `register` function that adds its own.
 ///
 /// ```
 /// use std::time::Duration;
@@ -117,16 +119,17 @@ impl Registry {
         self.entries.insert(0, Entry::Connector(Arc::new(connector)));
     }
 
-    /// Says that a backend exists whose cargo feature is off, so that its schemes get a helpful error.
+    /// Says that a backend exists whose cargo feature is off, so that its schemes get a helpful
+    /// error.
     pub fn register_missing(&mut self, schemes: &'static [&'static str], feature: &'static str) {
         self.entries.push(Entry::Missing { schemes, feature });
     }
 
     /// Connects to the store of a URL.
     ///
-    /// Parameters that every store takes: `ttl`, `op_timeout`, `max_hold`, `label` and `group` set the defaults of the locker's
-    /// locks, `token_base` is added to every fencing token, `process_gate=false` turns the
-    /// [process gate](Locker::with_process_gate) off.
+    /// Parameters that every store takes: `ttl`, `op_timeout`, `max_hold`, `label` and `group` set
+    /// the defaults of the locker's locks, `token_base` is added to every fencing token,
+    /// `process_gate=false` turns the [process gate](Locker::with_process_gate) off.
     ///
     /// # Errors
     /// What is wrong with the URL, or with the store. No error shows a password.
@@ -186,7 +189,8 @@ impl Registry {
                 ),
             )),
             Some(Entry::Quorum) | None => {
-                let known = self.entries.iter().filter(|entry| !matches!(entry, Entry::Missing { .. }));
+                let known =
+                    self.entries.iter().filter(|entry| !matches!(entry, Entry::Missing { .. }));
                 let known: Vec<_> =
                     known.flat_map(|entry| entry.schemes()).map(|s| format!("{s}://")).collect();
                 Err(Error::new(
@@ -218,16 +222,20 @@ mod tests {
 
     #[tokio::test]
     async fn the_defaults_of_a_url_stay_where_an_option_is_not_set() {
-        let locker = Registry::new().connect("memory://?ttl=5s&label=cron&max_hold=1m").await.unwrap();
+        let locker =
+            Registry::new().connect("memory://?ttl=5s&label=cron&max_hold=1m").await.unwrap();
         let wait = LockOptions::new().with_wait(Duration::from_secs(1));
         let mutex = locker.mutex("a").unwrap().with_options(wait).unwrap();
-        let guard = mutex.with_options(LockOptions::new().with_group("g")).unwrap().lock().await.unwrap();
+        let guard =
+            mutex.with_options(LockOptions::new().with_group("g")).unwrap().lock().await.unwrap();
         assert!(guard.remaining() <= Duration::from_secs(5));
         let seen = locker.inspect(guard.name()).await.unwrap();
         assert_eq!(seen.holders[0].label.as_deref(), Some("cron"));
         drop(guard);
-        let longer =
-            locker.clone().with_defaults(LockOptions::new().with_ttl(Duration::from_secs(9))).unwrap();
+        let longer = locker
+            .clone()
+            .with_defaults(LockOptions::new().with_ttl(Duration::from_secs(9)))
+            .unwrap();
         let options = longer.defaults();
         assert_eq!((options.ttl(), options.label()), (Duration::from_secs(9), Some("cron")));
         assert_eq!(options.max_hold(), Some(Duration::from_secs(60)));

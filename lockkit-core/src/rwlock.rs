@@ -13,8 +13,8 @@ use crate::{
     token::FencingToken,
 };
 
-/// A lock that many readers or one writer hold at a time ([C1](crate::contract#c1-exclusion)). Where the store is fair,
-/// readers don't starve writers ([C12](crate::contract#c12-fairness)).
+/// A lock that many readers or one writer hold at a time ([C1](crate::contract#c1-exclusion)).
+/// Where the store is fair, readers don't starve writers ([C12](crate::contract#c12-fairness)).
 ///
 /// A reader's token is above every earlier writer's and below every later one's.
 ///
@@ -43,7 +43,8 @@ impl Locker {
     /// The read/write lock with this name. Does no I/O.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no shared locks.
+    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no shared
+    /// locks.
     pub fn rw_lock(&self, name: &str) -> Result<RwLock> {
         self.require(self.capabilities().shared, "read/write locks")?;
         Ok(RwLock::new(Handle::new(self, Kind::RwLock, name)?))
@@ -55,10 +56,12 @@ impl RwLock {
         Self { handle }
     }
 
-    /// Sets options of this lock. An option that is not set stays as it is: at first the locker's default.
+    /// Sets options of this lock. An option that is not set stays as it is: at first the locker's
+    /// default.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if the options contradict each other.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if the options contradict each
+    /// other.
     pub fn with_options(self, options: LockOptions) -> Result<Self> {
         Ok(Self { handle: self.handle.with_options(options)? })
     }
@@ -72,12 +75,14 @@ impl RwLock {
     /// Waits for the lock to read, together with other readers.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A store that can't be
-    /// reached is asked again; for how long is bounded by `wait`, or without one by the ttl. Anything else at once.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A
+    /// store that can't be reached is asked again; for how long is bounded by `wait`, or without
+    /// one by the ttl. Anything else at once.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn read(&self) -> Result<LockGuard> {
         self.handle.lock(Mode::Shared).await
     }
@@ -88,20 +93,24 @@ impl RwLock {
     /// Whatever the store says. That the lock is taken is no error.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn try_read(&self) -> Result<Option<LockGuard>> {
         self.handle.try_lock(Mode::Shared).await
     }
 
-    /// Waits at most `wait` for the lock to read, together with other readers; `None` if it was not free by then.
+    /// Waits at most `wait` for the lock to read, together with other readers; `None` if it was not
+    /// free by then.
     ///
     /// # Errors
-    /// Whatever the store says, after asking again within the bound. That the lock is taken is no error.
+    /// Whatever the store says, after asking again within the bound. That the lock is taken is no
+    /// error.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn read_timeout(&self, wait: Duration) -> Result<Option<LockGuard>> {
         self.handle.lock_timeout(Mode::Shared, wait).await
     }
@@ -109,12 +118,14 @@ impl RwLock {
     /// Waits for the lock to write, alone.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A store that can't be
-    /// reached is asked again; for how long is bounded by `wait`, or without one by the ttl. Anything else at once.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A
+    /// store that can't be reached is asked again; for how long is bounded by `wait`, or without
+    /// one by the ttl. Anything else at once.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn write(&self) -> Result<LockGuard> {
         self.handle.lock(Mode::Exclusive).await
     }
@@ -125,8 +136,9 @@ impl RwLock {
     /// Whatever the store says. That the lock is taken is no error.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn try_write(&self) -> Result<Option<LockGuard>> {
         self.handle.try_lock(Mode::Exclusive).await
     }
@@ -134,11 +146,13 @@ impl RwLock {
     /// Waits at most `wait` for the lock to write, alone; `None` if it was not free by then.
     ///
     /// # Errors
-    /// Whatever the store says, after asking again within the bound. That the lock is taken is no error.
+    /// Whatever the store says, after asking again within the bound. That the lock is taken is no
+    /// error.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn write_timeout(&self, wait: Duration) -> Result<Option<LockGuard>> {
         self.handle.lock_timeout(Mode::Exclusive, wait).await
     }

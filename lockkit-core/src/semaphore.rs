@@ -13,7 +13,8 @@ use crate::{
     token::FencingToken,
 };
 
-/// A limited number of permits ([C1](crate::contract#c1-exclusion)). All users of one name must agree on the limit.
+/// A limited number of permits ([C1](crate::contract#c1-exclusion)). All users of one name must
+/// agree on the limit.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -35,7 +36,8 @@ pub struct Semaphore {
 }
 
 impl Locker {
-    /// The semaphore with this name, of `limit` permits. Does no I/O. All users of one name must agree on the limit.
+    /// The semaphore with this name, of `limit` permits. Does no I/O. All users of one name must
+    /// agree on the limit.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`], [`ErrorKind::InvalidOption`] if `limit` is zero, or
@@ -48,15 +50,18 @@ impl Locker {
 
 impl Semaphore {
     pub(crate) fn new(handle: Handle, limit: u32) -> Result<Self> {
-        let limit = NonZeroU32::new(limit)
-            .ok_or_else(|| Error::new(ErrorKind::InvalidOption, "a semaphore's limit must be at least 1"))?;
+        let limit = NonZeroU32::new(limit).ok_or_else(|| {
+            Error::new(ErrorKind::InvalidOption, "a semaphore's limit must be at least 1")
+        })?;
         Ok(Self { handle, limit })
     }
 
-    /// Sets options of this lock. An option that is not set stays as it is: at first the locker's default.
+    /// Sets options of this lock. An option that is not set stays as it is: at first the locker's
+    /// default.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if the options contradict each other.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if the options contradict each
+    /// other.
     pub fn with_options(self, options: LockOptions) -> Result<Self> {
         Ok(Self { handle: self.handle.with_options(options)?, limit: self.limit })
     }
@@ -76,12 +81,14 @@ impl Semaphore {
     /// Waits for one permit.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A store that can't be
-    /// reached is asked again; for how long is bounded by `wait`, or without one by the ttl. Anything else at once.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A
+    /// store that can't be reached is asked again; for how long is bounded by `wait`, or without
+    /// one by the ttl. Anything else at once.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn acquire(&self) -> Result<LockGuard> {
         self.acquire_many(1).await
     }
@@ -92,8 +99,9 @@ impl Semaphore {
     /// Whatever the store says. That the lock is taken is no error.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>> {
         self.try_acquire_many(1).await
     }
@@ -101,11 +109,13 @@ impl Semaphore {
     /// Waits at most `wait` for one permit; `None` if there was none by then.
     ///
     /// # Errors
-    /// Whatever the store says, after asking again within the bound. That the lock is taken is no error.
+    /// Whatever the store says, after asking again within the bound. That the lock is taken is no
+    /// error.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn acquire_timeout(&self, wait: Duration) -> Result<Option<LockGuard>> {
         self.acquire_many_timeout(1, wait).await
     }
@@ -113,13 +123,15 @@ impl Semaphore {
     /// Waits for several permits at once.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A store that can't be
-    /// reached is asked again; for how long is bounded by `wait`, or without one by the ttl. Anything else at once.
-    /// [`ErrorKind::InvalidOption`] if `permits` is zero or above the limit.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A
+    /// store that can't be reached is asked again; for how long is bounded by `wait`, or without
+    /// one by the ttl. Anything else at once. [`ErrorKind::InvalidOption`] if `permits` is zero or
+    /// above the limit.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn acquire_many(&self, permits: u32) -> Result<LockGuard> {
         self.handle.lock(self.mode(permits)?).await
     }
@@ -131,8 +143,9 @@ impl Semaphore {
     /// [`ErrorKind::InvalidOption`] if `permits` is zero or above the limit.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<LockGuard>> {
         self.handle.try_lock(self.mode(permits)?).await
     }
@@ -140,13 +153,18 @@ impl Semaphore {
     /// Waits at most `wait` for several permits; `None` if there were too few by then.
     ///
     /// # Errors
-    /// Whatever the store says, after asking again within the bound. That the lock is taken is no error.
-    /// [`ErrorKind::InvalidOption`] if `permits` is zero or above the limit.
+    /// Whatever the store says, after asking again within the bound. That the lock is taken is no
+    /// error. [`ErrorKind::InvalidOption`] if `permits` is zero or above the limit.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
-    pub async fn acquire_many_timeout(&self, permits: u32, wait: Duration) -> Result<Option<LockGuard>> {
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
+    pub async fn acquire_many_timeout(
+        &self,
+        permits: u32,
+        wait: Duration,
+    ) -> Result<Option<LockGuard>> {
         self.handle.lock_timeout(self.mode(permits)?, wait).await
     }
 
@@ -178,7 +196,8 @@ impl Semaphore {
         match NonZeroU32::new(permits) {
             Some(count) if count <= limit => Ok(Mode::Permits { count, limit }),
             _ => {
-                let text = format!("{permits} permits were asked for, it must be between 1 and {limit}");
+                let text =
+                    format!("{permits} permits were asked for, it must be between 1 and {limit}");
                 Err(self.handle.explain(Error::new(ErrorKind::InvalidOption, text), "lock"))
             }
         }

@@ -1,5 +1,5 @@
-//! What threads share without a lock. The models of [loom](https://docs.rs/loom), which try every interleaving, put
-//! their own in its place: `--cfg lockkit_loom`, in tests alone.
+//! What threads share without a lock. The models of [loom](https://docs.rs/loom), which try every
+//! interleaving, put their own in its place: `--cfg lockkit_loom`, in tests alone.
 
 #[cfg(not(all(test, lockkit_loom)))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -12,9 +12,9 @@ pub(crate) use loom::future::AtomicWaker;
 #[cfg(all(test, lockkit_loom))]
 pub(crate) use self::model::{AtomicBool, AtomicUsize, check};
 
-/// loom takes `SeqCst` for `AcqRel`, but knows the fences. A processor without such accesses has them from fences too:
-/// one before each, or one after each. What holds by the language holds both ways, so each model is tried in both; one
-/// `SeqCst` too few shows in one of them.
+/// loom takes `SeqCst` for `AcqRel`, but knows the fences. A processor without such accesses has
+/// them from fences too: one before each, or one after each. What holds by the language holds both
+/// ways, so each model is tried in both; one `SeqCst` too few shows in one of them.
 #[cfg(all(test, lockkit_loom))]
 mod model {
     use std::cell::Cell;

@@ -10,9 +10,9 @@ use crate::chance;
 
 /// A number that strictly rises from grant to grant of one name ([C4](crate::contract#c4-fencing)).
 ///
-/// The resource that the lock protects stores the largest token it has seen and refuses a smaller one. That is the
-/// only defence against a holder that was paused after its last check; see Kleppmann, *How to do distributed
-/// locking* (2016).
+/// The resource that the lock protects stores the largest token it has seen and refuses a smaller
+/// one. That is the only defence against a holder that was paused after its last check; see
+/// Kleppmann, *How to do distributed locking* (2016).
 ///
 /// ```
 /// use lockkit_core::{FencingToken, Locker};
@@ -71,7 +71,8 @@ impl From<FencingToken> for u64 {
     }
 }
 
-/// For a `BIGINT` column, and for databases whose integers are signed. No store of lockkit's gives a token that does not fit.
+/// For a `BIGINT` column, and for databases whose integers are signed. No store of lockkit's gives
+/// a token that does not fit.
 impl TryFrom<FencingToken> for i64 {
     type Error = TryFromIntError;
 
@@ -88,7 +89,8 @@ impl FromStr for FencingToken {
     }
 }
 
-/// The 128-bit random identity of one claim ([C2](crate::contract#c2-owner-checked)). Displayed as 32 hexadecimal digits.
+/// The 128-bit random identity of one claim ([C2](crate::contract#c2-owner-checked)). Displayed as
+/// 32 hexadecimal digits.
 ///
 /// ```
 /// use lockkit_core::OwnerId;
@@ -137,7 +139,8 @@ impl FromStr for OwnerId {
     type Err = ParseOwnerIdError;
 
     fn from_str(text: &str) -> Result<Self, ParseOwnerIdError> {
-        let plain = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let plain =
+            text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let number = plain.then(|| u128::from_str_radix(text, 16).ok()).flatten();
         number.map(Self).ok_or(ParseOwnerIdError)
     }

@@ -1,4 +1,5 @@
-//! What the core takes from the heap: counted, so that it is the same on each machine and in each profile.
+//! What the core takes from the heap: counted, so that it is the same on each machine and in each
+//! profile.
 
 #[path = "../benches/support/instant.rs"]
 mod instant;
@@ -29,8 +30,8 @@ async fn bare_pair(backend: &dyn Backend, name: LockName) {
     claim.release().await.unwrap();
 }
 
-/// Three are the core's own: what is known of the hold, the attempt and the release, each of which may move to the
-/// keeper. Three are the claim and its two futures.
+/// Three are the core's own: what is known of the hold, the attempt and the release, each of which
+/// may move to the keeper. Three are the claim and its two futures.
 #[test]
 fn a_lock_and_its_release_allocate_six_times() {
     let runtime = runtime();
@@ -88,8 +89,9 @@ fn a_guard_of_100_000_takes_512_bytes_at_most() {
     assert!(bytes <= 512, "{bytes} bytes");
 }
 
-/// That table has just been doubled: at no number of guards is it more. The tree of the timers takes a little more or
-/// less, because the renewals are spread by chance: 544 or 545 bytes were seen.
+/// That table has just been doubled: at no number of guards is it more. The tree of the timers
+/// takes a little more or less, because the renewals are spread by chance: 544 or 545 bytes were
+/// seen.
 #[test]
 fn a_guard_takes_552_bytes_at_most() {
     let bytes = bytes_each(14_400);

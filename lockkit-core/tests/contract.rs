@@ -1,4 +1,5 @@
-//! The contract of the documentation is the one of the repository, and links into it lead somewhere.
+//! The contract of the documentation is the one of the repository, and links into it lead
+//! somewhere.
 
 use std::{fs, path::Path};
 
@@ -20,8 +21,9 @@ fn words(text: &str) -> String {
 /// From the rows of a table: `| C1 exclusion | At every instant … |`.
 fn of_the_repository() -> Vec<Promise> {
     let text = read(&folder().join("../docs/contract.md"));
-    let rows =
-        text.lines().filter_map(|line| line.strip_prefix("| C")?.strip_suffix(" |")?.split_once(" | "));
+    let rows = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| C")?.strip_suffix(" |")?.split_once(" | "));
     rows.map(|(head, text)| {
         let (number, title) = head.split_once(' ').unwrap();
         (format!("C{number}"), title.to_owned(), words(text))
@@ -52,8 +54,10 @@ fn the_documentation_has_the_contract_of_the_repository() {
 #[test]
 fn each_promise_is_linked_from_where_it_is_kept_and_no_other() {
     let promises = of_the_package();
-    let mut anchors: Vec<_> =
-        promises.iter().map(|(number, title, _)| format!("{}-{title}", number.to_lowercase())).collect();
+    let mut anchors: Vec<_> = promises
+        .iter()
+        .map(|(number, title, _)| format!("{}-{title}", number.to_lowercase()))
+        .collect();
     anchors.sort_unstable();
     let mut linked = Vec::new();
     let mut folders = vec![folder().join("src")];
@@ -64,7 +68,10 @@ fn each_promise_is_linked_from_where_it_is_kept_and_no_other() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = read(&path);
-                let found = text.split("crate::contract#").skip(1).filter_map(|rest| rest.split(')').next());
+                let found = text
+                    .split("crate::contract#")
+                    .skip(1)
+                    .filter_map(|rest| rest.split(')').next());
                 linked.extend(found.map(str::to_owned));
             }
         }

@@ -1,4 +1,5 @@
-//! The spans that a trace shows. Alone in its process: tasks without a subscriber would hide spans from it.
+//! The spans that a trace shows. Alone in its process: tasks without a subscriber would hide spans
+//! from it.
 
 use std::{
     io,
@@ -35,7 +36,8 @@ async fn each_step_is_a_span_with_the_same_fields() {
         .finish();
     let default = tracing::subscriber::set_default(subscriber);
     let locker = Locker::memory();
-    let mutex = locker.mutex("a").unwrap().with_options(LockOptions::new().with_group("orders")).unwrap();
+    let mutex =
+        locker.mutex("a").unwrap().with_options(LockOptions::new().with_group("orders")).unwrap();
     let guard = mutex.lock().await.unwrap();
     let first = guard.fencing_token();
     guard.renew().await.unwrap();

@@ -12,9 +12,10 @@ use crate::session::Session;
 
 /// The session of the process that holds a lock, for another process that is to keep it.
 ///
-/// The system frees what a process holds when the last descriptor of its session's file is closed. A process that looks
-/// after the work of this one, and is given a [`file`](Self::file) of its own as, say, its standard output, keeps all
-/// locks of this process until it ends, too, however this one ends. An orderly release frees a lock all the same.
+/// The system frees what a process holds when the last descriptor of its session's file is closed.
+/// A process that looks after the work of this one, and is given a [`file`](Self::file) of its own
+/// as, say, its standard output, keeps all locks of this process until it ends, too, however this
+/// one ends. An orderly release frees a lock all the same.
 ///
 /// ```no_run
 /// # async fn example(locker: &lockkit_core::Locker) -> Result<(), Box<dyn std::error::Error>> {

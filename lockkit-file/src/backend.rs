@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection,
-        LeaseScope, Mode, Note, Released, Role,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding,
+        Inspection, LeaseScope, Mode, Note, Released, Role,
     },
 };
 use tokio::{sync::Notify, task::coop::consume_budget};
@@ -85,8 +85,8 @@ impl FileStore {
     /// Opens a folder; what is missing is made.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`] if it can't be written, [`ErrorKind::Unsupported`] if it is on a network file
-    /// system, or what the system says.
+    /// [`ErrorKind::PermissionDenied`] if it can't be written, [`ErrorKind::Unsupported`] if it is
+    /// on a network file system, or what the system says.
     pub fn open(config: Config) -> Result<Self> {
         let folder = Folder::new(config.folder);
         // Nothing is made where nothing may be.
@@ -121,7 +121,8 @@ impl Backend for FileStore {
             return Err(ours(ErrorKind::InvalidOption, reason));
         }
         let Some(share) = Share::of(spec.mode) else {
-            let reason = format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
+            let reason =
+                format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
             return Err(ours(ErrorKind::Unsupported, reason));
         };
         Ok(Box::new(FileClaim::new(Arc::clone(&self.shared), spec, share)))
@@ -147,7 +148,8 @@ impl Backend for FileStore {
             // The core looks again now and then anyhow.
             return std::future::pending().await;
         }
-        let observer = Observer { shared: &self.shared, place: self.place(name), bell: Arc::default() };
+        let observer =
+            Observer { shared: &self.shared, place: self.place(name), bell: Arc::default() };
         observer.shared.store.locals.observe(&observer.place, &observer.bell);
         observer.bell.notified().await;
     }
@@ -212,7 +214,16 @@ mod tests {
         let store = FileStore::open(Config::new(root.path())).unwrap();
         let is_over = || store.shared.watcher.lock().unwrap().as_ref().unwrap().is_over();
         store.shared.watch().unwrap();
-        store.shared.watcher.lock().unwrap().as_ref().unwrap().line.shutdown(Shutdown::Both).unwrap();
+        store
+            .shared
+            .watcher
+            .lock()
+            .unwrap()
+            .as_ref()
+            .unwrap()
+            .line
+            .shutdown(Shutdown::Both)
+            .unwrap();
         let start = Clock::Boot.now();
         while !is_over() {
             assert!(start.until(Clock::Boot.now()) < Duration::from_secs(60));

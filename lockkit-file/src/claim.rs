@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, OwnerId, Result,
     spi::{
-        Attachment, Attempt, Claim, ClaimSpec, Lease, LossReason, Note, Noted, Outsiders, Pulse, Reissued,
-        Released, Wait,
+        Attachment, Attempt, Claim, ClaimSpec, Lease, LossReason, Note, Noted, Outsiders, Pulse,
+        Reissued, Released, Wait,
     },
 };
 use tokio::task::coop::consume_budget;
@@ -186,9 +186,11 @@ impl Claim for FileClaim {
         let owner = self.spec.owner;
         let owners: Vec<_> = self.owners().collect();
         let release = |record: &mut Record, _: &_| Ok(record.release(&owners));
-        let locals = |_: &_| owners.iter().for_each(|owner| store.locals.remove(&self.place, *owner));
-        let released =
-            store.change(&self.place, Some(owner), patience_of(&self.spec), release, locals).await?;
+        let locals =
+            |_: &_| owners.iter().for_each(|owner| store.locals.remove(&self.place, *owner));
+        let released = store
+            .change(&self.place, Some(owner), patience_of(&self.spec), release, locals)
+            .await?;
         (self.session, self.heir) = (None, None);
         Ok(released)
     }

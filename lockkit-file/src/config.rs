@@ -29,8 +29,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// A store in a folder, which is made if it is not there. All processes that are to exclude each other must reach it,
-    /// by whichever path.
+    /// A store in a folder, which is made if it is not there. All processes that are to exclude
+    /// each other must reach it, by whichever path.
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), allow_network_fs: false, polling: false }
@@ -39,8 +39,8 @@ impl Config {
     /// Reads a store URL; the crate's documentation lists its parts.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] for one that makes no sense, [`ErrorKind::UnknownParameter`] for a parameter that nobody
-    /// knows.
+    /// [`ErrorKind::InvalidUrl`] for one that makes no sense, [`ErrorKind::UnknownParameter`] for a
+    /// parameter that nobody knows.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         let is_local = match url.hosts() {
             [] => true,
@@ -65,8 +65,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Allows a folder on a network file system, which is refused else. There the system tells nothing of what others do,
-    /// and waiters look up to ten times a second.
+    /// Allows a folder on a network file system, which is refused else. There the system tells
+    /// nothing of what others do, and waiters look up to ten times a second.
     #[must_use]
     pub fn with_network_fs(mut self) -> Self {
         self.allow_network_fs = true;
@@ -82,7 +82,8 @@ impl Config {
 }
 
 fn invalid(reason: &str) -> Error {
-    Error::new(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}")).with_backend(BACKEND)
+    Error::new(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}"))
+        .with_backend(BACKEND)
 }
 
 #[cfg(test)]

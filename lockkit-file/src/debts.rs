@@ -1,4 +1,5 @@
-//! What claims have left in the records that nobody asks for any more: it stands there until it is taken out.
+//! What claims have left in the records that nobody asks for any more: it stands there until it is
+//! taken out.
 
 use std::{
     collections::HashMap,
@@ -21,7 +22,12 @@ struct Debt {
 
 impl Debts {
     /// These owners may stand in the record, and must not.
-    pub(crate) fn add(&self, place: &Place, session: &Arc<Session>, owners: impl Iterator<Item = OwnerId>) {
+    pub(crate) fn add(
+        &self,
+        place: &Place,
+        session: &Arc<Session>,
+        owners: impl Iterator<Item = OwnerId>,
+    ) {
         let mut debts = self.lock();
         let new = || Debt { place: place.clone(), owed: Vec::new() };
         let debt = debts.entry(place.key.clone()).or_insert_with(new);
@@ -30,7 +36,12 @@ impl Debts {
 
     pub(crate) fn of(&self, place: &Place) -> Vec<OwnerId> {
         let debts = self.lock();
-        debts.get(&place.key).into_iter().flat_map(|debt| &debt.owed).map(|(owner, _)| *owner).collect()
+        debts
+            .get(&place.key)
+            .into_iter()
+            .flat_map(|debt| &debt.owed)
+            .map(|(owner, _)| *owner)
+            .collect()
     }
 
     /// These owners do not stand in the record any more.

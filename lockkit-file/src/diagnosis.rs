@@ -114,7 +114,10 @@ mod tests {
         assert_eq!(file_system(FileSystem::Local, Path::new("/tmpfoo/locks")).grade, Grade::Good);
         for cleaned in ["/tmp/locks", "/run/lock/app", "/dev/shm/locks"] {
             let finding = file_system(FileSystem::Local, Path::new(cleaned));
-            assert!(finding.grade == Grade::Weak && finding.advice.contains("tokens"), "{finding:?}");
+            assert!(
+                finding.grade == Grade::Weak && finding.advice.contains("tokens"),
+                "{finding:?}"
+            );
         }
         for weak in [FileSystem::Volatile("tmpfs"), FileSystem::Remote("NFS")] {
             let finding = file_system(weak, kept);

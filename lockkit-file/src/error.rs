@@ -16,7 +16,8 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Err
 /// Translates an error that came up while `what` was done to `path`.
 pub(crate) fn from_io(error: io::Error, what: &str, path: &Path) -> Error {
     use io::ErrorKind as E;
-    const ELSE: &str = "something else stands where lockkit's file should be; use a folder of its own";
+    const ELSE: &str =
+        "something else stands where lockkit's file should be; use a folder of its own";
     let (kind, advice) = match error.kind() {
         // A link, which is not followed.
         _ if Errno::from_io_error(&error) == Some(Errno::LOOP) => (ErrorKind::WrongType, ELSE),

@@ -26,10 +26,12 @@ const LARGEST: u64 = 64 << 20;
 const SPARE: usize = 64;
 /// Also in the place of the lock that one has.
 const SHARED: FlockOperation = FlockOperation::NonBlockingLockShared;
-/// A reader whose file is replaced reads again. After so many times it reads what it has, and the sum judges that.
+/// A reader whose file is replaced reads again. After so many times it reads what it has, and the
+/// sum judges that.
 const MOST_READS: u32 = 100;
 
-/// Options that follow no link: in a folder that others may write to, one could lead anywhere. Nor wait for a pipe.
+/// Options that follow no link: in a folder that others may write to, one could lead anywhere. Nor
+/// wait for a pipe.
 pub(crate) fn options() -> OpenOptions {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
@@ -81,10 +83,12 @@ impl Stamp {
     }
 }
 
-/// What a file holds that nobody may replace meanwhile, or that nobody writes over; nothing if there is none.
+/// What a file holds that nobody may replace meanwhile, or that nobody writes over; nothing if
+/// there is none.
 ///
 /// # Errors
-/// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for a pipe and the like; what the system says.
+/// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for a pipe and the like; what the
+/// system says.
 pub(crate) fn read(path: &Path) -> Result<Content> {
     let failed = |error| from_io(error, "reading", path);
     match open(path).map_err(failed)? {
@@ -93,7 +97,8 @@ pub(crate) fn read(path: &Path) -> Result<Content> {
     }
 }
 
-/// What a file holds that others may replace at any time: its lock keeps them from writing over it until it is read.
+/// What a file holds that others may replace at any time: its lock keeps them from writing over it
+/// until it is read.
 ///
 /// # Errors
 /// As [`read`].
@@ -117,7 +122,8 @@ fn content(file: &File, path: &Path, seen: &Metadata) -> Result<Content> {
     let failed = |error| from_io(error, "reading", path);
     check_plain(seen, path)?;
     let stamp = Stamp::of(seen).map_err(failed)?;
-    // Room for all of it, and for the read that finds the end: without, it is read in many small pieces.
+    // Room for all of it, and for the read that finds the end: without, it is read in many small
+    // pieces.
     let room = usize::try_from(seen.len().min(LARGEST)).unwrap_or_default() + SPARE;
     let mut bytes = Vec::with_capacity(room);
     file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
@@ -125,9 +131,14 @@ fn content(file: &File, path: &Path, seen: &Metadata) -> Result<Content> {
 }
 
 /// # Errors
-/// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for a pipe, a socket, a device or a folder.
+/// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for a pipe, a socket, a device or a
+/// folder.
 pub(crate) fn check_plain(seen: &Metadata, path: &Path) -> Result<()> {
-    if seen.is_file() { Ok(()) } else { Err(stranger(path, "it is something else than a plain file")) }
+    if seen.is_file() {
+        Ok(())
+    } else {
+        Err(stranger(path, "it is something else than a plain file"))
+    }
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -150,8 +161,8 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Writes it to the file `new`; what another writer left there is written over or replaced. Two writers must not
-    /// have the same name for their drafts at a time.
+    /// Writes it to the file `new`; what another writer left there is written over or replaced. Two
+    /// writers must not have the same name for their drafts at a time.
     ///
     /// # Errors
     /// What the system says. Nothing stays of it.
@@ -161,7 +172,8 @@ impl Draft {
             Some(file) => file,
             None => Self::create(&new).map_err(failed)?,
         };
-        // Once it is in place, others may lock it to read it, too, and nobody may write over it while it is kept.
+        // Once it is in place, others may lock it to read it, too, and nobody may write over it
+        // while it is kept.
         let written = (&file).write_all(bytes).and_then(|()| Ok(flock(&file, SHARED)?));
         if let Err(error) = written {
             // It has a name that the next writer replaces.
@@ -198,15 +210,20 @@ impl Draft {
 
     /// Puts it in the place of the file, whose content gets the draft's name.
     ///
-    /// A rename over the old file would have ext4 write both to the disk at once, which takes a hundred times as long.
+    /// A rename over the old file would have ext4 write both to the disk at once, which takes a
+    /// hundred times as long.
     ///
     /// # Errors
     /// What the system says: the outcome is unknown.
     pub(crate) fn swap(self, path: &Path) -> Result<File> {
         match swap(&self.new, path) {
             // The first one has nothing to swap with, and some file systems can't.
-            Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.publish(path),
-            swapped => swapped.map(|()| self.file).map_err(|error| not_replaced(error.into(), path)),
+            Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                self.publish(path)
+            }
+            swapped => {
+                swapped.map(|()| self.file).map_err(|error| not_replaced(error.into(), path))
+            }
         }
     }
 
@@ -217,8 +234,8 @@ impl Draft {
     }
 }
 
-/// The former file under a draft's name, locked, and no longer than `size`: to write it over is several times as fast as
-/// to make a new one. `None` if there is none, or if it is not ours alone.
+/// The former file under a draft's name, locked, and no longer than `size`: to write it over is
+/// several times as fast as to make a new one. `None` if there is none, or if it is not ours alone.
 fn former(new: &Path, size: usize) -> Option<File> {
     let file = options().write(true).open(new).ok()?;
     // A reader may still read what was in place until the last swap.

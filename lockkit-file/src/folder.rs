@@ -19,8 +19,8 @@ pub(crate) const RECORD: &str = ".json";
 const FOLDER_MODE: u32 = 0o770;
 /// Leaves room for the hash and the longest ending in the 255 bytes of a file name.
 const LONGEST_SLUG: usize = 64;
-/// 128 bits: enough that nobody meets another one's by chance. Who makes two names meet on purpose gets an error, as a
-/// record says whose it is.
+/// 128 bits: enough that nobody meets another one's by chance. Who makes two names meet on purpose
+/// gets an error, as a record says whose it is.
 const HASH_BYTES: usize = 16;
 
 /// The folder of a store.
@@ -41,8 +41,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// What whoever is inside this gate calls a new record. Who is stopped inside one that was removed has another name
-    /// for his.
+    /// What whoever is inside this gate calls a new record. Who is stopped inside one that was
+    /// removed has another name for his.
     pub(crate) fn draft(&self, gate: u64) -> PathBuf {
         with_ending(&self.record, &format!(".{gate:x}.new"))
     }
@@ -130,10 +130,12 @@ pub(crate) fn list(folder: &Path) -> io::Result<Vec<String>> {
 
 /// A readable part, and one that tells names apart.
 pub(crate) fn stem(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
+    let plain =
+        |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
     let slug: String = name.chars().map(plain).take(LONGEST_SLUG).collect();
     let hash = Sha256::digest(name.as_bytes());
-    let hash = hash.iter().take(HASH_BYTES).fold(0_u128, |hash, byte| hash << 8 | u128::from(*byte));
+    let hash =
+        hash.iter().take(HASH_BYTES).fold(0_u128, |hash, byte| hash << 8 | u128::from(*byte));
     // A file whose name begins with a dot is not seen by `ls`.
     let slug = slug.strip_prefix('.').map_or_else(|| slug.clone(), |rest| format!("_{rest}"));
     format!("{slug}-{hash:032x}")

@@ -36,10 +36,12 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Waits until nobody is inside. Never blocks the thread: somebody inside may have been stopped.
+    /// Waits until nobody is inside. Never blocks the thread: somebody inside may have been
+    /// stopped.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if somebody stays inside for longer than `patience`; what the system says.
+    /// [`ErrorKind::Unavailable`] if somebody stays inside for longer than `patience`; what the
+    /// system says.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -100,8 +102,11 @@ impl Gate {
 
     /// Goes out, and keeps the gate open for the next time.
     pub(crate) fn leave(mut self, kept: &Kept, place: &Place) {
-        let open =
-            Open { gate: Arc::clone(&self.file), identity: self.identity, written: self.written.take() };
+        let open = Open {
+            gate: Arc::clone(&self.file),
+            identity: self.identity,
+            written: self.written.take(),
+        };
         // First, so that nobody takes it who would be let in beside us.
         drop(self);
         kept.put(&place.key, open);
@@ -115,7 +120,8 @@ impl Gate {
         self.identity.ino
     }
 
-    /// That nobody has put another gate in the place of this one, by which others may have come in since.
+    /// That nobody has put another gate in the place of this one, by which others may have come in
+    /// since.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`]
@@ -123,7 +129,10 @@ impl Gate {
         if self.stands()? {
             return Ok(());
         }
-        Err(ours(ErrorKind::Unavailable, format!("{:?} was removed while it was in use", self.path)))
+        Err(ours(
+            ErrorKind::Unavailable,
+            format!("{:?} was removed while it was in use", self.path),
+        ))
     }
 }
 
@@ -170,7 +179,8 @@ fn stuck(file: &File, path: &Path, patience: Duration) -> Error {
     ours(ErrorKind::Unavailable, reason)
 }
 
-/// Who has a file locked, where the system tells: `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`.
+/// Who has a file locked, where the system tells:
+/// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`.
 fn holder_of(dev: u64, ino: u64) -> Option<u32> {
     let major = rustix::fs::major(dev);
     let minor = rustix::fs::minor(dev);
@@ -218,10 +228,16 @@ mod tests {
         let (folder, place) = place(&root);
         folder.make().unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(&place.gate).unwrap();
-        assert_eq!(Gate::enter_now(&folder, &Kept::new(), &place).unwrap_err().kind(), ErrorKind::WrongType);
+        assert_eq!(
+            Gate::enter_now(&folder, &Kept::new(), &place).unwrap_err().kind(),
+            ErrorKind::WrongType
+        );
         fs::remove_file(&place.gate).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, &place.gate, 0o600.into()).unwrap();
-        assert_eq!(Gate::enter_now(&folder, &Kept::new(), &place).unwrap_err().kind(), ErrorKind::WrongType);
+        assert_eq!(
+            Gate::enter_now(&folder, &Kept::new(), &place).unwrap_err().kind(),
+            ErrorKind::WrongType
+        );
     }
 
     /// Two with the same descriptor would have the same lock.

@@ -15,7 +15,8 @@ const SINCE_BOOT: ClockId = ClockId::Monotonic;
 /// When something is done.
 #[derive(Clone, Debug)]
 pub(crate) struct Now {
-    /// µs since the host was started. Another one in a time namespace: nothing that others read may rest on it.
+    /// µs since the host was started. Another one in a time namespace: nothing that others read may
+    /// rest on it.
     pub(crate) up: u64,
     /// µs since 1970.
     pub(crate) wall: u64,
@@ -35,14 +36,18 @@ impl Now {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "here the host is the server, and tokens follow its time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "here the host is the server, and tokens follow its time"
+)]
 pub(crate) fn wall_clock() -> SystemTime {
     SystemTime::now()
 }
 
 /// µs since 1970.
 pub(crate) fn micros(time: SystemTime) -> u64 {
-    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()).unwrap_or(u64::MAX)
+    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros())
+        .unwrap_or(u64::MAX)
 }
 
 pub(crate) fn host_name() -> String {
@@ -57,8 +62,10 @@ pub(crate) fn program_of(pid: u32) -> String {
 /// The program of this process.
 pub(crate) fn program() -> String {
     let path = env::current_exe().ok();
-    let name =
-        path.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+    let name = path
+        .as_deref()
+        .and_then(|path| path.file_name())
+        .map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|| program_of(process::id()))
 }
 

@@ -1,4 +1,5 @@
-//! What stays open of the names that were changed last: their gates, and the records that were written there.
+//! What stays open of the names that were changed last: their gates, and the records that were
+//! written there.
 
 use std::{
     collections::HashMap,
@@ -30,8 +31,8 @@ pub(crate) struct Open {
     pub(crate) written: Option<Written>,
 }
 
-/// A record as this process wrote it. It is locked for reading, so that nobody writes over it, and it is open, so that
-/// no later file gets its number.
+/// A record as this process wrote it. It is locked for reading, so that nobody writes over it, and
+/// it is open, so that no later file gets its number.
 #[derive(Debug)]
 pub(crate) struct Written {
     _locked: File,
@@ -40,7 +41,8 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// A file that was locked for reading before it was put in place; `None` if it can't be looked at.
+    /// A file that was locked for reading before it was put in place; `None` if it can't be looked
+    /// at.
     pub(crate) fn new(locked: File, record: Record) -> Option<Self> {
         let stamp = Stamp::of(&locked.metadata().ok()?).ok()?;
         Some(Self { _locked: locked, stamp, record })

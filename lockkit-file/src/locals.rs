@@ -57,7 +57,11 @@ impl Locals {
     /// This claim looks now.
     pub(crate) fn looks(&self, place: &Place, owner: OwnerId) {
         if let Some(entry) = self.lock().by_key.get_mut(&place.key) {
-            entry.claims.iter_mut().filter(|local| local.owner == owner).for_each(|local| local.rung = false);
+            entry
+                .claims
+                .iter_mut()
+                .filter(|local| local.owner == owner)
+                .for_each(|local| local.rung = false);
         }
     }
 
@@ -70,7 +74,8 @@ impl Locals {
     }
 
     pub(crate) fn observe_no_more(&self, place: &Place, observer: &Arc<Notify>) {
-        self.lock().edit(place, |entry| entry.observers.retain(|other| !Arc::ptr_eq(other, observer)));
+        self.lock()
+            .edit(place, |entry| entry.observers.retain(|other| !Arc::ptr_eq(other, observer)));
     }
 
     /// Whether anybody here waits for what others do. Who holds a lock does not.
@@ -98,8 +103,8 @@ impl Locals {
             .collect()
     }
 
-    /// Rings those that can be granted and don't know it, and those that hold no more. `None`: all of them, as the
-    /// record can't be read.
+    /// Rings those that can be granted and don't know it, and those that hold no more. `None`: all
+    /// of them, as the record can't be read.
     pub(crate) fn hear(&self, place: &Place, record: Option<&Record>) {
         let first = record.map(Record::first).unwrap_or_default();
         let concerns = |local: &Local| match (record, local.stage) {
@@ -156,11 +161,13 @@ impl Entries {
 
 impl Entry {
     fn waiting(&self) -> usize {
-        self.observers.len() + self.claims.iter().filter(|local| local.stage == Stage::Waits).count()
+        self.observers.len()
+            + self.claims.iter().filter(|local| local.stage == Stage::Waits).count()
     }
 }
 
-/// Marks them. The hints are for after the lock: the last of a locker may go in a ring, and its claims come here then.
+/// Marks them. The hints are for after the lock: the last of a locker may go in a ring, and its
+/// claims come here then.
 fn ring<'a>(locals: impl Iterator<Item = &'a mut Local>) -> Vec<Hint> {
     let mark = |local: &'a mut Local| {
         local.rung = true;
@@ -176,11 +183,13 @@ mod tests {
     use super::*;
     use crate::folder::Folder;
 
-    /// What is not counted would be heard of late, and what stays counted costs a wake-up for each change.
+    /// What is not counted would be heard of late, and what stays counted costs a wake-up for each
+    /// change.
     #[test]
     fn c8_those_who_wait_are_counted() {
         let folder = Folder::new("/locks".into());
-        let places = ["a", "b"].map(|name| folder.place(&LockName::new(Kind::Mutex, name).unwrap()));
+        let places =
+            ["a", "b"].map(|name| folder.place(&LockName::new(Kind::Mutex, name).unwrap()));
         let locals = Locals::default();
         let bell = Arc::new(Notify::new());
         let [first, second] = [1, 2].map(OwnerId::new);

@@ -7,8 +7,8 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::error::{from_io, ours};
 
-/// File systems whose files may be in use on other hosts, or which ask a program of their own what a lock is. Their
-/// numbers are those of statfs(2).
+/// File systems whose files may be in use on other hosts, or which ask a program of their own what
+/// a lock is. Their numbers are those of statfs(2).
 const REMOTE: [(u64, &str); 20] = [
     (0x6969, "NFS"),
     (0x517b, "SMB"),
@@ -93,7 +93,8 @@ fn check_number(folder: &Path, number: u64, allowed: bool) -> Result<bool> {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn number_of(folder: &Path) -> Result<u64> {
-    let seen = rustix::fs::statfs(folder).map_err(|error| from_io(error.into(), "looking at", folder))?;
+    let seen =
+        rustix::fs::statfs(folder).map_err(|error| from_io(error.into(), "looking at", folder))?;
     // The number has 32 bits, and a sign on some machines.
     let number = i128::from(seen.f_type) & 0xffff_ffff;
     Ok(u64::try_from(number).unwrap_or_default())
@@ -126,7 +127,9 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             let text = error.to_string();
             assert!(
-                text.contains(name) && text.contains("/mnt/locks") && text.contains("allow_network_fs"),
+                text.contains(name)
+                    && text.contains("/mnt/locks")
+                    && text.contains("allow_network_fs"),
                 "{text}"
             );
             assert!(check_number(folder, number, true).unwrap());

@@ -41,7 +41,8 @@ const VERSION: u32 = 1;
 /// The note; an empty one if nobody wrote one.
 ///
 /// # Errors
-/// [`ErrorKind::WrongType`] for what is none of ours, [`ErrorKind::NewerFormat`]; what the system says.
+/// [`ErrorKind::WrongType`] for what is none of ours, [`ErrorKind::NewerFormat`]; what the system
+/// says.
 pub(crate) fn read(place: &Place) -> Result<Note> {
     let bytes = files::read(&place.note)?.bytes;
     if bytes.is_empty() {
@@ -52,8 +53,11 @@ pub(crate) fn read(place: &Place) -> Result<Note> {
         return Err(newer(&place.note, format));
     }
     version::check(&bytes, VERSION).map_err(|reason| failed(&reason))?;
-    let stored: Stored = serde_json::from_slice(&bytes).map_err(|error| failed(&error.to_string()))?;
-    if (stored.kind.as_str(), stored.name.as_str()) != (place.name.kind().as_str(), place.name.as_str()) {
+    let stored: Stored =
+        serde_json::from_slice(&bytes).map_err(|error| failed(&error.to_string()))?;
+    if (stored.kind.as_str(), stored.name.as_str())
+        != (place.name.kind().as_str(), place.name.as_str())
+    {
         return Err(failed(&format!("it belongs to the {} {:?}", stored.kind, stored.name)));
     }
     Ok(Note::new(stored.revision, stored.text))
@@ -92,7 +96,8 @@ pub(crate) async fn write(
     };
     let failed = |error| ours(ErrorKind::Unexpected, format!("a note can't be written: {error}"));
     let bytes = serde_json::to_vec_pretty(&stored).map_err(failed)?;
-    // A note says what was done, so it must outlast a loss of power; and to wait for the disk is nothing for a runtime.
+    // A note says what was done, so it must outlast a loss of power; and to wait for the disk is
+    // nothing for a runtime.
     let (done, written) = oneshot::channel();
     let path = place.note.clone();
     let draft = place.note_draft();
@@ -104,8 +109,10 @@ pub(crate) async fn write(
     started.map_err(|error| {
         ours(ErrorKind::Unavailable, format!("no thread can be started to write: {error}"))
     })?;
-    let unknown =
-        || ours(ErrorKind::Unexpected, "the thread that writes a note has ended").with_outcome_unknown();
+    let unknown = || {
+        ours(ErrorKind::Unexpected, "the thread that writes a note has ended")
+            .with_outcome_unknown()
+    };
     written.await.map_err(|_| unknown())??;
     Ok(Noted::Written)
 }
@@ -147,6 +154,9 @@ mod tests {
         std::fs::write(&place.note, GOLDEN.replace("1,", "2,\n  \"more\": 0,")).unwrap();
         let error = read(&place).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NewerFormat);
-        assert!(error.to_string().contains("written by a newer lockkit, in the format 2"), "{error}");
+        assert!(
+            error.to_string().contains("written by a newer lockkit, in the format 2"),
+            "{error}"
+        );
     }
 }

@@ -1,13 +1,16 @@
-//! The record of a name: who holds it, and who waits for it in order. State in, state out: no file is touched here.
+//! The record of a name: who holds it, and who waits for it in order. State in, state out: no file
+//! is touched here.
 //!
-//! One queue for all modes, strictly first in, first out: a claim is granted when it fits together with all holders and
-//! with everybody who waits ahead of it.
+//! One queue for all modes, strictly first in, first out: a claim is granted when it fits together
+//! with all holders and with everybody who waits ahead of it.
 
 use std::{mem, num::NonZeroU32, time::Duration};
 
 use lockkit_core::{
     ErrorKind, FencingToken, LockName, OwnerId, Result,
-    spi::{Attempt, Grant, Holder, Inspection, Lease, Mode, Outsiders, Reissued, Released, Taken, Wait},
+    spi::{
+        Attempt, Grant, Holder, Inspection, Lease, Mode, Outsiders, Reissued, Released, Taken, Wait,
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -142,7 +145,10 @@ impl Record {
         }
         let record = Self::parse_any(bytes)?;
         if (record.kind.as_str(), record.name.as_str()) != (name.kind().as_str(), name.as_str()) {
-            return Err(format!("it belongs to the {} {:?}, not to the {name}", record.kind, record.name));
+            return Err(format!(
+                "it belongs to the {} {:?}, not to the {name}",
+                record.kind, record.name
+            ));
         }
         Ok(record)
     }
@@ -158,7 +164,8 @@ impl Record {
     }
 
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
-        let failed = |error| ours(ErrorKind::Unexpected, format!("a record can't be written: {error}"));
+        let failed =
+            |error| ours(ErrorKind::Unexpected, format!("a record can't be written: {error}"));
         Ok(sum::seal(serde_json::to_vec_pretty(self).map_err(failed)?))
     }
 
@@ -175,14 +182,15 @@ impl Record {
     /// The sessions of all holders and waiters, each once.
     pub(crate) fn sessions(&self) -> Vec<SessionId> {
         let holders = self.holders.iter().map(|holding| holding.session);
-        let mut sessions: Vec<_> = holders.chain(self.queue.iter().map(|waiting| waiting.session)).collect();
+        let mut sessions: Vec<_> =
+            holders.chain(self.queue.iter().map(|waiting| waiting.session)).collect();
         sessions.sort_unstable();
         sessions.dedup();
         sessions
     }
 
-    /// The sessions on which it depends who can be granted next: those of the holders, of those who can be granted, and of
-    /// the first one who can't.
+    /// The sessions on which it depends who can be granted next: those of the holders, of those who
+    /// can be granted, and of the first one who can't.
     pub(crate) fn front(&self) -> Vec<SessionId> {
         let waiting = self.queue.iter().take(self.ready() + 1).map(|waiting| waiting.session);
         let mut sessions: Vec<_> =
@@ -232,10 +240,12 @@ impl Record {
         self.queue.iter().take_while(fits).count()
     }
 
-    /// Sends those away that had their turn and did not take it, such as those of a stopped process: all but `asker`.
+    /// Sends those away that had their turn and did not take it, such as those of a stopped
+    /// process: all but `asker`.
     pub(crate) fn skip_idle(&mut self, asker: Option<OwnerId>, now: &Now) {
-        let idle =
-            |waiting: &Waiting| waiting.turn_unix_us.is_some_and(|turn| now.wall.saturating_sub(turn) > TURN);
+        let idle = |waiting: &Waiting| {
+            waiting.turn_unix_us.is_some_and(|turn| now.wall.saturating_sub(turn) > TURN)
+        };
         self.queue.retain(|waiting| Some(waiting.owner) == asker || !idle(waiting));
     }
 
@@ -291,7 +301,11 @@ impl Record {
     }
 
     /// Raises the token of a grant, and with it all that come after.
-    pub(crate) fn raise_fence(&mut self, owner: OwnerId, floor: FencingToken) -> Option<FencingToken> {
+    pub(crate) fn raise_fence(
+        &mut self,
+        owner: OwnerId,
+        floor: FencingToken,
+    ) -> Option<FencingToken> {
         let holding = self.holders.iter_mut().find(|holding| holding.owner == owner)?;
         holding.token = holding.token.max(floor.get());
         self.token = self.token.max(holding.token);

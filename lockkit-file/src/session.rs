@@ -1,4 +1,5 @@
-//! A session: a file that a backend keeps locked for its life. When its process ends, the system unlocks it.
+//! A session: a file that a backend keeps locked for its life. When its process ends, the system
+//! unlocks it.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -53,7 +54,10 @@ impl Session {
             tries += 1;
             match Self::try_begin(&sessions) {
                 Err(error) if is_missing(&error) && tries < MOST_TRIES => {}
-                session => return session.map_err(|error| from_io(error, "making a session in", &sessions)),
+                session => {
+                    return session
+                        .map_err(|error| from_io(error, "making a session in", &sessions));
+                }
             }
         }
     }
@@ -91,8 +95,10 @@ impl Session {
         if self.over.load(SeqCst) {
             return Ok(false);
         }
-        let stands =
-            self.identity.is_at(&self.path).map_err(|error| from_io(error, "looking at", &self.path))?;
+        let stands = self
+            .identity
+            .is_at(&self.path)
+            .map_err(|error| from_io(error, "looking at", &self.path))?;
         if !stands {
             self.give_up();
         }

@@ -1,4 +1,5 @@
-//! What the claims, the watcher and the backend share: the folder, our session, and how a record is read and changed.
+//! What the claims, the watcher and the backend share: the folder, our session, and how a record is
+//! read and changed.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -133,7 +134,8 @@ impl Store {
     }
 
     fn parse(place: &Place, content: &Content) -> Result<Record> {
-        Record::parse(&content.bytes, &place.name).or_else(|reason| Self::unread(place, content, &reason))
+        Record::parse(&content.bytes, &place.name)
+            .or_else(|reason| Self::unread(place, content, &reason))
     }
 
     /// What stands for a file that can't be read.
@@ -191,11 +193,12 @@ impl Store {
         }
     }
 
-    /// Changes a record by `work`, on behalf of `asker`, and then does `after` before anybody else can change it.
+    /// Changes a record by `work`, on behalf of `asker`, and then does `after` before anybody else
+    /// can change it.
     ///
     /// # Errors
-    /// As [`Gate::enter`] and [`read`](Self::read), or of `work`: then nothing has changed. One whose outcome is unknown
-    /// if the new record may have got into place.
+    /// As [`Gate::enter`] and [`read`](Self::read), or of `work`: then nothing has changed. One
+    /// whose outcome is unknown if the new record may have got into place.
     ///
     /// # Cancel safety
     /// Cancel safe: it is done in one step, or not at all.
@@ -253,10 +256,11 @@ impl Store {
     /// Takes out of the records what claims have left in them. What can't be done now remains.
     pub(crate) fn pay_debts(&self) {
         for place in self.debts.places() {
-            let paid = Gate::enter_now(&self.folder, &self.kept, &place).and_then(|gate| match gate {
-                Some(gate) => self.change_inside(gate, &place, None, |_, _| Ok(()), |()| {}),
-                None => Ok(()),
-            });
+            let paid =
+                Gate::enter_now(&self.folder, &self.kept, &place).and_then(|gate| match gate {
+                    Some(gate) => self.change_inside(gate, &place, None, |_, _| Ok(()), |()| {}),
+                    None => Ok(()),
+                });
             if let Err(error) = paid {
                 tracing::debug!(name = %place.name, %error, "a lock that was given up is still in its record");
             }
@@ -271,7 +275,8 @@ impl Store {
 /// Writes a record. Nobody else is inside.
 fn put(gate: &Gate, place: &Place, record: &mut Record) -> Result<Option<Written>> {
     if let Some(former) = record.pass(gate.number()) {
-        // Whoever is stopped inside a gate that was removed must not find his draft when he goes on.
+        // Whoever is stopped inside a gate that was removed must not find his draft when he goes
+        // on.
         let draft = place.draft(former);
         files::remove(&draft).map_err(|error| from_io(error, "removing", &draft))?;
     }

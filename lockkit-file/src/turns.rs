@@ -1,5 +1,5 @@
-//! Whose turn it is. Files answer at once, so a task that locks again and again never waits by itself: it would keep its
-//! thread for as long as its runtime lets it.
+//! Whose turn it is. Files answer at once, so a task that locks again and again never waits by
+//! itself: it would keep its thread for as long as its runtime lets it.
 
 use std::{
     future::{Future as _, poll_fn},
@@ -10,9 +10,11 @@ use std::{
 
 use tokio::task::coop::consume_budget;
 
-/// What a change takes of a task's budget of 128, in which a message through a channel is one. A pair is a turn.
+/// What a change takes of a task's budget of 128, in which a message through a channel is one. A
+/// pair is a turn.
 const COST: u32 = 64;
-/// The same where nobody waits: enough that most turns end here, where it is seen, and few enough that they are long.
+/// The same where nobody waits: enough that most turns end here, where it is seen, and few enough
+/// that they are long.
 const COST_ALONE: u32 = 4;
 
 /// How many tasks have used up their turn, and wait for the next.
@@ -20,8 +22,9 @@ const COST_ALONE: u32 = 4;
 pub(crate) struct Turns(AtomicUsize);
 
 impl Turns {
-    /// Waits while others have their turn, if this task had its own. A turn is short only where others wait, as to end
-    /// it makes a runtime of several threads wake another one, which takes as long as a change.
+    /// Waits while others have their turn, if this task had its own. A turn is short only where
+    /// others wait, as to end it makes a runtime of several threads wake another one, which takes
+    /// as long as a change.
     ///
     /// # Cancel safety
     /// Cancel safe.

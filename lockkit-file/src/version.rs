@@ -1,4 +1,5 @@
-//! The format of a file. It is looked at before anything else: a later one may have what is not known here.
+//! The format of a file. It is looked at before anything else: a later one may have what is not
+//! known here.
 
 use serde::Deserialize;
 use serde_json::Deserializer;
@@ -14,9 +15,9 @@ struct Head {
 /// It is of another format than `known`.
 pub(crate) fn check(bytes: &[u8], known: u32) -> Result<(), String> {
     match of(bytes) {
-        Some(format) if format != known => {
-            Err(format!("it has the format {format}, and this program knows {known}; use a later one"))
-        }
+        Some(format) if format != known => Err(format!(
+            "it has the format {format}, and this program knows {known}; use a later one"
+        )),
         _ => Ok(()),
     }
 }

@@ -1,5 +1,6 @@
-//! The watcher: one plain thread per backend, which hears from the system what other processes do to our names, and when
-//! they end. It changes no record; it rings those whom a change concerns, and they look for themselves.
+//! The watcher: one plain thread per backend, which hears from the system what other processes do
+//! to our names, and when they end. It changes no record; it rings those whom a change concerns,
+//! and they look for themselves.
 
 mod blind;
 mod eyes;
@@ -32,7 +33,8 @@ use crate::{
     store::Store,
 };
 
-/// Where nobody waits, news can wait for so long: our own changes, above all, need no thread that wakes for each.
+/// Where nobody waits, news can wait for so long: our own changes, above all, need no thread that
+/// wakes for each.
 const REST: Duration = Duration::from_millis(1);
 /// The file of a process that ends is closed right before it is unlocked.
 const DYING: Duration = Duration::from_millis(1);
@@ -194,8 +196,11 @@ impl Watch {
         let patience = [dying, paying, blind, rest].into_iter().flatten().min();
         let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
         let mut files = vec![PollFd::new(&self.orders, PollFlags::IN)];
-        files.extend(self.eyes.as_ref().filter(|_| !rests).map(|eyes| PollFd::new(eyes, PollFlags::IN)));
-        // Where it fails, the polls of the waiters remain, and the next claim starts another thread.
+        files.extend(
+            self.eyes.as_ref().filter(|_| !rests).map(|eyes| PollFd::new(eyes, PollFlags::IN)),
+        );
+        // Where it fails, the polls of the waiters remain, and the next claim starts another
+        // thread.
         matches!(poll(&mut files, patience.as_ref()), Ok(_) | Err(Errno::INTR))
     }
 

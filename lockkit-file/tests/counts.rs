@@ -1,7 +1,9 @@
 //! What a pair of lock and release costs, in files: no time is measured.
 #![cfg(target_os = "linux")]
 
-use std::{cell::RefCell, fs, mem::MaybeUninit, os::fd::OwnedFd, path::Path, rc::Rc, time::Duration};
+use std::{
+    cell::RefCell, fs, mem::MaybeUninit, os::fd::OwnedFd, path::Path, rc::Rc, time::Duration,
+};
 
 use lockkit_core::{LockOptions, Locker, Mutex};
 use lockkit_file::{Config, FileStore};
@@ -87,7 +89,8 @@ async fn many_names_keep_few_files_open() {
     assert!(open() <= before + 2 * 64 + 64, "{} files are open, and {before} were", open());
 }
 
-/// Names don't wait for each other: without turns, a task would have 32 pairs before the next has one.
+/// Names don't wait for each other: without turns, a task would have 32 pairs before the next has
+/// one.
 #[tokio::test]
 async fn c8_tasks_that_do_nothing_but_lock_have_turns() {
     let folder = TempDir::new().unwrap();
@@ -106,6 +109,7 @@ async fn c8_tasks_that_do_nothing_but_lock_have_turns() {
     }
     tasks.await;
     let served = served.borrow();
-    let switches = served.iter().zip(served.iter().skip(1)).filter(|(one, next)| one != next).count();
+    let switches =
+        served.iter().zip(served.iter().skip(1)).filter(|(one, next)| one != next).count();
     assert!(switches * 2 >= served.len(), "{switches} switches in {} pairs", served.len());
 }

@@ -37,7 +37,8 @@ async fn ask(claim: &mut dyn Claim) -> bool {
 }
 
 fn gate(folder: &Path) -> PathBuf {
-    let mut files = fs::read_dir(folder.join("names/mutex")).unwrap().map(|entry| entry.unwrap().path());
+    let mut files =
+        fs::read_dir(folder.join("names/mutex")).unwrap().map(|entry| entry.unwrap().path());
     files.find(|path| path.extension().is_some_and(|ending| ending == "lock")).unwrap()
 }
 

@@ -1,4 +1,5 @@
-//! What other versions of lockkit have stored: that of 0.1.0 is read, and that of newer ones left alone.
+//! What other versions of lockkit have stored: that of 0.1.0 is read, and that of newer ones left
+//! alone.
 
 use std::{
     fs::{self, File},
@@ -6,7 +7,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use lockkit_core::{Error, ErrorKind, FencingToken, Kind, LockName, LockOptions, Locker, Note, OwnerId};
+use lockkit_core::{
+    Error, ErrorKind, FencingToken, Kind, LockName, LockOptions, Locker, Note, OwnerId,
+};
 use lockkit_file::{Config, FileStore};
 use tempfile::TempDir;
 
@@ -31,8 +34,10 @@ impl Scene {
         let locker = Locker::new(FileStore::open(Config::new(root.path())).unwrap());
         let locker = locker.with_defaults(options).unwrap();
         locker.mutex("orders").unwrap().lock().await.unwrap().release().await.unwrap();
-        let files = fs::read_dir(root.path().join("names/mutex")).unwrap().map(|file| file.unwrap().path());
-        let record = files.filter(|path| path.extension().is_some_and(|end| end == "json")).last().unwrap();
+        let files =
+            fs::read_dir(root.path().join("names/mutex")).unwrap().map(|file| file.unwrap().path());
+        let record =
+            files.filter(|path| path.extension().is_some_and(|end| end == "json")).last().unwrap();
         Self { root, locker, record }
     }
 
@@ -52,7 +57,9 @@ fn assert_newer(error: &Error, path: &str) {
     let text = error.to_string();
     assert_eq!(error.kind(), ErrorKind::NewerFormat, "{text}");
     assert!(
-        text.contains("written by a newer lockkit") && text.contains("format 2") && text.contains(path),
+        text.contains("written by a newer lockkit")
+            && text.contains("format 2")
+            && text.contains(path),
         "{text}"
     );
     assert!(!error.is_temporary() && !error.is_outcome_unknown(), "{text}");
@@ -85,7 +92,8 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_t
     guard.release().await.unwrap();
 }
 
-/// Also one from before the boot: a torn record is taken for a new one then, and would be written over.
+/// Also one from before the boot: a torn record is taken for a new one then, and would be written
+/// over.
 #[tokio::test(flavor = "multi_thread")]
 async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
     let scene = Scene::new().await;

@@ -13,7 +13,8 @@ const SOON: Duration = Duration::from_secs(60);
 fn locker(folder: &Path) -> Locker {
     let options = LockOptions::new().with_ttl(SOON * 4).with_op_timeout(SOON * 2);
     // The store itself is what is tested.
-    let locker = Locker::new(FileStore::open(Config::new(folder)).unwrap()).with_process_gate(false);
+    let locker =
+        Locker::new(FileStore::open(Config::new(folder)).unwrap()).with_process_gate(false);
     locker.with_defaults(options).unwrap()
 }
 

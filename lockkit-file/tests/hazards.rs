@@ -11,7 +11,9 @@ use std::{
     time::Duration,
 };
 
-use lockkit_core::{ErrorKind, Kind, LockGuard, LockName, LockOptions, Locker, LossReason, spi::Released};
+use lockkit_core::{
+    ErrorKind, Kind, LockGuard, LockName, LockOptions, Locker, LossReason, spi::Released,
+};
 use lockkit_file::{Config, FileStore};
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -52,9 +54,9 @@ fn file(folder: &TempDir, ending: &str) -> PathBuf {
 
 /// As the last line of a record says it.
 fn sealed(text: &str) -> String {
-    let sum = text
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     format!("{text}\nsum {sum:016x}\n")
 }
 
@@ -109,7 +111,8 @@ async fn c3_a_holder_whose_folder_was_removed_or_renamed_is_told() {
             fs::rename(&folder, parent.path().join("aside")).unwrap();
             assert_eq!(loss(&guard).await, LossReason::SessionLost);
         } else {
-            // The files go one after the other: the holder may look when only its record is gone, and write a file meanwhile.
+            // The files go one after the other: the holder may look when only its record is gone,
+            // and write a file meanwhile.
             while let Err(error) = fs::remove_dir_all(&folder) {
                 assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
             }
@@ -152,9 +155,12 @@ async fn c13_c14_what_is_no_record_is_refused_and_left_alone() {
     let record = file(&folder, ".json");
     let name = LockName::new(Kind::Mutex, "a").unwrap();
     let whole = fs::read_to_string(&record).unwrap();
-    let of_another =
-        sealed(&whole.rsplit_once("\nsum ").unwrap().0.replace("\"name\": \"a\"", "\"name\": \"b\""));
-    for (garbage, reason) in [("4711\n", "sum"), (&whole[..whole.len() / 2], "sum"), (&of_another, "\"b\"")] {
+    let of_another = sealed(
+        &whole.rsplit_once("\nsum ").unwrap().0.replace("\"name\": \"a\"", "\"name\": \"b\""),
+    );
+    for (garbage, reason) in
+        [("4711\n", "sum"), (&whole[..whole.len() / 2], "sum"), (&of_another, "\"b\"")]
+    {
         fs::write(&record, garbage).unwrap();
         let error = ours.mutex("a").unwrap().try_lock().await.expect_err(garbage);
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
@@ -206,8 +212,12 @@ async fn c1_c4_a_record_of_an_earlier_boot_holds_nothing_and_its_token_is_passed
     let text = fs::read_to_string(&record).unwrap();
     before.release().await.unwrap();
     // As it was on the disk when the power went: held by a session that is no more.
-    let session =
-        files(&folder.path().join("sessions"), "")[0].file_name().unwrap().to_str().unwrap().to_owned();
+    let session = files(&folder.path().join("sessions"), "")[0]
+        .file_name()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned();
     let text = text.rsplit_once("\nsum ").unwrap().0.replace(&session, &"0".repeat(32));
     fs::write(&record, sealed(&text)).unwrap();
     assert!(take(&ours, "a").await.fencing_token() > before_token);
@@ -275,7 +285,8 @@ async fn c14_who_looks_while_it_changes_sees_a_whole_record() {
     for round in 0..3_000 {
         // Records of different lengths.
         let label = "x".repeat(round % 200 + 1);
-        let options = LockOptions::new().with_ttl(AT_ONCE * 10).with_op_timeout(AT_ONCE).with_label(label);
+        let options =
+            LockOptions::new().with_ttl(AT_ONCE * 10).with_op_timeout(AT_ONCE).with_label(label);
         let mutex = ours.mutex("a").unwrap().with_options(options).unwrap();
         mutex.lock().await.unwrap().release().await.unwrap();
     }

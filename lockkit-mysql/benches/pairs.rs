@@ -1,9 +1,11 @@
-//! Locks in MariaDB and MySQL against the same work through the bare driver, in turn. On servers that leave a commit to
-//! the kernel (`innodb_flush_log_at_trx_commit=2`, "relaxed"), and on ones that write it to the disk first ("durable").
+//! Locks in MariaDB and MySQL against the same work through the bare driver, in turn. On servers
+//! that leave a commit to the kernel (`innodb_flush_log_at_trx_commit=2`, "relaxed"), and on ones
+//! that write it to the disk first ("durable").
 //!
-//! `cargo bench -p lockkit-mysql --bench pairs -- mariadb relaxed own-names` runs a part of it: `mariadb` or `mysql`,
-//! `relaxed` or `durable`, and `own-names`, `one-name`, `classic`, `row-locks`, `hand-over`, `fairness` or `forms`. `--quick` takes few rounds:
-//! enough to see that it runs.
+//! `cargo bench -p lockkit-mysql --bench pairs -- mariadb relaxed own-names` runs a part of it:
+//! `mariadb` or `mysql`, `relaxed` or `durable`, and `own-names`, `one-name`, `classic`,
+//! `row-locks`, `hand-over`, `fairness` or `forms`. `--quick` takes few rounds: enough to see that
+//! it runs.
 
 mod support {
     pub(crate) mod bare;
@@ -23,13 +25,16 @@ mod support {
 use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
 use support::{classic, fairness, forms, hand_over, one_name, own_names, row_locks, stage::Stage};
 
-const PARTS: [&str; 7] = ["own-names", "one-name", "classic", "row-locks", "hand-over", "fairness", "forms"];
-const SERVERS: [(&str, SqlFlavor); 2] = [("mariadb", SqlFlavor::MariaDb), ("mysql", SqlFlavor::MySql)];
+const PARTS: [&str; 7] =
+    ["own-names", "one-name", "classic", "row-locks", "hand-over", "fairness", "forms"];
+const SERVERS: [(&str, SqlFlavor); 2] =
+    [("mariadb", SqlFlavor::MariaDb), ("mysql", SqlFlavor::MySql)];
 const DURABILITIES: [(&str, &str); 2] = [("relaxed", "2"), ("durable", "1")];
 
 /// Whether a part is to be run: it is named, or none of its kind is.
 fn is_wanted(part: &str, kind: &[&str]) -> bool {
-    let named: Vec<_> = std::env::args().skip(1).filter(|word| kind.contains(&word.as_str())).collect();
+    let named: Vec<_> =
+        std::env::args().skip(1).filter(|word| kind.contains(&word.as_str())).collect();
     named.is_empty() || named.iter().any(|word| word == part)
 }
 
@@ -74,7 +79,10 @@ fn main() {
                 continue;
             }
             let flush = format!("--innodb-flush-log-at-trx-commit={flush}");
-            let stage = Stage::new(durability == "durable", SqlServer::start_with(flavor, [flush]).unwrap());
+            let stage = Stage::new(
+                durability == "durable",
+                SqlServer::start_with(flavor, [flush]).unwrap(),
+            );
             runtime.block_on(all(&stage));
         }
     }

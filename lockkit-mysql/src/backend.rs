@@ -5,7 +5,9 @@ use std::{sync::Arc, time::SystemTime};
 use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, Kind, LockName, Result,
-    spi::{Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, Note, Released, Role},
+    spi::{
+        Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, Note, Released, Role,
+    },
 };
 
 use crate::{
@@ -40,17 +42,18 @@ pub struct MySql {
 impl MySql {
     /// Connects, checks that the server can be used, and makes the tables if they are missing.
     ///
-    /// Each connection belongs to the tokio runtime that opened it, and is closed some time after its end. New ones are opened when
-    /// they are needed.
+    /// Each connection belongs to the tokio runtime that opened it, and is closed some time after
+    /// its end. New ones are opened when they are needed.
     ///
     /// # Errors
     /// [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if nothing answers,
     /// [`Authentication`](lockkit_core::ErrorKind::Authentication),
     /// [`PermissionDenied`](lockkit_core::ErrorKind::PermissionDenied),
     /// [`ReadOnly`](lockkit_core::ErrorKind::ReadOnly) for a replica,
-    /// [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat) for tables that a newer lockkit has made,
-    /// [`WrongType`](lockkit_core::ErrorKind::WrongType) for tables of another form or strategy, and
-    /// [`Unsupported`](lockkit_core::ErrorKind::Unsupported) for row locks on a cluster with several primaries.
+    /// [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat) for tables that a newer lockkit has
+    /// made, [`WrongType`](lockkit_core::ErrorKind::WrongType) for tables of another form or
+    /// strategy, and [`Unsupported`](lockkit_core::ErrorKind::Unsupported) for row locks on a
+    /// cluster with several primaries.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -70,8 +73,8 @@ impl MySql {
         Ok(Self { strategy, janitor })
     }
 
-    /// Removes the rows of names that were not used for the retention, and returns how many. A background task does
-    /// so now and then.
+    /// Removes the rows of names that were not used for the retention, and returns how many. A
+    /// background task does so now and then.
     ///
     /// # Errors
     /// What the server says.

@@ -11,8 +11,8 @@ use crate::{
 };
 
 impl Config {
-    /// Opens a connection of the bare driver, with the settings of lockkit's own. It belongs to no pool, and nothing
-    /// bounds how long its statements may take.
+    /// Opens a connection of the bare driver, with the settings of lockkit's own. It belongs to no
+    /// pool, and nothing bounds how long its statements may take.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) if nothing answers within the connect timeout,
@@ -29,7 +29,8 @@ impl Config {
             Ok::<_, my::Error>(conn)
         };
         let Ok(answer) = time::timeout(self.connect_timeout, opening).await else {
-            let reason = format!("{what}: no answer within connect_timeout ({:?})", self.connect_timeout);
+            let reason =
+                format!("{what}: no answer within connect_timeout ({:?})", self.connect_timeout);
             return Err(error::ours(ErrorKind::Unavailable, reason));
         };
         answer.map_err(|error| error::opening(error, &what, self.secret()))

@@ -1,4 +1,5 @@
-//! A number of connections, made when they are needed, and kept for the next use in the same runtime.
+//! A number of connections, made when they are needed, and kept for the next use in the same
+//! runtime.
 
 use std::{
     fmt,
@@ -62,8 +63,9 @@ impl Shared {
 
 /// So many connections at most, in use and idle.
 ///
-/// The socket of a connection is driven by the runtime that opened it. So an idle connection is used again only in
-/// that runtime. It is closed when its runtime has ended, or when another runtime needs one and the channel is full.
+/// The socket of a connection is driven by the runtime that opened it. So an idle connection is
+/// used again only in that runtime. It is closed when its runtime has ended, or when another
+/// runtime needs one and the channel is full.
 #[derive(Clone)]
 pub(crate) struct Channel(Arc<Slots>);
 
@@ -93,7 +95,8 @@ impl Channel {
     /// A connection that nobody else uses, within `patience`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if all are in use for so long, or whatever opening a new one says.
+    /// [`ErrorKind::Unavailable`] if all are in use for so long, or whatever opening a new one
+    /// says.
     pub(crate) async fn get(&self, patience: Duration) -> Result<Checkout> {
         let slots = &self.0;
         let permit = timeout(patience, Arc::clone(&slots.permits).acquire_owned()).await;
@@ -110,7 +113,8 @@ impl Channel {
                 Ok(Ok(())) => return Ok(checkout),
                 // The server has closed it.
                 Ok(Err(_)) => drop(checkout.connection.give_up()),
-                // The network may have forgotten all that are idle: to ask each of them would take too long.
+                // The network may have forgotten all that are idle: to ask each of them would take
+                // too long.
                 Err(_) => {
                     drop(checkout.connection.give_up());
                     break;
@@ -133,7 +137,8 @@ impl Slots {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An idle connection of this runtime. If there is none, there is room for a new one after this.
+    /// An idle connection of this runtime. If there is none, there is room for a new one after
+    /// this.
     fn take_idle(&self) -> Option<Connection> {
         let runtime = Handle::try_current().ok()?.id();
         let mut state = self.lock();
@@ -150,13 +155,17 @@ impl Slots {
 
     fn exhausted(&self) -> Error {
         let Self { size, full, .. } = self;
-        error::ours(ErrorKind::Unavailable, format!("all {size} connections of the pool are in use; {full}"))
+        error::ours(
+            ErrorKind::Unavailable,
+            format!("all {size} connections of the pool are in use; {full}"),
+        )
     }
 
     fn silent(&self) -> Error {
         let config = &self.shared.config;
         let limit = config.connect_timeout;
-        let reason = format!("{} did not answer within connect_timeout ({limit:?})", config.address());
+        let reason =
+            format!("{} did not answer within connect_timeout ({limit:?})", config.address());
         error::ours(ErrorKind::Unavailable, reason)
     }
 }
@@ -177,8 +186,8 @@ pub(crate) trait Undertaker: Send + Sync {
     fn bury(&self, corpse: Corpse);
 }
 
-/// A connection of a channel, in one task's hands. It goes back if it is clean; else it is closed, and what may still run
-/// on it is killed.
+/// A connection of a channel, in one task's hands. It goes back if it is clean; else it is closed,
+/// and what may still run on it is killed.
 pub(crate) struct Checkout {
     connection: Connection,
     slots: Arc<Slots>,
@@ -279,14 +288,16 @@ mod tests {
         (addr, age)
     }
 
-    /// Catches a pool that tells its user of an idle connection that nobody answers on, where a new one would do.
+    /// Catches a pool that tells its user of an idle connection that nobody answers on, where a new
+    /// one would do.
     #[tokio::test]
     async fn c8_an_idle_connection_that_was_forgotten_is_replaced() {
         let server = SqlServer::start(SqlFlavor::MariaDb).unwrap();
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
         let (addr, age) = forgetful(here).await;
         let url = server.url().replace(&here.to_string(), &addr.to_string());
-        // After so long, the connection that was forgotten is given up. A server that stands still is slower to open another.
+        // After so long, the connection that was forgotten is given up. A server that stands still
+        // is slower to open another.
         let url = format!("{url}?connect_timeout=9s");
         let pool = Pool::new(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap());
         let patience = Duration::from_secs(60);

@@ -25,11 +25,12 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// What one statement of ours may hold: far more than any does.
 const PACKET: usize = 16 << 20;
 
-/// How a lock is held in the database. Locks of the two strategies do not exclude each other: a table prefix records
-/// which one it is for, and the other is refused.
+/// How a lock is held in the database. Locks of the two strategies do not exclude each other: a
+/// table prefix records which one it is for, and the other is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// A row is a lease, taken and renewed by single statements. A holder and a waiter need no connection.
+    /// A row is a lease, taken and renewed by single statements. A holder and a waiter need no
+    /// connection.
     #[default]
     Optimistic,
     /// A row lock, held by an open transaction on a connection of its own (`SELECT … FOR UPDATE`).
@@ -49,7 +50,10 @@ impl FromStr for Strategy {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        [Self::Optimistic, Self::Pessimistic].into_iter().find(|strategy| strategy.as_str() == text).ok_or(())
+        [Self::Optimistic, Self::Pessimistic]
+            .into_iter()
+            .find(|strategy| strategy.as_str() == text)
+            .ok_or(())
     }
 }
 
@@ -71,8 +75,8 @@ impl FromStr for Strategy {
 /// ```
 ///
 /// # Default
-/// The optimistic strategy, tables that start with `lockkit`, made when they are missing; 16 connections at most, a
-/// connect timeout of 2 s, a retention of 24 h, no strict lease.
+/// The optimistic strategy, tables that start with `lockkit`, made when they are missing; 16
+/// connections at most, a connect timeout of 2 s, a retention of 24 h, no strict lease.
 #[derive(Clone)]
 pub struct Config {
     address: Address,
@@ -130,14 +134,15 @@ impl Config {
     /// Reads a store URL; the crate's documentation lists its parts.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] for a value that makes no sense, [`ErrorKind::UnknownParameter`] for a parameter
-    /// that nobody knows, [`ErrorKind::InvalidOption`] for one that is out of its range,
-    /// [`ErrorKind::MissingFeature`] for TLS without the feature for it.
+    /// [`ErrorKind::InvalidUrl`] for a value that makes no sense, [`ErrorKind::UnknownParameter`]
+    /// for a parameter that nobody knows, [`ErrorKind::InvalidOption`] for one that is out of its
+    /// range, [`ErrorKind::MissingFeature`] for TLS without the feature for it.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         let mut config = if url.scheme() == "mysql+unix" { unix(&mut url)? } else { tcp(&url)? };
         config.user = url.username().map(str::to_owned);
         config.password = url.password().map(str::to_owned);
-        config.strategy = url.params.parsed("strategy", "optimistic or pessimistic")?.unwrap_or_default();
+        config.strategy =
+            url.params.parsed("strategy", "optimistic or pessimistic")?.unwrap_or_default();
         if let Some(prefix) = url.params.text("table_prefix")? {
             config = config.with_table_prefix(&prefix)?;
         }
@@ -168,7 +173,11 @@ impl Config {
 
     /// Sets who we are.
     #[must_use]
-    pub fn with_credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+    pub fn with_credentials(
+        mut self,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
         self.user = Some(user.into());
         self.password = Some(password.into());
         self
@@ -205,21 +214,24 @@ impl Config {
         self
     }
 
-    /// Sets how many connections there may be at once. For housekeeping there may be a quarter as many more, but at least 2
-    /// and at most 16.
+    /// Sets how many connections there may be at once. For housekeeping there may be a quarter as
+    /// many more, but at least 2 and at most 16.
     ///
-    /// A lock of the pessimistic strategy takes one for as long as it is held, and so does the first waiter of each
-    /// name in this process. When all are taken, no other lock can be had, also if it is free. So that strategy needs two
-    /// at least: with one, a waiter would keep every lock from this process. Set as many as there are names that this process holds
-    /// or waits for at the same time.
+    /// A lock of the pessimistic strategy takes one for as long as it is held, and so does the
+    /// first waiter of each name in this process. When all are taken, no other lock can be had,
+    /// also if it is free. So that strategy needs two at least: with one, a waiter would keep every
+    /// lock from this process. Set as many as there are names that this process holds or waits for
+    /// at the same time.
     ///
-    /// A connection serves the tokio runtime that opened it, and is closed at the next use of any other when that runtime has
-    /// ended. When all connections are open and a runtime has none, the one that rested longest is closed for it: so there should be one for
-    /// each runtime at least, and four with the pessimistic strategy.
+    /// A connection serves the tokio runtime that opened it, and is closed at the next use of any
+    /// other when that runtime has ended. When all connections are open and a runtime has none, the
+    /// one that rested longest is closed for it: so there should be one for each runtime at least,
+    /// and four with the pessimistic strategy.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if it is not between 1 and 10,000. [`MySql::connect`](crate::MySql::connect) refuses 1 for the
-    /// pessimistic strategy with the same error.
+    /// [`ErrorKind::InvalidOption`] if it is not between 1 and 10,000.
+    /// [`MySql::connect`](crate::MySql::connect) refuses 1 for the pessimistic strategy with the
+    /// same error.
     pub fn with_pool_size(mut self, size: usize) -> Result<Self> {
         if !(1..=MAX_POOL).contains(&size) {
             let reason = format!("pool_size is {size}, it must be between 1 and {MAX_POOL}");
@@ -235,19 +247,20 @@ impl Config {
     /// [`ErrorKind::InvalidOption`] if it is not between 1 ms and 60 s.
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
         if !CONNECT_TIMEOUTS.contains(&timeout) {
-            let reason = format!("connect_timeout is {timeout:?}, it must be between 1 ms and 60 s");
+            let reason =
+                format!("connect_timeout is {timeout:?}, it must be between 1 ms and 60 s");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         self.connect_timeout = timeout;
         Ok(self)
     }
 
-    /// Sets how long the row of a name that nobody uses is kept. Its fencing tokens go on rising after that, unless
-    /// the server's clock was set back by more than this.
+    /// Sets how long the row of a name that nobody uses is kept. Its fencing tokens go on rising
+    /// after that, unless the server's clock was set back by more than this.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if it is not between a minute and ten years: a shorter one could remove a row
-    /// under a statement that waits for it.
+    /// [`ErrorKind::InvalidOption`] if it is not between a minute and ten years: a shorter one
+    /// could remove a row under a statement that waits for it.
     pub fn with_retention(mut self, retention: Duration) -> Result<Self> {
         if !(LEAST_RETENTION..=MAX_RETENTION).contains(&retention) {
             let reason = format!(
@@ -260,11 +273,12 @@ impl Config {
         Ok(self)
     }
 
-    /// Makes the next holder of a row lock wait until the lease of one whose connection died has passed, so that
-    /// there are never two who believe that they hold it. For the pessimistic strategy.
+    /// Makes the next holder of a row lock wait until the lease of one whose connection died has
+    /// passed, so that there are never two who believe that they hold it. For the pessimistic
+    /// strategy.
     ///
-    /// That wait begins when the row is free. A holder that hangs, or whose machine vanishes, keeps it for its lease, so
-    /// it is followed after two.
+    /// That wait begins when the row is free. A holder that hangs, or whose machine vanishes, keeps
+    /// it for its lease, so it is followed after two.
     #[must_use]
     pub const fn with_strict_lease(mut self) -> Self {
         self.strict_lease = true;
@@ -273,7 +287,9 @@ impl Config {
 
     pub(crate) fn check(&self) -> Result<()> {
         if self.database.is_empty() {
-            return Err(invalid("it names no database, such as mysql://user:password@host/database"));
+            return Err(invalid(
+                "it names no database, such as mysql://user:password@host/database",
+            ));
         }
         // The driver would take no path for the default address.
         if let Address::Unix(path) = &self.address
@@ -330,7 +346,8 @@ impl Config {
             .user(self.user.as_deref())
             .pass(self.password.as_deref())
             .db_name(Some(&self.database))
-            // The default silently moves from the address that was asked for to the server's own socket.
+            // The default silently moves from the address that was asked for to the server's own
+            // socket.
             .prefer_socket(false)
             .tcp_keepalive(Some(KEEPALIVE))
             // Given, so that the driver does not ask for them in one more round trip.
@@ -339,7 +356,9 @@ impl Config {
         #[cfg(feature = "tls")]
         let builder = builder.ssl_opts(self.tls.as_ref().map(Tls::options));
         match &self.address {
-            Address::Tcp(host, port) => builder.ip_or_hostname(host.as_str()).tcp_port(*port).into(),
+            Address::Tcp(host, port) => {
+                builder.ip_or_hostname(host.as_str()).tcp_port(*port).into()
+            }
             Address::Unix(path) => builder.socket(path.to_str()).into(),
         }
     }
@@ -411,7 +430,10 @@ mod tests {
         .unwrap();
         let opts = config.opts();
         assert_eq!((opts.ip_or_hostname(), opts.tcp_port(), opts.db_name()), ("h", 7, Some("db")));
-        assert_eq!((opts.user(), opts.pass(), opts.prefer_socket()), (Some("us"), Some("p@ss"), false));
+        assert_eq!(
+            (opts.user(), opts.pass(), opts.prefer_socket()),
+            (Some("us"), Some("p@ss"), false)
+        );
         assert_eq!((config.strategy, config.tables().prefix()), (Strategy::Pessimistic, "jobs"));
         assert_eq!((config.create_table, config.pool_size, config.strict_lease), (false, 3, true));
         assert_eq!(config.connect_timeout, Duration::from_millis(250));

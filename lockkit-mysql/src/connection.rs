@@ -19,14 +19,15 @@ use crate::{
 
 /// A connection that one task uses at a time.
 ///
-/// The driver answers the next statement with the reply of one that was dropped midway, and neither its ping nor its
-/// reset notices. So each call leaves a mark, and takes it away when its answer was read to the end: what still has it
-/// is never used again.
+/// The driver answers the next statement with the reply of one that was dropped midway, and neither
+/// its ping nor its reset notices. So each call leaves a mark, and takes it away when its answer
+/// was read to the end: what still has it is never used again.
 pub(crate) struct Connection {
     /// `None` once it was given up.
     conn: Option<Conn>,
     state: State,
-    /// The driver has a cache of its own, and reads the whole text for the names of parameters before it looks there.
+    /// The driver has a cache of its own, and reads the whole text for the names of parameters
+    /// before it looks there.
     prepared: Vec<(Box<str>, Statement)>,
     /// What the server said last, or may be if a script failed.
     in_transaction: bool,
@@ -44,7 +45,8 @@ pub(crate) struct Connection {
 /// The runtime that drives the socket of a connection.
 struct Home {
     runtime: Id,
-    /// Waits for ever: it ends with the connection, or with the runtime, which tells its end in no other way.
+    /// Waits for ever: it ends with the connection, or with the runtime, which tells its end in no
+    /// other way.
     task: AbortHandle,
 }
 
@@ -147,12 +149,16 @@ impl Connection {
         }
     }
 
-    /// Runs a prepared statement that returns no rows. Its text must be one of a few: it stays prepared, and the driver
-    /// closes those that are many.
+    /// Runs a prepared statement that returns no rows. Its text must be one of a few: it stays
+    /// prepared, and the driver closes those that are many.
     ///
     /// # Cancel safety
     /// Dropped midway, the connection is of no use any more. The same holds for the calls below.
-    pub(crate) async fn run(&mut self, sql: &str, params: Vec<Value>) -> Result<Outcome, my::Error> {
+    pub(crate) async fn run(
+        &mut self,
+        sql: &str,
+        params: Vec<Value>,
+    ) -> Result<Outcome, my::Error> {
         self.begin()?;
         let answer = self.execute(sql, params).await;
         self.settle(answer.as_ref().err());
@@ -160,7 +166,11 @@ impl Connection {
     }
 
     /// Runs a prepared statement, one of a few, and reads its rows.
-    pub(crate) async fn rows(&mut self, sql: &str, params: Vec<Value>) -> Result<Vec<Row>, my::Error> {
+    pub(crate) async fn rows(
+        &mut self,
+        sql: &str,
+        params: Vec<Value>,
+    ) -> Result<Vec<Row>, my::Error> {
         self.begin()?;
         let answer = self.execute(sql, params).await;
         self.settle(answer.as_ref().err());
@@ -168,7 +178,8 @@ impl Connection {
     }
 
     async fn execute(&mut self, sql: &str, params: Vec<Value>) -> Result<Vec<Row>, my::Error> {
-        let conn = self.conn.as_mut().ok_or(my::Error::Driver(my::DriverError::ConnectionClosed))?;
+        let conn =
+            self.conn.as_mut().ok_or(my::Error::Driver(my::DriverError::ConnectionClosed))?;
         let known = self.prepared.iter().find(|(text, _)| **text == *sql);
         let statement = match known {
             Some((_, statement)) => statement.clone(),
@@ -195,14 +206,17 @@ impl Connection {
 
     /// Runs several statements as one transaction, in one request: all of them are done, or none.
     ///
-    /// Galera may roll a transaction back between two of its statements, does not report that, and runs the rest. So
-    /// autocommit is off until the end: the rest can't be committed piece by piece. The savepoint ends with its
-    /// transaction: without the savepoint, nothing of the rest is committed. If Galera rolls back after that look at the
-    /// savepoint, there is nothing to commit, and the last answer is a deadlock. To restore autocommit with the commit, in
-    /// one statement, would not do: Galera may repeat a commit, and then forgets the rest of such a statement.
+    /// Galera may roll a transaction back between two of its statements, does not report that, and
+    /// runs the rest. So autocommit is off until the end: the rest can't be committed piece by
+    /// piece. The savepoint ends with its transaction: without the savepoint, nothing of the rest
+    /// is committed. If Galera rolls back after that look at the savepoint, there is nothing to
+    /// commit, and the last answer is a deadlock. To restore autocommit with the commit, in one
+    /// statement, would not do: Galera may repeat a commit, and then forgets the rest of such a
+    /// statement.
     ///
     /// # Errors
-    /// Nothing was done if it is an error of the server that is not fatal. Call [`roll_back`](Self::roll_back) then.
+    /// Nothing was done if it is an error of the server that is not fatal. Call
+    /// [`roll_back`](Self::roll_back) then.
     pub(crate) async fn transaction(&mut self, sql: &str) -> Result<Vec<Step>, my::Error> {
         let mut steps = self.script(&format!("{BEGIN}{sql};{END}")).await?;
         if !self.is_clean() {
@@ -222,15 +236,16 @@ impl Connection {
         Ok(())
     }
 
-    /// As [`script`](Self::script), for one that ends a transaction and tidies up after that: what was asked for is done
-    /// once the end was answered, whatever comes of the rest.
+    /// As [`script`](Self::script), for one that ends a transaction and tidies up after that: what
+    /// was asked for is done once the end was answered, whatever comes of the rest.
     pub(crate) async fn script_to_end(&mut self, sql: &str) -> Result<Vec<Step>, Failure> {
         let mut steps = Vec::new();
         let answer = self.steps(sql, &mut steps).await;
         let end = sql.split(';').position(|statement| matches!(statement, "COMMIT" | "ROLLBACK"));
         match answer {
             Err(error) if end.is_none_or(|end| steps.len() <= end) => {
-                let is_before_end = error::code(&error).is_some() && end.is_some_and(|end| steps.len() < end);
+                let is_before_end =
+                    error::code(&error).is_some() && end.is_some_and(|end| steps.len() < end);
                 Err(Failure { error, is_before_end })
             }
             Ok(()) | Err(_) => Ok(steps),
@@ -263,8 +278,8 @@ impl Connection {
         self.settle(None);
     }
 
-    /// What to say when the server has told that it is no primary, to a user whom it lets write. The next connection may
-    /// lead to another server.
+    /// What to say when the server has told that it is no primary, to a user whom it lets write.
+    /// The next connection may lead to another server.
     pub(crate) fn demoted(&mut self) -> my::Error {
         self.state = State::Dead;
         error::demoted()
@@ -280,12 +295,14 @@ impl Connection {
     fn settle(&mut self, error: Option<&my::Error>) {
         self.used = Clock::Boot.now();
         self.state = match error {
-            // A demoted server answers, and is of no use: the next connection may lead to the new primary.
+            // A demoted server answers, and is of no use: the next connection may lead to the new
+            // primary.
             Some(error) if error::is_fatal(error) || error::is_demotion(error) => State::Dead,
             _ => State::Idle,
         };
         if let Some(packet) = self.conn.as_ref().and_then(Conn::last_ok_packet) {
-            self.in_transaction = packet.status_flags().contains(StatusFlags::SERVER_STATUS_IN_TRANS);
+            self.in_transaction =
+                packet.status_flags().contains(StatusFlags::SERVER_STATUS_IN_TRANS);
             self.autocommit = packet.status_flags().contains(StatusFlags::SERVER_STATUS_AUTOCOMMIT);
         }
     }
@@ -300,7 +317,8 @@ impl Connection {
         self.conn.is_some() && self.state == State::Idle && !self.in_transaction && self.autocommit
     }
 
-    /// Whether it can be used in a runtime: another one may stand still, and then nothing comes from the socket.
+    /// Whether it can be used in a runtime: another one may stand still, and then nothing comes
+    /// from the socket.
     pub(crate) fn is_of(&self, runtime: Id) -> bool {
         self.home.as_ref().is_some_and(|home| home.runtime == runtime)
     }
@@ -332,7 +350,8 @@ impl Connection {
         self.server = server;
     }
 
-    /// The server's number of it, where that is another one than before: a proxy gives its own for those that it has.
+    /// The server's number of it, where that is another one than before: a proxy gives its own for
+    /// those that it has.
     pub(crate) fn set_thread(&mut self, thread: u64) {
         self.server.is_direct &= thread == self.server.thread;
         self.server.thread = thread;
@@ -362,7 +381,8 @@ impl Connection {
     /// Ends another connection of the same server.
     ///
     /// # Errors
-    /// What the server says; or that there is a proxy, on which the number may be that of somebody else's connection.
+    /// What the server says; or that there is a proxy, on which the number may be that of somebody
+    /// else's connection.
     pub(crate) async fn kill(&mut self, thread: u64) -> Result<Killed> {
         if !self.server.is_direct {
             let reason = "ending a connection: a proxy between this client and the server numbers connections in its own \
@@ -390,10 +410,12 @@ pub(crate) struct Corpse {
 }
 
 impl Drop for Corpse {
-    /// Left to itself, the driver would spawn a task that reads what is still to come, which may be for ever.
+    /// Left to itself, the driver would spawn a task that reads what is still to come, which may be
+    /// for ever.
     fn drop(&mut self) {
         if !self.was_clean && !self.conn.is_disconnected() {
-            // A call that was dropped midway leaves the driver's own mark, with which it just closes the socket.
+            // A call that was dropped midway leaves the driver's own mark, with which it just
+            // closes the socket.
             let _ = self.conn.ping().now_or_never();
         }
     }
@@ -412,11 +434,14 @@ impl fmt::Debug for Connection {
 async fn script(conn: &mut Conn, sql: &str, steps: &mut Vec<Step>) -> Result<(), my::Error> {
     let mut results = conn.query_iter(sql).await?;
     loop {
-        let outcome =
-            Outcome { id: results.last_insert_id().unwrap_or(0), affected: results.affected_rows() };
+        let outcome = Outcome {
+            id: results.last_insert_id().unwrap_or(0),
+            affected: results.affected_rows(),
+        };
         let is_last = results.is_empty();
         let has_columns = !results.columns_ref().is_empty();
-        // Also where there is nothing left: the refusal of a later statement is found here only, as if it were the answer.
+        // Also where there is nothing left: the refusal of a later statement is found here only, as
+        // if it were the answer.
         let (rows, answer) = match results.collect().await {
             Ok(rows) => (rows, Ok(())),
             // That one was answered, and it broke on the way to the next.

@@ -14,7 +14,8 @@ use crate::{
     pool::Pool,
 };
 
-/// What one server does not know is left out of its answer. The names differ between MySQL, MariaDB and their versions.
+/// What one server does not know is left out of its answer. The names differ between MySQL, MariaDB
+/// and their versions.
 const QUESTIONS: &str = "SELECT VERSION();\
     SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit','innodb_doublewrite','log_bin',\
     'sync_binlog','wsrep_on','group_replication_group_name','group_replication_single_primary_mode',\
@@ -48,7 +49,8 @@ impl Facts {
         let (version, tables) = steps.split_first()?;
         let version = value(version.rows.first()?, 0)?;
         let rows = tables.iter().flat_map(|table| &table.rows);
-        let pairs = rows.map(|row| Some((value::<String>(row, 0)?.to_ascii_lowercase(), value(row, 1)?)));
+        let pairs =
+            rows.map(|row| Some((value::<String>(row, 0)?.to_ascii_lowercase(), value(row, 1)?)));
         Some(Self { version, texts: pairs.collect::<Option<_>>()? })
     }
 
@@ -71,7 +73,8 @@ impl Facts {
 }
 
 fn judge(facts: &Facts) -> Vec<Finding> {
-    let mut findings = vec![Finding::new(Grade::Good, "version", facts.version.as_str()), flush(facts)];
+    let mut findings =
+        vec![Finding::new(Grade::Good, "version", facts.version.as_str()), flush(facts)];
     findings.push(cluster(facts).unwrap_or_else(|| replication(facts)));
     findings.extend(binlog(facts));
     findings.push(connections(facts));
@@ -121,16 +124,16 @@ fn cluster(facts: &Facts) -> Option<Finding> {
 
 fn replication(facts: &Facts) -> Finding {
     let what = "replication";
-    let clients =
-        facts.either(["rpl_semi_sync_source_clients", "rpl_semi_sync_master_clients"], Facts::number);
+    let clients = facts
+        .either(["rpl_semi_sync_source_clients", "rpl_semi_sync_master_clients"], Facts::number);
     let semi_sync = facts
         .either(["rpl_semi_sync_source_status", "rpl_semi_sync_master_status"], |facts, name| {
             facts.text(name).map(is_on)
         });
-    let point = facts
-        .either(["rpl_semi_sync_source_wait_point", "rpl_semi_sync_master_wait_point"], |facts, name| {
-            facts.text(name).map(str::to_owned)
-        });
+    let point = facts.either(
+        ["rpl_semi_sync_source_wait_point", "rpl_semi_sync_master_wait_point"],
+        |facts, name| facts.text(name).map(str::to_owned),
+    );
     match (semi_sync, facts.number("slaves_connected")) {
         (Some(true), _) => {
             let timeout_ms =
@@ -203,13 +206,18 @@ mod tests {
     use super::*;
 
     fn grades(texts: &[(&str, &str)]) -> Vec<(String, Grade)> {
-        let texts = texts.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        let texts =
+            texts.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
         let findings = judge(&Facts { version: "1".to_owned(), texts });
         findings.into_iter().skip(1).map(|finding| (finding.what, finding.grade)).collect()
     }
 
     fn grade(of: &str, texts: &[(&str, &str)]) -> Grade {
-        grades(texts).into_iter().find(|(what, _)| what == of).unwrap_or_else(|| panic!("no {of}")).1
+        grades(texts)
+            .into_iter()
+            .find(|(what, _)| what == of)
+            .unwrap_or_else(|| panic!("no {of}"))
+            .1
     }
 
     #[test]
@@ -243,7 +251,10 @@ mod tests {
         let group = ("group_replication_group_name", "a");
         let single = ("group_replication_single_primary_mode", "ON");
         let consistency = "group_replication_consistency";
-        assert_eq!(grade(of, &[group, single, (consistency, "BEFORE_ON_PRIMARY_FAILOVER")]), Grade::Good);
+        assert_eq!(
+            grade(of, &[group, single, (consistency, "BEFORE_ON_PRIMARY_FAILOVER")]),
+            Grade::Good
+        );
         assert_eq!(grade(of, &[group, single, (consistency, "EVENTUAL")]), Grade::Weak);
         assert_eq!(grade(of, &[group]), Grade::Note);
         assert_eq!(grade(of, &[("wsrep_on", "ON")]), Grade::Note);

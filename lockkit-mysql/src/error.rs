@@ -18,11 +18,15 @@ pub(crate) enum Phase {
     Write,
 }
 
-/// Server errors after which the connection is gone, or will be: the server shuts down, or somebody killed us.
-const FATAL: [u16; 14] = [1040, 1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1184, 1317, 1927, 3169, 4031];
-/// Of those, what it says when it ends a connection by itself: it shuts down, or somebody killed us, or we were idle.
+/// Server errors after which the connection is gone, or will be: the server shuts down, or somebody
+/// killed us.
+const FATAL: [u16; 14] =
+    [1040, 1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1184, 1317, 1927, 3169, 4031];
+/// Of those, what it says when it ends a connection by itself: it shuts down, or somebody killed
+/// us, or we were idle.
 const FAREWELL: [u16; 3] = [1053, 1927, 4031];
-/// It went wrong when it was to be committed, and another server of the cluster may have it already.
+/// It went wrong when it was to be committed, and another server of the cluster may have it
+/// already.
 const IN_DOUBT: [u16; 2] = [1180, 3100];
 pub(crate) const NO_SUCH_TABLE: u16 = 1146;
 pub(crate) const NO_SUCH_COLUMN: u16 = 1054;
@@ -35,7 +39,8 @@ const DEADLOCK: u16 = 1213;
 /// Galera has rolled a transaction back, and its savepoint with it: see
 /// [`transaction`](crate::connection::Connection::transaction).
 const SAVEPOINT_GONE: u16 = 1305;
-/// Another primary of the group was faster: this one's transaction was rolled back when it was to be committed.
+/// Another primary of the group was faster: this one's transaction was rolled back when it was to
+/// be committed.
 const CERTIFICATION: u16 = 3101;
 
 /// The number of a server's refusal.
@@ -48,8 +53,8 @@ pub(crate) fn is_fatal(error: &my::Error) -> bool {
     code(error).is_none_or(|code| FATAL.contains(&code) || IN_DOUBT.contains(&code))
 }
 
-/// The server has ended the connection, and what was open on it. It says so also to a statement that was run, so that
-/// it tells nothing of that one; those after it were not run.
+/// The server has ended the connection, and what was open on it. It says so also to a statement
+/// that was run, so that it tells nothing of that one; those after it were not run.
 pub(crate) fn is_farewell(error: &my::Error) -> bool {
     code(error).is_some_and(|code| FAREWELL.contains(&code))
 }
@@ -88,8 +93,9 @@ pub(crate) fn from_mysql(error: my::Error, phase: Phase, what: &str) -> Error {
     if unknown { ours.with_outcome_unknown() } else { ours }
 }
 
-/// Translates why no connection could be opened. Some refusals repeat what the server was sent, and a user's name may be
-/// the password as well. Then the server's words are left out: stars in them would show where a short password occurs.
+/// Translates why no connection could be opened. Some refusals repeat what the server was sent, and
+/// a user's name may be the password as well. Then the server's words are left out: stars in them
+/// would show where a short password occurs.
 pub(crate) fn opening(error: my::Error, what: &str, secret: Option<&str>) -> Error {
     let number = code(&error);
     let told = from_mysql(error, Phase::Open, what);
@@ -113,9 +119,10 @@ pub(crate) fn opening(error: my::Error, what: &str, secret: Option<&str>) -> Err
 fn of_server(code: u16) -> (ErrorKind, &'static str) {
     use ErrorKind as K;
     match code {
-        1044 | 1142 | 1143 | 1227 | 1370 | 1410 => {
-            (K::PermissionDenied, "grant SELECT, INSERT, UPDATE and DELETE on lockkit's tables to this user")
-        }
+        1044 | 1142 | 1143 | 1227 | 1370 | 1410 => (
+            K::PermissionDenied,
+            "grant SELECT, INSERT, UPDATE and DELETE on lockkit's tables to this user",
+        ),
         1045 | 1130 | 1251 | 1396 | 1698 | 1862 | 2061 | 3118 | 3878 => {
             (K::Authentication, "the server refused the credentials; check the ones in the URL")
         }
@@ -124,11 +131,15 @@ fn of_server(code: u16) -> (ErrorKind, &'static str) {
         1054 | 1136 | 1264 | 1292 | 1364 | 1366 | 1406 => {
             (K::WrongType, "the table has another form than this version of lockkit knows")
         }
-        1209 | READ_ONLY | 1792 | 1836 | 3100 => {
-            (K::ReadOnly, "the server is not a primary, or was demoted; name the primary in the URL")
-        }
+        1209 | READ_ONLY | 1792 | 1836 | 3100 => (
+            K::ReadOnly,
+            "the server is not a primary, or was demoted; name the primary in the URL",
+        ),
         1021 | 1030 | 1041 | 1114 | 1118 | 1598 => (K::StoreFull, "free space on the server"),
-        1129 => (K::PermissionDenied, "the server blocks this host after failed connections: FLUSH HOSTS"),
+        1129 => (
+            K::PermissionDenied,
+            "the server blocks this host after failed connections: FLUSH HOSTS",
+        ),
         1040 | 1203 | 1226 => (
             K::Unavailable,
             "the server has no connection left for us; raise max_connections, or lower pool_size",
@@ -138,9 +149,8 @@ fn of_server(code: u16) -> (ErrorKind, &'static str) {
         1969 | 3024 => (K::Unavailable, "the statement took longer than the server allows"),
         1180 => (K::Unavailable, "the server failed while it committed; its log says why"),
         1047 => (K::Unavailable, "the node is not ready: it has lost its cluster, or joins it"),
-        DEADLOCK | CERTIFICATION | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | SAVEPOINT_GONE | 1020 | 1412 | 1615 => {
-            (K::Unavailable, "others were at work on the same row")
-        }
+        DEADLOCK | CERTIFICATION | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | SAVEPOINT_GONE | 1020
+        | 1412 | 1615 => (K::Unavailable, "others were at work on the same row"),
         code if FATAL.contains(&code) => (K::Unavailable, "the server closed the connection"),
         _ => (K::Unexpected, "no server should answer that"),
     }
@@ -151,7 +161,9 @@ fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
     use my::{DriverError as D, Error as E};
     match error {
         #[cfg(feature = "tls")]
-        E::Io(my::IoError::Io(error)) if error.get_ref().is_some_and(|error| error.is::<rustls::Error>()) => {
+        E::Io(my::IoError::Io(error))
+            if error.get_ref().is_some_and(|error| error.is::<rustls::Error>()) =>
+        {
             NO_TRUST
         }
         #[cfg(feature = "tls")]
@@ -160,10 +172,12 @@ fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
         E::Io(_) | E::Driver(D::ConnectionClosed | D::PacketOutOfOrder | D::PoolDisconnected) => {
             (K::Unavailable, "the connection broke, or the server is not there")
         }
-        E::Driver(D::UnknownAuthPlugin { .. } | D::MysqlOldPasswordDisabled | D::CleartextPluginDisabled) => {
-            (K::Authentication, "the user's way to log in is not supported; use a password")
+        E::Driver(
+            D::UnknownAuthPlugin { .. } | D::MysqlOldPasswordDisabled | D::CleartextPluginDisabled,
+        ) => (K::Authentication, "the user's way to log in is not supported; use a password"),
+        E::Driver(D::NoClientSslFlagFromServer) => {
+            (K::Unsupported, "the server has no TLS; use mysql://")
         }
-        E::Driver(D::NoClientSslFlagFromServer) => (K::Unsupported, "the server has no TLS; use mysql://"),
         E::Driver(_) | E::Other(_) | E::Server(_) | E::Url(_) => {
             (K::Unavailable, "the driver does not understand the server; is it a MySQL or MariaDB?")
         }
@@ -171,8 +185,10 @@ fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
 }
 
 #[cfg(feature = "tls")]
-const NO_TRUST: (ErrorKind, &str) =
-    (ErrorKind::Unavailable, "the server can't prove who it is; check the parameter ca, and the host's name");
+const NO_TRUST: (ErrorKind, &str) = (
+    ErrorKind::Unavailable,
+    "the server can't prove who it is; check the parameter ca, and the host's name",
+);
 
 /// The number to which a fence is to be raised.
 ///
@@ -225,14 +241,19 @@ mod tests {
     #[test]
     fn c13_a_refused_login_says_what_to_do_also_where_the_user_name_is_the_password() {
         let refusal = || {
-            let message = "Access denied for user 'lockkit'@'localhost' (using password: YES)".to_owned();
+            let message =
+                "Access denied for user 'lockkit'@'localhost' (using password: YES)".to_owned();
             my::Error::Server(my::ServerError { code: 1045, message, state: "28000".to_owned() })
         };
-        let told = |secret| opening(refusal(), "connecting to 127.0.0.1:3306", Some(secret)).to_string();
+        let told =
+            |secret| opening(refusal(), "connecting to 127.0.0.1:3306", Some(secret)).to_string();
         assert!(told("hunter2").contains("Access denied"), "{}", told("hunter2"));
         let hidden = told("lockkit");
         assert!(!hidden.contains("lockkit"), "{hidden}");
-        assert!(hidden.contains("error 1045") && hidden.contains("check the ones in the URL"), "{hidden}");
+        assert!(
+            hidden.contains("error 1045") && hidden.contains("check the ones in the URL"),
+            "{hidden}"
+        );
         assert!(!told("URL").contains("URL"), "{}", told("URL"));
     }
 
@@ -242,7 +263,10 @@ mod tests {
         assert!(from_mysql(gone(), Phase::Write, "acquiring").is_outcome_unknown());
         assert!(!from_mysql(gone(), Phase::Read, "peeking").is_outcome_unknown());
         for code in [1927, 1180, 3100] {
-            assert!(from_mysql(server(code), Phase::Write, "acquiring").is_outcome_unknown(), "{code}");
+            assert!(
+                from_mysql(server(code), Phase::Write, "acquiring").is_outcome_unknown(),
+                "{code}"
+            );
         }
         assert!(!from_mysql(server(1213), Phase::Write, "acquiring").is_outcome_unknown());
         assert!(from_mysql(server(1213), Phase::Write, "acquiring").is_temporary());
@@ -268,7 +292,10 @@ mod tests {
         ] {
             let error = from_mysql(server(code), Phase::Write, "acquiring");
             assert_eq!(error.kind(), kind, "{error}");
-            assert!(error.to_string().contains("acquiring") && !error.to_string().contains('\n'), "{error}");
+            assert!(
+                error.to_string().contains("acquiring") && !error.to_string().contains('\n'),
+                "{error}"
+            );
         }
     }
 }

@@ -14,11 +14,12 @@ use crate::{
     sql::{LEAST_FENCE, NOW},
 };
 
-/// The settings that statements of ours rely on, whatever `init_connect`, the server's defaults or a proxy say.
-/// A statement that waits for a row gives up after a second, so that a late one can't wait for long.
+/// The settings that statements of ours rely on, whatever `init_connect`, the server's defaults or
+/// a proxy say. A statement that waits for a row gives up after a second, so that a late one can't
+/// wait for long.
 ///
-/// The character set comes first: parameters are converted to it, and so are the literals of what follows. A name that
-/// was converted would be another one.
+/// The character set comes first: parameters are converted to it, and so are the literals of what
+/// follows. A name that was converted would be another one.
 pub(crate) const SETTINGS: &str = "SET NAMES utf8mb4;SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
     SET SESSION TRANSACTION READ WRITE;\
     SET autocommit=1,completion_type='NO_CHAIN',sql_safe_updates=0,sql_select_limit=DEFAULT,timestamp=DEFAULT,\
@@ -37,15 +38,16 @@ pub(crate) const ROLE: &str =
 /// The answer to [`ROLE`].
 pub(crate) fn role(steps: &[Step]) -> Option<Role> {
     let row = steps.first()?.rows.first()?;
-    let texts = (0..row.len()).map(|index| value::<String>(row, index)).collect::<Option<Vec<_>>>()?;
+    let texts =
+        (0..row.len()).map(|index| value::<String>(row, index)).collect::<Option<Vec<_>>>()?;
     Some(if texts.iter().any(|text| is_on(text)) { Role::Replica } else { Role::Primary })
 }
 
 /// Sets up a fresh connection, and learns the server's time from it.
 ///
 /// # Errors
-/// [`ErrorKind::ReadOnly`] for a replica, [`ErrorKind::Unsupported`] for a cluster on which row locks do not reach
-/// the other nodes.
+/// [`ErrorKind::ReadOnly`] for a replica, [`ErrorKind::Unsupported`] for a cluster on which row
+/// locks do not reach the other nodes.
 pub(crate) async fn introduce(
     conn: Conn,
     number: u64,
@@ -66,7 +68,8 @@ pub(crate) async fn introduce(
     let started_us = facts.now_us.saturating_sub(facts.uptime_s.saturating_mul(1_000_000));
     let host = facts.text("hostname");
     let port = facts.text("port");
-    // A proxy greets with a number of its own, and takes that of a KILL for one of those. The greeting has room for 32 bits.
+    // A proxy greets with a number of its own, and takes that of a KILL for one of those. The
+    // greeting has room for 32 bits.
     let is_direct = greeted == facts.thread & u64::from(u32::MAX);
     connection.set_server(Server::new(host, port, started_us, facts.thread, is_direct));
     Ok(connection)
@@ -110,16 +113,17 @@ impl Facts {
     }
 
     fn check(&self, strategy: Strategy) -> Result<()> {
-        let read_only =
-            ["read_only", "super_read_only", "innodb_read_only"].into_iter().find(|name| self.is_on(name));
+        let read_only = ["read_only", "super_read_only", "innodb_read_only"]
+            .into_iter()
+            .find(|name| self.is_on(name));
         if let Some(variable) = read_only {
-            let reason =
-                format!("the server has {variable} set: it is no primary; name the primary in the URL");
+            let reason = format!(
+                "the server has {variable} set: it is no primary; name the primary in the URL"
+            );
             return Err(error::ours(ErrorKind::ReadOnly, reason));
         }
         if self.now_us < LEAST_FENCE {
-            let reason =
-                "the server's clock stands before the year 2002; set it: fencing tokens begin with it";
+            let reason = "the server's clock stands before the year 2002; set it: fencing tokens begin with it";
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
         let group = !self.text("group_replication_group_name").is_empty()
@@ -148,19 +152,25 @@ mod tests {
     use super::*;
 
     fn facts(variables: &[(&str, &str)]) -> Facts {
-        let variables =
-            variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let variables = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
         Facts { thread: 7, now_us: 2 * LEAST_FENCE, uptime_s: 1, variables }
     }
 
     #[test]
     fn c13_a_server_that_takes_no_writes_is_refused_by_name() {
-        for (name, value) in [("read_only", "ON"), ("read_only", "NO_LOCK"), ("super_read_only", "1")] {
+        for (name, value) in
+            [("read_only", "ON"), ("read_only", "NO_LOCK"), ("super_read_only", "1")]
+        {
             let error = facts(&[(name, value)]).check(Strategy::Optimistic).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ReadOnly);
             assert!(error.to_string().contains(name), "{error}");
         }
-        facts(&[("read_only", "OFF"), ("super_read_only", "0")]).check(Strategy::Optimistic).unwrap();
+        facts(&[("read_only", "OFF"), ("super_read_only", "0")])
+            .check(Strategy::Optimistic)
+            .unwrap();
     }
 
     #[test]
@@ -173,7 +183,8 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             cluster.check(Strategy::Optimistic).unwrap();
         }
-        let single = facts(&[name, ("group_replication_single_primary_mode", "ON"), ("wsrep_on", "OFF")]);
+        let single =
+            facts(&[name, ("group_replication_single_primary_mode", "ON"), ("wsrep_on", "OFF")]);
         single.check(Strategy::Pessimistic).unwrap();
     }
 }

@@ -32,8 +32,8 @@ impl IdleNames {
         Self { page, after: Some((Vec::new(), Vec::new())) }
     }
 
-    /// The next ones, each as the condition that finds it by the primary key: a scan would wait for the rows of others.
-    /// With the connection that found them.
+    /// The next ones, each as the condition that finds it by the primary key: a scan would wait for
+    /// the rows of others. With the connection that found them.
     ///
     /// # Errors
     /// What the server says.
@@ -42,10 +42,12 @@ impl IdleNames {
         let mut connection = pool.get(pool.config().connect_timeout).await?;
         let params = vec![kind.clone().into(), kind.into(), name.into()];
         let rows = pool.checked(connection.rows(&self.page, params).await, Phase::Read, WHAT)?;
-        let names = rows.iter().map(|row| Some((value(row, 0)?, value(row, 1)?))).collect::<Option<_>>();
+        let names =
+            rows.iter().map(|row| Some((value(row, 0)?, value(row, 1)?))).collect::<Option<_>>();
         let names: Vec<(Vec<u8>, Vec<u8>)> = names.ok_or_else(|| error::nonsense(WHAT))?;
-        let found =
-            names.iter().map(|(kind, name)| format!("kind={} AND name={}", literal(kind), literal(name)));
+        let found = names
+            .iter()
+            .map(|(kind, name)| format!("kind={} AND name={}", literal(kind), literal(name)));
         let found = found.collect();
         self.after = names.into_iter().nth(PAGE - 1);
         Ok(Some((connection, found)))

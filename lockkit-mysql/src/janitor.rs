@@ -36,7 +36,10 @@ impl Janitor {
         let strategy = Arc::downgrade(strategy);
         let round = retention / ROUNDS;
         let task = Handle::try_current().ok().map(|runtime| {
-            #[expect(clippy::disallowed_methods, reason = "one task for each backend, which ends with it")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "one task for each backend, which ends with it"
+            )]
             runtime.spawn(work(strategy, round))
         });
         Self(Mutex::new(task))

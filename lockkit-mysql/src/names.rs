@@ -13,8 +13,8 @@ use crate::{
 const PAGE: usize = 500;
 const WHAT: &str = "listing names";
 
-/// The names of one kind that begin with `prefix` and for which `table` has a row with the condition `held`. Read without
-/// a lock, by the primary key, in the order of their bytes.
+/// The names of one kind that begin with `prefix` and for which `table` has a row with the
+/// condition `held`. Read without a lock, by the primary key, in the order of their bytes.
 ///
 /// # Errors
 /// What the server says.
@@ -45,7 +45,8 @@ pub(crate) async fn held(
             pool.ask_time(&mut side).await?;
         }
         // What is no name was written by others.
-        let valid = names.iter().filter_map(|name| LockName::new(kind, str::from_utf8(name).ok()?).ok());
+        let valid =
+            names.iter().filter_map(|name| LockName::new(kind, str::from_utf8(name).ok()?).ok());
         found.extend(valid);
         match names.get(PAGE - 1) {
             Some(last) => from = format!("name>{}", literal(last)),

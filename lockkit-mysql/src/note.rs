@@ -29,7 +29,8 @@ pub(crate) struct Proof<'a> {
     pub(crate) table: String,
     /// and what is true of it while the lock is held.
     pub(crate) held: String,
-    /// What a write does to it: on a cluster with several primaries, a lock on a row reaches nobody else.
+    /// What a write does to it: on a cluster with several primaries, a lock on a row reaches nobody
+    /// else.
     pub(crate) touch: String,
 }
 
@@ -39,16 +40,19 @@ pub(crate) struct Proof<'a> {
 /// What the server says, or that it is no primary any more.
 pub(crate) async fn note(pool: &Pool, name: &LockName) -> Result<Note> {
     let what = "reading the note";
-    let question =
-        format!("SELECT revision,content FROM {} WHERE {}", pool.config().tables().table("note"), this(name));
+    let question = format!(
+        "SELECT revision,content FROM {} WHERE {}",
+        pool.config().tables().table("note"),
+        this(name)
+    );
     let Some(row) = pool.ask_primary(&question, what).await? else { return Ok(Note::default()) };
     let note = || Some(Note::new(value(&row, 0)?, String::from_utf8(value(&row, 1)?).ok()?));
     note().ok_or_else(|| error::nonsense(what))
 }
 
-/// Writes the note in one transaction, and one request, which does nothing unless the grant stands by then and the note is
-/// newer than the one that is there. Asks once, or twice if our idea of the server's time was wrong; `None` if it came late
-/// both times.
+/// Writes the note in one transaction, and one request, which does nothing unless the grant stands
+/// by then and the note is newer than the one that is there. Asks once, or twice if our idea of the
+/// server's time was wrong; `None` if it came late both times.
 ///
 /// # Errors
 /// Unknown if the connection broke.
@@ -81,7 +85,9 @@ pub(crate) async fn write(
         match steps.get(INSERT).map(|step| step.outcome.id) {
             Some(WRITTEN) => return Ok(Some(Noted::Written)),
             Some(OUTDATED) => return Ok(Some(Noted::Outdated)),
-            Some(0) if pool.ask_time(connection).await? <= not_after => return Ok(Some(Noted::NotHeld)),
+            Some(0) if pool.ask_time(connection).await? <= not_after => {
+                return Ok(Some(Noted::NotHeld));
+            }
             Some(0) => {}
             _ => return Err(error::nonsense("writing the note")),
         }
@@ -89,9 +95,10 @@ pub(crate) async fn write(
     Ok(None)
 }
 
-/// The row of the grant is locked first, and looked at as it is then. Assignments are made from left to right, so what is
-/// decided by `revision` comes before its own. The answer is what `LAST_INSERT_ID()` was set to last; 0 if there is no such
-/// grant, it is too late, or the server is no primary.
+/// The row of the grant is locked first, and looked at as it is then. Assignments are made from
+/// left to right, so what is decided by `revision` comes before its own. The answer is what
+/// `LAST_INSERT_ID()` was set to last; 0 if there is no such grant, it is too late, or the server
+/// is no primary.
 fn script(table: &str, proof: &Proof<'_>, note: &Note, not_after_us: u64) -> String {
     let Proof { name, table: source, held, touch } = proof;
     let this = this(name);

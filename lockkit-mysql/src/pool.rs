@@ -23,7 +23,8 @@ use crate::{
     sql::{NOW, WRITABLE},
 };
 
-/// For `KILL`, and for tokens: what must not wait behind locks that are held. One for so many of the others.
+/// For `KILL`, and for tokens: what must not wait behind locks that are held. One for so many of
+/// the others.
 const SIDE_SHARE: usize = 4;
 const SIDE_CONNECTIONS: std::ops::RangeInclusive<usize> = 2..=16;
 /// What a connection that was killed needs to go.
@@ -44,7 +45,8 @@ impl Pool {
         let connect_timeout = config.connect_timeout;
         let clock = OnceLock::new();
         let zero = Clock::Boot.now();
-        let shared = Shared { config, clock, numbers: AtomicU64::new(1), doubted: AtomicU64::new(0), zero };
+        let shared =
+            Shared { config, clock, numbers: AtomicU64::new(1), doubted: AtomicU64::new(0), zero };
         let shared = Arc::new(shared);
         let side = (size / SIDE_SHARE).clamp(*SIDE_CONNECTIONS.start(), *SIDE_CONNECTIONS.end());
         let main = Channel::new(Arc::clone(&shared), size, MAIN_FULL);
@@ -60,7 +62,8 @@ impl Pool {
     /// A connection that nobody else uses, within `patience`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if all are in use for so long, or whatever opening a new one says.
+    /// [`ErrorKind::Unavailable`] if all are in use for so long, or whatever opening a new one
+    /// says.
     pub(crate) async fn get(&self, patience: Duration) -> Result<Checkout> {
         let connection = self.main.get(patience).await?;
         let reaper = Arc::clone(&self.reaper);
@@ -79,12 +82,18 @@ impl Pool {
     ///
     /// # Errors
     /// The error of `answer`.
-    pub(crate) fn checked<T>(&self, answer: Result<T, my::Error>, phase: Phase, what: &str) -> Result<T> {
+    pub(crate) fn checked<T>(
+        &self,
+        answer: Result<T, my::Error>,
+        phase: Phase,
+        what: &str,
+    ) -> Result<T> {
         answer.map_err(|error| {
             let was_server = error::code(&error);
             let fatal = error::is_fatal(&error);
             let error = error::from_mysql(error, phase, what);
-            // A demoted primary answers, and is of no use: the next connection may lead to the new one.
+            // A demoted primary answers, and is of no use: the next connection may lead to the new
+            // one.
             if fatal || error.kind() == ErrorKind::ReadOnly {
                 tracing::debug!(target: "lockkit", code = was_server, "a connection is in doubt");
                 self.doubt();
@@ -109,8 +118,8 @@ impl Pool {
         handshake::observe(&self.shared.clock, sent, now_us);
     }
 
-    /// Ends a connection on the server, and waits until it has gone: nothing that was sent on it is applied after that.
-    /// False if it is not known.
+    /// Ends a connection on the server, and waits until it has gone: nothing that was sent on it is
+    /// applied after that. False if it is not known.
     ///
     /// # Errors
     /// What the server says.
@@ -132,7 +141,8 @@ impl Pool {
     /// Asks the server for its time, and learns from it.
     ///
     /// # Errors
-    /// What the server says, or that it is no primary any more: a request that did nothing may have failed by that.
+    /// What the server says, or that it is no primary any more: a request that did nothing may have
+    /// failed by that.
     pub(crate) async fn ask_time(&self, connection: &mut Connection) -> Result<u64> {
         let what = "asking for the time";
         let sent = Clock::Boot.now();
@@ -147,7 +157,8 @@ impl Pool {
         Ok(now)
     }
 
-    /// Asks a question of one row, also while all other connections hold locks. `None` if there is no row.
+    /// Asks a question of one row, also while all other connections hold locks. `None` if there is
+    /// no row.
     ///
     /// # Errors
     /// What the server says, or that it is no primary any more: another one may know better.
@@ -156,7 +167,9 @@ impl Pool {
         let answer = side.script(&format!("{};{question}", handshake::ROLE)).await;
         let steps = self.checked(answer, Phase::Read, what)?;
         match handshake::role(&steps) {
-            Some(Role::Primary) => Ok(steps.into_iter().nth(1).and_then(|step| step.rows.into_iter().next())),
+            Some(Role::Primary) => {
+                Ok(steps.into_iter().nth(1).and_then(|step| step.rows.into_iter().next()))
+            }
             Some(_) => {
                 drop(side.give_up());
                 self.doubt();

@@ -16,8 +16,9 @@ use crate::{
 /// How long one `KILL` may take; and longer, where a connection for it may.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Kills statements whose futures were dropped. The server would go on with them, and with the locks that they wait
-/// for, until it notices that the socket is closed: only when it has an answer to give.
+/// Kills statements whose futures were dropped. The server would go on with them, and with the
+/// locks that they wait for, until it notices that the socket is closed: only when it has an answer
+/// to give.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     /// A connection of its own: those of the pool may all be taken by locks that wait for this one.
@@ -33,14 +34,16 @@ impl Reaper {
 
     /// Waits for what is under way, but not for runtimes that nobody drives.
     pub(crate) async fn finish(&self) {
-        let mut kills = std::mem::take(&mut *self.kills.lock().unwrap_or_else(PoisonError::into_inner));
-        let _ = time::timeout(self.patience, async { while kills.join_next().await.is_some() {} }).await;
+        let mut kills =
+            std::mem::take(&mut *self.kills.lock().unwrap_or_else(PoisonError::into_inner));
+        let _ = time::timeout(self.patience, async { while kills.join_next().await.is_some() {} })
+            .await;
     }
 }
 
 impl Undertaker for Reaper {
-    /// Takes care of a connection in the background. Outside a runtime its socket is closed, and the server is left to
-    /// its own timeouts.
+    /// Takes care of a connection in the background. Outside a runtime its socket is closed, and
+    /// the server is left to its own timeouts.
     fn bury(&self, corpse: Corpse) {
         let Ok(runtime) = Handle::try_current() else { return };
         let side = self.side.clone();

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use lockkit_core::Tick;
 
-/// The pauses between two looks: short while the lock changes hands, longer while somebody keeps it.
+/// The pauses between two looks: short while the lock changes hands, longer while somebody keeps
+/// it.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(50);
 /// A server in trouble is not asked more often than that.
@@ -17,8 +18,9 @@ pub(crate) const MOST_NAMES: usize = 250;
 pub(crate) struct Pace(f64);
 
 impl Pace {
-    /// A statement looks at some of the names only if there are many. Then all pauses grow in proportion, so the number
-    /// of statements does not. A little `chance`, from 0 to 1, keeps processes from asking in step with each other.
+    /// A statement looks at some of the names only if there are many. Then all pauses grow in
+    /// proportion, so the number of statements does not. A little `chance`, from 0 to 1, keeps
+    /// processes from asking in step with each other.
     pub(crate) fn new(names: usize, chance: f64) -> Self {
         let statements = u32::try_from(names.div_ceil(MOST_NAMES)).unwrap_or(u32::MAX).max(1);
         Self(f64::from(statements) * (0.75 + 0.5 * chance))
@@ -90,7 +92,8 @@ impl Schedule {
         }
     }
 
-    /// A look is sent. If nothing is heard of it for as long as the waiters have `patience`, the next one follows.
+    /// A look is sent. If nothing is heard of it for as long as the waiters have `patience`, the
+    /// next one follows.
     pub(crate) fn send(&mut self, now: Tick, patience: Duration) {
         self.sent = Some(now);
         self.unanswered.get_or_insert(now);
@@ -172,7 +175,9 @@ mod tests {
     #[test]
     fn c8_with_many_names_all_pauses_grow_and_the_end_of_a_lease_stays() {
         let start = Clock::Boot.now();
-        for (names, longest) in [(1, 50), (MOST_NAMES, 50), (MOST_NAMES + 1, 100), (12 * MOST_NAMES, 600)] {
+        for (names, longest) in
+            [(1, 50), (MOST_NAMES, 50), (MOST_NAMES + 1, 100), (12 * MOST_NAMES, 600)]
+        {
             let mut schedule = Schedule::new(start, 0);
             let pace = Pace::new(names, USUAL);
             assert_eq!(pauses(&mut schedule, start, pace, 9).last(), Some(&longest), "{names}");
@@ -189,7 +194,10 @@ mod tests {
         let pace = Pace::new(1, USUAL);
         let mut schedule = Schedule::new(start, 0);
         schedule.send(start, patience);
-        assert_eq!((schedule.unanswered(), start.until(schedule.due())), (Some(start), patience + TROUBLED));
+        assert_eq!(
+            (schedule.unanswered(), start.until(schedule.due())),
+            (Some(start), patience + TROUBLED)
+        );
         let second = schedule.due();
         schedule.send(second, patience);
         assert_eq!(schedule.unanswered(), Some(start));

@@ -12,8 +12,9 @@ use crate::{
 
 /// The statements that make all tables, for the default table prefix.
 ///
-/// A strategy uses its own two tables, `lockkit_meta` and `lockkit_note`; [`sql`] gives what one needs, for any prefix. The user of the
-/// store URL needs `SELECT`, `INSERT`, `UPDATE` and `DELETE` on them, and `CREATE` only to make them at first use.
+/// A strategy uses its own two tables, `lockkit_meta` and `lockkit_note`; [`sql`] gives what one
+/// needs, for any prefix. The user of the store URL needs `SELECT`, `INSERT`, `UPDATE` and `DELETE`
+/// on them, and `CREATE` only to make them at first use.
 pub const SQL: &str = include_str!("schema.sql");
 
 /// The format that this version writes.
@@ -37,7 +38,9 @@ fn statements(strategy: Strategy, prefix: &str) -> Vec<String> {
         name.is_some_and(|name| tables.iter().any(|table| name.starts_with(table)))
     });
     wanted
-        .map(|statement| without_comments(statement).replace(DEFAULT_PREFIX, &format!("`{prefix}_")))
+        .map(|statement| {
+            without_comments(statement).replace(DEFAULT_PREFIX, &format!("`{prefix}_"))
+        })
         .collect()
 }
 
@@ -49,8 +52,8 @@ fn without_comments(statement: &str) -> String {
 /// Makes sure that the tables are there, in a form that this version knows, and for this strategy.
 ///
 /// # Errors
-/// [`ErrorKind::NewerFormat`]; [`ErrorKind::WrongType`] if they are missing and not to be made, have another form, or are
-/// used with the other strategy; [`ErrorKind::PermissionDenied`].
+/// [`ErrorKind::NewerFormat`]; [`ErrorKind::WrongType`] if they are missing and not to be made,
+/// have another form, or are used with the other strategy; [`ErrorKind::PermissionDenied`].
 pub(crate) async fn prepare(connection: &mut Connection, config: &Config) -> Result<()> {
     if !are_there(connection, config).await? {
         // Nothing is added to what a newer lockkit has made.
@@ -112,7 +115,8 @@ async fn check_version(connection: &mut Connection, config: &Config) -> Result<(
     }
 }
 
-/// Locks with and without strict leases must not meet either: one would not wait for the other's lease.
+/// Locks with and without strict leases must not meet either: one would not wait for the other's
+/// lease.
 fn strategy_text(config: &Config) -> String {
     let strict = if config.strict_lease { "-strict" } else { "" };
     format!("{}{strict}", config.strategy.as_str())
@@ -127,8 +131,12 @@ async fn are_there(connection: &mut Connection, config: &Config) -> Result<bool>
         Ok(_) => Ok(true),
         Err(error) if error::code(&error) == Some(error::NO_SUCH_TABLE) => Ok(false),
         // A user with no right to a table is not told whether it is there.
-        Err(error) if error::code(&error) == Some(error::TABLE_DENIED) && config.create_table => Ok(false),
-        Err(error) => Err(error::from_mysql(error, Phase::Read, &format!("reading {meta} and {note}"))),
+        Err(error) if error::code(&error) == Some(error::TABLE_DENIED) && config.create_table => {
+            Ok(false)
+        }
+        Err(error) => {
+            Err(error::from_mysql(error, Phase::Read, &format!("reading {meta} and {note}")))
+        }
     }
 }
 
@@ -141,7 +149,8 @@ async fn create(connection: &mut Connection, config: &Config) -> Result<()> {
             let error = error::from_mysql(error, Phase::Open, "making lockkit's tables");
             let kind = error.kind();
             if kind == ErrorKind::PermissionDenied {
-                let reason = format!("{}; or let somebody else run: {}", error.context(), shown(config));
+                let reason =
+                    format!("{}; or let somebody else run: {}", error.context(), shown(config));
                 return error::ours(kind, reason).with_source(error);
             }
             error
@@ -150,8 +159,8 @@ async fn create(connection: &mut Connection, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Asks for every column that this version uses, for the engine, as others than InnoDB have no row locks, and for what
-/// makes one lock of a name.
+/// Asks for every column that this version uses, for the engine, as others than InnoDB have no row
+/// locks, and for what makes one lock of a name.
 async fn check_form(connection: &mut Connection, config: &Config) -> Result<()> {
     let own: [(&str, &str); 2] = match config.strategy {
         Strategy::Optimistic => [
@@ -169,9 +178,12 @@ async fn check_form(connection: &mut Connection, config: &Config) -> Result<()> 
     for (table, columns) in own.into_iter().chain([("note", "kind,name,revision,content")]) {
         let table = config.tables().table(table);
         let what = format!("looking at {table}");
-        let answer = connection.rows(&format!("SELECT {columns} FROM {table} LIMIT 0"), Vec::new()).await;
+        let answer =
+            connection.rows(&format!("SELECT {columns} FROM {table} LIMIT 0"), Vec::new()).await;
         answer.map_err(|error| match error::code(&error) {
-            Some(error::NO_SUCH_TABLE | error::NO_SUCH_COLUMN) => missing(config).with_source(error),
+            Some(error::NO_SUCH_TABLE | error::NO_SUCH_COLUMN) => {
+                missing(config).with_source(error)
+            }
             _ => error::from_mysql(error, Phase::Read, &what),
         })?;
         let key = if columns.contains(",mode,") { "kind,name,owner" } else { "kind,name" };
@@ -180,17 +192,25 @@ async fn check_form(connection: &mut Connection, config: &Config) -> Result<()> 
     Ok(())
 }
 
-/// The columns that names and owners are found by, with their types: those are compared byte by byte, and as they are.
+/// The columns that names and owners are found by, with their types: those are compared byte by
+/// byte, and as they are.
 const COMPARED: [(&str, &str); 3] =
     [("kind", "VARBINARY(16) NOT NULL"), ("name", "VARBINARY(255) NOT NULL"), ("owner", OWNER)];
 const OWNER: &str = "VARBINARY(64) NOT NULL DEFAULT ''";
 
-/// Without the primary key one name would have several rows, each of which is granted. And text is compared without
-/// regard to case or to blanks at the end, which makes one lock of several names.
-async fn check_keys(connection: &mut Connection, table: &str, key: &str, columns: &str) -> Result<()> {
+/// Without the primary key one name would have several rows, each of which is granted. And text is
+/// compared without regard to case or to blanks at the end, which makes one lock of several names.
+async fn check_keys(
+    connection: &mut Connection,
+    table: &str,
+    key: &str,
+    columns: &str,
+) -> Result<()> {
     let what = format!("looking at {table}");
-    let this =
-        format!("TABLE_SCHEMA=DATABASE() AND TABLE_NAME={}", literal(table.trim_matches('`').as_bytes()));
+    let this = format!(
+        "TABLE_SCHEMA=DATABASE() AND TABLE_NAME={}",
+        literal(table.trim_matches('`').as_bytes())
+    );
     let question = format!(
         "SELECT (SELECT ENGINE FROM information_schema.TABLES WHERE {this}),\
          (SELECT GROUP_CONCAT(LOWER(COLUMN_NAME),IF(SUB_PART IS NULL,'','*') ORDER BY SEQ_IN_INDEX) \
@@ -243,7 +263,8 @@ fn newer(config: &Config, compatible: u32) -> lockkit_core::Error {
 }
 
 fn missing(config: &Config) -> lockkit_core::Error {
-    let reason = format!("lockkit's tables are not there, or have another form; run: {}", shown(config));
+    let reason =
+        format!("lockkit's tables are not there, or have another form; run: {}", shown(config));
     error::ours(ErrorKind::WrongType, reason)
 }
 
@@ -267,7 +288,9 @@ mod tests {
             );
         }
         assert!(
-            !optimistic.contains("lockkit") && !optimistic.contains("_row`") && !optimistic.contains("--")
+            !optimistic.contains("lockkit")
+                && !optimistic.contains("_row`")
+                && !optimistic.contains("--")
         );
         let pessimistic = sql(Strategy::Pessimistic, "lockkit");
         assert!(pessimistic.contains("`lockkit_row`") && pessimistic.contains("`lockkit_fence`"));

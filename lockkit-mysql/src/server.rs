@@ -16,7 +16,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(host: String, port: String, started_us: u64, thread: u64, is_direct: bool) -> Self {
+    pub(crate) fn new(
+        host: String,
+        port: String,
+        started_us: u64,
+        thread: u64,
+        is_direct: bool,
+    ) -> Self {
         Self { host, port, started_us, thread, is_direct }
     }
 

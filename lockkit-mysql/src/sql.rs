@@ -4,18 +4,21 @@ use std::fmt::Write as _;
 
 use lockkit_core::LockName;
 
-/// The server's time in µs since 1970, whatever its time zone (`UTC_TIMESTAMP` heeds none): of the start of the
-/// statement.
+/// The server's time in µs since 1970, whatever its time zone (`UTC_TIMESTAMP` heeds none): of the
+/// start of the statement.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 
-/// Whether the server is a primary. `super_read_only` sets `read_only`, too. Those who may bypass it could write to a
-/// demoted server, and the new primary would know nothing of what they are granted there. Newer servers tell it as a word.
+/// Whether the server is a primary. `super_read_only` sets `read_only`, too. Those who may bypass
+/// it could write to a demoted server, and the new primary would know nothing of what they are
+/// granted there. Newer servers tell it as a word.
 pub(crate) const WRITABLE: &str = "CONCAT(@@GLOBAL.read_only) IN('0','OFF')";
 
-/// A fence is at least the server's time of its grant, so a smaller number in its place means something else.
+/// A fence is at least the server's time of its grant, so a smaller number in its place means
+/// something else.
 pub(crate) const LEAST_FENCE: u64 = 1_000_000_000_000_000;
 
-/// No token is raised above that: there shall be room for all that are granted later. Twice as many fit into the table.
+/// No token is raised above that: there shall be room for all that are granted later. Twice as many
+/// fit into the table.
 pub(crate) const HIGHEST_FENCE: u64 = 1 << 62;
 
 /// A literal that no character set, mode or quote can change.

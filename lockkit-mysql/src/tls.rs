@@ -21,13 +21,15 @@ impl Tls {
         if url.scheme() != "mysqls" {
             return Ok(None);
         }
-        let mut file = |name| Ok::<_, lockkit_core::Error>(url.params.text(name)?.map(PathBuf::from));
+        let mut file =
+            |name| Ok::<_, lockkit_core::Error>(url.params.text(name)?.map(PathBuf::from));
         let ca = file("ca")?;
         let identity = match (file("cert")?, file("key")?) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
             _ => {
-                let reason = "the store URL can't be used: the parameters cert and key belong together";
+                let reason =
+                    "the store URL can't be used: the parameters cert and key belong together";
                 return Err(error::ours(ErrorKind::InvalidUrl, reason));
             }
         };

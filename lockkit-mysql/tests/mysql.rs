@@ -1,5 +1,5 @@
-//! The MySQL backend on real servers, MariaDB and MySQL: what both strategies share, and the optimistic one, below the
-//! core's driver and under it.
+//! The MySQL backend on real servers, MariaDB and MySQL: what both strategies share, and the
+//! optimistic one, below the core's driver and under it.
 
 #[macro_use]
 extern crate lockkit_fixture;

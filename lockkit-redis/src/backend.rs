@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, Note,
-        Released, Role,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding,
+        Inspection, Note, Released, Role,
     },
 };
 
@@ -54,14 +54,16 @@ pub struct Redis {
 impl Redis {
     /// Connects, and checks that the server can be used.
     ///
-    /// The connection belongs to the tokio runtime that this runs in. A lost one is opened anew by the next request.
+    /// The connection belongs to the tokio runtime that this runs in. A lost one is opened anew by
+    /// the next request.
     ///
     /// # Errors
     /// [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if nothing answers,
-    /// [`Authentication`](lockkit_core::ErrorKind::Authentication), [`ReadOnly`](lockkit_core::ErrorKind::ReadOnly) for a
-    /// replica, [`Unsupported`](lockkit_core::ErrorKind::Unsupported) if the server may evict keys and the
-    /// configuration is strict, and [`InvalidOption`](lockkit_core::ErrorKind::InvalidOption) if the prefix is in use with
-    /// other keys: raw ones beside escaped ones.
+    /// [`Authentication`](lockkit_core::ErrorKind::Authentication),
+    /// [`ReadOnly`](lockkit_core::ErrorKind::ReadOnly) for a replica,
+    /// [`Unsupported`](lockkit_core::ErrorKind::Unsupported) if the server may evict keys and the
+    /// configuration is strict, and [`InvalidOption`](lockkit_core::ErrorKind::InvalidOption) if
+    /// the prefix is in use with other keys: raw ones beside escaped ones.
     ///
     /// [`ErrorKind::Authentication`]: lockkit_core::ErrorKind::Authentication
     /// [`ErrorKind::ReadOnly`]: lockkit_core::ErrorKind::ReadOnly
@@ -142,7 +144,8 @@ impl Admin for Redis {
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         if self.keyspace.raw {
-            let reason = "names can't be listed with keys=raw: the keys do not tell which of them are locks";
+            let reason =
+                "names can't be listed with keys=raw: the keys do not tell which of them are locks";
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
         listing::names(&self.store, &self.keyspace, kind, prefix).await

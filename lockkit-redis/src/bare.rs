@@ -5,30 +5,32 @@ use redis::aio::MultiplexedConnection;
 
 use crate::{config::Config, family::Family, store::Store};
 
-/// The scripts by which a free mutex is taken and given back, one request each; those of the other requests are not
-/// told.
+/// The scripts by which a free mutex is taken and given back, one request each; those of the other
+/// requests are not told.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct MutexScripts {
-    /// Keys: those of [`BareMutex::keys`]. Arguments: the owner, the lease in ms, the server's time in µs after which
-    /// nothing is done, what a waiter is known by (`client:window in ms:owner`), 1, for how many ms a waiter is kept
-    /// that nobody keeps alive, [`BareMutex::publish`] and [`BareMutex::channels`].
+    /// Keys: those of [`BareMutex::keys`]. Arguments: the owner, the lease in ms, the server's time
+    /// in µs after which nothing is done, what a waiter is known by (`client:window in ms:owner`),
+    /// 1, for how many ms a waiter is kept that nobody keeps alive, [`BareMutex::publish`] and
+    /// [`BareMutex::channels`].
     pub acquire: &'static str,
-    /// The same keys. Arguments: the owner, two that say that there is nothing else to take back (an empty text, and 0),
-    /// [`BareMutex::publish`] and [`BareMutex::channels`].
+    /// The same keys. Arguments: the owner, two that say that there is nothing else to take back
+    /// (an empty text, and 0), [`BareMutex::publish`] and [`BareMutex::channels`].
     pub release: &'static str,
 }
 
-/// The texts of the scripts for mutexes that this version of lockkit runs, by `EVALSHA`. They are no interface: another
-/// version may run others.
+/// The texts of the scripts for mutexes that this version of lockkit runs, by `EVALSHA`. They are
+/// no interface: another version may run others.
 #[must_use]
 pub fn mutex_scripts() -> MutexScripts {
     let scripts = Family::Exclusive.scripts();
     MutexScripts { acquire: scripts.acquire.text(), release: scripts.release.text() }
 }
 
-/// The servers of a configuration, by connections of the bare client that have the settings of lockkit's own: one for
-/// each server that keeps locks. A lost connection is opened anew for those who ask again.
+/// The servers of a configuration, by connections of the bare client that have the settings of
+/// lockkit's own: one for each server that keeps locks. A lost connection is opened anew for those
+/// who ask again.
 #[derive(Debug)]
 pub struct BareServers {
     store: Store,
@@ -50,7 +52,8 @@ pub struct BareMutex {
 }
 
 impl BareServers {
-    /// Connects, and checks that the server can be used for locks, as [`Redis::connect`](crate::Redis::connect) does.
+    /// Connects, and checks that the server can be used for locks, as
+    /// [`Redis::connect`](crate::Redis::connect) does.
     ///
     /// # Errors
     /// Those of [`Redis::connect`](crate::Redis::connect).
@@ -81,7 +84,8 @@ impl BareServers {
     /// Where a mutex is kept.
     ///
     /// # Errors
-    /// [`InvalidName`](lockkit_core::ErrorKind::InvalidName), and those of [`connect`](Self::connect).
+    /// [`InvalidName`](lockkit_core::ErrorKind::InvalidName), and those of
+    /// [`connect`](Self::connect).
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result, Tick,
     spi::{
-        Attempt, Claim, ClaimSpec, Grant, Lease, Mode, Note, Noted, Outsiders, Pulse, Reissued, Released,
-        Wait,
+        Attempt, Claim, ClaimSpec, Grant, Lease, Mode, Note, Noted, Outsiders, Pulse, Reissued,
+        Released, Wait,
     },
 };
 use redis::{RedisResult, Value};
@@ -123,7 +123,8 @@ impl RedisClaim {
             }
             let sent = Clock::Boot.now();
             let reply = self.send(&stop, deadline).await;
-            let reply = reply.and_then(|(reply, waited)| Ok((Acquired::from_reply(&reply)?, waited)));
+            let reply =
+                reply.and_then(|(reply, waited)| Ok((Acquired::from_reply(&reply)?, waited)));
             let (acquired, waited) = match route.arrive(&stop, reply, Phase::Write).await {
                 Ok(Some(answers)) => answers,
                 Ok(None) => {
@@ -187,7 +188,8 @@ impl RedisClaim {
             Arg::Number(permits.limit.into()),
         ];
         let args = if self.permits.is_some() { &args[..] } else { &args[..8] };
-        let call = Call { script: &self.family.scripts().acquire, keys: &self.keys.of(self.family), args };
+        let call =
+            Call { script: &self.family.scripts().acquire, keys: &self.keys.of(self.family), args };
         stop.run_confirmed(&call, self.replicas()).await
     }
 
@@ -211,26 +213,32 @@ impl RedisClaim {
         replicas::wanted(self.store.config(), self.spec.op_timeout)
     }
 
-    /// Enters the waiting room, before the store may be told to queue us: a message can be faster than the reply.
+    /// Enters the waiting room, before the store may be told to queue us: a message can be faster
+    /// than the reply.
     fn take_place(&mut self, link: &Link) {
         if self.place.is_some() {
             return;
         }
         let client = if link.pushes() { self.store.rooms().client() } else { waiting::DEAF };
         let window = self.window();
-        let member: Arc<str> = family::waiter(client, millis(window), self.permits, &self.owner).into();
+        let member: Arc<str> =
+            family::waiter(client, millis(window), self.permits, &self.owner).into();
         let waiter = Waiter::new(Arc::clone(&member), window, self.spec.hint.clone());
-        self.place = Some(Place::take(self.store.rooms(), &self.keys, self.family, self.spec.owner, waiter));
+        self.place =
+            Some(Place::take(self.store.rooms(), &self.keys, self.family, self.spec.owner, waiter));
         self.member = Some(member);
     }
 
-    /// True if the store believes that it can tell us, and it can't any more: then others are always served before us.
+    /// True if the store believes that it can tell us, and it can't any more: then others are
+    /// always served before us.
     fn is_passed_over(&self, link: &Link) -> bool {
         !link.pushes() && self.member.as_deref().is_some_and(waiting::hears)
     }
 
     fn busy(&mut self, seen: Sighting, ttl: Option<Duration>) -> Attempt {
-        let Some(place) = &mut self.place else { return Attempt::Busy { queued: false, retry_after: ttl } };
+        let Some(place) = &mut self.place else {
+            return Attempt::Busy { queued: false, retry_after: ttl };
+        };
         place.waits(seen, ttl);
         // To see after the waiters of this process, if nobody else does.
         let soon = waiting::period(self.window());
@@ -282,16 +290,17 @@ impl RedisClaim {
         error::ours(ErrorKind::Unavailable, reason)
     }
 
-    /// What is left by the server's clock may be more than was `asked` for, now or before, if that clock was set back; it
-    /// may be set right again.
+    /// What is left by the server's clock may be more than was `asked` for, now or before, if that
+    /// clock was set back; it may be set right again.
     fn lease_for(&self, ms: i64, asked: Duration) -> Result<Lease> {
         let left = u64::try_from(ms).map_err(|_| nonsense())?;
         let before = self.reach.map_or(Duration::ZERO, |reach| Clock::Boot.now().until(reach));
         Ok(Lease::For(Duration::from_millis(left).min(asked.max(before))))
     }
 
-    /// A hand-over gives the claim window only; that must be renewed soon, and counts on the clock of the connections.
-    /// While a stray attempt may still arrive, the release needs the time of a whole one to be final.
+    /// A hand-over gives the claim window only; that must be renewed soon, and counts on the clock
+    /// of the connections. While a stray attempt may still arrive, the release needs the time of a
+    /// whole one to be final.
     fn takes_short_leases(&self) -> bool {
         !self.strays.is_any()
             && self.spec.short_lease
@@ -402,10 +411,13 @@ fn shape(keys: &Keys, mode: Mode) -> Result<(Family, Option<Permits>)> {
         Mode::Exclusive => permits(ALL, ALL),
         Mode::Shared if !keys.holders.is_empty() => permits(1, ALL),
         Mode::Permits { count, limit } if count > limit => {
-            let reason = format!("the claim wants {count} permits of {limit}, and would wait for ever");
+            let reason =
+                format!("the claim wants {count} permits of {limit}, and would wait for ever");
             Err(error::ours(ErrorKind::InvalidOption, reason))
         }
-        Mode::Permits { count, limit } if !keys.holders.is_empty() => permits(count.get(), limit.get()),
+        Mode::Permits { count, limit } if !keys.holders.is_empty() => {
+            permits(count.get(), limit.get())
+        }
         mode => {
             let reason = format!("the Redis backend has no lock of this kind in mode {mode:?}");
             Err(error::ours(ErrorKind::Unsupported, reason))
@@ -424,5 +436,8 @@ fn not_final() -> Error {
 }
 
 fn nonsense() -> Error {
-    error::ours(ErrorKind::Unexpected, "the server answered with a number that lockkit's scripts never give")
+    error::ours(
+        ErrorKind::Unexpected,
+        "the server answered with a number that lockkit's scripts never give",
+    )
 }

@@ -42,8 +42,8 @@ const MAX_PREFIX_BYTES: usize = 64;
 /// ```
 ///
 /// # Default
-/// Database 0, no credentials, prefix `lockkit`, escaped keys, a connect timeout of 2 s, not strict, no waiting for
-/// replicas.
+/// Database 0, no credentials, prefix `lockkit`, escaped keys, a connect timeout of 2 s, not
+/// strict, no waiting for replicas.
 #[derive(Clone)]
 pub struct Config {
     site: Site,
@@ -89,7 +89,8 @@ impl Config {
         Self::at(Site::Unix(path.into()))
     }
 
-    /// The primary of a service, as its sentinels name it. Each is a host and a port, by custom 26379.
+    /// The primary of a service, as its sentinels name it. Each is a host and a port, by custom
+    /// 26379.
     #[must_use]
     pub fn sentinel<H: Into<String>>(
         sentinels: impl IntoIterator<Item = (H, u16)>,
@@ -134,7 +135,8 @@ impl Config {
         self
     }
 
-    /// Sets the user for the sentinels, who have credentials of their own; `None` for their default user.
+    /// Sets the user for the sentinels, who have credentials of their own; `None` for their default
+    /// user.
     #[must_use]
     pub fn with_sentinel_credentials(mut self, username: Option<&str>, password: &str) -> Self {
         self.sentinel_login = Login::new(username, password);
@@ -144,7 +146,8 @@ impl Config {
     /// Sets what every key starts with.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] unless it has 1 to 64 bytes and no braces, blanks or control characters.
+    /// [`ErrorKind::InvalidOption`] unless it has 1 to 64 bytes and no braces, blanks or control
+    /// characters.
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self> {
         let prefix = prefix.into();
         let bad = |c: char| matches!(c, '{' | '}') || c.is_whitespace() || c.is_control();
@@ -162,23 +165,27 @@ impl Config {
     /// Uses the name of a mutex as its lock key, as it is, to share it with programs that lock with
     /// `SET name … NX PX`. Helper keys and the other kinds keep the prefix.
     ///
-    /// All lockers of a prefix must use the same keys: those with others are refused when they connect.
+    /// All lockers of a prefix must use the same keys: those with others are refused when they
+    /// connect.
     ///
-    /// A mutex name must then not start with `<prefix>:`. Whatever else is kept in the same database under such a
-    /// name is in the way, the helper keys of a locker with another prefix included.
+    /// A mutex name must then not start with `<prefix>:`. Whatever else is kept in the same
+    /// database under such a name is in the way, the helper keys of a locker with another prefix
+    /// included.
     #[must_use]
     pub fn with_raw_keys(mut self) -> Self {
         self.raw_keys = true;
         self
     }
 
-    /// Sets how long opening a connection may take, and how long one that does not answer is trusted.
+    /// Sets how long opening a connection may take, and how long one that does not answer is
+    /// trusted.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if it is not between 1 ms and 60 s.
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&timeout) {
-            let reason = format!("connect_timeout is {timeout:?}, it must be between 1 ms and 60 s");
+            let reason =
+                format!("connect_timeout is {timeout:?}, it must be between 1 ms and 60 s");
             return Err(Error::new(ErrorKind::InvalidOption, reason).with_backend(BACKEND));
         }
         self.connect_timeout = timeout;
@@ -192,13 +199,15 @@ impl Config {
         self
     }
 
-    /// Grants, and renewals, count only once this many replicas have confirmed them, within `timeout`. That makes it
-    /// unlikely that a failover loses a lock, and does not rule it out: a replica that lacks it may still be promoted.
+    /// Grants, and renewals, count only once this many replicas have confirmed them, within
+    /// `timeout`. That makes it unlikely that a failover loses a lock, and does not rule it out: a
+    /// replica that lacks it may still be promoted.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if `replicas` is 0, or `timeout` is not between 1 ms and 60 s.
     pub fn with_replicas(mut self, replicas: u32, timeout: Duration) -> Result<Self> {
-        if replicas == 0 || !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&timeout) {
+        if replicas == 0 || !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&timeout)
+        {
             let reason = format!(
                 "wait_replicas is {replicas} and wait_timeout {timeout:?}; they must be at least 1, and between 1 ms and \
                  60 s"
@@ -232,8 +241,9 @@ impl Config {
 
     /// What must never be seen in a message.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
-        let passwords =
-            [&self.login, &self.sentinel_login].into_iter().filter_map(|login| login.password.as_deref());
+        let passwords = [&self.login, &self.sentinel_login]
+            .into_iter()
+            .filter_map(|login| login.password.as_deref());
         passwords.filter(|password| !password.is_empty())
     }
 
@@ -283,7 +293,8 @@ impl Login {
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |addresses: &[Address]| {
-            let texts: Vec<_> = addresses.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+            let texts: Vec<_> =
+                addresses.iter().map(|(host, port)| format!("{host}:{port}")).collect();
             texts.join(",")
         };
         match self {

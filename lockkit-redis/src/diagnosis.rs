@@ -10,7 +10,8 @@ use redis::{Cmd, RedisResult, Value};
 
 use crate::{error::Phase, role, servers::Link, store::Store};
 
-const SETTINGS: [&str; 4] = ["appendfsync", "maxmemory", "maxmemory-policy", "min-replicas-to-write"];
+const SETTINGS: [&str; 4] =
+    ["appendfsync", "maxmemory", "maxmemory-policy", "min-replicas-to-write"];
 
 type Texts = HashMap<String, String>;
 
@@ -21,7 +22,8 @@ pub(crate) async fn diagnose(store: &Store) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for slot in slots {
         let facts = store.patiently(ask(store, slot)).await??;
-        let place = if is_one_of_many { format!(" of the server with slot {slot}") } else { String::new() };
+        let place =
+            if is_one_of_many { format!(" of the server with slot {slot}") } else { String::new() };
         let wait_replicas = store.config().replicas.map(|(replicas, _)| replicas);
         for mut finding in judge(&facts, wait_replicas) {
             finding.what.push_str(&place);
@@ -139,7 +141,8 @@ fn failover(facts: &Facts, wait_replicas: Option<u32>) -> Finding {
     let what = "replication";
     let Some(replicas) = facts.info("connected_slaves") else { return unknown(what, "INFO") };
     let count: u32 = replicas.parse().unwrap_or(0);
-    let floor: u32 = facts.setting("min-replicas-to-write").and_then(|floor| floor.parse().ok()).unwrap_or(0);
+    let floor: u32 =
+        facts.setting("min-replicas-to-write").and_then(|floor| floor.parse().ok()).unwrap_or(0);
     match (count, wait_replicas) {
         (0, Some(wanted)) => Finding::new(Grade::Unsafe, what, format!("no replica, wait_replicas={wanted}"))
             .with_advice("no lock can be had until that many replicas are connected"),
@@ -180,7 +183,8 @@ fn disk(facts: &Facts) -> Option<Finding> {
 }
 
 fn unknown(what: &str, question: &str) -> Finding {
-    Finding::new(Grade::Unknown, what, "not told").with_advice(format!("this user may not ask {question}"))
+    Finding::new(Grade::Unknown, what, "not told")
+        .with_advice(format!("this user may not ask {question}"))
 }
 
 #[cfg(test)]
@@ -191,9 +195,17 @@ mod tests {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
-    fn grades(info: &[(&str, &str)], settings: &[(&str, &str)], wait: Option<u32>) -> Vec<(String, Grade)> {
+    fn grades(
+        info: &[(&str, &str)],
+        settings: &[(&str, &str)],
+        wait: Option<u32>,
+    ) -> Vec<(String, Grade)> {
         let facts = Facts { info: Some(texts(info)), settings: Some(texts(settings)) };
-        judge(&facts, wait).into_iter().skip(1).map(|finding| (finding.what, finding.grade)).collect()
+        judge(&facts, wait)
+            .into_iter()
+            .skip(1)
+            .map(|finding| (finding.what, finding.grade))
+            .collect()
     }
 
     fn named(grades: [(&str, Grade); 3]) -> Vec<(String, Grade)> {
@@ -202,23 +214,39 @@ mod tests {
 
     #[test]
     fn a_server_that_keeps_what_it_grants_is_good() {
-        let info = [("aof_enabled", "1"), ("connected_slaves", "2"), ("aof_last_write_status", "ok")];
-        let settings = [("maxmemory", "100"), ("maxmemory-policy", "noeviction"), ("appendfsync", "always")];
-        let good =
-            [("maxmemory-policy", Grade::Good), ("persistence", Grade::Good), ("replication", Grade::Good)];
+        let info =
+            [("aof_enabled", "1"), ("connected_slaves", "2"), ("aof_last_write_status", "ok")];
+        let settings =
+            [("maxmemory", "100"), ("maxmemory-policy", "noeviction"), ("appendfsync", "always")];
+        let good = [
+            ("maxmemory-policy", Grade::Good),
+            ("persistence", Grade::Good),
+            ("replication", Grade::Good),
+        ];
         assert_eq!(grades(&info, &settings, Some(2)), named(good));
-        assert_eq!(grades(&info, &settings, Some(1))[2].1, Grade::Weak, "the other one may be promoted");
+        assert_eq!(
+            grades(&info, &settings, Some(1))[2].1,
+            Grade::Weak,
+            "the other one may be promoted"
+        );
     }
 
     #[test]
     fn a_cache_is_told_apart_from_a_store() {
         let info = [("aof_enabled", "0"), ("connected_slaves", "1")];
-        let settings =
-            [("maxmemory", "100"), ("maxmemory-policy", "allkeys-lru"), ("appendfsync", "everysec")];
-        let bad =
-            [("maxmemory-policy", Grade::Unsafe), ("persistence", Grade::Weak), ("replication", Grade::Weak)];
+        let settings = [
+            ("maxmemory", "100"),
+            ("maxmemory-policy", "allkeys-lru"),
+            ("appendfsync", "everysec"),
+        ];
+        let bad = [
+            ("maxmemory-policy", Grade::Unsafe),
+            ("persistence", Grade::Weak),
+            ("replication", Grade::Weak),
+        ];
         assert_eq!(grades(&info, &settings, None), named(bad));
-        let settings = [("maxmemory", "0"), ("maxmemory-policy", "allkeys-lru"), ("appendfsync", "everysec")];
+        let settings =
+            [("maxmemory", "0"), ("maxmemory-policy", "allkeys-lru"), ("appendfsync", "everysec")];
         assert_eq!(grades(&info, &settings, None)[0].1, Grade::Note);
         assert_eq!(grades(&info, &settings, Some(2))[2].1, Grade::Unsafe, "too few replicas");
     }
@@ -226,13 +254,17 @@ mod tests {
     #[test]
     fn what_may_not_be_asked_is_unknown() {
         let findings = judge(&Facts::default(), None);
-        assert!(findings.iter().skip(1).all(|finding| finding.grade == Grade::Unknown), "{findings:?}");
+        assert!(
+            findings.iter().skip(1).all(|finding| finding.grade == Grade::Unknown),
+            "{findings:?}"
+        );
         assert_eq!(findings.len(), 4);
     }
 
     #[test]
     fn a_disk_that_is_full_is_told() {
-        let info = [("aof_enabled", "1"), ("connected_slaves", "0"), ("aof_last_write_status", "err")];
+        let info =
+            [("aof_enabled", "1"), ("connected_slaves", "0"), ("aof_last_write_status", "err")];
         assert_eq!(grades(&info, &[], None).last().unwrap().0, "aof_last_write_status");
     }
 }

@@ -70,18 +70,22 @@ fn opening_at(at: &str, error: &OpenError, config: &Config) -> Error {
             return opening_at(&format!("{address} (the primary of {at})"), error, config);
         }
         OpenError::Closed => (ErrorKind::Closed, "the locker was shut down".to_owned()),
-        OpenError::NoRuntime => {
-            (ErrorKind::NoRuntime, "a connection can only be opened inside a tokio runtime".to_owned())
-        }
+        OpenError::NoRuntime => (
+            ErrorKind::NoRuntime,
+            "a connection can only be opened inside a tokio runtime".to_owned(),
+        ),
         OpenError::Evicts(policy) => (ErrorKind::Unsupported, may_evict(policy)),
-        OpenError::NoNode(slot) => {
-            (ErrorKind::Unavailable, format!("no node of {at} has slot {slot}; is the cluster complete?"))
-        }
+        OpenError::NoNode(slot) => (
+            ErrorKind::Unavailable,
+            format!("no node of {at} has slot {slot}; is the cluster complete?"),
+        ),
         OpenError::NoService(service) => (
             ErrorKind::Unavailable,
             format!("the sentinels know no service {service:?}; check the path of the store URL"),
         ),
-        OpenError::NoSlots => (ErrorKind::Unavailable, format!("the nodes of {at} have no slots yet")),
+        OpenError::NoSlots => {
+            (ErrorKind::Unavailable, format!("the nodes of {at} have no slots yet"))
+        }
         OpenError::Replica => (
             ErrorKind::ReadOnly,
             format!("the server at {at} is a replica and takes no writes; connect to the primary"),
@@ -94,9 +98,10 @@ fn opening_at(at: &str, error: &OpenError, config: &Config) -> Error {
             ),
         ),
         OpenError::Strategy(theirs) => return other_keys(theirs, config),
-        OpenError::Strange => {
-            (ErrorKind::Unexpected, format!("the server at {at} does not answer like a Redis server"))
-        }
+        OpenError::Strange => (
+            ErrorKind::Unexpected,
+            format!("the server at {at} does not answer like a Redis server"),
+        ),
     };
     Error::new(kind, context).with_backend(BACKEND)
 }
@@ -135,9 +140,10 @@ pub(crate) fn from_redis(error: RedisError, phase: Phase, config: &Config) -> Er
 
 fn translated(error: RedisError, phase: Phase, at: &str, config: &Config) -> Error {
     let (kind, meaning) = match meaning(&error) {
-        (ErrorKind::Unsupported, _) if config.is_cluster() && error.redirect_node().is_some() => {
-            (ErrorKind::Unavailable, "the nodes of the cluster don't agree yet on where the name's slot is")
-        }
+        (ErrorKind::Unsupported, _) if config.is_cluster() && error.redirect_node().is_some() => (
+            ErrorKind::Unavailable,
+            "the nodes of the cluster don't agree yet on where the name's slot is",
+        ),
         meaning => meaning,
     };
     let told = said(&error);
@@ -153,12 +159,12 @@ fn translated(error: RedisError, phase: Phase, at: &str, config: &Config) -> Err
     if said == told && !quotes { ours.with_source(error) } else { ours }
 }
 
-/// A server quotes the arguments of a command that it doesn't know, and AUTH may be one. It cuts them off, so that a long
-/// password could not be found in it.
+/// A server quotes the arguments of a command that it doesn't know, and AUTH may be one. It cuts
+/// them off, so that a long password could not be found in it.
 const QUOTE: &str = ", with args beginning with";
 
-/// True if a script was stopped after it may have written: a node that is giving a slot away does not let it create a
-/// key there.
+/// True if a script was stopped after it may have written: a node that is giving a slot away does
+/// not let it create a key there.
 fn stopped_halfway(error: &RedisError) -> bool {
     error.detail().is_some_and(|detail| detail.contains(NON_LOCAL_KEY))
 }
@@ -170,7 +176,8 @@ pub(crate) fn is_wrong_role(error: &RedisError) -> bool {
     matches!(code(error), Some("READONLY" | "MASTERDOWN"))
 }
 
-/// True if the server might take the older protocol: it is old, or a proxy, or its HELLO was renamed or forbidden.
+/// True if the server might take the older protocol: it is old, or a proxy, or its HELLO was
+/// renamed or forbidden.
 pub(crate) fn refuses_resp3(error: &RedisError) -> bool {
     match error.kind() {
         ClientKind::RESP3NotSupported | ClientKind::Server(ServerErrorKind::NoPerm) => true,
@@ -197,11 +204,13 @@ fn said(error: &RedisError) -> String {
     }
 }
 
-/// The error's code. Redis before 7 wraps an error inside a script: `ERR Error running script (…): …: -READONLY …`.
+/// The error's code. Redis before 7 wraps an error inside a script:
+/// `ERR Error running script (…): …: -READONLY …`.
 fn code(error: &RedisError) -> Option<&str> {
     let code = error.code()?;
     let inner = || {
-        let (_, inner) = error.detail()?.strip_prefix("Error running script")?.rsplit_once("user_script:")?;
+        let (_, inner) =
+            error.detail()?.strip_prefix("Error running script")?.rsplit_once("user_script:")?;
         let word = |word: &&str| word.len() > 2 && word.bytes().all(|b| b.is_ascii_uppercase());
         inner.split([' ', ':', '-']).find(word)
     };
@@ -221,7 +230,9 @@ fn meaning(error: &RedisError) -> (ErrorKind, &'static str) {
         ClientKind::UnexpectedReturnType | ClientKind::Client => {
             (ErrorKind::Unexpected, "the server gave an answer that makes no sense here")
         }
-        ClientKind::RESP3NotSupported => (ErrorKind::Unsupported, "the server does not speak RESP3"),
+        ClientKind::RESP3NotSupported => {
+            (ErrorKind::Unsupported, "the server does not speak RESP3")
+        }
         ClientKind::MasterNameNotFoundBySentinel
         | ClientKind::NoValidReplicasFoundBySentinel
         | ClientKind::EmptySentinelList
@@ -231,7 +242,8 @@ fn meaning(error: &RedisError) -> (ErrorKind, &'static str) {
     }
 }
 
-const WRONG_LOGIN: &str = "the server refused the user name or password; check them in the store URL";
+const WRONG_LOGIN: &str =
+    "the server refused the user name or password; check them in the store URL";
 
 fn server_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
     use ErrorKind as K;
@@ -240,18 +252,26 @@ fn server_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
         "CLUSTERDOWN" | "TRYAGAIN" => (K::Unavailable, "the cluster is not ready"),
         "LOADING" => (K::StoreLoading, "the server is still loading its data"),
         "MASTERDOWN" => (K::Unavailable, "the server is a replica that lost its primary"),
-        "MISCONF" => {
-            (K::StoreFull, "the server takes no writes because it can't save them to disk; see its log")
-        }
-        "MOVED" | "ASK" | "CROSSSLOT" => {
-            (K::Unsupported, "the server is part of a cluster; write the store URL as redis+cluster://")
-        }
+        "MISCONF" => (
+            K::StoreFull,
+            "the server takes no writes because it can't save them to disk; see its log",
+        ),
+        "MOVED" | "ASK" | "CROSSSLOT" => (
+            K::Unsupported,
+            "the server is part of a cluster; write the store URL as redis+cluster://",
+        ),
         "NOAUTH" => (K::Authentication, "the server wants a password; add it to the store URL"),
         "NOPERM" => (K::PermissionDenied, NO_RIGHTS),
-        "NOREPLICAS" => (K::Unavailable, "the server takes no writes because too few replicas are connected"),
+        "NOREPLICAS" => {
+            (K::Unavailable, "the server takes no writes because too few replicas are connected")
+        }
         "OOM" => (K::StoreFull, "the server is out of memory; raise maxmemory or remove keys"),
-        "READONLY" => (K::ReadOnly, "the server is a replica and takes no writes; connect to the primary"),
-        "UNBLOCKED" => (K::Unavailable, "the server was demoted while the request waited for replicas"),
+        "READONLY" => {
+            (K::ReadOnly, "the server is a replica and takes no writes; connect to the primary")
+        }
+        "UNBLOCKED" => {
+            (K::Unavailable, "the server was demoted while the request waited for replicas")
+        }
         "WRONGPASS" => (K::Authentication, WRONG_LOGIN),
         "WRONGTYPE" => (
             K::WrongType,
@@ -277,7 +297,10 @@ fn plain_meaning(detail: &str) -> (ErrorKind, &'static str) {
         (ErrorKind::Unavailable, "the name's slot is just moving to another node of the cluster")
     } else if has("max number of clients") {
         (ErrorKind::Unavailable, "the server has too many clients")
-    } else if has("invalid password") || has("no password is set") || has("without any password configured") {
+    } else if has("invalid password")
+        || has("no password is set")
+        || has("without any password configured")
+    {
         (ErrorKind::Authentication, WRONG_LOGIN)
     } else if has("DB index is out of range") {
         (ErrorKind::InvalidUrl, "the server has no such database; check the path of the store URL")
@@ -295,7 +318,9 @@ fn io_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
         match io_kind(error) {
             Some(io::ErrorKind::PermissionDenied) => "the socket may not be used",
             // The standard library gives it no kind of its own.
-            _ if error.to_string().contains("failed to lookup address") => "the host name can't be resolved",
+            _ if error.to_string().contains("failed to lookup address") => {
+                "the host name can't be resolved"
+            }
             _ => "the connection broke",
         }
     };
@@ -339,19 +364,37 @@ mod tests {
             ("MISCONF Redis is configured to save RDB snapshots", K::StoreFull),
             ("NOAUTH Authentication required.", K::Authentication),
             ("WRONGPASS invalid username-password pair or user is disabled.", K::Authentication),
-            ("NOPERM this user has no permissions to run the 'evalsha' command", K::PermissionDenied),
-            ("ERR The user executing the script can't run this command or subcommand", K::PermissionDenied),
-            ("ERR ACL failure in script: No permissions to access a key script: 1", K::PermissionDenied),
+            (
+                "NOPERM this user has no permissions to run the 'evalsha' command",
+                K::PermissionDenied,
+            ),
+            (
+                "ERR The user executing the script can't run this command or subcommand",
+                K::PermissionDenied,
+            ),
+            (
+                "ERR ACL failure in script: No permissions to access a key script: 1",
+                K::PermissionDenied,
+            ),
             ("WRONGTYPE Operation against a key holding the wrong kind of value", K::WrongType),
             (
                 "ERR Error running script (call to f_6b): @user_script:9: WRONGTYPE Operation against",
                 K::WrongType,
             ),
-            ("ERR Error running script (call to f_6b): @user_script: 9: -READONLY You can't", K::ReadOnly),
-            ("ERR Error running script (call to f_6b): @user_script:9: OOM command not", K::StoreFull),
+            (
+                "ERR Error running script (call to f_6b): @user_script: 9: -READONLY You can't",
+                K::ReadOnly,
+            ),
+            (
+                "ERR Error running script (call to f_6b): @user_script:9: OOM command not",
+                K::StoreFull,
+            ),
             ("BUSY Redis is busy running a script.", K::Unavailable),
             ("MOVED 1234 10.0.0.1:6379", K::Unsupported),
-            ("UNBLOCKED force unblock from blocking operation, instance state changed", K::Unavailable),
+            (
+                "UNBLOCKED force unblock from blocking operation, instance state changed",
+                K::Unavailable,
+            ),
             ("ERR max number of clients reached", K::Unavailable),
             ("ERR something else", K::Unexpected),
             ("NEWCODE of a later version", K::Unexpected),
@@ -381,7 +424,9 @@ mod tests {
     fn c13_the_primary_that_the_sentinels_name_is_named() {
         let config = Config::sentinel([("s1", 26379)], "service");
         let refused = RedisError::from(io::Error::from(io::ErrorKind::ConnectionRefused));
-        for error in [OpenError::Client(refused), OpenError::Replica, OpenError::Silent, OpenError::Strange] {
+        for error in
+            [OpenError::Client(refused), OpenError::Replica, OpenError::Silent, OpenError::Strange]
+        {
             let primary = ConnectionAddr::Tcp("10.0.0.7".to_owned(), 6379);
             let text = opening(&OpenError::Primary(primary, Box::new(error)), &config).to_string();
             assert!(

@@ -45,7 +45,13 @@ static EXCLUSIVE: LazyLock<Scripts> = LazyLock::new(|| Scripts {
         "exclusive/acquire"
     ),
     extend: source!("exclusive/extend"),
-    release: source!("exclusive/release_free", "clock", "queue", "exclusive/hand_over", "exclusive/release"),
+    release: source!(
+        "exclusive/release_free",
+        "clock",
+        "queue",
+        "exclusive/hand_over",
+        "exclusive/release"
+    ),
     refresh: source!("clock", "queue", "places", "exclusive/hand_over", "exclusive/refresh"),
     inspect: source!("clock", "exclusive/inspect"),
     force_release: source!("clock", "queue", "exclusive/hand_over", "exclusive/force_release"),
@@ -86,9 +92,14 @@ pub(crate) struct Permits {
 /// All permits of a read/write lock.
 pub(crate) const ALL: u32 = 0x7fff_ffff;
 
-/// A waiter, as it stands in the store: `client:window in ms:owner`, with the number of permits before the owner where
-/// that counts.
-pub(crate) fn waiter(client: &str, window_ms: i64, permits: Option<Permits>, owner: &str) -> String {
+/// A waiter, as it stands in the store: `client:window in ms:owner`, with the number of permits
+/// before the owner where that counts.
+pub(crate) fn waiter(
+    client: &str,
+    window_ms: i64,
+    permits: Option<Permits>,
+    owner: &str,
+) -> String {
     let mut text = String::with_capacity(client.len() + owner.len() + 32);
     text.push_str(client);
     // Writing to a String can't fail.

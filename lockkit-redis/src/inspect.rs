@@ -32,7 +32,11 @@ pub(crate) async fn inspect(store: &Store, keys: &Keys, kind: Kind) -> Result<In
 }
 
 /// Frees the grant with this token.
-pub(crate) async fn force_release(store: &Store, keys: &Keys, token: FencingToken) -> Result<Released> {
+pub(crate) async fn force_release(
+    store: &Store,
+    keys: &Keys,
+    token: FencingToken,
+) -> Result<Released> {
     let token = token.to_string();
     let mut route = store.route(keys.slot);
     loop {
@@ -84,8 +88,9 @@ fn exclusive(reply: Value) -> RedisResult<Inspection> {
         let holder = Holder::new(Mode::Exclusive).with_remaining(script::ttl(ttl));
         // A holder is one of ours if the fence was given to it.
         let fence = fence.as_deref().and_then(|fence| std::str::from_utf8(fence).ok());
-        let fence =
-            fence.and_then(|fence| fence.split_once(':')).filter(|(_, granted_to)| *granted_to == text);
+        let fence = fence
+            .and_then(|fence| fence.split_once(':'))
+            .filter(|(_, granted_to)| *granted_to == text);
         match fence.and_then(|(fence, _)| ours(&text, fence.parse().ok()?)) {
             Some(grant) => grant.complete(holder, now),
             None => holder.with_label(text.into_owned()),
@@ -97,7 +102,8 @@ fn exclusive(reply: Value) -> RedisResult<Inspection> {
 
 /// `{now, limit, used, waiters, owner, end of its lease in µs, count, fence, …}`
 fn counted(reply: Value, kind: Kind) -> RedisResult<Inspection> {
-    let strange = || (redis::ErrorKind::UnexpectedReturnType, "an answer that lockkit's scripts never give");
+    let strange =
+        || (redis::ErrorKind::UnexpectedReturnType, "an answer that lockkit's scripts never give");
     let Value::Array(fields) = reply else { return Err(strange().into()) };
     let [Value::Int(now), limit, _, Value::Int(waiters), holders @ ..] = &*fields else {
         return Err(strange().into());
@@ -105,13 +111,15 @@ fn counted(reply: Value, kind: Kind) -> RedisResult<Inspection> {
     let limit = if let Value::Int(limit) = limit { *limit } else { 0 };
     let mut inspection = Inspection::new(Vec::new(), u64::try_from(*waiters).ok());
     for holder in holders.chunks(4) {
-        let [Value::BulkString(owner), Value::Int(deadline), Value::Int(count), Value::Int(fence)] = holder
+        let [Value::BulkString(owner), Value::Int(deadline), Value::Int(count), Value::Int(fence)] =
+            holder
         else {
             return Err(strange().into());
         };
         let text = String::from_utf8_lossy(owner);
         let left = u64::try_from(deadline.saturating_sub(*now)).unwrap_or(0);
-        let seen = Holder::new(mode(kind, *count, limit)).with_remaining(Duration::from_micros(left));
+        let seen =
+            Holder::new(mode(kind, *count, limit)).with_remaining(Duration::from_micros(left));
         let Some(grant) = u64::try_from(*fence).ok().and_then(|fence| ours(&text, fence)) else {
             return Err(strange().into());
         };
@@ -137,15 +145,18 @@ struct Ours {
 }
 
 fn ours(text: &str, fence: u64) -> Option<Ours> {
-    let (id, label) = text.split_once(':').map_or((text, None), |(id, label)| (id, Some(label.to_owned())));
+    let (id, label) =
+        text.split_once(':').map_or((text, None), |(id, label)| (id, Some(label.to_owned())));
     let is_ours = id.len() == 32;
     Some(Ours { owner: id.parse().ok().filter(|_| is_ours)?, label, fence })
 }
 
 impl Ours {
     fn complete(self, holder: Holder, now: i64) -> Holder {
-        let holder = holder.with_grant(self.owner, FencingToken::new(self.fence)).with_label(self.label);
-        // The fence is the server's time of the grant, unless it was raised, or the clock was set back before.
+        let holder =
+            holder.with_grant(self.owner, FencingToken::new(self.fence)).with_label(self.label);
+        // The fence is the server's time of the grant, unless it was raised, or the clock was set
+        // back before.
         let age = u64::try_from(now).ok().and_then(|now| now.checked_sub(self.fence));
         age.map(Duration::from_micros).into_iter().fold(holder, Holder::with_age)
     }

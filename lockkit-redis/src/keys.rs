@@ -23,7 +23,8 @@ pub(crate) struct Keyspace {
 pub(crate) struct Keys {
     /// What all keys of the name start with.
     pub(crate) base: Arc<str>,
-    /// What the name is locked by: a string of the owner for a mutex, a hash of the grants for the counted kinds.
+    /// What the name is locked by: a string of the owner for a mutex, a hash of the grants for the
+    /// counted kinds.
     pub(crate) lock: String,
     pub(crate) fence: String,
     pub(crate) queue: String,
@@ -35,14 +36,16 @@ pub(crate) struct Keys {
 }
 
 impl Keyspace {
-    /// All keys of a name share a hash tag. The lock key of a mutex ends with `}` and no other key does.
+    /// All keys of a name share a hash tag. The lock key of a mutex ends with `}` and no other key
+    /// does.
     ///
-    /// With raw keys the name is a key by itself, next to helper keys that start with the prefix: such names are
-    /// refused.
+    /// With raw keys the name is a key by itself, next to helper keys that start with the prefix:
+    /// such names are refused.
     pub(crate) fn keys(&self, name: &LockName) -> Result<Keys> {
         let raw = self.raw && name.kind() == Kind::Mutex;
         let kind = if raw { "raw" } else { name.kind().as_str() };
-        let mut base = String::with_capacity(self.prefix.len() + kind.len() + name.as_str().len() + 16);
+        let mut base =
+            String::with_capacity(self.prefix.len() + kind.len() + name.as_str().len() + 16);
         base.extend([self.prefix.as_str(), ":", kind, ":{"]);
         let tag = base.len();
         escape(name.as_str(), &mut base);
@@ -77,7 +80,8 @@ impl Keyspace {
     }
 
     fn raw_key(&self, name: &LockName) -> Result<String> {
-        let own = name.as_str().strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(':'));
+        let own =
+            name.as_str().strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(':'));
         if own {
             let reason = format!(
                 "with keys=raw, a mutex name must not start with {:?}: lockkit's own keys start so; \
@@ -111,7 +115,8 @@ impl Keyspace {
         pattern
     }
 
-    /// The name that a key belongs to, if somebody may hold it or wait for it as long as the key is there.
+    /// The name that a key belongs to, if somebody may hold it or wait for it as long as the key is
+    /// there.
     pub(crate) fn name_of(&self, key: &str, kind: Kind) -> Option<(LockName, Sign)> {
         let (tag, part) = key.strip_prefix(&self.start(kind))?.split_once('}')?;
         let sign = match part {
@@ -146,7 +151,8 @@ fn is_counted(kind: Kind) -> bool {
     matches!(kind, Kind::RwLock | Kind::Semaphore)
 }
 
-/// Braces would end or empty the hash tag; the escape character is escaped, so that no two names look the same.
+/// Braces would end or empty the hash tag; the escape character is escaped, so that no two names
+/// look the same.
 fn escape(name: &str, out: &mut String) {
     for c in name.chars() {
         match c {
@@ -165,7 +171,8 @@ impl Keys {
         if self.holders.is_empty() { Family::Exclusive } else { Family::Counted }
     }
 
-    /// What the channels of the clients that wait for this name start with, where messages stay inside its slot.
+    /// What the channels of the clients that wait for this name start with, where messages stay
+    /// inside its slot.
     pub(crate) fn slot_channels(&self) -> String {
         [&self.base, ":wake:"].concat()
     }

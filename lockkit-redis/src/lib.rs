@@ -1,9 +1,11 @@
-//! lockkit's backend for Redis and Valkey: one server, the primary that sentinels name, or a cluster.
+//! lockkit's backend for Redis and Valkey: one server, the primary that sentinels name, or a
+//! cluster.
 //!
-//! A mutex is a plain string key with a time to live, as `SET key value NX PX` makes it, so that it excludes and
-//! is excluded by other clients which lock in that way. Everything else happens in short scripts, one round trip
-//! each, on the server's clock. Made for Redis 5 and later, tested with Redis 7 and Valkey 9; from Redis 6 on waiters
-//! are woken by push messages, on a cluster from Redis 7 on by messages that stay within a name's slot.
+//! A mutex is a plain string key with a time to live, as `SET key value NX PX` makes it, so that it
+//! excludes and is excluded by other clients which lock in that way. Everything else happens in
+//! short scripts, one round trip each, on the server's clock. Made for Redis 5 and later, tested
+//! with Redis 7 and Valkey 9; from Redis 6 on waiters are woken by push messages, on a cluster from
+//! Redis 7 on by messages that stay within a name's slot.
 //!
 //! ```text
 //! redis://[user:password@]host[:6379]/[database][?parameter=value&…]
@@ -12,9 +14,9 @@
 //! redis+cluster://[user:password@]host1[:6379],host2,…/[?parameter=value&…]
 //! ```
 //!
-//! `rediss`, `rediss+sentinel` and `rediss+cluster` are the same over TLS and need the cargo feature `tls`. User and
-//! password are those of the servers that keep the locks. Of sentinels and of the nodes of a cluster, one that answers
-//! is enough.
+//! `rediss`, `rediss+sentinel` and `rediss+cluster` are the same over TLS and need the cargo
+//! feature `tls`. User and password are those of the servers that keep the locks. Of sentinels and
+//! of the nodes of a cluster, one that answers is enough.
 //!
 //! | parameter | default | meaning |
 //! |---|---|---|
@@ -28,12 +30,14 @@
 //! | `ca` | the system's | with TLS: the file with the certificates, in PEM, of the authorities to trust |
 //! | `cert`, `key` | | with TLS: the files with our own certificate and its key, in PEM, if the server asks for one |
 //!
-//! What can break it: Redis replicates asynchronously, so a failover can lose a lock, less likely with `wait_replicas`;
-//! and leases follow the server's wall clock. Fencing tokens rise all the same, as they are never below the server's time
-//! in microseconds, unless the last one is lost and that clock was set back. While a slot of a cluster moves to another
-//! node, renewals of mutexes work and other requests for its names wait, or fail as unavailable.
+//! What can break it: Redis replicates asynchronously, so a failover can lose a lock, less likely
+//! with `wait_replicas`; and leases follow the server's wall clock. Fencing tokens rise all the
+//! same, as they are never below the server's time in microseconds, unless the last one is lost and
+//! that clock was set back. While a slot of a cluster moves to another node, renewals of mutexes
+//! work and other requests for its names wait, or fail as unavailable.
 //!
-//! What stands in the store of a name, all in one slot; what else begins with the prefix are channels:
+//! What stands in the store of a name, all in one slot; what else begins with the prefix are
+//! channels:
 //!
 //! | key | what | for how long |
 //! |---|---|---|
@@ -43,8 +47,9 @@
 //! | `…:note` | the note of a mutex or an election: a hash of `revision` and `text` | until somebody deletes it |
 //! | `<prefix>:keys` | `escaped` or `raw`: the lockers of a prefix have the same keys for mutexes | until somebody deletes it |
 //!
-//! This is format 1. A newer one writes `lockkit/` and its number to the fence first, and a note has a field `format` then: what
-//! is marked so is refused with [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat), and left as it is.
+//! This is format 1. A newer one writes `lockkit/` and its number to the fence first, and a note
+//! has a field `format` then: what is marked so is refused with
+//! [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat), and left as it is.
 //!
 //! The store's time is that of the primary; on a cluster, of the one that has slot 0.
 //!
@@ -61,9 +66,9 @@
 //! +cluster|slots +asking +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub
 //! ```
 //!
-//! Besides them, `+select` for a database number, `+wait` for `wait_replicas`, the names of mutexes for `keys=raw`, and on
-//! sentinels `+sentinel|get-master-addr-by-name`. Without rights on channels, waiters only poll; `+scan` is for lists of names
-//! alone.
+//! Besides them, `+select` for a database number, `+wait` for `wait_replicas`, the names of mutexes
+//! for `keys=raw`, and on sentinels `+sentinel|get-master-addr-by-name`. Without rights on
+//! channels, waiters only poll; `+scan` is for lists of names alone.
 //!
 //! ## Features
 //!

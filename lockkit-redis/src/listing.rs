@@ -18,14 +18,16 @@ use crate::{
     store::Store,
 };
 
-/// How many keys the server looks at before it answers, so that it does nothing else for a fraction of a millisecond.
+/// How many keys the server looks at before it answers, so that it does nothing else for a fraction
+/// of a millisecond.
 const PAGE: usize = 500;
 /// So many names are looked at at once.
 const LOOKS: usize = 64;
 
 /// The names of a kind that begin with `prefix` and that somebody holds or waits for.
 ///
-/// A page is asked for on the connection of the page before: only this server knows what its cursor means.
+/// A page is asked for on the connection of the page before: only this server knows what its cursor
+/// means.
 pub(crate) async fn names(
     store: &Store,
     keyspace: &Keyspace,
@@ -41,10 +43,15 @@ pub(crate) async fn names(
         loop {
             let page = store.patiently(scan(&stop, &cursor, &pattern)).await?;
             // No server sends this on: it is about no key.
-            let Some((next, keys)) = route.arrive(&stop, page, Phase::Read).await? else { continue };
+            let Some((next, keys)) = route.arrive(&stop, page, Phase::Read).await? else {
+                continue;
+            };
             for key in keys {
-                let named = std::str::from_utf8(&key).ok().and_then(|key| keyspace.name_of(key, kind));
-                if let Some((name, sign)) = named.filter(|(name, _)| name.as_str().starts_with(prefix)) {
+                let named =
+                    std::str::from_utf8(&key).ok().and_then(|key| keyspace.name_of(key, kind));
+                if let Some((name, sign)) =
+                    named.filter(|(name, _)| name.as_str().starts_with(prefix))
+                {
                     let known = found.entry(name).or_insert(sign);
                     *known = sign.max(*known);
                 }
@@ -80,13 +87,15 @@ async fn is_used(store: &Store, keys: &Keys, kind: Kind) -> Result<bool> {
     match store.patiently(inspect::inspect(store, keys, kind)).await? {
         Ok(Inspection { holders, waiters, .. }) => Ok(!holders.is_empty() || waiters != Some(0)),
         // Something is in the way of those who want it.
-        Err(error) if matches!(error.kind(), ErrorKind::NewerFormat | ErrorKind::WrongType) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::NewerFormat | ErrorKind::WrongType) => {
+            Ok(true)
+        }
         Err(error) => Err(error),
     }
 }
 
-/// Asks the server that has these keys what it is. A server that is still loading, or can't serve its part of a cluster,
-/// would tell that all the same: so it is asked for a key as well.
+/// Asks the server that has these keys what it is. A server that is still loading, or can't serve
+/// its part of a cluster, would tell that all the same: so it is asked for a key as well.
 pub(crate) async fn probe(store: &Store, keys: &Keys) -> Result<Role> {
     let mut route = store.route(keys.slot);
     loop {

@@ -17,14 +17,17 @@ pub(crate) async fn note(store: &Store, keys: &Keys) -> Result<Note> {
         return Err(error::ours(ErrorKind::Unsupported, reason));
     };
     let key = keys.note();
-    let reply = store.run(keys.slot, Phase::Read, &Call { script, keys: &[&key], args: &[] }).await?;
-    let fields = fields(reply).map_err(|error| error::from_redis(error, Phase::Read, store.config()))?;
+    let reply =
+        store.run(keys.slot, Phase::Read, &Call { script, keys: &[&key], args: &[] }).await?;
+    let fields =
+        fields(reply).map_err(|error| error::from_redis(error, Phase::Read, store.config()))?;
     if let (_, _, Some(_)) = fields {
         return Err(error::newer(&key));
     }
     read(fields).ok_or_else(|| {
-        let reason =
-            format!("the key {key:?} does not hold a note of lockkit; if nobody else uses it, delete it");
+        let reason = format!(
+            "the key {key:?} does not hold a note of lockkit; if nobody else uses it, delete it"
+        );
         error::ours(ErrorKind::WrongType, reason)
     })
 }
@@ -39,9 +42,10 @@ fn fields(reply: Value) -> RedisResult<(Field, Field, Field)> {
 fn read((revision, text, _): (Field, Field, Field)) -> Option<Note> {
     match (revision, text) {
         (None, None) => Some(Note::default()),
-        (Some(revision), Some(text)) => {
-            Some(Note::new(std::str::from_utf8(&revision).ok()?.parse().ok()?, String::from_utf8(text).ok()?))
-        }
+        (Some(revision), Some(text)) => Some(Note::new(
+            std::str::from_utf8(&revision).ok()?.parse().ok()?,
+            String::from_utf8(text).ok()?,
+        )),
         _ => None,
     }
 }

@@ -20,6 +20,9 @@ pub(crate) fn check(answer: RedisResult<Value>) -> RedisResult<()> {
 
 /// As the server itself refuses a write.
 pub(crate) fn replica() -> RedisError {
-    (redis::ErrorKind::Server(ServerErrorKind::ReadOnly), "the server that was asked is a replica by now")
+    (
+        redis::ErrorKind::Server(ServerErrorKind::ReadOnly),
+        "the server that was asked is a replica by now",
+    )
         .into()
 }

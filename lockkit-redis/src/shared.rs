@@ -30,7 +30,8 @@ impl Shared {
     }
 }
 
-/// Tells apart the clients of one store; two that are the same get each other's messages, and ignore them.
+/// Tells apart the clients of one store; two that are the same get each other's messages, and
+/// ignore them.
 fn client_id() -> u64 {
     let owner = lockkit_core::OwnerId::random().to_string();
     owner.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)

@@ -46,7 +46,9 @@ impl Store {
                     login,
                 ))))
             }
-            Site::Cluster(seeds) => Topology::Cluster(Cluster::new(Arc::clone(&shared), seeds.clone())),
+            Site::Cluster(seeds) => {
+                Topology::Cluster(Cluster::new(Arc::clone(&shared), seeds.clone()))
+            }
         };
         Self { topology, channels, shared }
     }
@@ -99,9 +101,9 @@ impl Store {
         answer.map_err(|_| error::opening(&OpenError::Silent, self.config()))
     }
 
-    /// Keeps the waiters of a room alive, and learns what became of them, unless another one has done that meanwhile. On
-    /// one server, all waiters of this process whose turn it is; on a cluster each room for itself, so that one is not
-    /// held up by another's node.
+    /// Keeps the waiters of a room alive, and learns what became of them, unless another one has
+    /// done that meanwhile. On one server, all waiters of this process whose turn it is; on a
+    /// cluster each room for itself, so that one is not held up by another's node.
     pub(crate) async fn refresh_for(&self, place: &Place) -> Result<()> {
         let rooms = self.rooms();
         let base = place.room();
@@ -140,7 +142,8 @@ impl Store {
         own
     }
 
-    /// Others wait for it, and the caller may be very patient: it ends when the connection is trusted no more.
+    /// Others wait for it, and the caller may be very patient: it ends when the connection is
+    /// trusted no more.
     async fn refresh_batch(&self, batch: &Batch) -> Result<()> {
         let patience = self.config().connect_timeout.saturating_add(MISTRUST);
         let answer = time::timeout(patience, self.ask_about(batch)).await;
@@ -155,8 +158,10 @@ impl Store {
             let stop = route.next().await?;
             let (publish, channels) = self.channels(&stop.link, keys);
             let names = batch.keys();
-            let args: Vec<_> =
-                [Arg::Text(publish), Arg::Text(&channels)].into_iter().chain(batch.args()).collect();
+            let args: Vec<_> = [Arg::Text(publish), Arg::Text(&channels)]
+                .into_iter()
+                .chain(batch.args())
+                .collect();
             let call = Call { script, keys: &names, args: &args };
             let sent = Clock::Boot.now();
             let answer = match stop.enter(self.rooms(), batch.base()).await {

@@ -2,9 +2,10 @@
 
 /// What one claim has sent and not seen answered.
 ///
-/// A reply that tells who has the lock settles everything that was sent on the same connection before it. What was
-/// sent on a connection that fell silent or broke may still reach the server, after a release on the next one: a proxy
-/// can deliver what it took before its client was gone. Until its not-after time has passed, a release is not final.
+/// A reply that tells who has the lock settles everything that was sent on the same connection
+/// before it. What was sent on a connection that fell silent or broke may still reach the server,
+/// after a release on the next one: a proxy can deliver what it took before its client was gone.
+/// Until its not-after time has passed, a release is not final.
 #[derive(Debug, Default)]
 pub(crate) struct Strays {
     current: Option<Sent>,

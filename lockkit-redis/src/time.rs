@@ -27,7 +27,8 @@ async fn time_of(link: &Link) -> RedisResult<SystemTime> {
     let mut questions = Pipeline::with_capacity(2);
     questions.cmd("TIME").cmd("ROLE");
     let answers = link.send_all(&questions).await?;
-    let [time, role] = <[Value; 2]>::try_from(answers).map_err(|all| script::strange(&Value::Array(all)))?;
+    let [time, role] =
+        <[Value; 2]>::try_from(answers).map_err(|all| script::strange(&Value::Array(all)))?;
     let time = time.extract_error()?;
     role::check(role.extract_error())?;
     let (seconds, micros): (u64, u64) = redis::from_redis_value(time)?;

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Holder, Inspection, LeaseScope,
-        Mode, Note, Released, Role as ServerRole,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Holder, Inspection,
+        LeaseScope, Mode, Note, Released, Role as ServerRole,
     },
 };
 
@@ -32,8 +32,8 @@ use crate::{
 
 /// Watches wake the waiters; these polls are for those that get lost.
 const POLL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
-/// A session ends with a tick of the server, of which its timeout has two at least; the deletion and the wake-up
-/// take their time, too.
+/// A session ends with a tick of the server, of which its timeout has two at least; the deletion
+/// and the wake-up take their time, too.
 const TAKEOVER_SLACK: Duration = Duration::from_millis(250);
 
 /// A store of locks in a ZooKeeper ensemble.
@@ -74,8 +74,12 @@ impl ZooKeeper {
         let fair = config.fair;
         let pool = Arc::new(Pool::open(config).await?);
         let timeout = pool.session().await?.timeout();
-        let mut capabilities =
-            Capabilities::none().with_exclusive().with_shared().with_permits().with_push().with_labels();
+        let mut capabilities = Capabilities::none()
+            .with_exclusive()
+            .with_shared()
+            .with_permits()
+            .with_push()
+            .with_labels();
         (capabilities.names, capabilities.notes, capabilities.time) = (true, true, true);
         // Who races stands in no queue, and is not counted.
         (capabilities.fair, capabilities.waiter_count) = (fair, fair);
@@ -102,7 +106,8 @@ impl Backend for ZooKeeper {
     fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
         self.pool.config().check_ttl(spec.ttl, self.descriptor.min_ttl)?;
         let Some(role) = Role::of(spec.name.kind(), spec.mode) else {
-            let reason = format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
+            let reason =
+                format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
             return Err(error::ours(ErrorKind::Unsupported, reason));
         };
         let pool = Arc::clone(&self.pool);
@@ -133,7 +138,8 @@ impl Backend for ZooKeeper {
             return inspect::free_single(&session, &folder, created).await;
         }
         let queue = inspect::queue(&session, &folder, name.kind()).await?;
-        let victim = queue.holders.iter().find(|seen| seen.created == created && seen.record.is_some());
+        let victim =
+            queue.holders.iter().find(|seen| seen.created == created && seen.record.is_some());
         match victim {
             Some(seen) => inspect::delete(&session, &format!("{folder}/{}", seen.node)).await,
             None => Ok(Released::NotHeld),
@@ -161,8 +167,8 @@ impl Backend for ZooKeeper {
 
 #[async_trait]
 impl Admin for ZooKeeper {
-    /// A `sync`, which the leader answers by way of whichever member the session is with. A server on its own is an
-    /// ensemble of one.
+    /// A `sync`, which the leader answers by way of whichever member the session is with. A server
+    /// on its own is an ensemble of one.
     async fn probe(&self) -> Result<ServerRole> {
         let session = self.pool.session().await?;
         let synced = session.client()?.sync("/").await;
@@ -188,7 +194,8 @@ impl Admin for ZooKeeper {
     }
 }
 
-/// A node without a record of ours is a foreign client's, such as Curator's, whose data is a text as a rule.
+/// A node without a record of ours is a foreign client's, such as Curator's, whose data is a text
+/// as a rule.
 fn holder_of(seen: &Seen) -> Holder {
     let holder = Holder::new(seen.role.map_or(Mode::Exclusive, Role::mode));
     match &seen.record {

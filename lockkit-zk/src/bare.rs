@@ -10,12 +10,12 @@ use crate::{
 };
 
 impl Config {
-    /// Opens a session of the bare client, with the settings of lockkit's own. Nothing bounds how long its requests may
-    /// take, but for the session timeout.
+    /// Opens a session of the bare client, with the settings of lockkit's own. Nothing bounds how
+    /// long its requests may take, but for the session timeout.
     ///
     /// # Errors
-    /// [`Unavailable`](lockkit_core::ErrorKind::Unavailable), with what is wrong with each server, and
-    /// [`InvalidUrl`](lockkit_core::ErrorKind::InvalidUrl) if the chroot is not there.
+    /// [`Unavailable`](lockkit_core::ErrorKind::Unavailable), with what is wrong with each server,
+    /// and [`InvalidUrl`](lockkit_core::ErrorKind::InvalidUrl) if the chroot is not there.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -24,12 +24,13 @@ impl Config {
         session::open_client(self).await
     }
 
-    /// Makes the folder for the nodes of a mutex, as lockkit makes it: a container, which the servers remove some time
-    /// after it was used. Answers its path.
+    /// Makes the folder for the nodes of a mutex, as lockkit makes it: a container, which the
+    /// servers remove some time after it was used. Answers its path.
     ///
     /// # Errors
     /// [`InvalidName`](lockkit_core::ErrorKind::InvalidName), what the servers say, and
-    /// [`InvalidOption`](lockkit_core::ErrorKind::InvalidOption) if others use the prefix with another `fair`.
+    /// [`InvalidOption`](lockkit_core::ErrorKind::InvalidOption) if others use the prefix with
+    /// another `fair`.
     ///
     /// # Cancel safety
     /// Cancel safe.

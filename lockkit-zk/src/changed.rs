@@ -11,7 +11,8 @@ use crate::{
     session::{HELD, Pool, Room},
 };
 
-/// What the servers add to the name of a node in a queue, and what we put before it: `_c_<id>-lock-<sequence>`.
+/// What the servers add to the name of a node in a queue, and what we put before it:
+/// `_c_<id>-lock-<sequence>`.
 const NODE_BYTES: usize = 64;
 
 /// What tells of the holder.
@@ -25,7 +26,8 @@ pub(crate) enum Subject {
     Single,
 }
 
-/// Completes when the holders may have changed since it was called, or never, if the watch can't be set.
+/// Completes when the holders may have changed since it was called, or never, if the watch can't be
+/// set.
 ///
 /// # Cancel safety
 /// Cancel safe: whatever watch is set, or was asked for, is removed from the server.
@@ -33,7 +35,8 @@ pub(crate) async fn changed(pool: &Pool, folder: &str, subject: Subject) {
     let Ok(room) = pool.room(folder.len() + NODE_BYTES).await else { return pending().await };
     match arm(&room, folder, subject).await {
         Some(Armed::Set(watcher)) => {
-            // It fires at the end of the session, too. The client's future panics if its task has died with its runtime.
+            // It fires at the end of the session, too. The client's future panics if its task has
+            // died with its runtime.
             let _ = AssertUnwindSafe(watcher.changed()).catch_unwind().await;
         }
         Some(Armed::Gone) => {}
@@ -53,7 +56,8 @@ async fn arm(room: &Room, folder: &str, subject: Subject) -> Option<Armed> {
     match subject {
         Subject::Single => {
             // It tells of a node that comes as well.
-            let (_, watcher) = client.check_and_watch_stat(&format!("{folder}/{HELD}")).await.ok()?;
+            let (_, watcher) =
+                client.check_and_watch_stat(&format!("{folder}/{HELD}")).await.ok()?;
             Some(Armed::Set(watcher))
         }
         Subject::First => {
@@ -62,7 +66,9 @@ async fn arm(room: &Room, folder: &str, subject: Subject) -> Option<Armed> {
                 Err(ZkError::NoNode) => Vec::new(),
                 Err(_) => return None,
             };
-            let Some(first) = first(children) else { return arm_folder(&client, folder, true).await };
+            let Some(first) = first(children) else {
+                return arm_folder(&client, folder, true).await;
+            };
             match client.get_and_watch_data(&format!("{folder}/{first}")).await {
                 Ok((_, _, watcher)) => Some(Armed::Set(watcher)),
                 Err(ZkError::NoNode) => Some(Armed::Gone),

@@ -45,8 +45,8 @@ impl QueueClaim {
         Self { pool, spec, role, folder, place: None, watching: None, granted: false }
     }
 
-    /// Stands in the queue, or finds that an earlier attempt of ours does. Answers what is in the queue, if that was
-    /// read on the way.
+    /// Stands in the queue, or finds that an earlier attempt of ours does. Answers what is in the
+    /// queue, if that was read on the way.
     async fn enter(&mut self) -> Result<Option<Vec<String>>> {
         if self.place.as_ref().is_some_and(Place::is_gone) {
             self.start_over();
@@ -87,7 +87,8 @@ impl QueueClaim {
             acls: config.acl.acls(),
         };
         let into = (self.spec.name.kind(), self.folder.as_str());
-        let answer = folder::send_into(&request, &client, config, self.pool.folders(), into).await?;
+        let answer =
+            folder::send_into(&request, &client, config, self.pool.folders(), into).await?;
         let (path, created, children) = match answer {
             Ok(made) => made,
             Err(error) => {
@@ -104,8 +105,13 @@ impl QueueClaim {
         }
     }
 
-    /// Looks whether it is our turn, and sets a watch if not. `None`: somebody has deleted our node.
-    async fn look(&mut self, mut children: Option<Vec<String>>, wait: Wait) -> Result<Option<Attempt>> {
+    /// Looks whether it is our turn, and sets a watch if not. `None`: somebody has deleted our
+    /// node.
+    async fn look(
+        &mut self,
+        mut children: Option<Vec<String>>,
+        wait: Wait,
+    ) -> Result<Option<Attempt>> {
         let Some(stand) = self.place.as_ref().and_then(Stand::of) else { return Ok(None) };
         stand.session.ready(self.spec.op_timeout).await?;
         if children.is_none() && !self.granted {
@@ -178,8 +184,8 @@ impl QueueClaim {
         Ok(stand.is_there().await?.then(|| self.grant(stand)))
     }
 
-    /// Who stands behind us for permits may have taken us for a waiter, and watch us alone. If this is lost, its poll
-    /// finds out.
+    /// Who stands behind us for permits may have taken us for a waiter, and watch us alone. If this
+    /// is lost, its poll finds out.
     fn tell_successor(&self, stand: &Stand) {
         if matches!(self.role, Role::Permits { .. }) {
             drop(stand.client.set_data(&stand.path, &record(&self.spec, true), None));
@@ -227,7 +233,8 @@ impl QueueClaim {
     }
 
     fn queue(&self, children: Vec<String>) -> Result<Queue> {
-        Queue::new(self.spec.name.kind(), children).map_err(|name| error::stranger(&self.folder, &name))
+        Queue::new(self.spec.name.kind(), children)
+            .map_err(|name| error::stranger(&self.folder, &name))
     }
 
     fn loss(&self) -> LossReason {
@@ -236,7 +243,9 @@ impl QueueClaim {
     }
 
     fn disagrees(&self, theirs: NonZeroU32) -> Error {
-        let Role::Permits { limit, .. } = self.role else { return error::stranger(&self.folder, "permits") };
+        let Role::Permits { limit, .. } = self.role else {
+            return error::stranger(&self.folder, "permits");
+        };
         let reason = format!(
             "the semaphore {} is in use with {theirs} permits and was asked for with {limit}; all its users must name \
              the same number",
@@ -275,11 +284,18 @@ impl Claim for QueueClaim {
     async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
         let stand = self.place.as_ref().filter(|place| !place.is_gone()).and_then(Stand::of);
         let Some(stand) = stand else { return Ok(Pulse::Lost(self.loss())) };
-        stand.pulse(self.spec.clock).await.map(|alive| alive.unwrap_or_else(|| Pulse::Lost(self.loss())))
+        stand
+            .pulse(self.spec.clock)
+            .await
+            .map(|alive| alive.unwrap_or_else(|| Pulse::Lost(self.loss())))
     }
 
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {
-        let stand = self.place.as_ref().filter(|place| self.granted && !place.is_gone()).and_then(Stand::of);
+        let stand = self
+            .place
+            .as_ref()
+            .filter(|place| self.granted && !place.is_gone())
+            .and_then(Stand::of);
         let Some(Stand { session, path, .. }) = stand else { return Ok(Noted::NotHeld) };
         // No other node ever has its name, and ours is granted for as long as it stands.
         match note::write(&session, &self.pool, &self.spec.name, &[(path, -1)], note).await? {

@@ -24,12 +24,12 @@ const SESSION_TIMEOUTS: std::ops::RangeInclusive<Duration> =
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Heartbeat {
-    /// A `sync`, which costs no transaction. The leader answers it alone, and a leader that has lost its followers goes
-    /// on to answer for up to `syncLimit` ticks. This is safe only if these take less than a third of the session
-    /// timeout: by default they take 10 s.
+    /// A `sync`, which costs no transaction. The leader answers it alone, and a leader that has
+    /// lost its followers goes on to answer for up to `syncLimit` ticks. This is safe only if these
+    /// take less than a third of the session timeout: by default they take 10 s.
     Sync,
-    /// A write to a node of the session, which a majority must agree to: one transaction per session and tenth of the
-    /// session timeout.
+    /// A write to a node of the session, which a majority must agree to: one transaction per
+    /// session and tenth of the session timeout.
     #[default]
     Write,
 }
@@ -72,8 +72,8 @@ impl Acl {
 /// ```
 ///
 /// # Default
-/// A session timeout of 10 s, the root of the tree with the prefix `lockkit`, fair queues, heartbeats by write,
-/// open ACLs, no credentials.
+/// A session timeout of 10 s, the root of the tree with the prefix `lockkit`, fair queues,
+/// heartbeats by write, open ACLs, no credentials.
 #[derive(Clone)]
 pub struct Config {
     servers: Vec<(String, u16)>,
@@ -111,8 +111,9 @@ impl Config {
     /// Reads a store URL; the crate's documentation lists its parts.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] for a value that makes no sense, [`ErrorKind::UnknownParameter`] for a parameter
-    /// that nobody knows, [`ErrorKind::InvalidOption`] for a combination that can't work.
+    /// [`ErrorKind::InvalidUrl`] for a value that makes no sense, [`ErrorKind::UnknownParameter`]
+    /// for a parameter that nobody knows, [`ErrorKind::InvalidOption`] for a combination that can't
+    /// work.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         if url.hosts().is_empty() {
             return Err(invalid("it names no host; a server on this machine is zk://127.0.0.1/"));
@@ -175,7 +176,8 @@ impl Config {
         if relative.contains(',') {
             return Err(invalid("a chroot can't hold a comma, which parts servers"));
         }
-        check_prefix(relative).map_err(|why| invalid(&format!("the chroot {path:?} is no path: {why}")))?;
+        check_prefix(relative)
+            .map_err(|why| invalid(&format!("the chroot {path:?} is no path: {why}")))?;
         self.chroot = Some(path.to_owned());
         Ok(self)
     }
@@ -200,36 +202,40 @@ impl Config {
     /// [`ErrorKind::InvalidOption`] if the user is empty or holds a colon.
     pub fn with_credentials(mut self, user: &str, password: &str) -> Result<Self> {
         if user.is_empty() || user.contains(':') {
-            let reason = "the user of digest credentials must not be empty and must not hold a colon";
+            let reason =
+                "the user of digest credentials must not be empty and must not hold a colon";
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         self.credentials = Some((user.to_owned(), password.to_owned()));
         Ok(self)
     }
 
-    /// Sets after how long without a sign of life the servers free what a process holds. The servers have bounds of
-    /// their own and may choose another value, by default between 2 and 20 of their ticks of 2 s.
+    /// Sets after how long without a sign of life the servers free what a process holds. The
+    /// servers have bounds of their own and may choose another value, by default between 2 and 20
+    /// of their ticks of 2 s.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if it is not between 100 ms and a day.
     pub fn with_session_timeout(mut self, timeout: Duration) -> Result<Self> {
         if !SESSION_TIMEOUTS.contains(&timeout) {
-            let reason = format!("session_timeout is {timeout:?}, it must be between 100 ms and 24 h");
+            let reason =
+                format!("session_timeout is {timeout:?}, it must be between 100 ms and 24 h");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         self.session_timeout = timeout;
         Ok(self)
     }
 
-    /// Sets how long one server may take to answer before the next one is asked. At most two ninths of the session
-    /// timeout, divided by the number of servers, which is the default: a connection that is sought for longer
-    /// outlasts the lease.
+    /// Sets how long one server may take to answer before the next one is asked. At most two ninths
+    /// of the session timeout, divided by the number of servers, which is the default: a connection
+    /// that is sought for longer outlasts the lease.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if it is not between 1 ms and 60 s.
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&timeout) {
-            let reason = format!("connect_timeout is {timeout:?}, it must be between 1 ms and 60 s");
+            let reason =
+                format!("connect_timeout is {timeout:?}, it must be between 1 ms and 60 s");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         self.connect_timeout = Some(timeout);
@@ -250,11 +256,12 @@ impl Config {
         self
     }
 
-    /// Lets mutexes and elections do without a queue: one node at a fixed path, for which all waiters race. All users of a
-    /// prefix must agree.
+    /// Lets mutexes and elections do without a queue: one node at a fixed path, for which all
+    /// waiters race. All users of a prefix must agree.
     ///
-    /// Waiters are served in no order. Nothing gets faster: without contention it costs as many requests as the queue, and
-    /// each release wakes all waiters, so that a grant among 64 processes took about 50 requests instead of 5.
+    /// Waiters are served in no order. Nothing gets faster: without contention it costs as many
+    /// requests as the queue, and each release wakes all waiters, so that a grant among 64
+    /// processes took about 50 requests instead of 5.
     #[must_use]
     pub fn with_unfair_mutexes(mut self) -> Self {
         self.fair = false;
@@ -310,7 +317,8 @@ impl Config {
 
     /// How long one server may take to answer.
     pub(crate) fn connect_timeout(&self) -> Duration {
-        self.connect_timeout.unwrap_or_else(|| self.most_connect_timeout().min(LONGEST_CONNECT_TIMEOUT))
+        self.connect_timeout
+            .unwrap_or_else(|| self.most_connect_timeout().min(LONGEST_CONNECT_TIMEOUT))
     }
 
     pub(crate) fn servers(&self) -> &[(String, u16)] {
@@ -332,7 +340,8 @@ impl Config {
 
     /// The servers and the chroot, as the client wants them.
     pub(crate) fn connect_string(&self) -> String {
-        let servers: Vec<_> = self.servers.iter().map(|(host, port)| address(host, *port)).collect();
+        let servers: Vec<_> =
+            self.servers.iter().map(|(host, port)| address(host, *port)).collect();
         servers.join(",") + self.chroot.as_deref().unwrap_or("")
     }
 }

@@ -26,7 +26,8 @@ pub(crate) async fn diagnose(session: &Session, config: &Config) -> Result<Vec<F
     ])
 }
 
-/// How many servers of a dynamic configuration have a vote: `server.1=host:port:port:participant;clientport`.
+/// How many servers of a dynamic configuration have a vote:
+/// `server.1=host:port:port:participant;clientport`.
 fn voters(config: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(config).ok()?;
     let servers = text.lines().filter(|line| line.starts_with("server."));
@@ -38,8 +39,9 @@ fn voters(config: &[u8]) -> Option<usize> {
 fn ensemble(voters: Option<usize>) -> Finding {
     let what = "ensemble";
     let Some(voters) = voters else {
-        return Finding::new(Grade::Unknown, what, "not told")
-            .with_advice(format!("{MEMBERS} can't be read by this user, or the server is older than 3.5"));
+        return Finding::new(Grade::Unknown, what, "not told").with_advice(format!(
+            "{MEMBERS} can't be read by this user, or the server is older than 3.5"
+        ));
     };
     let found = format!("{voters} voting members");
     match voters {
@@ -106,8 +108,9 @@ mod tests {
 
     #[test]
     fn heartbeats_by_sync_are_weak_unless_there_is_one_server() {
-        let grades = [None, Some(1), Some(3)]
-            .map(|voters| [Heartbeat::Sync, Heartbeat::Write].map(|kind| heartbeat(kind, voters).grade));
+        let grades = [None, Some(1), Some(3)].map(|voters| {
+            [Heartbeat::Sync, Heartbeat::Write].map(|kind| heartbeat(kind, voters).grade)
+        });
         let good = Grade::Good;
         let weak = Grade::Weak;
         assert_eq!(grades, [[weak, good], [good, good], [weak, good]]);
@@ -115,7 +118,8 @@ mod tests {
 
     #[test]
     fn only_an_odd_number_of_three_or_more_is_good() {
-        let grades = [None, Some(1), Some(2), Some(3), Some(4), Some(5)].map(|voters| ensemble(voters).grade);
+        let grades = [None, Some(1), Some(2), Some(3), Some(4), Some(5)]
+            .map(|voters| ensemble(voters).grade);
         let good = Grade::Good;
         let note = Grade::Note;
         assert_eq!(grades, [Grade::Unknown, note, note, good, note, good]);

@@ -36,11 +36,14 @@ pub(crate) fn fate(error: &zk::Error) -> Fate {
     use zk::Error as E;
     match error {
         E::SessionExpired | E::ClientClosed | E::AuthFailed | E::SessionMoved => Fate::SessionOver,
-        // RST and silence come as `Custom`, a clean end as `ConnectionLoss`, a client whose task is gone as
-        // `UnexpectedError`.
-        E::ConnectionLoss | E::Custom(_) | E::UnexpectedError(_) | E::Throttled | E::Timeout | E::NoHosts => {
-            Fate::Unknown
-        }
+        // RST and silence come as `Custom`, a clean end as `ConnectionLoss`, a client whose task is
+        // gone as `UnexpectedError`.
+        E::ConnectionLoss
+        | E::Custom(_)
+        | E::UnexpectedError(_)
+        | E::Throttled
+        | E::Timeout
+        | E::NoHosts => Fate::Unknown,
         _ => Fate::Refused,
     }
 }

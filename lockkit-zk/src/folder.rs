@@ -1,4 +1,5 @@
-//! The folders that locks live in. Those of locks are containers, which the servers delete once they are idle.
+//! The folders that locks live in. Those of locks are containers, which the servers delete once
+//! they are idle.
 
 use std::{
     collections::HashSet,
@@ -18,10 +19,12 @@ use crate::{
 /// Written to the folder of all mutexes, and of all elections, by those who do without a queue.
 const UNFAIR: &[u8] = b"lockkit/1 unfair";
 
-/// How many folders are remembered before half are forgotten, which costs one request for each that is used again.
+/// How many folders are remembered before half are forgotten, which costs one request for each that
+/// is used again.
 const MOST_KNOWN: usize = 10_000;
 
-/// The folders of locks that were there when they were last used: the others are made on the way, in the same trip.
+/// The folders of locks that were there when they were last used: the others are made on the way,
+/// in the same trip.
 #[derive(Debug, Default)]
 pub(crate) struct Known(Mutex<HashSet<Box<str>>>);
 
@@ -36,7 +39,8 @@ impl Known {
             return;
         }
         if known.len() >= MOST_KNOWN {
-            // Half of them, whichever: who uses more names than that does not begin anew all at once.
+            // Half of them, whichever: who uses more names than that does not begin anew all at
+            // once.
             let mut keep = false;
             known.retain(|_| {
                 keep = !keep;
@@ -57,8 +61,8 @@ pub(crate) fn can_be_unfair(kind: Kind) -> bool {
     matches!(kind, Kind::Election | Kind::Mutex)
 }
 
-/// Makes sure that all users of a prefix agree on whether its locks of this kind have queues (C1), and on their format:
-/// whatever a later one changes, the folder of all mutexes says so.
+/// Makes sure that all users of a prefix agree on whether its locks of this kind have queues (C1),
+/// and on their format: whatever a later one changes, the folder of all mutexes says so.
 ///
 /// # Errors
 /// They don't, or the server refuses.
@@ -94,10 +98,11 @@ pub(crate) trait InFolder: Sync {
     fn send(&self, client: &Client) -> impl Future<Output = Result<Self::Answer, Error>> + Send;
 }
 
-/// Sends a request, and right before it one for the folder of the lock if that may be missing: of a brand-new name, or
-/// of one that was idle for so long that the servers deleted it.
+/// Sends a request, and right before it one for the folder of the lock if that may be missing: of a
+/// brand-new name, or of one that was idle for so long that the servers deleted it.
 ///
-/// Not a transaction: in one, servers of the 3.8 series don't tell the zxid of what they made (ZOOKEEPER-4026).
+/// Not a transaction: in one, servers of the 3.8 series don't tell the zxid of what they made
+/// (ZOOKEEPER-4026).
 ///
 /// # Errors
 /// The folders above can't be made. The inner error is the request's own.
@@ -131,7 +136,8 @@ pub(crate) async fn send_into<R: InFolder>(
     Ok(answer)
 }
 
-/// Mutexes are looked after when a session is opened; elections, which few use, before the first one.
+/// Mutexes are looked after when a session is opened; elections, which few use, before the first
+/// one.
 async fn check_elections(client: &Client, config: &Config, known: &Known) -> Result<()> {
     let folder = config.layout().kind(Kind::Election);
     if !known.contains(&folder) {
@@ -151,7 +157,9 @@ async fn send_with_folder<R: InFolder>(
     // Polled in this order, and both are queued before either is awaited.
     let (made, sent) = join(client.create(folder, b"", &container), request.send(client)).await;
     match (made, sent) {
-        (Err(error), Err(Error::NoNode)) if !matches!(error, Error::NodeExists | Error::NoNode) => Err(error),
+        (Err(error), Err(Error::NoNode)) if !matches!(error, Error::NodeExists | Error::NoNode) => {
+            Err(error)
+        }
         (_, sent) => sent,
     }
 }
@@ -183,7 +191,8 @@ async fn create(
 ) -> Result<()> {
     match client.create(path, data, options).await {
         Ok(_) | Err(Error::NodeExists) => Ok(()),
-        // A parent that may not be written to is looked at first, so that it needs no right to create.
+        // A parent that may not be written to is looked at first, so that it needs no right to
+        // create.
         Err(Error::NoAuth) if matches!(client.check_stat(path).await, Ok(Some(_))) => Ok(()),
         Err(error) => Err(from_zk(error, Phase::Write, "creating", path)),
     }

@@ -100,7 +100,8 @@ pub(crate) async fn single(session: &Session, folder: &str) -> Result<Option<See
 /// No answer: it may have been freed.
 pub(crate) async fn free_single(session: &Session, folder: &str, created: i64) -> Result<Released> {
     let Some(seen) = single(session, folder).await? else { return Ok(Released::NotHeld) };
-    let grant = Single::of(folder, &seen.data).filter(|_| seen.created == created && seen.record.is_some());
+    let grant =
+        Single::of(folder, &seen.data).filter(|_| seen.created == created && seen.record.is_some());
     let Some(mut grant) = grant else { return Ok(Released::NotHeld) };
     let freed = grant.free(&*session.client()?).await;
     freed.map_err(|error| session.failed(error, Phase::Write, "freeing", folder))

@@ -12,8 +12,8 @@ use crate::{
 /// Names that are looked at in one request; the servers answer others in between.
 const NAMES_PER_READ: usize = 500;
 
-/// The names of a kind that begin with `prefix` and that somebody holds or waits for, as the leader knows them. The
-/// folder of an idle lock may still stand.
+/// The names of a kind that begin with `prefix` and that somebody holds or waits for, as the leader
+/// knows them. The folder of an idle lock may still stand.
 ///
 /// # Errors
 /// No answer.

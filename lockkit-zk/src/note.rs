@@ -1,7 +1,8 @@
-//! The note beside a lock: a node of its own, `/<prefix>/note/<kind>/<name>`, for which no folder of a lock is opened.
+//! The note beside a lock: a node of its own, `/<prefix>/note/<kind>/<name>`, for which no folder
+//! of a lock is opened.
 //!
-//! Its data is `lockkit/1 <revision>` and, on the next line, the text. It is persistent: the folder of an idle lock is
-//! deleted by the servers, and whoever stands in it is part of the queue.
+//! Its data is `lockkit/1 <revision>` and, on the next line, the text. It is persistent: the folder
+//! of an idle lock is deleted by the servers, and whoever stands in it is part of the queue.
 
 use futures_util::future::join3;
 use lockkit_core::{
@@ -20,7 +21,8 @@ use crate::{
     version,
 };
 
-/// How often the note is looked at again when somebody else writes it meanwhile, which only an operator does.
+/// How often the note is looked at again when somebody else writes it meanwhile, which only an
+/// operator does.
 const MOST_LOOKS: u32 = 8;
 const VERSION: &str = "lockkit/1 ";
 
@@ -43,8 +45,8 @@ pub(crate) async fn note(session: &Session, config: &Config, name: &LockName) ->
     Ok(read(session, &config.layout().note(name)).await?.map(|(note, _)| note).unwrap_or_default())
 }
 
-/// Writes the note in a transaction, which does nothing unless the grant stands and the note is the one that was read.
-/// The first of all notes is made without a look, in one trip.
+/// Writes the note in a transaction, which does nothing unless the grant stands and the note is the
+/// one that was read. The first of all notes is made without a look, in one trip.
 ///
 /// # Errors
 /// No answer: it may have been written.
@@ -68,7 +70,8 @@ pub(crate) async fn write(
             writer.add_check_version(path, *version).map_err(failed)?;
         }
         match (&stored, noted) {
-            // A revision only rises: what was read is enough, and whether the grant stands is still to be told.
+            // A revision only rises: what was read is enough, and whether the grant stands is still
+            // to be told.
             (_, Noted::Outdated | Noted::NotHeld) => {}
             (Some((stored, version)), Noted::Written) if stored == note => {
                 writer.add_check_version(&path, *version).map_err(failed)?;
@@ -93,17 +96,21 @@ pub(crate) async fn write(
                 pool.folders().remove(&folder);
                 folder::make(&client, &folder, pool.config().acl).await?;
             }
-            // Somebody has written or deleted it meanwhile: an earlier request of ours, or an operator.
+            // Somebody has written or deleted it meanwhile: an earlier request of ours, or an
+            // operator.
             (ZkError::BadVersion | ZkError::NodeExists | ZkError::NoNode, false) => {}
             (source, _) => return Err(failed(source)),
         }
         stored = read(session, &path).await?;
     }
-    Err(error::ours(ErrorKind::Unavailable, format!("the note {path:?} changes as soon as it is read")))
+    Err(error::ours(
+        ErrorKind::Unavailable,
+        format!("the note {path:?} changes as soon as it is read"),
+    ))
 }
 
-/// Right before it the folder of the notes is made, unless that was there when it was last used. What comes of that shows
-/// in the transaction.
+/// Right before it the folder of the notes is made, unless that was there when it was last used.
+/// What comes of that shows in the transaction.
 async fn commit(
     client: &Client,
     pool: &Pool,
@@ -154,8 +161,9 @@ fn parse(data: Vec<u8>) -> Option<Note> {
 }
 
 fn stranger(path: &str) -> Error {
-    let reason =
-        format!("{path:?} is no note of lockkit; use another prefix, or delete it if nobody uses it");
+    let reason = format!(
+        "{path:?} is no note of lockkit; use another prefix, or delete it if nobody uses it"
+    );
     error::ours(ErrorKind::WrongType, reason)
 }
 

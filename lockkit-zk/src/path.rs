@@ -65,7 +65,8 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// One path component for any name, reversibly: what ZooKeeper forbids, `/` and `%` become `%XX` per byte.
+/// One path component for any name, reversibly: what ZooKeeper forbids, `/` and `%` become `%XX`
+/// per byte.
 fn escape(name: &str) -> String {
     let dots = matches!(name, "." | "..");
     let mut escaped = String::with_capacity(name.len());
@@ -98,8 +99,8 @@ pub(crate) fn unescape(component: &str) -> Option<String> {
     (escape(&name) == component).then_some(name)
 }
 
-/// As ZooKeeper's PathUtils, which looks at UTF-16 units: whatever needs surrogates, such as an emoji, is forbidden,
-/// and so is the private use area.
+/// As ZooKeeper's PathUtils, which looks at UTF-16 units: whatever needs surrogates, such as an
+/// emoji, is forbidden, and so is the private use area.
 fn is_forbidden(c: char) -> bool {
     matches!(u32::from(c), 0x00..=0x1f | 0x7f..=0x9f | 0xe000..=0xf8ff | 0xfff0..)
 }
@@ -186,8 +187,18 @@ mod tests {
         for good in ["lockkit", "a/b", "a b", "%41", "x.y"] {
             check_prefix(good).unwrap();
         }
-        for bad in ["", "/a", "a/", "a//b", ".", "a/..", "zookeeper", "zookeeper/x", "🔒", &"x".repeat(256)]
-        {
+        for bad in [
+            "",
+            "/a",
+            "a/",
+            "a//b",
+            ".",
+            "a/..",
+            "zookeeper",
+            "zookeeper/x",
+            "🔒",
+            &"x".repeat(256),
+        ] {
             check_prefix(bad).unwrap_err();
         }
     }

@@ -1,5 +1,5 @@
-//! Whose turn it is, from the names of the nodes in a lock's folder alone. Curator's layout: its InterProcessMutex
-//! and InterProcessReadWriteLock queue up with us.
+//! Whose turn it is, from the names of the nodes in a lock's folder alone. Curator's layout: its
+//! InterProcessMutex and InterProcessReadWriteLock queue up with us.
 //!
 //! | name | role |
 //! |---|---|
@@ -7,12 +7,12 @@
 //! | `_c_<id>-__READ__<sequence>`, `_c_<id>-__WRIT__<sequence>` | shared, and exclusive beside it |
 //! | `_c_<id>-permits-<count>of<limit>-<sequence>` | some of a number of permits |
 //!
-//! The server gives each node a number of its own, with one exception: if a Java thread takes the read lock while it
-//! holds the write lock, Curator 5.5 and later give the reader's node the number of the writer's node (CURATOR-621). Such
-//! a reader is ahead of everybody who waits already.
+//! The server gives each node a number of its own, with one exception: if a Java thread takes the
+//! read lock while it holds the write lock, Curator 5.5 and later give the reader's node the number
+//! of the writer's node (CURATOR-621). Such a reader is ahead of everybody who waits already.
 //!
-//! The limit of a semaphore stands in each node, so that those who disagree meet each other, and an idle name keeps
-//! nothing.
+//! The limit of a semaphore stands in each node, so that those who disagree meet each other, and an
+//! idle name keeps nothing.
 
 use std::num::NonZeroU32;
 
@@ -39,7 +39,9 @@ impl Role {
             (Kind::Election | Kind::Mutex, Mode::Exclusive) => Some(Self::Lock),
             (Kind::RwLock, Mode::Exclusive) => Some(Self::Write),
             (Kind::RwLock, Mode::Shared) => Some(Self::Read),
-            (Kind::Semaphore, Mode::Permits { count, limit }) => Some(Self::Permits { count, limit }),
+            (Kind::Semaphore, Mode::Permits { count, limit }) => {
+                Some(Self::Permits { count, limit })
+            }
             _ => None,
         }
     }
@@ -93,7 +95,9 @@ impl Member {
 }
 
 fn parse(name: &str) -> Option<(Role, i32)> {
-    for (marker, role) in [("lock-", Role::Lock), ("__READ__", Role::Read), ("__WRIT__", Role::Write)] {
+    for (marker, role) in
+        [("lock-", Role::Lock), ("__READ__", Role::Read), ("__WRIT__", Role::Write)]
+    {
         if let Some((_, number)) = name.rsplit_once(marker) {
             return Some((role, sequence(number)?));
         }
@@ -113,7 +117,8 @@ fn positive(digits: &str) -> Option<NonZeroU32> {
     if digits.starts_with(['+', '0']) { None } else { digits.parse().ok() }
 }
 
-/// As the server writes it, `%010d`: ten digits, or a sign among them once its counter has overflowed.
+/// As the server writes it, `%010d`: ten digits, or a sign among them once its counter has
+/// overflowed.
 fn sequence(digits: &str) -> Option<i32> {
     let is_long = digits.len() == 11 && digits.starts_with('-') && !digits.starts_with("-0");
     let is_written_so = (digits.len() == 10 || is_long) && !digits.starts_with('+');
@@ -142,8 +147,8 @@ pub(crate) enum Turn {
 /// What a waiter waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// Once this one is gone, the lock is held. A writer never waits for this: a reader may take the place of a Java
-    /// writer, so the writer has to list again.
+    /// Once this one is gone, the lock is held. A writer never waits for this: a reader may take
+    /// the place of a Java writer, so the writer has to list again.
     Last(String),
     /// Once this one is gone or changed, it is worth another look.
     Next(String),
@@ -163,10 +168,13 @@ impl Queue {
         if let Some(stranger) = members.iter().find(|member| !member.role.belongs_to(kind)) {
             return Err(stranger.name.clone());
         }
-        // The counter overflows, so numbers are compared by their distance, in one direction from a common base.
+        // The counter overflows, so numbers are compared by their distance, in one direction from a
+        // common base.
         if let Some(base) = members.first().map(|member| member.sequence) {
             // A reader with a writer's number stands behind that writer.
-            members.sort_by_key(|member| (member.sequence.wrapping_sub(base), member.role == Role::Read));
+            members.sort_by_key(|member| {
+                (member.sequence.wrapping_sub(base), member.role == Role::Read)
+            });
         }
         Ok(Self(members))
     }
@@ -195,7 +203,9 @@ impl Queue {
         let holders = match first.role {
             Role::Lock => 1,
             // With the read lock that the same Java thread has taken.
-            Role::Write => self.0.iter().take_while(|member| member.sequence == first.sequence).count(),
+            Role::Write => {
+                self.0.iter().take_while(|member| member.sequence == first.sequence).count()
+            }
             Role::Read => self.0.iter().take_while(|member| member.role == Role::Read).count(),
             Role::Permits { limit, .. } => {
                 let mut taken = 0;

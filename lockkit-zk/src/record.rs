@@ -1,4 +1,5 @@
-//! What a node of ours says about its owner, for inspection and for finding one's own: `lockkit/1 <owner> [label]`.
+//! What a node of ours says about its owner, for inspection and for finding one's own:
+//! `lockkit/1 <owner> [label]`.
 
 use lockkit_core::OwnerId;
 
@@ -83,9 +84,13 @@ mod tests {
 
     #[test]
     fn c14_other_clients_data_is_nobodys_record() {
-        for foreign in
-            [&b""[..], b"192.168.1.7", b"lockkit/1 ", b"lockkit/2 00112233445566778899aabbccddeeff", &[0xff]]
-        {
+        for foreign in [
+            &b""[..],
+            b"192.168.1.7",
+            b"lockkit/1 ",
+            b"lockkit/2 00112233445566778899aabbccddeeff",
+            &[0xff],
+        ] {
             assert_eq!(Record::parse(foreign), None);
         }
     }

@@ -1,4 +1,5 @@
-//! The servers' clock, which no request asks for: a node is written, and the time stands in what became of it.
+//! The servers' clock, which no request asks for: a node is written, and the time stands in what
+//! became of it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,16 +28,21 @@ pub(crate) async fn time(session: &Session, config: &Config) -> Result<SystemTim
             Ok(stat) => {
                 let since = u64::try_from(stat.mtime).ok().map(Duration::from_millis);
                 let time = since.and_then(|since| UNIX_EPOCH.checked_add(since));
-                return time
-                    .ok_or_else(|| error::ours(ErrorKind::Unexpected, "the server's clock is before 1970"));
+                return time.ok_or_else(|| {
+                    error::ours(ErrorKind::Unexpected, "the server's clock is before 1970")
+                });
             }
             Err(ZkError::NoNode) => {}
             Err(error) => return Err(failed(error)),
         }
-        match client.create(&path, b"", &CreateMode::Persistent.with_acls(config.acl.acls())).await {
+        match client.create(&path, b"", &CreateMode::Persistent.with_acls(config.acl.acls())).await
+        {
             Ok(_) | Err(ZkError::NodeExists) => {}
             Err(error) => return Err(failed(error)),
         }
     }
-    Err(error::ours(ErrorKind::Unavailable, format!("the node {path:?} is deleted as soon as it is made")))
+    Err(error::ours(
+        ErrorKind::Unavailable,
+        format!("the node {path:?} is deleted as soon as it is made"),
+    ))
 }

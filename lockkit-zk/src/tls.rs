@@ -32,7 +32,8 @@ impl Tls {
                 return Err(error::ours(ErrorKind::InvalidUrl, reason));
             }
         }
-        let mut file = |name| Ok::<_, lockkit_core::Error>(url.params.text(name)?.map(PathBuf::from));
+        let mut file =
+            |name| Ok::<_, lockkit_core::Error>(url.params.text(name)?.map(PathBuf::from));
         let Some(ca) = file("ca")? else {
             let reason = "zks needs the parameter ca, the PEM file of the certificates to trust: the client knows no \
                           others";
@@ -42,7 +43,8 @@ impl Tls {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
             _ => {
-                let reason = "the store URL can't be used: the parameters cert and key belong together";
+                let reason =
+                    "the store URL can't be used: the parameters cert and key belong together";
                 return Err(error::ours(ErrorKind::InvalidUrl, reason));
             }
         };
@@ -55,12 +57,14 @@ impl Tls {
     /// A file can't be read or holds no certificate or key.
     pub(crate) fn options(&self) -> Result<TlsOptions> {
         let ca = &self.ca;
-        let mut options = TlsOptions::new().with_pem_ca(&read(ca)?).map_err(|error| unusable(ca, &error))?;
+        let mut options =
+            TlsOptions::new().with_pem_ca(&read(ca)?).map_err(|error| unusable(ca, &error))?;
         if let Some((cert, key)) = &self.identity {
             let cert_text = read(cert)?;
             let key_text = read(key)?;
-            options =
-                options.with_pem_identity(&cert_text, &key_text).map_err(|error| unusable(cert, &error))?;
+            options = options
+                .with_pem_identity(&cert_text, &key_text)
+                .map_err(|error| unusable(cert, &error))?;
         }
         Ok(options)
     }

@@ -75,11 +75,14 @@ impl UnfairClaim {
         let record = Record::new(self.spec.owner, self.spec.label.as_deref()).to_bytes();
         let request = Request { single, folder: &self.folder, record, acls: config.acl.acls() };
         let into = (self.spec.name.kind(), self.folder.as_str());
-        let children = match folder::send_into(&request, &client, config, self.pool.folders(), into).await? {
+        let children = match folder::send_into(&request, &client, config, self.pool.folders(), into)
+            .await?
+        {
             Ok((folder, children)) => {
                 place.granted_by(folder.version);
                 place.created(self.path.clone(), folder.mzxid, self.spec.hint.clone());
-                children.map_err(|error| session.failed(error, Phase::Write, "listing", &self.folder))?
+                children
+                    .map_err(|error| session.failed(error, Phase::Write, "listing", &self.folder))?
             }
             Err(error) => {
                 if fate(&error) != Fate::Unknown {
@@ -180,7 +183,10 @@ impl Claim for UnfairClaim {
     async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
         let stand = self.place.as_ref().filter(|place| !place.is_gone()).and_then(Stand::of);
         let Some(stand) = stand else { return Ok(Pulse::Lost(self.loss())) };
-        stand.pulse(self.spec.clock).await.map(|alive| alive.unwrap_or_else(|| Pulse::Lost(self.loss())))
+        stand
+            .pulse(self.spec.clock)
+            .await
+            .map(|alive| alive.unwrap_or_else(|| Pulse::Lost(self.loss())))
     }
 
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {

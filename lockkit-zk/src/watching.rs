@@ -98,7 +98,10 @@ impl Watching {
             Ok((children, _, watcher)) => {
                 let events = FuturesUnordered::new();
                 events.push(event(watcher));
-                Ok(Armed::Behind(Self { obstacle, events, news: News::Nothing, _room: None }, children))
+                Ok(Armed::Behind(
+                    Self { obstacle, events, news: News::Nothing, _room: None },
+                    children,
+                ))
             }
             Err(ZkError::NoNode) => Ok(Armed::Gone),
             Err(error) => Err(session.failed(error, Phase::Write, "watching", folder)),
@@ -126,13 +129,20 @@ impl Watching {
         self.news
     }
 
-    /// Asks the server what the watches may have missed: one small read, unless more than one node's presence
-    /// matters.
+    /// Asks the server what the watches may have missed: one small read, unless more than one
+    /// node's presence matters.
     ///
     /// # Errors
     /// No answer.
-    pub(crate) async fn probe(&mut self, session: &Session, client: &Client, folder: &str) -> Result<News> {
-        let (Obstacle::Last(name) | Obstacle::Next(name)) = &self.obstacle else { return Ok(News::Changed) };
+    pub(crate) async fn probe(
+        &mut self,
+        session: &Session,
+        client: &Client,
+        folder: &str,
+    ) -> Result<News> {
+        let (Obstacle::Last(name) | Obstacle::Next(name)) = &self.obstacle else {
+            return Ok(News::Changed);
+        };
         let path = format!("{folder}/{name}");
         match client.check_stat(&path).await {
             Ok(Some(_)) => Ok(News::Nothing),

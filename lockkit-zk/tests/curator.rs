@@ -31,7 +31,11 @@ async fn c1_a_mutex_that_java_holds_is_taken_and_comes_with_its_release() {
     assert!(mutex.lock_timeout(Duration::from_millis(BRIEFLY)).await.unwrap().is_none());
     // The call ends at its bound; on a busy machine the queue is left in the background.
     both.until_waiters(|| mutex.inspect(), 0).await;
-    assert_eq!(both.admin.list_children(&path).await.unwrap().len(), 1, "those who gave up are gone");
+    assert_eq!(
+        both.admin.list_children(&path).await.unwrap().len(),
+        1,
+        "those who gave up are gone"
+    );
 
     let waiter = tokio::spawn({
         let mutex = mutex.clone();
@@ -174,7 +178,10 @@ async fn c1_a_lockkit_writer_waits_for_a_java_writer_that_became_a_reader() {
     let granted = timeout(Duration::from_millis(BRIEFLY), &mut writer).await;
     assert!(granted.is_err(), "a writer beside a reader: {granted:?}");
     let seen = lock.inspect().await.unwrap();
-    assert_eq!((seen.holders.len(), seen.holders[0].mode, seen.waiters), (1, Mode::Shared, Some(1)));
+    assert_eq!(
+        (seen.holders.len(), seen.holders[0].mode, seen.waiters),
+        (1, Mode::Shared, Some(1))
+    );
     both.java.release("a").await;
     timeout(SOON, writer).await.unwrap().unwrap().release().await.unwrap();
     both.until_empty(&path).await;
@@ -233,12 +240,14 @@ async fn c1_read_write_locks_exclude_each_other_in_a_storm() {
     storm("rw", "rwlock").await;
 }
 
-/// Three owners in Java and four on two sessions of lockkit lock, give up, and drop what they wait for, at random.
+/// Three owners in Java and four on two sessions of lockkit lock, give up, and drop what they wait
+/// for, at random.
 async fn storm(java_kind: &str, kind: &str) {
     let both = Both::start().await;
     let path = both.path(kind, "storm");
     let folder = both.folder();
-    let command = format!("storm {java_kind} {} {} {path}", STORM.as_millis(), folder.path().display());
+    let command =
+        format!("storm {java_kind} {} {} {path}", STORM.as_millis(), folder.path().display());
     let javas: Vec<_> = (0..3).map(|owner| both.java.tell(&owner.to_string(), &command)).collect();
     let mut ours = Vec::new();
     for locker in [&both.locker, &both.another_locker().await] {
@@ -310,9 +319,13 @@ async fn is_alone(folder: &Path, guard: &LockGuard) -> bool {
     let prefix = if guard.mode() == Mode::Exclusive { "exclusive-" } else { "shared-" };
     let mine = format!("{prefix}lockkit-{}", guard.owner());
     fs::write(folder.join(&mine), "").unwrap();
-    let names: Vec<_> =
-        fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    let names: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
     tokio::time::sleep(Duration::from_micros(rand::random_range(0..1_000))).await;
     fs::remove_file(folder.join(&mine)).unwrap();
-    names.iter().all(|name| *name == mine || guard.mode() == Mode::Shared && name.starts_with("shared-"))
+    names
+        .iter()
+        .all(|name| *name == mine || guard.mode() == Mode::Shared && name.starts_with("shared-"))
 }

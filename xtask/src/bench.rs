@@ -27,7 +27,8 @@ pub(crate) struct Options {
     /// Fewer stores, and fewer and shorter cases: to see that all works
     #[arg(long)]
     quick: bool,
-    /// Only these: `redis` stands for `redis-durable`, too, `zookeeper`, `mariadb` and `mysql` for all of theirs
+    /// Only these: `redis` stands for `redis-durable`, too, `zookeeper`, `mariadb` and `mysql` for
+    /// all of theirs
     #[arg(long = "store", value_name = "NAME")]
     stores: Vec<String>,
     /// Handed to lockkit-bench: `cargo xtask bench -- --only hot-name`
@@ -35,7 +36,8 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
-/// Installs what is missing, starts empty servers, and runs lockkit-bench, in release, on all of them.
+/// Installs what is missing, starts empty servers, and runs lockkit-bench, in release, on all of
+/// them.
 ///
 /// # Errors
 /// A server can't be started, the build fails, or lockkit-bench does.
@@ -64,7 +66,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     command.args(&options.arguments);
     // In a group of its own: of Ctrl-C it hears from us, and once.
     let child = command.process_group(0).spawn();
-    let status = until_ended(child.with_context(|| format!("can't start {}", shown(&command)))?, signals)?;
+    let status =
+        until_ended(child.with_context(|| format!("can't start {}", shown(&command)))?, signals)?;
     if !status.success() {
         bail!("lockkit-bench failed ({status})");
     }
@@ -82,7 +85,8 @@ fn chosen(stores: Vec<(String, String)>, names: &[String]) -> Result<Vec<(String
             bail!("there is no store {name} in this run; there are {}", labels.join(", "));
         }
     }
-    let is_wanted = |label: &str| names.is_empty() || names.iter().any(|name| is_meant(name, label));
+    let is_wanted =
+        |label: &str| names.is_empty() || names.iter().any(|name| is_meant(name, label));
     Ok(stores.into_iter().filter(|(label, _)| is_wanted(label)).collect())
 }
 
@@ -116,13 +120,15 @@ struct Stores {
 }
 
 impl Stores {
-    /// Starts them. All but the first Redis wait for the disk, as the servers of those do who rely on their locks.
+    /// Starts them. All but the first Redis wait for the disk, as the servers of those do who rely
+    /// on their locks.
     fn start(is_quick: bool) -> Result<Self> {
         let mut urls = Vec::new();
         let mut redis = vec![RedisServer::start()?];
         urls.push(("redis".to_owned(), redis[0].url()));
         if !is_quick {
-            let durable = RedisServer::start_with(["--appendonly", "yes", "--appendfsync", "always"])?;
+            let durable =
+                RedisServer::start_with(["--appendonly", "yes", "--appendfsync", "always"])?;
             urls.push(("redis-durable".to_owned(), durable.url()));
             redis.push(durable);
         }
@@ -149,7 +155,8 @@ impl Stores {
             let name = flavor.to_string().to_ascii_lowercase();
             for strategy in ["optimistic", "pessimistic"] {
                 // A set of tables is for one strategy.
-                let url = format!("{}?strategy={strategy}&table_prefix=lockkit_{strategy}", server.url());
+                let url =
+                    format!("{}?strategy={strategy}&table_prefix=lockkit_{strategy}", server.url());
                 urls.push((format!("{name}-{strategy}"), url));
             }
             sql.push(server);
@@ -166,8 +173,8 @@ mod tests {
 
     #[test]
     fn a_name_stands_for_all_that_begin_with_it() {
-        let stores =
-            ["redis", "redis-durable", "mysql-optimistic"].map(|label| (label.to_owned(), String::new()));
+        let stores = ["redis", "redis-durable", "mysql-optimistic"]
+            .map(|label| (label.to_owned(), String::new()));
         let labels = |names: &[&str]| {
             let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
             chosen(stores.to_vec(), &names)
@@ -176,7 +183,10 @@ mod tests {
         };
         assert_eq!(labels(&[]).unwrap().len(), 3);
         assert_eq!(labels(&["redis"]).unwrap(), ["redis", "redis-durable"]);
-        assert_eq!(labels(&["mysql", "redis-durable"]).unwrap(), ["redis-durable", "mysql-optimistic"]);
+        assert_eq!(
+            labels(&["mysql", "redis-durable"]).unwrap(),
+            ["redis-durable", "mysql-optimistic"]
+        );
         let error = labels(&["redi"]).unwrap_err();
         assert_eq!(
             error,
@@ -186,7 +196,8 @@ mod tests {
 
     #[test]
     fn the_status_of_what_ran_is_told_and_the_watch_ends_with_it() {
-        // All tests run in this process, and hear what is sent to it: no signal that another one sends or waits for.
+        // All tests run in this process, and hear what is sent to it: no signal that another one
+        // sends or waits for.
         let signals = Signals::new([SIGUSR1]).unwrap();
         let child = Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
         assert_eq!(until_ended(child, signals).unwrap().code(), Some(3));

@@ -15,8 +15,8 @@ use crate::{
     test,
 };
 
-/// What a user's process must not hold, on top of the workspace's lints: ways to end it, output that nobody asked
-/// for, and the calls that clippy.toml lists with the reason of each.
+/// What a user's process must not hold, on top of the workspace's lints: ways to end it, output
+/// that nobody asked for, and the calls that clippy.toml lists with the reason of each.
 const STRICT: [&str; 10] = [
     "clippy::disallowed_methods",
     "clippy::exit",
@@ -57,16 +57,20 @@ fn lints(members: &[Member]) -> Result<()> {
         command.args([features, "--", "-D", "warnings"]);
         step(&format!("lints, workspace, {features}"), &mut command)?;
     }
-    // Alone and without its dev-dependencies, as a user builds it: in the workspace a crate sees every feature that
-    // another one turns on.
+    // Alone and without its dev-dependencies, as a user builds it: in the workspace a crate sees
+    // every feature that another one turns on.
     for member in members.iter().filter(|member| member.is_for_users()) {
         lint_alone(member, None)?;
         for feature in &member.features {
             lint_alone(member, Some(feature))?;
         }
         // All stores with TLS, whose drivers choose features of one TLS library.
-        let tls: Vec<_> =
-            member.features.iter().filter(|name| name.ends_with("-tls")).map(String::as_str).collect();
+        let tls: Vec<_> = member
+            .features
+            .iter()
+            .filter(|name| name.ends_with("-tls"))
+            .map(String::as_str)
+            .collect();
         if !tls.is_empty() {
             lint_alone(member, Some(&tls.join(",")))?;
         }
@@ -75,11 +79,15 @@ fn lints(members: &[Member]) -> Result<()> {
 }
 
 fn lint_alone(member: &Member, feature: Option<&str>) -> Result<()> {
-    let mut command = cargo(&["clippy", "--locked", "--lib", "--no-default-features", "-p", &member.name]);
+    let mut command =
+        cargo(&["clippy", "--locked", "--lib", "--no-default-features", "-p", &member.name]);
     command.args(feature.iter().flat_map(|feature| ["--features", feature]));
     command.args(["--", "-D", "warnings"]);
     command.args(STRICT.iter().flat_map(|lint| ["-D", lint]));
-    step(&format!("lints, {} alone, {}", member.name, feature.unwrap_or("no feature")), &mut command)
+    step(
+        &format!("lints, {} alone, {}", member.name, feature.unwrap_or("no feature")),
+        &mut command,
+    )
 }
 
 fn documentation() -> Result<()> {
@@ -87,15 +95,18 @@ fn documentation() -> Result<()> {
     step("documentation", command.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// What the packages of the command line are made of: completions and the manual, which `man` finds no fault with where
-/// there is one.
+/// What the packages of the command line are made of: completions and the manual, which `man` finds
+/// no fault with where there is one.
 fn command_line() -> Result<()> {
     let lockkit = |arguments: &[&str]| {
         let run = ["run", "--quiet", "--locked", "-p", "lockkit-cli", "--bin", "lockkit", "--"];
         output(cargo(&run).args(arguments))
     };
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        ensure!(lockkit(&["completions", shell])?.contains("history"), "no completions for {shell}");
+        ensure!(
+            lockkit(&["completions", shell])?.contains("history"),
+            "no completions for {shell}"
+        );
     }
     let page = lockkit(&["man"])?;
     ensure!(page.contains("EXIT STATUS"), "lockkit man prints no manual");
@@ -114,7 +125,8 @@ fn command_line() -> Result<()> {
     Ok(())
 }
 
-/// The main job and all that is built on it, on the embedded store: each ends with an error if a promise was broken.
+/// The main job and all that is built on it, on the embedded store: each ends with an error if a
+/// promise was broken.
 fn examples() -> Result<()> {
     let folder = root().join("examples");
     let names = examples::names(&folder)?;
@@ -127,7 +139,8 @@ fn examples() -> Result<()> {
         )?;
     }
     // It needs SQLite, and stands apart so that no other example has to wait for it.
-    let inventory = ["run", "--locked", "--package", "lockkit-example-service", "--example", "inventory"];
+    let inventory =
+        ["run", "--locked", "--package", "lockkit-example-service", "--example", "inventory"];
     step("example inventory", &mut cargo(&inventory))?;
     two_quickstarts()?;
     // As a newcomer runs it.
@@ -148,8 +161,9 @@ fn two_quickstarts() -> Result<()> {
         let output = one.wait_with_output()?;
         ensure!(output.status.success(), "two quickstarts on one folder: {}", output.status);
         let said = String::from_utf8_lossy(&output.stdout);
-        let words =
-            said.lines().filter_map(|line| line.split_once("held the lock with token ")?.1.split(',').next());
+        let words = said
+            .lines()
+            .filter_map(|line| line.split_once("held the lock with token ")?.1.split(',').next());
         tokens.extend(words.map(str::to_owned));
     }
     let all = tokens.len();

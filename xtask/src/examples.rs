@@ -9,8 +9,8 @@ use crate::{files, length};
 /// A lesson is read from top to bottom, on one screen.
 const MOST_LINES: usize = 80;
 
-/// The names of all in `folder`, as cargo knows them, in order: files, and folders with a `main.rs`. A folder with a
-/// `Cargo.toml` is a package, with tests of its own.
+/// The names of all in `folder`, as cargo knows them, in order: files, and folders with a
+/// `main.rs`. A folder with a `Cargo.toml` is a package, with tests of its own.
 ///
 /// # Errors
 /// The folder can't be read.
@@ -27,7 +27,8 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Checks each of their files. A package is no single lesson: it follows the rule for all source files.
+/// Checks each of their files. A package is no single lesson: it follows the rule for all source
+/// files.
 ///
 /// # Errors
 /// Names each file that is too long.
@@ -48,9 +49,13 @@ mod tests {
     #[test]
     fn files_and_folders_are_examples_and_packages_are_not() {
         let folder = tempfile::tempdir().unwrap();
-        for (file, text) in
-            [("b.rs", ""), ("a/main.rs", ""), ("a/part.rs", ""), ("service/Cargo.toml", ""), ("notes.md", "")]
-        {
+        for (file, text) in [
+            ("b.rs", ""),
+            ("a/main.rs", ""),
+            ("a/part.rs", ""),
+            ("service/Cargo.toml", ""),
+            ("notes.md", ""),
+        ] {
             let path = folder.path().join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();

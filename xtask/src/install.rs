@@ -25,13 +25,20 @@ use crate::{
 /// Something is missing and can't be installed here: the message holds the one command that does.
 pub(crate) fn servers(wanted: &[&Server]) -> Result<()> {
     let is_root = rustix::process::geteuid().is_root();
-    let missing: Vec<_> =
-        wanted.iter().copied().filter(|server| server.is_for(is_root) && !server.is_there()).collect();
+    let missing: Vec<_> = wanted
+        .iter()
+        .copied()
+        .filter(|server| server.is_for(is_root) && !server.is_there())
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
     let Some(apt) = find_program("apt-get") else {
-        bail!("{}; this is no Debian: install them{}", not_installed(&missing), or_set_a_url(&missing));
+        bail!(
+            "{}; this is no Debian: install them{}",
+            not_installed(&missing),
+            or_set_a_url(&missing)
+        );
     };
     if !is_root {
         bail!(
@@ -44,7 +51,9 @@ pub(crate) fn servers(wanted: &[&Server]) -> Result<()> {
     println!("{}: installing {}", not_installed(&missing), packages(&missing).join(" "));
     Apt { command: vec![apt.into()], root: PathBuf::from("/") }.install(&packages(&missing))?;
     match missing.iter().find(|server| !server.is_there()) {
-        Some(server) => bail!("{} is not there even with {}", server.name, server.packages.join(" and ")),
+        Some(server) => {
+            bail!("{} is not there even with {}", server.name, server.packages.join(" and "))
+        }
         None => Ok(()),
     }
 }
@@ -104,7 +113,8 @@ impl Apt {
 
     fn apt(&self, arguments: &[&str]) -> Command {
         let mut words = self.command.iter();
-        let mut command = Command::new(words.next().map_or("apt-get".as_ref(), |word| word.as_os_str()));
+        let mut command =
+            Command::new(words.next().map_or("apt-get".as_ref(), |word| word.as_os_str()));
         command.args(words).args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
         command
     }
@@ -119,7 +129,8 @@ mod tests {
 
     const THEIRS: &str = "#!/bin/sh\nexit 0\n";
 
-    /// An apt-get that writes down what it is asked and what invoke-rc.d would be told, and then does `then`.
+    /// An apt-get that writes down what it is asked and what invoke-rc.d would be told, and then
+    /// does `then`.
     fn apt(then: &str) -> (tempfile::TempDir, Apt) {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("usr/sbin")).unwrap();
@@ -185,7 +196,10 @@ mod tests {
     #[test]
     fn an_interrupted_update_is_not_followed_by_an_install() {
         let (root, apt) = apt("exit 0");
-        let error = apt.update_and_install(&["redis-tools"], &AtomicBool::new(true)).unwrap_err().to_string();
+        let error = apt
+            .update_and_install(&["redis-tools"], &AtomicBool::new(true))
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, "interrupted");
         assert_eq!(log(&root).lines().count(), 1);
     }
@@ -194,7 +208,10 @@ mod tests {
     fn what_is_missing_is_named_with_its_packages_and_its_variable() {
         let missing: Vec<_> = [server::FOR_REDIS, server::FOR_ZOOKEEPER].concat();
         assert_eq!(not_installed(&missing), "not installed: Redis, ZooKeeper");
-        assert_eq!(packages(&missing), ["redis-tools", "libzookeeper-java", "default-jre-headless"]);
+        assert_eq!(
+            packages(&missing),
+            ["redis-tools", "libzookeeper-java", "default-jre-headless"]
+        );
         assert_eq!(
             or_set_a_url(&missing),
             ", or point LOCKKIT_TEST_REDIS_URL, LOCKKIT_TEST_ZK_URL at a server of your own"

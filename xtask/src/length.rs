@@ -46,8 +46,9 @@ mod tests {
         for place in ["src/deep", "target", ".hidden"] {
             fs::create_dir_all(folder.path().join(place)).unwrap();
         }
-        let write =
-            |place: &str, lines: usize| fs::write(folder.path().join(place), "//\n".repeat(lines)).unwrap();
+        let write = |place: &str, lines: usize| {
+            fs::write(folder.path().join(place), "//\n".repeat(lines)).unwrap()
+        };
         write("src/deep/fits.rs", 500);
         write("src/notes.md", 501);
         write("target/generated.rs", 501);
@@ -56,6 +57,9 @@ mod tests {
 
         write("src/deep/long.rs", 501);
         let error = check(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("src/deep/long.rs: 501 lines") && !error.contains("target"), "{error}");
+        assert!(
+            error.contains("src/deep/long.rs: 501 lines") && !error.contains("target"),
+            "{error}"
+        );
     }
 }

@@ -40,10 +40,12 @@ struct Cli {
 enum Command {
     /// Installs the servers that are missing (Debian, as root) and runs the tests
     Test {
-        /// All tests, with topologies of many servers, storms, mutants and models: before a change is submitted
+        /// All tests, with topologies of many servers, storms, mutants and models: before a change
+        /// is submitted
         #[arg(long, conflicts_with = "stress")]
         all: bool,
-        /// The tests of everyday, so many times, beside busy loops and a busy disk, on servers that stall
+        /// The tests of everyday, so many times, beside busy loops and a busy disk, on servers that
+        /// stall
         #[arg(long, value_name = "TIMES")]
         stress: Option<u32>,
         /// Handed to `cargo test`: `cargo xtask test -- c2_`
@@ -52,7 +54,8 @@ enum Command {
     },
     /// Runs every check of a submission: format, lints, docs, dependencies, examples, all tests
     Ci,
-    /// Packs every crate that is published, builds each from its package alone, and checks metadata and files
+    /// Packs every crate that is published, builds each from its package alone, and checks metadata
+    /// and files
     Package {
         /// Without building them, which takes minutes: as `cargo xtask ci` does it
         #[arg(long)]
@@ -66,11 +69,13 @@ enum Command {
     },
     /// Looks at the servers for users in compose/, and tries each URL of native.sh
     Compose,
-    /// Checks what is written: links, what guarantees rest on, and that the READMEs of two languages agree
+    /// Checks what is written: links, what guarantees rest on, and that the READMEs of two
+    /// languages agree
     Docs,
     /// Measures all stores on servers of its own, and writes report.html and others to target/bench
     Bench(bench::Options),
-    /// Random work and random faults on all stores, on servers of its own, and a checker that reads every step
+    /// Random work and random faults on all stores, on servers of its own, and a checker that reads
+    /// every step
     Torture(torture::Options),
     /// Serves a store on 127.0.0.1 until Ctrl-C, for trying things out
     Up { store: up::Store },

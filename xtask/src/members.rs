@@ -1,4 +1,5 @@
-//! What cargo says about the workspace: its crates, their features, and what the registry will show of them.
+//! What cargo says about the workspace: its crates, their features, and what the registry will show
+//! of them.
 
 use std::path::{Path, PathBuf};
 
@@ -61,14 +62,17 @@ fn parse(json: &[u8]) -> Result<Vec<Member>> {
     packages
         .iter()
         .map(|package| {
-            member(package).context("cargo metadata: a package without a name, features or a folder")
+            member(package)
+                .context("cargo metadata: a package without a name, features or a folder")
         })
         .collect()
 }
 
 fn member(package: &Value) -> Option<Member> {
-    let features = package["features"].as_object()?.keys().filter(|name| *name != "default").cloned();
-    let kinds = package["targets"].as_array()?.iter().filter_map(|target| target["kind"].as_array());
+    let features =
+        package["features"].as_object()?.keys().filter(|name| *name != "default").cloned();
+    let kinds =
+        package["targets"].as_array()?.iter().filter_map(|target| target["kind"].as_array());
     Some(Member {
         name: package["name"].as_str()?.to_owned(),
         features: features.collect(),
@@ -132,8 +136,13 @@ mod tests {
     fn every_crate_is_known_as_test_support_or_for_users() {
         let members = members().unwrap();
         for name in APART {
-            assert!(members.iter().any(|member| member.name == name), "{name} is gone: APART is out of date");
+            assert!(
+                members.iter().any(|member| member.name == name),
+                "{name} is gone: APART is out of date"
+            );
         }
-        assert!(members.iter().any(|member| member.name == "lockkit-core" && member.is_for_users()));
+        assert!(
+            members.iter().any(|member| member.name == "lockkit-core" && member.is_for_users())
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Fetches a MySQL. Debian's releases have MariaDB alone; MySQL is in the suite called unstable, whose packages can't be
-//! installed on a release, but run from a folder, with the libraries that they were built for.
+//! Fetches a MySQL. Debian's releases have MariaDB alone; MySQL is in the suite called unstable,
+//! whose packages can't be installed on a release, but run from a folder, with the libraries that
+//! they were built for.
 
 use std::{
     env,
@@ -24,7 +25,8 @@ use crate::{
 };
 
 const PACKAGE: &str = "mysql-server-core";
-/// Packages that it depends on and that a server does without: scripts are in Perl. By the starts of their names.
+/// Packages that it depends on and that a server does without: scripts are in Perl. By the starts
+/// of their names.
 const NOT_NEEDED: [&str; 5] = ["perl", "libperl", "libgdbm", "libdb5", "gcc-"];
 /// Debian's own keys, where Debian has them.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -74,7 +76,8 @@ pub(crate) fn offer_to_tests() -> Result<Availability> {
     }
 }
 
-/// Makes sure that MySQL can be started, and fetches it if it is missing. Where it can't be had, tests go on without.
+/// Makes sure that MySQL can be started, and fetches it if it is missing. Where it can't be had,
+/// tests go on without.
 ///
 /// # Errors
 /// Only Ctrl-C: it is to end all.
@@ -84,8 +87,8 @@ pub(crate) fn offer() -> Result<Availability> {
     }
     let interrupted = Arc::new(AtomicBool::new(false));
     // Ctrl-C reaches the programs that we run, too, and they end; we live on to clear up.
-    let watches =
-        [SIGHUP, SIGINT, SIGTERM].map(|signal| signal_hook::flag::register(signal, Arc::clone(&interrupted)));
+    let watches = [SIGHUP, SIGINT, SIGTERM]
+        .map(|signal| signal_hook::flag::register(signal, Arc::clone(&interrupted)));
     let start = Instant::now();
     let fetched = fetch();
     for watch in watches {
@@ -154,9 +157,11 @@ impl Fetch {
         let parts = work.join("sources");
         let archives = work.join("archives");
         let root = work.join("root");
-        for folder in [&parts, &archives, &root, &work.join("lists/partial"), &work.join("archives/partial")]
+        for folder in
+            [&parts, &archives, &root, &work.join("lists/partial"), &work.join("archives/partial")]
         {
-            fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
+            fs::create_dir_all(folder)
+                .with_context(|| format!("can't make {}", folder.display()))?;
         }
         // Nothing is installed, as apt is to see it.
         fs::write(work.join("status"), "")?;
@@ -187,14 +192,22 @@ impl Fetch {
     /// The unstable suite of the mirror that this machine uses.
     fn source(&self) -> Result<String> {
         let mut query = self.apt();
-        query.args(["indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages"]);
+        query.args([
+            "indextargets",
+            "--format",
+            "$(ORIGIN) $(LABEL) $(REPO_URI)",
+            "Created-By: Packages",
+        ]);
         let targets = output(&mut query)?;
         let mirror = targets.lines().find_map(|line| line.strip_prefix("Debian Debian "));
         let Some(mirror) = mirror else {
-            bail!("apt knows no mirror of Debian (if this is one, `apt-get update` as root would tell it)");
+            bail!(
+                "apt knows no mirror of Debian (if this is one, `apt-get update` as root would tell it)"
+            );
         };
         // Without it, the keys count that apt trusts anyway.
-        let key = if Path::new(KEYS).is_file() { format!("Signed-By: {KEYS}\n") } else { String::new() };
+        let key =
+            if Path::new(KEYS).is_file() { format!("Signed-By: {KEYS}\n") } else { String::new() };
         Ok(format!(
             "Types: deb\nURIs: {mirror}\nSuites: unstable\nComponents: main\nTargets: Packages\n{key}"
         ))
@@ -202,7 +215,8 @@ impl Fetch {
 
     fn apt(&self) -> Command {
         let mut words = self.apt.iter();
-        let mut command = Command::new(words.next().map_or("apt-get".as_ref(), |word| word.as_os_str()));
+        let mut command =
+            Command::new(words.next().map_or("apt-get".as_ref(), |word| word.as_os_str()));
         command.args(words);
         command
     }
@@ -251,7 +265,8 @@ fn needed(plan: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    /// An apt-get that knows a mirror, one package that is needed and one that isn't, and "downloads" by `download`.
+    /// An apt-get that knows a mirror, one package that is needed and one that isn't, and
+    /// "downloads" by `download`.
     fn fetch(download: &str) -> (tempfile::TempDir, Fetch) {
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("apt-get");

@@ -9,10 +9,10 @@ use std::{
 use anyhow::{Context, Result};
 
 /// Exit code 101 tells `invoke-rc.d`: don't.
-const REFUSE: &str =
-    "#!/bin/sh\n# lockkit: no service starts while packages are installed for its tests.\nexit 101\n";
+const REFUSE: &str = "#!/bin/sh\n# lockkit: no service starts while packages are installed for its tests.\nexit 101\n";
 
-/// While this lives, `/usr/sbin/policy-rc.d` refuses to start any service. Dropping it puts back what was there.
+/// While this lives, `/usr/sbin/policy-rc.d` refuses to start any service. Dropping it puts back
+/// what was there.
 #[must_use = "services may start again as soon as this is dropped"]
 #[derive(Debug)]
 pub(crate) struct NoServices {
@@ -27,13 +27,17 @@ impl NoServices {
     /// The policy file can't be moved aside or written. Then it is as it was.
     pub(crate) fn enter(root: &Path) -> Result<Self> {
         let folder = root.join("usr/sbin");
-        let this =
-            Self { policy: folder.join("policy-rc.d"), saved: folder.join("policy-rc.d.lockkit-saved") };
+        let this = Self {
+            policy: folder.join("policy-rc.d"),
+            saved: folder.join("policy-rc.d.lockkit-saved"),
+        };
         // An earlier run may have been killed before it could tidy up.
         this.put_back()?;
         match fs::rename(&this.policy, &this.saved) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            moved => moved.with_context(|| format!("can't move {} aside", this.policy.display()))?,
+            moved => {
+                moved.with_context(|| format!("can't move {} aside", this.policy.display()))?
+            }
         }
         // From here on the drop of `this` puts the file back, whatever fails.
         let written = fs::write(&this.policy, REFUSE)

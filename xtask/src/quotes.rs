@@ -39,8 +39,8 @@ fn quotes_are_what_the_files_say() {
 fn check(document: &str, root: &Path) -> Result<usize> {
     let blocks = blocks(document)?;
     for Block { line, file, comment, body } in &blocks {
-        let text =
-            fs::read_to_string(root.join(file)).with_context(|| format!("line {line} quotes {file}"))?;
+        let text = fs::read_to_string(root.join(file))
+            .with_context(|| format!("line {line} quotes {file}"))?;
         let lines: Vec<_> = text.lines().collect();
         let mut from = 0;
         for part in body.split(|line| line.trim() == format!("{comment}{GAP}")) {
@@ -60,12 +60,18 @@ fn blocks(document: &str) -> Result<Vec<Block<'_>>> {
         let Some(language) = fence.strip_prefix("```") else { continue };
         let mut body: Vec<_> =
             lines.by_ref().map(|(_, text)| text).take_while(|text| *text != "```").collect();
-        let Some((_, comment)) = LANGUAGES.iter().find(|(known, _)| *known == language) else { continue };
+        let Some((_, comment)) = LANGUAGES.iter().find(|(known, _)| *known == language) else {
+            continue;
+        };
         ensure!(!body.is_empty(), "the block in line {line} is empty");
         let file = body.remove(0).strip_prefix(comment);
-        let file =
-            file.with_context(|| format!("the block in line {line} doesn't begin with {comment}file"))?;
-        ensure!(body.iter().any(|text| !text.trim().is_empty()), "the block in line {line} is empty");
+        let file = file.with_context(|| {
+            format!("the block in line {line} doesn't begin with {comment}file")
+        })?;
+        ensure!(
+            body.iter().any(|text| !text.trim().is_empty()),
+            "the block in line {line} is empty"
+        );
         blocks.push(Block { line, file, comment, body });
     }
     Ok(blocks)
@@ -103,16 +109,23 @@ mod tests {
 
     #[test]
     fn a_quote_may_be_indented_less_and_have_gaps() {
-        for good in ["one();\n\ntwo();", "    one();", "fn a() {\n// …\n}", "one();\n// …\nthree();"] {
+        for good in
+            ["one();\n\ntwo();", "    one();", "fn a() {\n// …\n}", "one();\n// …\nthree();"]
+        {
             assert_eq!(found(&format!("rust\n// a.rs\n{good}")).expect(good), 1);
         }
     }
 
     #[test]
     fn what_is_not_in_the_file_is_found() {
-        for bad in
-            ["one();\ntwo();", "four();", "    one();\n\ntwo();", "three();\n// …\none();", "ne();", ""]
-        {
+        for bad in [
+            "one();\ntwo();",
+            "four();",
+            "    one();\n\ntwo();",
+            "three();\n// …\none();",
+            "ne();",
+            "",
+        ] {
             found(&format!("rust\n// a.rs\n{bad}")).expect_err(bad);
         }
         found("rust\none();").expect_err("no file");

@@ -48,7 +48,8 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
 pub(crate) fn step(title: &str, command: &mut Command) -> Result<()> {
     println!("\n==> {title}");
     let start = Instant::now();
-    let status = command.status().with_context(|| format!("{title}: can't start {}", shown(command)))?;
+    let status =
+        command.status().with_context(|| format!("{title}: can't start {}", shown(command)))?;
     if !status.success() {
         bail!("{title}: {} failed ({status})", shown(command));
     }
@@ -72,14 +73,17 @@ mod tests {
 
     #[test]
     fn a_failed_step_names_itself_and_its_command() {
-        let error = step("the gate", Command::new("/bin/sh").args(["-c", "exit 3"])).unwrap_err().to_string();
+        let error = step("the gate", Command::new("/bin/sh").args(["-c", "exit 3"]))
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, "the gate: sh -c exit 3 failed (exit status: 3)");
         step("the gate", &mut Command::new("true")).unwrap();
     }
 
     #[test]
     fn a_program_that_is_not_there_is_an_error() {
-        let error = step("the gate", &mut Command::new("lockkit-no-such-program")).unwrap_err().to_string();
+        let error =
+            step("the gate", &mut Command::new("lockkit-no-such-program")).unwrap_err().to_string();
         assert_eq!(error, "the gate: can't start lockkit-no-such-program");
     }
 }

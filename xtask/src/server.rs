@@ -1,4 +1,5 @@
-//! What the tests need of the system: how to tell that it is there, and which Debian packages hold it.
+//! What the tests need of the system: how to tell that it is there, and which Debian packages hold
+//! it.
 
 use std::{
     env,
@@ -35,8 +36,8 @@ pub(crate) enum Part {
 
 const REDIS: Server = Server {
     name: "Redis",
-    // One binary in Debian, under either name: it is the server when it is called `redis-server`. The package of
-    // that name adds nothing but a service that starts at boot.
+    // One binary in Debian, under either name: it is the server when it is called `redis-server`.
+    // The package of that name adds nothing but a service that starts at boot.
     parts: &[Part::Program(&["redis-server", "redis-check-rdb"])],
     packages: &["redis-tools"],
     url_variable: Some("LOCKKIT_TEST_REDIS_URL"),
@@ -45,7 +46,8 @@ const REDIS: Server = Server {
 
 const ZOOKEEPER: Server = Server {
     name: "ZooKeeper",
-    // The library is the server. The packages that are called zookeeper add scripts and, one of them, a service.
+    // The library is the server. The packages that are called zookeeper add scripts and, one of
+    // them, a service.
     parts: &[
         Part::Jar { name: "zookeeper.jar", class_path_variable: "LOCKKIT_TEST_ZK_CLASSPATH" },
         Part::Program(&["java"]),
@@ -57,8 +59,8 @@ const ZOOKEEPER: Server = Server {
 
 const MARIADB: Server = Server {
     name: "MariaDB",
-    // The server, the program that makes its data folder, and what that one calls. The package mariadb-server adds a
-    // service.
+    // The server, the program that makes its data folder, and what that one calls. The package
+    // mariadb-server adds a service.
     parts: &[
         Part::Program(&["mariadbd"]),
         Part::Program(&["mariadb-install-db"]),
@@ -80,7 +82,10 @@ const GALERA: Server = Server {
 const CURATOR: Server = Server {
     name: "Apache Curator (interoperation tests)",
     parts: &[
-        Part::Jar { name: "curator-recipes.jar", class_path_variable: "LOCKKIT_TEST_CURATOR_CLASSPATH" },
+        Part::Jar {
+            name: "curator-recipes.jar",
+            class_path_variable: "LOCKKIT_TEST_CURATOR_CLASSPATH",
+        },
         Part::Program(&["javac"]),
     ],
     packages: &["libcurator-recipes-java", "default-jdk-headless"],
@@ -149,7 +154,9 @@ impl Server {
 impl Part {
     fn is_in(&self, folders: &[PathBuf], jars: &Path) -> bool {
         match self {
-            Self::Program(names) => names.iter().any(|name| find(OsStr::new(name), folders).is_some()),
+            Self::Program(names) => {
+                names.iter().any(|name| find(OsStr::new(name), folders).is_some())
+            }
             Self::Jar { name, class_path_variable } => {
                 is_set(class_path_variable) || jars.join(name).is_file()
             }

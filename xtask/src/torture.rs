@@ -28,7 +28,8 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
-/// Installs what is missing, starts servers, and runs the second tier or, with `--hours`, the third.
+/// Installs what is missing, starts servers, and runs the second tier or, with `--hours`, the
+/// third.
 ///
 /// # Errors
 /// A server is missing, a promise was broken, or something could not be done.

@@ -63,7 +63,9 @@ pub(crate) fn run(store: Store) -> Result<()> {
 /// Says where the server is, and returns when it is to end.
 fn serve(signals: &mut Signals, name: &str, feature: &str, url: &str) {
     println!("{name} is up, until Ctrl-C:\n  {url}");
-    println!("In another terminal:\n  cargo run --example quickstart --features {feature} -- {url}");
+    println!(
+        "In another terminal:\n  cargo run --example quickstart --features {feature} -- {url}"
+    );
     signals.forever().next();
     println!("\n{name} goes down");
 }

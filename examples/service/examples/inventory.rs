@@ -1,8 +1,10 @@
-//! A shop with three services and one table of its stock, which must never sell more than there is: without a lock it does,
-//! with a lock it does not, and with a fencing token in the table not even if a service is paused past its lease.
+//! A shop with three services and one table of its stock, which must never sell more than there is:
+//! without a lock it does, with a lock it does not, and with a fencing token in the table not even
+//! if a service is paused past its lease.
 //!
-//! `cargo run --package lockkit-example-service --example inventory` runs on the embedded memory store; give the URL of another one as its argument. On files a
-//! lock has no lease to be paused past, and that part is left out.
+//! `cargo run --package lockkit-example-service --example inventory` runs on the embedded memory
+//! store; give the URL of another one as its argument. On files a lock has no lease to be paused
+//! past, and that part is left out.
 
 use std::{env, time::Duration};
 
@@ -10,10 +12,12 @@ use lockkit::{FencingToken, LockOptions, Locker, Mutex, Released, Renewal, Resul
 use rusqlite::{Connection, params};
 use tokio::time::sleep;
 
-const STOCK: &str = "CREATE TABLE IF NOT EXISTS stock (item TEXT PRIMARY KEY, pieces INTEGER, token INTEGER);
+const STOCK: &str =
+    "CREATE TABLE IF NOT EXISTS stock (item TEXT PRIMARY KEY, pieces INTEGER, token INTEGER);
     INSERT OR REPLACE INTO stock VALUES ('teapot', 10, 0)";
 /// All of fencing: a row that has seen a larger token is not touched.
-const WRITE: &str = "UPDATE stock SET pieces = ?1, token = ?2 WHERE item = 'teapot' AND token <= ?2";
+const WRITE: &str =
+    "UPDATE stock SET pieces = ?1, token = ?2 WHERE item = 'teapot' AND token <= ?2";
 
 /// One of the services, with a connection of its own.
 struct Service(Connection);
@@ -44,14 +48,18 @@ impl Service {
     }
 }
 
-/// Reads the stock under the lock, stands still for longer than its lease, and writes what it had in mind.
+/// Reads the stock under the lock, stands still for longer than its lease, and writes what it had
+/// in mind.
 async fn paused(slow: &Service, quick: &Service, locker: &Locker) -> Result<()> {
     let ttl = Duration::from_millis(300).max(locker.descriptor().min_ttl);
     let options = LockOptions::new().with_ttl(ttl).with_renewal(Renewal::Manual);
     let lock = locker.mutex("stock/teapot")?;
     let guard = lock.clone().with_options(options)?.lock().await?;
     let pieces = slow.pieces();
-    println!("one service saw {pieces} teapots, was paused, and lost its lock: {}", guard.lost().await);
+    println!(
+        "one service saw {pieces} teapots, was paused, and lost its lock: {}",
+        guard.lost().await
+    );
     let sold = quick.serve(Some(&lock)).await?;
     assert!(!slow.write(pieces - 1, guard.fencing_token()), "a stale token was taken");
     println!("its late write of {} was refused: {sold} were sold meanwhile", pieces - 1);
@@ -64,7 +72,8 @@ async fn main() -> Result<()> {
     let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
     let locker = lockkit::connect(&url).await?;
     let file = tempfile::NamedTempFile::new().expect("a file");
-    let services = [(); 3].map(|()| Service(Connection::open(file.path()).expect("SQLite opens it")));
+    let services =
+        [(); 3].map(|()| Service(Connection::open(file.path()).expect("SQLite opens it")));
     let [a, b, c] = &services;
     let lock = locker.mutex("stock/teapot")?;
     for (how, lock) in [("without a lock", None), ("with a lock", Some(&lock))] {

@@ -51,7 +51,8 @@ async fn main() -> Result<(), Failure> {
         // Returns only what it can't go on with.
         led = replica.lead() => led?,
     }
-    // Waits until the leadership and all locks are given back: the next leader need not wait for a lease to end.
+    // Waits until the leadership and all locks are given back: the next leader need not wait for a
+    // lease to end.
     replica.locker.shutdown().await?;
     println!("ended in order");
     Ok(())

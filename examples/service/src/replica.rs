@@ -32,10 +32,15 @@ impl Replica {
 
     /// Exact, by the local clock.
     pub(crate) fn is_leader(&self) -> bool {
-        self.term.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|lost| !lost.is_lost())
+        self.term
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .is_some_and(|lost| !lost.is_lost())
     }
 
-    /// Gives an order the next number. Dropped with a client that hangs up, it leaves neither an order nor a lock.
+    /// Gives an order the next number. Dropped with a client that hangs up, it leaves neither an
+    /// order nor a lock.
     pub(crate) async fn take_order(&self) -> Result<(u64, FencingToken), Failure> {
         let guard = self.locker.mutex("shop/orders")?.lock_timeout(Duration::from_secs(10)).await?;
         let guard = guard.ok_or("too many orders at once, try again")?;

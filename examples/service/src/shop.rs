@@ -15,9 +15,11 @@ const SCHEMA: &str = "
     INSERT OR IGNORE INTO fences VALUES ('orders', 0), ('shipping', 0);";
 /// Touches no row if the row has seen a larger token.
 const FENCE: &str = "UPDATE fences SET token = ?2 WHERE name = ?1 AND token <= ?2";
-const NEXT: &str = "SELECT MIN(number) FROM orders WHERE number NOT IN (SELECT number FROM shipments)";
+const NEXT: &str =
+    "SELECT MIN(number) FROM orders WHERE number NOT IN (SELECT number FROM shipments)";
 
-/// One connection to it. No table has a key that would forbid the same number twice: the locks and their tokens do.
+/// One connection to it. No table has a key that would forbid the same number twice: the locks and
+/// their tokens do.
 pub(crate) struct Shop(Mutex<Connection>);
 
 impl Shop {
@@ -28,12 +30,16 @@ impl Shop {
     }
 
     pub(crate) fn last_order(&self) -> Result<u64> {
-        self.with(|shop| shop.query_one("SELECT COALESCE(MAX(number), 0) FROM orders", [], |row| row.get(0)))
+        self.with(|shop| {
+            shop.query_one("SELECT COALESCE(MAX(number), 0) FROM orders", [], |row| row.get(0))
+        })
     }
 
     /// False if the token is not fresh.
     pub(crate) fn place(&self, number: u64, token: FencingToken) -> Result<bool> {
-        self.fenced("orders", token, |shop| shop.execute("INSERT INTO orders VALUES (?1)", [number]))
+        self.fenced("orders", token, |shop| {
+            shop.execute("INSERT INTO orders VALUES (?1)", [number])
+        })
     }
 
     pub(crate) fn next_to_ship(&self) -> Result<Option<u64>> {
@@ -72,6 +78,8 @@ impl Shop {
 
     /// The database blocks its thread; the runtime goes on with others.
     fn with<T>(&self, work: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
-        tokio::task::block_in_place(|| work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+        tokio::task::block_in_place(|| {
+            work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        })
     }
 }

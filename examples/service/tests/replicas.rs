@@ -1,4 +1,5 @@
-//! Two replicas as real processes: one leads, and whatever becomes of it, the other one follows and no order is lost.
+//! Two replicas as real processes: one leads, and whatever becomes of it, the other one follows and
+//! no order is lost.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -82,7 +83,11 @@ fn killed_leader(url: &str, folder: &TempDir) -> Duration {
     };
     let all: Vec<u64> = (1..=15).collect();
     assert_eq!(numbers("SELECT number FROM orders ORDER BY number"), all, "each number once");
-    assert_eq!(numbers("SELECT number FROM shipments ORDER BY number"), all, "each order shipped once");
+    assert_eq!(
+        numbers("SELECT number FROM shipments ORDER BY number"),
+        all,
+        "each order shipped once"
+    );
     let terms = numbers("SELECT DISTINCT term FROM shipments ORDER BY rowid");
     assert!(terms.is_sorted() && terms[0] == term, "{term} and then {terms:?}");
     took
@@ -134,7 +139,8 @@ impl Replica {
         let mut output = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listens on http://").and_then(|text| text.strip_suffix('/'));
+        let address =
+            line.trim().strip_prefix("listens on http://").and_then(|text| text.strip_suffix('/'));
         let address = address.unwrap_or_else(|| panic!("it does not listen: {line}")).to_owned();
         Self { process, output, address }
     }

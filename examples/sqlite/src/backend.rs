@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result, Tick,
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Holder, Inspection, Mode,
-        Released, Role,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Holder, Inspection,
+        Mode, Released, Role,
     },
 };
 use rusqlite::params;
@@ -19,7 +19,8 @@ use crate::{
     error::{BACKEND, ours},
 };
 
-/// A waiter asks after 10 ms, then less often: each time takes the file from all others for a moment.
+/// A waiter asks after 10 ms, then less often: each time takes the file from all others for a
+/// moment.
 const SHORTEST_POLL: Duration = Duration::from_millis(10);
 const LONGEST_POLL: Duration = Duration::from_millis(200);
 /// The longest poll with its jitter of 25 %.
@@ -59,7 +60,8 @@ impl Backend for Sqlite {
 
     fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
         if spec.mode != Mode::Exclusive {
-            let reason = format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
+            let reason =
+                format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
             return Err(ours(ErrorKind::Unsupported, reason));
         }
         Ok(Box::new(SqliteClaim::new(Arc::clone(&self.database), spec)))
@@ -71,17 +73,20 @@ impl Backend for Sqlite {
         let asked = name.clone();
         let found = self.database.read(move |file, now| {
             let mut rows = file.prepare(SQL)?;
-            let rows = rows.query_map(params![asked.kind().as_str(), asked.as_str(), now], |row| {
-                let (owner, token, label): (String, i64, Option<String>) =
-                    (row.get(0)?, row.get(1)?, row.get(2)?);
-                let grant = owner.parse().ok().zip(Some(FencingToken::new(token.cast_unsigned())));
-                let holder = Holder::new(Mode::Exclusive);
-                let holder = grant.map_or(holder.clone(), |(owner, token)| holder.with_grant(owner, token));
-                Ok(holder
-                    .with_label(label)
-                    .with_age(duration(row.get(3)?))
-                    .with_remaining(duration(row.get(4)?)))
-            })?;
+            let rows =
+                rows.query_map(params![asked.kind().as_str(), asked.as_str(), now], |row| {
+                    let (owner, token, label): (String, i64, Option<String>) =
+                        (row.get(0)?, row.get(1)?, row.get(2)?);
+                    let grant =
+                        owner.parse().ok().zip(Some(FencingToken::new(token.cast_unsigned())));
+                    let holder = Holder::new(Mode::Exclusive);
+                    let holder = grant
+                        .map_or(holder.clone(), |(owner, token)| holder.with_grant(owner, token));
+                    Ok(holder
+                        .with_label(label)
+                        .with_age(duration(row.get(3)?))
+                        .with_remaining(duration(row.get(4)?)))
+                })?;
             rows.collect::<rusqlite::Result<Vec<_>>>()
         });
         Ok(Inspection::new(found.await?, None))
@@ -92,7 +97,10 @@ impl Backend for Sqlite {
              WHERE kind = ?1 AND name = ?2 AND token = ?3 AND expires_us >= ?4";
         let name = name.clone();
         let freed = self.database.write(Tick::NEVER, move |file, now| {
-            file.execute(SQL, params![name.kind().as_str(), name.as_str(), token.get().cast_signed(), now])
+            file.execute(
+                SQL,
+                params![name.kind().as_str(), name.as_str(), token.get().cast_signed(), now],
+            )
         });
         Ok(if freed.await? > 0 { Released::Freed } else { Released::NotHeld })
     }
@@ -118,11 +126,15 @@ impl Admin for Sqlite {
         const SQL: &str = "SELECT name FROM lockkit_locks WHERE kind = ?1 AND expires_us >= ?2";
         let held = self.database.read(move |file, now| {
             let mut rows = file.prepare(SQL)?;
-            let rows = rows.query_map(params![kind.as_str(), now], |row| row.get::<_, String>(0))?;
+            let rows =
+                rows.query_map(params![kind.as_str(), now], |row| row.get::<_, String>(0))?;
             rows.collect::<rusqlite::Result<Vec<_>>>()
         });
         let held = held.await?;
-        held.iter().filter(|name| name.starts_with(prefix)).map(|name| LockName::new(kind, name)).collect()
+        held.iter()
+            .filter(|name| name.starts_with(prefix))
+            .map(|name| LockName::new(kind, name))
+            .collect()
     }
 }
 

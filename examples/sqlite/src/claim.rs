@@ -81,7 +81,10 @@ impl Row {
             }
             Some((_, _, expires_us)) => {
                 let free_in = u64::try_from(expires_us.saturating_sub(now)).unwrap_or_default();
-                Ok(Attempt::Busy { queued: false, retry_after: Some(Duration::from_micros(free_in + 1)) })
+                Ok(Attempt::Busy {
+                    queued: false,
+                    retry_after: Some(Duration::from_micros(free_in + 1)),
+                })
             }
             None => self.insert(file, now),
         }
@@ -99,7 +102,15 @@ impl Row {
         file.execute(
             "INSERT INTO lockkit_locks (kind, name, owner, token, label, granted_us, expires_us)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6 + ?7)",
-            params![self.kind, self.name, self.owner, token, self.label.as_deref(), now, self.lease_us],
+            params![
+                self.kind,
+                self.name,
+                self.owner,
+                token,
+                self.label.as_deref(),
+                now,
+                self.lease_us
+            ],
         )?;
         Ok(self.granted(token))
     }
@@ -116,7 +127,11 @@ impl Row {
              WHERE kind = ?1 AND name = ?2 AND owner = ?3 AND expires_us >= ?4",
             params![self.kind, self.name, self.owner, now, self.lease_us],
         )?;
-        Ok(if renewed > 0 { Pulse::Alive(Lease::For(self.lease)) } else { Pulse::Lost(LossReason::Evicted) })
+        Ok(if renewed > 0 {
+            Pulse::Alive(Lease::For(self.lease))
+        } else {
+            Pulse::Lost(LossReason::Evicted)
+        })
     }
 
     fn release(&self, file: &Transaction<'_>, now: i64) -> rusqlite::Result<Released> {

@@ -22,8 +22,8 @@ impl Config {
     /// Reads a store URL: `sqlite:///var/lib/app/locks.db`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] for one that makes no sense, [`ErrorKind::UnknownParameter`] for a parameter that nobody
-    /// knows.
+    /// [`ErrorKind::InvalidUrl`] for one that makes no sense, [`ErrorKind::UnknownParameter`] for a
+    /// parameter that nobody knows.
     pub fn from_url(url: StoreUrl) -> Result<Self> {
         if !url.hosts().is_empty() {
             return Err(invalid(

@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 
 use crate::error::{from_sqlite, ours};
 
-/// How long one request waits for the transactions of other processes, each of which takes a fraction of a millisecond.
+/// How long one request waits for the transactions of other processes, each of which takes a
+/// fraction of a millisecond.
 const BUSY: Duration = Duration::from_secs(1);
 /// As [`BUSY`], while the file is made: its first pages go to the disk before others may read them.
 const BUSY_AT_FIRST: Duration = Duration::from_secs(10);
@@ -25,8 +26,9 @@ const VERSION: i64 = 1;
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
-/// One connection. Its thread does one request after the other, in the order in which they were made, also those that
-/// nobody waits for any more: so a release comes after every attempt that was given up.
+/// One connection. Its thread does one request after the other, in the order in which they were
+/// made, also those that nobody waits for any more: so a release comes after every attempt that was
+/// given up.
 #[derive(Debug)]
 pub(crate) struct Database {
     file: PathBuf,
@@ -61,7 +63,9 @@ impl Database {
         thread.map_err(|error| {
             ours(ErrorKind::Unavailable, format!("there is no room for a thread: {error}"))
         })?;
-        outcome.await.map_err(|_| ours(ErrorKind::Unexpected, "the thread of the store has ended"))??;
+        outcome
+            .await
+            .map_err(|_| ours(ErrorKind::Unexpected, "the thread of the store has ended"))??;
         Ok(Self { file, line: Mutex::new(Some(Line { jobs, ended })) })
     }
 
@@ -73,14 +77,15 @@ impl Database {
         self.run(TransactionBehavior::Deferred, Tick::NEVER, work).await
     }
 
-    /// Changes the file at one instant, which the work is told, while no other process does: all of it, or nothing of it
-    /// if that instant comes after `not_after` on the boot clock.
+    /// Changes the file at one instant, which the work is told, while no other process does: all of
+    /// it, or nothing of it if that instant comes after `not_after` on the boot clock.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         not_after: Tick,
         work: impl FnOnce(&Transaction<'_>, i64) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
-        // Deferred, it could fail half-way: what was read first may have been changed before the first write.
+        // Deferred, it could fail half-way: what was read first may have been changed before the
+        // first write.
         self.run(TransactionBehavior::Immediate, not_after, work).await
     }
 
@@ -96,15 +101,18 @@ impl Database {
             let _is_awaited = reply.send(transact(connection, behavior, not_after, &file, work));
         };
         self.send(Box::new(job))?;
-        let lost =
-            |_| ours(ErrorKind::Unexpected, "the thread of the store has ended").with_outcome_unknown();
+        let lost = |_| {
+            ours(ErrorKind::Unexpected, "the thread of the store has ended").with_outcome_unknown()
+        };
         answer.await.map_err(lost)?
     }
 
     fn send(&self, job: Job) -> Result<()> {
         let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let line = line.as_ref().ok_or_else(|| ours(ErrorKind::Closed, "the store is closed"))?;
-        line.jobs.send(job).map_err(|_| ours(ErrorKind::Unexpected, "the thread of the store has ended"))
+        line.jobs
+            .send(job)
+            .map_err(|_| ours(ErrorKind::Unexpected, "the thread of the store has ended"))
     }
 
     /// Does what was asked for until now, and closes the file.
@@ -124,19 +132,21 @@ fn connect(file: &Path) -> Result<Connection> {
     connection.busy_timeout(BUSY_AT_FIRST).map_err(failed)?;
     use_wal(&connection).map_err(failed)?;
     connection.execute_batch(include_str!("schema.sql")).map_err(failed)?;
-    let found: i64 =
-        connection.query_row("SELECT version FROM lockkit_store", [], |row| row.get(0)).map_err(failed)?;
+    let found: i64 = connection
+        .query_row("SELECT version FROM lockkit_store", [], |row| row.get(0))
+        .map_err(failed)?;
     if found != VERSION {
-        let text =
-            format!("opening {file:?}: its tables have version {found}, and this program knows {VERSION}");
+        let text = format!(
+            "opening {file:?}: its tables have version {found}, and this program knows {VERSION}"
+        );
         return Err(ours(ErrorKind::WrongType, text));
     }
     connection.busy_timeout(BUSY).map_err(failed)?;
     Ok(connection)
 }
 
-/// SQLite does not wait for other processes that change the mode at the same time, as those do that open a new file together.
-/// It waits for them at the begin of a transaction.
+/// SQLite does not wait for other processes that change the mode at the same time, as those do that
+/// open a new file together. It waits for them at the begin of a transaction.
 fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
     const SQL: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
     for _ in 0..TRIES {
@@ -169,8 +179,12 @@ fn transact<T>(
     Ok(done)
 }
 
-/// SQLite's own clock counts milliseconds: in one of them, a counter that was lost and begun anew hands out a token twice.
-#[expect(clippy::disallowed_methods, reason = "all who use the file are on this host, and share its clock")]
+/// SQLite's own clock counts milliseconds: in one of them, a counter that was lost and begun anew
+/// hands out a token twice.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "all who use the file are on this host, and share its clock"
+)]
 fn wall_clock_us() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)

@@ -20,21 +20,27 @@ pub(crate) fn from_sqlite(error: rusqlite::Error, what: &str, file: &Path) -> Er
             ErrorKind::Unavailable,
             "another process keeps it locked; end a transaction that somebody left open",
         ),
-        Some(ErrorCode::CannotOpen) => {
-            (ErrorKind::Unavailable, "its folder must be there, and this user must be allowed to write in it")
-        }
-        Some(ErrorCode::PermissionDenied) => {
-            (ErrorKind::PermissionDenied, "this user must be allowed to write the file and its folder")
-        }
+        Some(ErrorCode::CannotOpen) => (
+            ErrorKind::Unavailable,
+            "its folder must be there, and this user must be allowed to write in it",
+        ),
+        Some(ErrorCode::PermissionDenied) => (
+            ErrorKind::PermissionDenied,
+            "this user must be allowed to write the file and its folder",
+        ),
         Some(ErrorCode::ReadOnly) => (
             ErrorKind::ReadOnly,
             "this user must be allowed to write the file, and its disk must take writes",
         ),
-        Some(ErrorCode::DiskFull) => (ErrorKind::StoreFull, "there is no room for one more row; make some"),
+        Some(ErrorCode::DiskFull) => {
+            (ErrorKind::StoreFull, "there is no room for one more row; make some")
+        }
         Some(ErrorCode::NotADatabase | ErrorCode::Unknown) => {
             (ErrorKind::WrongType, "it is no store of lockkit's; name another file")
         }
-        Some(ErrorCode::SystemIoFailure) => (ErrorKind::Unavailable, "the disk does not do what it should"),
+        Some(ErrorCode::SystemIoFailure) => {
+            (ErrorKind::Unavailable, "the disk does not do what it should")
+        }
         _ => (ErrorKind::Unexpected, "look for a bug in this backend"),
     };
     ours(kind, format!("{what} {file:?}: {error}; {advice}")).with_source(error)

@@ -1,4 +1,5 @@
-//! A backend of lockkit that keeps its locks in one SQLite file: the worked example of `docs/write-a-backend.md`.
+//! A backend of lockkit that keeps its locks in one SQLite file: the worked example of
+//! `docs/write-a-backend.md`.
 //!
 //! ```text
 //! sqlite:///var/lib/app/locks.db
@@ -20,19 +21,22 @@
 //! # }
 //! ```
 //!
-//! Exclusive locks and elections between the processes of one host. Each lock is a row with an owner, a token and the end
-//! of its lease. Nothing wakes a waiter: it asks again after 10 ms, then less often, up to every 200 ms.
+//! Exclusive locks and elections between the processes of one host. Each lock is a row with an
+//! owner, a token and the end of its lease. Nothing wakes a waiter: it asks again after 10 ms, then
+//! less often, up to every 200 ms.
 //!
-//! * **The clock** is the wall clock of the host, read inside the transaction. If it is set forward, leases end early and
-//!   two may hold one lock; if it is set back, the lock of a dead holder stays longer. The descriptor lists that as the
-//!   exception `server_clock_step`.
-//! * **Tokens** come from one counter for all names, which is never behind the wall clock in microseconds. So the row of a
-//!   free lock can be deleted, and a restored backup hands out no token twice, unless the clock was set back as well.
-//! * **A crash of the host** may lose the last transactions (`synchronous=NORMAL`). Whoever held a lock by them died with
-//!   the host, and the counter goes on from the clock.
-//! * **A busy disk** can take longer to sync than a short lease lasts: a second is a good least ttl.
-//! * **The file** must be on a disk of this host, as SQLite's WAL needs shared memory, and nobody may remove it while it
-//!   is in use.
+//! * **The clock** is the wall clock of the host, read inside the transaction. If it is set
+//!   forward, leases end early and two may hold one lock; if it is set back, the lock of a dead
+//!   holder stays longer. The descriptor lists that as the exception `server_clock_step`.
+//! * **Tokens** come from one counter for all names, which is never behind the wall clock in
+//!   microseconds. So the row of a free lock can be deleted, and a restored backup hands out no
+//!   token twice, unless the clock was set back as well.
+//! * **A crash of the host** may lose the last transactions (`synchronous=NORMAL`). Whoever held a
+//!   lock by them died with the host, and the counter goes on from the clock.
+//! * **A busy disk** can take longer to sync than a short lease lasts: a second is a good least
+//!   ttl.
+//! * **The file** must be on a disk of this host, as SQLite's WAL needs shared memory, and nobody
+//!   may remove it while it is in use.
 
 mod backend;
 mod claim;

@@ -1,4 +1,5 @@
-//! Locks among real processes. This program starts itself again as one of them; a variable tells it so.
+//! Locks among real processes. This program starts itself again as one of them; a variable tells it
+//! so.
 
 use std::{
     env,
@@ -51,7 +52,10 @@ async fn connect(folder: &Path) -> lockkit_core::Result<Locker> {
     lockkit_example_sqlite::register(&mut registry);
     // However slow the disk is.
     let options = LockOptions::new().with_ttl(SOON * 4).with_op_timeout(SOON);
-    registry.connect(&format!("sqlite://{}/locks.db", folder.display())).await?.with_defaults(options)
+    registry
+        .connect(&format!("sqlite://{}/locks.db", folder.display()))
+        .await?
+        .with_defaults(options)
 }
 
 async fn hold(locker: &Locker) -> Result<(), Box<dyn Error>> {
@@ -76,7 +80,12 @@ async fn increment(locker: &Locker, counter: &Path) -> Result<(), Box<dyn Error>
 
 fn start(role: &str, folder: &TempDir) -> io::Result<Child> {
     let mut command = Command::new(env::current_exe()?);
-    command.env(ROLE, role).env(FOLDER, folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+    command
+        .env(ROLE, role)
+        .env(FOLDER, folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
 }
 
 fn killed() -> Result<(), Failed> {
@@ -85,10 +94,11 @@ fn killed() -> Result<(), Failed> {
     let token: FencingToken = first_line(&mut holder)?.trim().parse()?;
     holder.kill()?;
     holder.wait()?;
-    let next = tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let guard = connect(folder.path()).await?.mutex("x")?.lock_timeout(SOON).await?;
-        Ok::<_, lockkit_core::Error>(guard.map(|guard| guard.fencing_token()))
-    })?;
+    let next =
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+            let guard = connect(folder.path()).await?.mutex("x")?.lock_timeout(SOON).await?;
+            Ok::<_, lockkit_core::Error>(guard.map(|guard| guard.fencing_token()))
+        })?;
     if next.is_none_or(|next| next <= token) {
         return Err(format!("token {next:?} follows {token}").into());
     }
@@ -97,7 +107,8 @@ fn killed() -> Result<(), Failed> {
 
 fn increments() -> Result<(), Failed> {
     let folder = TempDir::new()?;
-    let mut processes = (0..3).map(|_| start("increment", &folder)).collect::<io::Result<Vec<_>>>()?;
+    let mut processes =
+        (0..3).map(|_| start("increment", &folder)).collect::<io::Result<Vec<_>>>()?;
     for process in &mut processes {
         // Closed by `wait`, it would end the process.
         let _open = process.stdin.take();
@@ -109,7 +120,9 @@ fn increments() -> Result<(), Failed> {
     let written = fs::read_to_string(folder.path().join("counter"))?;
     let tokens = written.lines().map(str::parse).collect::<Result<Vec<u64>, _>>()?;
     if tokens.len() != 3 * TURNS || !tokens.is_sorted_by(|a, b| a < b) {
-        return Err(format!("{} of {} turns, with the tokens {tokens:?}", tokens.len(), 3 * TURNS).into());
+        return Err(
+            format!("{} of {} turns, with the tokens {tokens:?}", tokens.len(), 3 * TURNS).into()
+        );
     }
     Ok(())
 }

@@ -72,7 +72,9 @@ async fn c5_a_release_undoes_the_attempt_before_it_that_was_given_up() {
     let stage = Stage::new().await;
     let mut claim = stage.claim(LEASE);
     let writer = stage.sql("BEGIN IMMEDIATE");
-    timeout(Duration::ZERO, claim.attempt(Wait::No)).await.expect_err("another process keeps the file");
+    timeout(Duration::ZERO, claim.attempt(Wait::No))
+        .await
+        .expect_err("another process keeps the file");
     let (released, ()) = tokio::join!(claim.release(), async { drop(writer) });
     assert_eq!(released.unwrap(), Released::Freed, "the attempt was in time, and came first");
     assert_eq!(stage.holders().await, 0);
@@ -124,7 +126,8 @@ async fn c13_what_is_no_store_of_ours_is_refused() {
     let stage = Stage::new().await;
     let folder = stage.folder.path();
     assert_eq!(refused(&folder.join("no-folder/locks.db")).await, ErrorKind::Unavailable);
-    fs::write(folder.join("text"), "no database, and long enough to be looked at as one".repeat(9)).unwrap();
+    fs::write(folder.join("text"), "no database, and long enough to be looked at as one".repeat(9))
+        .unwrap();
     assert_eq!(refused(&folder.join("text")).await, ErrorKind::WrongType);
     stage.sql("UPDATE lockkit_store SET version = 2");
     assert_eq!(refused(&folder.join("locks.db")).await, ErrorKind::WrongType);

@@ -6,7 +6,8 @@ use std::{
 };
 
 use lockkit::{
-    Clock, ErrorKind, FencingToken, LockGuard, LockOptions, Locker, LossReason, Memory, Released, Renewal,
+    Clock, ErrorKind, FencingToken, LockGuard, LockOptions, Locker, LossReason, Memory, Released,
+    Renewal,
 };
 use lockkit_conformance::{Faults, Link as _, faulty::Faulty};
 use rusqlite::{Connection, params};
@@ -60,7 +61,8 @@ async fn an_hour_of_work_under_a_lease_of_half_a_minute() -> lockkit::Result<()>
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_nobody_renews_ends() -> lockkit::Result<()> {
     let (_, locker) = on_tokios_clock();
-    let options = LockOptions::new().with_ttl(Duration::from_secs(10)).with_renewal(Renewal::Manual);
+    let options =
+        LockOptions::new().with_ttl(Duration::from_secs(10)).with_renewal(Renewal::Manual);
     let mutex = locker.mutex("copy")?.with_options(options)?;
     let paused = mutex.lock().await?;
     advance(Duration::from_secs(11)).await;
@@ -112,7 +114,8 @@ async fn a_grant_whose_reply_was_lost_is_not_left_behind() -> lockkit::Result<()
     let options = LockOptions::new().with_op_timeout(Duration::from_millis(50));
     let locker = Locker::new(store).with_defaults(options)?;
     line.set(Faults::LOST_REPLIES);
-    let error = locker.mutex("copy")?.try_lock().await.expect_err("nobody knows whether it was granted");
+    let error =
+        locker.mutex("copy")?.try_lock().await.expect_err("nobody knows whether it was granted");
     assert!(error.is_outcome_unknown() && error.kind() == ErrorKind::Unavailable);
     line.heal();
     locker.shutdown().await?;

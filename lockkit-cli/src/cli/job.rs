@@ -13,8 +13,8 @@ pub(crate) struct RunArguments {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) wait: WaitArguments,
-    /// Share the read/write lock NAME with others that share it. It is another lock than the one of a plain `run`:
-    /// what is to exclude those who share it, runs with --write
+    /// Share the read/write lock NAME with others that share it. It is another lock than the one of
+    /// a plain `run`: what is to exclude those who share it, runs with --write
     #[arg(long, short, conflicts_with_all = ["write", "permits"])]
     pub(crate) shared: bool,
     /// Take the read/write lock NAME alone
@@ -23,8 +23,8 @@ pub(crate) struct RunArguments {
     /// Take K of the N permits of the semaphore NAME; all who use it must say the same N
     #[arg(long, value_name = "K/N")]
     pub(crate) permits: Option<Permits>,
-    /// Keep the lock for at least so long, also when the command ends sooner: hosts whose clocks differ start a short
-    /// job once
+    /// Keep the lock for at least so long, also when the command ends sooner: hosts whose clocks
+    /// differ start a short job once
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) hold_for: Option<Duration>,
     #[command(flatten)]
@@ -48,12 +48,12 @@ pub(crate) struct WaitArguments {
 /// What all commands that run a child have.
 #[derive(Debug, Args)]
 pub(crate) struct JobArguments {
-    /// How long the lock outlives this host if it dies: it is renewed after a third of that. By default what the URL
-    /// says, or else 30s
+    /// How long the lock outlives this host if it dies: it is renewed after a third of that. By
+    /// default what the URL says, or else 30s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
-    /// When the lock is lost, or can't be renewed: from SIGTERM to SIGKILL. By default 5s, or a third of the lease if
-    /// that is less
+    /// When the lock is lost, or can't be renewed: from SIGTERM to SIGKILL. By default 5s, or a
+    /// third of the lease if that is less
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
     /// Stop the command after so long
@@ -69,7 +69,11 @@ pub(crate) struct JobArguments {
     #[arg(long, short, value_name = "SHELL-COMMAND", conflicts_with = "command")]
     pub(crate) command_line: Option<OsString>,
     /// The command and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required_unless_present = "command_line")]
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required_unless_present = "command_line"
+    )]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -92,9 +96,9 @@ impl std::str::FromStr for Permits {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parsed = text
-            .split_once('/')
-            .and_then(|(count, limit)| Some(Self { count: count.parse().ok()?, limit: limit.parse().ok()? }));
+        let parsed = text.split_once('/').and_then(|(count, limit)| {
+            Some(Self { count: count.parse().ok()?, limit: limit.parse().ok()? })
+        });
         match parsed {
             Some(permits) if (1..=permits.limit).contains(&permits.count) => Ok(permits),
             _ => Err("write K/N, such as 1/4, with K from 1 to N".to_owned()),

@@ -11,15 +11,18 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::{
     job::{ElectArguments, JobArguments, Permits, RunArguments, WaitArguments},
-    look::{BenchArguments, LookArguments, NamesArguments, ShowArguments, UnlockArguments, WatchArguments},
+    look::{
+        BenchArguments, LookArguments, NamesArguments, ShowArguments, UnlockArguments,
+        WatchArguments,
+    },
     once::{OnFail, OnceArguments},
     text::{check_command, told},
 };
 
 /// Runs commands under locks that all of your hosts share, and shows who holds them.
 ///
-/// The lock is in a store that you have: Redis, MySQL, ZooKeeper, or (--local) this host's file system. A command that
-/// runs under a lock is stopped before anybody else can have it.
+/// The lock is in a store that you have: Redis, MySQL, ZooKeeper, or (--local) this host's file
+/// system. A command that runs under a lock is stopped before anybody else can have it.
 #[derive(Debug, Parser)]
 #[command(name = "lockkit", version, max_term_width = 100, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -80,8 +83,9 @@ pub(crate) enum Command {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArguments {
-    /// The store: redis://…, mysql://…, zk://…, file:///… Everybody on this host sees command lines: give a URL with a
-    /// password in the variable LOCKKIT_URL, or in the file that LOCKKIT_URL_FILE names [env: LOCKKIT_URL]
+    /// The store: redis://…, mysql://…, zk://…, file:///… Everybody on this host sees command
+    /// lines: give a URL with a password in the variable LOCKKIT_URL, or in the file that
+    /// LOCKKIT_URL_FILE names [env: LOCKKIT_URL]
     #[arg(long, global = true)]
     pub(crate) url: Option<String>,
     /// A file whose first line is the URL [env: LOCKKIT_URL_FILE]
@@ -184,8 +188,10 @@ mod tests {
 
     #[test]
     fn options_end_where_the_command_begins() {
-        let cli =
-            Cli::try_parse_from(["lockkit", "run", "-n", "nightly", "./job.sh", "-n", "--url", "x"]).unwrap();
+        let cli = Cli::try_parse_from([
+            "lockkit", "run", "-n", "nightly", "./job.sh", "-n", "--url", "x",
+        ])
+        .unwrap();
         let Command::Run(run) = cli.command else { panic!("{cli:?}") };
         assert!(run.wait.nonblock);
         assert_eq!(run.job.command, ["./job.sh", "-n", "--url", "x"]);

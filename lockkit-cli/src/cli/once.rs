@@ -26,8 +26,8 @@ pub(crate) struct OnceArguments {
     /// The slot of this text, such as a version to be deployed
     #[arg(long, value_name = "KEY")]
     pub(crate) slot: Option<String>,
-    /// So much before its time a slot begins already, for hosts whose clocks are ahead of the store's. By default a
-    /// tenth of the time between two slots, and at most 30s
+    /// So much before its time a slot begins already, for hosts whose clocks are ahead of the
+    /// store's. By default a tenth of the time between two slots, and at most 30s
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "slot")]
     pub(crate) early: Option<Duration>,
     /// For how long a slot of --slot is remembered

@@ -11,7 +11,8 @@ use crate::{
     output::{self, aside, plain},
 };
 
-/// Help goes its usual way. What was typed wrong is said in one line, without the URLs in it, which may hold passwords.
+/// Help goes its usual way. What was typed wrong is said in one line, without the URLs in it, which
+/// may hold passwords.
 ///
 /// # Errors
 /// Standard output can't be written.
@@ -20,7 +21,8 @@ pub(crate) fn told(error: &clap::Error) -> Result<Exit> {
         let text = error.render();
         return output::whole(text.to_string().as_bytes()).map(|()| Exit::Done);
     }
-    let words: Vec<_> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let words: Vec<_> =
+        env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let text = error.render().to_string();
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         // Nothing was typed: that is how one asks for help.
@@ -34,10 +36,11 @@ pub(crate) fn told(error: &clap::Error) -> Result<Exit> {
 
 /// What is wrong, and the tips: not the usage.
 fn one_line(text: &str) -> String {
-    let paragraphs =
-        text.split("\n\n").map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
-    let told =
-        paragraphs.filter(|paragraph| !paragraph.starts_with("Usage:") && !paragraph.starts_with("For more"));
+    let paragraphs = text
+        .split("\n\n")
+        .map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
+    let told = paragraphs
+        .filter(|paragraph| !paragraph.starts_with("Usage:") && !paragraph.starts_with("For more"));
     let told: Vec<_> = told.collect();
     plain(told.join("; ").trim_start_matches("error: "))
 }
@@ -45,8 +48,9 @@ fn one_line(text: &str) -> String {
 /// The help of the command that was meant.
 fn help(words: &[String]) -> String {
     let cli = Cli::command();
-    let known =
-        |word: &&String| cli.get_subcommands().any(|known| known.get_name() == *word && !known.is_hide_set());
+    let known = |word: &&String| {
+        cli.get_subcommands().any(|known| known.get_name() == *word && !known.is_hide_set())
+    };
     match words.iter().find(known) {
         Some(command) => format!("lockkit {command} --help"),
         None => "lockkit --help".to_owned(),
@@ -116,9 +120,13 @@ mod tests {
     fn an_error_is_one_line() {
         let text = "error: unexpected argument '--foo' found\n\n  tip: to pass '--foo' as a value, use '-- --foo'\n\n\
                     Usage: lockkit run [OPTIONS]\n\nFor more information, try '--help'.\n";
-        let line = "unexpected argument '--foo' found; tip: to pass '--foo' as a value, use '-- --foo'";
+        let line =
+            "unexpected argument '--foo' found; tip: to pass '--foo' as a value, use '-- --foo'";
         assert_eq!(one_line(text), line);
         let text = "error: the following required arguments were not provided:\n  <COMMAND>...\n\nUsage: x\n";
-        assert_eq!(one_line(text), "the following required arguments were not provided: <COMMAND>...");
+        assert_eq!(
+            one_line(text),
+            "the following required arguments were not provided: <COMMAND>..."
+        );
     }
 }

@@ -6,7 +6,8 @@ use tokio::runtime::Builder;
 
 use crate::error::{Error, Result};
 
-/// Hands the arguments to lockkit-bench, which has exit codes of its own. `url` is the store, if they name none.
+/// Hands the arguments to lockkit-bench, which has exit codes of its own. `url` is the store, if
+/// they name none.
 pub(crate) fn bench(arguments: &[OsString], url: Option<String>) -> Result<ExitCode> {
     let mut words = vec![OsString::from("lockkit bench")];
     if let Some(url) = url.filter(|_| needs_store(arguments)) {
@@ -42,7 +43,9 @@ mod tests {
         for line in ["", "--quick", "--quick --only hot-name"] {
             assert!(needs(line), "{line}");
         }
-        for line in ["--url x", "--quick --url=x", "--urls-from f", "--help", "compare a b", "worker"] {
+        for line in
+            ["--url x", "--quick --url=x", "--urls-from f", "--help", "compare a b", "worker"]
+        {
             assert!(!needs(line), "{line}");
         }
     }

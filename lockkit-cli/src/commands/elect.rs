@@ -40,14 +40,19 @@ async fn lead(turn: &mut Turn<'_>, shop: &Shop) -> Result<Exit> {
             Waited::Held(guard) => guard,
             ended => return turn.not_held(ended, shop).await,
         };
-        turn.voice.say(&format!("{:?} is led by this host, term {}", turn.order.name, guard.fencing_token()));
+        turn.voice.say(&format!(
+            "{:?} is led by this host, term {}",
+            turn.order.name,
+            guard.fencing_token()
+        ));
         let mut history = History::new(&shop.store, turn.voice, turn.program(), None);
         let ran = turn.hold(guard, shop, &mut history).await?;
         if ran.by_itself {
             shop.close().await;
             return Ok(ran.exit);
         }
-        // One that the command got was meant for us, too, now that something else has stopped the command.
+        // One that the command got was meant for us, too, now that something else has stopped the
+        // command.
         if let Some(signal) = ran.signal.or_else(|| shop.signals.last_end()) {
             return turn.not_held(Waited::Signal(signal), shop).await;
         }

@@ -23,7 +23,9 @@ pub(crate) async fn history(
 ) -> Result<Exit> {
     if !store.locker.capabilities().notes {
         let name = store.locker.descriptor().name;
-        return Err(Error::new(format!("a {name} store keeps no history: it has no notes beside locks")));
+        return Err(Error::new(format!(
+            "a {name} store keeps no history: it has no notes beside locks"
+        )));
     }
     if let Some(kind) = arguments.kind.map(Kind::from)
         && !has_history(kind)
@@ -56,7 +58,8 @@ pub(crate) async fn runs(store: &Store, name: &LockName) -> Result<Vec<Run>> {
     Ok(journal.map(|journal| journal.record.runs().to_vec()).unwrap_or_default())
 }
 
-/// How it ended, or whether it still goes on: one without an end whose lock is somebody else's now did not finish.
+/// How it ended, or whether it still goes on: one without an end whose lock is somebody else's now
+/// did not finish.
 fn outcome(run: &Run, view: &LockView) -> String {
     let goes_on = || view.holders.iter().any(|holder| holder.token == Some(run.token));
     match &run.outcome {
@@ -80,8 +83,9 @@ pub(crate) fn lines(view: &LockView, runs: &[Run]) -> Vec<Value> {
 
 /// A table, the newest run last.
 pub(crate) fn print(view: &LockView, runs: &[Run]) -> Result<()> {
-    let mut table =
-        Table::new(["KIND", "STARTED", "TOOK", "OUTCOME", "SLOT", "HOST", "PID", "COMMAND", "TOKEN"]);
+    let mut table = Table::new([
+        "KIND", "STARTED", "TOOK", "OUTCOME", "SLOT", "HOST", "PID", "COMMAND", "TOKEN",
+    ]);
     for run in runs {
         let took = run.ended.map(|ended| Duration::from_millis(ended.saturating_sub(run.started)));
         table.row([

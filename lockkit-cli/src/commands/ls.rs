@@ -10,7 +10,11 @@ use crate::{
     view::{lock_table, look_at},
 };
 
-pub(crate) async fn ls(arguments: &NamesArguments, store: &Store, output: &OutputArguments) -> Result<Exit> {
+pub(crate) async fn ls(
+    arguments: &NamesArguments,
+    store: &Store,
+    output: &OutputArguments,
+) -> Result<Exit> {
     let names = store.locker.names(&store.full(&arguments.prefix)).await?;
     let names = names.into_iter().filter(|full| !asking::is_ask(full));
     let names = names.filter_map(|full| Some((store.short(&full)?.to_owned(), full)));

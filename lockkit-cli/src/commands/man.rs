@@ -26,7 +26,8 @@ pub(crate) fn man() -> Result<Exit> {
 fn render(page: &mut impl Write) -> io::Result<()> {
     let mut cli = Cli::command();
     cli.build();
-    let commands: Vec<_> = cli.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
+    let commands: Vec<_> =
+        cli.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
     let whole = Man::new(cli);
     whole.render_title(page)?;
     whole.render_name_section(page)?;
@@ -72,10 +73,18 @@ mod tests {
         let mut page = Vec::new();
         render(&mut page).unwrap();
         let page = String::from_utf8(page).unwrap();
-        for section in
-            ["NAME", "SYNOPSIS", "\"LOCKKIT RUN\"", "\"LOCKKIT ONCE\"", "\"LOCKKIT MAN\"", "\"EXIT STATUS\""]
-        {
-            assert!(page.lines().any(|line| line == format!(".SH {section}")), "{section} in\n{page}");
+        for section in [
+            "NAME",
+            "SYNOPSIS",
+            "\"LOCKKIT RUN\"",
+            "\"LOCKKIT ONCE\"",
+            "\"LOCKKIT MAN\"",
+            "\"EXIT STATUS\"",
+        ] {
+            assert!(
+                page.lines().any(|line| line == format!(".SH {section}")),
+                "{section} in\n{page}"
+            );
         }
         assert!(!page.contains("__launch") && !page.contains("__watchdog"));
         assert!(page.contains("conflict\\-exit\\-code"), "{page}");

@@ -99,7 +99,9 @@ async fn command(cli: Cli) -> Result<Exit> {
         Command::Ls(arguments) => ls::ls(&arguments, &connect().await?, &output).await,
         Command::Show(arguments) => show::show(&arguments, &connect().await?, &output).await,
         Command::Watch(arguments) => watch::watch(&arguments, &connect().await?, &output).await,
-        Command::History(arguments) => history::history(&arguments, &connect().await?, &output).await,
+        Command::History(arguments) => {
+            history::history(&arguments, &connect().await?, &output).await
+        }
         Command::Unlock(arguments) => unlock::unlock(&arguments, &connect().await?, &output).await,
         Command::Doctor => doctor::doctor(&connect().await?, &output).await,
         Command::Bench(_) => Err(Error::new("this command is done before there is a runtime")),

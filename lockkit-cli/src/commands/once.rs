@@ -1,7 +1,7 @@
 //! `lockkit once`: at most one completed run for each slot, one at a time.
 //!
-//! What is done is written beside the lock by its holder, under the token of the run: whoever holds the lock later, reads
-//! it.
+//! What is done is written beside the lock by its holder, under the token of the run: whoever holds
+//! the lock later, reads it.
 
 use std::{
     io::{IsTerminal as _, stderr},
@@ -81,7 +81,9 @@ fn check(store: &Store) -> Result<()> {
         return Ok(());
     }
     let name = store.locker.descriptor().name;
-    Err(Error::new(format!("a {name} store can't remember which slots are done: `once` does not work on it")))
+    Err(Error::new(format!(
+        "a {name} store can't remember which slots are done: `once` does not work on it"
+    )))
 }
 
 struct Once<'a> {
@@ -100,7 +102,8 @@ struct Work<'a> {
     tail: Tail<'a>,
 }
 
-/// A store that answers takes back in that time that a slot is done; with what follows, a signal ends us within a second.
+/// A store that answers takes back in that time that a slot is done; with what follows, a signal
+/// ends us within a second.
 const UNDOING: Duration = Duration::from_millis(150);
 
 /// No slot begins so early, in seconds, that this could be one of now.
@@ -155,13 +158,15 @@ impl<'a> Once<'a> {
         mut journal: Journal,
     ) -> Result<Exit> {
         let before = journal.record.clone();
-        let history = History::new(&shop.store, turn.voice, turn.program(), Some(self.slot.to_string()));
+        let history =
+            History::new(&shop.store, turn.voice, turn.program(), Some(self.slot.to_string()));
         let (claimed, signal) = {
             let mut claiming = pin!(self.claim(&mut journal, &history, &guard));
             tokio::select! {
                 biased;
                 claimed = &mut claiming => (Some(claimed?), None),
-                // A claim that is dropped midway may be there all the same, and nothing would be run.
+                // A claim that is dropped midway may be there all the same, and nothing would be
+                // run.
                 signal = shop.signals.end() => {
                     (timeout(UNDOING, claiming).await.ok().transpose()?, Some(signal))
                 }
@@ -169,7 +174,9 @@ impl<'a> Once<'a> {
         };
         let claimed = match (claimed, signal) {
             (Some(claimed), _) => claimed,
-            (None, Some(signal)) => return self.interrupted(turn, shop, guard, signal, Kept::Lost).await,
+            (None, Some(signal)) => {
+                return self.interrupted(turn, shop, guard, signal, Kept::Lost).await;
+            }
             (None, None) => Kept::Lost,
         };
         if claimed != Kept::Written {
@@ -239,8 +246,14 @@ impl<'a> Once<'a> {
         ));
     }
 
-    /// Writes that the run begins; with `--on-fail done`, that its slot is done. Before anything is done in vain.
-    async fn claim(&self, journal: &mut Journal, history: &History<'_>, guard: &LockGuard) -> Result<Kept> {
+    /// Writes that the run begins; with `--on-fail done`, that its slot is done. Before anything is
+    /// done in vain.
+    async fn claim(
+        &self,
+        journal: &mut Journal,
+        history: &History<'_>,
+        guard: &LockGuard,
+    ) -> Result<Kept> {
         let mut after = journal.record.clone();
         after.begin(history.run(guard));
         self.mark(&mut after);
@@ -282,7 +295,8 @@ impl<'a> Once<'a> {
         }
         let succeeded = matches!(ended, Ok(Ended::Exited(0)));
         let ran = turn.finish(guard, shop, ended, exit, tail).await?;
-        let unwritten = |why: &str| format!("the command has succeeded, and its slot {} {why}", self.slot);
+        let unwritten =
+            |why: &str| format!("the command has succeeded, and its slot {} {why}", self.slot);
         match written {
             _ if !succeeded || self.arguments.on_fail == OnFail::Done => Ok(ran.exit),
             Ok(Kept::Written) => Ok(ran.exit),
@@ -291,7 +305,9 @@ impl<'a> Once<'a> {
                     Kept::Perhaps => {
                         "may stay open, as the lock was lost while that was written: then it will run again"
                     }
-                    _ => "stays open, as the lock was lost before that was written: it will run again",
+                    _ => {
+                        "stays open, as the lock was lost before that was written: it will run again"
+                    }
                 });
                 turn.voice.insist(&reason);
                 (turn.status.outcome, turn.status.reason) = ("lost", Some(reason));
@@ -301,7 +317,8 @@ impl<'a> Once<'a> {
         }
     }
 
-    /// Writes how the run ended, and that its slot is done if it succeeded, or is not if there was none.
+    /// Writes how the run ended, and that its slot is done if it succeeded, or is not if there was
+    /// none.
     async fn written(
         &self,
         history: &mut History<'_>,
@@ -341,8 +358,8 @@ impl<'a> Once<'a> {
     /// Why there is nothing to do, if there is nothing.
     ///
     /// # Errors
-    /// The last slot is so far ahead that the store's clock must have been wrong: for long nothing would be run, and
-    /// nobody would know.
+    /// The last slot is so far ahead that the store's clock must have been wrong: for long nothing
+    /// would be run, and nobody would know.
     fn done(&self, record: &Record) -> Result<Option<Done>> {
         if let (Slot::Tick(tick), Some(last)) = (&self.slot, record.last_tick())
             && last > tick.max(&self.seconds()).saturating_add(far_ahead())
@@ -358,7 +375,9 @@ impl<'a> Once<'a> {
             Slot::Tick(tick) => record.is_tick_done(*tick),
             Slot::Key(key) => record.is_key_done(key, self.now),
         };
-        let by = |run: &journal::Run| format!(" by process {} on {}, token {}", run.pid, run.host, run.token);
+        let by = |run: &journal::Run| {
+            format!(" by process {} on {}, token {}", run.pid, run.host, run.token)
+        };
         let by = record.run_of(&self.slot.to_string()).map(by).unwrap_or_default();
         Ok(done.then(|| format!("slot {} is done{by}", self.slot)))
     }

@@ -15,7 +15,11 @@ use crate::{
 /// The last runs are enough here; `lockkit history` shows all.
 const LAST_RUNS: usize = 5;
 
-pub(crate) async fn show(arguments: &ShowArguments, store: &Store, output: &OutputArguments) -> Result<Exit> {
+pub(crate) async fn show(
+    arguments: &ShowArguments,
+    store: &Store,
+    output: &OutputArguments,
+) -> Result<Exit> {
     let ShowArguments { look: arguments, exit_code } = arguments;
     let mut known = false;
     let mut held = false;

@@ -71,7 +71,8 @@ fn grants(view: &LockView) -> Vec<(Option<u64>, Option<&str>, Option<&str>)> {
 fn tell(view: &LockView, before: Option<&LockView>, output: &OutputArguments) -> Result<()> {
     let now = unix_ms(SystemTime::now());
     if output.format == Format::Json {
-        let mut line = serde_json::to_value(view).map_err(|error| Error::of("a lock is no JSON", error))?;
+        let mut line =
+            serde_json::to_value(view).map_err(|error| Error::of("a lock is no JSON", error))?;
         if let Some(fields) = line.as_object_mut() {
             fields.insert("at_ms".to_owned(), json!(now));
         }
@@ -84,7 +85,9 @@ fn tell(view: &LockView, before: Option<&LockView>, output: &OutputArguments) ->
     let holders = view.holders.iter().map(|holder| {
         let token = holder.token.map(|token| format!(" with token {token}")).unwrap_or_default();
         let since = holder.held_ms.filter(|_| before.is_none());
-        let since = since.map(|ms| format!(" for {}", brief(Duration::from_millis(ms)))).unwrap_or_default();
+        let since = since
+            .map(|ms| format!(" for {}", brief(Duration::from_millis(ms))))
+            .unwrap_or_default();
         format!("held{since} by {}{token}", holder.who())
     });
     let state = match holders.collect::<Vec<_>>() {

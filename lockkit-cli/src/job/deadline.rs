@@ -78,7 +78,11 @@ impl Deadline {
 
 /// The time from the end of a job to the end of its lock.
 pub(super) fn margin(lease: Duration) -> Duration {
-    if lease == Duration::MAX { Duration::ZERO } else { (lease / 100).max(Duration::from_millis(100)) }
+    if lease == Duration::MAX {
+        Duration::ZERO
+    } else {
+        (lease / 100).max(Duration::from_millis(100))
+    }
 }
 
 /// Tells the command: nanoseconds of `CLOCK_BOOTTIME`, and the wall clock's time, a line each.
@@ -103,7 +107,11 @@ impl DeadlineFile {
     fn write(&self, at: BootTime) -> io::Result<()> {
         let text = match at {
             BootTime::NEVER => "never\nnever\n".to_owned(),
-            at => format!("{}\n{}\n", at.0, humantime::format_rfc3339_millis(SystemTime::now() + at.left())),
+            at => format!(
+                "{}\n{}\n",
+                at.0,
+                humantime::format_rfc3339_millis(SystemTime::now() + at.left())
+            ),
         };
         let new = self.folder.path().join("deadline.new");
         fs::write(&new, text)?;
@@ -122,7 +130,10 @@ mod tests {
             let margin = margin(Duration::from_secs(lease));
             let deadline = Deadline { at, margin, file: None };
             let millis = |at: BootTime| at.0 / 1_000_000;
-            assert_eq!((millis(deadline.for_us()), millis(deadline.for_watchdog())), (us, watchdog));
+            assert_eq!(
+                (millis(deadline.for_us()), millis(deadline.for_watchdog())),
+                (us, watchdog)
+            );
         }
     }
 }

@@ -6,7 +6,8 @@ use lockkit::LockGuard;
 
 use crate::error::Result;
 
-/// The file that the system unlocks when lockkit ends, and the last one that has it; nothing where a lease does that.
+/// The file that the system unlocks when lockkit ends, and the last one that has it; nothing where
+/// a lease does that.
 #[cfg(feature = "file")]
 pub(super) fn keeper(guard: &LockGuard) -> Result<Option<File>> {
     let file = lockkit::file::SessionFile::of(guard).map(|session| session.file()).transpose();

@@ -43,8 +43,11 @@ pub(crate) fn become_command(arguments: &LaunchArguments) -> Result<Exit> {
     }
     // lockkit blocked it for itself, and thereby here.
     let _ = SigSet::from(Masked::SIGTTOU).thread_unblock();
-    let (program, rest) = arguments.command.split_first().ok_or_else(|| Error::new("there is no command"))?;
-    report.write_all(READY).map_err(|error| Error::of("the launcher can't report to lockkit", error))?;
+    let (program, rest) =
+        arguments.command.split_first().ok_or_else(|| Error::new("there is no command"))?;
+    report
+        .write_all(READY)
+        .map_err(|error| Error::of("the launcher can't report to lockkit", error))?;
     let error = Command::new(program).args(rest).exec();
     let exit = meaning(&error, Path::new(program));
     let _ = report.write_all(format!("{} {error}", exit.code()).as_bytes());

@@ -7,8 +7,9 @@ use lockkit::{ErrorKind, LockGuard};
 use super::deadline::margin;
 use crate::error::{Error, Result};
 
-/// How long a store may be away while a job runs, at least: the outage begins just before a renewal, which is a third of the
-/// lease after the last one, and the job must be gone before the lease ends.
+/// How long a store may be away while a job runs, at least: the outage begins just before a
+/// renewal, which is a third of the lease after the last one, and the job must be gone before the
+/// lease ends.
 pub(crate) fn longest_outage(grace: Duration, lease: Duration) -> Duration {
     most_grace(lease).saturating_sub(grace)
 }
@@ -17,8 +18,8 @@ fn most_grace(lease: Duration) -> Duration {
     (lease - lease / 3).saturating_sub(margin(lease))
 }
 
-/// Refuses a grace that a lease has no room for: after a third of it it is renewed, and only then there may be need to
-/// stop the job.
+/// Refuses a grace that a lease has no room for: after a third of it it is renewed, and only then
+/// there may be need to stop the job.
 ///
 /// # Errors
 /// The relation that does not hold. `lease` is [`Duration::MAX`] on a store without leases.
@@ -47,8 +48,8 @@ pub(crate) fn check_grace(grace: Duration, lease: Duration) -> Result<()> {
     )))
 }
 
-/// Renews a lease that is too short to begin with: what is granted to one who waited may last for less than the ttl. Says
-/// why it is lost, if it is.
+/// Renews a lease that is too short to begin with: what is granted to one who waited may last for
+/// less than the ttl. Says why it is lost, if it is.
 ///
 /// # Errors
 /// It is too short also then, or could not be renewed.
@@ -59,7 +60,9 @@ pub(super) async fn make_room(guard: &LockGuard, grace: Duration) -> Result<Resu
     }
     match guard.renew().await {
         Err(error) if error.kind() == ErrorKind::Lost => return Ok(Err(error.to_string())),
-        Err(error) if left().is_zero() => return Err(Error::of("the command was not started", error)),
+        Err(error) if left().is_zero() => {
+            return Err(Error::of("the command was not started", error));
+        }
         _ => {}
     }
     if left().is_zero() {
@@ -82,7 +85,8 @@ mod tests {
         assert!(error.contains("--grace 5s") && error.contains("below 566ms"), "{error}");
         check_grace(seconds(2), seconds(3)).unwrap_err();
         check_grace(Duration::MAX, seconds(3)).unwrap_err();
-        let error = check_grace(Duration::ZERO, Duration::from_millis(100)).unwrap_err().to_string();
+        let error =
+            check_grace(Duration::ZERO, Duration::from_millis(100)).unwrap_err().to_string();
         assert!(error.contains("100ms is too short") && error.ends_with("longer --ttl"), "{error}");
     }
 }

@@ -59,7 +59,8 @@ impl Leash {
         command.stdin(Stdio::piped()).stdout(keeper.map_or_else(Stdio::null, Stdio::from));
         let mut child = command.spawn().map_err(failed)?;
         let pid = Pid::from_child(&child);
-        let pipe = child.stdin.take().ok_or_else(|| Error::new("the watchdog has no standard input"))?;
+        let pipe =
+            child.stdin.take().ok_or_else(|| Error::new("the watchdog has no standard input"))?;
         // One that hangs must not hold us up.
         ioctl_fionbio(&pipe, true).map_err(|error| failed(error.into()))?;
         Ok(Self { pid, pipe })
@@ -73,8 +74,8 @@ impl Leash {
         self.tell(&format!("until {}\n", deadline.0))
     }
 
-    /// There is nothing left to watch, or it does not listen. When this returns it has gone: a lockkit that we run in
-    /// might take it for a part of its job.
+    /// There is nothing left to watch, or it does not listen. When this returns it has gone: a
+    /// lockkit that we run in might take it for a part of its job.
     pub(super) fn kill(self) {
         // Before the pipe ends, which means that we were killed.
         let _ = kill_process(self.pid, Signal::KILL);

@@ -1,12 +1,13 @@
 //! A child that can't outlive the lock that it runs under.
 //!
-//! The command runs in a process group of its own, which a launcher (lockkit again) makes of itself and which dies with
-//! lockkit. lockkit adopts all orphans of the job, and thereby finds every process of it. It stops them before the lease
-//! ends. Where it can't, because it was killed, is stopped or hangs, a watchdog does: lockkit once more, in a session of
-//! its own, that is told each new deadline.
+//! The command runs in a process group of its own, which a launcher (lockkit again) makes of itself
+//! and which dies with lockkit. lockkit adopts all orphans of the job, and thereby finds every
+//! process of it. It stops them before the lease ends. Where it can't, because it was killed, is
+//! stopped or hangs, a watchdog does: lockkit once more, in a session of its own, that is told each
+//! new deadline.
 //!
-//! The job is all of its processes: what the command leaves behind when it ends is stopped, too, before the lock is
-//! given back.
+//! The job is all of its processes: what the command leaves behind when it ends is stopped, too,
+//! before the lock is given back.
 
 mod deadline;
 mod keeper;
@@ -84,8 +85,8 @@ pub(crate) enum Ended {
     NotFound,
 }
 
-/// Runs a job while `guard` holds its lock. Before anybody else can have the lock, the job's processes are gone, or the
-/// answer is an error.
+/// Runs a job while `guard` holds its lock. Before anybody else can have the lock, the job's
+/// processes are gone, or the answer is an error.
 ///
 /// # Errors
 /// The job could not be started or watched. None of it is left.

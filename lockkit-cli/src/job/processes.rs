@@ -13,17 +13,20 @@ pub(super) struct Process {
     pub(super) parent: i32,
     pub(super) group: i32,
     pub(super) session: i32,
-    /// When it began, in the kernel's own measure: another one that has its number by now began later.
+    /// When it began, in the kernel's own measure: another one that has its number by now began
+    /// later.
     pub(super) start: u64,
 }
 
-/// Whether /proc is of our process namespace: under another one's numbers there are other processes.
+/// Whether /proc is of our process namespace: under another one's numbers there are other
+/// processes.
 ///
 /// # Errors
 /// It is not, or there is none.
 pub(crate) fn check_proc() -> Result<()> {
-    let failed =
-        |error| Error::of("lockkit finds the processes of its command in /proc, which can't be read", error);
+    let failed = |error| {
+        Error::of("lockkit finds the processes of its command in /proc, which can't be read", error)
+    };
     let own = fs::read_link("/proc/self").map_err(failed)?;
     if own.as_os_str() == getpid().to_string().as_str() {
         return Ok(());
@@ -65,12 +68,13 @@ fn parse(pid: Pid, stat: &[u8]) -> Option<Process> {
     Some(Process { pid, parent, group, session, start })
 }
 
-/// What a variable was when the process began its program; `None` also if that is another user's business.
+/// What a variable was when the process began its program; `None` also if that is another user's
+/// business.
 pub(super) fn variable(pid: Pid, name: &str) -> Option<String> {
     let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok()?;
-    let value = environment
-        .split(|byte| *byte == 0)
-        .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(OsStr::from_bytes));
+    let value = environment.split(|byte| *byte == 0).find_map(|entry| {
+        entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(OsStr::from_bytes)
+    });
     value.map(|value| value.to_string_lossy().into_owned())
 }
 

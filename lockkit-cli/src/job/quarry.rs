@@ -8,8 +8,8 @@ use std::{
 use rustix::{
     io::Errno,
     process::{
-        Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
-        test_kill_process,
+        Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open,
+        pidfd_send_signal, test_kill_process,
     },
 };
 
@@ -31,21 +31,23 @@ pub(super) struct Quarry {
     pub(super) root: Option<Pid>,
     /// The exceptions, with all that descends from them.
     pub(super) spared: Vec<i32>,
-    /// The process group that the command began in, and its session, by which another group of the same number is told
-    /// apart.
+    /// The process group that the command began in, and its session, by which another group of the
+    /// same number is told apart.
     pub(super) group: Option<(i32, i32)>,
     /// What the environment of the job's processes holds.
     pub(super) mark: Option<String>,
-    /// The root may adopt orphans that are not of the job: of what is spared, or anybody's if it is the first process of
-    /// its namespace. A child of it counts only if something else tells that it is of the job.
+    /// The root may adopt orphans that are not of the job: of what is spared, or anybody's if it is
+    /// the first process of its namespace. A child of it counts only if something else tells that
+    /// it is of the job.
     pub(super) adopts_strangers: bool,
-    /// Those that were seen among the job's, with when they began; see [`remember`](Self::remember).
+    /// Those that were seen among the job's, with when they began; see
+    /// [`remember`](Self::remember).
     pub(super) known: HashMap<i32, u64>,
 }
 
 impl Quarry {
-    /// Takes note of the job's processes. What has no mark and leaves the group is found by that once its parents have
-    /// ended, and the root with them.
+    /// Takes note of the job's processes. What has no mark and leaves the group is found by that
+    /// once its parents have ended, and the root with them.
     pub(super) fn remember(&mut self) {
         let processes = all();
         let descendants = self.descendants(&processes);
@@ -73,7 +75,8 @@ impl Quarry {
     pub(super) fn signal(&self, signals: &[Signal]) -> usize {
         let found = self.find();
         let group = self.group.map(|(group, _)| group);
-        // At one stroke: what a member forks meanwhile is hit as well. That one lives keeps the number from others.
+        // At one stroke: what a member forks meanwhile is hit as well. That one lives keeps the
+        // number from others.
         if let Some(group) = found.iter().map(|process| process.group).find(|of| Some(*of) == group)
             && let Some(group) = Pid::from_raw(group)
         {
@@ -81,7 +84,8 @@ impl Quarry {
                 let _ = kill_process_group(group, *signal);
             }
         }
-        // A job in this one has a lock of its own, which its watchdog may keep until the last of it is gone.
+        // A job in this one has a lock of its own, which its watchdog may keep until the last of it
+        // is gone.
         let (last, first): (Vec<_>, Vec<_>) =
             found.iter().copied().partition(|process| is_watchdog(process.pid));
         let now = if first.is_empty() { last } else { first };
@@ -91,8 +95,8 @@ impl Quarry {
         found.len()
     }
 
-    /// Kills them until none is left that can be killed now, and says how many that were; nothing if some are left. What
-    /// waits for a disk dies later.
+    /// Kills them until none is left that can be killed now, and says how many that were; nothing
+    /// if some are left. What waits for a disk dies later.
     pub(super) fn kill(&self, rounds: usize) -> Option<usize> {
         let mut killed = 0;
         let mut quiet = 0;
@@ -114,7 +118,8 @@ impl Quarry {
         let is_foreign = |process: &Process| test_kill_process(process.pid) == Err(Errno::PERM);
         let (foreign, own): (Vec<_>, Vec<_>) = self.find().into_iter().partition(is_foreign);
         [foreign, own].map(|processes| {
-            let pids: Vec<_> = processes.iter().map(|process| raw(process.pid).to_string()).collect();
+            let pids: Vec<_> =
+                processes.iter().map(|process| raw(process.pid).to_string()).collect();
             pids.join(", ")
         })
     }
@@ -134,7 +139,8 @@ impl Quarry {
 
     fn descendants(&self, processes: &[Process]) -> HashSet<i32> {
         let root = self.root.map(raw);
-        let is_known = |process: &Process| self.known.get(&raw(process.pid)) == Some(&process.start);
+        let is_known =
+            |process: &Process| self.known.get(&raw(process.pid)) == Some(&process.start);
         let is_child = |process: &Process| {
             Some(process.parent) == root
                 && (!self.adopts_strangers
@@ -147,7 +153,9 @@ impl Quarry {
             first.filter(|process| !is_spared(process)).map(|process| raw(process.pid)).collect();
         let mut found: HashSet<_> = parents.iter().copied().collect();
         while let Some(parent) = parents.pop() {
-            for child in processes.iter().filter(|process| process.parent == parent && !is_spared(process)) {
+            for child in
+                processes.iter().filter(|process| process.parent == parent && !is_spared(process))
+            {
                 if found.insert(raw(child.pid)) {
                     parents.push(raw(child.pid));
                 }
@@ -158,7 +166,8 @@ impl Quarry {
 
     fn has_mark(&self, pid: Pid) -> bool {
         let Some(mark) = &self.mark else { return false };
-        variable(pid, variables::MARK).is_some_and(|value| value.split(MARK_SEPARATOR).any(|one| one == mark))
+        variable(pid, variables::MARK)
+            .is_some_and(|value| value.split(MARK_SEPARATOR).any(|one| one == mark))
     }
 }
 
@@ -199,10 +208,15 @@ mod tests {
 
     #[test]
     fn those_that_are_known_are_found_without_a_root() {
-        let processes = [process(20, 1, 20), process(21, 20, 21), process(30, 1, 30), process(40, 1, 40)];
+        let processes =
+            [process(20, 1, 20), process(21, 20, 21), process(30, 1, 30), process(40, 1, 40)];
         let known = HashMap::from([(20, 5), (40, 4)]);
         let quarry = Quarry { known, ..Quarry::default() };
-        assert_eq!(quarry.descendants(&processes), HashSet::from([20, 21]), "40 is another one by now");
+        assert_eq!(
+            quarry.descendants(&processes),
+            HashSet::from([20, 21]),
+            "40 is another one by now"
+        );
     }
 
     #[test]
@@ -216,14 +230,20 @@ mod tests {
         ];
         let known = HashMap::from([(40, 5)]);
         let root = Pid::from_raw(10);
-        let quarry =
-            Quarry { root, known, adopts_strangers: true, group: Some((20, 1)), ..Quarry::default() };
+        let quarry = Quarry {
+            root,
+            known,
+            adopts_strangers: true,
+            group: Some((20, 1)),
+            ..Quarry::default()
+        };
         assert_eq!(quarry.descendants(&processes), HashSet::from([20, 21, 40]));
     }
 
     #[test]
     fn what_descends_from_the_spared_is_spared() {
-        let processes = [process(20, 10, 20), process(21, 20, 21), process(30, 10, 30), process(31, 30, 31)];
+        let processes =
+            [process(20, 10, 20), process(21, 20, 21), process(30, 10, 30), process(31, 30, 31)];
         let quarry = Quarry { root: Pid::from_raw(10), spared: vec![30], ..Quarry::default() };
         assert_eq!(quarry.descendants(&processes), HashSet::from([20, 21]));
     }

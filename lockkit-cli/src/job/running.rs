@@ -6,8 +6,8 @@ use lockkit::LockGuard;
 use rustix::{
     io::Errno,
     process::{
-        Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
-        set_child_subreaper, wait, waitid,
+        Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process,
+        kill_process_group, set_child_subreaper, wait, waitid,
     },
 };
 use tokio::time::{Instant, sleep};
@@ -47,7 +47,8 @@ pub(super) struct Running<'a> {
     /// `None` at the end.
     leash: Option<Leash>,
     terminal: Option<Terminal>,
-    /// The command is stopped until the terminal is ours to give. Whoever brings us to the foreground need not say so.
+    /// The command is stopped until the terminal is ours to give. Whoever brings us to the
+    /// foreground need not say so.
     waits_for_terminal: bool,
     started: Started,
     quarry: Quarry,
@@ -68,15 +69,20 @@ impl<'a> Running<'a> {
         let folder = deadline.folder().map(ToOwned::to_owned);
         let keeper = keeper(guard)?;
         let adopts_strangers = !spared.is_empty() || raw(getpid()) == 1;
-        let orders = Orders { mark: mark.clone(), spared: spared.clone(), adopts_strangers, folder, keeper };
-        // Before the watchdog starts: it is in our process group until it has made its own session, and would be taken for
-        // a neighbour that needs the terminal.
+        let orders =
+            Orders { mark: mark.clone(), spared: spared.clone(), adopts_strangers, folder, keeper };
+        // Before the watchdog starts: it is in our process group until it has made its own session,
+        // and would be taken for a neighbour that needs the terminal.
         let terminal = Terminal::find();
-        let ours = terminal.as_ref().filter(|terminal| terminal.is_ours() && !Terminal::has_neighbours());
+        let ours =
+            terminal.as_ref().filter(|terminal| terminal.is_ours() && !Terminal::has_neighbours());
         let mut leash = Leash::start(&orders)?;
         leash.tell_deadline(deadline.for_watchdog())?;
-        let environment: Vec<_> =
-            deadline.path().map(|path| ("LOCKKIT_DEADLINE_FILE", OsString::from(path))).into_iter().collect();
+        let environment: Vec<_> = deadline
+            .path()
+            .map(|path| ("LOCKKIT_DEADLINE_FILE", OsString::from(path)))
+            .into_iter()
+            .collect();
         let started = Started::start(job, &environment, &mark, ours)?;
         let quarry = Quarry {
             root: Some(getpid()),
@@ -179,18 +185,23 @@ impl<'a> Running<'a> {
         if !self.guard.is_held() {
             return Ended::Lost("it ended before the command did".to_owned());
         }
-        // We stood still, and the watchdog has done it: whoever was to renew the lock stood still, too.
+        // We stood still, and the watchdog has done it: whoever was to renew the lock stood still,
+        // too.
         if killed == Some(Signal::KILL.as_raw()) && self.deadline.for_watchdog().left().is_zero() {
-            return Ended::Lost("lockkit stood still, and its watchdog killed the command".to_owned());
+            return Ended::Lost(
+                "lockkit stood still, and its watchdog killed the command".to_owned(),
+            );
         }
         match (killed, self.ended.and_then(WaitStatus::exit_status)) {
             (Some(signal), _) => Ended::Signaled(signal),
-            (None, code) => Ended::Exited(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)),
+            (None, code) => {
+                Ended::Exited(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+            }
         }
     }
 
-    /// Asks all of the job to end, and kills what is left after the grace, or so long before the end of the lock that
-    /// all is gone by then.
+    /// Asks all of the job to end, and kills what is left after the grace, or so long before the
+    /// end of the lock that all is gone by then.
     async fn stop(&mut self) -> Result<()> {
         let begun = Instant::now();
         let mut asked = false;
@@ -204,7 +215,8 @@ impl<'a> Running<'a> {
                 // What is stopped hears it only when it goes on.
                 self.quarry.signal(&[Signal::TERM, Signal::CONT]);
             }
-            let left = self.job.grace.saturating_sub(begun.elapsed()).min(self.deadline.for_us().left());
+            let left =
+                self.job.grace.saturating_sub(begun.elapsed()).min(self.deadline.for_us().left());
             if left.is_zero() || self.leash.is_none() {
                 break;
             }
@@ -256,13 +268,16 @@ impl<'a> Running<'a> {
         )))
     }
 
-    /// Passes on what is meant for the command; a terminal sends its signals to one group, and that may be ours.
+    /// Passes on what is meant for the command; a terminal sends its signals to one group, and that
+    /// may be ours.
     fn forward(&mut self, signal: Signal) {
         match signal {
             Signal::CHILD => {}
             Signal::CONT => self.bring_forward(),
             Signal::TSTP => {
-                self.job.voice.say("a command that runs under a lock can't be suspended: the lock would end");
+                self.job
+                    .voice
+                    .say("a command that runs under a lock can't be suspended: the lock would end");
             }
             signal => {
                 self.signal_group(signal);
@@ -350,11 +365,13 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// What a command leaves behind must not work without the lock. Some of it is only about to end.
+    /// What a command leaves behind must not work without the lock. Some of it is only about to
+    /// end.
     async fn has_leftovers(&mut self) -> bool {
         let begun = Instant::now();
         let mut left = self.quarry.find();
-        while !left.is_empty() && begun.elapsed() < LOOK && !self.deadline.for_us().left().is_zero() {
+        while !left.is_empty() && begun.elapsed() < LOOK && !self.deadline.for_us().left().is_zero()
+        {
             sleep(Duration::from_millis(2)).await;
             self.reap();
             left = self.quarry.find();

@@ -33,8 +33,9 @@ use crate::{
 pub(super) fn lockkit() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("lockkit");
-    // A URL may hold a password, and whoever may look at the child can read its environment. The file of a URL is no
-    // secret, but where LOCKKIT_URL went before it, a lockkit in the command would lock in another store.
+    // A URL may hold a password, and whoever may look at the child can read its environment. The
+    // file of a URL is no secret, but where LOCKKIT_URL went before it, a lockkit in the command
+    // would lock in another store.
     if env::var_os(variables::URL).is_some_and(|url| !url.is_empty()) {
         command.env_remove(variables::URL_FILE);
     }
@@ -70,7 +71,8 @@ impl Started {
         command.envs(job.environment.iter().chain(environment).map(|(name, value)| (name, value)));
         command.env(variables::MARK, marks(mark));
         command.process_group(0);
-        let child = command.spawn().map_err(|error| Error::of("the command can't be started", error))?;
+        let child =
+            command.spawn().map_err(|error| Error::of("the command can't be started", error))?;
         Ok(Self { pid: Pid::from_child(&child), report })
     }
 
@@ -93,8 +95,8 @@ fn marks(mark: &str) -> OsString {
     marks
 }
 
-/// A pipe that no command inherits, and that the launcher finds in /proc: so that a command's own 126 and 127 are told
-/// apart from those of one that was never executed.
+/// A pipe that no command inherits, and that the launcher finds in /proc: so that a command's own
+/// 126 and 127 are told apart from those of one that was never executed.
 #[derive(Debug)]
 struct Report {
     reader: File,
@@ -112,9 +114,12 @@ impl Report {
         let mut text = [0; 512];
         // Nothing said is an error, too: our own writer keeps the pipe open.
         let length = (&self.reader).read(&mut text).unwrap_or(0);
-        let text = text.get(..length).and_then(|text| text.strip_prefix(READY)).ok_or_else(|| {
-            Error::new("the command was not started: what was to become it failed, and says so above")
-        })?;
+        let text =
+            text.get(..length).and_then(|text| text.strip_prefix(READY)).ok_or_else(|| {
+                Error::new(
+                    "the command was not started: what was to become it failed, and says so above",
+                )
+            })?;
         let text = String::from_utf8_lossy(text);
         Ok(text.split_once(' ').map(|(code, reason)| {
             if code == Exit::NotFound.code().to_string() {

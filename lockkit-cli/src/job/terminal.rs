@@ -34,23 +34,27 @@ impl Terminal {
         let _ = tcsetpgrp(stdin(), group);
     }
 
-    /// Whether our process group has members beside us and those who wait for us: a pager behind us in a pipeline needs
-    /// the terminal, too, a script that we are a line of does not.
+    /// Whether our process group has members beside us and those who wait for us: a pager behind us
+    /// in a pipeline needs the terminal, too, a script that we are a line of does not.
     pub(super) fn has_neighbours() -> bool {
         let processes = all();
         let group = own_group();
         let mut family = vec![raw(getpid())];
-        while let Some(parent) = processes.iter().find(|process| Some(&raw(process.pid)) == family.last()) {
+        while let Some(parent) =
+            processes.iter().find(|process| Some(&raw(process.pid)) == family.last())
+        {
             if family.contains(&parent.parent) {
                 break;
             }
             family.push(parent.parent);
         }
-        processes.iter().any(|process| process.group == group && !family.contains(&raw(process.pid)))
+        processes
+            .iter()
+            .any(|process| process.group == group && !family.contains(&raw(process.pid)))
     }
 
-    /// Lets a script that we are a line of have the Ctrl-C that ended the command: it is in our group, and the terminal
-    /// was the command's.
+    /// Lets a script that we are a line of have the Ctrl-C that ended the command: it is in our
+    /// group, and the terminal was the command's.
     pub(super) fn pass_on(signal: i32) {
         let signal = [Signal::INT, Signal::QUIT].into_iter().find(|known| known.as_raw() == signal);
         if let Some(signal) = signal.filter(|_| raw(getpid()) != own_group()) {

@@ -110,7 +110,9 @@ fn kill(arguments: &WatchdogArguments, quarry: &mut Quarry, why: &str) {
         let me = raw(getpid());
         quarry.tell(
             voice,
-            &format!("a lock in files is held while they live; end them, or the watchdog (kill -9 {me})"),
+            &format!(
+                "a lock in files is held while they live; end them, or the watchdog (kill -9 {me})"
+            ),
         );
     }
     while killed.is_none() {
@@ -157,7 +159,9 @@ impl Orders {
                     self.obey();
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Heard::Orders,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    return Heard::Orders;
+                }
                 Err(_) => return Heard::Gone,
             }
         }
@@ -169,7 +173,9 @@ impl Orders {
             let line = String::from_utf8_lossy(&line).into_owned();
             let words: Vec<_> = line.split_ascii_whitespace().collect();
             match words.as_slice() {
-                ["group", group, session] => self.group = group.parse().ok().zip(session.parse().ok()),
+                ["group", group, session] => {
+                    self.group = group.parse().ok().zip(session.parse().ok())
+                }
                 ["until", at] => self.deadline = at.parse().map_or(self.deadline, BootTime),
                 _ => {}
             }

@@ -1,4 +1,5 @@
-//! What was run under a lock, and which slots are done: JSON in the [note](lockkit::Note) beside the lock.
+//! What was run under a lock, and which slots are done: JSON in the [note](lockkit::Note) beside
+//! the lock.
 //!
 //! Only the holder writes, so that reading and writing the next one needs no other lock.
 

@@ -62,9 +62,11 @@ pub(crate) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// At most [`MAX_WORD_BYTES`] bytes, control characters and quotes, which JSON makes longer, replaced.
+/// At most [`MAX_WORD_BYTES`] bytes, control characters and quotes, which JSON makes longer,
+/// replaced.
 fn cut(text: &str) -> String {
-    let plain = text.chars().map(|c| if c.is_control() || matches!(c, '"' | '\\') { '?' } else { c });
+    let plain =
+        text.chars().map(|c| if c.is_control() || matches!(c, '"' | '\\') { '?' } else { c });
     let mut room = MAX_WORD_BYTES;
     plain
         .take_while(|c| {

@@ -70,8 +70,9 @@ fn the_end_of_a_run_is_written_to_the_run_of_its_token() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// However long the keys, and however many runs: what fits is within the bound, has the newest runs in their order,
-    /// and every key that was done; what does not fit is refused, and was foreseen.
+    /// However long the keys, and however many runs: what fits is within the bound, has the newest
+    /// runs in their order, and every key that was done; what does not fit is refused, and was
+    /// foreseen.
     #[test]
     fn a_text_is_bounded_and_forgets_no_key(
         keys in prop::collection::vec("\\PC{1,120}|[\u{1}-\u{1f}\"\\\\]{1,120}", 0..200),

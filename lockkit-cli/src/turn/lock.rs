@@ -80,7 +80,12 @@ impl Lock {
 }
 
 /// A store that is away comes back: a candidate outlasts that.
-async fn campaign(locker: &Locker, name: &str, options: LockOptions, voice: Voice) -> Result<LockGuard> {
+async fn campaign(
+    locker: &Locker,
+    name: &str,
+    options: LockOptions,
+    voice: Voice,
+) -> Result<LockGuard> {
     let value = options.label().unwrap_or_default().to_owned();
     let election = locker.election(name)?.with_options(options.without_wait_bound())?;
     let mut told = false;

@@ -1,4 +1,5 @@
-//! One turn under a lock: wait for it, run the command while it is held, say how that ended, give the lock back.
+//! One turn under a lock: wait for it, run the command while it is held, say how that ended, give
+//! the lock back.
 
 mod lock;
 mod opening;
@@ -31,10 +32,12 @@ use crate::{
     waiting::{Wanted, describe, wait},
 };
 
-/// What is left behind by a wait that a signal has ended is taken back within this, or the lease ends it.
+/// What is left behind by a wait that a signal has ended is taken back within this, or the lease
+/// ends it.
 const LEAVING: Duration = Duration::from_millis(500);
 
-/// The store has so long for what nothing depends on: a word about a run, or a release that the lease does as well.
+/// The store has so long for what nothing depends on: a word about a run, or a release that the
+/// lease does as well.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The grace of a job whose lock has room for it.
@@ -147,7 +150,14 @@ impl Turn<'_> {
             Err(signal) => return Ok(ControlFlow::Break(self.interrupted(signal))),
         };
         let (options, grace) = options(self.order.job, &store)?;
-        Ok(ControlFlow::Continue(Shop { store, options, signals, grace, spent, closed: Cell::new(false) }))
+        Ok(ControlFlow::Continue(Shop {
+            store,
+            options,
+            signals,
+            grace,
+            spent,
+            closed: Cell::new(false),
+        }))
     }
 
     /// Waits for the lock.
@@ -155,7 +165,9 @@ impl Turn<'_> {
         let began = Instant::now();
         let bound = match self.order.wait {
             Some(wait) if wait.nonblock => Some(Duration::ZERO),
-            Some(wait) => wait.wait.or(shop.options.wait()).map(|bound| bound.saturating_sub(shop.spent)),
+            Some(wait) => {
+                wait.wait.or(shop.options.wait()).map(|bound| bound.saturating_sub(shop.spent))
+            }
             None => None,
         };
         let name = shop.store.name(self.order.lock.kind(), self.order.name)?;
@@ -166,7 +178,8 @@ impl Turn<'_> {
             bound,
             voice: self.voice,
         };
-        let locking = self.order.lock.lock(&shop.store.locker, &name, &shop.options, bound, self.voice);
+        let locking =
+            self.order.lock.lock(&shop.store.locker, &name, &shop.options, bound, self.voice);
         let waited = wait(wanted, &shop.signals, locking).await;
         self.status.waited_ms += millis(began.elapsed());
         waited
@@ -257,7 +270,8 @@ impl Turn<'_> {
         let name = self.order.name;
         let voice = self.voice;
         let mut renewals = pin!(shop.store.renewals.report(name, guard, shop.grace, voice));
-        let mut others = pin!(warn_of_other_kinds(&shop.store, name, self.order.lock.kind(), voice));
+        let mut others =
+            pin!(warn_of_other_kinds(&shop.store, name, self.order.lock.kind(), voice));
         let ended = loop {
             tokio::select! {
                 biased;
@@ -286,11 +300,18 @@ impl Turn<'_> {
         if self.voice.json {
             let token = guard.fencing_token().get();
             let waited = self.status.waited_ms;
-            let fields =
-                [("name", self.order.name.into()), ("token", token.into()), ("waited_ms", waited.into())];
+            let fields = [
+                ("name", self.order.name.into()),
+                ("token", token.into()),
+                ("waited_ms", waited.into()),
+            ];
             self.voice.event("held", fields);
         } else {
-            self.voice.remark(&format!("{:?} is held, token {}", self.order.name, guard.fencing_token()));
+            self.voice.remark(&format!(
+                "{:?} is held, token {}",
+                self.order.name,
+                guard.fencing_token()
+            ));
         }
     }
 
@@ -298,8 +319,10 @@ impl Turn<'_> {
         let name = self.order.name;
         if self.voice.json {
             let waited = self.status.waited_ms;
-            self.voice
-                .event("busy", [("name", name.into()), ("reason", who.into()), ("waited_ms", waited.into())]);
+            self.voice.event(
+                "busy",
+                [("name", name.into()), ("reason", who.into()), ("waited_ms", waited.into())],
+            );
         } else {
             self.voice.say(&format!("{name:?} is busy: {who}"));
         }
@@ -338,21 +361,29 @@ impl Turn<'_> {
                 self.status.signal = Some(*signal);
                 ("signaled", Exit::Signal(*signal), None)
             }
-            Ended::Lost(why) => {
-                ("lost", Exit::Lost, Some(format!("{name:?} was lost, and the command is stopped: {why}")))
-            }
+            Ended::Lost(why) => (
+                "lost",
+                Exit::Lost,
+                Some(format!("{name:?} was lost, and the command is stopped: {why}")),
+            ),
             Ended::Asked(why) => (
                 "asked",
                 Exit::Lost,
                 Some(format!("{name:?} was asked for, and the command is stopped: {why}")),
             ),
-            Ended::MaxRun => {
-                ("max_run", Exit::MaxRun, Some("--max-run has passed, and the command is stopped".into()))
+            Ended::MaxRun => (
+                "max_run",
+                Exit::MaxRun,
+                Some("--max-run has passed, and the command is stopped".into()),
+            ),
+            Ended::NotExecutable(why) => (
+                "not_executable",
+                Exit::NotExecutable,
+                Some(format!("{program} can't be executed: {why}")),
+            ),
+            Ended::NotFound => {
+                ("not_found", Exit::NotFound, Some(format!("there is no command {program}")))
             }
-            Ended::NotExecutable(why) => {
-                ("not_executable", Exit::NotExecutable, Some(format!("{program} can't be executed: {why}")))
-            }
-            Ended::NotFound => ("not_found", Exit::NotFound, Some(format!("there is no command {program}"))),
         };
         if let Some(reason) = &reason {
             self.voice.insist(reason);
@@ -361,7 +392,8 @@ impl Turn<'_> {
         exit
     }
 
-    /// For hosts whose clocks differ. Whoever interrupts it, or asks for the lock, has waited enough.
+    /// For hosts whose clocks differ. Whoever interrupts it, or asks for the lock, has waited
+    /// enough.
     async fn hold_on(&self, guard: &LockGuard, shop: &Shop) {
         let ran = Duration::from_millis(self.status.ran_ms.unwrap_or_default());
         let left = self.order.hold_for.saturating_sub(ran);
@@ -376,15 +408,24 @@ impl Turn<'_> {
         }
     }
 
-    /// That the lock was not ours any more while the command ran is worth more than that the command succeeded. A lease
-    /// that stood when the command ended, and has ended since, is none of its business.
-    async fn release(&mut self, guard: LockGuard, exit: Result<Exit>, tail: &mut Tail<'_>) -> Result<Exit> {
+    /// That the lock was not ours any more while the command ran is worth more than that the
+    /// command succeeded. A lease that stood when the command ended, and has ended since, is none
+    /// of its business.
+    async fn release(
+        &mut self,
+        guard: LockGuard,
+        exit: Result<Exit>,
+        tail: &mut Tail<'_>,
+    ) -> Result<Exit> {
         let known_lost = exit.as_ref().is_ok_and(|exit| *exit == Exit::Lost);
         let released = tail.within(PATIENCE, guard.release()).await;
         match released {
-            Some(Ok(Released::NotHeld)) if !known_lost && exit.is_ok() && tail.lease_left().is_zero() => {
+            Some(Ok(Released::NotHeld))
+                if !known_lost && exit.is_ok() && tail.lease_left().is_zero() =>
+            {
                 let name = self.order.name;
-                self.voice.remark(&format!("the lease of {name:?} has ended before it was given back"));
+                self.voice
+                    .remark(&format!("the lease of {name:?} has ended before it was given back"));
                 exit
             }
             Some(Ok(Released::NotHeld)) if !known_lost && exit.is_ok() => {
@@ -401,8 +442,7 @@ impl Turn<'_> {
                 exit
             }
             None if !known_lost => {
-                let text =
-                    "whether the lock was released is unknown: the store did not answer; its lease ends it";
+                let text = "whether the lock was released is unknown: the store did not answer; its lease ends it";
                 self.voice.insist(text);
                 exit
             }
@@ -411,10 +451,11 @@ impl Turn<'_> {
     }
 }
 
-/// Says which locks of another kind have the same name now: they are other locks, and a user may believe that they exclude
-/// this one.
+/// Says which locks of another kind have the same name now: they are other locks, and a user may
+/// believe that they exclude this one.
 async fn warn_of_other_kinds(store: &Store, name: &str, kind: Kind, voice: Voice) {
-    let others = [Kind::Mutex, Kind::RwLock, Kind::Semaphore].into_iter().filter(|other| *other != kind);
+    let others =
+        [Kind::Mutex, Kind::RwLock, Kind::Semaphore].into_iter().filter(|other| *other != kind);
     for other in others.filter(|other| kinds(&store.locker).contains(other)) {
         let Ok(full) = store.name(other, name) else { continue };
         // A store that does not answer ends the job soon enough.
@@ -471,7 +512,10 @@ mod tests {
     #[test]
     fn a_job_survives_an_outage_of_14_7_s_by_default() {
         let lease = LockOptions::new().ttl();
-        assert_eq!((lease, GRACE.min(lease / 3)), (Duration::from_secs(30), Duration::from_secs(5)));
+        assert_eq!(
+            (lease, GRACE.min(lease / 3)),
+            (Duration::from_secs(30), Duration::from_secs(5))
+        );
         assert_eq!(job::longest_outage(GRACE, lease), Duration::from_millis(14_700));
     }
 }

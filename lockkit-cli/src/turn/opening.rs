@@ -28,8 +28,9 @@ pub(super) struct Opened {
     pub(super) spent: Duration,
 }
 
-/// Connects, and does so again for as long as `wait` says while the store is away. `connect_timeout` of the URL bounds each
-/// attempt, and `--wait` all of them; without `--wait`, nothing else cuts the first attempt short.
+/// Connects, and does so again for as long as `wait` says while the store is away.
+/// `connect_timeout` of the URL bounds each attempt, and `--wait` all of them; without `--wait`,
+/// nothing else cuts the first attempt short.
 ///
 /// # Errors
 /// What stays; at once, what does not pass by itself.
@@ -53,7 +54,9 @@ pub(super) async fn open(
         Ok(Err(error)) => error,
         Err(_) => {
             let bound = humantime::format_duration(bound.unwrap_or_default().max(CONNECTING));
-            return Err(Error::new(format!("the store did not answer within {bound}, which --wait allows")));
+            return Err(Error::new(format!(
+                "the store did not answer within {bound}, which --wait allows"
+            )));
         }
     };
     let patience = match wait {
@@ -80,7 +83,8 @@ pub(super) async fn open(
             Err(_) => {}
         }
         if left().is_zero() {
-            let context = format!("the store stayed away for {}", humantime::format_duration(patience));
+            let context =
+                format!("the store stayed away for {}", humantime::format_duration(patience));
             return Err(Error::of(context, error));
         }
     }

@@ -29,8 +29,8 @@ impl<'a> Tail<'a> {
         Self { signals, lease_end: Instant::now() + guard.remaining().min(LONG), hurry: None }
     }
 
-    /// The answer, if there is one within `bound` and before the end of the lease: later the store takes nothing from the
-    /// holder.
+    /// The answer, if there is one within `bound` and before the end of the lease: later the store
+    /// takes nothing from the holder.
     pub(crate) async fn before_lease_end<T>(
         &mut self,
         bound: Duration,
@@ -41,7 +41,11 @@ impl<'a> Tail<'a> {
     }
 
     /// The answer, if there is one within `bound`.
-    pub(super) async fn within<T>(&mut self, bound: Duration, asking: impl Future<Output = T>) -> Option<T> {
+    pub(super) async fn within<T>(
+        &mut self,
+        bound: Duration,
+        asking: impl Future<Output = T>,
+    ) -> Option<T> {
         self.until(Instant::now() + bound, asking).await
     }
 

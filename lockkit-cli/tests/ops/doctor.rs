@@ -24,18 +24,26 @@ fn weak() -> Result<(), Failed> {
     assert_eq!(doctor.status.code(), Some(1), "{}", said(&doctor));
     let findings = json(&doctor);
     let of = |what: &str| findings.iter().find(|finding| finding["what"] == what);
-    let bad = |finding: &&serde_json::Value| finding["grade"] == "weak" || finding["grade"] == "unsafe";
+    let bad =
+        |finding: &&serde_json::Value| finding["grade"] == "weak" || finding["grade"] == "unsafe";
     let log = of("persistence").filter(bad);
     assert!(
         log.is_some_and(|log| log["advice"].as_str().unwrap().contains("appendonly yes")),
         "{findings:?}"
     );
     for step in ["lock", "renew", "release", "clocks", "server"] {
-        assert_eq!(of(step).unwrap_or_else(|| panic!("no {step} in {findings:?}"))["grade"], "good");
+        assert_eq!(
+            of(step).unwrap_or_else(|| panic!("no {step} in {findings:?}"))["grade"],
+            "good"
+        );
     }
-    let grades: Vec<_> = findings.iter().map(|finding| finding["grade"].as_str().unwrap()).collect();
+    let grades: Vec<_> =
+        findings.iter().map(|finding| finding["grade"].as_str().unwrap()).collect();
     let order = ["unsafe", "weak", "note", "unknown", "good"];
-    assert!(grades.is_sorted_by_key(|grade| order.iter().position(|known| known == grade)), "{grades:?}");
+    assert!(
+        grades.is_sorted_by_key(|grade| order.iter().position(|known| known == grade)),
+        "{grades:?}"
+    );
     let text = run(place.lockkit(["doctor"]));
     assert!(!told(&text).contains('\u{1b}'), "colors are for terminals");
     assert!(told(&text).starts_with("GRADE") && told(&text).contains("weaken"), "{}", told(&text));
@@ -50,7 +58,8 @@ fn impossible() -> Result<(), Failed> {
         findings.iter().filter(|finding| finding["what"] == what).count()
     };
     assert_eq!((has(&findings, "replication"), has(&findings, "failover")), (1, 0), "{findings:?}");
-    let replica = RedisServer::start_with(["--replicaof", "127.0.0.1", &place.redis.port().to_string()])?;
+    let replica =
+        RedisServer::start_with(["--replicaof", "127.0.0.1", &place.redis.port().to_string()])?;
     let doctor = until("the replica", || {
         let findings = json(&run(place.lockkit(["--format=json", "doctor"])));
         (has(&findings, "failover") == 1).then_some(findings)

@@ -20,7 +20,8 @@ pub(crate) fn trials() -> Vec<Test> {
 }
 
 fn candidate(place: &Place, name: &str) -> Running {
-    let line = format!("echo \"{name} $LOCKKIT_TOKEN\" >> {}; sleep 60", place.path("leaders").display());
+    let line =
+        format!("echo \"{name} $LOCKKIT_TOKEN\" >> {}; sleep 60", place.path("leaders").display());
     let options = ["elect", "leader", "--grace=200ms", "--label", name, "-c", &line];
     Running::start(place.lockkit(options))
 }
@@ -30,7 +31,8 @@ fn leaders(place: &Place, count: usize) -> Vec<(String, u64)> {
     until("the next leader", || {
         let text = fs::read_to_string(place.path("leaders")).ok()?;
         let leaders = text.lines().map(|line| line.split_once(' ').unwrap());
-        let leaders: Vec<_> = leaders.map(|(name, term)| (name.to_owned(), term.parse().unwrap())).collect();
+        let leaders: Vec<_> =
+            leaders.map(|(name, term)| (name.to_owned(), term.parse().unwrap())).collect();
         (leaders.len() >= count).then_some(leaders)
     })
 }
@@ -65,7 +67,10 @@ fn resigns() -> Result<(), Failed> {
     assert_eq!(elected.status.code(), Some(7));
     assert_eq!(json(&good(place.lockkit(["--format=json", "ls"]))).len(), 0);
     let history = json(&good(place.lockkit(["--format=json", "history", "leader"])));
-    assert_eq!((&history[0]["outcome"], &history[0]["kind"]), (&"exit 7".into(), &"election".into()));
+    assert_eq!(
+        (&history[0]["outcome"], &history[0]["kind"]),
+        (&"exit 7".into(), &"election".into())
+    );
     Ok(())
 }
 
@@ -82,7 +87,8 @@ fn asked() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Catches a signal that comes while the command is being stopped, and counts for the command alone.
+/// Catches a signal that comes while the command is being stopped, and counts for the command
+/// alone.
 fn ended() -> Result<(), Failed> {
     let place = Place::new();
     let leading = place.path("leaders");
@@ -96,7 +102,8 @@ fn ended() -> Result<(), Failed> {
     );
     let mut only = Running::start(place.lockkit(["elect", "leader", "--grace=5s", "-c", &line]));
     leaders(&place, 1);
-    let mut unlock = Running::start(place.lockkit(["unlock", "leader", "--force", "--reason=test"]));
+    let mut unlock =
+        Running::start(place.lockkit(["unlock", "leader", "--force", "--reason=test"]));
     let asked = |times| {
         let heard = fs::read_to_string(&stopping).unwrap_or_default().lines().count();
         (heard >= times).then_some(())

@@ -54,7 +54,10 @@ fn ls() -> Result<(), Failed> {
     let names: Vec<_> = all.iter().map(|lock| lock["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["jobs/a", "other", "jobs/b"], "by kind, then by name");
     let holder = &all[0]["holders"][0];
-    assert!(holder["token"].is_u64() && holder["held_ms"].is_u64() && holder["left_ms"].is_u64(), "{holder}");
+    assert!(
+        holder["token"].is_u64() && holder["held_ms"].is_u64() && holder["left_ms"].is_u64(),
+        "{holder}"
+    );
     assert_eq!((&holder["mode"], &all[0]["waiting"]), (&"exclusive".into(), &0.into()));
     Ok(())
 }
@@ -83,7 +86,8 @@ fn show() -> Result<(), Failed> {
 fn watch() -> Result<(), Failed> {
     let place = Place::new();
     let mut holder = hold(&place, &[], "job");
-    let mut watch = place.lockkit(["--format=json", "watch", "--kind=mutex", "job", "--until-free"]);
+    let mut watch =
+        place.lockkit(["--format=json", "watch", "--kind=mutex", "job", "--until-free"]);
     let mut watch = Running(watch.spawn()?);
     let mut lines = BufReader::new(watch.0.stdout.take().unwrap()).lines();
     let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
@@ -128,13 +132,23 @@ fn history() -> Result<(), Failed> {
     let _running = hold(&place, &["--label=x"], "job");
     let runs = running();
     let outcomes: Vec<_> = runs.iter().map(|run| run["outcome"].as_str().unwrap()).collect();
-    let expected =
-        ["exit 0", "exit 3", "signal 9", "not found", "stopped: --max-run", "did not finish", "running"];
+    let expected = [
+        "exit 0",
+        "exit 3",
+        "signal 9",
+        "not found",
+        "stopped: --max-run",
+        "did not finish",
+        "running",
+    ];
     assert_eq!(outcomes, expected);
     assert!(runs[0]["ended_ms"].as_u64() >= runs[0]["started_ms"].as_u64(), "{}", runs[0]);
     assert_eq!(runs[0]["command"], "true");
     let text = told(&good(place.lockkit(["history", "job"])));
-    assert!(text.starts_with("KIND") && expected.iter().all(|outcome| text.contains(outcome)), "{text}");
+    assert!(
+        text.starts_with("KIND") && expected.iter().all(|outcome| text.contains(outcome)),
+        "{text}"
+    );
     let kind = run(place.lockkit(["history", "--kind=rwlock", "job"]));
     assert_eq!(kind.status.code(), Some(125));
     Ok(())
@@ -146,7 +160,8 @@ fn long_history() -> Result<(), Failed> {
         run(place.lockkit(["run", "job", "-c", &format!("exit {code}")]));
     }
     let runs = json(&good(place.lockkit(["--format=json", "history", "job"])));
-    let outcomes: Vec<_> = runs.iter().map(|run| run["outcome"].as_str().unwrap().to_owned()).collect();
+    let outcomes: Vec<_> =
+        runs.iter().map(|run| run["outcome"].as_str().unwrap().to_owned()).collect();
     let expected: Vec<_> = (8..40).map(|code| format!("exit {code}")).collect();
     assert_eq!(outcomes, expected);
     Ok(())

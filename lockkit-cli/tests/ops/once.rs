@@ -38,7 +38,9 @@ fn runs(place: &Place) -> Vec<String> {
 
 fn succeeds() -> Result<(), Failed> {
     let place = Place::new();
-    let once = |slot: &str| place.lockkit(["-v", "once", "job", "--slot", slot, "-c", &line(&place, "true")]);
+    let once = |slot: &str| {
+        place.lockkit(["-v", "once", "job", "--slot", slot, "-c", &line(&place, "true")])
+    };
     good(once("v1"));
     let again = good(once("v1"));
     assert!(said(&again).contains("slot v1 is done by process "), "{}", said(&again));
@@ -179,9 +181,11 @@ fn not_begun() -> Result<(), Failed> {
     let place = Place::new();
     fs::write(place.path("file"), "no program")?;
     let file = place.path("file").display().to_string();
-    for (slot, command, code) in
-        [("--slot=a", "/no/such/command", 127), ("--slot=b", &file, 126), ("--every=1h", &file, 126)]
-    {
+    for (slot, command, code) in [
+        ("--slot=a", "/no/such/command", 127),
+        ("--slot=b", &file, 126),
+        ("--every=1h", &file, 126),
+    ] {
         let once = ["once", "job", slot, "--on-fail=done"];
         assert_eq!(run(place.lockkit([&once[..], &[command]].concat())).status.code(), Some(code));
         let before = runs(&place).len();

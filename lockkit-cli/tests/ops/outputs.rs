@@ -80,7 +80,10 @@ fn full() -> Result<(), Failed> {
         let output = run(command);
         assert_eq!(output.status.code(), Some(125), "{arguments:?}: {}", said(&output));
         let said = said(&output);
-        assert!(said.lines().count() == 1 && said.contains("standard output can't be written"), "{said}");
+        assert!(
+            said.lines().count() == 1 && said.contains("standard output can't be written"),
+            "{said}"
+        );
     }
     Ok(())
 }
@@ -127,7 +130,10 @@ fn one_line() -> Result<(), Failed> {
         (&["unlock", "job"], "see lockkit unlock --help"),
         (&["run", "job", "a\nb", "--ur1"], "no store"),
         (&["run", "--x\n--y", "job", "true"], "see lockkit run --help"),
-        (&["run", "job", "--ur1=redis://:hunter2@h/", "true"], "unknown option --ur1; write -- before"),
+        (
+            &["run", "job", "--ur1=redis://:hunter2@h/", "true"],
+            "unknown option --ur1; write -- before",
+        ),
         (&["once", "--slot=x", "job", "--ur1", "true"], "unknown option --ur1; write -- before"),
         (&["elect", "job", "--ur1", "true"], "unknown option --ur1; write -- before"),
     ] {
@@ -135,7 +141,10 @@ fn one_line() -> Result<(), Failed> {
         let said = said(&output);
         assert_eq!(output.status.code(), Some(125), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
-        assert!(said.starts_with("lockkit: ") && said.contains(words), "{words:?} is not in: {said}");
+        assert!(
+            said.starts_with("lockkit: ") && said.contains(words),
+            "{words:?} is not in: {said}"
+        );
         assert!(!said.contains("hunter2"), "{said}");
     }
     let place = Place::new();

@@ -19,8 +19,8 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// Each is a host that goes through all slots, and begins a little later than the one before it. A run leaves a line of
-/// its own in the file of its slot, and is there for long enough to be met.
+/// Each is a host that goes through all slots, and begins a little later than the one before it. A
+/// run leaves a line of its own in the file of its slot, and is there for long enough to be met.
 fn keys() -> Result<(), Failed> {
     let place = Place::new();
     let line = format!(
@@ -30,7 +30,8 @@ fn keys() -> Result<(), Failed> {
     let host = |host: u64| {
         thread::sleep(Duration::from_millis(host * 13));
         for slot in 0..SLOTS {
-            let once = run(place.lockkit(["once", "job", "--slot", &slot.to_string(), "-c", &line]));
+            let once =
+                run(place.lockkit(["once", "job", "--slot", &slot.to_string(), "-c", &line]));
             assert_eq!(once.status.code(), Some(0), "{}", said(&once));
         }
     };
@@ -63,7 +64,8 @@ fn seconds() -> Result<(), Failed> {
         }
     });
     let runs = fs::read_to_string(place.path("runs"))?;
-    let seconds: Vec<_> = runs.lines().map(|line| humantime::parse_rfc3339(line).unwrap()).collect();
+    let seconds: Vec<_> =
+        runs.lines().map(|line| humantime::parse_rfc3339(line).unwrap()).collect();
     assert!(seconds.len() > 2, "{runs}");
     for pair in seconds.windows(2) {
         assert!(pair[0] < pair[1], "a second was run twice, or after a later one:\n{runs}");

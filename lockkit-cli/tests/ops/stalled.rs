@@ -141,7 +141,10 @@ const HURRY: Duration = Duration::from_secs(2);
 const TRIES: usize = 6;
 
 /// Tries until a signal has ended lockkit in a hurry.
-fn in_a_hurry<T>(what: &str, mut signaled: impl FnMut(usize) -> Option<(T, Duration)>) -> Option<T> {
+fn in_a_hurry<T>(
+    what: &str,
+    mut signaled: impl FnMut(usize) -> Option<(T, Duration)>,
+) -> Option<T> {
     let mut all = Vec::new();
     while all.len() < TRIES {
         let (answer, took) = signaled(all.len())?;
@@ -162,8 +165,8 @@ fn end(mut lockkit: Running, signal: Signal) -> (Output, Duration) {
     (lockkit.output(), took)
 }
 
-/// Before the command was started, it ends by the signal; after that, by the signal, as the command, or with a word about
-/// the slot.
+/// Before the command was started, it ends by the signal; after that, by the signal, as the
+/// command, or with a word about the slot.
 fn once_ends() -> Result<(), Failed> {
     let place = Place::new();
     let line = line(&place);
@@ -175,7 +178,16 @@ fn once_ends() -> Result<(), Failed> {
                 // What one leaves held, no other waits for.
                 let name = format!("{name}{stalls_at}-{attempt}");
                 let before = runs(&place);
-                let job = ["once", &name, "--slot=v1", "--grace=200ms", "--on-fail", on_fail, "-c", &line];
+                let job = [
+                    "once",
+                    &name,
+                    "--slot=v1",
+                    "--grace=200ms",
+                    "--on-fail",
+                    on_fail,
+                    "-c",
+                    &line,
+                ];
                 let mut once = Running::start(proxy.lockkit(&place, &job));
                 if !stalls(&proxy, &mut once) {
                     return None;
@@ -184,8 +196,16 @@ fn once_ends() -> Result<(), Failed> {
                 let (output, took) = end(once, signal);
                 let status = output.status;
                 let by_signal = status.signal() == Some(signal.as_raw());
-                assert!(by_signal || runs(&place) > before, "{stalls_at}: {status}, {}", said(&output));
-                assert!(by_signal || matches!(status.code(), Some(0 | 125)), "{status}, {}", said(&output));
+                assert!(
+                    by_signal || runs(&place) > before,
+                    "{stalls_at}: {status}, {}",
+                    said(&output)
+                );
+                assert!(
+                    by_signal || matches!(status.code(), Some(0 | 125)),
+                    "{status}, {}",
+                    said(&output)
+                );
                 Some(((), took))
             };
             if in_a_hurry(&format!("{on_fail}, stalled at {stalls_at}"), signaled).is_none() {
@@ -222,7 +242,11 @@ fn gives_back() -> Result<(), Failed> {
             proxy.open();
             let output = once.output();
             let status = output.status;
-            assert!(status.signal() == Some(15) || status.code() == Some(0), "{status}, {}", said(&output));
+            assert!(
+                status.signal() == Some(15) || status.code() == Some(0),
+                "{status}, {}",
+                said(&output)
+            );
             let is_free = json(&good(place.lockkit(["--format=json", "ls", &name]))).is_empty();
             if is_free {
                 good(place.lockkit(job));
@@ -232,7 +256,11 @@ fn gives_back() -> Result<(), Failed> {
                 break;
             }
             // It has 150 ms for that: on a busy machine that is not enough each time.
-            assert!(tries < 20 * stalls_at, "stalled at {stalls_at}, free: {is_free}: {}", said(&output));
+            assert!(
+                tries < 20 * stalls_at,
+                "stalled at {stalls_at}, free: {is_free}: {}",
+                said(&output)
+            );
         }
     }
     Ok(())
@@ -250,7 +278,11 @@ fn run_is_cut_short() -> Duration {
     let proxy = Proxy::start(&place, usize::MAX);
     let go = place.path("go");
     let up = place.path("up");
-    let line = format!("echo > {}; until [ -e {} ]; do sleep 0.01; done; exit 7", up.display(), go.display());
+    let line = format!(
+        "echo > {}; until [ -e {} ]; do sleep 0.01; done; exit 7",
+        up.display(),
+        go.display()
+    );
     let mut lockkit = Running::start(proxy.lockkit(&place, &["run", "job", "-c", &line]));
     // The command does not wait for its history.
     until("the run", || {
@@ -289,7 +321,8 @@ fn outlasts_its_lease(place: &Place, stalls_at: usize) -> bool {
     true
 }
 
-/// The store is away for longer than the lease, at each moment in turn. The command has ended long before.
+/// The store is away for longer than the lease, at each moment in turn. The command has ended long
+/// before.
 fn late() -> Result<(), Failed> {
     let place = Place::new();
     let mut begun = 0;
@@ -299,8 +332,9 @@ fn late() -> Result<(), Failed> {
         begun += AT_ONCE;
         stalled += thread::scope(|scope| {
             let place = &place;
-            let all: Vec<_> =
-                next.map(|stalls_at| scope.spawn(move || outlasts_its_lease(place, stalls_at))).collect();
+            let all: Vec<_> = next
+                .map(|stalls_at| scope.spawn(move || outlasts_its_lease(place, stalls_at)))
+                .collect();
             all.into_iter().map(|one| usize::from(one.join().unwrap())).sum::<usize>()
         });
     }

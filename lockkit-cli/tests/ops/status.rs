@@ -40,7 +40,9 @@ fn special() -> Result<(), Failed> {
     let mut names = vec!["socket", "folder", "fifo", "link", "dangling"];
     // As /dev/full has; only root may make one.
     let full = rustix::fs::makedev(1, 7);
-    if mknodat(CWD, place.path("device"), FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, full).is_ok() {
+    if mknodat(CWD, place.path("device"), FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, full)
+        .is_ok()
+    {
         names.push("device");
     }
     let types = || {
@@ -78,8 +80,8 @@ fn link() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Who may write to the folder could lead a name that is known before to any file of another user. The command is a child
-/// of lockkit, and knows its number.
+/// Who may write to the folder could lead a name that is known before to any file of another user.
+/// The command is a child of lockkit, and knows its number.
 fn prepared() -> Result<(), Failed> {
     let place = Place::new();
     fs::write(place.path("other"), "theirs\n")?;
@@ -87,13 +89,17 @@ fn prepared() -> Result<(), Failed> {
     good(place.lockkit(["run", &status(&place.path("status")), "job", "-c", &line]));
     assert_eq!(fs::read_to_string(place.path("other"))?, "theirs\n");
     let text = fs::read_to_string(place.path("status"))?;
-    assert!(!place.path("status").is_symlink() && text.contains("\"outcome\":\"exited\""), "{text}");
+    assert!(
+        !place.path("status").is_symlink() && text.contains("\"outcome\":\"exited\""),
+        "{text}"
+    );
     Ok(())
 }
 
 fn schedule() -> Result<(), Failed> {
     let place = Place::new();
-    let refused = run(place.lockkit(["once", &status(&place.path("status")), "job", "--cron", "x", "true"]));
+    let refused =
+        run(place.lockkit(["once", &status(&place.path("status")), "job", "--cron", "x", "true"]));
     assert_eq!(refused.status.code(), Some(125));
     let status: serde_json::Value = serde_json::from_str(&place.text("status"))?;
     assert_eq!((&status["outcome"], &status["code"]), (&"failed".into(), &125.into()), "{status}");

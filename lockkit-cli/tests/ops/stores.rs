@@ -1,5 +1,5 @@
-//! Each store has all commands. The command line gives up a record of a run after three seconds, so the servers of
-//! these tests never stall.
+//! Each store has all commands. The command line gives up a record of a run after three seconds, so
+//! the servers of these tests never stall.
 
 use std::{fs, process::Command};
 
@@ -54,7 +54,8 @@ fn zookeeper() -> Result<(), Failed> {
     all(&server.url)
 }
 
-/// One that ends by itself, one that is asked to go, and one whose host dies; with others that look, wait and come late.
+/// One that ends by itself, one that is asked to go, and one whose host dies; with others that
+/// look, wait and come late.
 fn all(url: &str) -> Result<(), Failed> {
     let folder = TempDir::new()?;
     let lockkit = |arguments: &[&str]| -> Command {
@@ -87,7 +88,8 @@ fn all(url: &str) -> Result<(), Failed> {
     assert_eq!(next.end().code(), Some(0), "{url}");
 
     fs::remove_file(&up)?;
-    let mut killed = Running::start(lockkit(&["run", "--ttl=9s", "--grace=200ms", &name, "-c", &line]));
+    let mut killed =
+        Running::start(lockkit(&["run", "--ttl=9s", "--grace=200ms", &name, "-c", &line]));
     // The command does not wait for its history.
     until("the next holder", || {
         let history = json(&good(lockkit(&["--format=json", "history", &name])));
@@ -107,7 +109,8 @@ fn all(url: &str) -> Result<(), Failed> {
     assert!(matches!(doctor.status.code(), Some(0 | 1)), "{url}: {}", said(&doctor));
     for step in ["lock", "renew", "release"] {
         let findings = json(&doctor);
-        let found = findings.iter().any(|finding| finding["what"] == step && finding["grade"] == "good");
+        let found =
+            findings.iter().any(|finding| finding["what"] == step && finding["grade"] == "good");
         assert!(found, "{url}: no {step} in {findings:?}");
     }
     Ok(())

@@ -16,7 +16,10 @@ fn passed() -> Result<(), Failed> {
         [("lockkit-passed", "1"), ("lockkit-to-come", "9000000000000000000"), ("other", "1")]
     {
         fs::create_dir(place.path(name))?;
-        fs::write(place.path(name).join("deadline"), format!("{deadline}\n1970-01-01T00:00:00Z\n"))?;
+        fs::write(
+            place.path(name).join("deadline"),
+            format!("{deadline}\n1970-01-01T00:00:00Z\n"),
+        )?;
     }
     let mut command = place.lockkit(["run", "job", "true"]);
     command.env("TMPDIR", place.folder.path());

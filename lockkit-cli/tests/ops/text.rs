@@ -38,10 +38,15 @@ fn defaults() -> Result<(), Failed> {
 fn variables() -> Result<(), Failed> {
     for line in [&["--help"][..], &["run", "--help"], &["once", "--help"], &["doctor", "--help"]] {
         let mut command = bare(line);
-        command.env("LOCKKIT_URL", "redis://:secret@127.0.0.1/").env("LOCKKIT_URL_FILE", "/etc/secret");
+        command
+            .env("LOCKKIT_URL", "redis://:secret@127.0.0.1/")
+            .env("LOCKKIT_URL_FILE", "/etc/secret");
         let help = told(&good(command));
         let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(words.contains("[env: LOCKKIT_URL]") && words.contains("[env: LOCKKIT_URL_FILE]"), "{help}");
+        assert!(
+            words.contains("[env: LOCKKIT_URL]") && words.contains("[env: LOCKKIT_URL_FILE]"),
+            "{help}"
+        );
         assert!(!help.contains("secret"), "{help}");
     }
     Ok(())

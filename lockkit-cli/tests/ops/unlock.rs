@@ -103,10 +103,13 @@ fn aims() -> Result<(), Failed> {
     let ask = until("the ask", || asks().pop());
     runtime.block_on(guard.release())?;
     assert_eq!(unlock.output().status.code(), Some(0));
-    for (label, sleep, code) in
-        [("=1 another", "2.5", 0), ("<=1 earlier ones", "2.5", 0), ("<=18446744073709551615 all", "15", 123)]
-    {
-        let mutex = locker.mutex(ask.as_str())?.with_options(LockOptions::new().with_label(label))?;
+    for (label, sleep, code) in [
+        ("=1 another", "2.5", 0),
+        ("<=1 earlier ones", "2.5", 0),
+        ("<=18446744073709551615 all", "15", 123),
+    ] {
+        let mutex =
+            locker.mutex(ask.as_str())?.with_options(LockOptions::new().with_label(label))?;
         let asking = runtime.block_on(mutex.lock())?;
         // A holder looks after a second at the latest.
         let run = run(place.lockkit(["run", "job", "sleep", sleep]));
@@ -136,7 +139,8 @@ fn another_token() -> Result<(), Failed> {
 fn deaf() -> Result<(), Failed> {
     let place = Place::new();
     let runtime = runtime();
-    let guard = runtime.block_on(async { place.locker().await.mutex("job").unwrap().lock().await.unwrap() });
+    let guard = runtime
+        .block_on(async { place.locker().await.mutex("job").unwrap().lock().await.unwrap() });
     let begun = std::time::Instant::now();
     let arguments = ["--format=json", "unlock", "job", "--force", "--reason=test", "--wait=700ms"];
     let unlock = good(place.lockkit(arguments));
@@ -170,7 +174,10 @@ fn shared() -> Result<(), Failed> {
     let arguments = ["--format=json", "unlock", "job", "--force", "--reason=test"];
     let freed = json(&good(place.lockkit(arguments)));
     assert_eq!(freed.len(), 3);
-    assert!(freed.iter().all(|one| one["how"] == "given-back" && one["kind"] == "rwlock"), "{freed:?}");
+    assert!(
+        freed.iter().all(|one| one["how"] == "given-back" && one["kind"] == "rwlock"),
+        "{freed:?}"
+    );
     for mut holder in holders {
         assert_eq!(holder.end().code(), Some(123));
     }
@@ -186,7 +193,11 @@ fn two_kinds() -> Result<(), Failed> {
     place.text("up");
     let unlock = run(place.lockkit(["unlock", "job", "--force", "--reason=test"]));
     assert_eq!(unlock.status.code(), Some(125));
-    assert!(said(&unlock).contains("mutex and semaphore: say which with --kind"), "{}", said(&unlock));
+    assert!(
+        said(&unlock).contains("mutex and semaphore: say which with --kind"),
+        "{}",
+        said(&unlock)
+    );
     good(place.lockkit(["unlock", "job", "--kind=semaphore", "--force", "--reason=test"]));
     assert_eq!(semaphore.end().code(), Some(123));
     assert_ne!(token(&place), "null");

@@ -50,8 +50,11 @@ const SILENT: Duration = Duration::from_millis(300);
 /// Starts these while the store is away, and has it back after each that is not quiet has said so.
 fn over_a_restart(place: &mut Place, lines: &[&[&str]]) -> Result<Vec<Output>, Failed> {
     place.redis.kill()?;
-    let mut started: Vec<_> = lines.iter().map(|line| Running::start(place.lockkit(*line))).collect();
-    let tell = |run: &mut Running, line: &&[&str]| if line[0] == "-q" { String::new() } else { line_of(run) };
+    let mut started: Vec<_> =
+        lines.iter().map(|line| Running::start(place.lockkit(*line))).collect();
+    let tell = |run: &mut Running, line: &&[&str]| {
+        if line[0] == "-q" { String::new() } else { line_of(run) }
+    };
     let told: Vec<_> = started.iter_mut().zip(lines).map(|(run, line)| tell(run, line)).collect();
     thread::sleep(AWAY);
     place.redis.restart()?;
@@ -81,7 +84,10 @@ fn comes_back() -> Result<(), Failed> {
         assert_eq!(times, usize::from(line[0] != "-q"), "{line:?}: {said}");
     }
     let line = said(&outputs[1]);
-    assert!(line.starts_with("lockkit: the store is away: ") && line.contains("127.0.0.1"), "{line}");
+    assert!(
+        line.starts_with("lockkit: the store is away: ") && line.contains("127.0.0.1"),
+        "{line}"
+    );
     assert!(line.trim_end().ends_with("; trying again for 30s"), "{line}");
     assert!(said(&outputs[2]).contains("; trying again for 15s"), "{}", said(&outputs[2]));
     let status: Value = serde_json::from_str(&fs::read_to_string(place.path("status"))?)?;
@@ -96,7 +102,8 @@ fn comes_back() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Catches a lockkit that bounds its first attempt by nothing but `connect_timeout`, which is 30 s here.
+/// Catches a lockkit that bounds its first attempt by nothing but `connect_timeout`, which is 30 s
+/// here.
 fn silent() -> Result<(), Failed> {
     let place = Place::new();
     place.redis.pause()?;
@@ -112,8 +119,8 @@ fn silent() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Catches a lockkit whose first attempt ends by the bounds of the store alone, and says so. Behind the port, connections
-/// are made and never answered.
+/// Catches a lockkit whose first attempt ends by the bounds of the store alone, and says so. Behind
+/// the port, connections are made and never answered.
 #[cfg(feature = "zk")]
 fn silent_zookeeper() -> Result<(), Failed> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -156,8 +163,12 @@ fn no_redis() -> Result<(), Failed> {
 fn stays_away() -> Result<(), Failed> {
     let mut place = Place::new();
     place.redis.kill()?;
-    for line in [&["run", "-n", "job", "true"][..], &["ls"], &["show", "job"], &["unlock", "job", "--force"]]
-    {
+    for line in [
+        &["run", "-n", "job", "true"][..],
+        &["ls"],
+        &["show", "job"],
+        &["unlock", "job", "--force"],
+    ] {
         let (output, took) = timed(place.lockkit(line));
         assert_eq!(output.status.code(), Some(125), "{line:?}: {}", said(&output));
         assert_eq!(said(&output).lines().count(), 1, "{line:?}: {}", said(&output));
@@ -254,7 +265,11 @@ fn permanent() -> Result<(), Failed> {
         command.env("LOCKKIT_URL", url);
         let (output, took) = timed(command);
         assert_eq!(output.status.code(), Some(125), "{}", said(&output));
-        assert!(said(&output).contains(words) && said(&output).lines().count() == 1, "{}", said(&output));
+        assert!(
+            said(&output).contains(words) && said(&output).lines().count() == 1,
+            "{}",
+            said(&output)
+        );
         assert!(took < AT_ONCE, "{url}: {took:?}");
     }
     Ok(())

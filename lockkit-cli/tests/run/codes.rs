@@ -24,7 +24,8 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// Runs a shell's line under a lock, and says how it ended, how its status file says so, and what was said.
+/// Runs a shell's line under a lock, and says how it ended, how its status file says so, and what
+/// was said.
 fn shell(place: &Place, options: &[&str], line: &str) -> (Option<i32>, Value, String) {
     let status = place.path("status");
     let status_option = format!("--status-file={}", status.to_str().unwrap());
@@ -41,7 +42,11 @@ fn own_ends() -> Result<(), Failed> {
     for code in [0, 1, 75, 123, 124, 125, 126, 127, 200, 255] {
         let (ended, status, said) = shell(&place, &[], &format!("exit {code}"));
         assert_eq!(ended, Some(code), "{said}");
-        assert_eq!((&status["outcome"], &status["code"]), (&"exited".into(), &code.into()), "{status}");
+        assert_eq!(
+            (&status["outcome"], &status["code"]),
+            (&"exited".into(), &code.into()),
+            "{status}"
+        );
         assert_eq!(said, "", "for {code}");
         assert!(status["token"].as_u64().unwrap() > 0 && status["ran_ms"].is_u64(), "{status}");
     }
@@ -126,7 +131,8 @@ fn max_run() -> Result<(), Failed> {
     let (ended, status, said) =
         shell(&place, &["--max-run", "200ms", "--grace", "100ms"], "trap '' TERM; sleep 30");
     assert_eq!((ended, &status["outcome"]), (Some(124), &"max_run".into()), "{said}");
-    let (ended, status, said) = shell(&place, &["--max-run", "200ms"], "trap 'exit 3' TERM; sleep 30 & wait");
+    let (ended, status, said) =
+        shell(&place, &["--max-run", "200ms"], "trap 'exit 3' TERM; sleep 30 & wait");
     assert_eq!((ended, &status["outcome"]), (Some(124), &"max_run".into()), "{said}");
     assert!(status["ran_ms"].as_u64().unwrap() >= 200, "{status}");
     Ok(())
@@ -142,14 +148,17 @@ fn lost_at_the_end() -> Result<(), Failed> {
         place.path("up").display(),
         go.display()
     );
-    let run = Running::start(place.lockkit(["run", "--ttl=60s", &option, "job", "sh", "-c", &line]));
+    let run =
+        Running::start(place.lockkit(["run", "--ttl=60s", &option, "job", "sh", "-c", &line]));
     place.text("up");
-    // Else it is the note of its start that finds it lost. And whoever frees it by force tells its holder, who would stop
-    // the command.
+    // Else it is the note of its start that finds it lost. And whoever frees it by force tells its
+    // holder, who would stop the command.
     let runtime = runtime();
     let name = LockName::new(Kind::Mutex, "job")?;
     let locker = runtime.block_on(place.locker());
-    until("the note", || (!runtime.block_on(locker.note(&name)).unwrap().text.is_empty()).then_some(()));
+    until("the note", || {
+        (!runtime.block_on(locker.note(&name)).unwrap().text.is_empty()).then_some(())
+    });
     place.redis.ask(["FLUSHALL"])?;
     fs::write(go, "")?;
     let output = run.output();

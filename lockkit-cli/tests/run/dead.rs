@@ -44,7 +44,13 @@ fn killed() -> Result<(), Failed> {
         // Not only when their lease ends.
         assert!(lived < TTL / 2, "they lived for {lived:?}");
         // When its lease ends: nobody renews it.
-        timeout(PATIENCE, waiting).await.expect("it is held for ever").unwrap().release().await.unwrap();
+        timeout(PATIENCE, waiting)
+            .await
+            .expect("it is held for ever")
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     });
     lockkit.end();
     until("the end of its folder", || (!std::path::Path::new(file.trim()).exists()).then_some(()));
@@ -54,7 +60,8 @@ fn killed() -> Result<(), Failed> {
 /// To look at hundreds of processes takes time, which those who kill in time don't have beside it.
 pub(crate) static CROWD: RwLock<()> = RwLock::new(());
 
-/// The system frees what a process holds when it ends, and only then is there something to kill for the watchdog.
+/// The system frees what a process holds when it ends, and only then is there something to kill for
+/// the watchdog.
 fn killed_on_files() -> Result<(), Failed> {
     let _crowd = CROWD.write();
     let place = Place::new();
@@ -136,7 +143,8 @@ fn no_watchdog_for_a_moment() -> Result<(), Failed> {
     let place = Place::new();
     let up = place.path("up");
     let line = format!("echo up > {}; sleep 60", up.display());
-    let lockkit = Running::start(place.lockkit(["-q", "run", "--ttl=30s", "job", "sh", "-c", &line]));
+    let lockkit =
+        Running::start(place.lockkit(["-q", "run", "--ttl=30s", "job", "sh", "-c", &line]));
     place.text("up");
     let of = lockkit.pid().as_raw_nonzero().get();
     // Far less than until the next look at the lease.

@@ -34,7 +34,8 @@ pub(crate) fn now() -> u64 {
     u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
 }
 
-/// The heart's side: it beats for ever, beside a grandchild in a session of its own, and neither hears SIGTERM.
+/// The heart's side: it beats for ever, beside a grandchild in a session of its own, and neither
+/// hears SIGTERM.
 pub(crate) fn beat_if_told() -> bool {
     let Some(folder) = env::var_os(FOLDER) else { return false };
     let folder = Path::new(&folder);
@@ -46,7 +47,8 @@ pub(crate) fn beat_if_told() -> bool {
         #[expect(clippy::zombie_processes, reason = "it ends after this one, or with it")]
         let _leaf = Command::new(env::current_exe().unwrap()).env(LEAF, "1").spawn().unwrap();
         if let Some(file) = env::var_os("LOCKKIT_DEADLINE_FILE") {
-            fs::write(folder.join("deadline-file"), format!("{}\n", file.to_str().unwrap())).unwrap();
+            fs::write(folder.join("deadline-file"), format!("{}\n", file.to_str().unwrap()))
+                .unwrap();
         }
         "child"
     };
@@ -108,8 +110,9 @@ impl<'a> Hearts<'a> {
         ["child", "leaf"].into_iter().map(|name| self.read(name).unwrap().1).max().unwrap()
     }
 
-    /// They end before their deadline, for which whoever kills them has `room`; a machine that is too slow for that is
-    /// excused by so much. Yields the deadline, the last beat, and how slow the machine was.
+    /// They end before their deadline, for which whoever kills them has `room`; a machine that is
+    /// too slow for that is excused by so much. Yields the deadline, the last beat, and how slow
+    /// the machine was.
     pub(crate) fn assert_in_time(&self, room: Duration) -> (u64, u64, Pace) {
         let mut pace = Pace::start();
         let mut deadline = 0;

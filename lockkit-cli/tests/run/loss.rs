@@ -13,8 +13,8 @@ use crate::{
     support::{Place, Running, is_awaited, runtime, said},
 };
 
-/// A server or a lockkit process that stalls for less than half of it loses no lock. A watchdog that looked only once a
-/// second would be half a second late.
+/// A server or a lockkit process that stalls for less than half of it loses no lock. A watchdog
+/// that looked only once a second would be half a second late.
 pub(crate) const TTL: Duration = Duration::from_millis(11_500);
 const GRACE: Duration = Duration::from_millis(300);
 /// So long a watchdog waits after lockkit would have killed.
@@ -33,7 +33,8 @@ pub(crate) fn trials() -> Vec<Test> {
 pub(crate) fn beating(place: &Place) -> Running {
     let heart = Hearts::command();
     let status = format!("--status-file={}", place.path("status").display());
-    let mut command = place.lockkit(["run", &status, "--ttl=11500ms", "--grace=300ms", "job", &heart]);
+    let mut command =
+        place.lockkit(["run", &status, "--ttl=11500ms", "--grace=300ms", "job", &heart]);
     Hearts::tell(&mut command, place);
     Running::start(command)
 }
@@ -68,7 +69,11 @@ fn silent() -> Result<(), Failed> {
     });
     let output = run.output();
     assert_eq!(output.status.code(), Some(123), "{}", said(&output));
-    assert!(said(&output).contains("\"job\" was lost, and the command is stopped"), "{}", said(&output));
+    assert!(
+        said(&output).contains("\"job\" was lost, and the command is stopped"),
+        "{}",
+        said(&output)
+    );
     Ok(())
 }
 
@@ -88,15 +93,20 @@ fn died() -> Result<(), Failed> {
     assert_eq!(output.status.code(), Some(123));
     let lines: Vec<_> = said(&output).lines().map(str::to_owned).collect();
     let why = "no server listens there";
-    let warned = lines.iter().position(|line| line.contains("could not be renewed: ") && line.contains(why));
-    let lost = lines
-        .iter()
-        .position(|line| line.contains("was lost, and the command is stopped") && line.contains(why));
-    assert!(warned.is_some() && warned < lost, "the holder is told why, and before it is stopped: {lines:?}");
+    let warned =
+        lines.iter().position(|line| line.contains("could not be renewed: ") && line.contains(why));
+    let lost = lines.iter().position(|line| {
+        line.contains("was lost, and the command is stopped") && line.contains(why)
+    });
+    assert!(
+        warned.is_some() && warned < lost,
+        "the holder is told why, and before it is stopped: {lines:?}"
+    );
     let status: Value = serde_json::from_str(&place.text("status"))?;
     assert_eq!((&status["outcome"], &status["code"]), (&"lost".into(), &123.into()), "{status}");
     assert!(status["reason"].as_str().unwrap().contains(why), "{status}");
-    let by_watchdog = said(&output).contains("stands still") && pace.excess(WATCHDOG_LATER).is_zero();
+    let by_watchdog =
+        said(&output).contains("stands still") && pace.excess(WATCHDOG_LATER).is_zero();
     assert!(!by_watchdog, "its watchdog had to do it: {}", said(&output));
     Ok(())
 }
@@ -111,7 +121,8 @@ fn grace() -> Result<(), Failed> {
         clean.display(),
         up.display()
     );
-    let run = Running::start(place.lockkit(["run", "--ttl=9s", "--grace=5s", "job", "sh", "-c", &line]));
+    let run =
+        Running::start(place.lockkit(["run", "--ttl=9s", "--grace=5s", "job", "sh", "-c", &line]));
     place.text("up");
     place.redis.kill()?;
     let output = run.output();
@@ -120,7 +131,8 @@ fn grace() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What can be promised: it ends soon after the next renewal has told. `lockkit unlock` asks before.
+/// What can be promised: it ends soon after the next renewal has told. `lockkit unlock` asks
+/// before.
 fn freed() -> Result<(), Failed> {
     let place = Place::new();
     let run = beating(&place);
@@ -138,6 +150,10 @@ fn freed() -> Result<(), Failed> {
     assert!(lived < bound, "they lived for {lived:?}");
     let output = run.output();
     assert_eq!(output.status.code(), Some(123));
-    assert!(said(&output).contains("the store says that it is not ours any more"), "{}", said(&output));
+    assert!(
+        said(&output).contains("the store says that it is not ours any more"),
+        "{}",
+        said(&output)
+    );
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `lockkit run` as a user has it: real processes under locks of a real Redis.
 //!
-//! The test binary starts itself again as a heart, which beats for as long as it lives; a variable tells it so.
+//! The test binary starts itself again as a heart, which beats for as long as it lives; a variable
+//! tells it so.
 
 mod away;
 mod codes;

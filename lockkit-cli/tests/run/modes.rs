@@ -151,7 +151,10 @@ fn environment() -> Result<(), Failed> {
         command.env("LOCKKIT_URL_FILE", "/a/secret/place").env("LOCKKIT_SLOT", "of another");
         let output = run(command);
         let text = String::from_utf8(output.stdout).unwrap();
-        text.lines().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect()
+        text.lines()
+            .filter_map(|line| line.split_once('='))
+            .map(|(k, v)| (k.into(), v.into()))
+            .collect()
     };
     let found = environment(&[]);
     assert_eq!(found["LOCKKIT_NAME"], "job");
@@ -233,7 +236,10 @@ fn label() -> Result<(), Failed> {
         (label, pid.as_raw_nonzero())
     };
     let (text, pid) = label(&[]);
-    assert!(text.starts_with(&format!("lockkit pid {pid} on ")) && text.ends_with(": sh"), "{text}");
+    assert!(
+        text.starts_with(&format!("lockkit pid {pid} on ")) && text.ends_with(": sh"),
+        "{text}"
+    );
     assert_eq!(label(&["--label", "the nightly one"]).0, "the nightly one");
     Ok(())
 }

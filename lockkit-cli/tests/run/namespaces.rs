@@ -1,4 +1,5 @@
-//! A process namespace of its own, as a container has one: who began it has no number in there, nor has its group.
+//! A process namespace of its own, as a container has one: who began it has no number in there, nor
+//! has its group.
 
 use std::process::{Command, Stdio};
 
@@ -48,7 +49,12 @@ fn groups() -> Result<(), Failed> {
 fn foreign() -> Result<(), Failed> {
     let place = Place::new();
     let output = run(lockkit(&place, &[], "echo runs"));
-    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(125), &[][..]), "{}", said(&output));
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice()),
+        (Some(125), &[][..]),
+        "{}",
+        said(&output)
+    );
     assert!(said(&output).contains("--mount-proc"), "{}", said(&output));
     Ok(())
 }

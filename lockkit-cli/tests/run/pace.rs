@@ -10,8 +10,8 @@ use crate::support::until;
 /// What lockkit does in a hurry takes less than so many looks at all processes.
 const LOOKS: u32 = 8;
 
-/// The longest time meanwhile in which this process could do next to nothing. A machine that stands still or is crowded
-/// holds up lockkit as well.
+/// The longest time meanwhile in which this process could do next to nothing. A machine that stands
+/// still or is crowded holds up lockkit as well.
 pub(crate) struct Pace {
     last: Instant,
     slowest: Duration,
@@ -22,7 +22,8 @@ impl Pace {
         Self { last: Instant::now(), slowest: Duration::ZERO }
     }
 
-    /// Asks until there is an answer, and looks at all processes between two questions, as a watchdog does.
+    /// Asks until there is an answer, and looks at all processes between two questions, as a
+    /// watchdog does.
     pub(crate) fn until<T>(&mut self, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         until(what, || {
             let answer = ask();
@@ -66,7 +67,8 @@ fn processes() -> impl Iterator<Item = (i32, String)> {
     })
 }
 
-/// The children of a process, with those that nobody has reaped. Not each kernel has a list of them.
+/// The children of a process, with those that nobody has reaped. Not each kernel has a list of
+/// them.
 pub(crate) fn children(parent: i32) -> Vec<i32> {
     let is_child = |stat: &str| {
         let (_, rest) = stat.rsplit_once(") ").unwrap();

@@ -65,7 +65,8 @@ fn own_words() -> Result<(), Failed> {
     Ok(())
 }
 
-/// No claim about speed: it is bounded so that nothing on the way waits for a timer. That would hold up each of them.
+/// No claim about speed: it is bounded so that nothing on the way waits for a timer. That would
+/// hold up each of them.
 fn soon() -> Result<(), Failed> {
     let place = Place::steady();
     let time = |arguments: &[&str]| {
@@ -74,8 +75,10 @@ fn soon() -> Result<(), Failed> {
         begun.elapsed()
     };
     // The time of an empty process shows how slow the machine is.
-    let times: Vec<_> = (0..10).map(|_| (time(&["--version"]), time(&["run", "job", "true"]))).collect();
-    let is_soon = |(idle, run): &(Duration, Duration)| *run < Duration::from_millis(500) + *idle * 8;
+    let times: Vec<_> =
+        (0..10).map(|_| (time(&["--version"]), time(&["run", "job", "true"]))).collect();
+    let is_soon =
+        |(idle, run): &(Duration, Duration)| *run < Duration::from_millis(500) + *idle * 8;
     assert!(times.iter().any(is_soon), "{times:?}");
     Ok(())
 }

@@ -122,11 +122,13 @@ fn spared_orphan() -> Result<(), Failed> {
         up.display(),
         place.path("orphan").display()
     );
-    let command = format!("echo > {}; until [ -s {} ]; do sleep 0.01; done", up.display(), file.display());
+    let command =
+        format!("echo > {}; until [ -s {} ]; do sleep 0.01; done", up.display(), file.display());
     let output = run(with_stranger(&place, &child, &command));
     let pid = pid(&place, "pid");
     let lives = is_alive(pid);
-    let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL);
+    let _ =
+        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL);
     assert!(lives, "{}", said(&output));
     assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), ""));
     Ok(())
@@ -185,7 +187,8 @@ fn nested() -> Result<(), Failed> {
 fn reaped() -> Result<(), Failed> {
     let place = Place::new();
     let up = place.path("up");
-    let line = format!("for i in 1 2 3 4 5; do (true &) ; done; echo up > {}; sleep 60", up.display());
+    let line =
+        format!("for i in 1 2 3 4 5; do (true &) ; done; echo up > {}; sleep 60", up.display());
     let lockkit = Running::start(place.lockkit(["run", "job", "sh", "-c", &line]));
     place.text("up");
     let pid = lockkit.pid().as_raw_nonzero().get();

@@ -45,7 +45,10 @@ fn bad_input() -> Result<(), Failed> {
         (&["run", "--label", "a\nb", "job", "true"], "control characters"),
         (&["run", "--url", "http://u:hunter2@h/", "job", "true"], "http"),
         (&["run", "--url", "memory://", "job", "true"], "one process only"),
-        (&["run", "--url", "redis://u:hunter2@h/", "--local", "job", "true"], "two stores are named"),
+        (
+            &["run", "--url", "redis://u:hunter2@h/", "--local", "job", "true"],
+            "two stores are named",
+        ),
         (&["run", "--local", "--url-file", "/hunter2", "job", "true"], "two stores are named"),
         (&["run", "--url-file", "/no/such/file", "job", "true"], "/no/such/file, can't be read"),
         (&["run", "--url-file", "/dev/null", "job", "true"], "is no URL"),
@@ -68,7 +71,8 @@ fn bad_input() -> Result<(), Failed> {
     }
     // Its own ttl goes before what the URL says, which then does not fit.
     let folder = format!("file://{}?op_timeout=3s", place.path("locks").display());
-    let output = run(bare(["run", "--url", &folder, "--ttl", "2s", "--grace", "0s", "job", "true"]));
+    let output =
+        run(bare(["run", "--url", &folder, "--ttl", "2s", "--grace", "0s", "job", "true"]));
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert_refused(&run(bare(["run", "job", "true"])), 125, "no store: give --url, LOCKKIT_URL");
     Ok(())
@@ -90,18 +94,22 @@ fn hidden() -> Result<(), Failed> {
     let place = tempfile::tempdir()?;
     let up = place.path().join("up");
     let go = place.path().join("go");
-    let line = format!("echo up > {}; until [ -e {} ]; do sleep 0.01; done", up.display(), go.display());
+    let line =
+        format!("echo up > {}; until [ -e {} ]; do sleep 0.01; done", up.display(), go.display());
     let mut command = bare(["run", "job", "sh", "-c", &line]);
     command.env("LOCKKIT_URL", redis.url().replace("redis://", &format!("redis://:{SECRET}@")));
     let lockkit = Running::start(command);
-    crate::support::until("the command", || fs::read_to_string(&up).ok().filter(|text| !text.is_empty()));
+    crate::support::until("the command", || {
+        fs::read_to_string(&up).ok().filter(|text| !text.is_empty())
+    });
     let pid = lockkit.pid().as_raw_nonzero().get();
     assert!(!fs::read_to_string(format!("/proc/{pid}/cmdline"))?.contains(SECRET));
     let children = children(pid);
     assert_eq!(children.len(), 2, "the command and the watchdog");
     for child in children {
         for file in ["cmdline", "environ"] {
-            let text = String::from_utf8_lossy(&fs::read(format!("/proc/{child}/{file}"))?).into_owned();
+            let text =
+                String::from_utf8_lossy(&fs::read(format!("/proc/{child}/{file}"))?).into_owned();
             assert!(!text.contains(SECRET), "{file} of {child}: {text}");
         }
     }

@@ -89,7 +89,8 @@ fn deadly() -> Result<(), Failed> {
 fn stopped() -> Result<(), Failed> {
     let place = Place::new();
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
-        let mut run = Running::start(place.lockkit(["-q", "run", "job", "sh", "-c", "kill -STOP $$"]));
+        let mut run =
+            Running::start(place.lockkit(["-q", "run", "job", "sh", "-c", "kill -STOP $$"]));
         let command = child(&run).as_raw_nonzero();
         until("its stop", || (state_of(command) == Some('T')).then_some(()));
         run.signal(signal);
@@ -107,7 +108,17 @@ fn nohup() -> Result<(), Failed> {
     );
     let mut command = std::process::Command::new("sh");
     let script = "trap '' HUP; exec \"$@\"";
-    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_lockkit"), "run", "job", "sh", "-c", &line]);
+    command.args([
+        "-c",
+        script,
+        "sh",
+        env!("CARGO_BIN_EXE_lockkit"),
+        "run",
+        "job",
+        "sh",
+        "-c",
+        &line,
+    ]);
     command.env("LOCKKIT_URL", place.url());
     let mut run = Running::start(command);
     place.text("up");
@@ -129,7 +140,11 @@ fn blocked() -> Result<(), Failed> {
     before.thread_unblock()?;
     let output = run.output();
     let mask = String::from_utf8(output.stdout)?;
-    assert_eq!(u64::from_str_radix(mask.trim_start_matches("SigBlk:").trim(), 16)?, 1 << 11, "{mask}");
+    assert_eq!(
+        u64::from_str_radix(mask.trim_start_matches("SigBlk:").trim(), 16)?,
+        1 << 11,
+        "{mask}"
+    );
     Ok(())
 }
 
@@ -138,7 +153,8 @@ fn child(run: &Running) -> rustix::process::Pid {
     let lockkit = run.pid().as_raw_nonzero().get();
     until("the command", || {
         let found = children(lockkit).into_iter().find(|pid| {
-            std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with("sh"))
+            std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|line| line.starts_with("sh"))
         });
         found.and_then(rustix::process::Pid::from_raw)
     })

@@ -19,10 +19,12 @@ use tokio::runtime::{Builder, Runtime};
 /// What takes longer never comes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Of a Redis that may stand still for seconds. An `op_timeout` that does not fit a shorter lease does not count for it.
+/// Of a Redis that may stand still for seconds. An `op_timeout` that does not fit a shorter lease
+/// does not count for it.
 pub(crate) const PATIENT: &str = "?connect_timeout=30s&op_timeout=10s";
 
-/// What the caller of the tests ignores, as nohup does, lockkit would ignore as well: then they begin anew without that.
+/// What the caller of the tests ignores, as nohup does, lockkit would ignore as well: then they
+/// begin anew without that.
 pub(crate) fn hear_all_signals() {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
@@ -46,7 +48,8 @@ impl Place {
         Self { redis: RedisServer::start().unwrap(), folder: TempDir::new().unwrap() }
     }
 
-    /// A place whose server never stalls unless the test stops it: some requests of lockkit have less than a second.
+    /// A place whose server never stalls unless the test stops it: some requests of lockkit have
+    /// less than a second.
     pub(crate) fn steady() -> Self {
         let mut place = Self::new();
         place.redis.never_stall();
@@ -59,7 +62,10 @@ impl Place {
     }
 
     /// `lockkit`, with the store's URL in its environment.
-    pub(crate) fn lockkit<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
+    pub(crate) fn lockkit<A: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Command {
         let mut command = bare(arguments);
         command.env("LOCKKIT_URL", self.url());
         command

@@ -29,7 +29,10 @@ pub(crate) fn trials() -> Vec<Test> {
         ("terminal::ctrl_z_is_answered", suspend),
         ("terminal::a_command_from_the_background_reads_in_the_foreground", foreground),
         ("terminal::a_foreground_job_starts_in_the_foreground", starts_in_foreground),
-        ("terminal::a_command_that_stops_itself_for_the_terminal_goes_on_in_the_foreground", stops_itself),
+        (
+            "terminal::a_command_that_stops_itself_for_the_terminal_goes_on_in_the_foreground",
+            stops_itself,
+        ),
         ("terminal::a_wait_is_one_live_line", live),
         ("terminal::grades_of_doctor_have_colors_unless_no_color_is_set", colors),
     ]
@@ -86,7 +89,11 @@ impl Shell {
                     let rest = shown.split_off(at + text.len());
                     return mem::replace(&mut *shown, rest);
                 }
-                assert!(begun.elapsed() < PATIENCE, "{text:?} does not come; the screen shows {:?}", *shown);
+                assert!(
+                    begun.elapsed() < PATIENCE,
+                    "{text:?} does not come; the screen shows {:?}",
+                    *shown
+                );
             }
             thread::sleep(Duration::from_millis(2));
         }
@@ -209,8 +216,8 @@ fn foreground() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Catches a lockkit that takes its own watchdog for a neighbour in its process group, for as long as the watchdog has
-/// not made its own session: the race goes wrong in most of these runs.
+/// Catches a lockkit that takes its own watchdog for a neighbour in its process group, for as long
+/// as the watchdog has not made its own session: the race goes wrong in most of these runs.
 fn starts_in_foreground() -> Result<(), Failed> {
     let place = Place::new();
     let mut shell = Shell::start(&place);
@@ -230,12 +237,14 @@ fn starts_in_foreground() -> Result<(), Failed> {
     Ok(())
 }
 
-/// As `top` does: it catches SIGTTOU, and sends itself SIGSTOP. Catches a lockkit that waits for nothing but SIGTTOU and
-/// SIGTTIN, and leaves such a command stopped with the lock held.
+/// As `top` does: it catches SIGTTOU, and sends itself SIGSTOP. Catches a lockkit that waits for
+/// nothing but SIGTTOU and SIGTTIN, and leaves such a command stopped with the lock held.
 fn stops_itself() -> Result<(), Failed> {
     let place = Place::new();
     let mut shell = Shell::start(&place);
-    shell.types("$L run job sh -c 'trap \"kill -STOP \\$\\$\" TTOU; kill -TTOU $$; echo went o\"\"n' &\n");
+    shell.types(
+        "$L run job sh -c 'trap \"kill -STOP \\$\\$\" TTOU; kill -TTOU $$; echo went o\"\"n' &\n",
+    );
     shell.shows("no terminal");
     shell.types("fg\n");
     shell.shows("went on");
@@ -261,7 +270,11 @@ fn live() -> Result<(), Failed> {
     shell.types("$L run job true\n");
     let waited = || {
         shell.shows("waiting for \"job\" for ");
-        shell.shows("s: held by lockkit pid ").strip_suffix("s: held by lockkit pid ").unwrap().parse::<u64>()
+        shell
+            .shows("s: held by lockkit pid ")
+            .strip_suffix("s: held by lockkit pid ")
+            .unwrap()
+            .parse::<u64>()
     };
     let first = waited()?;
     shell.shows("\r");
@@ -275,8 +288,8 @@ fn live() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Catches colors where they are not wanted, and none where they are (<https://no-color.org>: an empty variable does not
-/// count).
+/// Catches colors where they are not wanted, and none where they are (<https://no-color.org>: an
+/// empty variable does not count).
 fn colors() -> Result<(), Failed> {
     let place = Place::new();
     place.redis.command(["CONFIG", "SET", "appendonly", "no"])?;
@@ -292,7 +305,8 @@ fn colors() -> Result<(), Failed> {
         shell.types(&format!("{line}; echo en\"\"d\n"));
         let shown = shell.shows("end\r");
         let findings = shown.split_once("GRADE").unwrap_or_else(|| panic!("{line}: {shown}")).1;
-        for (grade, sequence) in [("weak", "\x1b[31mweak\x1b[0m"), ("good", "\x1b[32mgood\x1b[0m")] {
+        for (grade, sequence) in [("weak", "\x1b[31mweak\x1b[0m"), ("good", "\x1b[32mgood\x1b[0m")]
+        {
             assert!(
                 findings.contains(&format!("\n{}", if has_colors { sequence } else { grade })),
                 "{line}: {shown}"

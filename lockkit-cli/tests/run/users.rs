@@ -42,8 +42,8 @@ fn ordinary(place: &Place, program: &Path) -> Command {
     command
 }
 
-/// A copy that other users can reach. Made by another process: one that this process has open for writing, and a child
-/// of another test with it, can't be executed.
+/// A copy that other users can reach. Made by another process: one that this process has open for
+/// writing, and a child of another test with it, can't be executed.
 fn copy(place: &Place, mode: &str) -> PathBuf {
     let program = place.path("lockkit");
     let mut install = Command::new("install");

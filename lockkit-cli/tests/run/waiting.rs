@@ -18,7 +18,8 @@ fn who() -> Result<(), Failed> {
     runtime().block_on(async {
         let locker = place.locker().await;
         let options = lockkit::LockOptions::new().with_label("somebody on web-7");
-        let guard = locker.mutex("job").unwrap().with_options(options).unwrap().lock().await.unwrap();
+        let guard =
+            locker.mutex("job").unwrap().with_options(options).unwrap().lock().await.unwrap();
         let token = guard.fencing_token();
         let output = run(place.lockkit(["run", "-w", "10200ms", "job", "true"]));
         let said = said(&output);
@@ -29,12 +30,16 @@ fn who() -> Result<(), Failed> {
                 && lines[0].contains("s: held by somebody on web-7, since "),
             "{said}"
         );
-        let (_, left) = lines[0].split_once(&format!(", token {token}; gives up in ")).expect(&said);
+        let (_, left) =
+            lines[0].split_once(&format!(", token {token}; gives up in ")).expect(&said);
         let (_, waited) =
             lines[0].split_once(" for ").and_then(|(_, rest)| rest.split_once(" for ")).unwrap();
         // Each is cut to whole seconds.
         let seconds = |text: &str| text.split_once('s').unwrap().0.parse::<u64>().unwrap();
-        assert!(seconds(left) < 10 && (9..=10).contains(&(seconds(left) + seconds(waited))), "{said}");
+        assert!(
+            seconds(left) < 10 && (9..=10).contains(&(seconds(left) + seconds(waited))),
+            "{said}"
+        );
         let output = run(place.lockkit(["-q", "run", "-w", "6s", "job", "true"]));
         assert_eq!(output.stderr, b"", "it was to be quiet");
         let mut waiting = Running::start(place.lockkit(["--format=json", "run", "job", "true"]));

@@ -7,7 +7,12 @@ use lockkit_core::{
     spi::{Backend, Claim, ClaimSpec, Mode},
 };
 
-pub(crate) fn claim(backend: &dyn Backend, name: &LockName, owner: u128, mode: Mode) -> Box<dyn Claim> {
+pub(crate) fn claim(
+    backend: &dyn Backend,
+    name: &LockName,
+    owner: u128,
+    mode: Mode,
+) -> Box<dyn Claim> {
     let ttl = Duration::from_secs(30);
     backend.claim(ClaimSpec::new(name.clone(), OwnerId::new(owner), mode, ttl, ttl / 10)).unwrap()
 }

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, LockName, Result,
     spi::{
-        Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Grant, Inspection, Lease, Pulse,
-        Released, Wait,
+        Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Grant, Inspection, Lease,
+        Pulse, Released, Wait,
     },
 };
 

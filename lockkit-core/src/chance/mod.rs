@@ -1,5 +1,5 @@
-//! What the core leaves to chance: owner ids, and the jitter of its pauses. A simulation has both come from a seed, so
-//! that a run can be repeated.
+//! What the core leaves to chance: owner ids, and the jitter of its pauses. A simulation has both
+//! come from a seed, so that a run can be repeated.
 
 #[cfg(any(test, feature = "simulation"))]
 mod seeded;

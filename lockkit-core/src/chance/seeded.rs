@@ -16,8 +16,8 @@ pub struct Seeded(PhantomData<*const ()>);
 
 impl Seeded {
     /// Begins a repeatable run on this thread: the same seed draws the same, and
-    /// [`Clock::Tokio`](crate::Clock::Tokio) counts from now. Only inside a tokio runtime of this thread alone, with a
-    /// paused clock.
+    /// [`Clock::Tokio`](crate::Clock::Tokio) counts from now. Only inside a tokio runtime of this
+    /// thread alone, with a paused clock.
     pub fn begin(seed: u64) -> Self {
         CHANCES.set(Some(Xoshiro256PlusPlus::seed_from_u64(seed)));
         ZERO.set(Some(Instant::now()));

@@ -1,5 +1,5 @@
-//! Taking a lock: attempts inline on the caller's task, waits between them. What is dropped midway moves to the
-//! keeper.
+//! Taking a lock: attempts inline on the caller's task, waits between them. What is dropped midway
+//! moves to the keeper.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -27,10 +27,11 @@ use crate::{
     spi::{Attempt, Caller, ClaimSpec, Hint, Wait},
 };
 
-/// Leaving a queue inline may take this long beyond the wait bound, or two round trips if that is more.
+/// Leaving a queue inline may take this long beyond the wait bound, or two round trips if that is
+/// more.
 const LEAVING: Duration = Duration::from_millis(5);
-/// How long before the bound the last attempt begins, on a store that answers at once. tokio's timers may be a
-/// millisecond late.
+/// How long before the bound the last attempt begins, on a store that answers at once. tokio's
+/// timers may be a millisecond late.
 const LEAST_RESERVE: Duration = Duration::from_millis(2);
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -38,13 +39,16 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 /// Competes for the lock until it is granted, refused for good, or the bound has passed.
 ///
 /// # Cancel safety
-/// Cancel safe: dropping it moves the claim, or its attempt in flight, to the keeper, which releases it.
+/// Cancel safe: dropping it moves the claim, or its attempt in flight, to the keeper, which
+/// releases it.
 pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option<Arc<Hold>>> {
     let Request { backend, keeper, name, .. } = request;
-    let explain =
-        |error: Error| error.with_operation("lock").with_backend(backend.descriptor().name).with_name(name);
+    let explain = |error: Error| {
+        error.with_operation("lock").with_backend(backend.descriptor().name).with_name(name)
+    };
     keeper.ensure().map_err(explain)?;
-    // A store that answers at once never makes its caller wait: others, such as the keeper, must have a turn.
+    // A store that answers at once never makes its caller wait: others, such as the keeper, must
+    // have a turn.
     consume_budget().await;
     let started = keeper.locker().clock.now();
     let stop = match bound {
@@ -96,7 +100,9 @@ impl<'a> Call<'a> {
         match outcome {
             Ok(Some((held, attempts))) => {
                 let token = held.token().get();
-                span.record("token", token).record("attempts", attempts).record("outcome", "granted");
+                span.record("token", token)
+                    .record("attempts", attempts)
+                    .record("outcome", "granted");
             }
             Ok(None) => _ = span.record("outcome", "timed out"),
             Err(_) => _ = span.record("outcome", "refused"),
@@ -139,7 +145,8 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
     let agenda = keeper.agenda();
     let locker = keeper.locker();
     let listener = Arc::clone(agenda);
-    let held = Arc::new(Hold::new(name.clone(), mode, Arc::clone(options), Arc::clone(locker), listener));
+    let held =
+        Arc::new(Hold::new(name.clone(), mode, Arc::clone(options), Arc::clone(locker), listener));
     let life = Life::new(Arc::clone(locker), options.limits.ttl);
     locker.check_open()?;
     let claim = backend.claim(spec_of(request, &held))?;
@@ -148,7 +155,8 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
         _ if !request.gated => Entry::Open,
         Bound::Try => agenda.gates.try_enter(&held),
         Bound::Forever | Bound::Within(_) => {
-            let waiter = |place| Waiter::new(Arc::clone(&held), place, spec_of(request, &held), token_base);
+            let waiter =
+                |place| Waiter::new(Arc::clone(&held), place, spec_of(request, &held), token_base);
             agenda.gates.enter(&held, waiter)
         }
     };
@@ -230,7 +238,8 @@ async fn compete(
     let mut reserve = LEAVING;
     let mut attempts = 0;
     loop {
-        // Hears what comes from here on, also before it is polled: tokio promises that for `notify_waiters`.
+        // Hears what comes from here on, also before it is polled: tokio promises that for
+        // `notify_waiters`.
         let mut closing = pin!(locker.closing.notified());
         locker.check_open().map_err(|error| pending.mark_unknown(error))?;
         let asked = clock.now();
@@ -263,7 +272,9 @@ async fn compete(
             }
             Some(Ok(Attempt::Granted(grant))) => {
                 if held.extend(asked, grant.lease) > now {
-                    pending.win(grant, request, now).map_err(|error| pending.mark_unknown(error))?;
+                    pending
+                        .win(grant, request, now)
+                        .map_err(|error| pending.mark_unknown(error))?;
                     if let Some(turn) = turn {
                         turn.wins(&held);
                     }
@@ -297,7 +308,8 @@ async fn compete(
             return Err(pending.mark_unknown(error));
         }
         let left = now.until(stop);
-        // The last attempt shall end before the bound; what comes after it, waits for a wake-up only.
+        // The last attempt shall end before the bound; what comes after it, waits for a wake-up
+        // only.
         reserve = LEAST_RESERVE.max(round_trip * 2);
         let until_last = if left > reserve { left - reserve } else { left };
         let well = trouble.is_none();
@@ -312,7 +324,8 @@ async fn compete(
                 _ = sleep(if left > reserve { pause.min(until_last) } else { left }) => backoff.grow(),
             }
         }
-        // Its runtime may have gone meanwhile, and what it left to do may be what this call waits for.
+        // Its runtime may have gone meanwhile, and what it left to do may be what this call waits
+        // for.
         request.keeper.ensure().map_err(|error| pending.mark_unknown(error))?;
         if clock.now() >= stop {
             let grace = if well { LEAVING.max(round_trip * 2) } else { Duration::ZERO };

@@ -29,8 +29,8 @@ use crate::{
     spi::{Attempt, Descriptor, LossReason, Released},
 };
 
-/// Timers taken in one grip of the lock. Renewals in flight are not capped: a silent shard of a store must not
-/// starve the others.
+/// Timers taken in one grip of the lock. Renewals in flight are not capped: a silent shard of a
+/// store must not starve the others.
 const BATCH: usize = 256;
 
 /// When that comes due which never does. It is put in all the same: a hint moves it.
@@ -53,7 +53,8 @@ pub(crate) enum Cleanup {
     Claim(LiveClaim, Arc<Hold>),
     /// A future that was dropped midway.
     Finish(BoxFuture<'static, ()>),
-    /// A guard that was dropped, or whose lock was lost; with somebody who waits for the outcome, or not.
+    /// A guard that was dropped, or whose lock was lost; with somebody who waits for the outcome,
+    /// or not.
     Release(Arc<Hold>, Option<oneshot::Sender<Result<Released>>>),
 }
 
@@ -80,7 +81,8 @@ struct State {
     timers: BTreeMap<(Tick, u64), Arc<Hold>>,
     cleanups: Vec<Cleanup>,
     rung: Vec<Arc<Hold>>,
-    /// By timers: of holds without a guard, what that would keep alive, until the task goes with its runtime.
+    /// By timers: of holds without a guard, what that would keep alive, until the task goes with
+    /// its runtime.
     leaked: BTreeMap<u64, Option<KeptAlive>>,
     /// When the task wakes up by itself.
     armed: Tick,
@@ -151,8 +153,8 @@ impl Agenda {
         }
     }
 
-    /// Takes the renewal out for good; optionally leaves something to do, unless that was left before. Whoever
-    /// waits for the outcome learns at once if nobody works here.
+    /// Takes the renewal out for good; optionally leaves something to do, unless that was left
+    /// before. Whoever waits for the outcome learns at once if nobody works here.
     pub(crate) fn retire(&self, held: &Arc<Hold>, mut cleanup: Option<Cleanup>) {
         let dropped = {
             let mut state = self.lock();
@@ -177,8 +179,9 @@ impl Agenda {
         self.reschedule(held, AT_ONCE);
     }
 
-    /// The hold goes on without a guard and keeps its keeper at work; a shutdown that has begun ends it now. Nothing is
-    /// kept if it is over already, and no keeper without a task: nobody would ever let go of it.
+    /// The hold goes on without a guard and keeps its keeper at work; a shutdown that has begun
+    /// ends it now. Nothing is kept if it is over already, and no keeper without a task: nobody
+    /// would ever let go of it.
     pub(crate) fn leak(&self, held: &Arc<Hold>, keeper: KeptAlive) {
         let mut keeper = Some(keeper);
         // Not dropped under the lock: each may be the last one.
@@ -211,7 +214,8 @@ impl Agenda {
             held.timer.due.store(Tick::NEVER.nanos(), Relaxed);
             due.push(held);
         }
-        // Lowered by inserts, raised only once it has passed: short locks would wake the task each time.
+        // Lowered by inserts, raised only once it has passed: short locks would wake the task each
+        // time.
         if state.armed <= now {
             state.armed = state.timers.first_key_value().map_or(Tick::NEVER, |(key, _)| key.0);
         }
@@ -244,20 +248,22 @@ impl Agenda {
         self.locker.work.notify_one();
     }
 
-    /// Ends the shutdown. The task stays until then: whoever closes the backend may be dropped midway.
+    /// Ends the shutdown. The task stays until then: whoever closes the backend may be dropped
+    /// midway.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.locker.work.notify_one();
     }
 
-    /// The task is gone with its runtime. Timers stay for the next task; a hold without a deadline has nobody left
-    /// who watches it, and would look held for ever. What was leaked stands by itself from here on: it must not keep
-    /// alive, for ever, what nobody works on.
+    /// The task is gone with its runtime. Timers stay for the next task; a hold without a deadline
+    /// has nobody left who watches it, and would look held for ever. What was leaked stands by
+    /// itself from here on: it must not keep alive, for ever, what nobody works on.
     pub(crate) fn abandon(&self) {
         let (unwatched, replies, hopeless, keepers): (Vec<_>, Vec<_>, Hopeless, Vec<_>) = {
             let mut state = self.lock();
             self.attended.store(false, SeqCst);
-            let unwatched = state.timers.values().filter(|held| held.lease_end() == Tick::NEVER).cloned();
+            let unwatched =
+                state.timers.values().filter(|held| held.lease_end() == Tick::NEVER).cloned();
             let unwatched = unwatched.collect();
             let replies = state.cleanups.iter_mut().filter_map(|cleanup| match cleanup {
                 Cleanup::Release(_, reply) => reply.take(),
@@ -300,7 +306,8 @@ impl Agenda {
 
 type Hopeless = (Vec<Cleanup>, Vec<Arc<Hold>>);
 
-/// Drops the claims, even where a loss signal still knows the hold. Never call this under the agenda's lock.
+/// Drops the claims, even where a loss signal still knows the hold. Never call this under the
+/// agenda's lock.
 fn discard((cleanups, holds): Hopeless) {
     for cleanup in cleanups {
         if let Cleanup::Release(held, _) = &cleanup {
@@ -319,14 +326,15 @@ fn discard_claim(held: &Hold) {
 }
 
 impl State {
-    /// True if the task would sleep past `due`. After `retire` it does nothing; a shutdown ends each hold in time,
-    /// whoever inserts what.
+    /// True if the task would sleep past `due`. After `retire` it does nothing; a shutdown ends
+    /// each hold in time, whoever inserts what.
     fn insert(&mut self, held: &Arc<Hold>, due: Tick) -> bool {
         if held.retired.load(Relaxed) {
             return false;
         }
         let end = held.closing_end();
-        let due = if held.rung.is_rung() { AT_ONCE } else { due.min(held.deadline()).min(end).min(LAST) };
+        let due =
+            if held.rung.is_rung() { AT_ONCE } else { due.min(held.deadline()).min(end).min(LAST) };
         self.remove(held);
         held.timer.due.store(due.nanos(), Relaxed);
         self.timers.insert((due, held.timer.id), Arc::clone(held));
@@ -337,7 +345,8 @@ impl State {
         earlier
     }
 
-    /// What no task will ever do: nobody is left who could start one. Their leases end by themselves.
+    /// What no task will ever do: nobody is left who could start one. Their leases end by
+    /// themselves.
     fn hopeless(&mut self, attended: bool) -> Hopeless {
         if self.orphaned && !attended {
             let mut holds = mem::take(&mut self.rung);

@@ -17,7 +17,10 @@ pub(crate) struct Finishing<'a, T: Send + 'static> {
 }
 
 impl<'a, T: Send> Finishing<'a, T> {
-    pub(crate) fn new(agenda: &'a Agenda, future: impl Future<Output = T> + Send + 'static) -> Self {
+    pub(crate) fn new(
+        agenda: &'a Agenda,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Self {
         Self { future: Some(Box::pin(future)), agenda }
     }
 }

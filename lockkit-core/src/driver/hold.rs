@@ -46,7 +46,8 @@ pub(crate) trait HoldListener: Send + Sync {
     fn left(&self, held: &Hold, ticket: Ticket);
 }
 
-/// Where the timer of a hold stands in the agenda. Removal is exact: no stale entries are left to be purged.
+/// Where the timer of a hold stands in the agenda. Removal is exact: no stale entries are left to
+/// be purged.
 #[derive(Debug)]
 pub(crate) struct Timer {
     pub(super) id: u64,
@@ -96,14 +97,16 @@ pub(crate) struct Hold {
     pub(super) options: Arc<CheckedOptions>,
     pub(crate) locker: Arc<LockerState>,
     listener: Arc<dyn HoldListener>,
-    /// FIFO: whoever has the lock works on the claim, the others join. A release takes the claim out, so that a
-    /// renewal that was not started yet finds nothing. It unlocks when a future that holds it is dropped.
+    /// FIFO: whoever has the lock works on the claim, the others join. A release takes the claim
+    /// out, so that a renewal that was not started yet finds nothing. It unlocks when a future that
+    /// holds it is dropped.
     pub(crate) slot: Mutex<Option<LiveClaim>>,
     /// Wakes the waiter before the grant, and the loss signals after it.
     pub(crate) bell: Notify,
     /// Where its timer stands in the agenda; changed only under the agenda's lock.
     pub(crate) timer: Timer,
-    /// Once it is granted, a hint that nobody has looked after yet makes the next renewal due at once.
+    /// Once it is granted, a hint that nobody has looked after yet makes the next renewal due at
+    /// once.
     pub(super) rung: WakeFlag,
     /// How often its release was put back into the agenda.
     pub(crate) comebacks: AtomicU8,
@@ -168,8 +171,8 @@ impl Hold {
         }
     }
 
-    /// From here on a hint asks for a renewal; before, it wakes the waiter. One that came during the attempt is
-    /// found by the insert of the first renewal.
+    /// From here on a hint asks for a renewal; before, it wakes the waiter. One that came during
+    /// the attempt is found by the insert of the first renewal.
     pub(crate) fn grant(&self, token: FencingToken) {
         self.token.store(token.get(), Relaxed);
         self.granted_at.store(self.locker.clock.now().nanos(), Release);
@@ -202,13 +205,14 @@ impl Hold {
         self.lease_end().min(self.cap())
     }
 
-    /// When the store may have let go of it at the earliest; [`Tick::NEVER`] if only its session can end it. Later
-    /// than the [deadline](Self::deadline) if the hold is ended before.
+    /// When the store may have let go of it at the earliest; [`Tick::NEVER`] if only its session
+    /// can end it. Later than the [deadline](Self::deadline) if the hold is ended before.
     pub(crate) fn lease_end(&self) -> Tick {
         Tick::from_nanos(self.lease_end.load(Acquire))
     }
 
-    /// The [deadline](Self::deadline), or when a shutdown that has begun ends the hold, if that is earlier.
+    /// The [deadline](Self::deadline), or when a shutdown that has begun ends the hold, if that is
+    /// earlier.
     pub(crate) fn end_in_sight(&self) -> Tick {
         self.deadline().min(self.closing_end())
     }
@@ -241,19 +245,21 @@ impl Hold {
         self.granted_at().after(self.limits().max_hold)
     }
 
-    /// Counts a lease from before its request, `asked`, and returns its new end (C3). Never call this under the agenda's
-    /// lock.
+    /// Counts a lease from before its request, `asked`, and returns its new end (C3). Never call
+    /// this under the agenda's lock.
     pub(crate) fn extend(&self, asked: Tick, lease: Lease) -> Tick {
         let end = deadline_of(asked, lease);
         let before = self.lease_end.swap(end.nanos(), AcqRel);
-        // Rare: that of a quorum shrinks when a member has lost its part. Who sleeps until the end looks anew.
+        // Rare: that of a quorum shrinks when a member has lost its part. Who sleeps until the end
+        // looks anew.
         if end.nanos() < before && self.rung.is_granted() {
             self.bell.notify_waiters();
         }
         end
     }
 
-    /// The lease that, asked for at `asked`, ends with the present one; zero where a lease has no end.
+    /// The lease that, asked for at `asked`, ends with the present one; zero where a lease has no
+    /// end.
     pub(super) fn lease_left(&self, asked: Tick) -> Duration {
         match self.lease_end() {
             Tick::NEVER => Duration::ZERO,
@@ -261,7 +267,8 @@ impl Hold {
         }
     }
 
-    /// Exact against the deadline, and sticky: once it was seen false, a late renewal can't revive the lock.
+    /// Exact against the deadline, and sticky: once it was seen false, a late renewal can't revive
+    /// the lock.
     pub(crate) fn is_held(&self) -> bool {
         !self.remaining().is_zero()
     }
@@ -348,7 +355,8 @@ impl Hold {
         self.abandoned.set();
     }
 
-    /// The holder is done with it: no loss is signalled any more. False if a loss came first, which stays a loss.
+    /// The holder is done with it: no loss is signalled any more. False if a loss came first, which
+    /// stays a loss.
     pub(crate) fn give_back(&self) -> bool {
         let in_time = self.ending.set(Ending::GivenBack).is_ok();
         if in_time {
@@ -416,7 +424,8 @@ impl Ring for Hold {
         match self.rung.ring() {
             WakeTarget::Waiter => self.bell.notify_one(),
             WakeTarget::Keeper => {
-                // The reference moves to the keeper: a claim must not be dropped inside the backend's call.
+                // The reference moves to the keeper: a claim must not be dropped inside the
+                // backend's call.
                 let listener = Arc::clone(&self.listener);
                 listener.hinted(self);
             }

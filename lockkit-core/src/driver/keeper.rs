@@ -17,8 +17,8 @@ use tokio::{
 use super::{agenda::Agenda, locker_state::LockerState};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The handle that lockers and guards share. The last one dropped ends the task, once nothing is left to do; the
-/// task and the timers hold the agenda only.
+/// The handle that lockers and guards share. The last one dropped ends the task, once nothing is
+/// left to do; the task and the timers hold the agenda only.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     agenda: Arc<Agenda>,
@@ -49,7 +49,10 @@ impl Keeper {
 /// As [`Keeper::ensure`], for what must not keep the task at work.
 pub(crate) fn ensure(agenda: &Arc<Agenda>) -> Result<()> {
     let runtime = Handle::try_current().map_err(|_| {
-        Error::new(ErrorKind::NoRuntime, "lockkit works inside a tokio runtime, and there is none here")
+        Error::new(
+            ErrorKind::NoRuntime,
+            "lockkit works inside a tokio runtime, and there is none here",
+        )
     })?;
     // One that has ended has no tasks.
     let is_timed = || TIMED.get() == Some(runtime.id()) && runtime.metrics().num_alive_tasks() > 0;
@@ -58,8 +61,7 @@ pub(crate) fn ensure(agenda: &Arc<Agenda>) -> Result<()> {
     }
     // Also where the keeper is at work elsewhere: a caller without timers would wait for ever.
     if !has_timers() {
-        let text =
-            "the tokio runtime here has ended, or has no timers; build it with `enable_time` or `enable_all`";
+        let text = "the tokio runtime here has ended, or has no timers; build it with `enable_time` or `enable_all`";
         return Err(Error::new(ErrorKind::NoRuntime, text));
     }
     TIMED.set(Some(runtime.id()));
@@ -86,13 +88,14 @@ impl Drop for Keeper {
     }
 }
 
-/// Waits until no claim lives. False if one outlives the shutdown by far: a future that nobody polls any more may hold
-/// it for ever.
+/// Waits until no claim lives. False if one outlives the shutdown by far: a future that nobody
+/// polls any more may hold it for ever.
 pub(crate) async fn until_quiet(agenda: &Arc<Agenda>) -> bool {
     let locker = &agenda.locker;
     let clock = locker.clock;
     let begun = locker.draining_since().unwrap_or_else(|| clock.now());
-    // One ttl until the last guard is lost, and twice that to release what a silent store does not answer for.
+    // One ttl until the last guard is lost, and twice that to release what a silent store does not
+    // answer for.
     let end = begun.after(locker.longest_ttl() * 3);
     loop {
         let mut quiet = pin!(locker.quiet.notified());
@@ -106,8 +109,8 @@ pub(crate) async fn until_quiet(agenda: &Arc<Agenda>) -> bool {
             () = clock.sleep_until(end) => return locker.live_claims() == 0,
             () = quiet => {}
         }
-        // A runtime that is about to go drops a new task at once, which rings here again: it waits for this one to
-        // pause, and so would this one for it.
+        // A runtime that is about to go drops a new task at once, which rings here again: it waits
+        // for this one to pause, and so would this one for it.
         if locker.live_claims() > 0 {
             clock.sleep_until(clock.now().after(Duration::from_millis(1))).await;
         }

@@ -49,7 +49,8 @@ impl<'a> InLine<'a> {
     pub(super) async fn wait(&self, stop: Tick) -> Result<Called> {
         let locker = &self.agenda.locker;
         loop {
-            // Hears what comes from here on, also before it is polled: tokio promises that for `notify_waiters`.
+            // Hears what comes from here on, also before it is polled: tokio promises that for
+            // `notify_waiters`.
             let closing = pin!(locker.closing.notified());
             locker.check_open()?;
             match self.take() {
@@ -69,7 +70,8 @@ impl<'a> InLine<'a> {
                     self.agenda.gates.look(self.waiter.name(), locker.clock.now());
                 }
             }
-            // Its runtime may have gone meanwhile, and what it left to do may be what this call waits for.
+            // Its runtime may have gone meanwhile, and what it left to do may be what this call
+            // waits for.
             keeper::ensure(self.agenda)?;
         }
     }
@@ -107,7 +109,9 @@ impl Drop for InLine<'_> {
         let held = &self.waiter.held;
         match slot {
             Slot::Promised | Slot::Waiting => self.agenda.gates.forget(&self.waiter),
-            Slot::Turn { ticket, .. } => self.agenda.gates.leave(&held.name, ticket, held.locker.clock.now()),
+            Slot::Turn { ticket, .. } => {
+                self.agenda.gates.leave(&held.name, ticket, held.locker.clock.now())
+            }
             Slot::Handed => give_back_unclaimed(self.agenda, held),
             Slot::Gone | Slot::Open => {}
         }

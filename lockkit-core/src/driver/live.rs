@@ -13,10 +13,14 @@ use futures_util::FutureExt as _;
 use super::{locker_state::LockerState, within::within};
 use crate::{
     error::{Error, ErrorKind, Result},
-    spi::{Attachment, Attempt, Claim, ClaimSpec, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait},
+    spi::{
+        Attachment, Attempt, Claim, ClaimSpec, Note, Noted, Outsiders, Pulse, Reissued, Released,
+        Wait,
+    },
 };
 
-/// A claim, its requests bounded in time and their panics caught. A shutdown waits until none lives.
+/// A claim, its requests bounded in time and their panics caught. A shutdown waits until none
+/// lives.
 #[derive(Debug)]
 pub(crate) struct LiveClaim {
     claim: Box<dyn Claim>,
@@ -33,7 +37,11 @@ impl LiveClaim {
         bounded(budget, self.claim.attempt(wait)).await
     }
 
-    pub(crate) async fn renew(&mut self, lease: Option<Duration>, budget: Duration) -> Result<Pulse> {
+    pub(crate) async fn renew(
+        &mut self,
+        lease: Option<Duration>,
+        budget: Duration,
+    ) -> Result<Pulse> {
         bounded(budget, self.claim.renew(lease)).await
     }
 
@@ -89,8 +97,12 @@ impl Drop for Life {
     }
 }
 
-/// A request that is dropped at its budget, or that panics, may have been applied; the claim stays usable.
-pub(crate) async fn bounded<T>(budget: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
+/// A request that is dropped at its budget, or that panics, may have been applied; the claim stays
+/// usable.
+pub(crate) async fn bounded<T>(
+    budget: Duration,
+    request: impl Future<Output = Result<T>>,
+) -> Result<T> {
     match AssertUnwindSafe(within(budget, request)).catch_unwind().await {
         Ok(Some(answer)) => answer,
         Err(panic) => {

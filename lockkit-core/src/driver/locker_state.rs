@@ -1,5 +1,5 @@
-//! What all claims of one locker share: its clock, the facts of its store, its observers, and the count of live claims
-//! by which a shutdown ends.
+//! What all claims of one locker share: its clock, the facts of its store, its observers, and the
+//! count of live claims by which a shutdown ends.
 
 use std::{
     fmt,
@@ -53,7 +53,11 @@ pub(crate) struct LockerState {
 }
 
 impl LockerState {
-    pub(crate) fn new(clock: Clock, descriptor: &Descriptor, observers: Vec<Arc<dyn Observer>>) -> Self {
+    pub(crate) fn new(
+        clock: Clock,
+        descriptor: &Descriptor,
+        observers: Vec<Arc<dyn Observer>>,
+    ) -> Self {
         Self {
             clock,
             store: descriptor.name,
@@ -88,7 +92,8 @@ impl LockerState {
         }
         let event = Event { name, group, what: what() };
         for observer in &self.observers {
-            // A panic of an observer hurts no lock and no other observer: the panic hook has told it.
+            // A panic of an observer hurts no lock and no other observer: the panic hook has told
+            // it.
             let _ = catch_unwind(AssertUnwindSafe(|| observer.on_event(&event)));
         }
     }
@@ -97,7 +102,8 @@ impl LockerState {
         self.ids.fetch_add(1, Relaxed)
     }
 
-    /// Begins the shutdown, unless it has begun: no claim is granted from here on. Tells when it began.
+    /// Begins the shutdown, unless it has begun: no claim is granted from here on. Tells when it
+    /// began.
     pub(super) fn begin_draining(&self) {
         let now = self.clock.now().nanos();
         let never = Tick::NEVER.nanos();

@@ -1,18 +1,22 @@
-//! The driver: everything between a user's call and a backend's [`Claim`](crate::spi::Claim), written once.
+//! The driver: everything between a user's call and a backend's [`Claim`](crate::spi::Claim),
+//! written once.
 //!
 //! In layers, each of which uses only the ones above it in this list:
 //!
-//! * [`lease`] is the arithmetic of deadlines, [`pacing`] says when something is done next, [`within`] bounds a wait, and
-//!   [`flags`] is what threads agree on without a lock.
+//! * [`lease`] is the arithmetic of deadlines, [`pacing`] says when something is done next,
+//!   [`within`] bounds a wait, and [`flags`] is what threads agree on without a lock.
 //! * [`locker_state`] is what all claims of a locker share.
 //! * [`live`] is a claim object that is counted for as long as it lives.
 //! * [`hold`] is what guard, keeper, loss signal and hint share of one claim.
 //! * [`queue`] has the tasks of one process queue in order.
-//! * [`agenda`] is what the background task has to do: renewals that are due, and what dropped futures and guards left
-//!   behind. [`keeper`] has a task work on it, and [`finishing`] leaves calls to it that are dropped midway.
-//! * [`line`] waits in the queue, [`release`] gives back, [`renew`] renews, and [`note`] writes the note beside a lock.
-//! * [`pending`] is a claim that competes, with all that a cancelled call must leave to the background task, and [`acquire`]
-//!   drives its attempts inline, on the caller's task, and waits between them.
+//! * [`agenda`] is what the background task has to do: renewals that are due, and what dropped
+//!   futures and guards left behind. [`keeper`] has a task work on it, and [`finishing`] leaves
+//!   calls to it that are dropped midway.
+//! * [`line`] waits in the queue, [`release`] gives back, [`renew`] renews, and [`note`] writes the
+//!   note beside a lock.
+//! * [`pending`] is a claim that competes, with all that a cancelled call must leave to the
+//!   background task, and [`acquire`] drives its attempts inline, on the caller's task, and waits
+//!   between them.
 //! * [`worker`] is the one background task of a locker.
 //!
 //! An uncontended lock and release spawns no task and waits for no other task.

@@ -46,7 +46,8 @@ async fn attempt(held: &Hold, note: &Note, budget: Duration) -> Result<Noted> {
     let clock = held.locker.clock;
     let end = clock.now().after(budget);
     let mut slot = take_slot(held, budget).await?;
-    // Those who wait for the slot get it in order. A renewal must not wait for the requests of all notes before it.
+    // Those who wait for the slot get it in order. A renewal must not wait for the requests of all
+    // notes before it.
     if held.timer.is_out() {
         drop(slot);
         slot = take_slot(held, clock.now().until(end)).await?;
@@ -61,6 +62,9 @@ async fn take_slot(held: &Hold, budget: Duration) -> Result<MutexGuard<'_, Optio
     match within(budget, held.slot.lock()).await {
         Some(slot) => Ok(slot),
         None if !held.is_held() => Err(held.lost_error()),
-        None => Err(Error::new(ErrorKind::Unavailable, "a renewal or a note in flight did not end in time")),
+        None => Err(Error::new(
+            ErrorKind::Unavailable,
+            "a renewal or a note in flight did not end in time",
+        )),
     }
 }

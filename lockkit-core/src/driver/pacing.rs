@@ -15,13 +15,15 @@ pub(super) const UNCLAIMED: Duration = Duration::from_secs(1);
 /// A lease that is much shorter than its ttl is renewed so soon.
 const MADE_WHOLE: Duration = Duration::from_millis(50);
 
-/// How often one in line looks for a turn that came by the passing of time: less often, the more there are.
+/// How often one in line looks for a turn that came by the passing of time: less often, the more
+/// there are.
 const LOOK: Duration = Duration::from_millis(250);
 const LONGEST_LOOK: Duration = Duration::from_secs(4);
 /// So many look as often as one alone.
 const FEW: usize = 64;
 
-/// Holds that are renewed together are due at multiples of this share of their interval: up to so much early.
+/// Holds that are renewed together are due at multiples of this share of their interval: up to so
+/// much early.
 const SLOTS: u32 = 4;
 
 /// The pause before the next attempt of a waiter that nothing wakes.
@@ -48,7 +50,8 @@ impl Backoff {
     }
 }
 
-/// When a hold that was granted or renewed at `now` is due: after a third of what is left, spread by jitter.
+/// When a hold that was granted or renewed at `now` is due: after a third of what is left, spread
+/// by jitter.
 pub(super) fn next_renewal(
     Cadence { longest, together }: Cadence,
     ttl: Duration,
@@ -59,19 +62,20 @@ pub(super) fn next_renewal(
     let due = now.after(between((lease / 3).min(longest), 0.9, 1.0));
     // By the ttl, not by what is left: holds that never met share the slots.
     let slot = due.rounded_down((ttl / 3).min(longest) / SLOTS);
-    // A lease that is shorter than a slot must not be renewed again and again until the slot is over.
+    // A lease that is shorter than a slot must not be renewed again and again until the slot is
+    // over.
     if together && slot > now { slot } else { due }
 }
 
-/// The pause after a renewal whose outcome is unknown, and so many before it: soon again, but gently to a store that
-/// recovers.
+/// The pause after a renewal whose outcome is unknown, and so many before it: soon again, but
+/// gently to a store that recovers.
 pub(super) fn renewal_retry(cadence: Cadence, ttl: Duration, failures_before: u8) -> Duration {
     let pause = ttl / 24 * (1 << failures_before.min(2));
     pause.min(cadence.longest)
 }
 
-/// When a grant at `now` is due whose lease is much shorter than its ttl, as after a hand-over: soon, unless it is over by
-/// then. [`Tick::NEVER`] for a whole lease.
+/// When a grant at `now` is due whose lease is much shorter than its ttl, as after a hand-over:
+/// soon, unless it is over by then. [`Tick::NEVER`] for a whole lease.
 pub(super) fn made_whole(ttl: Duration, lease_end: Tick, now: Tick) -> Tick {
     if now.until(lease_end) < ttl / 2 { now.after(MADE_WHOLE) } else { Tick::NEVER }
 }
@@ -93,7 +97,10 @@ mod tests {
         let mut backoff = Backoff::new(Poll { min, max });
         for expected in [10_000, 20_000, 35_000, 35_000] {
             let drawn: Vec<_> = (0..100).map(|_| backoff.jittered().as_micros()).collect();
-            assert!(drawn.iter().all(|us| (expected * 3 / 4..=expected * 5 / 4).contains(us)), "{drawn:?}");
+            assert!(
+                drawn.iter().all(|us| (expected * 3 / 4..=expected * 5 / 4).contains(us)),
+                "{drawn:?}"
+            );
             assert!(drawn.iter().any(|us| *us != drawn[0]), "no jitter");
             backoff.grow();
         }
@@ -115,21 +122,33 @@ mod tests {
 
     #[test]
     fn c10_alone_it_is_due_within_the_last_tenth_of_a_third_or_of_the_longest() {
-        for (longest, interval) in [(Duration::MAX, secs(10)), (secs(10), secs(10)), (secs(4), secs(4))] {
+        for (longest, interval) in
+            [(Duration::MAX, secs(10)), (secs(10), secs(10)), (secs(4), secs(4))]
+        {
             let alone = Cadence { longest, together: false };
             let drawn: Vec<_> = pauses(alone, secs(30), secs(30)).collect();
-            assert!(drawn.iter().all(|pause| (interval * 9 / 10..=interval).contains(pause)), "{interval:?}");
-            assert!(drawn.iter().max().unwrap().abs_diff(*drawn.iter().min().unwrap()) > interval / 20);
+            assert!(
+                drawn.iter().all(|pause| (interval * 9 / 10..=interval).contains(pause)),
+                "{interval:?}"
+            );
+            assert!(
+                drawn.iter().max().unwrap().abs_diff(*drawn.iter().min().unwrap()) > interval / 20
+            );
         }
     }
 
     #[test]
     fn c10_together_it_is_never_late_nor_much_too_early() {
-        for (longest, interval) in [(Duration::MAX, secs(10)), (secs(4), secs(4)), (secs(1), secs(1))] {
+        for (longest, interval) in
+            [(Duration::MAX, secs(10)), (secs(4), secs(4)), (secs(1), secs(1))]
+        {
             let together = Cadence { longest, together: true };
             for pause in pauses(together, secs(30), secs(30)) {
                 assert!(pause <= interval, "{pause:?} of {interval:?}");
-                assert!(pause > interval * 13 / 20 - Duration::from_micros(1), "{pause:?} of {interval:?}");
+                assert!(
+                    pause > interval * 13 / 20 - Duration::from_micros(1),
+                    "{pause:?} of {interval:?}"
+                );
             }
         }
     }
@@ -155,7 +174,10 @@ mod tests {
             let cadence = Cadence { longest: Duration::MAX, together };
             for left in [30, 300, 2_000, 7_000].map(Duration::from_millis) {
                 let drawn: Vec<_> = pauses(cadence, secs(30), left).collect();
-                assert!(drawn.iter().all(|pause| !pause.is_zero() && *pause <= left / 3), "{left:?}");
+                assert!(
+                    drawn.iter().all(|pause| !pause.is_zero() && *pause <= left / 3),
+                    "{left:?}"
+                );
                 // A slot may begin soon, but only the next one is that near again.
                 let soon = drawn.iter().filter(|pause| **pause < left / 30).count();
                 assert!(soon < drawn.len() / 10, "{soon} of {MANY} with {left:?} left");
@@ -166,7 +188,12 @@ mod tests {
     #[test]
     fn c3_a_hold_without_a_deadline_is_renewed_by_its_ttl() {
         for together in [false, true] {
-            let due = next_renewal(Cadence { longest: Duration::MAX, together }, secs(30), Tick::NEVER, NOW);
+            let due = next_renewal(
+                Cadence { longest: Duration::MAX, together },
+                secs(30),
+                Tick::NEVER,
+                NOW,
+            );
             assert!((secs(6)..=secs(10)).contains(&NOW.until(due)), "{:?}", NOW.until(due));
         }
     }

@@ -25,7 +25,8 @@ pub(super) struct PendingClaim<'a> {
     state: State,
     /// Something of it may be in the store.
     dirty: bool,
-    /// The outcome of an attempt is unknown: it may still be applied, whatever a later one was answered.
+    /// The outcome of an attempt is unknown: it may still be applied, whatever a later one was
+    /// answered.
     unknown: bool,
     pub(super) held: Arc<Hold>,
     agenda: &'a Arc<Agenda>,
@@ -68,8 +69,8 @@ impl<'a> PendingClaim<'a> {
         self.unknown = true;
     }
 
-    /// C5: an error says nothing for certain while an earlier attempt may be applied, or one is in flight, or a place in
-    /// the queue is left that the store may grant.
+    /// C5: an error says nothing for certain while an earlier attempt may be applied, or one is in
+    /// flight, or a place in the queue is left that the store may grant.
     pub(super) fn mark_unknown(&self, error: Error) -> Error {
         if self.dirty || matches!(self.state, State::Trying(_)) {
             return error.with_outcome_unknown();
@@ -77,12 +78,13 @@ impl<'a> PendingClaim<'a> {
         error
     }
 
-    /// The attempt owns the claim, so that it can move to the keeper midway; the budget sits inside, so that the
-    /// claim survives it.
+    /// The attempt owns the claim, so that it can move to the keeper midway; the budget sits
+    /// inside, so that the claim survives it.
     fn start(&self, claim: LiveClaim, wait: Wait) -> Attempting {
         let patience = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
         let budget = self.held.limits().op_timeout.saturating_add(patience);
-        let mut claim = Unreleased::new(Arc::clone(self.agenda), Some(claim), Arc::clone(&self.held));
+        let mut claim =
+            Unreleased::new(Arc::clone(self.agenda), Some(claim), Arc::clone(&self.held));
         Box::pin(async move {
             let answer = claim.attempt(wait, budget).await;
             (claim.settle(), answer)
@@ -97,12 +99,14 @@ impl<'a> PendingClaim<'a> {
         }
     }
 
-    /// Makes a hold of it. There is no await from the grant to here, and none from here to the guard.
+    /// Makes a hold of it. There is no await from the grant to here, and none from here to the
+    /// guard.
     pub(super) fn win(&mut self, grant: Grant, request: Request<'_>, now: Tick) -> Result<()> {
         let held = &self.held;
         let token_base = request.token_base;
         let Some(token) = grant.token.get().checked_add(token_base) else {
-            let text = format!("token_base {token_base} is too large: token {} overflows", grant.token);
+            let text =
+                format!("token_base {token_base} is too large: token {} overflows", grant.token);
             return Err(Error::new(ErrorKind::InvalidOption, text));
         };
         let Ok(mut slot) = held.slot.try_lock() else {
@@ -124,15 +128,17 @@ impl<'a> PendingClaim<'a> {
         Ok(())
     }
 
-    /// Leaves the queue before the caller is told, so that its next try does not meet its own shadow. What takes
-    /// longer than `grace`, the keeper does.
+    /// Leaves the queue before the caller is told, so that its next try does not meet its own
+    /// shadow. What takes longer than `grace`, the keeper does.
     pub(super) async fn leave(mut self, grace: Duration) {
         if !self.dirty || grace.is_zero() {
             return;
         }
         if let State::Idle(claim) = self.take() {
-            let leaving =
-                Finishing::new(self.agenda, clean_up(Arc::clone(self.agenda), claim, Arc::clone(&self.held)));
+            let leaving = Finishing::new(
+                self.agenda,
+                clean_up(Arc::clone(self.agenda), claim, Arc::clone(&self.held)),
+            );
             within(grace, leaving).await;
         }
     }

@@ -35,8 +35,8 @@ pub(super) async fn clean_up(agenda: Arc<Agenda>, claim: LiveClaim, held: Arc<Ho
     }
 }
 
-/// Releases what a guard held. Its renewal is retired before: none starts any more, and the one in flight is
-/// joined here (C10).
+/// Releases what a guard held. Its renewal is retired before: none starts any more, and the one in
+/// flight is joined here (C10).
 pub(crate) async fn release_held(agenda: Arc<Agenda>, held: Arc<Hold>) -> Result<Released> {
     let span = held.release_span();
     released(agenda, held).instrument(span).await
@@ -61,8 +61,8 @@ async fn released(agenda: Arc<Agenda>, held: Arc<Hold>) -> Result<Released> {
     }
 }
 
-/// Something to be released. Dropped before that is done, by a runtime that ends or by a panic, it goes back to the
-/// agenda, for the next keeper.
+/// Something to be released. Dropped before that is done, by a runtime that ends or by a panic, it
+/// goes back to the agenda, for the next keeper.
 pub(super) struct Unreleased {
     agenda: Arc<Agenda>,
     /// `None`: it is still in its slot.
@@ -92,7 +92,9 @@ impl Unreleased {
         let handed_over = self.hand_over().await;
         let outcome = match (handed_over, &mut self.claim) {
             (HandOver::Done, _) => Ok(Released::Freed),
-            (HandOver::NotDone { unknown }, Some(claim)) => give_up(claim, &self.held, unknown).await,
+            (HandOver::NotDone { unknown }, Some(claim)) => {
+                give_up(claim, &self.held, unknown).await
+            }
             (HandOver::Refused, Some(claim)) => {
                 give_up(claim, &self.held, false).await.map(|_| Released::Freed)
             }
@@ -176,7 +178,8 @@ impl Drop for Unreleased {
     }
 }
 
-/// What a claim left in the store may live for one ttl, or for as long as its lease was extended by hand.
+/// What a claim left in the store may live for one ttl, or for as long as its lease was extended by
+/// hand.
 fn lives_until(held: &Hold, now: Tick) -> Tick {
     let ttl = now.after(held.limits().ttl);
     let extended = held.lease_end();
@@ -194,12 +197,16 @@ async fn give_up(claim: &mut LiveClaim, held: &Hold, mut unknown: bool) -> Resul
     let mut lapsed = None;
     loop {
         let error = match claim.release(held.limits().op_timeout).await {
-            // C7: an earlier try may have freed it. Before the deadline nothing else can have ended it.
-            Ok(Released::NotHeld) if unknown && clock.now() < held.lease_end() => return Ok(Released::Freed),
+            // C7: an earlier try may have freed it. Before the deadline nothing else can have ended
+            // it.
+            Ok(Released::NotHeld) if unknown && clock.now() < held.lease_end() => {
+                return Ok(Released::Freed);
+            }
             Ok(Released::NotHeld) if unknown => {
                 let text = "the first request to release got no answer and the lease has ended since; the lock is \
                             not ours any more, but whether it was still ours then is unknown";
-                let error = Error::new(ErrorKind::Unavailable, text).with_status(ErrorStatus::Permanent);
+                let error =
+                    Error::new(ErrorKind::Unavailable, text).with_status(ErrorStatus::Permanent);
                 return Err(error.with_outcome_unknown());
             }
             Ok(released) => return Ok(released),

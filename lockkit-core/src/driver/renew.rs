@@ -25,9 +25,11 @@ use crate::{
     spi::{LossReason, Pulse},
 };
 
-/// Works on a timer that came due: renews, notices a loss, or gives up what a shutdown found still held.
+/// Works on a timer that came due: renews, notices a loss, or gives up what a shutdown found still
+/// held.
 pub(super) fn renew_due(agenda: Arc<Agenda>, held: Arc<Hold>) -> impl Future<Output = ()> {
-    // Made before the first poll: a runtime may end before that, and the timer must be found by the next keeper.
+    // Made before the first poll: a runtime may end before that, and the timer must be found by the
+    // next keeper.
     work_on(NextTimer { agenda, held, rung: false, due: None })
 }
 
@@ -50,7 +52,8 @@ async fn work_on(mut next: NextTimer) {
     let before = held.lease_end();
     let (mut slot, joined) = match held.slot.try_lock() {
         Ok(slot) => (slot, false),
-        // A renewal by hand, a note, or the release. Joined, not waited for: a future that nobody polls may have it.
+        // A renewal by hand, a note, or the release. Joined, not waited for: a future that nobody
+        // polls may have it.
         Err(_) => {
             let patience = held.limits().op_timeout.min(clock.now().until(held.deadline()));
             match within(patience, held.slot.lock()).await {
@@ -78,13 +81,17 @@ async fn work_on(mut next: NextTimer) {
         return;
     }
     // A hint is a reason to look, but none to hold on for longer than the user wanted.
-    let kind =
-        if held.options.options.renewal() == Renewal::Manual { RenewKind::Look } else { RenewKind::Keep };
+    let kind = if held.options.options.renewal() == Renewal::Manual {
+        RenewKind::Look
+    } else {
+        RenewKind::Keep
+    };
     match renew_once(&held, claim, kind).await {
         Ok(()) => next.due = Some(held.next_renewal(clock.now())),
         Err(error) if error.kind() == ErrorKind::Lost => free_lost(&agenda, &held),
         Err(_) => {
-            // C10: it neither extends the lease nor ends it. Soon again, but gently to a store that recovers.
+            // C10: it neither extends the lease nor ends it. Soon again, but gently to a store that
+            // recovers.
             let streak = held.unknown_renewals.load(Relaxed);
             held.unknown_renewals.store(streak.saturating_add(1), Relaxed);
             let pause = pacing::renewal_retry(held.locker.cadence, held.limits().ttl, streak);
@@ -93,13 +100,20 @@ async fn work_on(mut next: NextTimer) {
     }
 }
 
-/// Renews at the user's kind, for another time than the ttl if that is given; the keeper's timer follows.
+/// Renews at the user's kind, for another time than the ttl if that is given; the keeper's timer
+/// follows.
 ///
 /// # Errors
 /// [`ErrorKind::Lost`] if the lock is lost; any other error means that the outcome is unknown.
-pub(crate) async fn renew_now(agenda: Arc<Agenda>, held: Arc<Hold>, lease: Option<Duration>) -> Result<()> {
+pub(crate) async fn renew_now(
+    agenda: Arc<Agenda>,
+    held: Arc<Hold>,
+    lease: Option<Duration>,
+) -> Result<()> {
     let outcome = match within(held.limits().op_timeout, held.slot.lock()).await {
-        None => Err(Error::new(ErrorKind::Unavailable, "another renewal in flight did not end in time")),
+        None => {
+            Err(Error::new(ErrorKind::Unavailable, "another renewal in flight did not end in time"))
+        }
         Some(mut slot) => match slot.as_mut() {
             Some(claim) if held.is_held() => {
                 renew_once(&held, claim, lease.map_or(RenewKind::Renew, RenewKind::Extend)).await
@@ -169,7 +183,8 @@ async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Dura
     let clock = held.locker.clock;
     let asked = clock.now();
     let budget = held.limits().op_timeout.min(asked.until(held.deadline()));
-    // A shorter time than what is left would take from what was confirmed (C2): no store knows what its holder was told.
+    // A shorter time than what is left would take from what was confirmed (C2): no store knows what
+    // its holder was told.
     let kept = held.lease_left(asked);
     let lease = match kind {
         RenewKind::Extend(lease) => Some(lease.max(kept)),
@@ -180,18 +195,21 @@ async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Dura
         }
         RenewKind::Keep | RenewKind::Look | RenewKind::Renew => None,
     };
-    let known = if matches!(kind, RenewKind::Keep | RenewKind::Look) { claim.known_pulse() } else { None };
+    let known =
+        if matches!(kind, RenewKind::Keep | RenewKind::Look) { claim.known_pulse() } else { None };
     let pulse = match known {
         Some(known) => known?,
         None => claim.renew(lease, budget).await?,
     };
     match pulse {
         Pulse::Alive(lease) => {
-            // An answer that comes after the deadline is too late: somebody may have seen the lock as lost.
+            // An answer that comes after the deadline is too late: somebody may have seen the lock
+            // as lost.
             if !held.is_held() {
                 return Err(held.lost_error());
             }
-            // A look takes what it hears of an earlier end, such as that of a quorum which has lost a member.
+            // A look takes what it hears of an earlier end, such as that of a quorum which has lost
+            // a member.
             if kind != RenewKind::Look || deadline_of(asked, lease) < held.lease_end() {
                 held.extend(asked, lease);
             }
@@ -205,8 +223,8 @@ async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Dura
     }
 }
 
-/// The lock is lost; the keeper frees early what is left of it in the store. One that was given back is its
-/// releaser's, who wants to hear the outcome.
+/// The lock is lost; the keeper frees early what is left of it in the store. One that was given
+/// back is its releaser's, who wants to hear the outcome.
 pub(super) fn free_lost(agenda: &Agenda, held: &Arc<Hold>) {
     if held.ending() == Some(Ending::GivenBack) {
         return;
@@ -214,7 +232,8 @@ pub(super) fn free_lost(agenda: &Agenda, held: &Arc<Hold>) {
     agenda.retire(held, Some(Cleanup::Release(Arc::clone(held), None)));
 }
 
-/// Puts the timer back however the renewal ends, also when its runtime is shut down before it begins, or midway.
+/// Puts the timer back however the renewal ends, also when its runtime is shut down before it
+/// begins, or midway.
 struct NextTimer {
     agenda: Arc<Agenda>,
     held: Arc<Hold>,

@@ -50,7 +50,8 @@ impl Trouble {
         *self = Self::default();
     }
 
-    /// A wait without a bound outlives a restart of the store, but does not hide for ever that it is gone.
+    /// A wait without a bound outlives a restart of the store, but does not hide for ever that it
+    /// is gone.
     pub(super) fn outlasts(&mut self, now: Tick, limits: Limits) -> Option<Error> {
         let patience = limits.ttl.max(limits.op_timeout * 3);
         if self.since?.until(now) < patience {

@@ -11,7 +11,8 @@ use super::{
     renew::renew_due,
 };
 
-/// The task's own presence: when it goes, also by a runtime that is shut down, the agenda learns it.
+/// The task's own presence: when it goes, also by a runtime that is shut down, the agenda learns
+/// it.
 struct Attendance(Arc<Agenda>);
 
 impl Drop for Attendance {
@@ -35,12 +36,14 @@ impl Attendance {
             for held in rung {
                 agenda.hasten(&held);
             }
-            // FuturesUnordered polls a new future at once: a wake-up that went to its former task is not lost.
-            // Unconstrained: else all but the first 128 of them are polled in vain, again and again.
+            // FuturesUnordered polls a new future at once: a wake-up that went to its former task
+            // is not lost. Unconstrained: else all but the first 128 of them are polled in vain,
+            // again and again.
             let left = left.into_iter().map(|cleanup| Todo { agenda, cleanup: Some(cleanup) });
             cleanups.extend(left.map(|todo| unconstrained(caught(finish(todo)))));
             renewals.extend(
-                due.into_iter().map(|held| unconstrained(caught(renew_due(Arc::clone(agenda), held)))),
+                due.into_iter()
+                    .map(|held| unconstrained(caught(renew_due(Arc::clone(agenda), held)))),
             );
             if last && cleanups.is_empty() && renewals.is_empty() {
                 return;

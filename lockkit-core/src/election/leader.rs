@@ -17,8 +17,8 @@ pub struct Leader {
     pub term: FencingToken,
     /// The identity of its claim.
     pub owner: OwnerId,
-    /// How long its lease still lasted when the store was asked, unless it renews it; `None` where the store does not
-    /// tell.
+    /// How long its lease still lasted when the store was asked, unless it renews it; `None` where
+    /// the store does not tell.
     pub remaining: Option<Duration>,
 }
 

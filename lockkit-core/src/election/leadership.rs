@@ -25,9 +25,10 @@ use crate::{
 /// ```
 ///
 /// # Drop
-/// Dropping it is a best-effort resignation: it neither blocks nor reports anything, and works outside a runtime too. The
-/// locker's background task does it soon; [`Locker::shutdown`](crate::Locker::shutdown) waits for it. Prefer
-/// [`resign`](Self::resign), which alone can tell that the leadership had been lost.
+/// Dropping it is a best-effort resignation: it neither blocks nor reports anything, and works
+/// outside a runtime too. The locker's background task does it soon;
+/// [`Locker::shutdown`](crate::Locker::shutdown) waits for it. Prefer [`resign`](Self::resign),
+/// which alone can tell that the leadership had been lost.
 #[must_use = "dropping it gives the leadership up"]
 #[clippy::has_significant_drop]
 pub struct Leadership {
@@ -42,14 +43,15 @@ impl Leadership {
 
     /// Whether it leads, by the local clock and without I/O.
     ///
-    /// Once false it stays false. It turns false before the store can make somebody else the leader.
+    /// Once false it stays false. It turns false before the store can make somebody else the
+    /// leader.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.guard.is_held()
     }
 
-    /// The number of this term, above those of all leaders before. Hand it to what the leader writes to, which shall
-    /// refuse a smaller one than it has seen.
+    /// The number of this term, above those of all leaders before. Hand it to what the leader
+    /// writes to, which shall refuse a smaller one than it has seen.
     #[must_use]
     pub fn term(&self) -> FencingToken {
         self.guard.fencing_token()
@@ -73,8 +75,8 @@ impl Leadership {
         self.guard.remaining()
     }
 
-    /// The signal that the leadership is lost. It fires at the local deadline at the latest, also when the store is
-    /// silent or gone, and never after a resignation.
+    /// The signal that the leadership is lost. It fires at the local deadline at the latest, also
+    /// when the store is silent or gone, and never after a resignation.
     #[must_use]
     pub fn lost(&self) -> Lost {
         self.guard.lost()
@@ -93,8 +95,8 @@ impl Leadership {
     /// Runs `work` for as long as it leads.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the leadership is lost before `work` is done; `work` is dropped
-    /// then.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the leadership is lost before `work` is
+    /// done; `work` is dropped then.
     ///
     /// # Cancel safety
     /// As cancel safe as `work`; it goes on leading.
@@ -104,10 +106,12 @@ impl Leadership {
 
     /// Gives the leadership up, and says what was true. The next candidate follows at once.
     ///
-    /// [`Released::NotHeld`] means that it was lost before: somebody else may have led at the same time.
+    /// [`Released::NotHeld`] means that it was lost before: somebody else may have led at the same
+    /// time.
     ///
     /// # Errors
-    /// As [`LockGuard::release`]: the outcome is unknown, and the lease ends the term, or the backend does.
+    /// As [`LockGuard::release`]: the outcome is unknown, and the lease ends the term, or the
+    /// backend does.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, it is finished in the background.

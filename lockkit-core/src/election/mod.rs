@@ -1,4 +1,5 @@
-//! Leader election: an exclusive lock whose label is the leader's address, and a look at it for everybody else.
+//! Leader election: an exclusive lock whose label is the leader's address, and a look at it for
+//! everybody else.
 
 mod lead;
 mod leader;
@@ -25,13 +26,15 @@ use crate::{
 
 /// An election of one leader at a time among any number of candidates, in any number of processes.
 ///
-/// A candidate [campaigns](Self::campaign) with a value, such as its address. The store writes that value in the same
-/// step in which it makes the candidate the leader, so whoever [asks](Self::leader) or [watches](Self::watch) sees it
-/// from then on. The candidates get their turns in the order in which the store saw them, wherever it claims
+/// A candidate [campaigns](Self::campaign) with a value, such as its address. The store writes that
+/// value in the same step in which it makes the candidate the leader, so whoever
+/// [asks](Self::leader) or [watches](Self::watch) sees it from then on. The candidates get their
+/// turns in the order in which the store saw them, wherever it claims
 /// [`fair`](crate::spi::Capabilities::fair).
 ///
-/// Each leader has a [term](Leadership::term) above all before it. A leader that is paused after its last check may act
-/// late; only a resource that compares terms and refuses a smaller one than it has seen can stop it.
+/// Each leader has a [term](Leadership::term) above all before it. A leader that is paused after
+/// its last check may act late; only a resource that compares terms and refuses a smaller one than
+/// it has seen can stop it.
 ///
 /// # Examples
 /// ```
@@ -58,8 +61,8 @@ impl Locker {
     /// The election with this name. Does no I/O.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no exclusive locks, or can't show
-    /// what their holders say of themselves.
+    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no exclusive
+    /// locks, or can't show what their holders say of themselves.
     pub fn election(&self, name: &str) -> Result<Election> {
         self.require(self.capabilities().exclusive, "exclusive locks")?;
         self.require(self.capabilities().labels, "labels, which the values of leaders are")?;
@@ -72,8 +75,8 @@ impl Election {
         Self { handle, watches: Shared::default() }
     }
 
-    /// Sets options of this election. An option that is not set stays as it is: at first the locker's default. The
-    /// label is not used: the value takes its place.
+    /// Sets options of this election. An option that is not set stays as it is: at first the
+    /// locker's default. The label is not used: the value takes its place.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if the options contradict each other.
@@ -87,17 +90,18 @@ impl Election {
         self.handle.name()
     }
 
-    /// Waits for its turn to lead. `value` is what others shall see of this leader: 1 to 255 bytes of text without
-    /// control characters.
+    /// Waits for its turn to lead. `value` is what others shall see of this leader: 1 to 255 bytes
+    /// of text without control characters.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] for a value that can't be used, [`ErrorKind::Timeout`] when
-    /// [`LockOptions::wait`] has passed. A store that can't be reached is asked again; for how long is bounded by
-    /// `wait`, or without one by the ttl. Anything else at once.
+    /// [`LockOptions::wait`] has passed. A store that can't be reached is asked again; for how long
+    /// is bounded by `wait`, or without one by the ttl. Anything else at once.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background. A call that is
-    /// made anew in each turn of a `select!` loop loses its place in the queue each time: pin it outside the loop.
+    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
+    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
+    /// time: pin it outside the loop.
     pub async fn campaign(&self, value: &str) -> Result<Leadership> {
         let guard = self.candidate(value)?.lock(Mode::Exclusive).await?;
         Ok(Leadership::new(guard, value))
@@ -106,8 +110,8 @@ impl Election {
     /// Asks once; `None` if somebody leads, or is to lead before.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for a value that can't be used, or whatever the store says. That somebody leads is
-    /// no error.
+    /// [`ErrorKind::InvalidOption`] for a value that can't be used, or whatever the store says.
+    /// That somebody leads is no error.
     ///
     /// # Cancel safety
     /// As [`campaign`](Self::campaign).
@@ -119,35 +123,46 @@ impl Election {
     /// Waits at most `wait`; `None` if its turn has not come by then.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for a value that can't be used, or whatever the store says, after asking again
-    /// within the bound. That somebody leads is no error.
+    /// [`ErrorKind::InvalidOption`] for a value that can't be used, or whatever the store says,
+    /// after asking again within the bound. That somebody leads is no error.
     ///
     /// # Cancel safety
     /// As [`campaign`](Self::campaign).
-    pub async fn campaign_timeout(&self, value: &str, wait: Duration) -> Result<Option<Leadership>> {
+    pub async fn campaign_timeout(
+        &self,
+        value: &str,
+        wait: Duration,
+    ) -> Result<Option<Leadership>> {
         let guard = self.candidate(value)?.lock_timeout(Mode::Exclusive, wait).await?;
         Ok(guard.map(|guard| Leadership::new(guard, value)))
     }
 
-    /// Campaigns, and runs `work` for as long as it leads: whenever the leadership is lost, `work` is dropped where it
-    /// stands, and called again once it leads again. Ends when `work` does, and resigns then.
+    /// Campaigns, and runs `work` for as long as it leads: whenever the leadership is lost, `work`
+    /// is dropped where it stands, and called again once it leads again. Ends when `work` does, and
+    /// resigns then.
     ///
-    /// What `work` returned while it led is returned, whatever becomes of the resignation. If the lease had ended when
-    /// it returned, somebody else may have led by then: what it returned is dropped, and it is called again.
+    /// What `work` returned while it led is returned, whatever becomes of the resignation. If the
+    /// lease had ended when it returned, somebody else may have led by then: what it returned is
+    /// dropped, and it is called again.
     ///
-    /// While the store can't be used it pauses, for 20 ms at first and for 1 s at most, and campaigns again. So does a
-    /// leadership that was lost within its first ttl.
+    /// While the store can't be used it pauses, for 20 ms at first and for 1 s at most, and
+    /// campaigns again. So does a leadership that was lost within its first ttl.
     ///
     /// A future from this method can't be proved `Send` for every closure; to spawn it, use
     /// [`lead_boxed`](Self::lead_boxed).
     ///
     /// # Errors
-    /// What campaigning again can't mend: a bad value, a missing privilege, [`ErrorKind::Closed`] after a shutdown,
-    /// [`ErrorKind::Timeout`] when [`LockOptions::wait`] has passed in one campaign.
+    /// What campaigning again can't mend: a bad value, a missing privilege, [`ErrorKind::Closed`]
+    /// after a shutdown, [`ErrorKind::Timeout`] when [`LockOptions::wait`] has passed in one
+    /// campaign.
     ///
     /// # Cancel safety
     /// As cancel safe as `work`; the leadership is given up in the background.
-    pub async fn lead<T>(&self, value: &str, mut work: impl AsyncFnMut(&Leadership) -> T) -> Result<T> {
+    pub async fn lead<T>(
+        &self,
+        value: &str,
+        mut work: impl AsyncFnMut(&Leadership) -> T,
+    ) -> Result<T> {
         let mut candidacy = Candidacy::new(self, value);
         loop {
             let leadership = candidacy.win().await?;
@@ -187,11 +202,11 @@ impl Election {
         }
     }
 
-    /// Asks the store who leads. `None` if nobody does, or a program that is not lockkit's: that has no term, and
-    /// [`inspect`](Self::inspect) shows it.
+    /// Asks the store who leads. `None` if nobody does, or a program that is not lockkit's: that
+    /// has no term, and [`inspect`](Self::inspect) shows it.
     ///
-    /// The leader itself knows it first when its lease ends: between that and the end by the store's time it is still
-    /// told here.
+    /// The leader itself knows it first when its lease ends: between that and the end by the
+    /// store's time it is still told here.
     ///
     /// # Errors
     /// Whatever the store says.

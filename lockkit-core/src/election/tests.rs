@@ -1,4 +1,5 @@
-//! What only a store that does as it is told can show: lagging replicas, outages, and who asks how often.
+//! What only a store that does as it is told can show: lagging replicas, outages, and who asks how
+//! often.
 
 use std::{sync::Arc, time::Duration};
 
@@ -92,8 +93,8 @@ async fn c4_what_a_lagging_replica_says_is_ignored_and_a_lost_past_is_told() {
     assert_eq!(told(&mut watch).await, Some(8));
 }
 
-/// What the documentation of [`LeaderWatch::changed`] says of a replica that lags behind: it may say that nobody leads
-/// before the present leader is told, and between two looks at this leader.
+/// What the documentation of [`LeaderWatch::changed`] says of a replica that lags behind: it may
+/// say that nobody leads before the present leader is told, and between two looks at this leader.
 #[tokio::test(start_paused = true)]
 async fn c4_nobody_leads_for_a_lagging_replica_and_the_terms_never_fall() {
     let stage = Stage::new(ms(1));
@@ -188,7 +189,10 @@ async fn c13_a_store_in_trouble_is_asked_less_often_and_told_of_after_a_ttl() {
     for _ in 0..2 {
         let start = Instant::now();
         let error = watch.changed().await.unwrap_err();
-        assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Persistent));
+        assert_eq!(
+            (error.kind(), error.status()),
+            (ErrorKind::Unavailable, ErrorStatus::Persistent)
+        );
         assert!((TTL..TTL + ms(2_500)).contains(&start.elapsed()), "{:?}", start.elapsed());
         assert!((24..50).contains(&stage.looks()));
     }
@@ -224,7 +228,8 @@ async fn lead_outlasts_an_outage_and_returns_what_it_can_not_mend() {
         time::sleep(TTL * 3).await;
         stage.show(None);
     };
-    let (led, ()) = tokio::join!(election.lead("a", async |leadership| leadership.is_leader()), recover);
+    let (led, ()) =
+        tokio::join!(election.lead("a", async |leadership| leadership.is_leader()), recover);
     assert!(led.unwrap());
     assert!((TTL * 3..TTL * 3 + ms(1_300)).contains(&start.elapsed()), "{:?}", start.elapsed());
     stage.fail(ErrorKind::PermissionDenied);
@@ -280,7 +285,9 @@ async fn c4_terms_do_not_fall_with_another_interval() {
     watch.changed().await.unwrap();
     let mut watch = watch.with_interval(Duration::from_millis(10));
     stage.show(2);
-    time::timeout(Duration::from_secs(1), watch.changed()).await.expect_err("a replica lags behind");
+    time::timeout(Duration::from_secs(1), watch.changed())
+        .await
+        .expect_err("a replica lags behind");
 }
 
 /// A look that was cut by the end of its runtime is left to a keeper that will never come.
@@ -288,8 +295,11 @@ async fn c4_terms_do_not_fall_with_another_interval() {
 fn c6_a_watch_cut_by_the_end_of_its_runtime_keeps_nothing() {
     for _ in 0..20 {
         let stage = Stage::new(ms(200));
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let locker = Locker::new(stage.backend());
         let mut watch = locker.election("e").unwrap().watch();
         runtime.spawn(async move { drop(watch.changed().await) });

@@ -1,5 +1,5 @@
-//! Watching who leads. All watches of one election share one look at the store at a time, and no task: whichever of them
-//! waits drives it.
+//! Watching who leads. All watches of one election share one look at the store at a time, and no
+//! task: whichever of them waits drives it.
 
 use std::{
     fmt,
@@ -41,13 +41,15 @@ pub(super) type Shared = Arc<Mutex<Weak<Lookout>>>;
 
 /// Who leads, as it changes.
 ///
-/// A watch is told of changes where the store can tell, and always also looks now and then: every 250 ms, or more often
-/// where the store is polled more often anyhow ([`poll`](crate::spi::Descriptor::poll)). It looks only while
-/// [`changed`](Self::changed) is awaited. Then each leader that stands for longer than one and a quarter of the
-/// [interval](Self::with_interval) and a look is seen; of those who lead for a shorter time, some may be missed.
+/// A watch is told of changes where the store can tell, and always also looks now and then: every
+/// 250 ms, or more often where the store is polled more often anyhow
+/// ([`poll`](crate::spi::Descriptor::poll)). It looks only while [`changed`](Self::changed) is
+/// awaited. Then each leader that stands for longer than one and a quarter of the
+/// [interval](Self::with_interval) and a look is seen; of those who lead for a shorter time, some
+/// may be missed.
 ///
-/// Clones, and all watches of one [`Election`](super::Election) value and its clones, share their looks; each sees
-/// every settled leader by itself.
+/// Clones, and all watches of one [`Election`](super::Election) value and its clones, share their
+/// looks; each sees every settled leader by itself.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -85,8 +87,8 @@ impl LeaderWatch {
         Self { handle: handle.clone(), lookout, told: None, troubled: None }
     }
 
-    /// Looks this often, ±25 %, and at least every millisecond. An interval of more than a day counts as one. The watch
-    /// and its clones then share no looks with others.
+    /// Looks this often, ±25 %, and at least every millisecond. An interval of more than a day
+    /// counts as one. The watch and its clones then share no looks with others.
     #[must_use]
     pub fn with_interval(mut self, interval: Duration) -> Self {
         let lookout = Lookout::new(&self.handle, interval.clamp(SHORTEST_INTERVAL, MAX_TTL));
@@ -101,21 +103,24 @@ impl LeaderWatch {
         self.told.as_ref()?.as_ref()
     }
 
-    /// Completes when the leader differs from what was told last; the first time, when it is known who leads, or that
-    /// nobody does. `None` is nobody.
+    /// Completes when the leader differs from what was told last; the first time, when it is known
+    /// who leads, or that nobody does. `None` is nobody.
     ///
-    /// The terms that it tells never fall: an older leader, as a replica that lags behind names it, is ignored. `None` has
-    /// no term. A replica that lags behind may say that nobody leads while somebody does: `None` then comes before the
-    /// present leader, or between two looks at it. So `None` is a reason to campaign, and never to act as the leader.
+    /// The terms that it tells never fall: an older leader, as a replica that lags behind names it,
+    /// is ignored. `None` has no term. A replica that lags behind may say that nobody leads while
+    /// somebody does: `None` then comes before the present leader, or between two looks at it. So
+    /// `None` is a reason to campaign, and never to act as the leader.
     ///
     /// # Errors
-    /// [`ErrorKind::Closed`] after [`Locker::shutdown`](crate::Locker::shutdown). A store that can't be asked is asked
-    /// again, with pauses of at most a second; after one ttl, or three times the operation timeout if that is longer,
-    /// this says so. What asking again can't mend is said at once. It may be called again after any error.
+    /// [`ErrorKind::Closed`] after [`Locker::shutdown`](crate::Locker::shutdown). A store that
+    /// can't be asked is asked again, with pauses of at most a second; after one ttl, or three
+    /// times the operation timeout if that is longer, this says so. What asking again can't mend is
+    /// said at once. It may be called again after any error.
     ///
     /// # Cancel safety
-    /// Cancel safe: no change is missed, and nothing is left. Called anew in each turn of a `select!` loop, it is told
-    /// of changes by the polls alone; pin it outside the loop to hear of them at once.
+    /// Cancel safe: no change is missed, and nothing is left. Called anew in each turn of a
+    /// `select!` loop, it is told of changes by the polls alone; pin it outside the loop to hear of
+    /// them at once.
     pub async fn changed(&mut self) -> Result<Option<Leader>> {
         let keeper = &self.handle.locker().keeper;
         let locker = keeper.locker();
@@ -201,8 +206,8 @@ type Looking = future::Shared<BoxFuture<'static, Outcome>>;
 /// One look after the other, for all watches that share it.
 pub(super) struct Lookout {
     place: Arc<Place>,
-    /// Driven by whichever watch is polled: a pinned one that is not polled stops no other. It goes with the last call
-    /// that awaits it.
+    /// Driven by whichever watch is polled: a pinned one that is not polled stops no other. It goes
+    /// with the last call that awaits it.
     looking: Mutex<Option<WeakShared<BoxFuture<'static, Outcome>>>>,
 }
 
@@ -212,7 +217,8 @@ impl Lookout {
         Arc::new(Self { place: Arc::new(place), looking: Mutex::default() })
     }
 
-    /// What was seen last, unless that is longer ago than a watch that looks on by itself would let it be.
+    /// What was seen last, unless that is longer ago than a watch that looks on by itself would let
+    /// it be.
     fn latest_since(&self, now: Tick) -> Option<Outcome> {
         let latest = lock(&self.place.state).latest.clone();
         latest.filter(|look| look.asked.after(self.place.longest_pause()) >= now).map(Ok)
@@ -221,7 +227,8 @@ impl Lookout {
     /// The look that is under way, or the next one.
     fn next(&self) -> Looking {
         let mut looking = lock(&self.looking);
-        let under_way = looking.as_ref().and_then(WeakShared::upgrade).filter(|next| next.peek().is_none());
+        let under_way =
+            looking.as_ref().and_then(WeakShared::upgrade).filter(|next| next.peek().is_none());
         let next = under_way.unwrap_or_else(|| look(Arc::clone(&self.place)).boxed().shared());
         *looking = next.downgrade();
         next
@@ -260,7 +267,8 @@ struct State {
     latest: Option<Look>,
     /// The largest term seen.
     term: Option<FencingToken>,
-    /// When the latest look began, and how long after that the next one is to; `None` for the first one.
+    /// When the latest look began, and how long after that the next one is to; `None` for the first
+    /// one.
     next: Option<(Tick, Duration)>,
     /// How many looks in a row have failed.
     failures: u32,
@@ -292,11 +300,12 @@ async fn look_at(place: &Arc<Place>) -> Result<Look> {
     let mut push = push.unwrap_or_else(|| told(place));
     let asked = clock.now();
     lock(&place.state).next = Some((asked, place.jittered(place.interval)));
-    // Dropped midway, it is finished in the background: a call that is made anew in each turn of a `select!` loop finds
-    // what the one before has asked for.
+    // Dropped midway, it is finished in the background: a call that is made anew in each turn of a
+    // `select!` loop finds what the one before has asked for.
     let inspector = place.handle.locker().inspector();
     let name = place.handle.name().clone();
-    let mut looking = Finishing::new(keeper.agenda(), ask(inspector, name, Arc::downgrade(place), asked));
+    let mut looking =
+        Finishing::new(keeper.agenda(), ask(inspector, name, Arc::downgrade(place), asked));
     let mut rung = false;
     let seen = loop {
         tokio::select! {
@@ -314,7 +323,8 @@ async fn look_at(place: &Arc<Place>) -> Result<Look> {
     seen
 }
 
-/// Waits for the next look, or for the store to say that it is time. Returns what that has not used up.
+/// Waits for the next look, or for the store to say that it is time. Returns what that has not used
+/// up.
 async fn wait(
     place: &Place,
     push: Option<BoxFuture<'static, ()>>,
@@ -337,7 +347,12 @@ async fn wait(
 }
 
 /// Asks the store, and keeps what it says for as long as somebody watches.
-async fn ask(inspector: Inspector, name: LockName, place: Weak<Place>, asked: Tick) -> Result<Look> {
+async fn ask(
+    inspector: Inspector,
+    name: LockName,
+    place: Weak<Place>,
+    asked: Tick,
+) -> Result<Look> {
     let look = inspector.inspect(&name).await.map(|seen| Look { asked, leader: Leader::of(seen) });
     let Some(place) = place.upgrade() else { return look };
     let mut state = lock(&place.state);
@@ -345,7 +360,8 @@ async fn ask(inspector: Inspector, name: LockName, place: Weak<Place>, asked: Ti
     if seen.is_ok() {
         state.failures = 0;
     } else {
-        // A lost connection is there again at once, as a rule: the first pause is no longer than any.
+        // A lost connection is there again at once, as a rule: the first pause is no longer than
+        // any.
         state.next = Some((asked, place.jittered(place.longer_pause(state.failures))));
         state.failures = state.failures.saturating_add(1);
     }

@@ -22,8 +22,9 @@ use crate::{
     name::{self, LockName},
     options::MAX_TTL,
     spi::{
-        Admin, Attachment, Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Grade,
-        Grant, Hint, Inspection, Lease, Noted, Outsiders, Pulse, Reissued, Released, Role, Wait,
+        Admin, Attachment, Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding,
+        Grade, Grant, Hint, Inspection, Lease, Noted, Outsiders, Pulse, Reissued, Released, Role,
+        Wait,
     },
     token::{FencingToken, OwnerId},
 };
@@ -273,7 +274,12 @@ struct FakeClaim {
 }
 
 /// Competes for a lock; where attempts wait inside the store, for as long as the core lets them.
-async fn compete(fake: &Fake, spec: &ClaimSpec, inner: &mut dyn Claim, wait: Wait) -> Result<Attempt> {
+async fn compete(
+    fake: &Fake,
+    spec: &ClaimSpec,
+    inner: &mut dyn Claim,
+    wait: Wait,
+) -> Result<Attempt> {
     let patience = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
     let stop = Instant::now() + patience.min(MAX_TTL);
     let _waits = (!patience.is_zero()).then(|| fake.waits());

@@ -1,6 +1,7 @@
 //! The one test double of this crate: a [`Memory`](crate::Memory) that behaves as a test orders.
 //!
-//! * A [`Kind`] says which sort of store it plays: one that is polled, one with a queue, one that waits inside.
+//! * A [`Kind`] says which sort of store it plays: one that is polled, one with a queue, one that
+//!   waits inside.
 //! * A [`Fault`] says what goes wrong with a request, once or until the test heals it.
 //! * The [`Store`] behind it logs each request, and shows the test what is left.
 

@@ -25,11 +25,13 @@ use crate::{
     spi::{Backend, Capabilities, Descriptor},
 };
 
-/// Makes locks that live in one store. Cheap to clone; all clones share one connection and one background task.
+/// Makes locks that live in one store. Cheap to clone; all clones share one connection and one
+/// background task.
 ///
-/// A locker belongs to the tokio runtime that first used it: its background task runs there. When that runtime has
-/// gone, the next lock, or one that waits, starts a new task on its own runtime. The task takes back what dropped futures
-/// leave in the store ([C6](crate::contract#c6-cancellation)).
+/// A locker belongs to the tokio runtime that first used it: its background task runs there. When
+/// that runtime has gone, the next lock, or one that waits, starts a new task on its own runtime.
+/// The task takes back what dropped futures leave in the store
+/// ([C6](crate::contract#c6-cancellation)).
 ///
 /// ```
 /// use std::time::Duration;
@@ -77,10 +79,12 @@ impl Locker {
         Self::new(Memory::new())
     }
 
-    /// Sets the clock of all deadlines. Call it before the first use: the result has a background task of its own.
+    /// Sets the clock of all deadlines. Call it before the first use: the result has a background
+    /// task of its own.
     ///
     /// The embedded store counts on a clock of its own, which must be the same:
-    /// `Locker::new(Memory::with_clock(Clock::Tokio)).with_clock(Clock::Tokio)` for tests that pause tokio's.
+    /// `Locker::new(Memory::with_clock(Clock::Tokio)).with_clock(Clock::Tokio)` for tests that
+    /// pause tokio's.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         let observers = self.keeper.locker().observers().to_vec();
@@ -89,7 +93,8 @@ impl Locker {
         self
     }
 
-    /// Adds one who hears the events. Call it before the first use: the result has a background task of its own.
+    /// Adds one who hears the events. Call it before the first use: the result has a background
+    /// task of its own.
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
         let clock = self.keeper.locker().clock;
@@ -100,8 +105,9 @@ impl Locker {
         self
     }
 
-    /// Reports to the recorder of the [`metrics`](::metrics) crate; see [`Metrics`](crate::Metrics) for what. Needs the
-    /// cargo feature `metrics`. Call it before the first use: the result has a background task of its own.
+    /// Reports to the recorder of the [`metrics`](::metrics) crate; see [`Metrics`](crate::Metrics)
+    /// for what. Needs the cargo feature `metrics`. Call it before the first use: the result has a
+    /// background task of its own.
     #[cfg(feature = "metrics")]
     #[must_use]
     pub fn with_metrics(self) -> Self {
@@ -109,7 +115,8 @@ impl Locker {
         self.with_observer(Arc::new(crate::metrics::Metrics::new(backend)))
     }
 
-    /// Sets the defaults of all locks. An option that is not set stays what it was, such as that of the URL.
+    /// Sets the defaults of all locks. An option that is not set stays what it was, such as that of
+    /// the URL.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if the options contradict each other.
@@ -129,7 +136,8 @@ impl Locker {
         self
     }
 
-    /// Adds a number to every fencing token, so that tokens keep rising after a move from another store (C4).
+    /// Adds a number to every fencing token, so that tokens keep rising after a move from another
+    /// store (C4).
     #[must_use]
     pub fn with_token_base(mut self, token_base: u64) -> Self {
         self.token_base = token_base;
@@ -138,10 +146,11 @@ impl Locker {
 
     /// Turns the process gate on or off; it is on by default.
     ///
-    /// With it, tasks of this locker that want the same mutex queue in the process, first come, first served, and only
-    /// the first of them talks to the store: a crowd costs the store little more than one task does. Where the store
-    /// can, a release hands the lock over to the next of them in one request, at most 16 times in a row while others
-    /// wait outside. Without it, each task waits in the store by itself.
+    /// With it, tasks of this locker that want the same mutex queue in the process, first come,
+    /// first served, and only the first of them talks to the store: a crowd costs the store little
+    /// more than one task does. Where the store can, a release hands the lock over to the next of
+    /// them in one request, at most 16 times in a row while others wait outside. Without it, each
+    /// task waits in the store by itself.
     #[must_use]
     pub fn with_process_gate(mut self, on: bool) -> Self {
         self.gated = on;
@@ -162,14 +171,15 @@ impl Locker {
 
     /// Ends the locker and all its clones in order.
     ///
-    /// No lock is granted any more, and waiting calls end with [`ErrorKind::Closed`]. Renewal stops. Then it waits
-    /// until all guards are released or their leases have ended, which takes at most one ttl (a guard that is
-    /// still held then is told by its loss signal; one that was [leaked](crate::LockGuard::leak) at once), until everything that dropped guards and futures left behind
-    /// is released, and until the backend is closed. A backend that was shared by
+    /// No lock is granted any more, and waiting calls end with [`ErrorKind::Closed`]. Renewal
+    /// stops. Then it waits until all guards are released or their leases have ended, which takes
+    /// at most one ttl (a guard that is still held then is told by its loss signal; one that was
+    /// [leaked](crate::LockGuard::leak) at once), until everything that dropped guards and futures
+    /// left behind is released, and until the backend is closed. A backend that was shared by
     /// [`from_dyn`](Self::from_dyn) is closed for all.
     ///
-    /// After three ttls the backend is closed all the same: a pinned future of this locker that nobody polls any
-    /// more can't be waited for.
+    /// After three ttls the backend is closed all the same: a pinned future of this locker that
+    /// nobody polls any more can't be waited for.
     ///
     /// # Errors
     /// What the backend could not close in order. Calling it again tries again.
@@ -185,9 +195,13 @@ impl Locker {
         let budget = self.defaults.limits.ttl;
         let ended = Finishing::new(self.keeper.agenda(), async move {
             if !until_quiet(&agenda).await {
-                tracing::warn!(store = agenda.locker.store, "closed while claims live that nobody works on");
+                tracing::warn!(
+                    store = agenda.locker.store,
+                    "closed while claims live that nobody works on"
+                );
             }
-            // The bound is outside: a pinned call that nobody polls any more may be the one that closes.
+            // The bound is outside: a pinned call that nobody polls any more may be the one that
+            // closes.
             let closing = async { closed.get_or_try_init(|| backend.close()).await.copied() };
             let closed = bounded(budget, closing).await;
             if closed.is_ok() {
@@ -195,7 +209,9 @@ impl Locker {
             }
             closed
         });
-        ended.await.map_err(|error| error.with_operation("close").with_backend(self.descriptor().name))
+        ended
+            .await
+            .map_err(|error| error.with_operation("close").with_backend(self.descriptor().name))
     }
 
     pub(crate) fn require(&self, capability: bool, what: &str) -> Result<()> {

@@ -38,9 +38,11 @@ impl Locker {
         }
     }
 
-    /// Frees the grant with this token, whoever owns it. For operators: the holder learns it late, or never.
+    /// Frees the grant with this token, whoever owns it. For operators: the holder learns it late,
+    /// or never.
     ///
-    /// Answers [`Released::NotHeld`] if the present grant has another token, or is no lockkit client's.
+    /// Answers [`Released::NotHeld`] if the present grant has another token, or is no lockkit
+    /// client's.
     ///
     /// # Errors
     /// Whatever the store says.
@@ -49,7 +51,9 @@ impl Locker {
     /// Dropped midway it may or may not have been done; doing it again is harmless.
     pub async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         self.open().map_err(|closed| self.explain(closed, "force release", name))?;
-        let Some(stored) = token.get().checked_sub(self.token_base) else { return Ok(Released::NotHeld) };
+        let Some(stored) = token.get().checked_sub(self.token_base) else {
+            return Ok(Released::NotHeld);
+        };
         let forcing = self.backend.force_release(name, FencingToken::new(stored));
         let forced = bounded(self.defaults.limits.op_timeout, forcing).await;
         if let Ok(Released::Freed) = forced {
@@ -58,30 +62,36 @@ impl Locker {
         forced.map_err(|error| self.explain(error, "force release", name))
     }
 
-    /// The names that begin with `prefix` and that somebody holds or waits for, of all kinds, in order. An empty
-    /// prefix lists all. What is taken or freed meanwhile may be in it or not.
+    /// The names that begin with `prefix` and that somebody holds or waits for, of all kinds, in
+    /// order. An empty prefix lists all. What is taken or freed meanwhile may be in it or not.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend can't list names, [`ErrorKind::Unavailable`] if the list of one kind
-    /// takes longer than 30 s, or than the default ttl if that is longer, or whatever the store says.
+    /// [`ErrorKind::Unsupported`] if the backend can't list names, [`ErrorKind::Unavailable`] if
+    /// the list of one kind takes longer than 30 s, or than the default ttl if that is longer, or
+    /// whatever the store says.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn names(&self, prefix: &str) -> Result<Vec<LockName>> {
-        let explain = |error: Error| error.with_operation("list names").with_backend(self.descriptor().name);
+        let explain =
+            |error: Error| error.with_operation("list names").with_backend(self.descriptor().name);
         let patience = self.defaults.limits.ttl.max(LIST_PATIENCE);
         if let Err(missing) = self.require(self.capabilities().names, "lists of names") {
             // A backend that has them with other settings says which.
-            let refused = bounded(patience, operator::names(&*self.backend, Kind::Mutex, prefix)).await.err();
-            let told =
-                refused.filter(|error| error.kind() == ErrorKind::Unsupported && error.backend().is_some());
+            let refused =
+                bounded(patience, operator::names(&*self.backend, Kind::Mutex, prefix)).await.err();
+            let told = refused.filter(|error| {
+                error.kind() == ErrorKind::Unsupported && error.backend().is_some()
+            });
             return Err(told.map_or(missing, explain));
         }
         self.open().map_err(explain)?;
         let mut names = Vec::new();
         for kind in Kind::ALL {
             names.extend(
-                bounded(patience, operator::names(&*self.backend, kind, prefix)).await.map_err(explain)?,
+                bounded(patience, operator::names(&*self.backend, kind, prefix))
+                    .await
+                    .map_err(explain)?,
             );
         }
         names.sort_unstable();
@@ -89,8 +99,8 @@ impl Locker {
         Ok(names)
     }
 
-    /// Asks the store for a sign of life. Depends on no lock: it works while nothing is held, and says nothing of
-    /// what is.
+    /// Asks the store for a sign of life. Depends on no lock: it works while nothing is held, and
+    /// says nothing of what is.
     ///
     /// # Errors
     /// The store can't be used now, and why.
@@ -98,8 +108,9 @@ impl Locker {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn health(&self) -> Result<Health> {
-        let explain =
-            |error: Error| error.with_operation("check health").with_backend(self.descriptor().name);
+        let explain = |error: Error| {
+            error.with_operation("check health").with_backend(self.descriptor().name)
+        };
         self.open().map_err(explain)?;
         let clock = self.keeper.locker().clock;
         let asked = clock.now();
@@ -109,12 +120,12 @@ impl Locker {
         Ok(Health { role, round_trip: asked.until(clock.now()) })
     }
 
-    /// The note beside a mutex or an election, which [its holders](crate::LockGuard::write_note) write; an empty one of
-    /// revision zero before the first.
+    /// The note beside a mutex or an election, which [its holders](crate::LockGuard::write_note)
+    /// write; an empty one of revision zero before the first.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend has no notes, or for another kind of lock, [`ErrorKind::Closed`], or
-    /// whatever the store says.
+    /// [`ErrorKind::Unsupported`] if the backend has no notes, or for another kind of lock,
+    /// [`ErrorKind::Closed`], or whatever the store says.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -129,20 +140,23 @@ impl Locker {
     /// The wall clock of the store, which is the same for all who ask it.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend can't tell, [`ErrorKind::Closed`], or whatever the store says.
+    /// [`ErrorKind::Unsupported`] if the backend can't tell, [`ErrorKind::Closed`], or whatever the
+    /// store says.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn time(&self) -> Result<SystemTime> {
-        let explain = |error: Error| error.with_operation("ask time").with_backend(self.descriptor().name);
+        let explain =
+            |error: Error| error.with_operation("ask time").with_backend(self.descriptor().name);
         self.require(self.capabilities().time, "clock that can be asked").map_err(explain)?;
         self.open().map_err(explain)?;
-        let admin = operator::admin_of(&*self.backend, "clock that can be asked").map_err(explain)?;
+        let admin =
+            operator::admin_of(&*self.backend, "clock that can be asked").map_err(explain)?;
         bounded(self.defaults.limits.op_timeout, admin.time()).await.map_err(explain)
     }
 
-    /// Looks at the settings and the state of the store that its locks depend on, and says what they mean. An empty answer
-    /// says that nothing was looked at.
+    /// Looks at the settings and the state of the store that its locks depend on, and says what
+    /// they mean. An empty answer says that nothing was looked at.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`], or the store can't be asked.
@@ -150,7 +164,8 @@ impl Locker {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn diagnose(&self) -> Result<Vec<Finding>> {
-        let explain = |error: Error| error.with_operation("diagnose").with_backend(self.descriptor().name);
+        let explain =
+            |error: Error| error.with_operation("diagnose").with_backend(self.descriptor().name);
         self.open().map_err(explain)?;
         bounded(LIST_PATIENCE, operator::diagnose(&*self.backend)).await.map_err(explain)
     }
@@ -163,8 +178,8 @@ impl Locker {
     }
 }
 
-/// What an inspection needs of a locker. What is left to the keeper to finish must not have the locker itself, which
-/// the keeper would wait for, for ever.
+/// What an inspection needs of a locker. What is left to the keeper to finish must not have the
+/// locker itself, which the keeper would wait for, for ever.
 pub(crate) struct Inspector {
     backend: Arc<dyn Backend>,
     agenda: Arc<Agenda>,
@@ -175,7 +190,10 @@ pub(crate) struct Inspector {
 impl Inspector {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let explain = |error: Error| {
-            error.with_operation("inspect").with_backend(self.backend.descriptor().name).with_name(name)
+            error
+                .with_operation("inspect")
+                .with_backend(self.backend.descriptor().name)
+                .with_name(name)
         };
         if self.agenda.locker.is_draining() {
             return Err(explain(closed()));
@@ -183,11 +201,13 @@ impl Inspector {
         let looking = bounded(self.op_timeout, self.backend.inspect(name));
         let mut inspection = looking.await.map_err(explain)?;
         let inside = self.agenda.gates.waiting(name);
-        inspection.waiters =
-            inspection.waiters.map(|outside| outside.saturating_add(inside.try_into().unwrap_or(u64::MAX)));
+        inspection.waiters = inspection
+            .waiters
+            .map(|outside| outside.saturating_add(inside.try_into().unwrap_or(u64::MAX)));
         for holder in &mut inspection.holders {
-            holder.token =
-                holder.token.map(|token| FencingToken::new(token.get().saturating_add(self.token_base)));
+            holder.token = holder
+                .token
+                .map(|token| FencingToken::new(token.get().saturating_add(self.token_base)));
         }
         Ok(inspection)
     }

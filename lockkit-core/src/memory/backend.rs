@@ -14,7 +14,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Inspection, Mode, Note, Released, Role,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Inspection, Mode, Note,
+        Released, Role,
     },
     token::FencingToken,
 };
@@ -44,8 +45,8 @@ static DESCRIPTOR: Descriptor = Descriptor::new("memory")
 
 /// The embedded store: locks between the tasks of one process.
 ///
-/// A clone shares the store; two stores know nothing of each other. Dropping the last clone drops the store, with
-/// every lock in it.
+/// A clone shares the store; two stores know nothing of each other. Dropping the last clone drops
+/// the store, with every lock in it.
 ///
 /// ```
 /// use lockkit_core::{Locker, Memory};
@@ -172,7 +173,10 @@ impl Admin for Memory {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "here the process is the server, and tokens follow its time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "here the process is the server, and tokens follow its time"
+)]
 fn wall_clock() -> SystemTime {
     SystemTime::now()
 }

@@ -11,7 +11,8 @@ use crate::{
     token::FencingToken,
 };
 
-/// A claim on a [`Memory`](super::Memory). No call of it ever waits, so none can be dropped half-way.
+/// A claim on a [`Memory`](super::Memory). No call of it ever waits, so none can be dropped
+/// half-way.
 #[derive(Debug)]
 pub(super) struct MemoryClaim {
     shared: Arc<Shared>,
@@ -46,8 +47,9 @@ impl Claim for MemoryClaim {
     }
 
     async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
-        let reissued =
-            self.shared.with(|store, now, wakes| store.reissue(&self.spec, to, outsiders, now, wakes));
+        let reissued = self
+            .shared
+            .with(|store, now, wakes| store.reissue(&self.spec, to, outsiders, now, wakes));
         if let Reissued::Granted(_) = reissued {
             self.spec.clone_from(to);
         }

@@ -51,7 +51,9 @@ mod tests {
 
     #[tokio::test]
     async fn c13_a_memory_url_with_user_host_or_path_is_refused() {
-        for bad in ["memory://host", "memory://:7", "memory:///path", "memory://u:hunter2@", "memory:///"] {
+        for bad in
+            ["memory://host", "memory://:7", "memory:///path", "memory://u:hunter2@", "memory:///"]
+        {
             let error = connect(bad).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidUrl);
             assert!(!error.to_string().contains("hunter2"), "{error}");

@@ -118,7 +118,9 @@ fn c2_neither_a_renewal_nor_a_retry_shortens_a_lease() {
     a.spec.ttl = secs(1);
     assert_eq!(world.keep_alive(&a), alive(TTL));
     world.pass(secs(2));
-    assert!(matches!(world.attempt(&a, Wait::No), Attempt::Granted(g) if g.lease == Lease::For(secs(8))));
+    assert!(
+        matches!(world.attempt(&a, Wait::No), Attempt::Granted(g) if g.lease == Lease::For(secs(8)))
+    );
     assert_eq!(world.keep_alive(&a), alive(secs(8)));
 }
 

@@ -1,4 +1,5 @@
-//! Random histories of several claims on two names, checked after each step against what the contract says.
+//! Random histories of several claims on two names, checked after each step against what the
+//! contract says.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -151,7 +152,8 @@ impl History {
                 assert!(!told, "whoever was rung is granted");
                 assert_eq!(queued, wait != Wait::No);
                 assert!(retry_after.is_some_and(|time| !time.is_zero() && time <= secs(10)));
-                let lapses = self.world.now.after(self.shadows[who].client.spec.ttl.max(SHORTEST_PLACE));
+                let lapses =
+                    self.world.now.after(self.shadows[who].client.spec.ttl.max(SHORTEST_PLACE));
                 match place {
                     Some(at) if queued => self.queues[name][at].1 = lapses,
                     Some(at) => drop(self.queues[name].remove(at)),
@@ -232,8 +234,11 @@ impl History {
     fn check_nobody_is_passed(&self, who: usize, place: Option<usize>) {
         let name = self.shadows[who].name;
         let queue = &self.queues[name];
-        let mut modes: Vec<_> = self.holders(name).into_iter().map(|holder| self.mode(holder)).collect();
-        modes.extend(queue.iter().take(place.unwrap_or(queue.len())).map(|&(ahead, _)| self.mode(ahead)));
+        let mut modes: Vec<_> =
+            self.holders(name).into_iter().map(|holder| self.mode(holder)).collect();
+        modes.extend(
+            queue.iter().take(place.unwrap_or(queue.len())).map(|&(ahead, _)| self.mode(ahead)),
+        );
         modes.push(self.mode(who));
         assert!(may_be_together(&modes), "{who} passed somebody: {modes:?}");
     }
@@ -243,7 +248,8 @@ impl History {
         let holders = self.holders(name);
         let seen = self.world.inspect_name(&self.names[name]);
         let mut owners: Vec<_> = seen.holders.iter().map(|holder| holder.owner.unwrap()).collect();
-        let mut expected: Vec<_> = holders.iter().map(|&who| self.shadows[who].client.spec.owner).collect();
+        let mut expected: Vec<_> =
+            holders.iter().map(|&who| self.shadows[who].client.spec.owner).collect();
         owners.sort();
         expected.sort();
         assert_eq!(owners, expected, "inspection tells who holds it");
@@ -257,7 +263,11 @@ impl History {
         for who in self.queues[name].iter().map(|&(who, _)| who).collect::<Vec<_>>() {
             modes.push(self.mode(who));
             let may = may_be_together(&modes);
-            assert_eq!(self.told(who), may, "exactly those are rung that can be granted: {who} in {modes:?}");
+            assert_eq!(
+                self.told(who),
+                may,
+                "exactly those are rung that can be granted: {who} in {modes:?}"
+            );
             if !may {
                 break;
             }
@@ -267,7 +277,8 @@ impl History {
 
 /// C1, said in another way than the model says it.
 fn may_be_together(modes: &[Mode]) -> bool {
-    let permits = |mode: &Mode| if let Mode::Permits { count, .. } = mode { Some(count.get()) } else { None };
+    let permits =
+        |mode: &Mode| if let Mode::Permits { count, .. } = mode { Some(count.get()) } else { None };
     let all_permits: Option<Vec<u32>> = modes.iter().map(permits).collect();
     let one = modes.len() <= 1;
     one || modes.iter().all(|mode| *mode == Mode::Shared)

@@ -6,8 +6,8 @@ use crate::{
     clock::Tick,
     error::{Error, ErrorKind, Result},
     spi::{
-        Attempt, ClaimSpec, Grant, Hint, Holder, Inspection, Lease, LossReason, Mode, Outsiders, Pulse,
-        Reissued, Released, Taken, Wait,
+        Attempt, ClaimSpec, Grant, Hint, Holder, Inspection, Lease, LossReason, Mode, Outsiders,
+        Pulse, Reissued, Released, Taken, Wait,
     },
     token::{FencingToken, OwnerId},
 };
@@ -159,7 +159,9 @@ impl Record {
         last_token: &mut u64,
         now: Tick,
     ) -> Reissued {
-        let Some(former) = self.take(|holding| holding.owner == from, now) else { return Reissued::NotHeld };
+        let Some(former) = self.take(|holding| holding.owner == from, now) else {
+            return Reissued::NotHeld;
+        };
         let somebody_waits = self.queue.iter().any(|waiting| waiting.lives(now));
         if (outsiders == Outsiders::First && somebody_waits) || former.mode != to.mode {
             return Reissued::Yielded;
@@ -184,7 +186,9 @@ impl Record {
         now: Tick,
         wakes: &mut Vec<Hint>,
     ) -> Released {
-        let Some(freed) = self.take(|holding| holding.token == token, now) else { return Released::NotHeld };
+        let Some(freed) = self.take(|holding| holding.token == token, now) else {
+            return Released::NotHeld;
+        };
         wakes.push(freed.hint);
         Released::Freed
     }
@@ -192,7 +196,10 @@ impl Record {
     pub(super) fn inspect(&self, now: Tick) -> Inspection {
         let holders = self.holders.iter().filter(|holding| holding.lives(now));
         let waiters = self.queue.iter().filter(|waiting| waiting.lives(now)).count();
-        Inspection::new(holders.map(|holding| holding.describe(now)).collect(), u64::try_from(waiters).ok())
+        Inspection::new(
+            holders.map(|holding| holding.describe(now)).collect(),
+            u64::try_from(waiters).ok(),
+        )
     }
 
     /// Checks the limit of a claim for permits against that of the present ones, which all agree.
@@ -211,8 +218,8 @@ impl Record {
         }
     }
 
-    /// Whether a claim fits together with all holders and the first `ahead` waiters. If not, says when that may
-    /// change by itself: when the first of those ends that stand in the way.
+    /// Whether a claim fits together with all holders and the first `ahead` waiters. If not, says
+    /// when that may change by itself: when the first of those ends that stand in the way.
     fn fits_behind(&self, ahead: usize, mode: Mode) -> Result<(), Tick> {
         let ends = self.holders.iter().map(|holding| holding.ends);
         let mut changes_at = ends.min().unwrap_or(Tick::NEVER);

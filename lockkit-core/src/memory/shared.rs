@@ -22,7 +22,8 @@ impl Shared {
         Self { clock, store: Mutex::new(Store::new(last_token)) }
     }
 
-    /// Works on the store at one instant, and rings whom that concerns once the store is free again.
+    /// Works on the store at one instant, and rings whom that concerns once the store is free
+    /// again.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Store, Tick, &mut Vec<Hint>) -> T) -> T {
         let mut wakes = Vec::new();
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);

@@ -168,7 +168,10 @@ async fn c13_more_permits_than_there_are_is_refused() {
     granted(&mut all).await;
     let error = Memory::new().claim(spec(permits(4, 3))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOption);
-    assert!(error.to_string().contains("4 permits") && error.to_string().contains("only 3"), "{error}");
+    assert!(
+        error.to_string().contains("4 permits") && error.to_string().contains("only 3"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The model: all names and the token counter. Pure state; the caller brings the time and does the ringing.
+//! The model: all names and the token counter. Pure state; the caller brings the time and does the
+//! ringing.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -11,8 +12,8 @@ use crate::{
     error::Result,
     name::{Kind, LockName},
     spi::{
-        Attempt, ClaimSpec, Hint, Inspection, LossReason, Note, Noted, Outsiders, Pulse, Reissued, Released,
-        Wait,
+        Attempt, ClaimSpec, Hint, Inspection, LossReason, Note, Noted, Outsiders, Pulse, Reissued,
+        Released, Wait,
     },
     token::FencingToken,
 };
@@ -22,7 +23,8 @@ const SMALLEST_SWEEP: usize = 1_024;
 
 /// All names that somebody holds or waits for.
 ///
-/// Each operation gets the present instant, which never goes back, and adds to `wakes` whom to ring afterwards.
+/// Each operation gets the present instant, which never goes back, and adds to `wakes` whom to ring
+/// afterwards.
 pub(super) struct Store {
     records: HashMap<LockName, Record>,
     /// They stay when their locks are free.
@@ -35,13 +37,19 @@ pub(super) struct Store {
 impl Store {
     /// An empty store whose tokens are larger than `last_token`.
     pub(super) fn new(last_token: u64) -> Self {
-        Self { records: HashMap::new(), notes: HashMap::new(), last_token, sweep_at: SMALLEST_SWEEP }
+        Self {
+            records: HashMap::new(),
+            notes: HashMap::new(),
+            last_token,
+            sweep_at: SMALLEST_SWEEP,
+        }
     }
 
     /// Grants the lock if it is this claim's turn, else queues the claim if it may wait.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if present claims count on another limit.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if present claims count on
+    /// another limit.
     pub(super) fn attempt(
         &mut self,
         spec: &ClaimSpec,
@@ -64,7 +72,12 @@ impl Store {
     }
 
     /// Extends the lease of a grant.
-    pub(super) fn keep_alive(&mut self, spec: &ClaimSpec, now: Tick, wakes: &mut Vec<Hint>) -> Pulse {
+    pub(super) fn keep_alive(
+        &mut self,
+        spec: &ClaimSpec,
+        now: Tick,
+        wakes: &mut Vec<Hint>,
+    ) -> Pulse {
         let pulse = self.change(&spec.name, now, wakes, |record, _| record.keep_alive(spec, now));
         pulse.unwrap_or(Pulse::Lost(LossReason::Evicted))
     }
@@ -77,7 +90,8 @@ impl Store {
         now: Tick,
         wakes: &mut Vec<Hint>,
     ) -> Pulse {
-        let pulse = self.change(&spec.name, now, wakes, |record, _| record.extend(spec.owner, lease, now));
+        let pulse =
+            self.change(&spec.name, now, wakes, |record, _| record.extend(spec.owner, lease, now));
         pulse.unwrap_or(Pulse::Lost(LossReason::Evicted))
     }
 
@@ -128,8 +142,14 @@ impl Store {
     }
 
     /// Gives up a grant or a place in the queue.
-    pub(super) fn release(&mut self, spec: &ClaimSpec, now: Tick, wakes: &mut Vec<Hint>) -> Released {
-        let released = self.change(&spec.name, now, wakes, |record, _| record.release(spec.owner, now));
+    pub(super) fn release(
+        &mut self,
+        spec: &ClaimSpec,
+        now: Tick,
+        wakes: &mut Vec<Hint>,
+    ) -> Released {
+        let released =
+            self.change(&spec.name, now, wakes, |record, _| record.release(spec.owner, now));
         released.unwrap_or(Released::NotHeld)
     }
 
@@ -141,19 +161,26 @@ impl Store {
         now: Tick,
         wakes: &mut Vec<Hint>,
     ) -> Released {
-        let released = self.change(name, now, wakes, |record, wakes| record.force_release(token, now, wakes));
+        let released =
+            self.change(name, now, wakes, |record, wakes| record.force_release(token, now, wakes));
         released.unwrap_or(Released::NotHeld)
     }
 
     /// Looks at a name without touching it.
     pub(super) fn inspect(&self, name: &LockName, now: Tick) -> Inspection {
-        self.records.get(name).map_or_else(|| Inspection::new(Vec::new(), Some(0)), |r| r.inspect(now))
+        self.records
+            .get(name)
+            .map_or_else(|| Inspection::new(Vec::new(), Some(0)), |r| r.inspect(now))
     }
 
     /// The names in use of one kind that begin with `prefix`.
     pub(super) fn names(&self, kind: Kind, prefix: &str, now: Tick) -> Vec<LockName> {
-        let in_use = self.records.iter().filter(|(_, record)| record.is_used(now)).map(|(name, _)| name);
-        in_use.filter(|name| name.kind() == kind && name.as_str().starts_with(prefix)).cloned().collect()
+        let in_use =
+            self.records.iter().filter(|(_, record)| record.is_used(now)).map(|(name, _)| name);
+        in_use
+            .filter(|name| name.kind() == kind && name.as_str().starts_with(prefix))
+            .cloned()
+            .collect()
     }
 
     /// The number of names that are in use now.
@@ -190,7 +217,8 @@ impl Store {
         Some(answer)
     }
 
-    /// Drops what has ended under all names. Each sweep is paid for by as many new names as it visits.
+    /// Drops what has ended under all names. Each sweep is paid for by as many new names as it
+    /// visits.
     fn sweep(&mut self, now: Tick, wakes: &mut Vec<Hint>) {
         self.records.retain(|_, record| {
             record.purge(now);

@@ -1,4 +1,5 @@
-//! What the tests of the model share: a store under a clock that only they move, and claims whose rings are counted.
+//! What the tests of the model share: a store under a clock that only they move, and claims whose
+//! rings are counted.
 
 use std::{
     mem,
@@ -151,7 +152,8 @@ impl World {
 
     pub(super) fn force_release(&mut self, client: &Client, token: u64) -> Released {
         let token = FencingToken::new(token);
-        let released = self.store.force_release(&client.spec.name, token, self.now, &mut self.wakes);
+        let released =
+            self.store.force_release(&client.spec.name, token, self.now, &mut self.wakes);
         self.ring();
         released
     }

@@ -15,7 +15,8 @@ use crate::{
 
 /// Several locks that are held together.
 ///
-/// Each has a fencing token of its own, to hand to what this name protects. Tokens of two names are not comparable.
+/// Each has a fencing token of its own, to hand to what this name protects. Tokens of two names are
+/// not comparable.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -32,8 +33,8 @@ use crate::{
 /// ```
 ///
 /// # Drop
-/// As that of a [`LockGuard`], in reverse order of the names. Prefer [`release`](Self::release), which alone can tell
-/// that a lock had been lost.
+/// As that of a [`LockGuard`], in reverse order of the names. Prefer [`release`](Self::release),
+/// which alone can tell that a lock had been lost.
 #[must_use = "dropping the guard gives the locks up"]
 #[clippy::has_significant_drop]
 pub struct MultiGuard {
@@ -68,7 +69,8 @@ impl MultiGuard {
         self.guards.iter().map(LockGuard::name)
     }
 
-    /// The number to hand to the resource that this name protects; `None` if it is none of these locks.
+    /// The number to hand to the resource that this name protects; `None` if it is none of these
+    /// locks.
     #[must_use]
     pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
         self.guards.iter().find(|guard| guard.name().as_str() == name).map(LockGuard::fencing_token)
@@ -79,7 +81,8 @@ impl MultiGuard {
         self.guards.iter().map(|guard| (guard.name(), guard.fencing_token()))
     }
 
-    /// Whether all leases still stand, by the local clock and without I/O. Once false it stays false.
+    /// Whether all leases still stand, by the local clock and without I/O. Once false it stays
+    /// false.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.guards.iter().all(LockGuard::is_held)
@@ -119,7 +122,8 @@ impl MultiGuard {
     /// Renews all leases now, side by side.
     ///
     /// # Errors
-    /// As [`LockGuard::renew`], for the first name that it failed for; the others were asked for, too.
+    /// As [`LockGuard::renew`], for the first name that it failed for; the others were asked for,
+    /// too.
     ///
     /// # Cancel safety
     /// Cancel safe: renewals in flight are finished in the background.
@@ -127,11 +131,12 @@ impl MultiGuard {
         join_all(self.guards.iter().map(LockGuard::renew)).await.into_iter().collect()
     }
 
-    /// Gives all locks back, in reverse order of the names, and says what was true. It goes on after one that fails.
+    /// Gives all locks back, in reverse order of the names, and says what was true. It goes on
+    /// after one that fails.
     ///
     /// # Errors
-    /// The outcome of one or more is unknown: the error names all that were not freed for certain. Each is bounded as
-    /// [`LockGuard::release`].
+    /// The outcome of one or more is unknown: the error names all that were not freed for certain.
+    /// Each is bounded as [`LockGuard::release`].
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, the rest is given back in the background.
@@ -168,7 +173,10 @@ impl MultiGuard {
 
     fn lost_error(&self, name: &LockName) -> Error {
         let guard = self.guards.iter().find(|guard| guard.name() == name);
-        guard.map_or_else(|| Error::new(ErrorKind::Lost, "a lock was lost"), |guard| guard.lost_error("run"))
+        guard.map_or_else(
+            || Error::new(ErrorKind::Lost, "a lock was lost"),
+            |guard| guard.lost_error("run"),
+        )
     }
 }
 
@@ -177,7 +185,8 @@ fn not_all(error: &Error, unknown: &[LockName], not_held: &[LockName]) -> Error 
     if !not_held.is_empty() {
         text = format!("{text}, and not ours any more were {not_held:?}");
     }
-    let mut all = Error::new(error.kind(), text).with_status(error.status()).with_operation("release all");
+    let mut all =
+        Error::new(error.kind(), text).with_status(error.status()).with_operation("release all");
     if let Some(backend) = error.backend() {
         all = all.with_backend(backend);
     }

@@ -8,7 +8,8 @@ use crate::{lost::Lost, name::LockName, spi::LossReason};
 
 /// Tells when one of several locks is lost, which one, and why. Cheap to clone and `'static`.
 ///
-/// `signal.await` and [`wait`](Self::wait) are the same. Made by [`MultiGuard::lost`](super::MultiGuard::lost).
+/// `signal.await` and [`wait`](Self::wait) are the same. Made by
+/// [`MultiGuard::lost`](super::MultiGuard::lost).
 #[derive(Clone)]
 pub struct AnyLost(Vec<Lost>);
 
@@ -31,7 +32,10 @@ impl AnyLost {
         if self.0.is_empty() {
             return std::future::pending().await;
         }
-        let waits = self.0.iter().map(|lost| async move { (lost.name().clone(), lost.wait().await) }.boxed());
+        let waits = self
+            .0
+            .iter()
+            .map(|lost| async move { (lost.name().clone(), lost.wait().await) }.boxed());
         select_all(waits).await.0
     }
 

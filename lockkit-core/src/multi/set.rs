@@ -18,9 +18,10 @@ const LEAST_GRACE: Duration = Duration::from_millis(20);
 
 /// Several mutexes of one locker that are taken together: all of them, or none.
 ///
-/// They are taken one by one in the byte order of their names, in whatever order these were given. So calls with sets
-/// that overlap wait for each other, and never in a circle. That holds among sets only: a holder of one of the names
-/// who then waits for a set, or who waits for two sets one after the other, can close a circle.
+/// They are taken one by one in the byte order of their names, in whatever order these were given.
+/// So calls with sets that overlap wait for each other, and never in a circle. That holds among
+/// sets only: a holder of one of the names who then waits for a set, or who waits for two sets one
+/// after the other, can close a circle.
 ///
 /// ```
 /// use lockkit_core::{AllReleased, Locker};
@@ -46,16 +47,16 @@ impl Locker {
     /// The mutexes with these names, to be taken all together, or none of them. Does no I/O.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`], also if a name is there twice, [`ErrorKind::InvalidOption`] if there is none, or
-    /// [`ErrorKind::Unsupported`] if the backend has no exclusive locks.
+    /// [`ErrorKind::InvalidName`], also if a name is there twice, [`ErrorKind::InvalidOption`] if
+    /// there is none, or [`ErrorKind::Unsupported`] if the backend has no exclusive locks.
     pub fn mutex_set(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MutexSet> {
         self.require(self.capabilities().exclusive, "exclusive locks")?;
         let handles = names.into_iter().map(|name| Handle::new(self, Kind::Mutex, name.as_ref()));
         MutexSet::new(handles.collect::<Result<_>>()?)
     }
 
-    /// Waits for the mutexes with these names, all together: short for [`mutex_set`](Self::mutex_set) and
-    /// [`MutexSet::lock`].
+    /// Waits for the mutexes with these names, all together: short for
+    /// [`mutex_set`](Self::mutex_set) and [`MutexSet::lock`].
     ///
     /// ```
     /// # async fn transfer(locker: lockkit_core::Locker) -> lockkit_core::Result<()> {
@@ -71,7 +72,10 @@ impl Locker {
     ///
     /// # Cancel safety
     /// Cancel safe, as [`MutexSet::lock`].
-    pub async fn lock_all(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MultiGuard> {
+    pub async fn lock_all(
+        &self,
+        names: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<MultiGuard> {
         let set = self.mutex_set(names)?;
         set.lock().await
     }
@@ -79,10 +83,14 @@ impl Locker {
 
 impl MutexSet {
     /// # Errors
-    /// [`ErrorKind::InvalidName`] if a name is there twice, [`ErrorKind::InvalidOption`] if there is none.
+    /// [`ErrorKind::InvalidName`] if a name is there twice, [`ErrorKind::InvalidOption`] if there
+    /// is none.
     pub(crate) fn new(mut handles: Vec<Handle>) -> Result<Self> {
         if handles.is_empty() {
-            return Err(Error::new(ErrorKind::InvalidOption, "a set of mutexes needs at least one name"));
+            return Err(Error::new(
+                ErrorKind::InvalidOption,
+                "a set of mutexes needs at least one name",
+            ));
         }
         handles.sort_by(|a, b| a.name().cmp(b.name()));
         for pair in handles.windows(2) {
@@ -96,15 +104,18 @@ impl MutexSet {
         Ok(Self { handles: handles.into() })
     }
 
-    /// Sets options of each of the mutexes. An option that is not set stays as it is: at first the locker's default.
+    /// Sets options of each of the mutexes. An option that is not set stays as it is: at first the
+    /// locker's default.
     ///
-    /// [`wait`](LockOptions::wait) bounds the whole call. With [`Renewal::Manual`](crate::Renewal::Manual) nobody
-    /// renews the first ones while the call waits for the others.
+    /// [`wait`](LockOptions::wait) bounds the whole call. With
+    /// [`Renewal::Manual`](crate::Renewal::Manual) nobody renews the first ones while the call
+    /// waits for the others.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if the options contradict each other.
     pub fn with_options(self, options: LockOptions) -> Result<Self> {
-        let handles = self.handles.iter().map(|handle| handle.clone().with_options(options.clone()));
+        let handles =
+            self.handles.iter().map(|handle| handle.clone().with_options(options.clone()));
         Ok(Self { handles: handles.collect::<Result<_>>()? })
     }
 
@@ -115,17 +126,19 @@ impl MutexSet {
 
     /// Waits for all of them.
     ///
-    /// When it fails, what was taken by then is given back in reverse before it returns. Where the store is in trouble,
-    /// and after one `op_timeout` at the latest, that goes on in the background.
+    /// When it fails, what was taken by then is given back in reverse before it returns. Where the
+    /// store is in trouble, and after one `op_timeout` at the latest, that goes on in the
+    /// background.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`] when [`LockOptions::wait`] has passed, with the name that was not free;
-    /// [`ErrorKind::Lost`] when one that was taken was lost while it waited for others; or as
+    /// [`ErrorKind::Timeout`] when [`LockOptions::wait`] has passed, with the name that was not
+    /// free; [`ErrorKind::Lost`] when one that was taken was lost while it waited for others; or as
     /// [`Mutex::lock`](crate::Mutex::lock), with the name that it was about.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store, and what it had taken, is taken back in the
-    /// background. It loses its place in the queues. A call that is kept and not polled keeps what it has taken.
+    /// Cancel safe: dropped midway, whatever it left in the store, and what it had taken, is taken
+    /// back in the background. It loses its place in the queues. A call that is kept and not polled
+    /// keeps what it has taken.
     pub async fn lock(&self) -> Result<MultiGuard> {
         self.acquire(self.first().bound()).await?.map_err(|busy| {
             let text = "it was not free within the bound on waiting for all names of the set";
@@ -136,7 +149,8 @@ impl MutexSet {
     /// Asks once for each; `None` if one of them is taken.
     ///
     /// # Errors
-    /// Whatever the store says, or [`ErrorKind::Lost`] as [`lock`](Self::lock). That one is taken is no error.
+    /// Whatever the store says, or [`ErrorKind::Lost`] as [`lock`](Self::lock). That one is taken
+    /// is no error.
     ///
     /// # Cancel safety
     /// As [`lock`](Self::lock).
@@ -170,7 +184,8 @@ impl MutexSet {
                 Bound::Forever | Bound::Try => Duration::MAX,
             };
             let rest = if let Bound::Within(_) = bound { Bound::Within(left) } else { bound };
-            let answer = if left.is_zero() { Ok(None) } else { take_one(&taken, handle, rest).await };
+            let answer =
+                if left.is_zero() { Ok(None) } else { take_one(&taken, handle, rest).await };
             match answer {
                 Ok(Some(guard)) => {
                     taken.push(guard);
@@ -180,9 +195,12 @@ impl MutexSet {
                     self.give_up(taken, quickest).await;
                     return Ok(Err(handle));
                 }
-                // The wait for others used the bound up: the store need not be in trouble if it did not answer.
+                // The wait for others used the bound up: the store need not be in trouble if it did
+                // not answer.
                 Err(error)
-                    if !taken.is_empty() && left < quickest.saturating_mul(2) && error.is_temporary() =>
+                    if !taken.is_empty()
+                        && left < quickest.saturating_mul(2)
+                        && error.is_temporary() =>
                 {
                     return Ok(Err(handle));
                 }
@@ -201,8 +219,8 @@ impl MutexSet {
         Ok(Ok(taken))
     }
 
-    /// In reverse, before the caller is told, so that its next try does not meet its own shadow. What takes longer than
-    /// two round trips each goes to the background.
+    /// In reverse, before the caller is told, so that its next try does not meet its own shadow.
+    /// What takes longer than two round trips each goes to the background.
     async fn give_up(&self, taken: MultiGuard, quickest: Duration) {
         let each = quickest.saturating_mul(2).max(LEAST_GRACE);
         let grace = each.saturating_mul(u32::try_from(taken.names().len()).unwrap_or(u32::MAX));

@@ -19,8 +19,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
     spi::{
-        Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Grade, Holder, Inspection, Mode, Released,
-        Role, operator,
+        Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Grade, Holder, Inspection, Mode,
+        Released, Role, operator,
     },
     token::FencingToken,
 };
@@ -54,12 +54,13 @@ pub struct Quorum {
 impl Quorum {
     /// A lock that a majority of the members must grant.
     ///
-    /// The members must be stores that don't depend on each other. Two that are one store, such as two connections to one
-    /// server, refuse each other's half of every ballot: that can't be seen here.
+    /// The members must be stores that don't depend on each other. Two that are one store, such as
+    /// two connections to one server, refuse each other's half of every ballot: that can't be seen
+    /// here.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if there is no member, the same one twice, or one that can't raise the token of a
-    /// grant (ZooKeeper).
+    /// [`ErrorKind::InvalidOption`] if there is no member, the same one twice, or one that can't
+    /// raise the token of a grant (ZooKeeper).
     pub fn new(members: Vec<Arc<dyn Backend>>) -> Result<Self> {
         Self::with_need(members, Need::Majority)
     }
@@ -69,18 +70,21 @@ impl Quorum {
     /// # Errors
     /// As for [`new`](Self::new); with [`Need::All`] only those are raised that can be.
     pub fn with_need(members: Vec<Arc<dyn Backend>>, need: Need) -> Result<Self> {
-        let members = members.into_iter().enumerate().map(|(place, backend)| Member::new(place, backend));
+        let members =
+            members.into_iter().enumerate().map(|(place, backend)| Member::new(place, backend));
         Self::of(members.collect(), need)
     }
 
-    /// Adds `token_base` to the tokens of the first member, and makes it the one whose token is the grant's.
+    /// Adds `token_base` to the tokens of the first member, and makes it the one whose token is the
+    /// grant's.
     ///
-    /// For a live move to or from a store that can't raise tokens, such as ZooKeeper. The base must be above all tokens of
-    /// the other members, now and for as long as the quorum is used: a grant for which it is not is refused.
+    /// For a live move to or from a store that can't raise tokens, such as ZooKeeper. The base must
+    /// be above all tokens of the other members, now and for as long as the quorum is used: a grant
+    /// for which it is not is refused.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] unless all members are needed, the first one can't raise tokens, and `token_base` is
-    /// 2^62 at most.
+    /// [`ErrorKind::InvalidOption`] unless all members are needed, the first one can't raise
+    /// tokens, and `token_base` is 2^62 at most.
     pub fn with_first_token_base(self, token_base: u64) -> Result<Self> {
         let mut all = self.members.all.clone();
         all.iter_mut().take(1).for_each(|first| first.token_base = Some(token_base));
@@ -113,8 +117,8 @@ impl Quorum {
         too_few(answers, need, |place| &self.members.all[place].label).map_or(Ok(()), Err)
     }
 
-    /// What the members show, and who holds it by that. A ballot that is under way looks like one of which a part is hidden:
-    /// the members are asked again a little later.
+    /// What the members show, and who holds it by that. A ballot that is under way looks like one
+    /// of which a part is hidden: the members are asked again a little later.
     async fn look(
         &self,
         name: &LockName,
@@ -143,32 +147,35 @@ impl Backend for Quorum {
 
     fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
         if spec.mode != Mode::Exclusive {
-            // Half of the readers' members could be the other half's writer's; and n permits on each of five stores make
-            // more than n for two majorities.
-            return Err(
-                Error::new(ErrorKind::Unsupported, "a quorum has exclusive locks only").with_backend(NAME)
-            );
+            // Half of the readers' members could be the other half's writer's; and n permits on
+            // each of five stores make more than n for two majorities.
+            return Err(Error::new(ErrorKind::Unsupported, "a quorum has exclusive locks only")
+                .with_backend(NAME));
         }
         Ok(Box::new(QuorumClaim::new(Arc::clone(&self.members), spec)?))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let Members { all, need, .. } = &*self.members;
-        let (_, holders) = self.look(name, |answers| inspect::is_settled(answers, all, *need)).await?;
+        let (_, holders) =
+            self.look(name, |answers| inspect::is_settled(answers, all, *need)).await?;
         Ok(Inspection::new(holders, None))
     }
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         // All that can be heard: who shows it, has to free it.
         let (seen, holders) = self.look(name, |_| false).await?;
-        let Some(owner) = holders.iter().find(|it| it.token == Some(token)).and_then(|it| it.owner) else {
+        let Some(owner) = holders.iter().find(|it| it.token == Some(token)).and_then(|it| it.owner)
+        else {
             return Ok(Released::NotHeld);
         };
         let holding = inspect::tokens(&seen, owner);
-        let requests =
-            holding.iter().map(|(place, token)| self.members.all[*place].force_release(name, *token));
+        let requests = holding
+            .iter()
+            .map(|(place, token)| self.members.all[*place].force_release(name, *token));
         let answers = gather(requests.collect(), self.need(), |_| false).await;
-        // Freed is what so many know nothing of that others can have it: that is also more than it can stand on.
+        // Freed is what so many know nothing of that others can have it: that is also more than it
+        // can stand on.
         let elsewhere = good(&seen).count() - holding.len();
         let without = elsewhere + good(&answers).count();
         if without >= self.need() && without >= self.touch() {
@@ -176,8 +183,11 @@ impl Backend for Quorum {
         }
         let label = |at: usize| &*self.members.all[holding[at].0].label;
         let error = too_few(&answers, answers.len(), label).unwrap_or_else(|| {
-            let text =
-                format!("{without} of {} members are without it, {} are needed", seen.len(), self.need());
+            let text = format!(
+                "{without} of {} members are without it, {} are needed",
+                seen.len(),
+                self.need()
+            );
             Error::new(ErrorKind::Unavailable, text)
         });
         Err(error.with_outcome_unknown())
@@ -197,7 +207,8 @@ impl Backend for Quorum {
             let closed = member.backend.close().await;
             closed.map_err(|error| (error.kind(), format!("{}: {}", member.label, error.context())))
         });
-        let failed: Vec<_> = future::join_all(closing).await.into_iter().filter_map(Result::err).collect();
+        let failed: Vec<_> =
+            future::join_all(closing).await.into_iter().filter_map(Result::err).collect();
         let Some((kind, _)) = failed.first() else { return Ok(()) };
         let texts: Vec<_> = failed.iter().map(|(_, text)| text.as_str()).collect();
         Err(Error::new(*kind, texts.join("; ")))
@@ -208,11 +219,12 @@ impl Backend for Quorum {
 impl Admin for Quorum {
     async fn probe(&self) -> Result<Role> {
         let need = self.need();
-        let answers =
-            gather(self.ask(|member| Box::pin(operator::probe(&*member.backend))), need, |answers| {
-                good(answers).count() >= need
-            })
-            .await;
+        let answers = gather(
+            self.ask(|member| Box::pin(operator::probe(&*member.backend))),
+            need,
+            |answers| good(answers).count() >= need,
+        )
+        .await;
         self.check(&answers, need)?;
         Ok(Role::Member)
     }
@@ -234,9 +246,10 @@ impl Admin for Quorum {
                 let unknown = Finding::new(Grade::Unknown, "state", "not told");
                 vec![unknown.with_advice(error.context().to_owned())]
             });
-            findings
-                .into_iter()
-                .map(|finding| Finding { what: format!("{} of {}", finding.what, member.label), ..finding })
+            findings.into_iter().map(|finding| Finding {
+                what: format!("{} of {}", finding.what, member.label),
+                ..finding
+            })
         });
         Ok(future::join_all(looks).await.into_iter().flatten().collect())
     }
@@ -245,6 +258,9 @@ impl Admin for Quorum {
 impl fmt::Debug for Quorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let labels: Vec<_> = self.members.all.iter().map(|member| &member.label).collect();
-        f.debug_struct("Quorum").field("need", &self.members.need).field("members", &labels).finish()
+        f.debug_struct("Quorum")
+            .field("need", &self.members.need)
+            .field("members", &labels)
+            .finish()
     }
 }

@@ -1,23 +1,26 @@
 //! One ballot: the members' claims of one owner, and what their answers come to.
 //!
 //! # Why the tokens rise
-//! A ballot is won when `need` members hold the lock for its owner, all with the ballot's token T: because they gave
-//! it, or because they were raised to it while they held. T is the largest token of all members that hold the lock
-//! for this owner at the win. Any two grants have a member in common. Whichever of the two held that member first, its
-//! T was the member's token then. The other one's grant there came later, so it has a larger token (C4 of the
-//! member), and its own T is no smaller than that. And the first one ended there before, by its release or its lease:
-//! so it was returned before the second one was, and was over by then.
+//! A ballot is won when `need` members hold the lock for its owner, all with the ballot's token T:
+//! because they gave it, or because they were raised to it while they held. T is the largest token
+//! of all members that hold the lock for this owner at the win. Any two grants have a member in
+//! common. Whichever of the two held that member first, its T was the member's token then. The
+//! other one's grant there came later, so it has a larger token (C4 of the member), and its own T
+//! is no smaller than that. And the first one ended there before, by its release or its lease: so
+//! it was returned before the second one was, and was over by then.
 //!
-//! T can rise until the win. If it were settled with the first `need` answers, a lease could end before the win, another
-//! client could get the lock with a larger token and give it back, and a member that grants after that would complete
-//! this ballot with the smaller T.
+//! T can rise until the win. If it were settled with the first `need` answers, a lease could end
+//! before the win, another client could get the lock with a larger token and give it back, and a
+//! member that grants after that would complete this ballot with the smaller T.
 //!
-//! After the win members may join, if their token is T or larger. They count only while the others carry the grant
-//! without a gap: after a gap another client may have had the lock in between, so the grant is over, whoever joins.
+//! After the win members may join, if their token is T or larger. They count only while the others
+//! carry the grant without a gap: after a gap another client may have had the lock in between, so
+//! the grant is over, whoever joins.
 //!
-//! Where all members are needed, those that can be raised are: so each of them may be the only store of the lock before or
-//! after, and tokens go on to rise. One that can't be raised has no part in that; unless it has a `token_base`, which
-//! says that it is to be such a store: then it must have the largest token itself, else there is no grant.
+//! Where all members are needed, those that can be raised are: so each of them may be the only
+//! store of the lock before or after, and tokens go on to rise. One that can't be raised has no
+//! part in that; unless it has a `token_base`, which says that it is to be such a store: then it
+//! must have the largest token itself, else there is no grant.
 
 use std::{ops::ControlFlow, task::Context, time::Duration};
 
@@ -32,9 +35,11 @@ use crate::{
     token::{FencingToken, OwnerId},
 };
 
-/// Once the outcome hangs on who is slow or silent, they are waited for so long beyond twice the time until then.
+/// Once the outcome hangs on who is slow or silent, they are waited for so long beyond twice the
+/// time until then.
 const STRAGGLERS: Duration = Duration::from_millis(10);
-/// A release waits for the last members at least this long, so that the next grant finds them free, too.
+/// A release waits for the last members at least this long, so that the next grant finds them free,
+/// too.
 const LAST_ANSWERS: Duration = Duration::from_millis(1);
 
 /// The time of one call, as shares of the core's `op_timeout`, at which the core drops the call.
@@ -96,7 +101,18 @@ impl Ballot {
     pub(super) fn new(owner: OwnerId, votes: Vec<Vote>, need: Need, budget: Budget) -> Self {
         let phase = Phase::Open;
         let started = budget.clock.now();
-        Self { owner, votes, need, budget, token: None, until: started, phase, call: 0, started, met: None }
+        Self {
+            owner,
+            votes,
+            need,
+            budget,
+            token: None,
+            until: started,
+            phase,
+            call: 0,
+            started,
+            met: None,
+        }
     }
 
     pub(super) fn need(&self) -> usize {
@@ -152,7 +168,10 @@ impl Ballot {
             return ControlFlow::Break(true);
         }
         let hopeful = |vote: &Vote| {
-            self.stands(vote, now) || vote.is_asking() || vote.is_raising(self.call) || vote.is_catching_up()
+            self.stands(vote, now)
+                || vote.is_asking()
+                || vote.is_raising(self.call)
+                || vote.is_catching_up()
         };
         let stop = self.started.after(self.budget.call());
         if self.count(hopeful) < self.need() || now >= stop {
@@ -161,8 +180,8 @@ impl Ballot {
         ControlFlow::Continue(stop)
     }
 
-    /// All at once; or where all are needed, one after the other in their order, so that no two ballots have a part
-    /// of the members each.
+    /// All at once; or where all are needed, one after the other in their order, so that no two
+    /// ballots have a part of the members each.
     fn ask(&mut self) {
         let budget = self.budget.request();
         for vote in &mut self.votes {
@@ -235,8 +254,8 @@ impl Ballot {
         self.token.is_some_and(|token| part.token >= token || vote.fence == Fence::Loose)
     }
 
-    /// The grant of a ballot that was won. It lasts for as long as `need` members do: at least one of the best of them
-    /// is in every other quorum.
+    /// The grant of a ballot that was won. It lasts for as long as `need` members do: at least one
+    /// of the best of them is in every other quorum.
     pub(super) fn grant(&self, asked_as: OwnerId) -> Option<Grant> {
         let owner = (self.owner != asked_as).then_some(self.owner);
         Some(Grant { owner, ..Grant::new(self.token?, self.last_part()?.proven()) })
@@ -251,7 +270,11 @@ impl Ballot {
     }
 
     /// Renews what was won. Breaks with `None` if the answers leave it open.
-    pub(super) fn beat(&mut self, lease: Option<Duration>, now: Tick) -> ControlFlow<Option<Pulse>, Tick> {
+    pub(super) fn beat(
+        &mut self,
+        lease: Option<Duration>,
+        now: Tick,
+    ) -> ControlFlow<Option<Pulse>, Tick> {
         let call = self.call;
         let need = self.need();
         let request = self.budget.request();
@@ -274,7 +297,8 @@ impl Ballot {
             self.until = self.until.max(last.deadline());
             return ControlFlow::Break(Some(Pulse::Alive(last.proven())));
         }
-        // A member that never granted is not asked again: it would be a grant of its own, with a token of its own.
+        // A member that never granted is not asked again: it would be a grant of its own, with a
+        // token of its own.
         let possible = |vote: &Vote| vote.part().is_some() || vote.is_asking();
         if self.count(possible) < need {
             let reason = self.votes.iter().rev().find_map(|vote| match vote.standing {
@@ -284,7 +308,8 @@ impl Ballot {
             return ControlFlow::Break(Some(Pulse::Lost(reason.unwrap_or(LossReason::Evicted))));
         }
         let stop = self.started.after(self.budget.call());
-        let hopeful = |vote: &Vote| self.is_confirmed(vote) || (possible(vote) && vote.is_in_flight());
+        let hopeful =
+            |vote: &Vote| self.is_confirmed(vote) || (possible(vote) && vote.is_in_flight());
         if self.count(hopeful) < need || now >= stop {
             return ControlFlow::Break(None);
         }
@@ -307,11 +332,17 @@ impl Ballot {
         if busy == 0 || now >= stop { ControlFlow::Break(()) } else { ControlFlow::Continue(stop) }
     }
 
-    /// Gives all back. Breaks with `None` if the answers leave open whether it was held, or whether it is free.
+    /// Gives all back. Breaks with `None` if the answers leave open whether it was held, or whether
+    /// it is free.
     ///
-    /// It is freed once `need` members say so. A member that says nothing for a while is taken at its word, the lease
-    /// that it gave: with it, the lock was held until now, and if there are enough members without it, it is free.
-    pub(super) fn release(&mut self, was_won: bool, now: Tick) -> ControlFlow<Option<Released>, Tick> {
+    /// It is freed once `need` members say so. A member that says nothing for a while is taken at
+    /// its word, the lease that it gave: with it, the lock was held until now, and if there are
+    /// enough members without it, it is free.
+    pub(super) fn release(
+        &mut self,
+        was_won: bool,
+        now: Tick,
+    ) -> ControlFlow<Option<Released>, Tick> {
         self.release_idle();
         let need = self.need();
         let freed = self.count(|vote| matches!(vote.standing, Standing::Returned(Released::Freed)));
@@ -326,11 +357,17 @@ impl Ballot {
         };
         if let Some(released) = decided {
             let met = *self.met.get_or_insert(now);
-            let patience =
-                self.started.until(met).clamp(LAST_ANSWERS, LAST_ANSWERS.max(self.budget.give_back()));
+            let patience = self
+                .started
+                .until(met)
+                .clamp(LAST_ANSWERS, LAST_ANSWERS.max(self.budget.give_back()));
             let stop = met.after(patience);
             let done = in_flight == 0 || now >= stop;
-            return if done { ControlFlow::Break(Some(released)) } else { ControlFlow::Continue(stop) };
+            return if done {
+                ControlFlow::Break(Some(released))
+            } else {
+                ControlFlow::Continue(stop)
+            };
         }
         let patience = self.started.after(self.budget.give_back());
         if in_flight > 0 && now < patience {
@@ -344,7 +381,11 @@ impl Ballot {
             return ControlFlow::Break(Some(Released::Freed));
         }
         let stop = self.started.after(self.budget.call());
-        if in_flight > 0 && now < stop { ControlFlow::Continue(stop) } else { ControlFlow::Break(None) }
+        if in_flight > 0 && now < stop {
+            ControlFlow::Continue(stop)
+        } else {
+            ControlFlow::Break(None)
+        }
     }
 
     fn release_idle(&mut self) {

@@ -21,8 +21,9 @@ use crate::{
 
 /// A claim on the members, ballot after ballot.
 ///
-/// Each ballot has an owner of its own: the release of an old one that reaches a member late finds nothing of a new one.
-/// All that a call works on stays here when the call is dropped, and the next one goes on with it.
+/// Each ballot has an owner of its own: the release of an old one that reaches a member late finds
+/// nothing of a new one. All that a call works on stays here when the call is dropped, and the next
+/// one goes on with it.
 #[derive(Debug)]
 pub(super) struct QuorumClaim {
     members: Arc<Members>,
@@ -58,7 +59,9 @@ impl QuorumClaim {
 
     /// Renews what was won, and answers what is left of it: `None` if it was not won at all.
     async fn beat(&mut self, lease: Option<Duration>) -> Result<Option<Pulse>> {
-        let Some(ballot) = self.ballot.as_mut().filter(|ballot| ballot.is_won()) else { return Ok(None) };
+        let Some(ballot) = self.ballot.as_mut().filter(|ballot| ballot.is_won()) else {
+            return Ok(None);
+        };
         ballot.begin_call();
         match drive(ballot, self.budget.clock, |ballot, now| ballot.beat(lease, now)).await {
             Some(pulse) => Ok(Some(pulse)),
@@ -76,7 +79,8 @@ impl QuorumClaim {
         }
     }
 
-    /// Ends the ballot, and returns how many members may still have something of it, which the sweeper takes back.
+    /// Ends the ballot, and returns how many members may still have something of it, which the
+    /// sweeper takes back.
     async fn give_back(&mut self) -> usize {
         let Some(ballot) = &mut self.ballot else { return 0 };
         ballot.end();
@@ -149,8 +153,8 @@ impl Drop for QuorumClaim {
     }
 }
 
-/// Polls what is under way until `step`, which is asked after each answer, and again at the instant that it names, breaks
-/// with the outcome.
+/// Polls what is under way until `step`, which is asked after each answer, and again at the instant
+/// that it names, breaks with the outcome.
 async fn drive<T>(
     ballot: &mut Ballot,
     clock: Clock,

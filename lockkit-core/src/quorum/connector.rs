@@ -24,11 +24,12 @@ const COMMON: [&str; 6] = ["ttl", "op_timeout", "max_hold", "label", "group", "p
 
 /// Connects to all members at once.
 ///
-/// A member that can't be reached must not keep the others from starting: where a majority is enough, it is taken for what
-/// the others of its scheme are, and connected to when it is used.
+/// A member that can't be reached must not keep the others from starting: where a majority is
+/// enough, it is taken for what the others of its scheme are, and connected to when it is used.
 ///
 /// # Errors
-/// What is wrong with the URL, or with a member; of members that can't be reached only if too few others can.
+/// What is wrong with the URL, or with a member; of members that can't be reached only if too few
+/// others can.
 pub(crate) async fn connect(registry: &Registry, mut url: StoreUrl) -> Result<Arc<dyn Backend>> {
     let no_user = url.username().is_none() && url.password().is_none();
     if !(url.hosts().is_empty() && url.path().is_empty() && no_user) {
@@ -49,7 +50,8 @@ pub(crate) async fn connect(registry: &Registry, mut url: StoreUrl) -> Result<Ar
     let mut urls = Vec::<StoreUrl>::new();
     let mut bases = Vec::new();
     for (place, text) in texts.iter().enumerate() {
-        let (member, token_base) = parse(registry, text).map_err(|error| of_member(place, None, &error))?;
+        let (member, token_base) =
+            parse(registry, text).map_err(|error| of_member(place, None, &error))?;
         // One store, whatever is added to its tokens.
         if !member.hosts().is_empty() && urls.iter().any(|other| other.is_like(&member)) {
             return Err(invalid(&format!("member {} ({member}) is there twice", place + 1)));
@@ -62,8 +64,11 @@ pub(crate) async fn connect(registry: &Registry, mut url: StoreUrl) -> Result<Ar
         connector.connect(url.clone()).await
     });
     let connected = future::join_all(connecting).await;
-    let known: Vec<_> =
-        connected.iter().zip(&urls).filter_map(|(it, url)| Some((it.as_ref().ok()?.clone(), url))).collect();
+    let known: Vec<_> = connected
+        .iter()
+        .zip(&urls)
+        .filter_map(|(it, url)| Some((it.as_ref().ok()?.clone(), url)))
+        .collect();
     let enough = need.of(urls.len());
     let count = known.len();
     let mut members = Vec::new();
@@ -78,7 +83,8 @@ pub(crate) async fn connect(registry: &Registry, mut url: StoreUrl) -> Result<Ar
             }
             (Err(error), _) => {
                 // What its own backend does not take for a URL may show a piece of a password.
-                let is_url = !matches!(error.kind(), ErrorKind::InvalidUrl | ErrorKind::UnknownParameter);
+                let is_url =
+                    !matches!(error.kind(), ErrorKind::InvalidUrl | ErrorKind::UnknownParameter);
                 return Err(of_member(place, Some(url).filter(|_| is_url), &error));
             }
         };
@@ -113,5 +119,6 @@ fn of_member(place: usize, url: Option<&StoreUrl>, error: &Error) -> Error {
 }
 
 fn invalid(reason: &str) -> Error {
-    Error::new(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}")).with_backend(NAME)
+    Error::new(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}"))
+        .with_backend(NAME)
 }

@@ -55,7 +55,8 @@ pub(super) fn of_release(members: &Members, ballot: &Ballot) -> Error {
     error(members, ballot, ballot.count(freed), "freed the lock", why).with_outcome_unknown()
 }
 
-/// Permanent if so many members fail for good that the others are not enough; else of the kind that is worth another try.
+/// Permanent if so many members fail for good that the others are not enough; else of the kind that
+/// is worth another try.
 fn error(
     members: &Members,
     ballot: &Ballot,
@@ -65,13 +66,16 @@ fn error(
 ) -> Error {
     let all = ballot.votes.len();
     let need = ballot.need();
-    let mut text =
-        format!("{count} of {all} members {did}, {need} {} needed", if need == 1 { "is" } else { "are" });
+    let mut text = format!(
+        "{count} of {all} members {did}, {need} {} needed",
+        if need == 1 { "is" } else { "are" }
+    );
     let mut separator = ": ";
     let mut permanent = Vec::new();
     for (vote, member) in ballot.votes.iter().zip(&members.all) {
         let Some(reason) = why(vote) else { continue };
-        let trouble = vote.trouble.as_ref().filter(|_| !matches!(vote.standing, Standing::Refused(_)));
+        let trouble =
+            vote.trouble.as_ref().filter(|_| !matches!(vote.standing, Standing::Refused(_)));
         let reason = trouble.map_or(reason, Error::context);
         // Writing to a String can't fail.
         let _ = write!(text, "{separator}{}: {reason}", member.label);

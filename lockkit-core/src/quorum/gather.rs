@@ -7,22 +7,25 @@ use tokio::time;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long the others are waited for once enough have answered. A backend is not told of the bound of such a call.
+/// How long the others are waited for once enough have answered. A backend is not told of the bound
+/// of such a call.
 const STRAGGLERS: Duration = Duration::from_millis(200);
 
 /// What each member has answered: `None` if it has not.
 pub(super) type Answers<T> = Vec<Option<Result<T>>>;
 
-/// Asks until all have answered, or `settled` says that the rest makes no difference, or for a little while after `least`
-/// members have answered.
+/// Asks until all have answered, or `settled` says that the rest makes no difference, or for a
+/// little while after `least` members have answered.
 pub(super) async fn gather<T>(
     requests: Vec<BoxFuture<'_, Result<T>>>,
     least: usize,
     settled: impl Fn(&Answers<T>) -> bool,
 ) -> Answers<T> {
     let mut answers: Answers<T> = requests.iter().map(|_| None).collect();
-    let asked =
-        requests.into_iter().enumerate().map(|(place, request)| async move { (place, request.await) });
+    let asked = requests
+        .into_iter()
+        .enumerate()
+        .map(|(place, request)| async move { (place, request.await) });
     let mut asked: FuturesUnordered<_> = asked.collect();
     let mut timer = None;
     loop {
@@ -62,7 +65,8 @@ pub(super) fn too_few<'a, T>(
         return None;
     }
     let reasons = silent(answers, label).join("; ");
-    let text = format!("{count} of {} members answered, {need} are needed: {reasons}", answers.len());
+    let text =
+        format!("{count} of {} members answered, {need} are needed: {reasons}", answers.len());
     Some(Error::new(ErrorKind::Unavailable, text))
 }
 

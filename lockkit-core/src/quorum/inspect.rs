@@ -16,14 +16,19 @@ use crate::{
 /// A holder, and the place of the member that shows it.
 type Shown<'a> = (usize, &'a Holder);
 
-/// The holders that `need` members show, all with the token of the grant. `None` stands for those that are no lockkit
-/// clients.
+/// The holders that `need` members show, all with the token of the grant. `None` stands for those
+/// that are no lockkit clients.
 ///
 /// # Errors
-/// [`ErrorKind::Unavailable`] if a client may hold it, or holds it, and the answers do not prove that, or with which token.
-/// A member that does not answer can be a part of that grant. A member that granted late can show another token than
-/// the grant's, and so does a member while a ballot is under way.
-pub(super) fn holders(answers: &Answers<Inspection>, members: &[Member], need: Need) -> Result<Vec<Holder>> {
+/// [`ErrorKind::Unavailable`] if a client may hold it, or holds it, and the answers do not prove
+/// that, or with which token. A member that does not answer can be a part of that grant. A member
+/// that granted late can show another token than the grant's, and so does a member while a ballot
+/// is under way.
+pub(super) fn holders(
+    answers: &Answers<Inspection>,
+    members: &[Member],
+    need: Need,
+) -> Result<Vec<Holder>> {
     let enough = need.of(answers.len());
     let hidden = answers.len() - good(answers).count();
     let mut holders = Vec::new();
@@ -44,8 +49,8 @@ pub(super) fn is_settled(answers: &Answers<Inspection>, members: &[Member], need
 
 /// The token by which each member knows this owner.
 pub(super) fn tokens(answers: &Answers<Inspection>, owner: OwnerId) -> Vec<(usize, FencingToken)> {
-    let shown =
-        good(answers).flat_map(|(place, seen)| seen.holders.iter().map(move |holder| (place, holder)));
+    let shown = good(answers)
+        .flat_map(|(place, seen)| seen.holders.iter().map(move |holder| (place, holder)));
     let of_owner = shown.filter(|(_, holder)| holder.owner == Some(owner));
     of_owner.filter_map(|(place, holder)| Some((place, holder.token?))).collect()
 }
@@ -64,19 +69,26 @@ fn by_owner(answers: &Answers<Inspection>) -> BTreeMap<Option<OwnerId>, Vec<Show
     by_owner
 }
 
-/// One that shows the token of the grant, if this owner has one. A majority that has won has the token of the grant at each of
-/// its members, and so few can have joined with another one that they are not enough. Where all are needed, it is the
-/// largest token.
+/// One that shows the token of the grant, if this owner has one. A majority that has won has the
+/// token of the grant at each of its members, and so few can have joined with another one that they
+/// are not enough. Where all are needed, it is the largest token.
 ///
-/// Before the win it may be a smaller one, if enough members have granted with the same token and are not raised yet.
-/// That one, too, is larger than the tokens of all grants before.
-fn of_grant<'a>(shown: &[Shown<'a>], members: &[Member], need: Need, enough: usize) -> Option<&'a Holder> {
+/// Before the win it may be a smaller one, if enough members have granted with the same token and
+/// are not raised yet. That one, too, is larger than the tokens of all grants before.
+fn of_grant<'a>(
+    shown: &[Shown<'a>],
+    members: &[Member],
+    need: Need,
+    enough: usize,
+) -> Option<&'a Holder> {
     if shown.len() < enough {
         return None;
     }
     let alike = |token| shown.iter().filter(|(_, holder)| holder.token == token).count();
     match need {
-        Need::Majority => shown.iter().map(|(_, holder)| *holder).find(|it| alike(it.token) >= enough),
+        Need::Majority => {
+            shown.iter().map(|(_, holder)| *holder).find(|it| alike(it.token) >= enough)
+        }
         Need::All => trusted(shown, members).into_iter().max_by_key(|holder| holder.token),
     }
 }
@@ -108,9 +120,9 @@ fn merge(shown: &[Shown<'_>], token: Option<FencingToken>, enough: usize) -> Hol
         .with_label(shown.iter().find_map(|holder| holder.label.clone()))
 }
 
-/// Those that can show the token of the grant where all are needed. Whoever uses the same stores without the base, in the
-/// step of a move before or after, has a grant of which the leading member says more than was granted; one that was
-/// raised to the grant's token says that.
+/// Those that can show the token of the grant where all are needed. Whoever uses the same stores
+/// without the base, in the step of a move before or after, has a grant of which the leading member
+/// says more than was granted; one that was raised to the grant's token says that.
 fn trusted<'a>(shown: &[Shown<'a>], members: &[Member]) -> Vec<&'a Holder> {
     let of = |fence: Fence| {
         let of_fence = shown.iter().filter(move |(place, _)| members[*place].fence() == fence);

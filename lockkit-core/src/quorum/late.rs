@@ -1,4 +1,5 @@
-//! A member that could not be reached when its quorum was made, and is connected to when it is used.
+//! A member that could not be reached when its quorum was made, and is connected to when it is
+//! used.
 
 use std::{
     fmt,
@@ -20,8 +21,8 @@ use crate::{
     name::{Kind, LockName},
     registry::Registry,
     spi::{
-        Admin, Attempt, Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, LossReason, Pulse,
-        Released, Role, Wait, operator,
+        Admin, Attempt, Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, LossReason,
+        Pulse, Released, Role, Wait, operator,
     },
     token::FencingToken,
     url::StoreUrl,
@@ -30,8 +31,8 @@ use crate::{
 /// After a failure nobody tries again for so long.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A member that may come later. It is taken for what a member of the same scheme is; one that turns out to be less is
-/// refused then.
+/// A member that may come later. It is taken for what a member of the same scheme is; one that
+/// turns out to be less is refused then.
 pub(super) struct LateMember {
     link: Arc<Link>,
     descriptor: Descriptor,
@@ -55,7 +56,8 @@ impl LateMember {
         let backend = OnceLock::new();
         let connecting = Mutex::default();
         let failed = Mutex::default();
-        let link = Link { registry, url, expected: descriptor.clone(), backend, connecting, failed };
+        let link =
+            Link { registry, url, expected: descriptor.clone(), backend, connecting, failed };
         Self { link: Arc::new(link), descriptor }
     }
 }
@@ -68,17 +70,20 @@ impl Link {
         match self.connecting().await {
             Ok(backend) => Ok(self.backend.get_or_init(|| backend)),
             Err(error) => {
-                let copy = Error::new(error.kind(), error.context().to_owned()).with_status(error.status());
+                let copy = Error::new(error.kind(), error.context().to_owned())
+                    .with_status(error.status());
                 Err(copy.with_source(error))
             }
         }
     }
 
-    /// The connection that is being made, or the next one. Driven by whoever waits for it: whoever began it may have its
-    /// lock from the other members by now, and ask no more until it renews or releases that.
+    /// The connection that is being made, or the next one. Driven by whoever waits for it: whoever
+    /// began it may have its lock from the other members by now, and ask no more until it renews or
+    /// releases that.
     fn connecting(self: &Arc<Self>) -> future::Shared<BoxFuture<'static, Connected>> {
         let mut connecting = lock(&self.connecting);
-        let begun = connecting.as_ref().and_then(WeakShared::upgrade).filter(|it| it.peek().is_none());
+        let begun =
+            connecting.as_ref().and_then(WeakShared::upgrade).filter(|it| it.peek().is_none());
         let link = Arc::clone(self);
         let next = begun.unwrap_or_else(|| connect(link).boxed().shared());
         *connecting = next.downgrade();
@@ -98,7 +103,9 @@ impl Link {
 
     async fn connect_now(&self) -> Result<Arc<dyn Backend>> {
         let backend = self.registry.connector(self.url.scheme())?.connect(self.url.clone()).await?;
-        let Some(lacking) = lacking(&self.expected, backend.descriptor()) else { return Ok(backend) };
+        let Some(lacking) = lacking(&self.expected, backend.descriptor()) else {
+            return Ok(backend);
+        };
         // The error below says what is wrong with it, and nobody uses it.
         let _ = backend.close().await;
         let text = format!(
@@ -175,7 +182,8 @@ impl fmt::Debug for LateMember {
     }
 }
 
-/// A claim of a member that was not there when the claim was made. Until it attempts, it has nothing.
+/// A claim of a member that was not there when the claim was made. Until it attempts, it has
+/// nothing.
 struct LateClaim {
     link: Arc<Link>,
     spec: ClaimSpec,

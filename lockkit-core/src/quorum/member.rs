@@ -71,7 +71,8 @@ impl Member {
     }
 }
 
-/// With a base of up to [`LARGEST_BASE`] that is the sum for any number of transactions of a ZooKeeper, which is signed.
+/// With a base of up to [`LARGEST_BASE`] that is the sum for any number of transactions of a
+/// ZooKeeper, which is signed.
 pub(super) fn based(token: FencingToken, base: u64) -> FencingToken {
     FencingToken::new(token.get().saturating_add(base))
 }
@@ -89,7 +90,8 @@ pub(super) const NAME: &str = "quorum";
 const LARGEST_BASE: u64 = 1 << 62;
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
-/// The members' leases end one after the other: an attempt between them is refused, and the next one comes after a poll.
+/// The members' leases end one after the other: an attempt between them is refused, and the next
+/// one comes after a poll.
 const TAKEOVER_DELAY: Duration = Duration::from_millis(250);
 
 /// Says what `members` can do together.
@@ -104,7 +106,9 @@ pub(super) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
         let Member { backend, label, token_base } = member;
         let Descriptor { name, capabilities, .. } = backend.descriptor();
         if members[..place].iter().any(|other| Arc::ptr_eq(&other.backend, backend)) {
-            return Err(refused(format!("{label} is there twice; each member must be a store of its own")));
+            return Err(refused(format!(
+                "{label} is there twice; each member must be a store of its own"
+            )));
         }
         if *name == NAME {
             return Err(refused(format!("{label} is a quorum itself; name its members instead")));
@@ -124,14 +128,17 @@ pub(super) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
     }
     let descriptors: Vec<_> = members.iter().map(|member| member.backend.descriptor()).collect();
     let all = |can: fn(&Capabilities) -> bool| descriptors.iter().all(|it| can(&it.capabilities));
-    let count = |has: fn(&Exceptions) -> bool| descriptors.iter().filter(|it| has(&it.exceptions)).count();
-    let longest =
-        |of: fn(&Descriptor) -> Duration| descriptors.iter().map(|it| of(it)).max().unwrap_or_default();
+    let count =
+        |has: fn(&Exceptions) -> bool| descriptors.iter().filter(|it| has(&it.exceptions)).count();
+    let longest = |of: fn(&Descriptor) -> Duration| {
+        descriptors.iter().map(|it| of(it)).max().unwrap_or_default()
+    };
     let mut capabilities = Capabilities::none().with_exclusive();
     capabilities.labels = all(|can| can.labels);
     capabilities.names = all(|can| can.names);
     capabilities.extend = all(|can| can.extend);
-    // Two quorums may have one member in common only: what makes that one forget a grant, breaks exclusion.
+    // Two quorums may have one member in common only: what makes that one forget a grant, breaks
+    // exclusion.
     let exceptions = Exceptions {
         async_failover: count(|has| has.async_failover) > 0,
         connection_bound: count(|has| has.connection_bound) > 0,
@@ -139,8 +146,11 @@ pub(super) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
         // The others are free after their leases, and may be enough.
         no_lease: count(|has| has.no_lease) > members.len() - need.of(members.len()),
     };
-    let Cadence { longest: cadence, .. } =
-        descriptors.iter().map(|it| it.cadence).min_by_key(|it| it.longest).unwrap_or(descriptors[0].cadence);
+    let Cadence { longest: cadence, .. } = descriptors
+        .iter()
+        .map(|it| it.cadence)
+        .min_by_key(|it| it.longest)
+        .unwrap_or(descriptors[0].cadence);
     Ok(Descriptor::new(NAME)
         .with_capabilities(capabilities)
         .with_exceptions(exceptions)
@@ -163,12 +173,21 @@ pub(super) fn lacking(expected: &Descriptor, member: &Descriptor) -> Option<&'st
         (can.labels && !has.labels, "no labels"),
         (can.names && !has.names, "no lists of names"),
         (!known.async_failover && breaks.async_failover, "an asynchronous failover"),
-        (!known.connection_bound && breaks.connection_bound, "locks that end with their connections"),
-        (!known.server_clock_step && breaks.server_clock_step, "leases that end at a step of its clock"),
+        (
+            !known.connection_bound && breaks.connection_bound,
+            "locks that end with their connections",
+        ),
+        (
+            !known.server_clock_step && breaks.server_clock_step,
+            "leases that end at a step of its clock",
+        ),
         (!known.no_lease && breaks.no_lease, "no leases"),
         (member.lease_scope != expected.lease_scope, "leases of another scope"),
         (member.min_ttl > expected.min_ttl, "a longer shortest ttl"),
-        (member.takeover_delay > expected.takeover_delay, "a longer delay after the end of a lease"),
+        (
+            member.takeover_delay > expected.takeover_delay,
+            "a longer delay after the end of a lease",
+        ),
         (member.cadence.longest < expected.cadence.longest, "renewals that must come more often"),
     ];
     checks.into_iter().find_map(|(lacks, what)| lacks.then_some(what))
@@ -181,7 +200,9 @@ fn check_base(place: usize, label: &str, base: u64, need: Need, can: &Capabiliti
         )));
     }
     if can.raise_fence {
-        return Err(refused(format!("{label} needs no token_base of its own: its tokens are raised")));
+        return Err(refused(format!(
+            "{label} needs no token_base of its own: its tokens are raised"
+        )));
     }
     // The others' tokens rise with its own then, and never beyond.
     if place > 0 {

@@ -27,8 +27,8 @@ const MOST: usize = 4_096;
 /// A close waits no longer for members that are silent.
 const LAST_CHANCE: Duration = Duration::from_secs(5);
 
-/// One task, while there is something to do. It survives the end of its runtime as the keeper of a locker does: what was
-/// left then is done once something else is, on another runtime.
+/// One task, while there is something to do. It survives the end of its runtime as the keeper of a
+/// locker does: what was left then is done once something else is, on another runtime.
 pub(super) struct Sweeper {
     state: Mutex<State>,
     /// Wakes the task.
@@ -60,7 +60,8 @@ struct Leftover {
 
 impl Sweeper {
     pub(super) fn new(members: &[Member]) -> Arc<Self> {
-        let of_session = |member: &Member| member.backend.descriptor().lease_scope == LeaseScope::Session;
+        let of_session =
+            |member: &Member| member.backend.descriptor().lease_scope == LeaseScope::Session;
         let lasting = members.iter().map(of_session).collect();
         let state = State {
             left: members.iter().map(|_| VecDeque::new()).collect(),
@@ -69,14 +70,24 @@ impl Sweeper {
             abandoned: false,
             patience: Duration::ZERO,
         };
-        Arc::new(Self { state: Mutex::new(state), bell: Notify::new(), idle: Notify::new(), lasting })
+        Arc::new(Self {
+            state: Mutex::new(state),
+            bell: Notify::new(),
+            idle: Notify::new(),
+            lasting,
+        })
     }
 
     /// Takes over what is left of a ballot, and tells how much that was.
-    pub(super) fn take(self: &Arc<Self>, votes: impl Iterator<Item = Vote>, spec: &ClaimSpec) -> usize {
+    pub(super) fn take(
+        self: &Arc<Self>,
+        votes: impl Iterator<Item = Vote>,
+        spec: &ClaimSpec,
+    ) -> usize {
         let mut count = 0;
         for vote in votes {
-            // A request that was sent at the end of the ballot may be applied at the end of its time.
+            // A request that was sent at the end of the ballot may be applied at the end of its
+            // time.
             let lasting = self.lasting.get(vote.place).is_some_and(|lasting| *lasting);
             let lapse = spec.clock.now().after(spec.ttl.saturating_add(spec.op_timeout));
             let until = if lasting { Tick::NEVER } else { vote.lapse(lapse) };
@@ -114,7 +125,8 @@ impl Sweeper {
         }
     }
 
-    /// Waits until nothing is left, or for about as long as a request may take. False if something was left to its lease.
+    /// Waits until nothing is left, or for about as long as a request may take. False if something
+    /// was left to its lease.
     pub(super) async fn close(self: &Arc<Self>) -> bool {
         if !self.lock().is_empty() {
             self.ensure();
@@ -201,7 +213,11 @@ impl Attendance {
         let mut sweeps = FuturesUnordered::new();
         loop {
             sweeps.extend(sweeper.next().into_iter().map(|left| {
-                let sweep = Sweep { sweeper: Arc::clone(sweeper), place: left.vote.place, left: Some(left) };
+                let sweep = Sweep {
+                    sweeper: Arc::clone(sweeper),
+                    place: left.vote.place,
+                    left: Some(left),
+                };
                 unconstrained(sweep.run())
             }));
             if sweeper.retire() {

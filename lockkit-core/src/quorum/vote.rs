@@ -22,7 +22,8 @@ const MOST_CATCHING_UP: u32 = 8;
 
 /// A claim of one member, on which one request at a time is under way.
 ///
-/// A request owns the claim meanwhile. So it outlives the call that sent it, and is polled on by the next one.
+/// A request owns the claim meanwhile. So it outlives the call that sent it, and is polled on by
+/// the next one.
 pub(super) struct Vote {
     /// The member's place.
     pub(super) place: usize,
@@ -193,11 +194,13 @@ impl Vote {
         }
     }
 
-    /// The ballot's token is settled: a leading member has that one, or its grant is none. Where a request of a ballot that
-    /// was given up came late to another member, that member is ahead by one. So the leading one is asked again, which
-    /// takes it further.
+    /// The ballot's token is settled: a leading member has that one, or its grant is none. Where a
+    /// request of a ballot that was given up came late to another member, that member is ahead by
+    /// one. So the leading one is asked again, which takes it further.
     pub(super) fn settle(&mut self, settled: FencingToken, budget: Duration) {
-        let Some(part) = self.part().filter(|part| self.fence == Fence::Lead && part.token < settled) else {
+        let Some(part) =
+            self.part().filter(|part| self.fence == Fence::Lead && part.token < settled)
+        else {
             return;
         };
         let own = part.token;
@@ -212,7 +215,8 @@ impl Vote {
             "its token {own}, with token_base {base} in it, is smaller than another member's {settled}: choose a \
              token_base above all tokens of the others"
         );
-        (self.standing, self.trouble) = (Standing::Failed, Some(Error::new(ErrorKind::InvalidOption, text)));
+        (self.standing, self.trouble) =
+            (Standing::Failed, Some(Error::new(ErrorKind::InvalidOption, text)));
     }
 
     pub(super) fn raise(&mut self, floor: FencingToken, budget: Duration, call: u64) {
@@ -304,9 +308,12 @@ impl Vote {
                 (self.standing, self.dirty) = (Standing::Returned(released), false);
             }
             Answer::Released(Err(error)) if self.catching_up => {
-                (self.standing, self.trouble, self.catching_up) = (Standing::Failed, Some(error), false);
+                (self.standing, self.trouble, self.catching_up) =
+                    (Standing::Failed, Some(error), false);
             }
-            Answer::Raised(Err(error)) | Answer::Beaten(_, Err(error), _) | Answer::Released(Err(error)) => {
+            Answer::Raised(Err(error))
+            | Answer::Beaten(_, Err(error), _)
+            | Answer::Released(Err(error)) => {
                 self.trouble = Some(error);
             }
         }
@@ -330,7 +337,9 @@ async fn carry(
 ) -> (Box<dyn Claim>, Answer) {
     let answer = match request {
         Request::Ask => Answer::Asked(sent, bounded(budget, claim.attempt(Wait::No)).await),
-        Request::Beat(None, call) => Answer::Beaten(sent, bounded(budget, claim.renew(None)).await, call),
+        Request::Beat(None, call) => {
+            Answer::Beaten(sent, bounded(budget, claim.renew(None)).await, call)
+        }
         Request::Beat(Some(lease), call) => {
             Answer::Beaten(sent, bounded(budget, claim.renew(Some(lease))).await, call)
         }

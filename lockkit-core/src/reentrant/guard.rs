@@ -10,8 +10,8 @@ use crate::{
 /// One of the guards of a hold that its [`Owner`](super::Owner) took once or more.
 ///
 /// # Drop
-/// The last one dropped gives the hold back, as a [`LockGuard`] does. Prefer [`release`](Self::release), which alone can
-/// tell that the lock had been lost.
+/// The last one dropped gives the hold back, as a [`LockGuard`] does. Prefer
+/// [`release`](Self::release), which alone can tell that the lock had been lost.
 #[must_use = "dropping the guard gives the lock up, if it is the last one"]
 #[clippy::has_significant_drop]
 pub struct ReentrantGuard {
@@ -50,7 +50,8 @@ impl ReentrantGuard {
         self.guard.fencing_token()
     }
 
-    /// Whether the lease still stands, by the local clock and without I/O. Once false it stays false.
+    /// Whether the lease still stands, by the local clock and without I/O. Once false it stays
+    /// false.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
@@ -78,7 +79,11 @@ impl ReentrantGuard {
         // Asked before it leaves: after that another one may be the last, and give the hold back.
         let held = self.guard.is_held();
         if !self.leave() {
-            return Ok(if held { ReentrantReleased::StillHeld } else { ReentrantReleased::NotHeld });
+            return Ok(if held {
+                ReentrantReleased::StillHeld
+            } else {
+                ReentrantReleased::NotHeld
+            });
         }
         Ok(match self.guard.give_back().await? {
             Released::Freed => ReentrantReleased::Freed,

@@ -16,13 +16,15 @@ use crate::{
     spi::Mode,
 };
 
-/// A mutex that its [`Owner`](super::Owner) can take again while it has it, without a request to the store.
+/// A mutex that its [`Owner`](super::Owner) can take again while it has it, without a request to
+/// the store.
 ///
-/// All guards of one owner stand for one hold: one lease, one fencing token. It is given back with the last guard.
-/// When it is lost, it is lost for all of them, and the owner can't take it again before all of them are gone.
+/// All guards of one owner stand for one hold: one lease, one fencing token. It is given back with
+/// the last guard. When it is lost, it is lost for all of them, and the owner can't take it again
+/// before all of them are gone.
 ///
-/// The options of the call that asked the store count for the whole hold; of one that takes it again, only the bound on
-/// waiting does.
+/// The options of the call that asked the store count for the whole hold; of one that takes it
+/// again, only the bound on waiting does.
 ///
 /// ```
 /// use lockkit_core::{Locker, ReentrantMutex, Result};
@@ -56,7 +58,8 @@ impl ReentrantMutex {
         Self { handle, table }
     }
 
-    /// Sets options of this lock. An option that is not set stays as it is: at first the locker's default.
+    /// Sets options of this lock. An option that is not set stays as it is: at first the locker's
+    /// default.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if the options contradict each other.
@@ -72,26 +75,29 @@ impl ReentrantMutex {
 
     /// Takes the lock again at once if its owner has it; else waits for it.
     ///
-    /// While another call of the same owner waits for it, this one waits for that: so one of them asks the store. When
-    /// that one is cancelled or fails, this one asks anew, in a new place of the queue; but when a call without a bound on
-    /// waiting finds the store gone for good, others without a bound end with the same error. A call that is kept and not
-    /// polled holds up the others of its owner.
+    /// While another call of the same owner waits for it, this one waits for that: so one of them
+    /// asks the store. When that one is cancelled or fails, this one asks anew, in a new place of
+    /// the queue; but when a call without a bound on waiting finds the store gone for good, others
+    /// without a bound end with the same error. A call that is kept and not polled holds up the
+    /// others of its owner.
     ///
     /// # Errors
-    /// As [`Mutex::lock`](crate::Mutex::lock), or [`ErrorKind::Lost`] while guards live of a hold of this owner that was
-    /// lost: they still believe in it.
+    /// As [`Mutex::lock`](crate::Mutex::lock), or [`ErrorKind::Lost`] while guards live of a hold
+    /// of this owner that was lost: they still believe in it.
     ///
     /// # Cancel safety
-    /// Cancel safe: as [`Mutex::lock`](crate::Mutex::lock), and other calls of the same owner go on.
+    /// Cancel safe: as [`Mutex::lock`](crate::Mutex::lock), and other calls of the same owner go
+    /// on.
     pub async fn lock(&self) -> Result<ReentrantGuard> {
         self.acquire(self.handle.bound()).await?.ok_or_else(|| self.handle.timeout())
     }
 
-    /// Takes the lock again at once if its owner has it; else asks once. `None` if it is taken, or while another call of
-    /// the same owner waits for it.
+    /// Takes the lock again at once if its owner has it; else asks once. `None` if it is taken, or
+    /// while another call of the same owner waits for it.
     ///
     /// # Errors
-    /// As [`Mutex::try_lock`](crate::Mutex::try_lock), or [`ErrorKind::Lost`] as [`lock`](Self::lock).
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock), or [`ErrorKind::Lost`] as
+    /// [`lock`](Self::lock).
     ///
     /// # Cancel safety
     /// Cancel safe, as [`lock`](Self::lock).
@@ -99,11 +105,12 @@ impl ReentrantMutex {
         self.acquire(Bound::Try).await
     }
 
-    /// Takes the lock again at once if its owner has it; else waits for it for at most `wait`. `None` if it was taken
-    /// until then.
+    /// Takes the lock again at once if its owner has it; else waits for it for at most `wait`.
+    /// `None` if it was taken until then.
     ///
     /// # Errors
-    /// As [`Mutex::lock_timeout`](crate::Mutex::lock_timeout), or [`ErrorKind::Lost`] as [`lock`](Self::lock).
+    /// As [`Mutex::lock_timeout`](crate::Mutex::lock_timeout), or [`ErrorKind::Lost`] as
+    /// [`lock`](Self::lock).
     ///
     /// # Cancel safety
     /// Cancel safe, as [`lock`](Self::lock).
@@ -130,7 +137,8 @@ impl ReentrantMutex {
                 }
                 Part::Ask(_) if left.is_zero() => return Ok(None),
                 Part::Ask(asker) => {
-                    let rest = if let Bound::Within(_) = bound { Bound::Within(left) } else { bound };
+                    let rest =
+                        if let Bound::Within(_) = bound { Bound::Within(left) } else { bound };
                     return match self.handle.acquire(Mode::Exclusive, rest).await {
                         Ok(Some(guard)) => {
                             asker.won(guard.held());
@@ -146,7 +154,9 @@ impl ReentrantMutex {
                         }
                     };
                 }
-                Part::Wait(asking) if tries && !matches!(asking.bound, Bound::Try) => return Ok(None),
+                Part::Wait(asking) if tries && !matches!(asking.bound, Bound::Try) => {
+                    return Ok(None);
+                }
                 Part::Wait(asking) => {
                     self.handle.ensure_runtime()?;
                     let locker = self.handle.locker().keeper.locker();
@@ -174,11 +184,13 @@ impl ReentrantMutex {
         }
     }
 
-    /// Whether the error of the call that asked is an answer to one that waited for it: the store is in trouble, and both
-    /// would have put up with that for equally long.
+    /// Whether the error of the call that asked is an answer to one that waited for it: the store
+    /// is in trouble, and both would have put up with that for equally long.
     fn concerns(&self, error: &Error, asking: &Asking, bound: Bound) -> bool {
-        let alike =
-            matches!((asking.bound, bound), (Bound::Forever, Bound::Forever) | (Bound::Try, Bound::Try));
+        let alike = matches!(
+            (asking.bound, bound),
+            (Bound::Forever, Bound::Forever) | (Bound::Try, Bound::Try)
+        );
         alike && asking.ttl >= self.handle.limits().ttl && error.status() != ErrorStatus::Permanent
     }
 
@@ -188,8 +200,10 @@ impl ReentrantMutex {
 
     fn lost(&self, guard: &ReentrantGuard) -> Error {
         let lost = guard.hold().lost_error("lock");
-        let text =
-            format!("{}, and guards of it still live: drop them before you take it again", lost.context());
+        let text = format!(
+            "{}, and guards of it still live: drop them before you take it again",
+            lost.context()
+        );
         self.handle.explain(Error::new(ErrorKind::Lost, text), "lock")
     }
 }

@@ -7,8 +7,9 @@ use crate::{error::Result, locker::Locker};
 
 /// One who may take a mutex again that it has already. Clones are the same owner, wherever they go.
 ///
-/// It is a handle that is passed on, and not the task or the thread: so work that is split over tasks can share what it
-/// holds, and tasks that know nothing of each other are never mistaken for one. Made by [`Locker::owner`].
+/// It is a handle that is passed on, and not the task or the thread: so work that is split over
+/// tasks can share what it holds, and tasks that know nothing of each other are never mistaken for
+/// one. Made by [`Locker::owner`].
 ///
 /// ```
 /// use lockkit_core::{Locker, ReentrantReleased};
@@ -58,8 +59,9 @@ impl Owner {
         Self { locker, table: Arc::default() }
     }
 
-    /// The mutex with this name, for this owner. Does no I/O. It is the same lock as [`Locker::mutex`]: all others,
-    /// plain mutexes of the same process too, are excluded while this owner holds it.
+    /// The mutex with this name, for this owner. Does no I/O. It is the same lock as
+    /// [`Locker::mutex`]: all others, plain mutexes of the same process too, are excluded while
+    /// this owner holds it.
     ///
     /// # Errors
     /// As [`Locker::mutex`].

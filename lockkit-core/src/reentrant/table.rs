@@ -79,7 +79,8 @@ impl Table {
         }
     }
 
-    /// One guard less. True if it was the last one: the name is idle from here on, and the next call asks anew.
+    /// One guard less. True if it was the last one: the name is idle from here on, and the next
+    /// call asks anew.
     pub(super) fn leave(&self, name: &LockName) -> bool {
         let mut entries = self.lock();
         match entries.get_mut(name) {

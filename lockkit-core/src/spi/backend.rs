@@ -9,9 +9,10 @@ use crate::{error::Result, name::LockName, token::FencingToken};
 
 /// One store: it makes claims, inspects locks and closes its connections.
 ///
-/// A backend is shared by all clones of a [`Locker`](crate::Locker). It keeps every promise that its
-/// [`Capabilities`](super::Capabilities) claim; the conformance suite checks them by their numbers. The core drops a call
-/// that its caller gave up, or that takes too long: it may then have been done, and leaves nothing else behind.
+/// A backend is shared by all clones of a [`Locker`](crate::Locker). It keeps every promise that
+/// its [`Capabilities`](super::Capabilities) claim; the conformance suite checks them by their
+/// numbers. The core drops a call that its caller gave up, or that takes too long: it may then have
+/// been done, and leaves nothing else behind.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Says what this backend is and can do.
@@ -26,8 +27,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// * Does no I/O, and leaves nothing in the store.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a mode outside the capabilities, or
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a ttl that the store can't give.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a mode outside the
+    /// capabilities, or [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a ttl
+    /// that the store can't give.
     fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>>;
 
     /// Tells who holds a lock and how many wait for it.
@@ -44,8 +46,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Frees the grant with this token, whoever owns it.
     ///
     /// # Behavior
-    /// * Answers [`Released::NotHeld`] and changes nothing when the present grant has another token, or belongs to
-    ///   a client that is not lockkit.
+    /// * Answers [`Released::NotHeld`] and changes nothing when the present grant has another
+    ///   token, or belongs to a client that is not lockkit.
     /// * Wakes the next waiter, and where the store can, the holder that lost its lock.
     ///
     /// # Errors
@@ -57,8 +59,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Completes when the holders of a name may have changed since it was called; for observers of elections. By
-    /// default never: the core looks again now and then anyhow.
+    /// Completes when the holders of a name may have changed since it was called; for observers of
+    /// elections. By default never: the core looks again now and then anyhow.
     ///
     /// # Behavior
     /// * May complete for no reason, and may miss a change.
@@ -73,9 +75,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Closes connections and ends the backend's own tasks.
     ///
     /// # Behavior
-    /// * Is called after all claims are released, or when those that are left can't be waited for any longer.
-    /// * Is called again if the call before it failed, was dropped, or came from another [`Locker`](crate::Locker) that
-    ///   shares the backend. To close what is closed is no error.
+    /// * Is called after all claims are released, or when those that are left can't be waited for
+    ///   any longer.
+    /// * Is called again if the call before it failed, was dropped, or came from another
+    ///   [`Locker`](crate::Locker) that shares the backend. To close what is closed is no error.
     ///
     /// # Errors
     /// What could not be closed in order.

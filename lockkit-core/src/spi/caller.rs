@@ -9,12 +9,13 @@ use std::{
 
 /// What a [`Caller`] asks.
 pub trait Attendance: Send + Sync + 'static {
-    /// Ready once the caller has gone; else wakes the task of `cx` when it goes. One task at a time asks.
+    /// Ready once the caller has gone; else wakes the task of `cx` when it goes. One task at a time
+    /// asks.
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;
 }
 
-/// Whoever waits for an attempt. An abandoned attempt is finished in the background; one that waits inside the store
-/// should end its wait when this says so, and answer `Busy`.
+/// Whoever waits for an attempt. An abandoned attempt is finished in the background; one that waits
+/// inside the store should end its wait when this says so, and answer `Busy`.
 #[derive(Clone, Default)]
 pub struct Caller(Option<Weak<dyn Attendance>>);
 
@@ -38,8 +39,10 @@ impl Caller {
     /// Cancel safe.
     pub async fn gone(&self) {
         let Some(attendance) = &self.0 else { return pending().await };
-        poll_fn(|cx| attendance.upgrade().map_or(Poll::Ready(()), |attendance| attendance.poll_gone(cx)))
-            .await
+        poll_fn(|cx| {
+            attendance.upgrade().map_or(Poll::Ready(()), |attendance| attendance.poll_gone(cx))
+        })
+        .await
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a backend is, what it can do, and what can break its promises. The suite chooses its cases by these fields.
+//! What a backend is, what it can do, and what can break its promises. The suite chooses its cases
+//! by these fields.
 
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ pub struct Descriptor {
     pub poll: Poll,
     /// The δ of promise C9: how much later than ttl the name of a dead holder may become free.
     pub takeover_delay: Duration,
-    /// The shortest ttl that it can give. [`Backend::claim`](super::Backend::claim) refuses a shorter one as
-    /// [`InvalidOption`](crate::ErrorKind::InvalidOption).
+    /// The shortest ttl that it can give. [`Backend::claim`](super::Backend::claim) refuses a
+    /// shorter one as [`InvalidOption`](crate::ErrorKind::InvalidOption).
     pub min_ttl: Duration,
     /// What a lease belongs to.
     pub lease_scope: LeaseScope,
@@ -28,8 +29,8 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// A store that can do nothing yet: no patience, a poll of 10 ms to 200 ms, no capability, no exception, any
-    /// ttl, a lease for each claim, and each renewed on its own.
+    /// A store that can do nothing yet: no patience, a poll of 10 ms to 200 ms, no capability, no
+    /// exception, any ttl, a lease for each claim, and each renewed on its own.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self {
@@ -118,16 +119,18 @@ pub enum LeaseScope {
     /// Each claim has a lease of its own, which ends when this claim is not renewed.
     #[default]
     Claim,
-    /// Each claim has a connection of its own, with which its lock begins and ends: of an attempt that was not answered
-    /// nothing stays, and nobody else can act for its owner.
+    /// Each claim has a connection of its own, with which its lock begins and ends: of an attempt
+    /// that was not answered nothing stays, and nobody else can act for its owner.
     Connection,
-    /// All claims live on the lease of the backend's session or connection, which the backend keeps up by itself. A
-    /// claim that nobody renews stays in the store until it is released or the session ends. A session's timeout
-    /// is [`min_ttl`](Descriptor::min_ttl): a grant lasts for what is left of that, whatever longer ttl it asked for.
+    /// All claims live on the lease of the backend's session or connection, which the backend keeps
+    /// up by itself. A claim that nobody renews stays in the store until it is released or the
+    /// session ends. A session's timeout is [`min_ttl`](Descriptor::min_ttl): a grant lasts for
+    /// what is left of that, whatever longer ttl it asked for.
     Session,
 }
 
-/// The pause between two attempts of a waiter: it starts at `min`, doubles up to `max`, and is jittered by ±25 %.
+/// The pause between two attempts of a waiter: it starts at `min`, doubles up to `max`, and is
+/// jittered by ±25 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poll {
     /// The first pause.
@@ -139,16 +142,17 @@ pub struct Poll {
 /// When holds are renewed, beside the rule that it is done after a third of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cadence {
-    /// Never less often than this, however long the ttl is: for a store in which only a renewal tells that a
-    /// connection has died. Not zero. A renewal without an answer is repeated within it, too; a hold that is renewed by
-    /// hand is left alone.
+    /// Never less often than this, however long the ttl is: for a store in which only a renewal
+    /// tells that a connection has died. Not zero. A renewal without an answer is repeated within
+    /// it, too; a hold that is renewed by hand is left alone.
     pub longest: Duration,
-    /// Renewals that are due at about the same time are made due at the same instant: for a backend that sends them
-    /// as one request.
+    /// Renewals that are due at about the same time are made due at the same instant: for a backend
+    /// that sends them as one request.
     pub together: bool,
 }
 
-/// What a backend can do. A capability that is off is refused with a clear error when somebody asks for it.
+/// What a backend can do. A capability that is off is refused with a clear error when somebody asks
+/// for it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
@@ -311,7 +315,12 @@ impl Exceptions {
     /// Nothing breaks the promises.
     #[must_use]
     pub const fn none() -> Self {
-        Self { async_failover: false, connection_bound: false, no_lease: false, server_clock_step: false }
+        Self {
+            async_failover: false,
+            connection_bound: false,
+            no_lease: false,
+            server_clock_step: false,
+        }
     }
 
     /// A failover can lose a grant.

@@ -14,32 +14,35 @@ use crate::{
 
 /// One owner competing for one name, and later holding it.
 ///
-/// The core never drops a call because a *caller* was cancelled: an abandoned call is finished in the background. It
-/// may drop a call at `op_timeout`. That equals an unknown outcome, and the claim must stay usable: the core calls
-/// `attempt`, `renew` or `release` on it again.
+/// The core never drops a call because a *caller* was cancelled: an abandoned call is finished in
+/// the background. It may drop a call at `op_timeout`. That equals an unknown outcome, and the
+/// claim must stay usable: the core calls `attempt`, `renew` or `release` on it again.
 #[async_trait]
 pub trait Claim: fmt::Debug + Send + 'static {
     /// Tries once to get the lock.
     ///
     /// # Behavior
-    /// * Is idempotent for this claim: when an earlier attempt was applied and its reply lost, it answers the same
-    ///   grant with the same token, and a lease that the store confirms now (what remains, or extended in the same
-    ///   request, never shortened).
+    /// * Is idempotent for this claim: when an earlier attempt was applied and its reply lost, it
+    ///   answers the same grant with the same token, and a lease that the store confirms now (what
+    ///   remains, or extended in the same request, never shortened).
     /// * With [`Wait::No`] it leaves nothing in the store unless it is granted.
-    /// * With [`Wait::Queue`] it may leave a place in the queue; then `Busy { queued: true, .. }` says so.
-    /// * With [`Wait::Block`] it may wait in the store, for at most that long, and ends the wait when the
-    ///   [caller](ClaimSpec::caller) has gone: within 1 s nothing of it waits in the store. A grant after a wait has
-    ///   a lease that is [proven](Lease::Proven) after it: one counted from before the wait may have ended.
+    /// * With [`Wait::Queue`] it may leave a place in the queue; then `Busy { queued: true, .. }`
+    ///   says so.
+    /// * With [`Wait::Block`] it may wait in the store, for at most that long, and ends the wait
+    ///   when the [caller](ClaimSpec::caller) has gone: within 1 s nothing of it waits in the
+    ///   store. A grant after a wait has a lease that is [proven](Lease::Proven) after it: one
+    ///   counted from before the wait may have ended.
     /// * Where the store can check it, a request that arrives after `op_timeout` does nothing.
-    /// * It may follow a release of the same claim, which was answered. A release that arrives twice must not end the
-    ///   grant of this attempt.
+    /// * It may follow a release of the same claim, which was answered. A release that arrives
+    ///   twice must not end the grant of this attempt.
     ///
     /// # Errors
-    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been applied.
+    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been
+    /// applied.
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt>;
 
-    /// Renews or validates the lease of a grant: for the claim's ttl, or for `lease`, which is asked for only where the
-    /// capability `extend` is on.
+    /// Renews or validates the lease of a grant: for the claim's ttl, or for `lease`, which is
+    /// asked for only where the capability `extend` is on.
     ///
     /// # Behavior
     /// * Never shortens a lease that was confirmed, and never re-creates what is gone.
@@ -49,13 +52,13 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// Every error means *unknown*: the lease is neither extended nor ended by it.
     async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse>;
 
-    /// What a renewal would answer, if the backend knows that without a request, because it keeps up the leases of all its
-    /// claims together. The core asks for this when a renewal falls due, and calls
-    /// [`renew`](Self::renew) if there is none, and whenever the user renews.
+    /// What a renewal would answer, if the backend knows that without a request, because it keeps
+    /// up the leases of all its claims together. The core asks for this when a renewal falls due,
+    /// and calls [`renew`](Self::renew) if there is none, and whenever the user renews.
     ///
     /// # Behavior
-    /// * A grant that is gone from the store is known to be gone within a bounded time, which the backend documents. The
-    ///   backend rings the claim's [`Hint`] then.
+    /// * A grant that is gone from the store is known to be gone within a bounded time, which the
+    ///   backend documents. The backend rings the claim's [`Hint`] then.
     fn known_pulse(&mut self) -> Option<Result<Pulse>> {
         None
     }
@@ -66,15 +69,16 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// * Is idempotent, and touches only what this owner wrote.
     /// * Undoes attempts whose outcome is unknown.
     /// * Passes a wake-up on that this claim got and can't use any more.
-    /// * The core gives up after a while, and drops the claim. Where there is no lease, the backend must take out by
-    ///   itself then what is left of it.
+    /// * The core gives up after a while, and drops the claim. Where there is no lease, the backend
+    ///   must take out by itself then what is left of it.
     ///
     /// # Errors
-    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been applied.
+    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been
+    /// applied.
     async fn release(&mut self) -> Result<Released>;
 
-    /// Completes when another attempt may succeed. Called only while waiting; for clients whose watches are futures.
-    /// Others ring the claim's [`Hint`].
+    /// Completes when another attempt may succeed. Called only while waiting; for clients whose
+    /// watches are futures. Others ring the claim's [`Hint`].
     ///
     /// # Behavior
     /// * May complete for no reason, and may miss a change: the core polls as well.
@@ -90,49 +94,54 @@ pub trait Claim: fmt::Debug + Send + 'static {
         None
     }
 
-    /// Raises the token of a held grant to `floor`, unless it is that large already, and answers the token that the
-    /// grant has from now on: `None` if it is not held any more. Only where the capability `raise_fence` is on.
+    /// Raises the token of a held grant to `floor`, unless it is that large already, and answers
+    /// the token that the grant has from now on: `None` if it is not held any more. Only where the
+    /// capability `raise_fence` is on.
     ///
     /// # Behavior
-    /// * Every later grant of the name gets a larger token than the answered one (C4), and inspection shows that one.
+    /// * Every later grant of the name gets a larger token than the answered one (C4), and
+    ///   inspection shows that one.
     /// * Is idempotent, and changes nothing for another owner.
     ///
     /// # Errors
-    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been applied.
+    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been
+    /// applied.
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         let _ = floor;
         Err(Error::unsupported("tokens that can be raised"))
     }
 
-    /// Writes the note beside the lock. Called only for exclusive grants of mutexes and elections, where the capability
-    /// `notes` is on.
+    /// Writes the note beside the lock. Called only for exclusive grants of mutexes and elections,
+    /// where the capability `notes` is on.
     ///
     /// # Behavior
-    /// * The store looks, in the same step, whether the grant stands, and whether the note [replaces](Note::replaces)
-    ///   the one that it has.
+    /// * The store looks, in the same step, whether the grant stands, and whether the note
+    ///   [replaces](Note::replaces) the one that it has.
     /// * Is idempotent, and changes neither the lease nor the token.
     ///
     /// # Errors
-    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been applied.
+    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been
+    /// applied.
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {
         let _ = note;
         Err(Error::unsupported("notes"))
     }
 
-    /// Hands a held grant over to another owner in this process, in one request: new owner, new token, whole lease.
-    /// Only where the capability `reissue` is on.
+    /// Hands a held grant over to another owner in this process, in one request: new owner, new
+    /// token, whole lease. Only where the capability `reissue` is on.
     ///
     /// # Behavior
     /// * At no instant is the lock free, or held by both.
-    /// * After [`Granted`](Reissued::Granted) this claim is that of `to`, in all that a claim takes from its spec.
-    /// * With [`Outsiders::First`] it frees the lock, as [`release`](Self::release) does, if anybody else waits for it
-    ///   in the store, or if the store can't tell.
+    /// * After [`Granted`](Reissued::Granted) this claim is that of `to`, in all that a claim takes
+    ///   from its spec.
+    /// * With [`Outsiders::First`] it frees the lock, as [`release`](Self::release) does, if
+    ///   anybody else waits for it in the store, or if the store can't tell.
     /// * Where the store can check it, a request that arrives after `op_timeout` does nothing.
     ///
     /// # Errors
-    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been applied. The core
-    /// then calls nothing but `release`, which gives the lock back whichever of the two owners has it, and answers
-    /// [`Released::Freed`] if one had it.
+    /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been
+    /// applied. The core then calls nothing but `release`, which gives the lock back whichever of
+    /// the two owners has it, and answers [`Released::Freed`] if one had it.
     async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
         let _ = (to, outsiders);
         Err(Error::unsupported("a hand-over inside the process"))
@@ -182,15 +191,22 @@ pub struct ClaimSpec {
     pub hint: Hint,
     /// Whoever waits for the attempts.
     pub caller: Caller,
-    /// A grant after a wait may have a shorter lease than `ttl`: it is renewed long before that ends.
+    /// A grant after a wait may have a shorter lease than `ttl`: it is renewed long before that
+    /// ends.
     pub short_lease: bool,
 }
 
 impl ClaimSpec {
-    /// A claim without a label, on the boot clock, with a hint that nobody hears and a caller that never goes, which
-    /// wants its whole lease.
+    /// A claim without a label, on the boot clock, with a hint that nobody hears and a caller that
+    /// never goes, which wants its whole lease.
     #[must_use]
-    pub fn new(name: LockName, owner: OwnerId, mode: Mode, ttl: Duration, op_timeout: Duration) -> Self {
+    pub fn new(
+        name: LockName,
+        owner: OwnerId,
+        mode: Mode,
+        ttl: Duration,
+        op_timeout: Duration,
+    ) -> Self {
         let label = None;
         let clock = Clock::Boot;
         let hint = Hint::none();
@@ -217,7 +233,8 @@ pub enum Mode {
     Shared,
 }
 
-/// What an attempt may do when the lock is taken. A backend treats what it doesn't know as [`No`](Self::No).
+/// What an attempt may do when the lock is taken. A backend treats what it doesn't know as
+/// [`No`](Self::No).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -294,7 +311,8 @@ pub enum Pulse {
 pub enum LossReason {
     /// The locker was shut down while the lock was held.
     Closed,
-    /// The store says that it belongs to nobody or to someone else: freed by an operator, deleted, or evicted.
+    /// The store says that it belongs to nobody or to someone else: freed by an operator, deleted,
+    /// or evicted.
     Evicted,
     /// No renewal was confirmed before the local deadline.
     Expired,

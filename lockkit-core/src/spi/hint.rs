@@ -9,15 +9,16 @@ use std::{
 pub trait Ring: Send + Sync + 'static {
     /// Remembers that something may have changed and wakes whoever waits for it.
     ///
-    /// Called from any thread, possibly under a backend's own locks: it must not block, call the backend or drop
-    /// a claim.
+    /// Called from any thread, possibly under a backend's own locks: it must not block, call the
+    /// backend or drop a claim.
     fn ring(self: Arc<Self>);
 }
 
-/// Rung by a backend when a claim should look again: a waiting one attempts, a held one is kept alive now.
+/// Rung by a backend when a claim should look again: a waiting one attempts, a held one is kept
+/// alive now.
 ///
-/// Weak, so that it never keeps a claim alive; it remembers one ring, so that none is lost between two looks.
-/// Ringing for no reason costs one request and is otherwise harmless.
+/// Weak, so that it never keeps a claim alive; it remembers one ring, so that none is lost between
+/// two looks. Ringing for no reason costs one request and is otherwise harmless.
 #[derive(Clone, Default)]
 pub struct Hint(Option<Weak<dyn Ring>>);
 

@@ -1,11 +1,14 @@
-//! What a backend implements: [`Backend`] makes [`Claim`]s, a claim talks to the store, and [`Admin`] answers operators.
+//! What a backend implements: [`Backend`] makes [`Claim`]s, a claim talks to the store, and
+//! [`Admin`] answers operators.
 //!
-//! Everything else is written once in this crate: waiting, retries, renewal, deadlines, cancellation, loss, shutdown.
-//! A backend never renews, retries, sleeps or computes a deadline by itself. One whose claims live on its session
-//! ([`LeaseScope::Session`]) keeps up that session, and nothing else.
+//! Everything else is written once in this crate: waiting, retries, renewal, deadlines,
+//! cancellation, loss, shutdown. A backend never renews, retries, sleeps or computes a deadline by
+//! itself. One whose claims live on its session ([`LeaseScope::Session`]) keeps up that session,
+//! and nothing else.
 //!
-//! Both traits, and [`Connector`](crate::Connector), are implemented under `#[async_trait::async_trait]`, from the
-//! crate of that name. A test with `lockkit-conformance` then proves what the backend claims.
+//! Both traits, and [`Connector`](crate::Connector), are implemented under
+//! `#[async_trait::async_trait]`, from the crate of that name. A test with `lockkit-conformance`
+//! then proves what the backend claims.
 
 mod admin;
 mod attachment;
@@ -29,7 +32,8 @@ pub use self::{
     caller::{Attendance, Caller},
     capability::{Cadence, Capabilities, Descriptor, Exceptions, LeaseScope, Poll},
     claim::{
-        Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Outsiders, Pulse, Reissued, Released, Wait,
+        Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Outsiders, Pulse, Reissued,
+        Released, Wait,
     },
     finding::{Finding, Grade},
     hint::{Hint, Ring},

@@ -8,9 +8,11 @@ use crate::{
 /// The longest text of a [`Note`], in bytes.
 pub const MAX_NOTE_BYTES: usize = 16 * 1024;
 
-/// A small text beside a lock: anybody reads it, and only the present holder writes it. It stays when the lock is free.
+/// A small text beside a lock: anybody reads it, and only the present holder writes it. It stays
+/// when the lock is free.
 ///
-/// The holder reads it, and writes the [next](Self::next) one: nobody else can have written between the two.
+/// The holder reads it, and writes the [next](Self::next) one: nobody else can have written between
+/// the two.
 ///
 /// ```
 /// use lockkit_core::{Locker, Note, Noted};
@@ -29,8 +31,8 @@ pub const MAX_NOTE_BYTES: usize = 16 * 1024;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Note {
-    /// Which one it is, counted over all holders; zero before the first. A store never replaces one by an older one,
-    /// so that a request which was late changes nothing.
+    /// Which one it is, counted over all holders; zero before the first. A store never replaces one
+    /// by an older one, so that a request which was late changes nothing.
     pub revision: u64,
     /// What it says.
     pub text: String,
@@ -49,11 +51,15 @@ impl Note {
         Self { revision: self.revision.saturating_add(1), text: text.into() }
     }
 
-    /// What a store does that is asked, by a claim that holds the lock, to put this one in the place of `stored`; it
-    /// writes only if the answer is [`Noted::Written`] and the two differ.
+    /// What a store does that is asked, by a claim that holds the lock, to put this one in the
+    /// place of `stored`; it writes only if the answer is [`Noted::Written`] and the two differ.
     #[must_use]
     pub fn replaces(&self, stored: &Self) -> Noted {
-        if self.revision > stored.revision || self == stored { Noted::Written } else { Noted::Outdated }
+        if self.revision > stored.revision || self == stored {
+            Noted::Written
+        } else {
+            Noted::Outdated
+        }
     }
 
     pub(crate) fn check(&self) -> Result<()> {

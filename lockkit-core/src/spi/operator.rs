@@ -21,7 +21,11 @@ pub(crate) async fn probe(backend: &dyn Backend) -> Result<Role> {
     Ok(Role::Unknown)
 }
 
-pub(crate) async fn names(backend: &dyn Backend, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+pub(crate) async fn names(
+    backend: &dyn Backend,
+    kind: Kind,
+    prefix: &str,
+) -> Result<Vec<LockName>> {
     admin_of(backend, "lists of names")?.names(kind, prefix).await
 }
 

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::clock::Tick;
 
-/// An estimate of the server's wall clock, in µs, that is not behind it: each time that the server tells is taken as
-/// the time at which the question was *sent*. It is ahead by one round trip at most.
+/// An estimate of the server's wall clock, in µs, that is not behind it: each time that the server
+/// tells is taken as the time at which the question was *sent*. It is ahead by one round trip at
+/// most.
 #[derive(Debug)]
 pub struct ServerClock {
     zero: Tick,
@@ -26,8 +27,8 @@ impl ServerClock {
         self.offset.load(Ordering::Relaxed).saturating_add(self.local(tick))
     }
 
-    /// Learns from an answer. A slow one tells little: it counts only if it shows that the estimate is wrong, because
-    /// the clock was set, or runs faster than ours.
+    /// Learns from an answer. A slow one tells little: it counts only if it shows that the estimate
+    /// is wrong, because the clock was set, or runs faster than ours.
     pub fn observe(&self, sent: Tick, server_time: i64, received: Tick) {
         let highest = server_time.saturating_sub(self.local(sent));
         let lowest = server_time.saturating_sub(self.local(received));

@@ -2,7 +2,8 @@
 
 use super::Mode;
 
-/// How much of a lock is taken: the rule by which a store that keeps its own list of holders grants one more (C1).
+/// How much of a lock is taken: the rule by which a store that keeps its own list of holders grants
+/// one more (C1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// Nobody has it.
@@ -21,7 +22,8 @@ impl Taken {
         modes.into_iter().try_fold(Self::Nothing, Self::with).unwrap_or(Self::All)
     }
 
-    /// What is taken once one more has it in `mode`; `None` if it can't be granted beside the others.
+    /// What is taken once one more has it in `mode`; `None` if it can't be granted beside the
+    /// others.
     #[must_use]
     pub fn with(self, mode: Mode) -> Option<Self> {
         match (self, mode) {
@@ -73,7 +75,10 @@ mod tests {
     #[test]
     fn c1_what_does_not_go_together_leaves_nothing() {
         assert_eq!(Taken::by([Mode::Exclusive, Mode::Shared]), Taken::All);
-        let huge = Mode::Permits { count: u32::MAX.try_into().unwrap(), limit: u32::MAX.try_into().unwrap() };
+        let huge = Mode::Permits {
+            count: u32::MAX.try_into().unwrap(),
+            limit: u32::MAX.try_into().unwrap(),
+        };
         assert_eq!(Taken::by([huge]).with(huge), None);
     }
 }

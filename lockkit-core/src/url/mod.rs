@@ -17,7 +17,8 @@ const ENCODE: &str = "special characters in a user name or password must be perc
 /// Far more than any scheme has, and little enough to be quoted in one line.
 const MAX_SCHEME_BYTES: usize = 32;
 
-/// A parsed store URL. Neither its `Debug` nor its `Display` shows the user's name, the password or the parameters.
+/// A parsed store URL. Neither its `Debug` nor its `Display` shows the user's name, the password or
+/// the parameters.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,13 +55,17 @@ pub struct Host {
 impl StoreUrl {
     /// Parses a URL.
     ///
-    /// In a URL with hosts a bare `@` belongs to the part before them; in a path or a parameter it is written `%40`.
+    /// In a URL with hosts a bare `@` belongs to the part before them; in a path or a parameter it
+    /// is written `%40`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`]. The text of the error never quotes the URL, which may hold a password.
+    /// [`ErrorKind::InvalidUrl`]. The text of the error never quotes the URL, which may hold a
+    /// password.
     pub fn parse(text: &str) -> Result<Self> {
         let Some((scheme, rest)) = text.split_once("://") else {
-            return Err(invalid("it has no scheme; a store URL looks like redis://127.0.0.1:6379/"));
+            return Err(invalid(
+                "it has no scheme; a store URL looks like redis://127.0.0.1:6379/",
+            ));
         };
         check_characters(text)?;
         check_scheme(scheme)?;
@@ -69,15 +74,18 @@ impl StoreUrl {
             Some((userinfo, hosts)) => (Some(userinfo), hosts),
             None => (None, authority),
         };
-        // Of `redis://user:12/secret@host/`, `/secret@host/` would be a path, and of `redis://user:@secret?@host/`, `secret` a
-        // host; messages show both.
+        // Of `redis://user:12/secret@host/`, `/secret@host/` would be a path, and of
+        // `redis://user:@secret?@host/`, `secret` a host; messages show both.
         if !authority.is_empty() && tail.contains('@') {
             return Err(invalid(format!(
                 "it has an '@' behind its hosts, which is written %40 there; or {ENCODE}, a '/' as %2F, a '?' as %3F"
             )));
         }
-        let hosts =
-            hosts.split(',').filter(|host| !host.is_empty()).map(parse_host).collect::<Result<_>>()?;
+        let hosts = hosts
+            .split(',')
+            .filter(|host| !host.is_empty())
+            .map(parse_host)
+            .collect::<Result<_>>()?;
         // The url crate knows one host; ours are parsed already.
         let url = Url::parse(&format!("{scheme}://_{tail}"))
             .map_err(|error| invalid(format!("{error}; {ENCODE}")))?;
@@ -86,10 +94,11 @@ impl StoreUrl {
                 "it has a '#' part, which means nothing here; a '#' in a password is written %23",
             ));
         }
-        let (username, password) = match userinfo.map(|text| text.split_once(':').unwrap_or((text, ""))) {
-            None => (None, None),
-            Some((name, password)) => (non_empty(decode(name)?), non_empty(decode(password)?)),
-        };
+        let (username, password) =
+            match userinfo.map(|text| text.split_once(':').unwrap_or((text, ""))) {
+                None => (None, None),
+                Some((name, password)) => (non_empty(decode(name)?), non_empty(decode(password)?)),
+            };
         // `query_pairs` would put a replacement character where a value is not UTF-8.
         decode(url.query().unwrap_or_default())?;
         let path = decode(url.path())?;
@@ -135,7 +144,10 @@ impl StoreUrl {
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let is_same_user = self.username == other.username && self.password == other.password;
         let is_same_place = self.hosts == other.hosts && self.path == other.path;
-        self.scheme == other.scheme && is_same_user && is_same_place && self.params.is_like(&other.params)
+        self.scheme == other.scheme
+            && is_same_user
+            && is_same_place
+            && self.params.is_like(&other.params)
     }
 }
 
@@ -168,12 +180,16 @@ impl fmt::Display for Host {
 }
 
 fn parse_host(text: &str) -> Result<Host> {
-    let bad = || invalid(format!("a host is not of the form name, name:port, or [ipv6]:port; {ENCODE}"));
+    let bad =
+        || invalid(format!("a host is not of the form name, name:port, or [ipv6]:port; {ENCODE}"));
     let bracketed = text.strip_prefix('[');
     let (name, port) = match bracketed {
         Some(rest) => {
             let (name, port) = rest.split_once(']').ok_or_else(bad)?;
-            (name, if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or_else(bad)?) })
+            (
+                name,
+                if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or_else(bad)?) },
+            )
         }
         None => text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port))),
     };
@@ -198,20 +214,27 @@ fn is_ipv6(name: &str) -> bool {
     address.parse::<Ipv6Addr>().is_ok() && is_host_name(zone)
 }
 
-/// The url crate drops such characters without a word, so that a line break makes `/1` and `2` to `/12`.
+/// The url crate drops such characters without a word, so that a line break makes `/1` and `2` to
+/// `/12`.
 fn check_characters(text: &str) -> Result<()> {
     let at_an_end = text.trim() != text;
     if at_an_end || text.contains(char::is_control) {
-        return Err(invalid("it has a control character, or a blank at one end; is it read from a file?"));
+        return Err(invalid(
+            "it has a control character, or a blank at one end; is it read from a file?",
+        ));
     }
     Ok(())
 }
 
 fn check_scheme(scheme: &str) -> Result<()> {
     let letters = scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
-    if !(letters && scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.len() <= MAX_SCHEME_BYTES)
+    if !(letters
+        && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.len() <= MAX_SCHEME_BYTES)
     {
-        return Err(invalid("it has no usable scheme; a store URL looks like redis://127.0.0.1:6379/"));
+        return Err(invalid(
+            "it has no usable scheme; a store URL looks like redis://127.0.0.1:6379/",
+        ));
     }
     Ok(())
 }
@@ -236,7 +259,9 @@ mod tests {
 
     #[test]
     fn all_parts_are_found_and_decoded() {
-        let url = StoreUrl::parse("Redis://us%20er:p%40ss@a:1,[::1]:2,c/db%2f1?prefix=x%20y&ttl=3s").unwrap();
+        let url =
+            StoreUrl::parse("Redis://us%20er:p%40ss@a:1,[::1]:2,c/db%2f1?prefix=x%20y&ttl=3s")
+                .unwrap();
         assert_eq!(url.scheme(), "redis");
         assert_eq!((url.username(), url.password()), (Some("us er"), Some("p@ss")));
         assert_eq!(url.path(), "/db/1");
@@ -300,8 +325,11 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains(reason) && !text.contains(char::is_control), "{bad:?}: {text}");
         }
-        for good in ["redis://[fe80::1%25eth0]:1/", "redis://h_1.ex\u{e4}mple/", "memory://?label=two words"]
-        {
+        for good in [
+            "redis://[fe80::1%25eth0]:1/",
+            "redis://h_1.ex\u{e4}mple/",
+            "memory://?label=two words",
+        ] {
             StoreUrl::parse(good).expect(good);
         }
     }

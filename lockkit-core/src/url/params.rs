@@ -59,8 +59,9 @@ impl Params {
     /// [`ErrorKind::InvalidUrl`] if it is no duration, or is given twice.
     pub fn duration(&mut self, name: &'static str) -> Result<Option<Duration>> {
         let parse = |text: String| {
-            humantime::parse_duration(&text)
-                .map_err(|_| invalid(format!("the parameter {name} must be a duration such as 250ms or 10s")))
+            humantime::parse_duration(&text).map_err(|_| {
+                invalid(format!("the parameter {name} must be a duration such as 250ms or 10s"))
+            })
         };
         self.text(name)?.map(parse).transpose()
     }
@@ -74,7 +75,9 @@ impl Params {
         if self.given.iter().any(|(name, value)| !is_plain(name) || value.contains('@')) {
             return Err(Error::new(
                 ErrorKind::UnknownParameter,
-                format!("the store URL has an unknown parameter, which may be part of a password; {ENCODE}"),
+                format!(
+                    "the store URL has an unknown parameter, which may be part of a password; {ENCODE}"
+                ),
             ));
         }
         let likeness = |known: &&&str| -strsim::normalized_damerau_levenshtein(unknown, known);
@@ -95,7 +98,8 @@ impl Params {
     }
 }
 
-/// Whether a name may be quoted. Of `redis://?secret@host/`, `secret@host/` is taken for a parameter.
+/// Whether a name may be quoted. Of `redis://?secret@host/`, `secret@host/` is taken for a
+/// parameter.
 fn is_plain(name: &str) -> bool {
     name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }
@@ -122,7 +126,10 @@ mod tests {
         given.text("prefix").unwrap();
         let error = given.finish().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnknownParameter);
-        assert!(error.to_string().contains("unknown parameter \"tll\": did you mean ttl?"), "{error}");
+        assert!(
+            error.to_string().contains("unknown parameter \"tll\": did you mean ttl?"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -29,8 +29,10 @@ enum Name {
 
 impl Parts {
     fn to_url(&self) -> String {
-        let user =
-            self.user.as_ref().map(|(name, password)| format!("{}:{}@", encode(name), encode(password)));
+        let user = self
+            .user
+            .as_ref()
+            .map(|(name, password)| format!("{}:{}@", encode(name), encode(password)));
         let hosts = self.hosts.iter().map(|(name, port)| {
             let name = match name {
                 Name::Text(name) => encode(name),
@@ -39,10 +41,15 @@ impl Parts {
             port.map_or(name.clone(), |port| format!("{name}:{port}"))
         });
         let hosts: Vec<_> = hosts.collect();
-        let params: Vec<_> =
-            self.params.iter().map(|(at, value)| format!("{}={}", KNOWN[*at], encode(value))).collect();
-        let path: String = self.segments.iter().map(|segment| format!("/{}", encode(segment))).collect();
-        let query = if params.is_empty() { String::new() } else { format!("?{}", params.join("&")) };
+        let params: Vec<_> = self
+            .params
+            .iter()
+            .map(|(at, value)| format!("{}={}", KNOWN[*at], encode(value)))
+            .collect();
+        let path: String =
+            self.segments.iter().map(|segment| format!("/{}", encode(segment))).collect();
+        let query =
+            if params.is_empty() { String::new() } else { format!("?{}", params.join("&")) };
         format!("{}://{}{}{path}{query}", self.scheme, user.unwrap_or_default(), hosts.join(","))
     }
 }
@@ -59,7 +66,8 @@ fn text() -> impl Strategy<Value = String> {
 fn parts() -> impl Strategy<Value = Parts> {
     // A host that looks like nothing else; a segment that is no dot, which would be resolved.
     let host = prop_oneof!["[a-zA-Z0-9_.-]{1,12}", "[äß🔒字a-z]{1,4}"].prop_map(Name::Text);
-    let name = prop_oneof![3 => host, 1 => any::<[u16; 8]>().prop_map(|words| Name::V6(words.into()))];
+    let name =
+        prop_oneof![3 => host, 1 => any::<[u16; 8]>().prop_map(|words| Name::V6(words.into()))];
     let segment = text().prop_filter("a dot, or control characters", |text| {
         !matches!(text.as_str(), "." | "..") && !text.contains(char::is_control)
     });
@@ -144,7 +152,8 @@ proptest! {
         }
     }
 
-    /// Whoever forgets to encode it gets an error that does not quote it, and nothing that was parsed does.
+    /// Whoever forgets to encode it gets an error that does not quote it, and nothing that was
+    /// parsed does.
     #[test]
     fn c13_a_password_that_was_not_encoded_is_never_shown(
         around in ("[a-z0-9/?#@:&=%+\\[\\], .\\\\]{0,4}", "[a-z0-9/?#@:&=%+\\[\\], .\\\\]{0,4}"),

@@ -47,7 +47,10 @@ fn a_former_file_with_another_name_is_left_as_it_is() {
     fs::write(&draft, "kept").unwrap();
     fs::hard_link(&draft, &backup).unwrap();
     Draft::write(draft.clone(), b"new!").unwrap();
-    assert_eq!((fs::read(&backup).unwrap(), fs::read(&draft).unwrap()), (b"kept".to_vec(), b"new!".to_vec()));
+    assert_eq!(
+        (fs::read(&backup).unwrap(), fs::read(&draft).unwrap()),
+        (b"kept".to_vec(), b"new!".to_vec())
+    );
 }
 
 #[test]
@@ -80,7 +83,11 @@ fn c14_nobody_reads_what_was_never_in_place() {
             scope.spawn(|| {
                 while !is_over.load(Relaxed) {
                     let text = read_shared(&record).unwrap().bytes;
-                    assert!(text == b"first" || text == b"later", "{:?}", String::from_utf8_lossy(&text));
+                    assert!(
+                        text == b"first" || text == b"later",
+                        "{:?}",
+                        String::from_utf8_lossy(&text)
+                    );
                 }
             });
         }

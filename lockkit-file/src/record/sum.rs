@@ -1,9 +1,11 @@
-//! The last line of a record: whoever reads it while it is written over, or after a loss of power, sees that it is torn.
+//! The last line of a record: whoever reads it while it is written over, or after a loss of power,
+//! sees that it is torn.
 
 /// FNV-1a: it tells accidents, not forgers.
 fn of(text: &[u8]) -> u64 {
-    text.iter()
-        .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    text.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 fn line(text: &[u8]) -> String {

@@ -95,7 +95,10 @@ fn c13_a_record_of_the_first_format_is_read() {
 fn c4_there_is_an_end_of_tokens_and_no_overflow() {
     let mut record = Record::new(&name());
     ask(&mut record, 1, Share::Exclusive, &early());
-    assert_eq!(record.raise_fence(id(1), FencingToken::new(u64::MAX)), Some(FencingToken::new(u64::MAX)));
+    assert_eq!(
+        record.raise_fence(id(1), FencingToken::new(u64::MAX)),
+        Some(FencingToken::new(u64::MAX))
+    );
     frees(&mut record, 1);
     let error = record.attempt(&asker(2, Share::Exclusive), Wait::Queue, &early()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unexpected);
@@ -190,7 +193,8 @@ fn c9_a_clock_that_was_set_back_gives_a_stopped_waiter_no_more_time() {
 #[test]
 fn c9_who_can_be_granted_next_depends_on_the_front_alone() {
     let mut record = Record::new(&name());
-    for (number, share) in [(1, Share::Shared), (2, Share::Exclusive), (3, Share::Shared), (4, Share::Shared)]
+    for (number, share) in
+        [(1, Share::Shared), (2, Share::Exclusive), (3, Share::Shared), (4, Share::Shared)]
     {
         ask(&mut record, number, share, &early());
     }
@@ -262,8 +266,11 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let share =
-        prop_oneof![Just(Share::Exclusive), Just(Share::Shared), (1_u32..=3).prop_map(|n| permits(n, 3))];
+    let share = prop_oneof![
+        Just(Share::Exclusive),
+        Just(Share::Shared),
+        (1_u32..=3).prop_map(|n| permits(n, 3))
+    ];
     let who = 1_u128..8;
     prop_oneof![
         4 => (who.clone(), share.clone()).prop_map(|(who, share)| Step::Ask(who, share)),

@@ -4,7 +4,10 @@ use std::{fmt::Display, str::FromStr};
 
 use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
-pub(super) fn serialize<T: Display, S: Serializer>(id: &T, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize<T: Display, S: Serializer>(
+    id: &T,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_str(id)
 }
 

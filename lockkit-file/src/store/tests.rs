@@ -22,7 +22,8 @@ impl Scene {
         let root = Arc::new(TempDir::new().unwrap());
         let folder = Folder::new(root.path().to_owned());
         let place = folder.place(&LockName::new(Kind::Mutex, "a").unwrap());
-        let scene = Self { root, store: Store::new(folder, Kept::new()), place, owner: OwnerId::random() };
+        let scene =
+            Self { root, store: Store::new(folder, Kept::new()), place, owner: OwnerId::random() };
         scene.take().await;
         scene.free().await;
         scene
@@ -50,7 +51,10 @@ impl Scene {
 
     fn assert_held(&self) {
         let session = self.store.session().unwrap().id;
-        assert!(self.store.read(&self.place).unwrap().is_held_by(self.owner, session), "it was written over");
+        assert!(
+            self.store.read(&self.place).unwrap().is_held_by(self.owner, session),
+            "it was written over"
+        );
     }
 }
 

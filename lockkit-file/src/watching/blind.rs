@@ -18,8 +18,8 @@ pub(super) const SHORTEST: Duration = Duration::from_millis(100);
 pub(super) const LONGEST: Duration = Duration::from_secs(1);
 /// It rests for so many times as long as it has looked.
 const REST: u32 = 20;
-/// In µs: a file that was written later may be replaced by one that looks the same, as a file system's clock ticks
-/// every few milliseconds.
+/// In µs: a file that was written later may be replaced by one that looks the same, as a file
+/// system's clock ticks every few milliseconds.
 const FRESH: u64 = 100_000;
 
 type Seen = (Stamp, Record);
@@ -107,7 +107,8 @@ mod tests {
 
     async fn take(store: &Store, place: &Place) {
         let session = store.session().unwrap().id;
-        let asker = Asker { owner: OwnerId::random(), session, share: Share::Exclusive, label: None };
+        let asker =
+            Asker { owner: OwnerId::random(), session, share: Share::Exclusive, label: None };
         let take = |record: &mut Record, now: &_| record.attempt(&asker, Wait::No, now);
         let taken = store.change(place, None, Duration::ZERO, take, |_| {}).await.unwrap();
         assert!(matches!(taken, Attempt::Granted(_)));
@@ -129,7 +130,12 @@ mod tests {
         blind.look_at_all(&store);
         assert!(is_told(&bell), "it has changed");
         let long_ago = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-        std::fs::File::options().write(true).open(&place.record).unwrap().set_modified(long_ago).unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(&place.record)
+            .unwrap()
+            .set_modified(long_ago)
+            .unwrap();
         blind.look_at_all(&store);
         assert!(is_told(&bell), "it is another file");
         blind.look_at_all(&store);

@@ -42,7 +42,8 @@ mod linux {
     use crate::folder::{KINDS, RECORD};
 
     /// The end of the folder itself.
-    const END: WatchFlags = WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF).union(WatchFlags::ONLYDIR);
+    const END: WatchFlags =
+        WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF).union(WatchFlags::ONLYDIR);
     const GONE: WatchFlags = WatchFlags::DELETE.union(WatchFlags::MOVED_FROM);
     const OVER: ReadFlags = ReadFlags::DELETE_SELF
         .union(ReadFlags::MOVE_SELF)
@@ -100,12 +101,16 @@ mod linux {
                 if event.events().intersects(OVER) {
                     news.blinded = true;
                 }
-                let part =
-                    self.folders.iter().find(|(number, _)| *number == event.wd()).map(|(_, part)| *part);
+                let part = self
+                    .folders
+                    .iter()
+                    .find(|(number, _)| *number == event.wd())
+                    .map(|(_, part)| *part);
                 let name = event.file_name().and_then(|name| name.to_str().ok());
                 match (part, name) {
                     (Some(Part::Names(kind)), Some(name)) => {
-                        news.names.extend(name.strip_suffix(RECORD).map(|stem| format!("{kind}/{stem}")));
+                        news.names
+                            .extend(name.strip_suffix(RECORD).map(|stem| format!("{kind}/{stem}")));
                     }
                     (Some(Part::Sessions), Some(name)) => {
                         news.sessions.extend(name.parse::<SessionId>().ok());

@@ -1,4 +1,5 @@
-//! A client process. It says when it is ready, does as each line from its parent says, and ends with its input.
+//! A client process. It says when it is ready, does as each line from its parent says, and ends
+//! with its input.
 
 use std::{
     fs,
@@ -73,7 +74,8 @@ async fn hold_with_child(locker: &Locker) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Takes the lock again and again, and tells its token, and from when to when it was held for certain.
+/// Takes the lock again and again, and tells its token, and from when to when it was held for
+/// certain.
 async fn storm(locker: &Locker) -> Result<(), Failed> {
     println!("ready");
     loop {
@@ -94,8 +96,10 @@ fn now() -> Result<u64, Failed> {
 /// Where one goes in who changes the record of the lock.
 pub(crate) fn gate_of(folder: &Path) -> Result<File, Failed> {
     let gates = fs::read_dir(folder.join("names/mutex"))?.collect::<Result<Vec<_>, _>>()?;
-    let gate =
-        gates.iter().map(fs::DirEntry::path).find(|path| path.extension().is_some_and(|end| end == "lock"));
+    let gate = gates
+        .iter()
+        .map(fs::DirEntry::path)
+        .find(|path| path.extension().is_some_and(|end| end == "lock"));
     Ok(File::options().read(true).write(true).open(gate.ok_or("nobody has used it")?)?)
 }
 

@@ -85,7 +85,10 @@ pub(crate) fn waiter() -> Result<(), Failed> {
     second.hear()?;
     let delay = start.elapsed();
     let slow = slowness()?;
-    assert!(delay < PASSED_OVER + slow, "passed over after {delay:?}, and this machine is slow by {slow:?}");
+    assert!(
+        delay < PASSED_OVER + slow,
+        "passed over after {delay:?}, and this machine is slow by {slow:?}"
+    );
     second.tell("")?;
     assert_eq!(second.hear()?, "Freed");
     Ok(second.ends()?)
@@ -138,7 +141,9 @@ pub(crate) fn storm() -> Result<(), Failed> {
 fn bury(client: Peer, witness: &Witness, zero: Instant) -> Result<(), Failed> {
     for line in client.kill()? {
         let words: Vec<_> = line.split(' ').collect();
-        let [token, from, until] = words[..] else { return Err(format!("what is {line:?}?").into()) };
+        let [token, from, until] = words[..] else {
+            return Err(format!("what is {line:?}?").into());
+        };
         let at = |nanos: &str| Ok::<_, Failed>(zero + Duration::from_nanos(nanos.parse()?));
         let token = token.parse()?;
         witness.record(Stay {

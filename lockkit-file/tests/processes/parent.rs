@@ -49,7 +49,8 @@ impl Store {
     }
 
     pub(crate) fn sessions(&self) -> Result<Vec<PathBuf>, Failed> {
-        let sessions = self.path().join("sessions").read_dir()?.map(|entry| entry.map(|entry| entry.path()));
+        let sessions =
+            self.path().join("sessions").read_dir()?.map(|entry| entry.map(|entry| entry.path()));
         Ok(sessions.collect::<Result<_, _>>()?)
     }
 
@@ -58,7 +59,10 @@ impl Store {
     }
 }
 
-pub(crate) fn eventually(what: &str, is_so: impl Fn() -> Result<bool, Failed>) -> Result<(), Failed> {
+pub(crate) fn eventually(
+    what: &str,
+    is_so: impl Fn() -> Result<bool, Failed>,
+) -> Result<(), Failed> {
     until(SOON, what, || is_so().map(|is_so| is_so.then_some(())).transpose())
 }
 

@@ -66,7 +66,8 @@ pub(crate) fn inside_the_gate() -> Result<(), Failed> {
     Ok(inside.ends()?)
 }
 
-/// While it is stopped, others can't know that it will look: it is told when it goes on, before its next check.
+/// While it is stopped, others can't know that it will look: it is told when it goes on, before its
+/// next check.
 pub(crate) fn without_a_session() -> Result<(), Failed> {
     let store = Store::new()?;
     let holder = store.client("tell-loss")?;
@@ -75,7 +76,8 @@ pub(crate) fn without_a_session() -> Result<(), Failed> {
     for session in store.sessions()? {
         fs::remove_file(session)?;
     }
-    let next = store.runtime.block_on(store.mutex()?.lock_timeout(SOON))?.ok_or("the session is gone")?;
+    let next =
+        store.runtime.block_on(store.mutex()?.lock_timeout(SOON))?.ok_or("the session is gone")?;
     assert!(next.fencing_token().get() > token);
     holder.signal(Signal::SIGCONT)?;
     assert_eq!(holder.hear()?, "SessionLost");

@@ -35,7 +35,12 @@ pub(crate) async fn prepare(stage: &Stage) -> Conn {
 }
 
 /// Takes and frees one after the other. No error is handled.
-pub(crate) async fn pairs(mut conn: Conn, work: Work, names: Vec<String>, until: Instant) -> (u64, Conn) {
+pub(crate) async fn pairs(
+    mut conn: Conn,
+    work: Work,
+    names: Vec<String>,
+    until: Instant,
+) -> (u64, Conn) {
     let (taken, freed) = match work {
         Work::Statements => (sql::acquire_if_free(), sql::release_in_place()),
         Work::Updates => (sql::TAKE.to_owned(), sql::FREE.to_owned()),

@@ -1,6 +1,6 @@
-//! lockkit's one statement against the optimistic lock of the textbooks, both through the bare driver: each contender has
-//! a connection, polls with the same pauses (1 ms, doubled up to 50 ms, anew when the version has changed), lets go at
-//! once, and comes back after a millisecond.
+//! lockkit's one statement against the optimistic lock of the textbooks, both through the bare
+//! driver: each contender has a connection, polls with the same pauses (1 ms, doubled up to 50 ms,
+//! anew when the version has changed), lets go at once, and comes back after a millisecond.
 
 use std::time::Instant;
 
@@ -12,7 +12,8 @@ use super::{
 };
 
 const ROUNDS: usize = 7;
-const WAYS: [(&str, Way); 2] = [("one statement", Way::OneStatement), ("read, then update", Way::Classic)];
+const WAYS: [(&str, Way); 2] =
+    [("one statement", Way::OneStatement), ("read, then update", Way::Classic)];
 
 #[derive(Default)]
 struct Side {

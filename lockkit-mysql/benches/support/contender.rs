@@ -124,7 +124,8 @@ impl Contender {
         let params = acquire_params(NAME, &self.owner);
         self.tally.statements += 1;
         let answer = self.conn.exec_drop(&statement, params).await;
-        let is_mine = done(answer) && self.conn.last_insert_id().unwrap_or(0) > 1_000_000_000_000_000;
+        let is_mine =
+            done(answer) && self.conn.last_insert_id().unwrap_or(0) > 1_000_000_000_000_000;
         self.tally.lost += u64::from(!is_mine);
         is_mine
     }
@@ -136,7 +137,8 @@ impl Contender {
         }
         let statement = self.conn.prep(sql::classic_write()).await.unwrap();
         self.tally.statements += 1;
-        let answer = self.conn.exec_drop(&statement, (&self.owner, LEASE_US, KIND, NAME, version)).await;
+        let answer =
+            self.conn.exec_drop(&statement, (&self.owner, LEASE_US, KIND, NAME, version)).await;
         let is_mine = done(answer) && self.conn.affected_rows() == 1;
         self.tally.lost += u64::from(!is_mine);
         (is_mine, version)

@@ -1,4 +1,5 @@
-//! Four lockers with a pool each, as four processes have, one task in each, one name: who is served how often.
+//! Four lockers with a pool each, as four processes have, one task in each, one name: who is served
+//! how often.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,8 @@ use super::{
 const LOCKERS: usize = 4;
 
 pub(crate) async fn measure(stage: &Stage) {
-    for (strategy, what) in [(Strategy::Optimistic, "a row"), (Strategy::Pessimistic, "a row lock")] {
+    for (strategy, what) in [(Strategy::Optimistic, "a row"), (Strategy::Pessimistic, "a row lock")]
+    {
         for held in [0, 2].map(Duration::from_millis) {
             let mut lockers = Vec::new();
             for _ in 0..LOCKERS {
@@ -25,7 +27,8 @@ pub(crate) async fn measure(stage: &Stage) {
             }
             let slice = stage.slice(10_000);
             let until = Instant::now() + slice;
-            let (_, served) = together(lockers.into_iter().map(|locker| work(locker, held, until))).await;
+            let (_, served) =
+                together(lockers.into_iter().map(|locker| work(locker, held, until))).await;
             let counts: Vec<_> = served.iter().map(|(count, _)| *count).collect();
             let longest = served.iter().map(|(_, longest)| *longest).max().unwrap();
             let most = counts.iter().max().unwrap();

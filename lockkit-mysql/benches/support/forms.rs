@@ -1,5 +1,5 @@
-//! What it costs the server to take a lock in several forms of lockkit's statement: how it tells the time, and whether it
-//! could insert.
+//! What it costs the server to take a lock in several forms of lockkit's statement: how it tells
+//! the time, and whether it could insert.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,9 @@ fn freed_by(mut form: Form, what: &'static str, free: &str, params: Vec<Value>) 
 }
 
 fn forms() -> Vec<Form> {
-    let insert = |what, now, source: &str| Form::new(what, acquire(now, source), acquire_params(NAME, OWNER));
+    let insert = |what, now, source: &str| {
+        Form::new(what, acquire(now, source), acquire_params(NAME, OWNER))
+    };
     let update = |what, now| Form::new(what, acquire_by_update(now), update_params(NAME, OWNER));
     let if_free = |what| Form::new(what, acquire_if_free(), if_free_params(NAME, OWNER));
     let ours = || vec![KIND.into(), NAME.into(), OWNER.into()];

@@ -1,4 +1,5 @@
-//! One lock that goes from owner to owner of one process: handed over, or released and acquired anew.
+//! One lock that goes from owner to owner of one process: handed over, or released and acquired
+//! anew.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,8 @@ const ROUNDS: usize = 13;
 pub(crate) async fn compare(stage: &Stage) {
     let mut side = bare::prepare(stage).await;
     let slice = stage.slice(200);
-    for (strategy, what) in [(Strategy::Optimistic, "a row"), (Strategy::Pessimistic, "a row lock")] {
+    for (strategy, what) in [(Strategy::Optimistic, "a row"), (Strategy::Pessimistic, "a row lock")]
+    {
         let backend = stage.backend(strategy, 16).await;
         let [mut handed, mut anew, mut ratio, mut asked] = [const { Figures::new() }; 4];
         for round in 0..=stage.rounds(ROUNDS) {
@@ -35,7 +37,11 @@ pub(crate) async fn compare(stage: &Stage) {
             }
         }
         println!("{what}, from owner to owner of one process:");
-        println!("  handed over              {} grants/s; {} statements each", handed.show(0), asked.show(2));
+        println!(
+            "  handed over              {} grants/s; {} statements each",
+            handed.show(0),
+            asked.show(2)
+        );
         println!("  released, acquired anew  {} grants/s", anew.show(0));
         println!("  the one / the other      {}", ratio.show(2));
     }

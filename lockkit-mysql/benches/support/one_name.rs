@@ -1,4 +1,5 @@
-//! 64 tasks of one process, one name, released at once: lockkit, and what a first attempt at such a lock does.
+//! 64 tasks of one process, one name, released at once: lockkit, and what a first attempt at such a
+//! lock does.
 
 use std::{
     sync::Arc,
@@ -41,18 +42,19 @@ pub(crate) async fn compare(stage: &Stage) {
         let gaps = Gaps::start();
         let slice = stage.slice(2_000);
         let until = Instant::now() + slice;
-        let (_, counts) = together((0..TASKS).map(|_| lockkit(locker.clone(), gaps.clone(), until))).await;
+        let (_, counts) =
+            together((0..TASKS).map(|_| lockkit(locker.clone(), gaps.clone(), until))).await;
         let in_time: Vec<_> = counts.iter().map(|count| count.0).collect();
         let all = counts.iter().map(|count| count.1).sum();
-        let ours = sides[0].take(&in_time, slice, &gaps, statements(&mut side).await - before - 1, all);
+        let ours =
+            sides[0].take(&in_time, slice, &gaps, statements(&mut side).await - before - 1, all);
 
         let gaps = Gaps::start();
         let slice = stage.slice(1_000);
         let until = Instant::now() + slice;
-        let works = conns
-            .into_iter()
-            .enumerate()
-            .map(|(number, conn)| Contender::new(conn, Way::Naive, number, until).work(gaps.clone(), false));
+        let works = conns.into_iter().enumerate().map(|(number, conn)| {
+            Contender::new(conn, Way::Naive, number, until).work(gaps.clone(), false)
+        });
         let (_, done) = together(works).await;
         let grants: Vec<_> = done.iter().map(|one| one.tally.grants).collect();
         let asked = done.iter().map(|one| one.tally.statements).sum();
@@ -75,7 +77,14 @@ pub(crate) async fn compare(stage: &Stage) {
 }
 
 impl Side {
-    fn take(&mut self, served: &[u64], slice: Duration, gaps: &Gaps, asked: u64, grants: u64) -> f64 {
+    fn take(
+        &mut self,
+        served: &[u64],
+        slice: Duration,
+        gaps: &Gaps,
+        asked: u64,
+        grants: u64,
+    ) -> f64 {
         let rate = float(served.iter().sum()) / slice.as_secs_f64();
         let most = served.iter().max().unwrap();
         let least = served.iter().min().unwrap();

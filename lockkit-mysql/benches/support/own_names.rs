@@ -56,7 +56,8 @@ pub(crate) async fn compare(stage: &Stage) {
                 let (taken, count) = match at {
                     0 => {
                         let names = 0..tasks;
-                        let works = names.map(|task| lockkit_pairs(locker.clone(), task.to_string(), until));
+                        let works = names
+                            .map(|task| lockkit_pairs(locker.clone(), task.to_string(), until));
                         let (taken, counts) = together(works).await;
                         (taken, counts.into_iter().sum())
                     }
@@ -81,7 +82,9 @@ pub(crate) async fn compare(stage: &Stage) {
             }
         }
         println!("{tasks} tasks, each on its own name, {connections} connections:");
-        for (what, side) in ["lockkit", "its statements, bare", "two bare updates"].into_iter().zip(&sides) {
+        for (what, side) in
+            ["lockkit", "its statements, bare", "two bare updates"].into_iter().zip(&sides)
+        {
             let each = |used: Duration| used.as_secs_f64() * 1e6 / float(side.pairs);
             println!(
                 "  {what:<24} {} pairs/s; {:.0} µs of client and {:.0} µs of server CPU per pair",
@@ -97,11 +100,16 @@ pub(crate) async fn compare(stage: &Stage) {
 }
 
 /// One task for each connection, as a queue for connections would only cost.
-async fn bare_round(conns: &mut Vec<Conn>, work: Work, names: usize, until: Instant) -> (Duration, u64) {
+async fn bare_round(
+    conns: &mut Vec<Conn>,
+    work: Work,
+    names: usize,
+    until: Instant,
+) -> (Duration, u64) {
     let connections = conns.len();
     let works = conns.drain(..).enumerate().map(|(at, conn)| {
-        let names =
-            iter::successors(Some(at), |name| Some(name + connections)).take_while(|name| *name < names);
+        let names = iter::successors(Some(at), |name| Some(name + connections))
+            .take_while(|name| *name < names);
         bare::pairs(conn, work, names.map(|name| name.to_string()).collect(), until)
     });
     let (taken, done) = together(works).await;

@@ -1,4 +1,5 @@
-//! The pessimistic strategy against the bare transaction: BEGIN, FOR UPDATE, the fence on a second connection, COMMIT.
+//! The pessimistic strategy against the bare transaction: BEGIN, FOR UPDATE, the fence on a second
+//! connection, COMMIT.
 
 use std::time::{Duration, Instant};
 
@@ -27,8 +28,11 @@ enum Form {
     Ours,
 }
 
-const FORMS: [(&str, Form); 3] =
-    [("its statements, bare", Form::Ours), ("bare, prepared", Form::Prepared), ("bare, text", Form::Text)];
+const FORMS: [(&str, Form); 3] = [
+    ("its statements, bare", Form::Ours),
+    ("bare, prepared", Form::Prepared),
+    ("bare, text", Form::Text),
+];
 
 #[derive(Default)]
 struct Side {

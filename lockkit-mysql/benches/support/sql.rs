@@ -21,8 +21,7 @@ pub(crate) const TABLES: &str = "DROP TABLE IF EXISTS bare_lock,bare_row,bare_fe
     fence BIGINT UNSIGNED NOT NULL,PRIMARY KEY(kind,name)) ENGINE=InnoDB";
 
 /// Two updates that only write.
-pub(crate) const TAKE: &str =
-    "UPDATE bare_lock SET owner=?,fence=LAST_INSERT_ID(fence+1),expires_us=? WHERE kind=? AND name=?";
+pub(crate) const TAKE: &str = "UPDATE bare_lock SET owner=?,fence=LAST_INSERT_ID(fence+1),expires_us=? WHERE kind=? AND name=?";
 pub(crate) const FREE: &str = "UPDATE bare_lock SET owner='',expires_us=0 WHERE kind=? AND name=?";
 
 /// As [`FREE`], without a change of the row's length.
@@ -87,7 +86,9 @@ pub(crate) fn release_in_place() -> String {
 
 /// The textbook's optimistic lock: the owner, the version, and how long the lease still lasts.
 pub(crate) fn classic_read() -> String {
-    format!("SELECT owner,fence,CAST(expires_us AS SIGNED)-{NOW} FROM bare_lock WHERE kind=? AND name=?")
+    format!(
+        "SELECT owner,fence,CAST(expires_us AS SIGNED)-{NOW} FROM bare_lock WHERE kind=? AND name=?"
+    )
 }
 
 /// And what makes it one's own if nobody was faster.

@@ -85,7 +85,8 @@ impl Stage {
     }
 }
 
-/// Of a process's threads that live, in ns: what the process itself shows counts in hundredths of a second.
+/// Of a process's threads that live, in ns: what the process itself shows counts in hundredths of a
+/// second.
 fn cpu_time(process: &str) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let used = tasks.filter_map(|task| {
@@ -98,7 +99,8 @@ fn cpu_time(process: &str) -> Duration {
 
 /// The statements that clients sent to a server so far.
 pub(crate) async fn statements(conn: &mut Conn) -> u64 {
-    let row: Option<(String, u64)> = conn.query_first("SHOW GLOBAL STATUS LIKE 'Questions'").await.unwrap();
+    let row: Option<(String, u64)> =
+        conn.query_first("SHOW GLOBAL STATUS LIKE 'Questions'").await.unwrap();
     row.unwrap().1
 }
 

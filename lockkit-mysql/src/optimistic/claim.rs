@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result,
     spi::{
-        Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Note, Noted, Outsiders, Pulse, Reissued,
-        Released, Wait,
+        Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Note, Noted, Outsiders, Pulse,
+        Reissued, Released, Wait,
     },
 };
 
@@ -85,8 +85,8 @@ impl LeaseClaim {
         Asked { kind, name, owner, label, lease_us, not_after_us, waits, client }
     }
 
-    /// Asks once, or twice if our idea of the server's time was wrong. Not at all if the caller has gone before there is
-    /// a connection: the releases of others wait for one, too.
+    /// Asks once, or twice if our idea of the server's time was wrong. Not at all if the caller has
+    /// gone before there is a connection: the releases of others wait for one, too.
     async fn ask(&mut self, waits: bool) -> Result<Option<Answer>> {
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
         let mut connection = tokio::select! {
@@ -150,7 +150,12 @@ impl LeaseClaim {
     }
 
     /// Asks once, or twice if our idea of the server's time was wrong.
-    async fn hand_over(&mut self, to: &ClaimSpec, fences: Fences, outsiders: Outsiders) -> Result<Reissued> {
+    async fn hand_over(
+        &mut self,
+        to: &ClaimSpec,
+        fences: Fences,
+        outsiders: Outsiders,
+    ) -> Result<Reissued> {
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
         let mut connection = self.connection().await?;
         let mut heir = Self::new(Arc::clone(&self.store), self.form, to.clone());
@@ -227,8 +232,9 @@ impl Claim for LeaseClaim {
         let lease = lease.unwrap_or(self.spec.ttl);
         let Some(fences) = self.fences() else { return Ok(Pulse::Lost(LossReason::Evicted)) };
         if lease > LONGEST {
-            let reason =
-                format!("a lease of {lease:?} is longer than this store can write down: {LONGEST:?}");
+            let reason = format!(
+                "a lease of {lease:?} is longer than this store can write down: {LONGEST:?}"
+            );
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         let hold = Hold {
@@ -243,10 +249,13 @@ impl Claim for LeaseClaim {
     }
 
     async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
-        let (floor, Some((_, highest))) = (error::floor(floor)?, self.fences()) else { return Ok(None) };
+        let (floor, Some((_, highest))) = (error::floor(floor)?, self.fences()) else {
+            return Ok(None);
+        };
         let mut connection = self.connection().await?;
         self.raised = Some(highest.max(floor));
-        let raised = self.store.raise(&mut connection, self.form, &self.asked(0, false), floor).await?;
+        let raised =
+            self.store.raise(&mut connection, self.form, &self.asked(0, false), floor).await?;
         match raised {
             Some(_) => (self.fence, self.raised) = (raised, None),
             None => _ = self.store.pool.ask_time(&mut connection).await?,
@@ -256,7 +265,10 @@ impl Claim for LeaseClaim {
 
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {
         if self.form != Form::Row {
-            return Err(error::ours(ErrorKind::Unsupported, "only mutexes and elections have notes"));
+            return Err(error::ours(
+                ErrorKind::Unsupported,
+                "only mutexes and elections have notes",
+            ));
         }
         let Some((least, highest)) = self.fences() else { return Ok(Noted::NotHeld) };
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
@@ -281,8 +293,8 @@ impl Claim for LeaseClaim {
                           locks and semaphores this strategy hands over none";
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
-        // What is still under way could become a lock of the former owner, once the new one's has ended: only a release sees
-        // to that.
+        // What is still under way could become a lock of the former owner, once the new one's has
+        // ended: only a release sees to that.
         if self.heir.is_some() || self.pending.is_any() {
             return Ok(match self.release().await? {
                 Released::Freed => Reissued::Yielded,

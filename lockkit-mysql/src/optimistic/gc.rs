@@ -12,21 +12,25 @@ use crate::{
 
 /// Where the server knows it.
 const NOWAIT: &str = "/*!80001  NOWAIT*//*M!100300  NOWAIT*/";
-/// Of the names of one request, which has them three times. The server may take no more than 64 KB at a time.
+/// Of the names of one request, which has them three times. The server may take no more than 64 KB
+/// at a time.
 const MOST_BYTES: usize = 8 << 10;
 
 impl Store {
     /// Removes the rows of names that were not used for the retention, and returns how many.
     ///
-    /// A token of the future seeds from the server's clock, so it rises above those of a row that is gone, unless that
-    /// clock was set back. So a row stays while its own token is young, or ahead of the clock.
+    /// A token of the future seeds from the server's clock, so it rises above those of a row that
+    /// is gone, unless that clock was set back. So a row stays while its own token is young, or
+    /// ahead of the clock.
     ///
     /// # Errors
     /// What the server says.
     pub(crate) async fn collect_garbage(&self) -> Result<u64> {
         let config = self.pool.config();
         let retention = config.retention.as_micros();
-        let idle = format!("expires_us<{NOW} AND touched_us<{NOW}-{retention} AND fence<{NOW}-{retention}");
+        let idle = format!(
+            "expires_us<{NOW} AND touched_us<{NOW}-{retention} AND fence<{NOW}-{retention}"
+        );
         let mut names = IdleNames::new(&config.tables().table("lock"), &idle);
         let mut removed = 0;
         while let Some((mut connection, page)) = names.next(&self.pool).await? {
@@ -43,13 +47,20 @@ impl Store {
         Ok(removed)
     }
 
-    /// Removes those names that are still idle and that nobody holds. `None` if somebody is at work on one of the rows: to wait
-    /// for that row would keep the others locked meanwhile. Servers that know no `NOWAIT` wait for a second.
+    /// Removes those names that are still idle and that nobody holds. `None` if somebody is at work
+    /// on one of the rows: to wait for that row would keep the others locked meanwhile. Servers
+    /// that know no `NOWAIT` wait for a second.
     ///
-    /// Each statement has a condition on a column outside the primary key. Without one, the server may read the whole key,
-    /// and so the rows of others, in spite of `FORCE INDEX`. Instead of `NOT EXISTS` there is a count: of the former, MariaDB makes
-    /// a scan of all holders, as long as they are few, and waits for one of another name that is at work.
-    async fn remove(&self, connection: &mut Connection, group: &[String], idle: &str) -> Result<Option<u64>> {
+    /// Each statement has a condition on a column outside the primary key. Without one, the server
+    /// may read the whole key, and so the rows of others, in spite of `FORCE INDEX`. Instead of
+    /// `NOT EXISTS` there is a count: of the former, MariaDB makes a scan of all holders, as long
+    /// as they are few, and waits for one of another name that is at work.
+    async fn remove(
+        &self,
+        connection: &mut Connection,
+        group: &[String],
+        idle: &str,
+    ) -> Result<Option<u64>> {
         let tables = self.pool.config().tables();
         let lock = tables.table("lock");
         let holder = tables.table("holder");

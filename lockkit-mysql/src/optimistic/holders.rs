@@ -1,7 +1,7 @@
 //! Read/write locks and semaphores: a row for each holder, guarded by the row of the name.
 //!
-//! Several statements have to agree on what they see, so they are one transaction. It is sent as one request: a client
-//! that stops in the middle must not leave the row locked.
+//! Several statements have to agree on what they see, so they are one transaction. It is sent as
+//! one request: a client that stops in the middle must not leave the row locked.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -16,8 +16,8 @@ use crate::{
     tables::Tables,
 };
 
-/// How long a writer that waits keeps new readers away without asking again, and how long a client that waits for a mutex is
-/// known to. It asks again when half of that is left.
+/// How long a writer that waits keeps new readers away without asking again, and how long a client
+/// that waits for a mutex is known to. It asks again when half of that is left.
 pub(crate) const WANTED: Duration = Duration::from_secs(1);
 
 const LATE: u64 = 0;
@@ -51,7 +51,9 @@ impl HoldersSql {
             let row = steps.iter().rev().find_map(|step| step.rows.first())?;
             Some(match value::<u64>(row, 0)? {
                 LATE => Answer::Late,
-                BUSY => Answer::Busy { left: value::<Option<u64>>(row, 2)?.map(Duration::from_micros) },
+                BUSY => {
+                    Answer::Busy { left: value::<Option<u64>>(row, 2)?.map(Duration::from_micros) }
+                }
                 GRANTED | OURS => Answer::Granted { fence: value(row, 1)? },
                 MISMATCH => Answer::Mismatch { limit: value(row, 3)? },
                 _ => return None,
@@ -115,15 +117,18 @@ impl HoldersSql {
             "FROM {holder} WHERE kind={kind} AND name={name} AND owner={}",
             literal(asked.owner.as_bytes())
         );
-        // A row that lapses between the two is still ours if it is there: whoever is granted the lock removes it first.
+        // A row that lapses between the two is still ours if it is there: whoever is granted the
+        // lock removes it first.
         let live = format!("SELECT CAST(COUNT(*) AS UNSIGNED) {ours} AND expires_us>{NOW}");
         let steps = connection.script(&format!("{live};DELETE {ours}")).await?;
         let [live, deleted] = steps.as_slice() else { return Ok(None) };
-        let was_live = live.rows.first().and_then(|row| value::<u64>(row, 0)).is_some_and(|rows| rows > 0);
+        let was_live =
+            live.rows.first().and_then(|row| value::<u64>(row, 0)).is_some_and(|rows| rows > 0);
         Ok((deleted.outcome.affected > 0).then_some(was_live))
     }
 
-    /// The fence after it was raised to `floor`; `None` if it is not ours, or the server is no primary.
+    /// The fence after it was raised to `floor`; `None` if it is not ours, or the server is no
+    /// primary.
     pub(crate) async fn raise(
         &self,
         connection: &mut Connection,
@@ -140,8 +145,10 @@ impl HoldersSql {
         let kind = literal(asked.kind.as_bytes());
         let name = literal(asked.name.as_bytes());
         let this = format!("kind={kind} AND name={name}");
-        let ours =
-            format!("{this} AND owner={} AND expires_us>@lockkit_now", literal(asked.owner.as_bytes()));
+        let ours = format!(
+            "{this} AND owner={} AND expires_us>@lockkit_now",
+            literal(asked.owner.as_bytes())
+        );
         // In the order in which an acquisition locks them.
         format!(
             "INSERT INTO {lock}(kind,name,fence,touched_us) VALUES({kind},{name},{NOW},{NOW}) \
@@ -201,7 +208,8 @@ impl Terms {
 mod tests {
     use super::*;
 
-    /// The connection commits them, as the last step: an error of a later one would say that nothing was done.
+    /// The connection commits them, as the last step: an error of a later one would say that
+    /// nothing was done.
     #[test]
     fn c5_an_acquisition_and_a_raised_fence_do_not_commit_by_themselves() {
         let sql = HoldersSql::new(&Tables::new("lockkit"));
@@ -213,7 +221,8 @@ mod tests {
             let label = "";
             let lease_us = 1;
             let not_after_us = 1;
-            let asked = Asked { kind, name, owner, label, lease_us, not_after_us, waits: true, client: 1 };
+            let asked =
+                Asked { kind, name, owner, label, lease_us, not_after_us, waits: true, client: 1 };
             for script in [sql.acquisition(mode, &asked), sql.raising(&asked, 1)] {
                 let words = ["COMMIT", "TRANSACTION", "autocommit"];
                 assert!(words.iter().all(|word| !script.contains(word)), "{script}");

@@ -23,8 +23,9 @@ impl Store {
         let tables = self.pool.config().tables();
         let lock = tables.table("lock");
         let holder = tables.table("holder");
-        let columns =
-            format!("fence,label,{NOW}-CAST(acquired_us AS SIGNED),CAST(expires_us AS SIGNED)-{NOW}");
+        let columns = format!(
+            "fence,label,{NOW}-CAST(acquired_us AS SIGNED),CAST(expires_us AS SIGNED)-{NOW}"
+        );
         let this = format!("kind=? AND name=? AND expires_us>{NOW}");
         let question = if has_holders(name.kind()) {
             format!(
@@ -35,11 +36,16 @@ impl Store {
             format!("SELECT owner,{columns} FROM {lock} WHERE {this}")
         };
         let twice = if has_holders(name.kind()) { 2 } else { 1 };
-        let params = (0..twice).flat_map(|_| [name.kind().as_str().into(), name.as_str().into()]).collect();
+        let params =
+            (0..twice).flat_map(|_| [name.kind().as_str().into(), name.as_str().into()]).collect();
         let mut connection = self.pool.get(self.pool.config().connect_timeout).await?;
         // A demoted server does not know any more who has it.
         self.pool.ask_time(&mut connection).await?;
-        let rows = self.pool.checked(connection.rows(&question, params).await, Phase::Read, "inspecting")?;
+        let rows = self.pool.checked(
+            connection.rows(&question, params).await,
+            Phase::Read,
+            "inspecting",
+        )?;
         let holders = rows.iter().map(seen).collect::<Option<_>>();
         Ok(Inspection::new(holders.ok_or_else(|| error::nonsense("inspecting"))?, None))
     }
@@ -49,7 +55,8 @@ impl Store {
     /// # Errors
     /// What the server says.
     pub(crate) async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
-        let table = self.pool.config().tables().table(if has_holders(kind) { "holder" } else { "lock" });
+        let table =
+            self.pool.config().tables().table(if has_holders(kind) { "holder" } else { "lock" });
         names::held(&self.pool, &table, &format!("expires_us>{NOW}"), kind, prefix).await
     }
 
@@ -57,11 +64,15 @@ impl Store {
     /// What the server says.
     pub(crate) async fn force_release(&self, name: &LockName, token: u64) -> Result<Released> {
         let tables = self.pool.config().tables();
-        let this = format!("WHERE kind=? AND name=? AND fence=? AND expires_us>{NOW} AND {WRITABLE}");
+        let this =
+            format!("WHERE kind=? AND name=? AND fence=? AND expires_us>{NOW} AND {WRITABLE}");
         let statement = if has_holders(name.kind()) {
             format!("DELETE FROM {} {this}", tables.table("holder"))
         } else {
-            format!("UPDATE {} SET owner='',expires_us=0,touched_us={NOW} {this}", tables.table("lock"))
+            format!(
+                "UPDATE {} SET owner='',expires_us=0,touched_us={NOW} {this}",
+                tables.table("lock")
+            )
         };
         let params = vec![name.kind().as_str().into(), name.as_str().into(), token.into()];
         let mut connection = self.pool.get(self.pool.config().connect_timeout).await?;
@@ -81,7 +92,8 @@ fn has_holders(kind: Kind) -> bool {
 
 /// `None` if a column has another type than it should.
 fn seen(row: &Row) -> Option<Holder> {
-    let micros = |index| Some(Duration::from_micros(u64::try_from(value::<i64>(row, index)?).unwrap_or(0)));
+    let micros =
+        |index| Some(Duration::from_micros(u64::try_from(value::<i64>(row, index)?).unwrap_or(0)));
     // A mutex has no column for it.
     let letter = if row.len() > 5 { Some(value::<String>(row, 5)?) } else { None };
     let mode = match letter.as_deref() {
@@ -116,7 +128,8 @@ mod tests {
     use super::*;
 
     fn row(values: Vec<Value>) -> Row {
-        let columns: Vec<_> = values.iter().map(|_| Column::new(ColumnType::MYSQL_TYPE_VAR_STRING)).collect();
+        let columns: Vec<_> =
+            values.iter().map(|_| Column::new(ColumnType::MYSQL_TYPE_VAR_STRING)).collect();
         new_row(values, columns.into())
     }
 

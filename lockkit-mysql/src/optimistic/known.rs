@@ -9,8 +9,9 @@ use std::{
 /// Each place remembers one name: 64 KB in all.
 const PLACES: u16 = 8192;
 
-/// The names for which this client has seen a row. It forgets some, and may be wrong about others: rows are removed, and two
-/// names may have one hash. So it tells which statement to try first, and nothing else.
+/// The names for which this client has seen a row. It forgets some, and may be wrong about others:
+/// rows are removed, and two names may have one hash. So it tells which statement to try first, and
+/// nothing else.
 #[derive(Debug)]
 pub(crate) struct KnownRows {
     hashes: RandomState,
@@ -19,7 +20,10 @@ pub(crate) struct KnownRows {
 
 impl Default for KnownRows {
     fn default() -> Self {
-        Self { hashes: RandomState::new(), places: (0..PLACES).map(|_| AtomicU64::new(0)).collect() }
+        Self {
+            hashes: RandomState::new(),
+            places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+        }
     }
 }
 
@@ -39,7 +43,8 @@ impl KnownRows {
     fn find(&self, kind: &str, name: &str) -> (u64, Option<&AtomicU64>) {
         // 0 is a place where nobody was yet.
         let hash = self.hashes.hash_one((kind, name)).max(1);
-        let place = usize::try_from(hash % u64::from(PLACES)).ok().and_then(|place| self.places.get(place));
+        let place =
+            usize::try_from(hash % u64::from(PLACES)).ok().and_then(|place| self.places.get(place));
         (hash, place)
     }
 }
@@ -60,7 +65,8 @@ mod tests {
     #[test]
     fn it_does_not_grow_and_forgets_instead() {
         let known = KnownRows::default();
-        let names: Vec<String> = (0..4 * u32::from(PLACES)).map(|number| number.to_string()).collect();
+        let names: Vec<String> =
+            (0..4 * u32::from(PLACES)).map(|number| number.to_string()).collect();
         for name in &names {
             known.insert("mutex", name);
         }

@@ -1,4 +1,5 @@
-//! The statements of those who wait: one that reads who has the locks, and one that writes that somebody waits.
+//! The statements of those who wait: one that reads who has the locks, and one that writes that
+//! somebody waits.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -17,8 +18,8 @@ use crate::{
     tables::Tables,
 };
 
-/// A client that waits says so again when less than that is left of its word; others say it with it when less than
-/// [`ALMOST_OVER`] is left, so that all of them do it together.
+/// A client that waits says so again when less than that is left of its word; others say it with it
+/// when less than [`ALMOST_OVER`] is left, so that all of them do it together.
 pub(crate) const OVER: Duration = Duration::from_millis(500);
 pub(crate) const ALMOST_OVER: Duration = Duration::from_millis(750);
 
@@ -64,11 +65,12 @@ impl LookSql {
         Ok(looks(names, &rows))
     }
 
-    /// Writes that this client waits, unless one has done so lately. A row that somebody is at work on is left out: this
-    /// statement has locked other rows by then, and their holders must not wait for it.
+    /// Writes that this client waits, unless one has done so lately. A row that somebody is at work
+    /// on is left out: this statement has locked other rows by then, and their holders must not
+    /// wait for it.
     ///
-    /// The limit is no limit. It keeps the server from looking for the rows and changing them in one go, as that one
-    /// waits for rows.
+    /// The limit is no limit. It keeps the server from looking for the rows and changing them in
+    /// one go, as that one waits for rows.
     pub(crate) async fn want(
         &self,
         connection: &mut Connection,
@@ -98,17 +100,21 @@ fn has_holders(kind: Kind) -> bool {
 
 fn list(names: &[LockName]) -> String {
     let text = |text: &str| literal(text.as_bytes());
-    let pair = |name: &LockName| format!("({},{})", text(name.kind().as_str()), text(name.as_str()));
+    let pair =
+        |name: &LockName| format!("({},{})", text(name.kind().as_str()), text(name.as_str()));
     names.iter().map(pair).collect::<Vec<_>>().join(",")
 }
 
 /// A name without a row is one that nobody has.
 fn looks(names: &[LockName], rows: &[Row]) -> Looks {
     let mut looks: Looks = names.iter().map(|_| Some(Look::default())).collect();
-    let key = |name: &LockName| (name.kind().as_str().as_bytes().to_vec(), name.as_str().as_bytes().to_vec());
+    let key = |name: &LockName| {
+        (name.kind().as_str().as_bytes().to_vec(), name.as_str().as_bytes().to_vec())
+    };
     let places: HashMap<_, _> = names.iter().map(key).zip(0..).collect::<HashMap<_, usize>>();
     for row in rows {
-        let place = value::<Vec<u8>>(row, 0).zip(value::<Vec<u8>>(row, 1)).and_then(|key| places.get(&key));
+        let place =
+            value::<Vec<u8>>(row, 0).zip(value::<Vec<u8>>(row, 1)).and_then(|key| places.get(&key));
         if let Some(place) = place.copied()
             && let Some(look) = looks.get_mut(place)
         {
@@ -126,7 +132,8 @@ fn looks(names: &[LockName], rows: &[Row]) -> Looks {
 
 /// Adds what a row tells. `None` if it makes no sense.
 fn read(row: &Row, kind: Kind, look: &mut Look) -> Option<()> {
-    let positive = |left: i64| u64::try_from(left).ok().filter(|left| *left > 0).map(Duration::from_micros);
+    let positive =
+        |left: i64| u64::try_from(left).ok().filter(|left| *left > 0).map(Duration::from_micros);
     look.version = value(row, 2)?;
     look.now_us = value(row, 3)?;
     look.wanted = positive(value(row, 4)?).unwrap_or_default();

@@ -1,8 +1,9 @@
 //! The optimistic strategy: a row is a lease.
 //!
-//! One statement takes it, one gives it back, and one renews all that are due together. `fence` is the version that
-//! every one of them compares, and the server's clock alone decides when a lease ends. Whoever waits holds no connection:
-//! one task for all locks looks now and then, without a lock on the rows.
+//! One statement takes it, one gives it back, and one renews all that are due together. `fence` is
+//! the version that every one of them compares, and the server's clock alone decides when a lease
+//! ends. Whoever waits holds no connection: one task for all locks looks now and then, without a
+//! lock on the rows.
 
 mod claim;
 mod gc;
@@ -28,8 +29,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection, Note,
-        Released, Role,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding,
+        Inspection, Note, Released, Role,
     },
 };
 
@@ -79,7 +80,8 @@ impl Backend for Optimistic {
 
     fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
         let Some(form) = Form::of(spec.name.kind(), spec.mode) else {
-            let reason = format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
+            let reason =
+                format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
             return Err(error::ours(ErrorKind::Unsupported, reason));
         };
         Ok(Box::new(LeaseClaim::new(Arc::clone(&self.store), form, spec)))

@@ -6,14 +6,15 @@ use lockkit_core::{Clock, Tick};
 
 use crate::{pool::Pool, server::Server};
 
-/// How long a statement may wait after it has read the time: for the table (`lock_wait_timeout`), then for the row
-/// (`innodb_lock_wait_timeout`), and some more.
+/// How long a statement may wait after it has read the time: for the table (`lock_wait_timeout`),
+/// then for the row (`innodb_lock_wait_timeout`), and some more.
 const LATEST: Duration = Duration::from_secs(3 + 1 + 1);
 
 /// What one claim has sent and not seen answered.
 ///
-/// It may still be applied, also after a release that was sent later: a proxy can deliver what it took before its client
-/// was gone. It can't once its connection has ended on the server, nor long after its not-after time.
+/// It may still be applied, also after a release that was sent later: a proxy can deliver what it
+/// took before its client was gone. It can't once its connection has ended on the server, nor long
+/// after its not-after time.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     sent: Vec<Sent>,
@@ -39,12 +40,14 @@ impl Pending {
         self.sent.push(Sent { server: server.clone(), until: not_after.after(LATEST) });
     }
 
-    /// Call when the last attempt did nothing, and tells nothing of those before it: one of them may be a lock.
+    /// Call when the last attempt did nothing, and tells nothing of those before it: one of them
+    /// may be a lock.
     pub(crate) fn refused(&mut self) {
         self.sent.pop();
     }
 
-    /// Call when the last attempt, which was sent at `asked`, was answered: what had ended by then, it has told.
+    /// Call when the last attempt, which was sent at `asked`, was answered: what had ended by then,
+    /// it has told.
     pub(crate) fn answered(&mut self, asked: Tick) {
         self.sent.pop();
         self.sent.retain(|sent| sent.until >= asked);

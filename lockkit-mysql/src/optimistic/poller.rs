@@ -19,14 +19,16 @@ use crate::{
 
 /// As long as it lives, it is seen that often.
 const HEARTBEAT: Duration = Duration::from_millis(250);
-/// Names that are due wait so long for the look that is under way. Then it is late, and they are looked at beside it.
+/// Names that are due wait so long for the look that is under way. Then it is late, and they are
+/// looked at beside it.
 const LATE: Duration = Duration::from_millis(50);
-/// So many looks are under way at most, and fewer if the pool is small. More than one only if the server is slow or silent.
+/// So many looks are under way at most, and fewer if the pool is small. More than one only if the
+/// server is slow or silent.
 const MOST_LOOKS: usize = 4;
 
-/// Sees to it that somebody polls for those who wait for a lock: one task for all locks, for as long as somebody waits for
-/// any. It reads many names by one statement, as a write takes the row from the one who wants to release it. It writes now
-/// and then only: that somebody waits.
+/// Sees to it that somebody polls for those who wait for a lock: one task for all locks, for as
+/// long as somebody waits for any. It reads many names by one statement, as a write takes the row
+/// from the one who wants to release it. It writes now and then only: that somebody waits.
 pub(crate) fn poll(store: &Arc<Store>, name: &LockName) {
     // Without a runtime nobody waits either.
     let Ok(runtime) = Handle::try_current() else { return };
@@ -36,7 +38,8 @@ pub(crate) fn poll(store: &Arc<Store>, name: &LockName) {
     runtime.spawn(attendance.work());
 }
 
-/// The task's own presence: when it goes, also by a runtime that is shut down, the next waiter starts another.
+/// The task's own presence: when it goes, also by a runtime that is shut down, the next waiter
+/// starts another.
 struct Attendance {
     store: Arc<Store>,
     number: u64,
@@ -61,7 +64,8 @@ struct Progress {
     /// When each look was sent.
     looks: Vec<Tick>,
     most_looks: usize,
-    /// How many names a look may have: fewer after one that failed, as that may be by one of its names, or by their number.
+    /// How many names a look may have: fewer after one that failed, as that may be by one of its
+    /// names, or by their number.
     most_names: usize,
     is_wanting: bool,
     /// The next word that somebody waits is not sent before.
@@ -71,11 +75,17 @@ struct Progress {
 impl Progress {
     fn new(pool_size: usize, now: Tick) -> Self {
         let most_looks = (pool_size / 2).clamp(1, MOST_LOOKS);
-        Self { looks: Vec::new(), most_looks, most_names: MOST_NAMES, is_wanting: false, quiet: now }
+        Self {
+            looks: Vec::new(),
+            most_looks,
+            most_names: MOST_NAMES,
+            is_wanting: false,
+            quiet: now,
+        }
     }
 
-    /// Which names the next look may have; none if there may be no look now. The last look is kept for hasty waiters: the
-    /// others may be lost, and end when their most patient waiters give up.
+    /// Which names the next look may have; none if there may be no look now. The last look is kept
+    /// for hasty waiters: the others may be lost, and end when their most patient waiters give up.
     fn room(&self, now: Tick) -> Room {
         let are_late = self.looks.iter().all(|sent| sent.after(LATE) <= now);
         let may_look = are_late && self.looks.len() < self.most_looks;
@@ -147,7 +157,10 @@ impl Attendance {
         let patience = batch.patience;
         let looks = time::timeout(patience, self.store.look(&batch.names, patience)).await;
         let looks = looks.unwrap_or_else(|_| {
-            Err(error::ours(ErrorKind::Unavailable, format!("the server did not answer within {patience:?}")))
+            Err(error::ours(
+                ErrorKind::Unavailable,
+                format!("the server did not answer within {patience:?}"),
+            ))
         });
         Answer::Looked { batch, looks }
     }
@@ -202,8 +215,15 @@ impl Attendance {
         may_say.then_some((unsaid, batch.patience))
     }
 
-    /// Calls those who would get their lock. If others are to know that somebody waits, returns for how long they do.
-    fn heed_look(&self, name: &LockName, mut look: Look, sent: Tick, pace: Pace) -> Option<Duration> {
+    /// Calls those who would get their lock. If others are to know that somebody waits, returns for
+    /// how long they do.
+    fn heed_look(
+        &self,
+        name: &LockName,
+        mut look: Look,
+        sent: Tick,
+        pace: Pace,
+    ) -> Option<Duration> {
         let waiters = &self.store.waiters;
         let modes = waiters.answered(name, sent, look.version)?;
         let is_first = |mode| modes.first() == Some(&mode);
@@ -218,7 +238,8 @@ impl Attendance {
             waiters.call_next_in(name, Mode::Exclusive);
         }
         for mode in modes {
-            // One who was called and does not ask must not hold up the rest: the next one is called, too.
+            // One who was called and does not ask must not hold up the rest: the next one is
+            // called, too.
             if !look.fits(mode) || !waiters.call_next(name) {
                 break;
             }
@@ -236,11 +257,13 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn batch(names: usize, sent: Tick) -> Batch {
-        let names = (0..names).map(|number| LockName::new(Kind::Mutex, &number.to_string()).unwrap());
+        let names =
+            (0..names).map(|number| LockName::new(Kind::Mutex, &number.to_string()).unwrap());
         Batch { names: names.collect(), sent, patience: SECOND * 60 }
     }
 
-    /// Catches a lost look that slows the ones after it down, and a silent server that gets more and more of them.
+    /// Catches a lost look that slows the ones after it down, and a silent server that gets more
+    /// and more of them.
     #[test]
     fn c8_a_late_look_holds_up_no_other_and_only_a_few_are_under_way() {
         let now = Clock::Boot.now();
@@ -262,7 +285,10 @@ mod tests {
         }
         let mut sent = late;
         for look in 1..MOST_LOOKS {
-            assert_eq!(progress.room(sent), Room { names: MOST_NAMES, only_hasty: look + 1 == MOST_LOOKS });
+            assert_eq!(
+                progress.room(sent),
+                Room { names: MOST_NAMES, only_hasty: look + 1 == MOST_LOOKS }
+            );
             progress.begin(&batch(1, sent));
             sent = sent.after(LATE);
         }
@@ -272,7 +298,11 @@ mod tests {
         let mut alone = Progress::new(1, now);
         assert_eq!(alone.room(now), Room { names: MOST_NAMES, only_hasty: false });
         alone.begin(&lost);
-        assert_eq!(alone.room(late).names, 0, "the pool has one connection, which others need, too");
+        assert_eq!(
+            alone.room(late).names,
+            0,
+            "the pool has one connection, which others need, too"
+        );
     }
 
     #[test]

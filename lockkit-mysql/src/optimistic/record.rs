@@ -27,7 +27,8 @@ pub(crate) struct Former<'a> {
     pub(crate) fences: Fences,
 }
 
-/// The least and the largest that the fence of a hold can be: they differ after a request to raise it that got no answer.
+/// The least and the largest that the fence of a hold can be: they differ after a request to raise
+/// it that got no answer.
 pub(crate) type Fences = (u64, u64);
 
 /// The answer to a hand-over.
@@ -51,7 +52,8 @@ pub(crate) enum Answer {
     },
     /// Somebody is at work on the row. It did nothing, and does not know who has the lock.
     Locked,
-    /// It came after its not-after time, or to a server that is no primary, and did nothing. It does not know who has the lock either.
+    /// It came after its not-after time, or to a server that is no primary, and did nothing. It
+    /// does not know who has the lock either.
     Late,
     /// Others use the semaphore with another limit.
     Mismatch {
@@ -66,8 +68,8 @@ pub(crate) struct Look {
     pub(crate) version: u64,
     pub(crate) now_us: u64,
     pub(crate) holders: Vec<Seen>,
-    /// Somebody waits, and will say so again by then: a writer, before whom no reader shall come, or a client that is to
-    /// have its turn.
+    /// Somebody waits, and will say so again by then: a writer, before whom no reader shall come,
+    /// or a client that is to have its turn.
     pub(crate) wanted: Duration,
 }
 
@@ -89,7 +91,9 @@ impl Look {
     /// Whether somebody who wants it in this mode would get it now.
     pub(crate) fn fits(&self, mode: Mode) -> bool {
         match mode {
-            Mode::Shared => self.wanted.is_zero() && self.holders.iter().all(|seen| !seen.exclusive),
+            Mode::Shared => {
+                self.wanted.is_zero() && self.holders.iter().all(|seen| !seen.exclusive)
+            }
             Mode::Permits { count, limit } => {
                 let used: u64 = self.holders.iter().map(|seen| u64::from(seen.permits)).sum();
                 used + u64::from(count.get()) <= u64::from(limit.get())
@@ -111,7 +115,11 @@ impl Look {
     /// Adds somebody who is about to get it.
     pub(crate) fn add(&mut self, mode: Mode) {
         let permits = if let Mode::Permits { count, .. } = mode { count.get() } else { 1 };
-        self.holders.push(Seen { exclusive: mode == Mode::Exclusive, permits, left: Duration::MAX });
+        self.holders.push(Seen {
+            exclusive: mode == Mode::Exclusive,
+            permits,
+            left: Duration::MAX,
+        });
     }
 
     /// When the first lease ends.
@@ -134,9 +142,8 @@ impl Form {
     pub(crate) fn of(kind: Kind, mode: Mode) -> Option<Self> {
         match (kind, mode) {
             (Kind::Mutex | Kind::Election, Mode::Exclusive) => Some(Self::Row),
-            (Kind::RwLock, Mode::Exclusive | Mode::Shared) | (Kind::Semaphore, Mode::Permits { .. }) => {
-                Some(Self::Holders(mode))
-            }
+            (Kind::RwLock, Mode::Exclusive | Mode::Shared)
+            | (Kind::Semaphore, Mode::Permits { .. }) => Some(Self::Holders(mode)),
             _ => None,
         }
     }

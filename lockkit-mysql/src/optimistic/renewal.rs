@@ -74,7 +74,8 @@ pub(crate) struct Renewals {
     alone: Mutex<Option<Tick>>,
 }
 
-/// A request that others may join. Whoever waits for it drives it: it belongs to no one of them, and has no task.
+/// A request that others may join. Whoever waits for it drives it: it belongs to no one of them,
+/// and has no task.
 struct Batch {
     holds: Arc<Mutex<Vec<Hold>>>,
     request: WeakShared<Request>,
@@ -102,7 +103,9 @@ impl Renewals {
         if lock(&self.alone).is_none_or(|until| Clock::Boot.now() >= until) {
             let (index, request) = self.join(sort, hold.clone());
             match request.await.as_ref() {
-                Ok(pulses) => return pulses.get(index).copied().ok_or_else(|| error::nonsense(WHAT)),
+                Ok(pulses) => {
+                    return pulses.get(index).copied().ok_or_else(|| error::nonsense(WHAT));
+                }
                 Err(Some(error)) => return Err(again(error)),
                 // The others must not wait for it.
                 Err(None) => {}
@@ -135,7 +138,8 @@ impl Renewals {
     }
 
     async fn send(self: Arc<Self>, sort: Sort, holds: Arc<Mutex<Vec<Hold>>>) -> Answer {
-        // All that are due now get their turn to join. To yield would not do: whoever drives this may poll twice in a row.
+        // All that are due now get their turn to join. To yield would not do: whoever drives this
+        // may poll twice in a row.
         time::sleep(GATHERING).await;
         let holds = {
             let mut open = lock(&self.open);
@@ -147,11 +151,14 @@ impl Renewals {
         Arc::new(self.renew_all(sort, &holds).await)
     }
 
-    /// Those of the pool may all wait for rows that somebody has locked: a lease that lasts must not end by that.
+    /// Those of the pool may all wait for rows that somebody has locked: a lease that lasts must
+    /// not end by that.
     async fn connection(&self, op_timeout: Duration) -> Result<Checkout> {
         let patience = op_timeout * 3 / 8;
         match self.pool.get(patience).await {
-            Err(error) if error.kind() == ErrorKind::Unavailable => self.pool.get_side(patience).await,
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                self.pool.get_side(patience).await
+            }
             answer => answer,
         }
     }
@@ -172,8 +179,8 @@ impl Renewals {
     }
 }
 
-/// A request for several. If it is dropped midway, one of their rows may be locked by somebody else: for a while each
-/// goes out alone, so that only that one's lease is at stake.
+/// A request for several. If it is dropped midway, one of their rows may be locked by somebody
+/// else: for a while each goes out alone, so that only that one's lease is at stake.
 struct Trial<'a> {
     renewals: &'a Renewals,
     lease: Duration,
@@ -197,8 +204,9 @@ async fn renew(
 ) -> Result<Vec<Pulse>, my::Error> {
     let lease = sort.lease.as_micros();
     let rows = holds.iter().map(row).collect::<Vec<_>>().join(" OR ");
-    // By the primary key also where the table is so small that reading all of it seems cheaper: a scan would wait for
-    // the rows of others. A late renewal never shortens a lease (GREATEST), nor revives one that has ended.
+    // By the primary key also where the table is so small that reading all of it seems cheaper: a
+    // scan would wait for the rows of others. A late renewal never shortens a lease (GREATEST), nor
+    // revives one that has ended.
     let update = format!(
         "UPDATE {table} FORCE INDEX(PRIMARY) SET expires_us=GREATEST(expires_us,{NOW}+{lease}) \
          WHERE expires_us>{NOW} AND {WRITABLE} AND ({rows})"
@@ -207,14 +215,16 @@ async fn renew(
     if usize::try_from(*changed).is_ok_and(|changed| changed == holds.len()) {
         return Ok(vec![Pulse::Alive(Lease::For(sort.lease)); holds.len()]);
     }
-    // Some are gone, or had nothing to gain; or the server is no primary. Proxies that send reads to replicas don't send
-    // those that lock rows: a replica that lags would tell a holder that its lease has ended.
+    // Some are gone, or had nothing to gain; or the server is no primary. Proxies that send reads
+    // to replicas don't send those that lock rows: a replica that lags would tell a holder that its
+    // lease has ended.
     let question = format!(
         "SELECT {WRITABLE};\
          SELECT kind,name,owner,CAST(expires_us AS SIGNED)-{NOW} FROM {table} FORCE INDEX(PRIMARY) WHERE {rows} FOR UPDATE"
     );
     let steps = connection.script(&question).await?;
-    if steps.first().and_then(|step| step.rows.first()).and_then(|row| value(row, 0)) != Some(true) {
+    if steps.first().and_then(|step| step.rows.first()).and_then(|row| value(row, 0)) != Some(true)
+    {
         return Err(connection.demoted());
     }
     let found: HashMap<[String; 3], i64> = steps
@@ -227,7 +237,8 @@ async fn renew(
         let key = [hold.name.kind().as_str(), hold.name.as_str(), &hold.owner].map(str::to_owned);
         let left = found.get(&key).and_then(|left| u64::try_from(*left).ok());
         match left.filter(|left| *left > 0) {
-            // More than was asked for, if the server's clock went back: that may be corrected again.
+            // More than was asked for, if the server's clock went back: that may be corrected
+            // again.
             Some(left) => Pulse::Alive(Lease::For(Duration::from_micros(left).min(hold.lease))),
             None => Pulse::Lost(LossReason::Evicted),
         }
@@ -241,7 +252,9 @@ fn row(hold: &Hold) -> String {
     let name = text(hold.name.as_str());
     let owner = text(&hold.owner);
     let (lowest, highest) = hold.fences;
-    format!("(kind={kind} AND name={name} AND owner={owner} AND fence BETWEEN {lowest} AND {highest})")
+    format!(
+        "(kind={kind} AND name={name} AND owner={owner} AND fence BETWEEN {lowest} AND {highest})"
+    )
 }
 
 /// An error that several have to be told.

@@ -31,11 +31,11 @@ pub(crate) struct RowSql {
 impl RowSql {
     pub(crate) fn new(tables: &Tables) -> Self {
         let lock = tables.table("lock");
-        // Assignments are made from left to right, so what is decided by `owner` and `expires_us` comes before their
-        // own. The answer is what LAST_INSERT_ID() was set to last: the fence, or how long the lease of the one who
-        // holds it still lasts, in µs and less than any fence; 0 if no row was touched, because it is too late, or the
-        // server is no primary.
-        // `fence` is the version: it is raised by every grant, and compared by every renewal.
+        // Assignments are made from left to right, so what is decided by `owner` and `expires_us`
+        // comes before their own. The answer is what LAST_INSERT_ID() was set to last: the fence,
+        // or how long the lease of the one who holds it still lasts, in µs and less than any fence;
+        // 0 if no row was touched, because it is too late, or the server is no primary. `fence` is
+        // the version: it is raised by every grant, and compared by every renewal.
         let acquire = format!(
             "INSERT INTO {lock}(kind,name,owner,fence,expires_us,touched_us,acquired_us,label) \
              SELECT ?,?,?,LAST_INSERT_ID({NOW}),{NOW}+?,{NOW},{NOW},? FROM DUAL WHERE {NOW}<=? AND {WRITABLE} \
@@ -50,27 +50,30 @@ impl RowSql {
              touched_us=IF(owner=?,{NOW},touched_us),\
              expires_us=IF(owner=?,GREATEST(expires_us,{NOW}+?),expires_us)"
         );
-        // For a row that is there, and most likely free: an update by primary key, which asks for the rest in its condition.
-        // The answer is the same, but for 0, which leaves everything to the statement above: there is no row, or it is our
-        // own, or it is too late.
+        // For a row that is there, and most likely free: an update by primary key, which asks for
+        // the rest in its condition. The answer is the same, but for 0, which leaves everything to
+        // the statement above: there is no row, or it is our own, or it is too late.
         let acquire_known = format!(
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
              touched_us={NOW},wanted_us=IF(wanted_by=?,0,wanted_us),expires_us={NOW}+? \
              WHERE kind=? AND name=? AND {NOW}<=? AND {WRITABLE} AND (expires_us<={NOW} OR 0*LAST_INSERT_ID(\
              IF(owner=?,0,IF(expires_us>{NOW}+{LONGEST_US},{LONGEST_US},expires_us-{NOW}))))"
         );
-        // The last owner stays: without `expires_us` it means nothing, and a row of the same length is changed in place.
+        // The last owner stays: without `expires_us` it means nothing, and a row of the same length
+        // is changed in place.
         let release = format!(
             "UPDATE {lock} SET expires_us=0*LAST_INSERT_ID(IF(expires_us>{NOW},{FREED},{LAPSED})),touched_us={NOW} \
              WHERE kind=? AND name=? AND owner IN(?,?)"
         );
-        // Whatever is told by `fence` and `expires_us` is in the condition, which is read before anything is assigned.
+        // Whatever is told by `fence` and `expires_us` is in the condition, which is read before
+        // anything is assigned.
         let reissue = format!(
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
              touched_us={NOW},expires_us={NOW}+? \
              WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=? AND {WRITABLE}"
         );
-        // The same, unless another client waits. Who that is, is not assigned, so it is the same in all places.
+        // The same, unless another client waits. Who that is, is not assigned, so it is the same in
+        // all places.
         let others = format!("(wanted_us>{NOW} AND wanted_by<>?)");
         let reissue_or_free = format!(
             "UPDATE {lock} SET \
@@ -83,7 +86,15 @@ impl RowSql {
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence,?)) \
              WHERE kind=? AND name=? AND owner=? AND expires_us>{NOW} AND {WRITABLE}"
         );
-        Self { acquire, acquire_known, known: KnownRows::default(), release, reissue, reissue_or_free, raise }
+        Self {
+            acquire,
+            acquire_known,
+            known: KnownRows::default(),
+            release,
+            reissue,
+            reissue_or_free,
+            raise,
+        }
     }
 
     pub(crate) async fn acquire(
@@ -130,7 +141,8 @@ impl RowSql {
         Ok(answer)
     }
 
-    /// `Some(true)` if it was ours, or went to `heir` meanwhile, and live, `Some(false)` if it had lapsed.
+    /// `Some(true)` if it was ours, or went to `heir` meanwhile, and live, `Some(false)` if it had
+    /// lapsed.
     pub(crate) async fn release(
         &self,
         connection: &mut Connection,
@@ -147,8 +159,9 @@ impl RowSql {
         })
     }
 
-    /// Gives the lock to the owner of `asked`, or to nobody if it is another client's turn. `None` if the former one does not
-    /// have it, if it came after its not-after time, or if the server is no primary.
+    /// Gives the lock to the owner of `asked`, or to nobody if it is another client's turn. `None`
+    /// if the former one does not have it, if it came after its not-after time, or if the server is
+    /// no primary.
     pub(crate) async fn reissue(
         &self,
         connection: &mut Connection,
@@ -165,7 +178,8 @@ impl RowSql {
                 let owner = asked.owner.into();
                 let label = asked.label.into();
                 let lease = asked.lease_us.into();
-                let assigned = vec![client(), client(), owner, client(), label, client(), client(), lease];
+                let assigned =
+                    vec![client(), client(), owner, client(), label, client(), client(), lease];
                 (&self.reissue_or_free, assigned)
             }
         };
@@ -185,7 +199,8 @@ impl RowSql {
         })
     }
 
-    /// The fence after it was raised to `floor`; `None` if it is not ours, or the server is no primary.
+    /// The fence after it was raised to `floor`; `None` if it is not ours, or the server is no
+    /// primary.
     pub(crate) async fn raise(
         &self,
         connection: &mut Connection,

@@ -42,7 +42,15 @@ impl Store {
         let holders = HoldersSql::new(tables);
         let looks = LookSql::new(tables);
         let renewals = Renewals::new(Arc::clone(&pool));
-        Self { pool, waiters: Arc::default(), renewals, client: rand::random(), row, holders, looks }
+        Self {
+            pool,
+            waiters: Arc::default(),
+            renewals,
+            client: rand::random(),
+            row,
+            holders,
+            looks,
+        }
     }
 
     /// # Errors
@@ -75,7 +83,8 @@ impl Store {
         }
     }
 
-    /// By whichever of its owner and `heir` has it: `Some(true)` if it was live, `Some(false)` if it had lapsed, `None` if it was not there.
+    /// By whichever of its owner and `heir` has it: `Some(true)` if it was live, `Some(false)` if
+    /// it had lapsed, `None` if it was not there.
     ///
     /// # Errors
     /// Unknown if the connection broke.
@@ -152,8 +161,8 @@ impl Store {
         }
     }
 
-    /// Lets other clients know that this one waits for these locks. It is no more than a hint: whoever is at work on a row
-    /// comes first.
+    /// Lets other clients know that this one waits for these locks. It is no more than a hint:
+    /// whoever is at work on a row comes first.
     ///
     /// # Errors
     /// What the server says.
@@ -185,5 +194,8 @@ impl Store {
 /// After an attempt that failed midway.
 pub(super) async fn roll_back(connection: &mut Connection) -> Result<()> {
     // Nothing of it is applied, whatever comes of this.
-    connection.roll_back().await.map_err(|error| error::from_mysql(error, Phase::Read, "rolling back"))
+    connection
+        .roll_back()
+        .await
+        .map_err(|error| error::from_mysql(error, Phase::Read, "rolling back"))
 }

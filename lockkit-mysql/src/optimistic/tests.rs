@@ -33,7 +33,16 @@ async fn c5_a_row_that_was_seen_before_is_asked_for_as_any_other_mysql() {
 fn asked(owner: &str, not_after_us: u64) -> Asked<'_> {
     let label = "label";
     let lease_us = LEASE_US;
-    Asked { kind: "mutex", name: "a", owner, label, lease_us, not_after_us, waits: false, client: 7 }
+    Asked {
+        kind: "mutex",
+        name: "a",
+        owner,
+        label,
+        lease_us,
+        not_after_us,
+        waits: false,
+        client: 7,
+    }
 }
 
 /// Who has it, by which fence, and until when.
@@ -68,12 +77,13 @@ fn fence(answer: Answer) -> u64 {
     fence
 }
 
-/// Catches a statement that takes what somebody has, that comes late and takes it, whose answer is another one's, and one that
-/// knows a row which is gone.
+/// Catches a statement that takes what somebody has, that comes late and takes it, whose answer is
+/// another one's, and one that knows a row which is gone.
 async fn each_answer(flavor: SqlFlavor) {
     let server = SqlServer::start(flavor).unwrap();
     let config =
-        Config::from_url(StoreUrl::parse(&(server.url() + "?connect_timeout=20s")).unwrap()).unwrap();
+        Config::from_url(StoreUrl::parse(&(server.url() + "?connect_timeout=20s")).unwrap())
+            .unwrap();
     let pool = Pool::new(config);
     let mut connection = pool.get(PATIENCE).await.unwrap();
     schema::prepare(&mut connection, pool.config()).await.unwrap();
@@ -106,7 +116,9 @@ async fn each_answer(flavor: SqlFlavor) {
         assert_eq!(rest, (0, "label".to_owned(), LEASE.as_micros().try_into().unwrap()));
         // It is somebody else's.
         match world.acquire(&mut connection, knows, &asked("b", soon)).await {
-            Answer::Busy { left: Some(left) } => assert!(left <= LEASE && left > LEASE / 2, "{left:?}"),
+            Answer::Busy { left: Some(left) } => {
+                assert!(left <= LEASE && left > LEASE / 2, "{left:?}")
+            }
             answer => panic!("{answer:?}"),
         }
         assert_eq!(world.row().await, taken);

@@ -33,8 +33,8 @@ pub(super) struct Locked {
 }
 
 impl Store {
-    /// Locks the row of a name, and makes it if it is not there: no lock is on a row that is missing. `None` if somebody
-    /// else has it for longer than `patience`, or has it now.
+    /// Locks the row of a name, and makes it if it is not there: no lock is on a row that is
+    /// missing. `None` if somebody else has it for longer than `patience`, or has it now.
     ///
     /// # Errors
     /// What the server says; nothing of it lasts.
@@ -53,9 +53,12 @@ impl Store {
         let mut row = ROW;
         if session != connection.session() {
             let Session { idle_s, lock_wait_s } = session;
-            let set = format!("SET SESSION wait_timeout={idle_s},innodb_lock_wait_timeout={lock_wait_s};");
+            let set = format!(
+                "SET SESSION wait_timeout={idle_s},innodb_lock_wait_timeout={lock_wait_s};"
+            );
             (script, row) = (set + &lock, ROW + 1);
-            // Also if the row is taken; after any other error, and midway, nobody uses the connection again.
+            // Also if the row is taken; after any other error, and midway, nobody uses the
+            // connection again.
             connection.set_session(session);
         }
         for _ in 0..RACES {
@@ -69,7 +72,8 @@ impl Store {
                             drop(connection.give_up());
                             return Err(not_proven("the server says that there is no transaction"));
                         }
-                        let hold = Hold::new(Arc::clone(self), Arc::clone(key), connection, fence, sent);
+                        let hold =
+                            Hold::new(Arc::clone(self), Arc::clone(key), connection, fence, sent);
                         return Ok(Some(Locked { hold, open }));
                     }
                     (script, row) = (key.create(&self.sql) + &lock, ROW + CREATED);
@@ -86,13 +90,14 @@ impl Store {
         Ok(None)
     }
 
-    /// Raises the fence of a name whose row is locked by `hold`, on another connection: inside the lock's transaction it
-    /// would be undone with it, and given twice. It is raised only while the server still has the lock's connection, by
-    /// its sign, and only from the value that was read under the lock, so that nobody was granted it since.
+    /// Raises the fence of a name whose row is locked by `hold`, on another connection: inside the
+    /// lock's transaction it would be undone with it, and given twice. It is raised only while the
+    /// server still has the lock's connection, by its sign, and only from the value that was read
+    /// under the lock, so that nobody was granted it since.
     ///
     /// # Errors
-    /// What the server says, or [`ErrorKind::Unavailable`] if the row was lost meanwhile. A late one changes nothing, or no
-    /// more than that the next one reads the fence once more.
+    /// What the server says, or [`ErrorKind::Unavailable`] if the row was lost meanwhile. A late
+    /// one changes nothing, or no more than that the next one reads the fence once more.
     pub(super) async fn bump(&self, key: &Key, hold: &mut Hold, patience: Duration) -> Result<()> {
         let what = "raising the fence";
         let mut side = self.pool.get_side(patience).await?;
@@ -105,8 +110,8 @@ impl Store {
             if fence > 0 {
                 return Err(error::nonsense(what));
             }
-            // While the row is ours, only one who had it before can have raised the fence: when his connection ends, the
-            // server frees the row first, and takes his sign a moment later.
+            // While the row is ours, only one who had it before can have raised the fence: when his
+            // connection ends, the server frees the row first, and takes his sign a moment later.
             let reread = self.pool.checked(hold.reread().await, Phase::Read, what)?;
             // With a strict lease the next attempt has to wait for it.
             if !reread || self.pool.config().strict_lease {
@@ -133,7 +138,8 @@ impl Store {
         }
     }
 
-    /// Asks the lock's connection once more whether it stands, with its fence. Returns when that was asked.
+    /// Asks the lock's connection once more whether it stands, with its fence. Returns when that
+    /// was asked.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if that can't be said; the hold is worth nothing then.
@@ -148,7 +154,10 @@ impl Store {
 }
 
 fn not_proven(reason: &str) -> lockkit_core::Error {
-    error::ours(ErrorKind::Unavailable, format!("the row was locked, and no grant came of it: {reason}"))
+    error::ours(
+        ErrorKind::Unavailable,
+        format!("the row was locked, and no grant came of it: {reason}"),
+    )
 }
 
 /// What the last holder left.

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result, Tick,
     spi::{
-        Attachment, Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Note, Noted, Outsiders, Pulse,
-        Reissued, Released, Wait,
+        Attachment, Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Note, Noted, Outsiders,
+        Pulse, Reissued, Released, Wait,
     },
 };
 use tokio::{
@@ -63,7 +63,8 @@ enum Stage {
         is_used: bool,
         heir: Option<Arc<Key>>,
     },
-    /// Its transaction had gone before the release, and left a strict lease to a holder that does not need it any more.
+    /// Its transaction had gone before the release, and left a strict lease to a holder that does
+    /// not need it any more.
     Ended(Option<Arc<Key>>),
 }
 
@@ -98,7 +99,8 @@ impl RowClaim {
             Wait::Block(patience) if patience >= SHORTEST_WAIT => Some(patience),
             _ => None,
         };
-        let gone = async { if patience.is_some() { spec.caller.gone().await } else { pending().await } };
+        let gone =
+            async { if patience.is_some() { spec.caller.gone().await } else { pending().await } };
         tokio::pin!(gone);
         let most = self.patience();
         let connection = tokio::select! {
@@ -121,7 +123,8 @@ impl RowClaim {
             locked = store.lock(connection, key, left) => locked,
             () = late => Ok(None),
             () = gone => {
-                // Until it has gone, it might get the row, and the next one would find it taken by nobody.
+                // Until it has gone, it might get the row, and the next one would find it taken by
+                // nobody.
                 let _ = store.pool.end(&server, most).await;
                 Ok(None)
             }
@@ -171,8 +174,8 @@ impl RowClaim {
     /// Ends the strict lease that a lost transaction has left.
     ///
     /// # Errors
-    /// The server did not end the lease: it ends by itself. This returns before `deadline`: the core cuts the release off there,
-    /// and then takes its outcome for unknown.
+    /// The server did not end the lease: it ends by itself. This returns before `deadline`: the
+    /// core cuts the release off there, and then takes its outcome for unknown.
     async fn settle(&mut self, deadline: Tick) -> Result<Released> {
         if let Stage::Ended(heir) = &self.stage {
             let left = Clock::Boot.now().until(deadline);
@@ -224,8 +227,11 @@ impl RowClaim {
 
     /// Asks whether the lock stands, and sees to it that it stands for `extension`.
     async fn look_after(&mut self, extension: Option<Duration>) -> Result<Pulse> {
-        let Stage::Held(held, _) = &self.stage else { return Ok(Pulse::Lost(LossReason::SessionLost)) };
-        // In line with the user's statements: short ones without a pause between them shall not keep it away.
+        let Stage::Held(held, _) = &self.stage else {
+            return Ok(Pulse::Lost(LossReason::SessionLost));
+        };
+        // In line with the user's statements: short ones without a pause between them shall not
+        // keep it away.
         let Ok(mut hold) = timeout(self.patience(), held.lock()).await else {
             let reason = "a statement of the user's runs in the lock's transaction; until it is done, nothing else can be \
                           asked on that connection";
@@ -256,7 +262,11 @@ impl RowClaim {
         })
     }
 
-    async fn finish(&mut self, hold: &Mutex<Hold>, transaction: &LockTransaction) -> Result<Released> {
+    async fn finish(
+        &mut self,
+        hold: &Mutex<Hold>,
+        transaction: &LockTransaction,
+    ) -> Result<Released> {
         let deadline = Clock::Boot.now().after(self.spec.op_timeout * 7 / 8);
         let mut hold = transaction.seize(hold).await;
         let keep = !hold.is_used() || transaction.is_wanted();
@@ -264,7 +274,8 @@ impl RowClaim {
             // What is written in the transaction will be undone.
             self.store.settle(&self.key, hold.heir(), self.patience()).await?;
         }
-        // On a connection that has fallen silent nothing can be ended: it is killed instead, from another one.
+        // On a connection that has fallen silent nothing can be ended: it is killed instead, from
+        // another one.
         let end = match timeout(self.spec.op_timeout / 2, hold.finish(keep)).await {
             Ok(end) => self.store.pool.checked(end, Phase::Write, "ending the transaction")?,
             Err(_) => {
@@ -291,13 +302,13 @@ impl RowClaim {
             drop(hold);
             return self.settle(deadline).await;
         }
-        self.stage = Stage::Adrift { server: hold.server().clone(), is_used, heir: hold.take_heir() };
+        self.stage =
+            Stage::Adrift { server: hold.server().clone(), is_used, heir: hold.take_heir() };
         Err(not_known())
     }
 }
 
-const NOT_SETTLED: &str =
-    "the transaction had ended, and its strict lease could not be ended in time: others wait for it";
+const NOT_SETTLED: &str = "the transaction had ended, and its strict lease could not be ended in time: others wait for it";
 const BUSY: Attempt = Attempt::Busy { queued: false, retry_after: None };
 
 #[async_trait]
@@ -323,18 +334,24 @@ impl Claim for RowClaim {
     async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
         let Some(lease) = lease else { return self.look_after(None).await };
         if lease > LONGEST {
-            let reason = format!("a lease of {lease:?} is longer than this store keeps one: {LONGEST:?}");
+            let reason =
+                format!("a lease of {lease:?} is longer than this store keeps one: {LONGEST:?}");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         if self.store.pool.config().strict_lease {
-            // What is lost must not be kept from the next one. Written down before anybody relies on it.
+            // What is lost must not be kept from the next one. Written down before anybody relies
+            // on it.
             let pulse = self.look_after(None).await?;
             if matches!(pulse, Pulse::Lost(_)) {
                 return Ok(pulse);
             }
             let keep_open = self.key.keep_open(&self.store.sql, lease);
             let mut side = self.store.pool.get_side(self.patience()).await?;
-            self.store.pool.checked(side.script(&keep_open).await, Phase::Write, "extending the lease")?;
+            self.store.pool.checked(
+                side.script(&keep_open).await,
+                Phase::Write,
+                "extending the lease",
+            )?;
         }
         self.look_after(Some(lease)).await
     }
@@ -356,16 +373,21 @@ impl Claim for RowClaim {
         Ok(Some(FencingToken::new(fence)))
     }
 
-    /// On another connection: inside the lock's transaction nobody would see it before the release, and it would be undone
-    /// with that. While its row of the fence is locked, nobody else is granted the lock.
+    /// On another connection: inside the lock's transaction nobody would see it before the release,
+    /// and it would be undone with that. While its row of the fence is locked, nobody else is
+    /// granted the lock.
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {
         let Stage::Held(..) = &self.stage else { return Ok(Noted::NotHeld) };
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
         let owner = literal(self.key.owner.as_bytes());
         let name = &self.spec.name;
         let table = self.store.sql.fence.clone();
-        let proof =
-            Proof { name, table, held: format!("owner={owner} AND {}", is_alive()), touch: String::new() };
+        let proof = Proof {
+            name,
+            table,
+            held: format!("owner={owner} AND {}", is_alive()),
+            touch: String::new(),
+        };
         let mut side = self.store.pool.get_side(self.patience()).await?;
         let noted = note::write(&self.store.pool, &mut side, &proof, note, deadline).await?;
         noted.ok_or_else(|| error::late(self.spec.op_timeout))
@@ -373,21 +395,23 @@ impl Claim for RowClaim {
 
     async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
         if to.name != self.spec.name || to.mode != self.spec.mode || to.ttl < MIN_TTL {
-            let reason = format!("a lock is handed over as it is, and for a ttl of at least {MIN_TTL:?}");
+            let reason =
+                format!("a lock is handed over as it is, and for a ttl of at least {MIN_TTL:?}");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         let Stage::Held(hold, transaction) = &self.stage else { return Ok(Reissued::NotHeld) };
         let hold = Arc::clone(hold);
         let transaction = Arc::clone(transaction);
-        // A `run` in order ends first; one that nobody wants any more was interrupted when its guard was dropped.
+        // A `run` in order ends first; one that nobody wants any more was interrupted when its
+        // guard was dropped.
         let mut held = hold.lock().await;
         if held.is_used() && !transaction.is_settled() {
             let reason = "the transaction of the lock was used, and its guard was neither released nor dropped: it is not \
                           known what shall come of it";
             return Err(error::ours(ErrorKind::Unexpected, reason));
         }
-        // Nobody can see who waits for the row. And what one owner did in the transaction must be committed when he gives
-        // the lock back, so that the next one has nothing to do with it.
+        // Nobody can see who waits for the row. And what one owner did in the transaction must be
+        // committed when he gives the lock back, so that the next one has nothing to do with it.
         if outsiders != Outsiders::Wait || held.is_used() || held.heir().is_some() {
             drop(held);
             return Ok(match self.release().await? {
@@ -396,9 +420,11 @@ impl Claim for RowClaim {
             });
         }
         let heir = Arc::new(Key::new(to));
-        let granted = self.store.hand_over(&mut held, &self.key, &heir, self.spec.op_timeout).await?;
+        let granted =
+            self.store.hand_over(&mut held, &self.key, &heir, self.spec.op_timeout).await?;
         let Some((token, at)) = granted else { return Ok(Reissued::NotHeld) };
-        // The former owner may still have a handle of the transaction: it leads nowhere from now on.
+        // The former owner may still have a handle of the transaction: it leads nowhere from now
+        // on.
         let new = Arc::new(Mutex::new(held.bequeath(Arc::clone(&heir))));
         self.stage = Stage::Held(Arc::clone(&new), Arc::new(LockTransaction::new(&new)));
         (self.spec, self.key) = (to.clone(), heir);
@@ -424,7 +450,9 @@ impl Claim for RowClaim {
                 self.cut_adrift().await?;
                 Released::NotHeld
             }
-            Stage::Ended(_) => self.settle(Clock::Boot.now().after(self.spec.op_timeout * 7 / 8)).await?,
+            Stage::Ended(_) => {
+                self.settle(Clock::Boot.now().after(self.spec.op_timeout * 7 / 8)).await?
+            }
         };
         self.store.waiters.call_first(&self.spec.name);
         Ok(released)

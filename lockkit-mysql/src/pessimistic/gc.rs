@@ -13,16 +13,17 @@ use crate::{
 impl Store {
     /// Removes the rows of names that were not used for the retention, and returns how many.
     ///
-    /// A row goes only while its lock is ours. Whoever waited for it finds no row, and makes it anew; his token begins
-    /// with the server's clock, which is ahead of the one that is gone. The lease of one who died counts from when his row
-    /// is first found free.
+    /// A row goes only while its lock is ours. Whoever waited for it finds no row, and makes it
+    /// anew; his token begins with the server's clock, which is ahead of the one that is gone. The
+    /// lease of one who died counts from when his row is first found free.
     ///
     /// # Errors
     /// What the server says.
     pub(super) async fn collect_garbage(&self) -> Result<u64> {
         let config = self.pool.config();
         let retention = config.retention.as_micros();
-        let idle = format!("acquired_us<{NOW}-GREATEST({retention},open_us) AND fence<{NOW}-{retention}");
+        let idle =
+            format!("acquired_us<{NOW}-GREATEST({retention},open_us) AND fence<{NOW}-{retention}");
         let mut names = IdleNames::new(&self.sql.fence, &idle);
         let mut removed = 0;
         while let Some((mut connection, page)) = names.next(&self.pool).await? {

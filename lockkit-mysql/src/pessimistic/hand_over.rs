@@ -1,4 +1,5 @@
-//! The hand-over of a row lock inside the process: the transaction stays, and the fence goes to another owner.
+//! The hand-over of a row lock inside the process: the transaction stays, and the fence goes to
+//! another owner.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,14 +15,16 @@ use super::{
 use crate::error::{self, Phase};
 
 impl Store {
-    /// Gives the fence of a hold to `heir`, on another connection, and proves on its own that the row was locked then.
-    /// Returns the new fence and when that was proven; `None` if the hold is lost.
+    /// Gives the fence of a hold to `heir`, on another connection, and proves on its own that the
+    /// row was locked then. Returns the new fence and when that was proven; `None` if the hold is
+    /// lost.
     ///
     /// # Errors
     /// Unknown if the heir may have the fence.
     ///
     /// # Cancel safety
-    /// Dropped midway, the hold stands, and whichever of the two has the fence, can be released by it.
+    /// Dropped midway, the hold stands, and whichever of the two has the fence, can be released by
+    /// it.
     pub(super) async fn hand_over(
         &self,
         hold: &mut Hold,
@@ -59,7 +62,10 @@ impl Store {
                 });
             }
             hold.set_heir(None);
-            if !matches!(self.pool.checked(hold.ping().await, Phase::Read, what)?, Life::Alive { .. }) {
+            if !matches!(
+                self.pool.checked(hold.ping().await, Phase::Read, what)?,
+                Life::Alive { .. }
+            ) {
                 hold.close();
                 return Ok(None);
             }

@@ -39,8 +39,8 @@ pub(super) struct Hold {
 
 enum Line {
     Idle(Checkout),
-    /// A question whose asker may have been dropped: the next one goes on waiting for its answer, so that a slow server
-    /// costs no lock.
+    /// A question whose asker may have been dropped: the next one goes on waiting for its answer,
+    /// so that a slow server costs no lock.
     Asking(BoxFuture<'static, Reply>),
     Gone,
 }
@@ -78,19 +78,22 @@ pub(super) enum End {
     Done,
     /// It had ended before.
     Gone,
-    /// Its connection broke without a word of the server's, which alone may know whether that was before the request.
+    /// Its connection broke without a word of the server's, which alone may know whether that was
+    /// before the request.
     Broken,
-    /// It may have come to its end by our request or not, and the server may have the lock until it notices.
+    /// It may have come to its end by our request or not, and the server may have the lock until it
+    /// notices.
     Unknown,
 }
 
 impl End {
     /// What a failed request for the end says; `None` if only that the server has refused it.
     ///
-    /// Where the server has answered, nobody is asked whether it had lost the connection before: that it is gone a moment
-    /// later is our own doing, as we close it. Only a farewell says that the transaction ended without us, be it before the
-    /// request came or after, and only in place of a statement before the `COMMIT`: one that is killed while it commits gets
-    /// the same answer.
+    /// Where the server has answered, nobody is asked whether it had lost the connection before:
+    /// that it is gone a moment later is our own doing, as we close it. Only a farewell says that
+    /// the transaction ended without us, be it before the request came or after, and only in place
+    /// of a statement before the `COMMIT`: one that is killed while it commits gets the same
+    /// answer.
     fn of(Failure { error, is_before_end }: &Failure) -> Option<Self> {
         if error::code(error).is_none() {
             return Some(Self::Broken);
@@ -141,7 +144,8 @@ impl Hold {
         self.fence = fence;
     }
 
-    /// When its connection was last asked something that it has answered from inside the transaction.
+    /// When its connection was last asked something that it has answered from inside the
+    /// transaction.
     pub(super) fn proven(&self) -> Tick {
         self.proven
     }
@@ -173,7 +177,8 @@ impl Hold {
     /// A refusal of the server that tells nothing.
     ///
     /// # Cancel safety
-    /// Cancel safe: the next question waits for this answer first. The same holds for the calls below.
+    /// Cancel safe: the next question waits for this answer first. The same holds for the calls
+    /// below.
     pub(super) async fn ping(&mut self) -> Result<Life, my::Error> {
         let script = self.key.ping(self.sql());
         let script = match self.extended {
@@ -184,13 +189,15 @@ impl Hold {
         self.life(asked)
     }
 
-    /// As [`ping`](Self::ping), for a lease of another length; [`left`](Self::left) is that long then.
+    /// As [`ping`](Self::ping), for a lease of another length; [`left`](Self::left) is that long
+    /// then.
     ///
     /// # Errors
     /// As for [`ping`](Self::ping).
     pub(super) async fn extend(&mut self, lease: Duration) -> Result<Life, my::Error> {
         let until = Clock::Boot.now().after(lease);
-        // Also if the answer is lost: the server may have heard it, and will hear it with the next ping.
+        // Also if the answer is lost: the server may have heard it, and will hear it with the next
+        // ping.
         self.extended = Some(self.extended.unwrap_or(until).max(until));
         self.ping().await
     }
@@ -200,7 +207,8 @@ impl Hold {
         self.extended.map(|until| self.proven.until(until)).unwrap_or_default()
     }
 
-    /// How long the server lets the connection rest: for the usual lease, or for what is left of a longer one.
+    /// How long the server lets the connection rest: for the usual lease, or for what is left of a
+    /// longer one.
     fn idle_s(&self) -> u64 {
         let left = self.extended.map(|until| whole_seconds(Clock::Boot.now().until(until)));
         self.key.idle_s(left.unwrap_or(0))
@@ -216,7 +224,8 @@ impl Hold {
         self.life(asked)
     }
 
-    /// Moves all of it to a hold of the heir, who took it over: whoever still has this one, has nothing.
+    /// Moves all of it to a hold of the heir, who took it over: whoever still has this one, has
+    /// nothing.
     pub(super) fn bequeath(&mut self, heir: Arc<Key>) -> Self {
         let mut line = std::mem::replace(&mut self.line, Line::Gone);
         if let Line::Idle(checkout) = &mut line {
@@ -237,7 +246,8 @@ impl Hold {
         }
     }
 
-    /// Reads the last fence anew, which is to be raised. True if the row is ours, and the fence a larger one.
+    /// Reads the last fence anew, which is to be raised. True if the row is ours, and the fence a
+    /// larger one.
     ///
     /// # Errors
     /// As for [`ping`](Self::ping).
@@ -258,7 +268,10 @@ impl Hold {
         Ok(is_newer)
     }
 
-    fn life(&mut self, asked: Option<(Tick, Result<Vec<Step>, my::Error>)>) -> Result<Life, my::Error> {
+    fn life(
+        &mut self,
+        asked: Option<(Tick, Result<Vec<Step>, my::Error>)>,
+    ) -> Result<Life, my::Error> {
         let Some((sent, answer)) = asked else { return Ok(Life::Gone) };
         let steps = match answer {
             Ok(steps) => steps,
@@ -276,16 +289,20 @@ impl Hold {
         Ok(Life::Alive { at: sent })
     }
 
-    /// Whether the last fence is ours, by the answer to a ping. It may be larger than we know: a request to raise it may
-    /// not have been answered.
+    /// Whether the last fence is ours, by the answer to a ping. It may be larger than we know: a
+    /// request to raise it may not have been answered.
     fn is_ours(&mut self, steps: &[Step]) -> bool {
         let row = steps.iter().find_map(|step| step.rows.first());
-        let Some((Some(fence), Some(owner))) = row.map(|row| (value::<u64>(row, 0), value::<String>(row, 1)))
+        let Some((Some(fence), Some(owner))) =
+            row.map(|row| (value::<u64>(row, 0), value::<String>(row, 1)))
         else {
             return false;
         };
         let is_ours = fence >= self.fence
-            && [Some(&self.key), self.heir.as_ref()].into_iter().flatten().any(|key| key.owner == owner);
+            && [Some(&self.key), self.heir.as_ref()]
+                .into_iter()
+                .flatten()
+                .any(|key| key.owner == owner);
         if is_ours {
             self.fence = fence;
         }
@@ -316,8 +333,8 @@ impl Hold {
     /// # Errors
     /// A refusal of the server, which still has the transaction or not.
     pub(super) async fn finish(&mut self, keep: bool) -> Result<End, my::Error> {
-        // The loss of a connection that was idle shows with the next question only. With the user's changes it had better
-        // not be this one.
+        // The loss of a connection that was idle shows with the next question only. With the user's
+        // changes it had better not be this one.
         if self.is_used && !matches!(self.ping().await?, Life::Alive { .. }) {
             self.close();
             return Ok(End::Gone);
@@ -330,7 +347,9 @@ impl Hold {
             (false, true) => self.key.commit(sql, heir),
             (false, false) => self.key.undo(),
         };
-        let Some((_, answer)) = self.put(Question::Finish, script).await else { return Ok(End::Gone) };
+        let Some((_, answer)) = self.put(Question::Finish, script).await else {
+            return Ok(End::Gone);
+        };
         match answer {
             Ok(steps) => {
                 let is_gone = asks && !self.is_ours(&steps);
@@ -347,7 +366,8 @@ impl Hold {
         }
     }
 
-    /// Takes its connection, for the user's statements; `None` if it is gone. Not given back, it is gone.
+    /// Takes its connection, for the user's statements; `None` if it is gone. Not given back, it is
+    /// gone.
     pub(super) async fn lend(&mut self) -> Option<Checkout> {
         self.answer().await;
         match std::mem::replace(&mut self.line, Line::Gone) {

@@ -31,7 +31,9 @@ const NOT_OWNER: u16 = 1095;
 
 /// Whether the holder lives, on the connection that it was granted on.
 pub(super) fn is_alive() -> String {
-    format!("(owner<>'' AND IS_USED_LOCK(CONVERT(CONCAT('{SIGN}',owner,'.',thread) USING utf8mb4))<=>thread)")
+    format!(
+        "(owner<>'' AND IS_USED_LOCK(CONVERT(CONCAT('{SIGN}',owner,'.',thread) USING utf8mb4))<=>thread)"
+    )
 }
 
 /// Who was granted a lock last.
@@ -47,8 +49,8 @@ struct Last {
 }
 
 impl Store {
-    /// Whether the row is locked decides who holds it, and to know that means to ask for it: a lock that is free is
-    /// taken for the time of one statement.
+    /// Whether the row is locked decides who holds it, and to know that means to ask for it: a lock
+    /// that is free is taken for the time of one statement.
     ///
     /// # Errors
     /// What the server says.
@@ -64,14 +66,15 @@ impl Store {
             Some(Last { fence, owner: Some(owner), label, age, is_alive: true, .. }) => {
                 holder.with_grant(owner, FencingToken::new(fence)).with_label(label).with_age(age)
             }
-            // Freed by force and not noticed yet, or locked by a client that knows nothing of fences.
+            // Freed by force and not noticed yet, or locked by a client that knows nothing of
+            // fences.
             _ => holder,
         };
         Ok(Inspection::new(vec![holder], None))
     }
 
-    /// Those whose holder lives. A row does not tell who waits for it, and to ask whether it is locked would take those
-    /// that are free.
+    /// Those whose holder lives. A row does not tell who waits for it, and to ask whether it is
+    /// locked would take those that are free.
     ///
     /// # Errors
     /// What the server says.
@@ -79,7 +82,8 @@ impl Store {
         names::held(&self.pool, &self.sql.fence, &is_alive(), kind, prefix).await
     }
 
-    /// Frees the grant with this token: its holder gives up the row when it finds out, or else its connection is ended.
+    /// Frees the grant with this token: its holder gives up the row when it finds out, or else its
+    /// connection is ended.
     ///
     /// # Errors
     /// What the server says, or [`ErrorKind::Unavailable`] if the row stays locked.
@@ -112,7 +116,12 @@ impl Store {
     }
 
     /// Waits until the row of a grant that is void is free, and ends its connection if need be.
-    async fn see_it_given_up(&self, side: &mut Checkout, name: &LockName, last: &Last) -> Result<()> {
+    async fn see_it_given_up(
+        &self,
+        side: &mut Checkout,
+        name: &LockName,
+        last: &Last,
+    ) -> Result<()> {
         if self.is_given_up(side, name, last.fence, NOTICED).await? {
             return Ok(());
         }
@@ -126,8 +135,9 @@ impl Store {
         Err(error::ours(ErrorKind::Unavailable, reason))
     }
 
-    /// Whether the server does not know a connection any more that broke just now, without an answer of the server's: most
-    /// likely it had ended before it was used again, and the lock with it. False if that can't be said.
+    /// Whether the server does not know a connection any more that broke just now, without an
+    /// answer of the server's: most likely it had ended before it was used again, and the lock with
+    /// it. False if that can't be said.
     pub(super) async fn had_gone(&self, server: &Server, patience: Duration) -> bool {
         let Ok(mut side) = self.pool.get_side(patience).await else { return false };
         if !side.server().is_same_run(server) {
@@ -138,7 +148,9 @@ impl Store {
 
     /// Whether an operator has freed the grant with this token; false also if that can't be said.
     pub(super) async fn is_evicted(&self, name: &LockName, token: u64) -> bool {
-        let Ok(mut side) = self.pool.get_side(self.pool.config().connect_timeout).await else { return false };
+        let Ok(mut side) = self.pool.get_side(self.pool.config().connect_timeout).await else {
+            return false;
+        };
         let last = self.last(&mut side, name).await;
         last.is_ok_and(|last| last.is_none_or(|last| last.fence != token || last.owner.is_none()))
     }
@@ -175,8 +187,11 @@ impl Store {
         let Some(owner) = holder.owner else { return Ok(()) };
         let sign = literal(format!("{SIGN}{owner}.{}", holder.thread).as_bytes());
         let question = format!("SELECT 1 FROM DUAL WHERE IS_USED_LOCK({sign})<=>{}", holder.thread);
-        let steps =
-            self.pool.checked(side.script(&question).await, Phase::Read, "looking for a connection")?;
+        let steps = self.pool.checked(
+            side.script(&question).await,
+            Phase::Read,
+            "looking for a connection",
+        )?;
         if steps.first().is_none_or(|step| step.rows.is_empty()) {
             return Ok(());
         }
@@ -196,12 +211,15 @@ impl Store {
 
     /// Whether somebody has the row's lock.
     async fn is_locked(&self, side: &mut Checkout, name: &LockName) -> Result<bool> {
-        // Shared, so that those who look do not take each other for the holder. Not prepared: each name is another text.
+        // Shared, so that those who look do not take each other for the holder. Not prepared: each
+        // name is another text.
         let probe = format!("SELECT 1 FROM {} WHERE {} {SHARED_NOWAIT}", self.sql.row, this(name));
         match side.script(&probe).await {
             Ok(_) => Ok(false),
             Err(error) if error::is_taken(&error) => Ok(true),
-            Err(error) => self.pool.checked(Err(error), Phase::Read, "looking whether the row is locked"),
+            Err(error) => {
+                self.pool.checked(Err(error), Phase::Read, "looking whether the row is locked")
+            }
         }
     }
 
@@ -232,12 +250,17 @@ impl Store {
     }
 }
 
-/// For a grant that is void for certain, while it is not known whether its row is free. Asked again, the server would say
-/// that there is no such grant.
+/// For a grant that is void for certain, while it is not known whether its row is free. Asked
+/// again, the server would say that there is no such grant.
 fn void(error: Error) -> Error {
-    let reason =
-        format!("the grant is void, but whether its row is free by now is not known: {}", error.context());
-    error::ours(error.kind(), reason).with_status(error.status()).with_source(error).with_outcome_unknown()
+    let reason = format!(
+        "the grant is void, but whether its row is free by now is not known: {}",
+        error.context()
+    );
+    error::ours(error.kind(), reason)
+        .with_status(error.status())
+        .with_source(error)
+        .with_outcome_unknown()
 }
 
 #[cfg(test)]
@@ -249,7 +272,8 @@ mod tests {
         let error = void(error::ours(ErrorKind::PermissionDenied, "run: KILL 7"));
         assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::PermissionDenied, true));
         assert!(
-            error.context().starts_with("the grant is void, ") && error.context().ends_with("KILL 7"),
+            error.context().starts_with("the grant is void, ")
+                && error.context().ends_with("KILL 7"),
             "{error}"
         );
     }

@@ -1,9 +1,10 @@
 //! The pessimistic strategy: the lock is a transaction.
 //!
-//! Whoever holds the lock of a name's row holds the lock of the name. The server frees it when the transaction ends, when
-//! its connection breaks, or when it has heard nothing on it for the lease (`wait_timeout`). The fencing token is raised
-//! on another connection while the row is locked, as it must outlive the transaction; only while the server still has the
-//! lock's own connection, and only from the value that was read under the lock.
+//! Whoever holds the lock of a name's row holds the lock of the name. The server frees it when the
+//! transaction ends, when its connection breaks, or when it has heard nothing on it for the lease
+//! (`wait_timeout`). The fencing token is raised on another connection while the row is locked, as
+//! it must outlive the transaction; only while the server still has the lock's own connection, and
+//! only from the value that was read under the lock.
 
 mod acquire;
 mod claim;
@@ -25,8 +26,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding, Inspection,
-        LeaseScope, Mode, Note, Released, Role,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding,
+        Inspection, LeaseScope, Mode, Note, Released, Role,
     },
 };
 
@@ -47,7 +48,8 @@ use crate::{
 
 /// How long one attempt waits on the server, with a connection of its own.
 const MAX_PATIENCE: Duration = Duration::from_secs(10);
-/// Those who stand in line are called; this is for calls that get lost, and between two waits on the server.
+/// Those who stand in line are called; this is for calls that get lost, and between two waits on
+/// the server.
 const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// The server counts in whole seconds.
 const MIN_TTL: Duration = Duration::from_secs(1);
@@ -72,15 +74,22 @@ struct Store {
 
 impl Store {
     fn new(pool: Pool) -> Self {
-        let sql = Sql::new(pool.config().tables(), pool.config().database(), pool.config().strict_lease);
+        let sql =
+            Sql::new(pool.config().tables(), pool.config().database(), pool.config().strict_lease);
         Self { pool, waiters: Arc::default(), sql }
     }
 
-    /// Ends the strict lease of a transaction that has gone and can't end it itself: the next owner need not wait for it.
+    /// Ends the strict lease of a transaction that has gone and can't end it itself: the next owner
+    /// need not wait for it.
     ///
     /// # Errors
     /// The server did not end the lease: it ends by itself.
-    pub(super) async fn settle(&self, key: &Key, heir: Option<&Key>, patience: Duration) -> Result<()> {
+    pub(super) async fn settle(
+        &self,
+        key: &Key,
+        heir: Option<&Key>,
+        patience: Duration,
+    ) -> Result<()> {
         if !self.pool.config().strict_lease {
             return Ok(());
         }
@@ -92,7 +101,8 @@ impl Store {
 
 impl Pessimistic {
     pub(crate) fn new(pool: Pool) -> Self {
-        // With strict leases, one who comes again and again without waiting relies on the server's clock.
+        // With strict leases, one who comes again and again without waiting relies on the server's
+        // clock.
         let exceptions = if pool.config().strict_lease {
             Exceptions::none().with_server_clock_step()
         } else {

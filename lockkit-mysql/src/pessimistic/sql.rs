@@ -12,8 +12,9 @@ use crate::{
     tables::Tables,
 };
 
-/// A row tells by its lock that somebody has it, and not who. So each holder also has a user-level lock of the server's
-/// that nobody waits for, named after it and its connection: an earlier attempt of the same one may still have its own.
+/// A row tells by its lock that somebody has it, and not who. So each holder also has a user-level
+/// lock of the server's that nobody waits for, named after it and its connection: an earlier
+/// attempt of the same one may still have its own.
 pub(super) const SIGN: &str = "lockkit.";
 /// Stands before the user's first statement: it is gone when their transaction is.
 const MARK: &str = "SAVEPOINT lockkit_transaction";
@@ -38,9 +39,10 @@ impl Sql {
         let database = format!("`{}`", database.replace('`', "``"));
         let row = tables.table("row");
         let fence = tables.table("fence");
-        // The sign stands while the connection that has the row does. And the fence is still the one that was read under
-        // the row's lock: nobody else can have been granted it meanwhile. The name of the sign depends on the row, by
-        // nothing of it, so that it is looked for once the row is locked: a constant one is looked for before.
+        // The sign stands while the connection that has the row does. And the fence is still the
+        // one that was read under the row's lock: nobody else can have been granted it meanwhile.
+        // The name of the sign depends on the row, by nothing of it, so that it is looked for once
+        // the row is locked: a constant one is looked for before.
         let signed = |name: &str| format!("IS_USED_LOCK({name})<=>?");
         let ours = signed("CONCAT(?,CONVERT(LEFT(owner,0) USING utf8mb4))");
         let first = signed("?");
@@ -98,24 +100,24 @@ impl Key {
         }
     }
 
-    /// What the session must be set to for an attempt. The server counts in whole seconds, and up to one more; who waits,
-    /// counts for himself.
+    /// What the session must be set to for an attempt. The server counts in whole seconds, and up
+    /// to one more; who waits, counts for himself.
     pub(super) fn session(&self, patience: Option<Duration>, now: Session) -> Session {
-        let lock_wait_s =
-            patience.map_or(now.lock_wait_s, |patience| patience.as_secs().saturating_sub(1).max(1));
+        let lock_wait_s = patience
+            .map_or(now.lock_wait_s, |patience| patience.as_secs().saturating_sub(1).max(1));
         Session { idle_s: self.lease_s, lock_wait_s }
     }
 
-    /// Locks the row, and leaves a sign of life that others can see, and that goes with the connection. The second answer
-    /// has the sign, the fence and the connection, which a proxy may have chosen just now; and with strict leases the
-    /// third what else the last holder left.
+    /// Locks the row, and leaves a sign of life that others can see, and that goes with the
+    /// connection. The second answer has the sign, the fence and the connection, which a proxy may
+    /// have chosen just now; and with strict leases the third what else the last holder left.
     pub(super) fn lock(&self, sql: &Sql, patience: Option<Duration>) -> String {
         let this = &self.this;
         let sign = self.sign_name();
         let nowait = if patience.is_some() { "" } else { " NOWAIT" };
         let Sql { row, fence, strict, .. } = sql;
-        // One that was read before the row was locked would be refused with the bump. Not so the end of a lease, which may
-        // have changed since, so that is asked for when the row is ours.
+        // One that was read before the row was locked would be refused with the bump. Not so the
+        // end of a lease, which may have changed since, so that is asked for when the row is ours.
         let left = format!(
             ";SELECT open_us,IF(owner='',{NOW}-CAST(acquired_us AS SIGNED),0) FROM {fence} WHERE {this}"
         );
@@ -135,8 +137,9 @@ impl Key {
         format!("ROLLBACK;INSERT IGNORE INTO {}(kind,name) VALUES({kind},{name});", sql.row)
     }
 
-    /// `last` is the fence that was there when the row was locked. If it is another one now, the row was lost meanwhile:
-    /// nothing may be changed then, least of all the fence of the one who has it.
+    /// `last` is the fence that was there when the row was locked. If it is another one now, the
+    /// row was lost meanwhile: nothing may be changed then, least of all the fence of the one who
+    /// has it.
     pub(super) fn bump(&self, sql: &Sql, server: &Server, last: u64) -> Vec<Value> {
         let open_us = if sql.strict { self.lease_us } else { 0 };
         let (host, started_us) = server.run();
@@ -165,7 +168,8 @@ impl Key {
         )
     }
 
-    /// Gives the fence of a holder to the one of `to`, unless an operator has freed it or somebody else has raised it.
+    /// Gives the fence of a holder to the one of `to`, unless an operator has freed it or somebody
+    /// else has raised it.
     pub(super) fn reissue(&self, sql: &Sql, to: &Self, not_after_us: u64) -> Vec<Value> {
         let open_us = if sql.strict { to.lease_us } else { 0 };
         let texts = [&*to.owner, &*to.label].map(Value::from);
@@ -178,14 +182,14 @@ impl Key {
         vec![floor.into(), self.kind.into(), self.name.as_str().into(), self.owner.as_str().into()]
     }
 
-    /// Proves that the connection lives, and tells whose the last fence is. Nobody's where the server is no primary any
-    /// more: the new one has no row locks, and grants the same name.
+    /// Proves that the connection lives, and tells whose the last fence is. Nobody's where the
+    /// server is no primary any more: the new one has no row locks, and grants the same name.
     pub(super) fn ping(&self, sql: &Sql) -> String {
         format!("SELECT fence,owner FROM {} WHERE {} AND {WRITABLE}", sql.fence, self.this)
     }
 
-    /// As [`ping`](Self::ping), with the sign of this one in place of that of `former`, whose session was set up for
-    /// another lease.
+    /// As [`ping`](Self::ping), with the sign of this one in place of that of `former`, whose
+    /// session was set up for another lease.
     pub(super) fn take_over(&self, sql: &Sql, former: &Self) -> String {
         format!(
             "SET SESSION wait_timeout={};SELECT fence,owner,GET_LOCK({},0) FROM {} WHERE {} AND {WRITABLE};DO RELEASE_LOCK({})",
@@ -212,15 +216,15 @@ impl Key {
         self.lease_s.max(least_s)
     }
 
-    /// Before the user's first statement. One that waits for a row, or for its reader, is given up when the lease would
-    /// be, also if its holder does not live any more.
+    /// Before the user's first statement. One that waits for a row, or for its reader, is given up
+    /// when the lease would be, also if its holder does not live any more.
     pub(super) fn begin_use(&self) -> String {
         let lease_s = self.lease_s;
         format!("SET SESSION innodb_lock_wait_timeout={lease_s},net_write_timeout={lease_s};{MARK}")
     }
 
-    /// Proves that the user's statements have left the transaction open, and undoes what would hurt ours of the things
-    /// that they may have set.
+    /// Proves that the user's statements have left the transaction open, and undoes what would hurt
+    /// ours of the things that they may have set.
     pub(super) fn check_use(&self, sql: &Sql, idle_s: u64) -> String {
         let lease_s = self.lease_s;
         let database = &sql.database;
@@ -230,8 +234,9 @@ impl Key {
         )
     }
 
-    /// Tells whose the last fence is, as a ping does, and frees the row. With strict leases it may have to wait for that,
-    /// or fail: until it is done, the sign says who has the row. Else nothing was written that a `COMMIT` could wait for.
+    /// Tells whose the last fence is, as a ping does, and frees the row. With strict leases it may
+    /// have to wait for that, or fail: until it is done, the sign says who has the row. Else
+    /// nothing was written that a `COMMIT` could wait for.
     pub(super) fn ping_and_commit(&self, sql: &Sql, heir: Option<&Self>) -> String {
         let sign = self.sign_name();
         let Sql { fence, strict, .. } = sql;
@@ -261,11 +266,14 @@ impl Key {
     pub(super) fn settle(&self, sql: &Sql, heir: Option<&Self>) -> String {
         let owner = literal(self.owner.as_bytes());
         let heir = literal(heir.unwrap_or(self).owner.as_bytes());
-        format!("UPDATE {} SET open_us=0 WHERE {} AND owner IN({owner},{heir})", sql.fence, self.this)
+        format!(
+            "UPDATE {} SET open_us=0 WHERE {} AND owner IN({owner},{heir})",
+            sql.fence, self.this
+        )
     }
 
-    /// Writes down since when the row has been free, for those who come again and hold nothing meanwhile. Whoever had
-    /// the row last must be gone: this needs its lock.
+    /// Writes down since when the row has been free, for those who come again and hold nothing
+    /// meanwhile. Whoever had the row last must be gone: this needs its lock.
     pub(super) fn note_free(&self, sql: &Sql) -> String {
         format!(
             "UPDATE {} SET acquired_us={NOW},owner='' WHERE {} AND (owner<>'' OR acquired_us>{NOW});COMMIT;{}",

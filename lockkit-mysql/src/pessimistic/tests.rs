@@ -102,7 +102,13 @@ impl World {
 
     async fn is_signed(&self, key: &Key, thread: u64) -> bool {
         let question = format!("SELECT IS_USED_LOCK('{}')", key.sign(thread));
-        self.admin().await.query_first::<Option<u64>, _>(question).await.unwrap().flatten().is_some()
+        self.admin()
+            .await
+            .query_first::<Option<u64>, _>(question)
+            .await
+            .unwrap()
+            .flatten()
+            .is_some()
     }
 
     async fn locked(&self, key: &Arc<Key>) -> Locked {
@@ -111,12 +117,14 @@ impl World {
         self.store().lock(connection, key, Some(OP_TIMEOUT)).await.unwrap().expect("it is free")
     }
 
-    /// Another claim gets the lock. Connections that broke with a restart are found by the first who uses them.
-    /// Waits until a statement waits for a row: of this connection, or of any.
+    /// Another claim gets the lock. Connections that broke with a restart are found by the first
+    /// who uses them. Waits until a statement waits for a row: of this connection, or of any.
     async fn until_waits(&self, thread: Option<u64>) {
-        let whose = thread.map_or(String::new(), |thread| format!(" AND trx_mysql_thread_id={thread}"));
-        let waits =
-            format!("SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state='LOCK WAIT'{whose}");
+        let whose =
+            thread.map_or(String::new(), |thread| format!(" AND trx_mysql_thread_id={thread}"));
+        let waits = format!(
+            "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state='LOCK WAIT'{whose}"
+        );
         let mut admin = self.admin().await;
         while admin.query_first::<u64, _>(&waits).await.unwrap() != Some(1) {
             // The server renews that table only when it was not read for so long.
@@ -139,8 +147,11 @@ impl World {
                     return grant.token;
                 }
                 Err(error) if error.is_temporary() => refusals += 1,
-                // The server has not noticed yet that the connection of an earlier try, or of a hold, is closed.
-                Ok(Attempt::Busy { .. }) if start.elapsed() < OP_TIMEOUT => tokio::task::yield_now().await,
+                // The server has not noticed yet that the connection of an earlier try, or of a
+                // hold, is closed.
+                Ok(Attempt::Busy { .. }) if start.elapsed() < OP_TIMEOUT => {
+                    tokio::task::yield_now().await
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -166,7 +177,8 @@ fn key() -> Arc<Key> {
     Arc::new(Key::new(&spec()))
 }
 
-/// Catches a fence that is raised without a look at the lock's connection, also where nobody else came in between.
+/// Catches a fence that is raised without a look at the lock's connection, also where nobody else
+/// came in between.
 async fn c4_a_connection_that_dies_between_the_row_and_the_fence_gets_no_grant(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     for (is_first, has_next) in [(true, false), (false, false), (false, true)] {
@@ -187,8 +199,8 @@ async fn c4_a_connection_that_dies_between_the_row_and_the_fence_gets_no_grant(f
     }
 }
 
-/// The connection stands, and its sign with it, and the row's lock does not. Catches a fence that is raised from whatever it
-/// is.
+/// The connection stands, and its sign with it, and the row's lock does not. Catches a fence that
+/// is raised from whatever it is.
 async fn c4_a_transaction_that_ended_before_the_fence_takes_none_from_the_next(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     for _ in 0..2 {
@@ -209,7 +221,9 @@ async fn c4_a_transaction_that_ended_before_the_fence_takes_none_from_the_next(f
 }
 
 /// What a grant is worth whose connection has gone before anybody heard of it.
-async fn c4_a_connection_that_dies_between_the_fence_and_the_proof_gets_no_grant(flavor: SqlFlavor) {
+async fn c4_a_connection_that_dies_between_the_fence_and_the_proof_gets_no_grant(
+    flavor: SqlFlavor,
+) {
     let world = World::start(flavor).await;
     let key = key();
     let mut first = world.locked(&key).await.hold;
@@ -273,7 +287,9 @@ async fn c2_a_late_fence_of_one_who_is_gone_changes_nothing(flavor: SqlFlavor) {
 }
 
 /// Catches a sign that is looked for before the row of the fence is locked.
-async fn c4_a_fence_that_waits_for_its_row_is_not_given_to_one_who_has_died_meanwhile(flavor: SqlFlavor) {
+async fn c4_a_fence_that_waits_for_its_row_is_not_given_to_one_who_has_died_meanwhile(
+    flavor: SqlFlavor,
+) {
     let world = World::start(flavor).await;
     world.token().await;
     let first_key = key();
@@ -298,8 +314,8 @@ async fn c4_a_fence_that_waits_for_its_row_is_not_given_to_one_who_has_died_mean
     assert_eq!(second.finish(true).await.unwrap(), End::Done);
 }
 
-/// Between the end of a transaction and that of its connection's sign, a late fence is given. Catches a refusal of the one who
-/// has the row then, and a grant below what was given.
+/// Between the end of a transaction and that of its connection's sign, a late fence is given.
+/// Catches a refusal of the one who has the row then, and a grant below what was given.
 async fn c8_who_has_the_row_is_granted_it_whatever_the_last_one_did_late(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     let mut admin = world.admin().await;
@@ -342,7 +358,8 @@ async fn the_fence_is_found_by_the_primary_key(flavor: SqlFlavor) {
     assert_eq!(row.get::<Option<u64>, _>("rows").unwrap(), Some(1), "{row:?}");
 }
 
-/// Catches a read of the last fence that is older than the row's lock: the one who waited would be refused each time.
+/// Catches a read of the last fence that is older than the row's lock: the one who waited would be
+/// refused each time.
 async fn c8_who_has_waited_reads_the_fence_that_was_given_meanwhile(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     for _ in 0..2 {
@@ -353,7 +370,8 @@ async fn c8_who_has_waited_reads_the_fence_that_was_given_meanwhile(flavor: SqlF
         let thread = connection.server().thread;
         let store = Arc::clone(world.store());
         let waiting = Arc::clone(&second_key);
-        let waiter = tokio::spawn(async move { store.lock(connection, &waiting, Some(OP_TIMEOUT)).await });
+        let waiter =
+            tokio::spawn(async move { store.lock(connection, &waiting, Some(OP_TIMEOUT)).await });
         world.until_waits(Some(thread)).await;
         world.store().bump(&first_key, &mut first, OP_TIMEOUT).await.unwrap();
         assert_eq!(first.finish(true).await.unwrap(), End::Done);
@@ -365,7 +383,8 @@ async fn c8_who_has_waited_reads_the_fence_that_was_given_meanwhile(flavor: SqlF
     }
 }
 
-/// Catches a sign that stays on a connection of the pool, where it would speak for whoever uses it next.
+/// Catches a sign that stays on a connection of the pool, where it would speak for whoever uses it
+/// next.
 async fn no_sign_stays_behind(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     let store = world.store();
@@ -406,8 +425,8 @@ async fn no_sign_stays_behind(flavor: SqlFlavor) {
     assert!(!world.is_signed(&other, thread).await);
 }
 
-/// What the server is asked: START TRANSACTION, the row with the sign and the last fence, the fence; whose it is and that
-/// the sign goes, COMMIT.
+/// What the server is asked: START TRANSACTION, the row with the sign and the last fence, the
+/// fence; whose it is and that the sign goes, COMMIT.
 async fn a_lock_and_its_release_are_five_statements(flavor: SqlFlavor) {
     // A lease that is not old when it begins, however busy the machine is.
     let long = || {

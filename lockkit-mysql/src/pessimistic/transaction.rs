@@ -14,19 +14,23 @@ use crate::error;
 
 /// The transaction that holds a lock of the pessimistic strategy, for statements of your own.
 ///
-/// What they change is committed together with the release of the lock, in one step: if the lock was lost, nothing of it
-/// is. For data in the same database that is a stronger fence than any token.
+/// What they change is committed together with the release of the lock, in one step: if the lock
+/// was lost, nothing of it is. For data in the same database that is a stronger fence than any
+/// token.
 ///
 /// * [`LockGuard::release`] commits. `Freed` says that it was committed, `NotHeld` that it was not.
-/// * It ends with its owner: where the lock is handed over to another one of the process, this handle leads nowhere.
+/// * It ends with its owner: where the lock is handed over to another one of the process, this
+///   handle leads nowhere.
 /// * A guard that is dropped, or a lock that is lost, rolls back.
-/// * One [`run`](Self::run) must be shorter than the lock's ttl: while it is at work, nothing else can be asked on this
-///   connection, and so the lease is not renewed. The server can't notice that a holder is gone until its statement ends:
-///   one that takes long keeps the row for as long.
-/// * Statements that end the transaction, such as `COMMIT`, `ROLLBACK`, `START TRANSACTION` and all that change a table's
-///   form, lose the lock; so does a deadlock, as the server resolves it by rolling back.
-/// * The transaction is `READ COMMITTED`. A savepoint lives until the end of its run, and so do another current database
-///   and a `sql_select_limit`. A statement waits for a row for as long as the ttl.
+/// * One [`run`](Self::run) must be shorter than the lock's ttl: while it is at work, nothing else
+///   can be asked on this connection, and so the lease is not renewed. The server can't notice that
+///   a holder is gone until its statement ends: one that takes long keeps the row for as long.
+/// * Statements that end the transaction, such as `COMMIT`, `ROLLBACK`, `START TRANSACTION` and all
+///   that change a table's form, lose the lock; so does a deadlock, as the server resolves it by
+///   rolling back.
+/// * The transaction is `READ COMMITTED`. A savepoint lives until the end of its run, and so do
+///   another current database and a `sql_select_limit`. A statement waits for a row for as long as
+///   the ttl.
 ///
 /// ```no_run
 /// # async fn example(locker: &lockkit_core::Locker) -> Result<(), Box<dyn std::error::Error>> {
@@ -65,21 +69,22 @@ impl LockTransaction {
         guard.attachment()
     }
 
-    /// Runs statements in the transaction, one `run` at a time, and returns what `work` returned. An error of a statement
-    /// is a matter of `work`'s own; it undoes that statement only.
+    /// Runs statements in the transaction, one `run` at a time, and returns what `work` returned.
+    /// An error of a statement is a matter of `work`'s own; it undoes that statement only.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if the lock is lost, also by what `work` did: nothing is committed then, but for what a
-    /// statement of `work` has committed itself.
+    /// [`ErrorKind::Lost`] if the lock is lost, also by what `work` did: nothing is committed then,
+    /// but for what a statement of `work` has committed itself.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropped before it is done, the statement in flight is killed and the lock is lost. The same holds
-    /// if `work` drops a statement midway, by a timeout of its own.
+    /// Not cancel safe: dropped before it is done, the statement in flight is killed and the lock
+    /// is lost. The same holds if `work` drops a statement midway, by a timeout of its own.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&mut Conn) -> T) -> Result<T> {
         let hold = self.hold.upgrade().ok_or_else(|| lost("it was given back, or lost"))?;
         let mut hold = hold.lock().await;
         let broken = |_| lost("its connection broke");
-        // Dropped with this future, or after an error, the connection is closed and what runs on it killed.
+        // Dropped with this future, or after an error, the connection is closed and what runs on it
+        // killed.
         let mut checkout = hold.lend().await.ok_or_else(|| lost("its connection is gone"))?;
         if self.is_dropped.load(SeqCst) {
             return Err(lost("it was given up"));
@@ -93,9 +98,12 @@ impl LockTransaction {
             () = self.interrupt.notified() => return Err(lost("it was given up while a statement ran")),
             output = work(&mut *conn) => output,
         };
-        // The driver's own mark. It would take the answer that is still to come for that of the next statement.
+        // The driver's own mark. It would take the answer that is still to come for that of the
+        // next statement.
         if conn.is_disconnected() {
-            return Err(lost("a statement in its transaction was dropped before its answer had come"));
+            return Err(lost(
+                "a statement in its transaction was dropped before its answer had come",
+            ));
         }
         checkout.settle_foreign();
         let asked = Clock::Boot.now();
@@ -122,7 +130,8 @@ impl LockTransaction {
         self.is_wanted.load(SeqCst) || self.is_dropped.load(SeqCst)
     }
 
-    /// The hold, for its end. Waits for a `run` in order, and interrupts it if nobody wants what comes of it.
+    /// The hold, for its end. Waits for a `run` in order, and interrupts it if nobody wants what
+    /// comes of it.
     pub(super) async fn seize<'a>(&self, hold: &'a Mutex<Hold>) -> MutexGuard<'a, Hold> {
         if !self.is_wanted() {
             self.guard_dropped();

@@ -10,8 +10,8 @@ use crate::schedule::{Pace, Schedule};
 
 /// Somebody in another runtime takes over from one that was not seen for so long.
 const ABSENT: Duration = Duration::from_secs(1);
-/// How long the names of one look may be together, in bytes. In a statement they are twice as long, which is still far
-/// below what any server takes.
+/// How long the names of one look may be together, in bytes. In a statement they are twice as long,
+/// which is still far below what any server takes.
 pub(super) const MOST_BYTES: usize = 24 * 1024;
 
 /// The names of one look.
@@ -44,8 +44,9 @@ pub(crate) enum Turn {
 }
 
 impl Waiters {
-    /// Has a line looked at. Returns a number and a bell for the one who is to poll from now on, in this runtime; `None` if
-    /// somebody does, or nobody waits. A runtime that nobody drives any more polls for nobody.
+    /// Has a line looked at. Returns a number and a bell for the one who is to poll from now on, in
+    /// this runtime; `None` if somebody does, or nobody waits. A runtime that nobody drives any
+    /// more polls for nobody.
     pub(crate) fn attend(&self, name: &LockName, runtime: Id) -> Option<(u64, Arc<Notify>)> {
         let now = Clock::Boot.now();
         let mut state = self.lock();
@@ -87,7 +88,8 @@ impl Waiters {
         state.take(now, room)
     }
 
-    /// True if its time is over: nobody waits, or another one attends. Who comes next finds nobody who attends.
+    /// True if its time is over: nobody waits, or another one attends. Who comes next finds nobody
+    /// who attends.
     pub(crate) fn resign(&self, attendant: u64) -> bool {
         let mut state = self.lock();
         if state.is_needed(attendant) {
@@ -97,8 +99,8 @@ impl Waiters {
         true
     }
 
-    /// A look was answered that was sent at `sent`. Returns what those want who are not called, in order; `None` if nobody
-    /// waits any more, or if more is known already.
+    /// A look was answered that was sent at `sent`. Returns what those want who are not called, in
+    /// order; `None` if nobody waits any more, or if more is known already.
     pub(crate) fn answered(&self, name: &LockName, sent: Tick, version: u64) -> Option<Vec<Mode>> {
         let mut state = self.lock();
         let line = state.lines.get_mut(name)?;
@@ -145,8 +147,8 @@ impl State {
         schedules.map(Schedule::due).min().unwrap_or(Tick::NEVER)
     }
 
-    /// If a line is due, takes it and those that are ripe, as many as there is room for: those first that are due for the
-    /// longest time.
+    /// If a line is due, takes it and those that are ripe, as many as there is room for: those
+    /// first that are due for the longest time.
     fn take(&mut self, now: Tick, room: Room) -> Turn {
         if room.names == 0 || self.next_due() > now {
             return Turn::Wait(self.next_due());

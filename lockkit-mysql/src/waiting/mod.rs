@@ -1,4 +1,5 @@
-//! Who in this process waits for which lock. Waiters stand in line, so that one of them talks to the server and not all.
+//! Who in this process waits for which lock. Waiters stand in line, so that one of them talks to
+//! the server and not all.
 
 pub(crate) mod attending;
 #[cfg(test)]
@@ -58,7 +59,8 @@ struct Waiting {
     number: u64,
     mode: Mode,
     hint: Hint,
-    /// How long it waits for an answer of the server. Less than the whole budget, so that the reason is heard.
+    /// How long it waits for an answer of the server. Less than the whole budget, so that the
+    /// reason is heard.
     patience: Duration,
     is_called: bool,
     /// Called while it asks: its answer may be older than the call.
@@ -154,8 +156,9 @@ impl Place {
         self.with(|waiting| waiting.is_called).unwrap_or(true)
     }
 
-    /// Calls itself, without a ring, if it is the first in line, or if all who were called before it have not asked for
-    /// `patience`: a future that nobody polls must not hold up the rest. Returns whether it is called, and so asks now.
+    /// Calls itself, without a ring, if it is the first in line, or if all who were called before
+    /// it have not asked for `patience`: a future that nobody polls must not hold up the rest.
+    /// Returns whether it is called, and so asks now.
     pub(crate) fn step_up(&self, patience: Duration) -> bool {
         let now = Clock::Boot.now();
         let mut state = self.waiters.lock();
@@ -170,14 +173,18 @@ impl Place {
                 break;
             }
         }
-        let mine = line.waiting.iter_mut().find(|waiting| waiting.number == self.number && waiting.is_called);
+        let mine = line
+            .waiting
+            .iter_mut()
+            .find(|waiting| waiting.number == self.number && waiting.is_called);
         mine.is_some_and(|mine| {
             mine.seen = now;
             true
         })
     }
 
-    /// The call led nowhere, or was answered by a grant: it is not passed on. One that came meanwhile stands.
+    /// The call led nowhere, or was answered by a grant: it is not passed on. One that came
+    /// meanwhile stands.
     pub(crate) fn put_back(&self) {
         self.with(|waiting| {
             waiting.is_called = std::mem::take(&mut waiting.is_recalled);
@@ -187,8 +194,9 @@ impl Place {
         });
     }
 
-    /// What is wrong with the server, if the last look found it out; also if its answer is missing for longer than this
-    /// waiter has patience. That is so only if the attendant has looked for the answer in vain: it may have been away.
+    /// What is wrong with the server, if the last look found it out; also if its answer is missing
+    /// for longer than this waiter has patience. That is so only if the attendant has looked for
+    /// the answer in vain: it may have been away.
     pub(crate) fn trouble(&self) -> Option<String> {
         let state = self.waiters.lock();
         let line = state.lines.get(&self.name)?;

@@ -131,7 +131,10 @@ fn c8_whoever_takes_over_looks_at_all_lines_at_once() {
     let first = waiters.attend(&a, one.handle().id()).unwrap().0;
     let now = Clock::Boot.now().after(Duration::from_secs(1));
     assert!(matches!(waiters.turn(first, now, room(1)), Turn::Ask(_)));
-    assert!(matches!(waiters.turn(first, now.after(Duration::from_secs(1)), room(1)), Turn::Wait(_)));
+    assert!(matches!(
+        waiters.turn(first, now.after(Duration::from_secs(1)), room(1)),
+        Turn::Wait(_)
+    ));
     waiters.abandon(first);
     let second = waiters.attend(&a, other.handle().id()).unwrap().0;
     assert!(matches!(waiters.turn(first, now, room(1)), Turn::Over));
@@ -188,7 +191,8 @@ fn c8_each_waiter_hears_of_a_silent_server_after_its_own_patience() {
     assert_eq!(heard(sent.after(long)), [false, false]);
 }
 
-/// Catches looks that are lost one after the other, each with somebody patient among its names, until none is left.
+/// Catches looks that are lost one after the other, each with somebody patient among its names,
+/// until none is left.
 #[test]
 fn c8_a_look_that_is_kept_for_the_hasty_has_none_else() {
     let waiters = Arc::<Waiters>::default();
@@ -205,5 +209,7 @@ fn c8_a_look_that_is_kept_for_the_hasty_has_none_else() {
     batch.names.sort_unstable();
     assert_eq!(batch.names, ["a", "b", "d"].map(name));
     assert!(matches!(waiters.turn(number, now, only_hasty), Turn::Wait(until) if until > now));
-    assert!(matches!(waiters.turn(number, now, room(9)), Turn::Ask(batch) if batch.names == [name("c")]));
+    assert!(
+        matches!(waiters.turn(number, now, room(9)), Turn::Ask(batch) if batch.names == [name("c")])
+    );
 }

@@ -64,7 +64,11 @@ async fn warm(bed: &Bed) -> (Locker, Counter) {
         locker.mutex(name).unwrap().lock().await.unwrap().release().await.unwrap();
     }
     let mut counter = Counter::on(bed).await;
-    assert_eq!((counter.statements().await, counter.statements().await), (0, 0), "somebody else is at work");
+    assert_eq!(
+        (counter.statements().await, counter.statements().await),
+        (0, 0),
+        "somebody else is at work"
+    );
     (locker, counter)
 }
 
@@ -129,7 +133,10 @@ async fn renewals_of_hundreds_of_locks_are_few_statements(flavor: SqlFlavor) {
     let statements = counter.statements().await;
     let periods = start.elapsed().as_secs_f64() / (LEASE / 3).as_secs_f64();
     println!("{statements} statements in {periods:.1} periods");
-    assert!(ratio(statements, 1) <= 10.0 * periods, "{statements} statements in {periods:.1} periods");
+    assert!(
+        ratio(statements, 1) <= 10.0 * periods,
+        "{statements} statements in {periods:.1} periods"
+    );
     assert!(ratio(statements, 1) >= periods, "nothing was renewed?");
     assert!(guards.iter().all(|guard| guard.is_held()));
     for guard in guards {
@@ -180,7 +187,8 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     let waited = start.elapsed();
     let after = counter.writes().await;
     println!("{looks} looks in {waited:?}");
-    // The core's own poll is once a second for each waiter at most, and is answered without the server.
+    // The core's own poll is once a second for each waiter at most, and is answered without the
+    // server.
     assert!(u128::from(looks) <= waited.as_millis() / 25, "{looks} looks in {waited:?}");
     // To say that somebody waits, twice a second.
     let most = 1 + waited.as_millis() / 400;
@@ -194,7 +202,8 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     let grants = grants.load(Relaxed);
     println!("{:.2} statements a grant, {grants} grants in {elapsed:?}", ratio(statements, grants));
     assert_eq!(grants, 4 * TASKS);
-    // Two for each, and a look now and then for as long as the server takes. Each of 64 who looks by itself is many more.
+    // Two for each, and a look now and then for as long as the server takes. Each of 64 who looks
+    // by itself is many more.
     let looks = elapsed.as_secs_f64() * 250.0;
     assert!(
         ratio(statements, grants) <= 2.2 + looks / 256.0,
@@ -202,7 +211,8 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     );
 }
 
-/// Catches a plain read: a proxy may send that to a replica, which lags and tells a holder that its lease has ended.
+/// Catches a plain read: a proxy may send that to a replica, which lags and tells a holder that its
+/// lease has ended.
 async fn c10_a_renewal_that_found_nothing_asks_again_with_a_locking_read(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;
@@ -220,7 +230,10 @@ async fn c10_a_renewal_that_found_nothing_asks_again_with_a_locking_read(flavor:
         let mut asked = admin.all::<String>(asked).await;
         asked.retain(|statement| statement.contains("SELECT kind,name,owner"));
         let [question] = &asked[..] else { panic!("{asked:?}") };
-        assert!(question.contains(&bed.table(table)) && question.ends_with("FOR UPDATE"), "{question}");
+        assert!(
+            question.contains(&bed.table(table)) && question.ends_with("FOR UPDATE"),
+            "{question}"
+        );
         held.release().await.unwrap();
     }
 }

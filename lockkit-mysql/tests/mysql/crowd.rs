@@ -41,7 +41,8 @@ async fn stay(guard: &LockGuard, witness: &Witness) {
     witness.record(stay);
 }
 
-/// Catches a statement that lets two in, a token that falls, and a deadlock that reaches the caller.
+/// Catches a statement that lets two in, a token that falls, and a deadlock that reaches the
+/// caller.
 async fn c1_c4_one_at_a_time_among_many_connections(flavor: SqlFlavor) {
     const ROUNDS: usize = 5;
     let bed = Bed::shared(flavor);
@@ -62,7 +63,8 @@ async fn c1_c4_one_at_a_time_among_many_connections(flavor: SqlFlavor) {
     assert_eq!(witness.verify(), CROWD * ROUNDS);
 }
 
-/// Catches a first write that deadlocks (insert after a failed read, INSERT IGNORE and FOR UPDATE, gap locks).
+/// Catches a first write that deadlocks (insert after a failed read, INSERT IGNORE and FOR UPDATE,
+/// gap locks).
 async fn c1_c13_many_connections_race_for_fresh_names(flavor: SqlFlavor) {
     const ROUNDS: usize = 20;
     let bed = Bed::shared(flavor);

@@ -31,7 +31,8 @@ on_both!(
     c6_nothing_is_killed_through_a_proxy_that_numbers_connections_in_its_own_way,
 );
 
-/// Polls so often, and drops it then: right after the last poll, or when it would be polled once more.
+/// Polls so often, and drops it then: right after the last poll, or when it would be polled once
+/// more.
 pub(crate) async fn cut<F: Future>(future: F, polls: usize, late: bool) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;
@@ -76,9 +77,13 @@ async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
                 0 => cut(victim.attempt(Wait::No), polls, late).await.is_none(),
                 1 => cut(backend.inspect(name), polls, late).await.is_none(),
                 2 => cut(held[(round / 4) % 4].1.renew(None), polls, late).await.is_none(),
-                _ => cut(backend.force_release(&mutex("nobody's"), last.unwrap_or(held[0].2)), polls, late)
-                    .await
-                    .is_none(),
+                _ => cut(
+                    backend.force_release(&mutex("nobody's"), last.unwrap_or(held[0].2)),
+                    polls,
+                    late,
+                )
+                .await
+                .is_none(),
             };
             dropped += usize::from(was_dropped);
             // Whatever is asked now is answered with its own answer.
@@ -86,7 +91,10 @@ async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
             match rand::random_range(0..3) {
                 0 => {
                     let seen = backend.inspect(name).await.unwrap().holders;
-                    assert_eq!((seen[0].token, seen[0].label.as_ref()), (Some(*token), Some(&*label)));
+                    assert_eq!(
+                        (seen[0].token, seen[0].label.as_ref()),
+                        (Some(*token), Some(&*label))
+                    );
                 }
                 1 => assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_))),
                 _ => {
@@ -170,7 +178,8 @@ async fn storm(flavor: SqlFlavor, size: usize) {
     let connections = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER='lockkit'";
     let mut admin = bed.admin().await;
     let most = u64::try_from(size).unwrap() + 2;
-    until("no more connections than allowed", async || admin.one::<u64>(connections).await <= most).await;
+    until("no more connections than allowed", async || admin.one::<u64>(connections).await <= most)
+        .await;
     locker.shutdown().await.unwrap();
     until("all connections are closed", async || admin.one::<u64>(connections).await == 0).await;
 }
@@ -203,7 +212,10 @@ async fn c6_a_statement_that_waits_for_a_row_ends_with_its_future(flavor: SqlFla
     next_token(&backend, "a").await;
     admin.run("START TRANSACTION").await;
     admin
-        .run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='a' FOR UPDATE", bed.table("lock")))
+        .run(format!(
+            "SELECT * FROM {} WHERE kind='mutex' AND name='a' FOR UPDATE",
+            bed.table("lock")
+        ))
         .await;
     let waits = &bed.waiting();
     let mut waiting = claim(&backend, "a");
@@ -219,7 +231,9 @@ async fn c6_a_statement_that_waits_for_a_row_ends_with_its_future(flavor: SqlFla
 }
 
 /// Catches a `KILL` with a number that is another client's connection to the proxy.
-async fn c6_nothing_is_killed_through_a_proxy_that_numbers_connections_in_its_own_way(flavor: SqlFlavor) {
+async fn c6_nothing_is_killed_through_a_proxy_that_numbers_connections_in_its_own_way(
+    flavor: SqlFlavor,
+) {
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
     let mut locked = bed.admin().await;
@@ -257,7 +271,8 @@ async fn numbering_proxy(server: SocketAddr) -> SocketAddr {
                 server.read_exact(&mut header).await.unwrap();
                 let mut greeting = vec![0; usize::from(header[0]) + 256 * usize::from(header[1])];
                 server.read_exact(&mut greeting).await.unwrap();
-                // The number comes after the version, which begins at the second byte and ends with a zero.
+                // The number comes after the version, which begins at the second byte and ends with
+                // a zero.
                 let number = greeting.iter().position(|byte| *byte == 0).unwrap() + 1;
                 greeting[number] ^= 0xff;
                 client.write_all(&header).await.unwrap();

@@ -1,4 +1,5 @@
-//! What other versions of lockkit have stored: that of 0.1.0 is read and written, and that of newer ones left alone.
+//! What other versions of lockkit have stored: that of 0.1.0 is read and written, and that of newer
+//! ones left alone.
 
 use std::num::NonZeroU32;
 
@@ -70,7 +71,10 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_and_respected_and_tokens_rise(f
     let mut admin = bed.admin().await;
     bed.load(&mut admin).await;
     let backend = bed.connect(QUIET).await;
-    assert_eq!(backend.note(&mutex("orders")).await.unwrap(), Note::new(7, "up-to-4711".to_owned()));
+    assert_eq!(
+        backend.note(&mutex("orders")).await.unwrap(),
+        Note::new(7, "up-to-4711".to_owned())
+    );
     for (kind, mode, owner, wanted) in held() {
         let mut newcomer = claim_in(&backend, kind, "orders", wanted);
         busy(newcomer.attempt(Wait::Queue).await);
@@ -78,7 +82,10 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_and_respected_and_tokens_rise(f
         let seen = backend.inspect(&name).await.unwrap();
         let [holder] = &seen.holders[..] else { panic!("{seen:?}") };
         assert_eq!((holder.owner, holder.mode), (Some(lockkit_core::OwnerId::new(owner)), mode));
-        assert_eq!((holder.token, holder.label.as_deref()), (Some(FencingToken::new(LAST)), Some("host-1")));
+        assert_eq!(
+            (holder.token, holder.label.as_deref()),
+            (Some(FencingToken::new(LAST)), Some("host-1"))
+        );
         let freed = backend.force_release(&name, FencingToken::new(LAST)).await.unwrap();
         assert_eq!(freed, Released::Freed);
         assert_eq!(granted(newcomer.attempt(Wait::No).await).token.get(), LAST + 1);
@@ -144,7 +151,8 @@ async fn c13_nothing_is_added_to_what_a_newer_lockkit_has_made(flavor: SqlFlavor
 async fn c13_where_it_can_not_be_told_who_made_the_tables_none_is_made(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
-    let columns = "1 AS id,'optimistic' AS strategy,2 AS version,(SELECT 1 UNION SELECT 2) AS compatible";
+    let columns =
+        "1 AS id,'optimistic' AS strategy,2 AS version,(SELECT 1 UNION SELECT 2) AS compatible";
     admin.run(format!("CREATE VIEW lockkit.{} AS SELECT {columns}", bed.table("meta"))).await;
     let error = refused(&bed.url("")).await;
     let made = format!(

@@ -89,8 +89,9 @@ fn usual() -> Duration {
     env::var(SECONDS).map_or(USUAL, |text| Duration::from_secs(text.parse().unwrap()))
 }
 
-/// Catches a transaction of several statements that goes on after the cluster has rolled back its first half: its second
-/// half then grants what the first has not looked at, or loses the row of a holder.
+/// Catches a transaction of several statements that goes on after the cluster has rolled back its
+/// first half: its second half then grants what the first has not looked at, or loses the row of a
+/// holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_lockers_on_all_nodes_of_a_galera_cluster_take_turns() {
     let cluster = GaleraCluster::start().unwrap();
@@ -102,7 +103,8 @@ async fn c1_c4_lockers_on_all_nodes_of_a_galera_cluster_take_turns() {
     for number in 0..LOCKERS {
         let node = &cluster.nodes()[number % 2];
         let backend = connect(&format!("{}?connect_timeout=20s", node.url())).await.unwrap();
-        let locker = Locker::new(backend).with_defaults(options.clone()).unwrap().with_process_gate(false);
+        let locker =
+            Locker::new(backend).with_defaults(options.clone()).unwrap().with_process_gate(false);
         lockers.push(locker);
     }
     let end = Instant::now() + duration;
@@ -136,7 +138,8 @@ async fn c1_c4_lockers_on_all_nodes_of_a_galera_cluster_take_turns() {
     within(duration + SOON * 3, "the lockers", tasks.join_all()).await;
     let findings = record.findings.lock().unwrap();
     assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
-    let grants = [Sort::Mutex, Sort::Reader, Sort::Permit].map(|sort| record.witness(sort).verify());
+    let grants =
+        [Sort::Mutex, Sort::Reader, Sort::Permit].map(|sort| record.witness(sort).verify());
     println!("{grants:?} grants in {duration:?}");
 }
 
@@ -166,7 +169,12 @@ macro_rules! insist {
 
 impl Raised {
     /// A grant whose token is raised, and that leaves a note if it has one.
-    async fn hold(&self, backend: &MySql, claim: &mut Box<dyn Claim>, has_note: bool) -> Result<()> {
+    async fn hold(
+        &self,
+        backend: &MySql,
+        claim: &mut Box<dyn Claim>,
+        has_note: bool,
+    ) -> Result<()> {
         let before = self.highest.load(SeqCst);
         let token = loop {
             match insist!(claim.attempt(Wait::Queue))? {
@@ -179,7 +187,8 @@ impl Raised {
             self.find(format!("C4: the token {token} was granted after {before}"));
         }
         let floor = token + RAISE;
-        let raised = insist!(claim.raise_fence(FencingToken::new(floor)))?.map_or(0, FencingToken::get);
+        let raised =
+            insist!(claim.raise_fence(FencingToken::new(floor)))?.map_or(0, FencingToken::get);
         if raised < floor {
             self.find(format!("C4: the token {token} was raised to {raised} instead of {floor}"));
         }
@@ -205,14 +214,15 @@ async fn disturb(node: &SqlServer, end: Instant) {
     let mut conn = Conn::new(Opts::from_url(&node.admin_url()).unwrap()).await.unwrap();
     while Instant::now() < end {
         // It may lose a race.
-        let _ =
-            conn.query_drop("UPDATE lockkit.lockkit_lock SET touched_us=touched_us+1 WHERE name='a'").await;
+        let _ = conn
+            .query_drop("UPDATE lockkit.lockkit_lock SET touched_us=touched_us+1 WHERE name='a'")
+            .await;
         sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Catches a note or a larger token that is answered though the cluster has rolled back what was written, because the rest
-/// of its transaction went on by itself.
+/// Catches a note or a larger token that is answered though the cluster has rolled back what was
+/// written, because the rest of its transaction went on by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c2_c4_notes_and_raised_tokens_are_whole_on_all_nodes_of_a_galera_cluster() {
     let cluster = Arc::new(GaleraCluster::start().unwrap());
@@ -248,8 +258,13 @@ async fn c2_c4_notes_and_raised_tokens_are_whole_on_all_nodes_of_a_galera_cluste
     let mut findings = Vec::new();
     for (record, (kind, _)) in records.iter().zip(sorts) {
         println!("{kind:?}: {} grants", record.grants.load(SeqCst));
-        findings.extend(record.findings.lock().unwrap().iter().map(|finding| format!("{kind:?}: {finding}")));
+        findings.extend(
+            record.findings.lock().unwrap().iter().map(|finding| format!("{kind:?}: {finding}")),
+        );
     }
-    assert!(records.iter().all(|record| record.grants.load(SeqCst) > 0), "somebody was granted nothing");
+    assert!(
+        records.iter().all(|record| record.grants.load(SeqCst) > 0),
+        "somebody was granted nothing"
+    );
     assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
 }

@@ -95,7 +95,10 @@ async fn c4_garbage_collection_does_not_wait_for_rows_that_are_locked(flavor: Sq
     admin.run(format!("UPDATE {} SET {AGED}", bed.table("lock"))).await;
     other.run("START TRANSACTION").await;
     other
-        .run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='b' FOR UPDATE", bed.table("lock")))
+        .run(format!(
+            "SELECT * FROM {} WHERE kind='mutex' AND name='b' FOR UPDATE",
+            bed.table("lock")
+        ))
         .await;
     let waits = admin.status("Innodb_row_lock_waits").await;
     // The others are not left because of it.
@@ -119,8 +122,8 @@ async fn c4_a_retention_under_a_minute_is_refused(flavor: SqlFlavor) {
     }
 }
 
-/// Catches a request for each name, a scan that meets a row which is locked and in use, and a name taken for that of
-/// another kind.
+/// Catches a request for each name, a scan that meets a row which is locked and in use, and a name
+/// taken for that of another kind.
 async fn names_go_many_at_a_time(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;
@@ -131,11 +134,14 @@ async fn names_go_many_at_a_time(flavor: SqlFlavor) {
     for names in [10, 1_000] {
         let columns = "kind,name,fence,touched_us";
         for (kind, touched) in [("mutex", "1"), ("semaphore", "1"), ("rwlock", NOW)] {
-            let rows: Vec<_> = (0..names / 2).map(|n| format!("('{kind}','n{n}',1,{touched})")).collect();
+            let rows: Vec<_> =
+                (0..names / 2).map(|n| format!("('{kind}','n{n}',1,{touched})")).collect();
             admin.run(format!("INSERT INTO {table}({columns}) VALUES {}", rows.join(","))).await;
         }
         other.run("START TRANSACTION").await;
-        other.run(format!("SELECT * FROM {table} WHERE kind='rwlock' AND name='n3' FOR UPDATE")).await;
+        other
+            .run(format!("SELECT * FROM {table} WHERE kind='rwlock' AND name='n3' FOR UPDATE"))
+            .await;
         let before = admin.status("Questions").await;
         assert_eq!(backend.collect_garbage().await.unwrap(), names);
         let statements = admin.status("Questions").await - before;
@@ -158,14 +164,21 @@ async fn names_go_without_the_rows_of_holders_of_other_names(flavor: SqlFlavor) 
     let holder = bed.table("holder");
     for (names, holders) in [(10, 2), (10, 1_000), (1_000, 2), (1_000, 3_000)] {
         let rows: Vec<_> = (0..names).map(|n| format!("('semaphore','n{n}',1,1)")).collect();
-        admin.run(format!("INSERT INTO {lock}(kind,name,fence,touched_us) VALUES {}", rows.join(","))).await;
+        admin
+            .run(format!(
+                "INSERT INTO {lock}(kind,name,fence,touched_us) VALUES {}",
+                rows.join(",")
+            ))
+            .await;
         let rows: Vec<_> = (0..holders)
             .map(|n| format!("('semaphore','n{}m','o{n}','x',1,1,{NOW}+9000000000,1)", n / 3))
             .collect();
         let columns = "kind,name,owner,mode,fence,permits,expires_us,acquired_us";
         admin.run(format!("INSERT INTO {holder}({columns}) VALUES {}", rows.join(","))).await;
         other.run("START TRANSACTION").await;
-        other.run(format!("SELECT * FROM {holder} WHERE kind='semaphore' AND name='n0m' FOR UPDATE")).await;
+        other
+            .run(format!("SELECT * FROM {holder} WHERE kind='semaphore' AND name='n0m' FOR UPDATE"))
+            .await;
         let waits = admin.status("Innodb_row_lock_waits").await;
         let before = admin.status("Questions").await;
         assert_eq!(within(SOON, "cleaning up", backend.collect_garbage()).await.unwrap(), names);

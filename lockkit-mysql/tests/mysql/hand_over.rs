@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId,
     spi::{
-        Admin as _, Attempt, Backend as _, Claim, Lease, Mode, Outsiders, Pulse, Reissued, Released, Role,
-        Wait,
+        Admin as _, Attempt, Backend as _, Claim, Lease, Mode, Outsiders, Pulse, Reissued,
+        Released, Role, Wait,
     },
 };
 use lockkit_fixture::SqlFlavor;
@@ -42,17 +42,21 @@ async fn hand_over(claim: &mut dyn Claim, name: &str) -> (FencingToken, OwnerId)
 
 async fn row(bed: &Bed, admin: &mut Admin, name: &str) -> (String, u64) {
     let table = bed.table("lock");
-    admin.one(format!("SELECT CONVERT(owner USING utf8mb4),fence FROM {table} WHERE name='{name}'")).await
+    admin
+        .one(format!("SELECT CONVERT(owner USING utf8mb4),fence FROM {table} WHERE name='{name}'"))
+        .await
 }
 
-/// Catches a release and an acquisition in disguise, a question for the time, and a transaction around a statement.
+/// Catches a release and an acquisition in disguise, a question for the time, and a transaction
+/// around a statement.
 async fn a_hand_over_is_one_statement(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;
     let mut admin = bed.admin().await;
     let mut claim = claim(&backend, "a");
     granted(claim.attempt(Wait::No).await);
-    // Prepared once, each on the connection that was used last; the sign of life has one of its own.
+    // Prepared once, each on the connection that was used last; the sign of life has one of its
+    // own.
     hand_over(&mut *claim, "a").await;
     claim.raise_fence(FencingToken::new(0)).await.unwrap();
     backend.probe().await.unwrap();
@@ -90,7 +94,9 @@ async fn c5_a_hand_over_without_an_answer_is_freed_by_its_release(flavor: SqlFla
         // The statement is prepared.
         let (old, _) = hand_over(&mut *claim, "a").await;
         let former = row(&bed, &mut admin, "a").await.0;
-        proxy.set(|toxics| if is_applied { toxics.down.discard = true } else { toxics.up.discard = true });
+        proxy.set(
+            |toxics| if is_applied { toxics.down.discard = true } else { toxics.up.discard = true },
+        );
         let to = spec("a");
         let sent = Instant::now();
         let expected = if is_applied { to.owner.to_string() } else { former };
@@ -121,7 +127,10 @@ async fn c5_a_late_hand_over_after_the_release_gives_nothing_to_anybody(flavor: 
     hand_over(&mut *claim, "a").await;
     proxy.set(|toxics| toxics.up.hold = true);
     let to = spec("a");
-    assert!(timeout(SLACK, claim.reissue(&to, Outsiders::Wait)).await.is_err(), "it was not held back");
+    assert!(
+        timeout(SLACK, claim.reissue(&to, Outsiders::Wait)).await.is_err(),
+        "it was not held back"
+    );
     // By the way of an operator, as nothing gets through here.
     let seen = there.inspect(&mutex("a")).await.unwrap().holders;
     let freed = there.force_release(&mutex("a"), seen[0].token.unwrap()).await.unwrap();
@@ -136,7 +145,11 @@ async fn c5_a_late_hand_over_after_the_release_gives_nothing_to_anybody(flavor: 
         sleep(Duration::from_millis(10)).await;
     }
     let released = claim.release().await.or_else(|error| {
-        if error.is_temporary() || error.is_outcome_unknown() { Ok(Released::NotHeld) } else { Err(error) }
+        if error.is_temporary() || error.is_outcome_unknown() {
+            Ok(Released::NotHeld)
+        } else {
+            Err(error)
+        }
     });
     assert_eq!(released.unwrap(), Released::NotHeld);
     assert!(matches!(other.renew(None).await.unwrap(), Pulse::Alive(_)));
@@ -172,7 +185,8 @@ async fn c1_a_hand_over_waits_for_its_row_and_is_whole_or_not_at_all(flavor: Sql
     let backend = bed.connect("").await;
     let mut locked = bed.admin().await;
     let mut admin = bed.admin().await;
-    let lock = format!("SELECT 1 FROM {} WHERE kind='mutex' AND name='a' FOR UPDATE", bed.table("lock"));
+    let lock =
+        format!("SELECT 1 FROM {} WHERE kind='mutex' AND name='a' FOR UPDATE", bed.table("lock"));
     let mut claim = claim(&backend, "a");
     let first = granted(claim.attempt(Wait::No).await).token;
     let mut begin = async || {
@@ -198,7 +212,10 @@ async fn c1_a_hand_over_waits_for_its_row_and_is_whole_or_not_at_all(flavor: Sql
     let refused = claim.reissue(&spec("a"), Outsiders::Wait).await.unwrap_err();
     assert!(refused.is_temporary() && !refused.is_outcome_unknown(), "{refused}");
     locked.run("ROLLBACK").await;
-    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)), "the refusal ended the lease");
+    assert!(
+        matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)),
+        "the refusal ended the lease"
+    );
     assert_eq!(row(&bed, &mut admin, "a").await, (to.owner.to_string(), grant.token.get()));
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
@@ -214,7 +231,8 @@ impl Admin {
     }
 }
 
-/// Hand-overs that are dropped at any point, and connections that are killed, while others try to get in.
+/// Hand-overs that are dropped at any point, and connections that are killed, while others try to
+/// get in.
 async fn c6_a_storm_of_dropped_hand_overs_leaves_nothing(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;
@@ -269,7 +287,10 @@ async fn c6_a_storm_of_dropped_hand_overs_leaves_nothing(flavor: SqlFlavor) {
         };
         assert!(seen.holders.is_empty(), "round {round}: {seen:?}");
     }
-    assert!(handed > 25 && dropped > 25, "{handed} handed over, {dropped} dropped: the test shows nothing");
+    assert!(
+        handed > 25 && dropped > 25,
+        "{handed} handed over, {dropped} dropped: the test shows nothing"
+    );
     until("nothing is left", async || bed.left(&mut admin).await.is_empty()).await;
 }
 
@@ -302,7 +323,9 @@ async fn c3_the_new_owner_has_its_own_lease(flavor: SqlFlavor) {
     for ttl in [TTL * 4, TTL / 4] {
         let mut to = spec("a");
         to.ttl = ttl;
-        let Reissued::Granted(grant) = claim.reissue(&to, Outsiders::Wait).await.unwrap() else { panic!() };
+        let Reissued::Granted(grant) = claim.reissue(&to, Outsiders::Wait).await.unwrap() else {
+            panic!()
+        };
         assert_eq!(grant.lease, Lease::For(ttl));
         for renewed in [false, true] {
             if renewed {
@@ -350,7 +373,9 @@ async fn c4_a_raised_token_without_an_answer_is_known_to_all_requests(flavor: Sq
         let token = granted(claim.attempt(Wait::No).await).token;
         assert_eq!(claim.raise_fence(token).await.unwrap(), Some(token));
         let floor = FencingToken::new(token.get() + 3_600_000_000);
-        proxy.set(|toxics| if is_applied { toxics.down.discard = true } else { toxics.up.discard = true });
+        proxy.set(
+            |toxics| if is_applied { toxics.down.discard = true } else { toxics.up.discard = true },
+        );
         let table = bed.table(if kind == Kind::Mutex { "lock" } else { "holder" });
         let raised = format!("SELECT COUNT(*) FROM {table} WHERE kind='{kind}' AND fence>={floor}");
         let sent = Instant::now();
@@ -424,7 +449,8 @@ async fn c4_a_token_is_not_raised_so_high_that_none_is_left(flavor: SqlFlavor) {
     }
 }
 
-/// Catches pages that overlap or leave a gap, holders that are listed twice, and names of which only a row is left.
+/// Catches pages that overlap or leave a gap, holders that are listed twice, and names of which
+/// only a row is left.
 async fn c14_many_names_are_listed_once_each(flavor: SqlFlavor) {
     const NAMES: usize = 1203;
     let bed = Bed::shared(flavor);
@@ -443,7 +469,8 @@ async fn c14_many_names_are_listed_once_each(flavor: SqlFlavor) {
         let columns = if kind == Kind::Mutex { "touched_us,wanted_us" } else { "mode,permits" };
         for chunk in names.chunks(200) {
             for owner in if kind == Kind::Mutex { vec!["x"] } else { vec!["x", "y"] } {
-                let rows: Vec<_> = chunk.iter().map(|name| format!("SELECT '{name}' AS n")).collect();
+                let rows: Vec<_> =
+                    chunk.iter().map(|name| format!("SELECT '{name}' AS n")).collect();
                 admin
                     .run(format!(
                         "INSERT INTO {table}(kind,name,owner,fence,expires_us,acquired_us,{columns}) \

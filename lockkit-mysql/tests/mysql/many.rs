@@ -8,7 +8,10 @@ use tokio::{sync::mpsc, task::JoinSet, time::sleep};
 
 use crate::support::*;
 
-on_both!(c8_of_a_thousand_names_each_is_looked_at, c8_with_one_connection_a_hand_over_waits_for_no_timeout,);
+on_both!(
+    c8_of_a_thousand_names_each_is_looked_at,
+    c8_with_one_connection_a_hand_over_waits_for_no_timeout,
+);
 
 /// Catches a poller that takes some of those whose time has come, and always the same ones.
 async fn c8_of_a_thousand_names_each_is_looked_at(flavor: SqlFlavor) {
@@ -37,10 +40,13 @@ async fn c8_of_a_thousand_names_each_is_looked_at(flavor: SqlFlavor) {
             guard.leak();
         });
     }
-    // Long enough for each to have asked, and for their pauses to have grown. Whoever comes later has it easier.
+    // Long enough for each to have asked, and for their pauses to have grown. Whoever comes later
+    // has it easier.
     sleep(Duration::from_secs(5)).await;
     for name in names.iter().step_by(NAMES / FREED) {
-        admin.run(format!("UPDATE {table} SET expires_us=0 WHERE kind='mutex' AND name='{name}'")).await;
+        admin
+            .run(format!("UPDATE {table} SET expires_us=0 WHERE kind='mutex' AND name='{name}'"))
+            .await;
     }
     for n in 0..FREED {
         within(SOON, &format!("grant {n} of {FREED}"), grants.recv()).await;
@@ -48,7 +54,8 @@ async fn c8_of_a_thousand_names_each_is_looked_at(flavor: SqlFlavor) {
     waiters.shutdown().await;
 }
 
-/// Catches a process whose waiters keep its only connection from each other until a timeout ends that.
+/// Catches a process whose waiters keep its only connection from each other until a timeout ends
+/// that.
 async fn c8_with_one_connection_a_hand_over_waits_for_no_timeout(flavor: SqlFlavor) {
     const ROUNDS: u64 = 10;
     let bed = Bed::shared(flavor);

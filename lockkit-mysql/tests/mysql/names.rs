@@ -46,7 +46,8 @@ fn names() -> Vec<String> {
     names
 }
 
-/// Catches a column or a comparison with a collation, a statement that quotes wrongly, and one that cuts names.
+/// Catches a column or a comparison with a collation, a statement that quotes wrongly, and one that
+/// cuts names.
 async fn c11_names_are_compared_byte_by_byte(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     all_at_once(&bed).await;
@@ -57,9 +58,12 @@ async fn c11_names_are_compared_byte_by_byte(flavor: SqlFlavor) {
 
 /// Parameters are converted to the connection's character set, and literals are not.
 async fn c11_names_survive_a_server_that_converts_text(flavor: SqlFlavor) {
-    for wrong in
-        ["SET character_set_connection=ucs2", "SET NAMES latin1", "SET NAMES utf8mb3", "SET NAMES ascii"]
-    {
+    for wrong in [
+        "SET character_set_connection=ucs2",
+        "SET NAMES latin1",
+        "SET NAMES utf8mb3",
+        "SET NAMES ascii",
+    ] {
         let bed = Bed::own(flavor, &[&format!("--init-connect={wrong}")]);
         println!("{wrong}");
         all_at_once(&bed).await;

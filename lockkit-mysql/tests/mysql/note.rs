@@ -37,7 +37,9 @@ async fn c2_a_note_waits_for_a_grant_that_is_being_changed(flavor: SqlFlavor) {
         "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'INSERT INTO {}%'",
         bed.table("note")
     );
-    for (changed, expected) in [("label='x'", Noted::Written), ("owner='x',fence=fence+1", Noted::NotHeld)] {
+    for (changed, expected) in
+        [("label='x'", Noted::Written), ("owner='x',fence=fence+1", Noted::NotHeld)]
+    {
         admin.run("START TRANSACTION").await;
         admin.run(format!("UPDATE {} SET {changed}", bed.table("lock"))).await;
         let (noted, ()) = tokio::join!(holder.write_note(&one), async {
@@ -56,7 +58,9 @@ async fn c2_a_lease_that_has_ended_is_none_though_nobody_took_it_over(flavor: Sq
     granted(holder.attempt(Wait::No).await);
     admin.run(format!("UPDATE {} SET expires_us={NOW}", bed.table("lock"))).await;
     assert_eq!(holder.write_note(&note(1, "late")).await.unwrap(), Noted::NotHeld);
-    admin.run(format!("UPDATE {} SET expires_us={NOW}+10000000,fence=fence+1", bed.table("lock"))).await;
+    admin
+        .run(format!("UPDATE {} SET expires_us={NOW}+10000000,fence=fence+1", bed.table("lock")))
+        .await;
     assert_eq!(holder.write_note(&note(1, "late")).await.unwrap(), Noted::NotHeld, "another grant");
     assert_eq!(backend.note(&mutex("a")).await.unwrap(), Note::default());
 }
@@ -88,7 +92,9 @@ async fn c5_revisions_are_exact_up_to_the_last(flavor: SqlFlavor) {
     assert_eq!(backend.note(&mutex("a")).await.unwrap(), Note::default());
     assert_eq!(holder.write_note(&Note::default()).await.unwrap(), Noted::Written);
     let mut last = Note::default();
-    for revision in [1, 9, 10, 1 << 53, (1 << 53) + 1, i64::MAX.unsigned_abs() + 1, u64::MAX - 1, u64::MAX] {
+    for revision in
+        [1, 9, 10, 1 << 53, (1 << 53) + 1, i64::MAX.unsigned_abs() + 1, u64::MAX - 1, u64::MAX]
+    {
         let next = note(revision, "a ");
         assert_eq!(holder.write_note(&next).await.unwrap(), Noted::Written, "{revision}");
         assert_eq!(holder.write_note(&last).await.unwrap(), Noted::Outdated, "{revision}");
@@ -123,7 +129,11 @@ async fn c13_a_demoted_primary_tells_neither_a_note_nor_the_time(flavor: SqlFlav
         };
         assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
         let error = holder.write_note(&note(2, "two")).await.unwrap_err();
-        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::ReadOnly, false), "{error}");
+        assert_eq!(
+            (error.kind(), error.is_outcome_unknown()),
+            (ErrorKind::ReadOnly, false),
+            "{error}"
+        );
         admin.run("SET GLOBAL read_only=0").await;
         assert_eq!(backend.note(&mutex("a")).await.unwrap(), note(1, "one"));
     }
@@ -148,10 +158,15 @@ async fn c13_a_missing_table_and_a_missing_right_say_what_to_do(flavor: SqlFlavo
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
     assert!(error.to_string().contains("grant SELECT, INSERT, UPDATE and DELETE"), "{error}");
     admin.run(format!("DROP TABLE {}", bed.table("note"))).await;
-    for error in
-        [holder.write_note(&note(2, "two")).await.unwrap_err(), backend.note(&mutex("a")).await.unwrap_err()]
-    {
-        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::WrongType, false), "{error}");
+    for error in [
+        holder.write_note(&note(2, "two")).await.unwrap_err(),
+        backend.note(&mutex("a")).await.unwrap_err(),
+    ] {
+        assert_eq!(
+            (error.kind(), error.is_outcome_unknown()),
+            (ErrorKind::WrongType, false),
+            "{error}"
+        );
         assert!(error.to_string().contains("tables are not there"), "{error}");
     }
     // Nothing of it hangs in a transaction.
@@ -174,5 +189,8 @@ async fn c14_tables_from_before_there_were_notes_get_one(flavor: SqlFlavor) {
     let earliest = SystemTime::now();
     let told = backend.time().await.unwrap();
     let latest = SystemTime::now() + Duration::from_millis(1);
-    assert!((earliest - Duration::from_millis(1)..latest).contains(&told), "{earliest:?}, then {told:?}");
+    assert!(
+        (earliest - Duration::from_millis(1)..latest).contains(&told),
+        "{earliest:?}, then {told:?}"
+    );
 }

@@ -29,7 +29,8 @@ async fn hold(locker: &Locker, name: &str) -> LockGuard {
     within(SOON, "a lock", locker.mutex(name).unwrap().lock()).await.unwrap()
 }
 
-/// Catches a holder that dies with its connection, and a dead connection that is asked again and again.
+/// Catches a holder that dies with its connection, and a dead connection that is asked again and
+/// again.
 async fn c10_a_killed_connection_is_replaced_at_the_next_renewal(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let locker = with_ttl(bed.connect("").await, SHORT);
@@ -50,7 +51,8 @@ async fn c10_a_killed_connection_is_replaced_at_the_next_renewal(flavor: SqlFlav
     let [first, second] = guards;
     assert_eq!(second.release().await.unwrap(), Released::Freed);
     admin.kill_all().await;
-    within(SOON, "a try", async { while locker.mutex("c").unwrap().try_lock().await.is_err() {} }).await;
+    within(SOON, "a try", async { while locker.mutex("c").unwrap().try_lock().await.is_err() {} })
+        .await;
     let token = first.fencing_token();
     assert_eq!(first.release().await.unwrap(), Released::Freed);
     let next = within(SOON, "the waiter", waiting).await.unwrap().unwrap();
@@ -141,7 +143,9 @@ async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
         let longer = TTL * 4;
         other.run("START TRANSACTION").await;
         let row = format!("WHERE kind='{kind}' AND name='a'");
-        other.run(format!("UPDATE {table} SET expires_us={NOW}+{} {row}", longer.as_micros())).await;
+        other
+            .run(format!("UPDATE {table} SET expires_us={NOW}+{} {row}", longer.as_micros()))
+            .await;
         let renewal = tokio::spawn(async move {
             let pulse = held.renew(None).await;
             (pulse, held)
@@ -177,7 +181,8 @@ async fn c2_a_late_renewal_revives_nothing(flavor: SqlFlavor) {
         admin.run(format!("UPDATE {table} SET expires_us={NOW}-1 WHERE kind='{kind}'")).await;
         let pulse = held.renew(None).await.unwrap();
         assert!(matches!(pulse, Pulse::Lost(_)), "{pulse:?}");
-        let live: u64 = admin.one(format!("SELECT COUNT(*) FROM {table} WHERE expires_us>{NOW}")).await;
+        let live: u64 =
+            admin.one(format!("SELECT COUNT(*) FROM {table} WHERE expires_us>{NOW}")).await;
         assert_eq!(live, 0);
         assert_eq!(held.release().await.unwrap(), Released::NotHeld);
     }
@@ -215,9 +220,13 @@ async fn c5_a_retry_holds_for_what_the_server_says(flavor: SqlFlavor) {
             ))
             .await;
         let until = Duration::from_micros(stands) + sent.elapsed();
-        assert!(until >= lease, "it holds for {lease:?}, and the row for {until:?} from the retry on");
+        assert!(
+            until >= lease,
+            "it holds for {lease:?}, and the row for {until:?} from the retry on"
+        );
         assert_eq!(held.release().await.unwrap(), Released::Freed);
-        let rows: u64 = admin.one(format!("SELECT COUNT(*) FROM {table} WHERE expires_us>{NOW}")).await;
+        let rows: u64 =
+            admin.one(format!("SELECT COUNT(*) FROM {table} WHERE expires_us>{NOW}")).await;
         assert_eq!(rows, 0);
     }
 }
@@ -244,7 +253,8 @@ async fn c5_a_late_attempt_after_the_release_takes_nothing(flavor: SqlFlavor) {
     }
 }
 
-/// Catches a release that ends what is under way, fails to take it back, and takes its next call for the first one.
+/// Catches a release that ends what is under way, fails to take it back, and takes its next call
+/// for the first one.
 async fn c5_a_release_that_fails_midway_forgets_nothing(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let (backend, proxy) = bed.behind_proxy("pool_size=1").await;
@@ -261,7 +271,8 @@ async fn c5_a_release_that_fails_midway_forgets_nothing(flavor: SqlFlavor) {
     bed.wait_for_rows(&mut admin).await;
     proxy.set(|toxics| toxics.down.discard = true);
     // Dropped once it is applied, and before its reply can come.
-    let live = format!("SELECT COUNT(*) FROM {} WHERE name='a' AND expires_us>{NOW}", bed.table("lock"));
+    let live =
+        format!("SELECT COUNT(*) FROM {} WHERE name='a' AND expires_us>{NOW}", bed.table("lock"));
     unanswered(claim.attempt(Wait::No), async || admin.one::<u64>(&live).await == 1).await;
     proxy.heal();
     // The one connection of the pool waits for a row.
@@ -277,7 +288,8 @@ async fn c5_a_release_that_fails_midway_forgets_nothing(flavor: SqlFlavor) {
     assert_eq!(admin.one::<u64>(&live).await, 0);
 }
 
-/// What was applied without a reply is no less there when later attempts were refused the row, for however long.
+/// What was applied without a reply is no less there when later attempts were refused the row, for
+/// however long.
 async fn c5_an_unknown_grant_is_released_also_after_refusals(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (backend, proxy) = bed.behind_proxy("").await;
@@ -291,15 +303,20 @@ async fn c5_an_unknown_grant_is_released_also_after_refusals(flavor: SqlFlavor) 
     spec.op_timeout = SHORT;
     let mut held = backend.claim(spec.clone()).unwrap();
     proxy.set(|toxics| toxics.down.discard = true);
-    let live = format!("SELECT COUNT(*) FROM {} WHERE name='a' AND expires_us>{NOW}", bed.table("lock"));
+    let live =
+        format!("SELECT COUNT(*) FROM {} WHERE name='a' AND expires_us>{NOW}", bed.table("lock"));
     let asked = Instant::now();
     unanswered(held.attempt(Wait::No), async || admin.one::<u64>(&live).await == 1).await;
     proxy.heal();
     admin.run("START TRANSACTION").await;
     admin
-        .run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='a' FOR UPDATE", bed.table("lock")))
+        .run(format!(
+            "SELECT * FROM {} WHERE kind='mutex' AND name='a' FOR UPDATE",
+            bed.table("lock")
+        ))
         .await;
-    // Nothing of it can be under way any more after that: it would come after its time, and has waited for all that it may.
+    // Nothing of it can be under way any more after that: it would come after its time, and has
+    // waited for all that it may.
     while asked.elapsed() < spec.op_timeout + Duration::from_secs(7) {
         match held.attempt(Wait::No).await {
             Ok(Attempt::Busy { .. }) => {}
@@ -312,7 +329,8 @@ async fn c5_an_unknown_grant_is_released_also_after_refusals(flavor: SqlFlavor) 
     assert!(backend.inspect(&mutex("a")).await.unwrap().holders.is_empty());
 }
 
-/// Catches a release of two changes, of which the second is refused for certain when the first has freed the lock.
+/// Catches a release of two changes, of which the second is refused for certain when the first has
+/// freed the lock.
 async fn c5_c7_a_release_that_is_refused_midway_has_freed_nothing_before(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;

@@ -51,7 +51,10 @@ async fn taken(bed: &Bed, admin: &mut Admin, names: &[String]) {
 
 async fn free(bed: &Bed, admin: &mut Admin, name: &str) {
     admin
-        .run(format!("UPDATE {} SET expires_us=0 WHERE kind='mutex' AND name='{name}'", bed.table("lock")))
+        .run(format!(
+            "UPDATE {} SET expires_us=0 WHERE kind='mutex' AND name='{name}'",
+            bed.table("lock")
+        ))
         .await;
 }
 
@@ -85,7 +88,8 @@ async fn settled(bed: &Bed, admin: &mut Admin, names: &str, count: u64) {
     sleep(SLACK).await;
 }
 
-/// Catches a task for each name, a statement for each name, and a word for each name that somebody waits.
+/// Catches a task for each name, a statement for each name, and a word for each name that somebody
+/// waits.
 async fn c8_a_thousand_waiters_are_a_few_requests(flavor: SqlFlavor) {
     const A_SECOND: f64 = 50.0;
     /// For the admin's questions, and whoever comes late.
@@ -142,7 +146,8 @@ async fn c6_nobody_polls_when_nobody_waits(flavor: SqlFlavor) {
     }
 }
 
-/// Catches looks that reach the first line, the last, or some only, and calls that reach one waiter of each line.
+/// Catches looks that reach the first line, the last, or some only, and calls that reach one waiter
+/// of each line.
 async fn c1_c8_all_who_wait_for_many_names_get_their_locks(flavor: SqlFlavor) {
     const WAITERS: usize = 10;
     let bed = Bed::shared(flavor);
@@ -176,7 +181,8 @@ fn is_silence(error: &Error) -> bool {
     error.kind() == ErrorKind::Unavailable && error.to_string().contains("did not answer within")
 }
 
-/// Catches one patience for a whole look: the least of all, so that everybody's fails, or the longest, so that nobody hears.
+/// Catches one patience for a whole look: the least of all, so that everybody's fails, or the
+/// longest, so that nobody hears.
 async fn c8_a_hasty_waiter_fails_by_itself_on_a_slow_server(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
@@ -196,7 +202,8 @@ async fn c8_a_hasty_waiter_fails_by_itself_on_a_slow_server(flavor: SqlFlavor) {
     free(&bed, &mut admin, "n1").await;
     let mut granted = false;
     until("the patient one has its lock", async || {
-        granted = granted || matches!(patient.attempt(Wait::Queue).await.unwrap(), Attempt::Granted(_));
+        granted =
+            granted || matches!(patient.attempt(Wait::Queue).await.unwrap(), Attempt::Granted(_));
         granted
     })
     .await;
@@ -206,7 +213,8 @@ async fn c8_a_hasty_waiter_fails_by_itself_on_a_slow_server(flavor: SqlFlavor) {
     }
 }
 
-/// A way to the server that forgets all its connections, without a word, when its sender is told to; new ones work.
+/// A way to the server that forgets all its connections, without a word, when its sender is told
+/// to; new ones work.
 async fn forgetful(bed: &Bed) -> (SocketAddr, watch::Sender<u32>) {
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let addr = socket.local_addr().unwrap();
@@ -230,8 +238,8 @@ async fn forgetful(bed: &Bed) -> (SocketAddr, watch::Sender<u32>) {
     (addr, forget)
 }
 
-/// The look is lost with its connection, which stays open. Catches one look after the other, each as long as its most
-/// patient waiter wants.
+/// The look is lost with its connection, which stays open. Catches one look after the other, each
+/// as long as its most patient waiter wants.
 async fn c8_a_patient_waiter_whose_look_is_lost_delays_no_hasty_one(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
@@ -257,7 +265,8 @@ async fn c8_a_patient_waiter_whose_look_is_lost_delays_no_hasty_one(flavor: SqlF
     hasty.release().await.unwrap();
 }
 
-/// Catches answers that are told apart by the text of the name alone, and holders that are looked for in one of the tables.
+/// Catches answers that are told apart by the text of the name alone, and holders that are looked
+/// for in one of the tables.
 async fn c8_locks_of_all_kinds_are_waited_for_together(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let here = bed.connect(QUIET).await;
@@ -307,7 +316,8 @@ async fn c8_locks_of_all_kinds_are_waited_for_together(flavor: SqlFlavor) {
     }
 }
 
-/// Catches a scan, a lock on what is read, and a word that waits for a row while it has locked others.
+/// Catches a scan, a lock on what is read, and a word that waits for a row while it has locked
+/// others.
 async fn c8_looks_and_words_use_the_primary_key_and_wait_for_no_row(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
@@ -340,7 +350,8 @@ async fn c8_looks_and_words_use_the_primary_key_and_wait_for_no_row(flavor: SqlF
         }
         readers.push(claim);
     }
-    let asked = "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type='Query'";
+    let asked =
+        "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type='Query'";
     let of = async |log: &mut Admin, part: &str| {
         let mut asked = log.all::<String>(asked).await;
         asked.retain(|statement| statement.contains(part) && statement.contains(&table));
@@ -400,8 +411,10 @@ async fn c8_a_look_that_the_server_refuses_silences_no_name(flavor: SqlFlavor) {
         free(&bed, &mut admin, name).await;
     }
     for (waiter, name) in waiters.iter_mut().zip(&names) {
-        until(&format!("{} is free", name.trim_start_matches('0')), async || is_granted(&mut **waiter).await)
-            .await;
+        until(&format!("{} is free", name.trim_start_matches('0')), async || {
+            is_granted(&mut **waiter).await
+        })
+        .await;
         waiter.release().await.unwrap();
     }
 }

@@ -20,7 +20,8 @@ on_both!(
 
 async fn a_unix_socket_will_do(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let (_, login) = bed.server.url().split_once("//").map(|(_, rest)| ((), rest.to_owned())).unwrap();
+    let (_, login) =
+        bed.server.url().split_once("//").map(|(_, rest)| ((), rest.to_owned())).unwrap();
     let (login, _) = login.rsplit_once('@').unwrap();
     let socket = bed.server.socket();
     let url = bed.with_prefix(&format!("mysql+unix://{login}@{}", socket.display()), "db=lockkit");
@@ -52,7 +53,8 @@ async fn c8_one_connection_serves_twenty_tasks(flavor: SqlFlavor) {
             for round in 0..5 {
                 // All after one, and each after its own.
                 let common = locker.mutex("common").unwrap().lock().await.unwrap();
-                let own = locker.rw_lock(&format!("{task} {round}")).unwrap().write().await.unwrap();
+                let own =
+                    locker.rw_lock(&format!("{task} {round}")).unwrap().write().await.unwrap();
                 own.release().await.unwrap();
                 common.release().await.unwrap();
             }
@@ -70,7 +72,10 @@ async fn c13_a_pool_that_is_exhausted_says_so(flavor: SqlFlavor) {
     next_token(&backend, "locked").await;
     admin.run("START TRANSACTION").await;
     admin
-        .run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='locked' FOR UPDATE", bed.table("lock")))
+        .run(format!(
+            "SELECT * FROM {} WHERE kind='mutex' AND name='locked' FOR UPDATE",
+            bed.table("lock")
+        ))
         .await;
     let mut slow = claim(&backend, "locked");
     let waiting = tokio::spawn(async move { (slow.attempt(Wait::No).await, slow) });
@@ -117,7 +122,8 @@ async fn sixteen_lockers_make_the_tables_at_once(flavor: SqlFlavor) {
         }
         let granted = within(SOON, "sixteen lockers", tasks.join_all()).await;
         assert_eq!(granted.into_iter().filter(|granted| *granted).count(), 1);
-        let rows: u64 = bed.admin().await.one(format!("SELECT COUNT(*) FROM {}", bed.table("meta"))).await;
+        let rows: u64 =
+            bed.admin().await.one(format!("SELECT COUNT(*) FROM {}", bed.table("meta"))).await;
         assert_eq!(rows, 1);
     }
 }

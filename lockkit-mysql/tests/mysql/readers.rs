@@ -59,7 +59,8 @@ async fn c12_readers_do_not_starve_a_writer(flavor: SqlFlavor) {
     within(SOON, "the readers", tasks.join_all()).await;
 }
 
-/// Catches a writer that keeps new readers away for a while only, when the present ones stay for longer.
+/// Catches a writer that keeps new readers away for a while only, when the present ones stay for
+/// longer.
 async fn c12_readers_that_stay_do_not_starve_a_writer(flavor: SqlFlavor) {
     const STAY: Duration = Duration::from_secs(2);
     const READERS: u32 = 4;
@@ -101,7 +102,8 @@ async fn c12_a_writer_that_gave_up_lets_readers_go_on(flavor: SqlFlavor) {
     assert!(gave_up.is_none());
     // What it has said holds for a second, and nobody says it again.
     let mut admin = bed.admin().await;
-    let words = format!("SELECT CAST(wanted_us AS SIGNED)-{NOW} FROM {} WHERE name='a'", bed.table("lock"));
+    let words =
+        format!("SELECT CAST(wanted_us AS SIGNED)-{NOW} FROM {} WHERE name='a'", bed.table("lock"));
     let left_us = admin.one::<i64>(words).await;
     assert!(left_us <= 1_000_000, "it keeps readers away for {left_us} µs");
     let start = Instant::now();
@@ -110,14 +112,24 @@ async fn c12_a_writer_that_gave_up_lets_readers_go_on(flavor: SqlFlavor) {
     second.release().await.unwrap();
     // A writer that only tries keeps nobody waiting.
     assert!(writer.rw_lock("a").unwrap().try_write().await.unwrap().is_none());
-    there.rw_lock("a").unwrap().try_read().await.unwrap().expect("nobody waits").release().await.unwrap();
+    there
+        .rw_lock("a")
+        .unwrap()
+        .try_read()
+        .await
+        .unwrap()
+        .expect("nobody waits")
+        .release()
+        .await
+        .unwrap();
     first.release().await.unwrap();
 }
 
 /// Ample for a reader that nobody lets in, and that comes in by luck.
 const BY_LUCK: Duration = Duration::from_secs(180);
 
-/// Nothing is promised to them; but writers that say again and again that they wait would keep them away for ever.
+/// Nothing is promised to them; but writers that say again and again that they wait would keep them
+/// away for ever.
 async fn writers_do_not_starve_readers(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut tasks = JoinSet::new();
@@ -144,7 +156,8 @@ async fn writers_do_not_starve_readers(flavor: SqlFlavor) {
     within(SOON, "the writers", tasks.join_all()).await;
 }
 
-/// Catches a reader at the head of the line whom the writer behind it keeps away, so that nobody asks.
+/// Catches a reader at the head of the line whom the writer behind it keeps away, so that nobody
+/// asks.
 async fn c8_a_reader_and_a_writer_of_one_client_do_not_hold_each_other_up(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let here = bed.locker("").await;
@@ -159,16 +172,20 @@ async fn c8_a_reader_and_a_writer_of_one_client_do_not_hold_each_other_up(flavor
     let reader = here.rw_lock("a").unwrap();
     let writer = here.rw_lock("a").unwrap();
     let reader = tokio::spawn(async move { reader.read().await.unwrap() });
-    let waits =
-        async |admin: &mut Admin, count: u64| admin.status("Innodb_row_lock_current_waits").await == count;
+    let waits = async |admin: &mut Admin, count: u64| {
+        admin.status("Innodb_row_lock_current_waits").await == count
+    };
     until("the reader asks", async || waits(&mut admin, 1).await).await;
     let writer = tokio::spawn(async move { writer.write().await.unwrap() });
     until("the writer asks", async || waits(&mut admin, 2).await).await;
     locked.run("COMMIT").await;
-    let wanted = format!("SELECT COUNT(*) FROM {} WHERE name='a' AND wanted_us>{NOW}", bed.table("lock"));
+    let wanted =
+        format!("SELECT COUNT(*) FROM {} WHERE name='a' AND wanted_us>{NOW}", bed.table("lock"));
     until("the writer says that it waits", async || admin.one::<u64>(&wanted).await == 1).await;
     // What it says would be over in a second, and the reader would come in.
-    admin.run(format!("UPDATE {} SET wanted_us={NOW}+60000000 WHERE name='a'", bed.table("lock"))).await;
+    admin
+        .run(format!("UPDATE {} SET wanted_us={NOW}+60000000 WHERE name='a'", bed.table("lock")))
+        .await;
     held.release().await.unwrap();
     let start = Instant::now();
     let either = async {

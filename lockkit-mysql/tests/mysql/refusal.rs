@@ -50,7 +50,8 @@ async fn c13_a_read_only_server_is_refused(flavor: SqlFlavor) {
     let error = refused(&bed.url("")).await;
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
     assert!(error.to_string().contains("read_only"), "{error}");
-    // Not only for those whom it stops: what it takes from others is overwritten by its primary, or splits from it.
+    // Not only for those whom it stops: what it takes from others is overwritten by its primary, or
+    // splits from it.
     let error = refused(&bed.with_prefix(&bed.server.admin_url(), "")).await;
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
 }
@@ -61,8 +62,10 @@ async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor
     let mut admin = bed.admin().await;
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     // A release that is refused is repeated for as long as one request may take.
-    let manual =
-        LockOptions::new().with_renewal(Renewal::Manual).with_ttl(SHORT * 3).with_op_timeout(SHORT / 3);
+    let manual = LockOptions::new()
+        .with_renewal(Renewal::Manual)
+        .with_ttl(SHORT * 3)
+        .with_op_timeout(SHORT / 3);
     let given_up = locker.mutex("c").unwrap().with_options(manual).unwrap().lock().await.unwrap();
     admin.run("SET GLOBAL read_only=1").await;
     let error = locker.mutex("b").unwrap().try_lock().await.unwrap_err();
@@ -77,14 +80,16 @@ async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor
     guard.renew().await.unwrap();
     drop(locker.mutex("b").unwrap().try_lock().await.unwrap().unwrap());
     drop(
-        within(SOON, "the end of a lease, or its release", locker.mutex("c").unwrap().lock()).await.unwrap(),
+        within(SOON, "the end of a lease, or its release", locker.mutex("c").unwrap().lock())
+            .await
+            .unwrap(),
     );
     assert!(guard.is_held());
     guard.release().await.unwrap();
 }
 
-/// Catches any path on which a server that is no primary grants, renews or tells who holds a lock, because the user may
-/// bypass `read_only`: the new primary knows nothing of it.
+/// Catches any path on which a server that is no primary grants, renews or tells who holds a lock,
+/// because the user may bypass `read_only`: the new primary knows nothing of it.
 async fn c1_a_demoted_server_grants_nothing_to_those_who_may_write_to_it(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
@@ -114,7 +119,11 @@ async fn c1_a_demoted_server_grants_nothing_to_those_who_may_write_to_it(flavor:
     assert_demoted(backend.names(Kind::Mutex, "").await);
     assert_demoted(backend.force_release(&mutex("held"), token).await);
     let granted_since = format!("SELECT COUNT(*) FROM {} WHERE fence>{token}", bed.table("lock"));
-    assert_eq!(admin.one::<u64>(&granted_since).await, 2, "the rows of the reader and of the known name");
+    assert_eq!(
+        admin.one::<u64>(&granted_since).await,
+        2,
+        "the rows of the reader and of the known name"
+    );
     admin.run("SET GLOBAL read_only=0").await;
     for holder in [&mut mutex_holder, &mut reader] {
         assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
@@ -134,13 +143,17 @@ async fn c13_a_user_without_create_is_told_what_to_run(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
     admin.run("CREATE TABLE IF NOT EXISTS other(id INT PRIMARY KEY)").await;
-    for grants in [&["SELECT,INSERT,UPDATE,DELETE ON lockkit.*"][..], &["SELECT ON lockkit.other"]] {
+    for grants in [&["SELECT,INSERT,UPDATE,DELETE ON lockkit.*"][..], &["SELECT ON lockkit.other"]]
+    {
         let url = bed.user(&mut admin, grants).await;
         let error = refused(&url).await;
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         let text = error.to_string();
         for table in ["meta", "note", "lock", "holder"] {
-            assert!(text.contains(&format!("CREATE TABLE IF NOT EXISTS {}", bed.table(table))), "{text}");
+            assert!(
+                text.contains(&format!("CREATE TABLE IF NOT EXISTS {}", bed.table(table))),
+                "{text}"
+            );
         }
         assert!(!text.contains('\n') && !texts(&error).contains(PASSWORD), "{}", texts(&error));
     }
@@ -176,7 +189,8 @@ async fn c13_a_user_with_four_rights_on_existing_tables_is_enough(flavor: SqlFla
         let reader = lock.read().await.unwrap();
         assert!(lock.try_write().await.unwrap().is_none());
         // It needs KILL for its own connections only.
-        let refused = persistently(async || lock.write_timeout(Duration::from_millis(50)).await).await;
+        let refused =
+            persistently(async || lock.write_timeout(Duration::from_millis(50)).await).await;
         assert!(refused.is_none());
         reader.renew().await.unwrap();
         lock.force_release(reader.fencing_token()).await.unwrap();
@@ -194,8 +208,10 @@ async fn c13_missing_tables_are_shown_where_none_may_be_made(flavor: SqlFlavor) 
     let sql = words(&schema::sql(Strategy::Optimistic, &bed.prefix));
     assert!(error.to_string().contains(&sql), "{error}");
     let mut admin = bed.admin().await;
-    let made =
-        format!("SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_NAME LIKE '{}%'", bed.prefix);
+    let made = format!(
+        "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_NAME LIKE '{}%'",
+        bed.prefix
+    );
     assert_eq!(admin.one::<u64>(made).await, 0);
     for statement in sql.split(';').filter(|statement| !statement.trim().is_empty()) {
         admin.run(statement).await;
@@ -224,26 +240,48 @@ async fn c13_tables_of_another_form_are_refused(flavor: SqlFlavor) {
     }
 }
 
-/// Catches a check that looks at the names of columns only: without its key a name has several rows, each of which is
-/// granted; and columns that are compared as text make one lock of several names.
+/// Catches a check that looks at the names of columns only: without its key a name has several
+/// rows, each of which is granted; and columns that are compared as text make one lock of several
+/// names.
 async fn c1_c11_tables_in_which_two_names_or_owners_could_be_one_are_refused(flavor: SqlFlavor) {
     let key = "DROP PRIMARY KEY";
     let wrong = [
         ("lock", key.to_owned(), "ADD PRIMARY KEY (kind,name)"),
         ("note", key.to_owned(), "ADD PRIMARY KEY (kind,name)"),
         ("holder", key.to_owned(), "ADD PRIMARY KEY (kind,name,owner)"),
-        ("holder", format!("{key},ADD PRIMARY KEY (kind,name)"), "ADD PRIMARY KEY (kind,name,owner)"),
+        (
+            "holder",
+            format!("{key},ADD PRIMARY KEY (kind,name)"),
+            "ADD PRIMARY KEY (kind,name,owner)",
+        ),
         ("lock", format!("{key},ADD PRIMARY KEY (kind,name(10))"), "ADD PRIMARY KEY (kind,name)"),
         ("lock", format!("{key},ADD PRIMARY KEY (kind,name,owner)"), "ADD PRIMARY KEY (kind,name)"),
-        ("lock", "MODIFY name VARCHAR(255) NOT NULL".to_owned(), "MODIFY name VARBINARY(255) NOT NULL"),
         (
             "lock",
-            "MODIFY name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL".to_owned(),
+            "MODIFY name VARCHAR(255) NOT NULL".to_owned(),
             "MODIFY name VARBINARY(255) NOT NULL",
         ),
-        ("note", "MODIFY name BINARY(255) NOT NULL".to_owned(), "MODIFY name VARBINARY(255) NOT NULL"),
-        ("lock", "MODIFY kind VARCHAR(16) NOT NULL".to_owned(), "MODIFY kind VARBINARY(16) NOT NULL"),
-        ("holder", "MODIFY owner VARCHAR(64) NOT NULL".to_owned(), "MODIFY owner VARBINARY(64) NOT NULL"),
+        (
+            "lock",
+            "MODIFY name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
+                .to_owned(),
+            "MODIFY name VARBINARY(255) NOT NULL",
+        ),
+        (
+            "note",
+            "MODIFY name BINARY(255) NOT NULL".to_owned(),
+            "MODIFY name VARBINARY(255) NOT NULL",
+        ),
+        (
+            "lock",
+            "MODIFY kind VARCHAR(16) NOT NULL".to_owned(),
+            "MODIFY kind VARBINARY(16) NOT NULL",
+        ),
+        (
+            "holder",
+            "MODIFY owner VARCHAR(64) NOT NULL".to_owned(),
+            "MODIFY owner VARBINARY(64) NOT NULL",
+        ),
     ];
     let mut accepted = Vec::new();
     for (table, change, advice) in wrong {
@@ -260,15 +298,16 @@ async fn c1_c11_tables_in_which_two_names_or_owners_could_be_one_are_refused(fla
         // What it says is what helps.
         let text = error.to_string();
         let (_, statement) = text.split_once("run: ").unwrap();
-        let statement = statement.split_once(", caused by").map_or(statement, |(statement, _)| statement);
+        let statement =
+            statement.split_once(", caused by").map_or(statement, |(statement, _)| statement);
         admin.run(statement).await;
         next_token(&bed.connect("").await, "a").await;
     }
     assert!(accepted.is_empty(), "accepted: {accepted:#?}");
 }
 
-/// Catches a transaction that leaves its session without autocommit: what is granted next on that connection is never
-/// committed, and somebody else is granted it, too.
+/// Catches a transaction that leaves its session without autocommit: what is granted next on that
+/// connection is never committed, and somebody else is granted it, too.
 async fn c5_autocommit_is_on_again_after_a_transaction_and_after_a_lost_race(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect("pool_size=1").await;
@@ -276,12 +315,16 @@ async fn c5_autocommit_is_on_again_after_a_transaction_and_after_a_lost_race(fla
     let mut locked = bed.admin().await;
     let mut reader = claim_in(&backend, Kind::RwLock, "a", Mode::Shared);
     let mut holder = claim(&backend, "a");
-    let committed =
-        format!("SELECT COUNT(*) FROM {} WHERE kind='mutex' AND expires_us>{NOW}", bed.table("lock"));
+    let committed = format!(
+        "SELECT COUNT(*) FROM {} WHERE kind='mutex' AND expires_us>{NOW}",
+        bed.table("lock")
+    );
     for race in [false, true] {
         if race {
             locked.run("BEGIN").await;
-            locked.run(format!("SELECT 1 FROM {} WHERE kind='rwlock' FOR UPDATE", bed.table("lock"))).await;
+            locked
+                .run(format!("SELECT 1 FROM {} WHERE kind='rwlock' FOR UPDATE", bed.table("lock")))
+                .await;
             busy(reader.attempt(Wait::No).await);
             locked.run("COMMIT").await;
         } else {
@@ -328,7 +371,8 @@ async fn c13_newer_tables_are_refused_unless_they_say_that_they_are_compatible(f
     assert!(error.to_string().contains("written by a newer lockkit"), "{error}");
     admin.run(format!("UPDATE {} SET version=2,compatible=1", bed.table("meta"))).await;
     next_token(&bed.connect("").await, "a").await;
-    let kept: (u32, u32) = admin.one(format!("SELECT version,compatible FROM {}", bed.table("meta"))).await;
+    let kept: (u32, u32) =
+        admin.one(format!("SELECT version,compatible FROM {}", bed.table("meta"))).await;
     assert_eq!(kept, (2, 1));
 }
 
@@ -350,7 +394,8 @@ async fn c13_a_full_server_is_unavailable_and_used_again_after_it(flavor: SqlFla
     let error = refusal.unwrap();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("max_connections") && error.is_temporary(), "{error}");
-    // The connection that is there still serves, one task after the other; more than one need more of them.
+    // The connection that is there still serves, one task after the other; more than one need more
+    // of them.
     guard.renew().await.unwrap();
     let all: Vec<_> = (0..6).map(|number| locker.mutex(&format!("{number}")).unwrap()).collect();
     let answers = futures_util::future::join_all(all.iter().map(|lock| lock.try_lock())).await;
@@ -378,7 +423,10 @@ async fn c13_bad_credentials_and_addresses_have_kinds_and_hide_the_password(flav
         (bed.url_as("nobody", PASSWORD, ""), K::Authentication),
         (bed.url_as("root", PASSWORD, ""), K::Authentication),
         (known.replace("/lockkit?", "/not_there?"), K::PermissionDenied),
-        (bed.with_prefix(&bed.server.admin_url().replace("/lockkit", "/not_there"), ""), K::InvalidUrl),
+        (
+            bed.with_prefix(&bed.server.admin_url().replace("/lockkit", "/not_there"), ""),
+            K::InvalidUrl,
+        ),
         (known.replace("/lockkit?", "/?"), K::InvalidUrl),
         (known.replace("/lockkit?", "?"), K::InvalidUrl),
         (at("127.0.0.1:0"), K::InvalidUrl),

@@ -76,7 +76,9 @@ async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
     let backend = bed.connect("").await;
     let mut admin = bed.admin().await;
     let mut held = Vec::new();
-    for (kind, mode) in modes().into_iter().filter(|(_, mode)| *mode != Mode::Exclusive).chain([modes()[0]]) {
+    for (kind, mode) in
+        modes().into_iter().filter(|(_, mode)| *mode != Mode::Exclusive).chain([modes()[0]])
+    {
         for name in ["a", "b"] {
             let mut claim = claim_in(&backend, kind, name, mode);
             granted(claim.attempt(Wait::No).await);
@@ -131,7 +133,10 @@ async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
         }
     }
     assert!(seen >= 12, "only {seen} statements were seen: the test shows nothing");
-    assert!(by_key >= seen / 2, "only {by_key} of {seen} statements look for a row: the test shows nothing");
+    assert!(
+        by_key >= seen / 2,
+        "only {by_key} of {seen} statements look for a row: the test shows nothing"
+    );
 }
 
 /// The statement with another not-after time: one that has passed leaves nothing to look for.
@@ -148,7 +153,8 @@ fn without_end(statement: &str) -> String {
 
 /// Renewals that are due together are one statement; one of its rows is locked by somebody else.
 async fn c10_a_locked_row_holds_up_no_other_renewal(flavor: SqlFlavor) {
-    // With the second one, a request is given up before the server gives up waiting for the row: in less time than a stall.
+    // With the second one, a request is given up before the server gives up waiting for the row: in
+    // less time than a stall.
     tokio::join!(
         one_row_is_locked(Bed::shared(flavor), SHORT / 3),
         one_row_is_locked(Bed::steady(flavor), SHORT / 12)
@@ -168,7 +174,10 @@ async fn one_row_is_locked(bed: Bed, op_timeout: Duration) {
     }
     admin.run("START TRANSACTION").await;
     admin
-        .run(format!("SELECT * FROM {} WHERE name='5' AND kind='mutex' FOR UPDATE", bed.table("lock")))
+        .run(format!(
+            "SELECT * FROM {} WHERE name='5' AND kind='mutex' FOR UPDATE",
+            bed.table("lock")
+        ))
         .await;
     let lost = guards[5].lost();
     within(SOON, "noticing a lease that could not be renewed", lost.wait()).await;
@@ -192,7 +201,10 @@ async fn c10_a_crowd_before_a_locked_row_holds_up_no_renewal(flavor: SqlFlavor) 
     let guard = locker.mutex("held").unwrap().lock().await.unwrap();
     admin.run("START TRANSACTION").await;
     admin
-        .run(format!("SELECT * FROM {} WHERE kind='mutex' AND name='locked' FOR UPDATE", bed.table("lock")))
+        .run(format!(
+            "SELECT * FROM {} WHERE kind='mutex' AND name='locked' FOR UPDATE",
+            bed.table("lock")
+        ))
         .await;
     let mut crowd = JoinSet::new();
     for _ in 0..20 {
@@ -200,7 +212,10 @@ async fn c10_a_crowd_before_a_locked_row_holds_up_no_renewal(flavor: SqlFlavor) 
         crowd.spawn(async move { locker.mutex("locked").unwrap().lock().await.map(drop) });
     }
     let lost = guard.lost();
-    assert!(timeout(SHORT * 3 / 2, lost.wait()).await.is_err(), "the lease was not renewed in time");
+    assert!(
+        timeout(SHORT * 3 / 2, lost.wait()).await.is_err(),
+        "the lease was not renewed in time"
+    );
     assert!(guard.is_held());
     crowd.shutdown().await;
     admin.run("ROLLBACK").await;
@@ -241,7 +256,8 @@ async fn c8_a_pending_alter_is_no_hang(flavor: SqlFlavor) {
     );
     until("the ALTER waits", async || watcher.one::<u64>(&waits).await == 1).await;
     let b = locker.mutex("b").unwrap();
-    // The server lets a statement wait for three seconds. By itself the ALTER would wait for as long as its reader.
+    // The server lets a statement wait for three seconds. By itself the ALTER would wait for as
+    // long as its reader.
     let answer = within(SOON, "a bounded wait", b.lock_timeout(SLACK)).await;
     assert!(answer.is_err() || answer.unwrap().is_none());
     let answer = within(SOON, "a try", b.try_lock()).await;
@@ -276,7 +292,11 @@ async fn c8_a_lost_race_between_primaries_is_no_error(flavor: SqlFlavor) {
         admin.run("UPDATE lockkit.races SET left_over=2").await;
         let mut claim = claim_in(&backend, kind, "a", mode);
         granted(claim.attempt(Wait::No).await);
-        assert_eq!(admin.one::<i32>("SELECT left_over FROM lockkit.races").await, 0, "nothing was lost");
+        assert_eq!(
+            admin.one::<i32>("SELECT left_over FROM lockkit.races").await,
+            0,
+            "nothing was lost"
+        );
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
 }
@@ -290,7 +310,8 @@ fn against(held: Mode) -> Mode {
     if let Mode::Permits { .. } = held { held } else { Mode::Exclusive }
 }
 
-/// Catches a renewal that promises what is left by the server's clock, and one that then asks for as much again.
+/// Catches a renewal that promises what is left by the server's clock, and one that then asks for
+/// as much again.
 async fn c3_c10_a_clock_that_went_back_promises_no_more_than_was_asked(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let locker = bed.locker("").await;
@@ -298,7 +319,8 @@ async fn c3_c10_a_clock_that_went_back_promises_no_more_than_was_asked(flavor: S
     let options = LockOptions::new().with_ttl(TTL).with_renewal(Renewal::Manual);
     let mutex = locker.mutex("a").unwrap().with_options(options.clone()).unwrap();
     let readers = locker.rw_lock("a").unwrap().with_options(options).unwrap();
-    let guards = [mutex.lock().await.unwrap(), readers.read().await.unwrap(), readers.read().await.unwrap()];
+    let guards =
+        [mutex.lock().await.unwrap(), readers.read().await.unwrap(), readers.read().await.unwrap()];
     for table in ["lock", "holder"] {
         let back = "20*24*3600*1000000";
         admin.run(format!("UPDATE {} SET expires_us=expires_us+{back}", bed.table(table))).await;

@@ -101,7 +101,8 @@ fn pair(runtime: &Runtime, backend: &MySql, name: &str) {
     runtime.block_on(next_token(backend, name));
 }
 
-/// Catches a pool that gives a runtime the connection of another one, which is of no use there: one was opened for each pair.
+/// Catches a pool that gives a runtime the connection of another one, which is of no use there: one
+/// was opened for each pair.
 async fn each_runtime_uses_its_own_connection_again(flavor: SqlFlavor) {
     const RUNTIMES: u64 = 12;
     const ROUNDS: usize = 20;
@@ -134,7 +135,8 @@ async fn each_runtime_uses_its_own_connection_again(flavor: SqlFlavor) {
     assert!(opened <= RUNTIMES, "{opened} connections for {RUNTIMES} runtimes");
 }
 
-/// Catches connections of ended runtimes that stay, and that count against the pool, until something else needs their room.
+/// Catches connections of ended runtimes that stay, and that count against the pool, until
+/// something else needs their room.
 async fn connections_of_ended_runtimes_are_closed_at_the_next_use(flavor: SqlFlavor) {
     const RUNTIMES: u64 = 17;
     let bed = Bed::own(flavor, &[]);
@@ -198,12 +200,14 @@ async fn a_full_pool_makes_room_for_another_runtime(flavor: SqlFlavor) {
             pair(runtime, &again, "a");
         }
     };
-    within(SOON, "a pair in each runtime that has a connection", spawn_blocking(work)).await.unwrap();
+    within(SOON, "a pair in each runtime that has a connection", spawn_blocking(work))
+        .await
+        .unwrap();
     assert_eq!(admin.status("Connections").await, opened);
 }
 
-/// Catches a close that waits for the task that cleans up, or for a `KILL`, in a runtime that nobody drives: it left all
-/// connections open.
+/// Catches a close that waits for the task that cleans up, or for a `KILL`, in a runtime that
+/// nobody drives: it left all connections open.
 async fn c6_a_close_waits_for_no_runtime_that_stands_still(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;

@@ -23,8 +23,11 @@ async fn c1_c3_the_settings_of_the_server_do_not_matter(flavor: SqlFlavor) {
                 sql_safe_updates=1,sql_select_limit=1,time_zone='-11:00',timestamp=1,innodb_lock_wait_timeout=1000,\
                 lock_wait_timeout=1000,transaction_isolation='SERIALIZABLE',transaction_read_only=1";
     // Its name before the servers agreed.
-    let init =
-        if flavor == SqlFlavor::MariaDb { init.replace("transaction_", "tx_") } else { init.to_owned() };
+    let init = if flavor == SqlFlavor::MariaDb {
+        init.replace("transaction_", "tx_")
+    } else {
+        init.to_owned()
+    };
     for args in [
         vec![
             "--autocommit=0",
@@ -77,10 +80,15 @@ async fn works(bed: &Bed) {
     let before = SystemTime::now();
     let told = here.time().await.unwrap();
     let after = SystemTime::now() + Duration::from_millis(1);
-    assert!((before - Duration::from_millis(1)..after).contains(&told), "{before:?}, then {told:?}");
+    assert!(
+        (before - Duration::from_millis(1)..after).contains(&told),
+        "{before:?}, then {told:?}"
+    );
     // All rows are read, not only the first.
-    let mut readers =
-        [claim_in(&here, Kind::RwLock, "b", Mode::Shared), claim_in(&there, Kind::RwLock, "b", Mode::Shared)];
+    let mut readers = [
+        claim_in(&here, Kind::RwLock, "b", Mode::Shared),
+        claim_in(&there, Kind::RwLock, "b", Mode::Shared),
+    ];
     for reader in &mut readers {
         granted(reader.attempt(Wait::No).await);
     }
@@ -118,14 +126,19 @@ async fn c4_tokens_rise_over_a_clock_that_was_corrected(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;
     let mut admin = bed.admin().await;
-    for (kind, mode) in
-        [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Exclusive), (Kind::RwLock, Mode::Shared)]
-    {
+    for (kind, mode) in [
+        (Kind::Mutex, Mode::Exclusive),
+        (Kind::RwLock, Mode::Exclusive),
+        (Kind::RwLock, Mode::Shared),
+    ] {
         let mut claim = claim_in(&backend, kind, "a", mode);
         granted(claim.attempt(Wait::No).await);
         claim.release().await.unwrap();
         admin
-            .run(format!("UPDATE {} SET fence=fence+{DAY},touched_us=touched_us+{DAY}", bed.table("lock")))
+            .run(format!(
+                "UPDATE {} SET fence=fence+{DAY},touched_us=touched_us+{DAY}",
+                bed.table("lock")
+            ))
             .await;
         let mut last: u64 =
             admin.one(format!("SELECT fence FROM {} WHERE kind='{kind}'", bed.table("lock"))).await;
@@ -143,7 +156,9 @@ async fn c4_tokens_rise_over_a_clock_that_was_corrected(flavor: SqlFlavor) {
     let token = granted(stuck.attempt(Wait::No).await).token;
     let table = bed.table("lock");
     admin
-        .run(format!("UPDATE {table} SET expires_us=expires_us+{DAY},fence=fence+{DAY} WHERE name='b'"))
+        .run(format!(
+            "UPDATE {table} SET expires_us=expires_us+{DAY},fence=fence+{DAY} WHERE name='b'"
+        ))
         .await;
     busy(claim(&backend, "b").attempt(Wait::No).await);
     let seen = backend.inspect(&mutex("b")).await.unwrap();
@@ -154,8 +169,8 @@ async fn c4_tokens_rise_over_a_clock_that_was_corrected(flavor: SqlFlavor) {
     assert!(next_token(&backend, "b").await > ahead);
 }
 
-/// MySQL ends no transaction for being idle. The three timeouts are for any transaction, for one that has changed nothing,
-/// and for one that has.
+/// MySQL ends no transaction for being idle. The three timeouts are for any transaction, for one
+/// that has changed nothing, and for one that has.
 #[tokio::test]
 async fn c3_the_idle_transaction_timeouts_of_mariadb_do_not_matter() {
     const IDLE: Duration = Duration::from_millis(2_500);
@@ -167,7 +182,9 @@ async fn c3_the_idle_transaction_timeouts_of_mariadb_do_not_matter() {
     let bed = Bed::own(SqlFlavor::MariaDb, &args);
     let locker = bed.locker("strategy=pessimistic").await;
     let options = LockOptions::new().with_ttl(TTL).with_renewal(Renewal::Manual);
-    let lock = async |name| locker.mutex(name).unwrap().with_options(options.clone()).unwrap().lock().await;
+    let lock = async |name| {
+        locker.mutex(name).unwrap().with_options(options.clone()).unwrap().lock().await
+    };
     let idle = lock("idle").await.unwrap();
     let used = lock("used").await.unwrap();
     let mut admin = bed.admin().await;
@@ -178,6 +195,10 @@ async fn c3_the_idle_transaction_timeouts_of_mariadb_do_not_matter() {
     tokio::time::sleep(IDLE).await;
     for guard in [idle, used] {
         let name = guard.name().clone();
-        assert_eq!(guard.release().await.unwrap(), Released::Freed, "C3: {name} was freed while it was held");
+        assert_eq!(
+            guard.release().await.unwrap(),
+            Released::Freed,
+            "C3: {name} was freed while it was held"
+        );
     }
 }

@@ -32,7 +32,8 @@ pub(crate) const SHORT: Duration = Duration::from_secs(9);
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(30);
 /// What must happen, happens within this, or a test fails. No test waits for it to pass.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// What an unhurried machine needs for something that takes no time. No more than a pause: a busy one needs longer.
+/// What an unhurried machine needs for something that takes no time. No more than a pause: a busy
+/// one needs longer.
 pub(crate) const SLACK: Duration = Duration::from_millis(400);
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 /// No background task cleans up while statements are counted.
@@ -98,7 +99,9 @@ impl Bed {
     pub(crate) fn with_prefix(&self, url: &str, query: &str) -> String {
         // A busy machine may need longer than the default to open a connection.
         let patient = "connect_timeout=20s";
-        format!("{url}?table_prefix={}&{patient}&{query}", self.prefix).trim_end_matches('&').to_owned()
+        format!("{url}?table_prefix={}&{patient}&{query}", self.prefix)
+            .trim_end_matches('&')
+            .to_owned()
     }
 
     pub(crate) async fn connect(&self, query: &str) -> MySql {
@@ -125,10 +128,14 @@ impl Bed {
 
     /// How many locks of that name are wanted, by waiters who have said so.
     pub(crate) fn wanted(&self, name: &str) -> String {
-        format!("SELECT COUNT(*) FROM {} WHERE name='{name}' AND wanted_us>{NOW}", self.table("lock"))
+        format!(
+            "SELECT COUNT(*) FROM {} WHERE name='{name}' AND wanted_us>{NOW}",
+            self.table("lock")
+        )
     }
 
-    /// How many requests for a mutex are at work on the server: for long only if they wait for the row.
+    /// How many requests for a mutex are at work on the server: for long only if they wait for the
+    /// row.
     pub(crate) fn waiting(&self) -> String {
         format!(
             "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER='lockkit' AND COMMAND<>'Sleep' \
@@ -137,8 +144,8 @@ impl Bed {
         )
     }
 
-    /// From its next insert on, a connection waits for a row for longer than any test: whoever does so by mistake can't
-    /// hide it.
+    /// From its next insert on, a connection waits for a row for longer than any test: whoever does
+    /// so by mistake can't hide it.
     pub(crate) async fn wait_for_rows(&self, admin: &mut Admin) {
         for table in ["lock", "holder"] {
             let trigger = format!("{}_{table}_waits", self.prefix);
@@ -164,7 +171,9 @@ impl Bed {
         for table in ["lock", "holder"] {
             let live = format!("SELECT name FROM {} WHERE expires_us>{NOW}", self.table(table));
             let names = admin.all::<Vec<u8>>(&live).await;
-            left.extend(names.iter().map(|name| format!("live: {}", String::from_utf8_lossy(name))));
+            left.extend(
+                names.iter().map(|name| format!("live: {}", String::from_utf8_lossy(name))),
+            );
         }
         left
     }
@@ -174,8 +183,8 @@ pub(crate) async fn connect(url: &str) -> Result<MySql> {
     MySql::connect(Config::from_url(StoreUrl::parse(url)?)?).await
 }
 
-/// As [`connect`], for as long as that may help: where the server stands still while others make the same tables, a statement
-/// waits for longer than it may.
+/// As [`connect`], for as long as that may help: where the server stands still while others make
+/// the same tables, a statement waits for longer than it may.
 pub(crate) async fn connect_in_the_end(url: &str) -> MySql {
     let start = Instant::now();
     loop {
@@ -259,10 +268,13 @@ pub(crate) struct Admin(Conn);
 
 impl Admin {
     async fn to(server: &SqlServer) -> Self {
-        let opts = OptsBuilder::from_opts(Opts::from_url(&server.admin_url()).unwrap()).prefer_socket(false);
+        let opts = OptsBuilder::from_opts(Opts::from_url(&server.admin_url()).unwrap())
+            .prefer_socket(false);
         let mut conn = Conn::new(opts).await.unwrap();
         // Whatever the server's own settings are.
-        conn.query_drop("SET autocommit=1,time_zone='+00:00',completion_type='NO_CHAIN'").await.unwrap();
+        conn.query_drop("SET autocommit=1,time_zone='+00:00',completion_type='NO_CHAIN'")
+            .await
+            .unwrap();
         Self(conn)
     }
 

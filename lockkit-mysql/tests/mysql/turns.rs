@@ -1,4 +1,5 @@
-//! Whose turn it is when a process could keep the lock to itself: those who wait elsewhere are known by the row.
+//! Whose turn it is when a process could keep the lock to itself: those who wait elsewhere are
+//! known by the row.
 
 use lockkit_core::{
     FencingToken,
@@ -39,7 +40,9 @@ async fn holder(backend: &MySql) -> (Box<dyn Claim>, FencingToken) {
 /// As if another client had said that it waits.
 async fn someone_waits(bed: &Bed, admin: &mut Admin) {
     let table = bed.table("lock");
-    admin.run(format!("UPDATE {table} SET wanted_us={NOW}+60000000,wanted_by=7 WHERE name='a'")).await;
+    admin
+        .run(format!("UPDATE {table} SET wanted_us={NOW}+60000000,wanted_by=7 WHERE name='a'"))
+        .await;
 }
 
 /// Catches a lock that is freed on a guess, and a question before the hand-over.
@@ -61,7 +64,8 @@ async fn c12_with_nobody_outside_the_lock_is_handed_over_in_one_statement(flavor
     assert!(next_token(&backend, "a").await > last);
 }
 
-/// Catches a waiter that says nothing, one that nobody heeds, and one that is heeded after it was served.
+/// Catches a waiter that says nothing, one that nobody heeds, and one that is heeded after it was
+/// served.
 async fn c12_one_who_waits_elsewhere_goes_first(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;
@@ -73,7 +77,8 @@ async fn c12_one_who_waits_elsewhere_goes_first(flavor: SqlFlavor) {
     until("it says that it waits", async || admin.one::<u64>(bed.wanted("a")).await == 1).await;
     let answer = claim.reissue(&spec("a"), Outsiders::Wait).await.unwrap();
     let mut last = token(answer);
-    // A word holds for a second, and a server that stands still lets it pass: then it is said again.
+    // A word holds for a second, and a server that stands still lets it pass: then it is said
+    // again.
     until("C12: the one who waits outside has its turn", async || match first(&mut *claim).await {
         Reissued::Yielded => true,
         passed_over => {
@@ -132,11 +137,17 @@ async fn c5_a_turn_without_an_answer_is_freed_by_its_release(flavor: SqlFlavor) 
         if is_wanted {
             someone_waits(&bed, &mut admin).await;
         }
-        proxy.set(|toxics| if is_applied { toxics.down.discard = true } else { toxics.up.discard = true });
+        proxy.set(
+            |toxics| if is_applied { toxics.down.discard = true } else { toxics.up.discard = true },
+        );
         let to = spec("a");
-        let held = format!("SELECT COUNT(*) FROM {} WHERE name='a' AND owner<>''", bed.table("lock"));
-        let passed =
-            format!("SELECT COUNT(*) FROM {} WHERE name='a' AND owner='{}'", bed.table("lock"), to.owner);
+        let held =
+            format!("SELECT COUNT(*) FROM {} WHERE name='a' AND owner<>''", bed.table("lock"));
+        let passed = format!(
+            "SELECT COUNT(*) FROM {} WHERE name='a' AND owner='{}'",
+            bed.table("lock"),
+            to.owner
+        );
         let is_freed = is_wanted && is_applied;
         let sent = Instant::now();
         let request = claim.reissue(&to, Outsiders::First);
@@ -164,7 +175,9 @@ async fn c2_c3_a_turn_passes_nothing_on_that_was_lost(flavor: SqlFlavor) {
     let mut admin = bed.admin().await;
     for is_wanted in [true, false] {
         let (mut past, _) = holder(&backend).await;
-        admin.run(format!("UPDATE {} SET expires_us={NOW}-1 WHERE name='a'", bed.table("lock"))).await;
+        admin
+            .run(format!("UPDATE {} SET expires_us={NOW}-1 WHERE name='a'", bed.table("lock")))
+            .await;
         if is_wanted {
             someone_waits(&bed, &mut admin).await;
         }

@@ -34,7 +34,9 @@ impl Store {
 }
 
 /// Who changes what is stored changes this, and then needs a new format: see docs/stability.md.
-async fn c1_c4_what_0_1_0_has_stored_is_read_tokens_rise_and_it_has_the_form_of_today(flavor: SqlFlavor) {
+async fn c1_c4_what_0_1_0_has_stored_is_read_tokens_rise_and_it_has_the_form_of_today(
+    flavor: SqlFlavor,
+) {
     let store = Store::start(flavor).await;
     let mut spec = spec_for("orders", TTL);
     spec.label = Some("host-1".into());

@@ -12,7 +12,8 @@ on_both! {
     c1_a_row_that_goes_under_a_waiter_is_made_anew,
 }
 
-const OLD: &str = "UPDATE lockkit_fence SET acquired_us=acquired_us-90000000000,fence=fence-90000000000";
+const OLD: &str =
+    "UPDATE lockkit_fence SET acquired_us=acquired_us-90000000000,fence=fence-90000000000";
 
 async fn c4_a_token_rises_above_that_of_a_row_that_is_gone(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
@@ -24,13 +25,17 @@ async fn c4_a_token_rises_above_that_of_a_row_that_is_gone(flavor: SqlFlavor) {
     }
     assert_eq!(store.mysql.collect_garbage().await.unwrap(), 0, "all are young");
     store.admin.run(OLD).await;
-    // Held for long, it looks as idle as the others; and one whose token is ahead of the clock must stay.
+    // Held for long, it looks as idle as the others; and one whose token is ahead of the clock must
+    // stay.
     let mut held = store.claim("n7");
     granted(held.attempt(Wait::No).await);
     store.admin.run("UPDATE lockkit_fence SET acquired_us=1,fence=1 WHERE name='n7'").await;
     store.admin.run("UPDATE lockkit_fence SET fence=9000000000000000000 WHERE name='n8'").await;
     assert_eq!(store.mysql.collect_garbage().await.unwrap(), 248);
-    assert_eq!((store.admin.count("lockkit_row").await, store.admin.count("lockkit_fence").await), (2, 2));
+    assert_eq!(
+        (store.admin.count("lockkit_row").await, store.admin.count("lockkit_fence").await),
+        (2, 2)
+    );
     for (index, old) in [(0, tokens[0]), (8, FencingToken::new(9_000_000_000_000_000_000))] {
         let token = granted(store.claim(&format!("n{index}")).attempt(Wait::No).await).token;
         assert!(token > old, "{token} after {old}");
@@ -42,7 +47,8 @@ async fn c1_a_row_that_goes_under_a_waiter_is_made_anew(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let mut holder = store.claim("a");
     granted(holder.attempt(Wait::No).await);
-    // On the connection that has the row nothing can be run: it is deleted by one who got it in between.
+    // On the connection that has the row nothing can be run: it is deleted by one who got it in
+    // between.
     let admin = store.admin.clone();
     let mut waiter = store.claim("a");
     let waiting = tokio::spawn(async move {

@@ -1,12 +1,13 @@
-//! Hand-over of a row lock inside a process, tokens that are raised, longer leases, and lists of names.
+//! Hand-over of a row lock inside a process, tokens that are raised, longer leases, and lists of
+//! names.
 
 use std::{any::Any, sync::Arc, time::Duration};
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind,
     spi::{
-        Admin as _, Attachment as _, Attempt, Backend as _, Claim, Grant, Lease, LossReason, Outsiders,
-        Pulse, Reissued, Released, Role, Wait,
+        Admin as _, Attachment as _, Attempt, Backend as _, Claim, Grant, Lease, LossReason,
+        Outsiders, Pulse, Reissued, Released, Role, Wait,
     },
 };
 use lockkit_mysql::{LockTransaction, mysql_async::prelude::Queryable as _};
@@ -85,7 +86,10 @@ async fn c1_the_row_stays_locked_through_hand_overs(flavor: SqlFlavor) {
             assert!(!waiting.is_finished());
         }
         assert_eq!(store.admin.thread("a").await, thread);
-        assert_eq!(claim.reissue(&spec_for("a", TTL), Outsiders::First).await.unwrap(), Reissued::Yielded);
+        assert_eq!(
+            claim.reissue(&spec_for("a", TTL), Outsiders::First).await.unwrap(),
+            Reissued::Yielded
+        );
         assert!(timeout(SOON, waiting).await.unwrap().unwrap() > last);
         assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
         // Neither sign is left on a connection that others use now.
@@ -98,7 +102,10 @@ async fn c2_what_an_operator_has_freed_is_not_handed_over(flavor: SqlFlavor) {
     let mut claim = store.claim("a");
     let token = granted(claim.attempt(Wait::No).await).token;
     store.admin.run("UPDATE lockkit_fence SET owner=''").await;
-    assert_eq!(claim.reissue(&spec_for("a", TTL), Outsiders::Wait).await.unwrap(), Reissued::NotHeld);
+    assert_eq!(
+        claim.reissue(&spec_for("a", TTL), Outsiders::Wait).await.unwrap(),
+        Reissued::NotHeld
+    );
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
     let mut next = store.claim("a");
     no_transaction(&store).await;
@@ -142,7 +149,8 @@ async fn c6_a_storm_of_dropped_hand_overs_leaves_nothing(flavor: SqlFlavor) {
                 match claim.attempt(Wait::No).await {
                     Ok(Attempt::Granted(grant)) => break grant.token,
                     Ok(Attempt::Busy { .. }) => {
-                        // A server needs a moment to see that a socket was closed, and a strict lease its time.
+                        // A server needs a moment to see that a socket was closed, and a strict
+                        // lease its time.
                         assert!(start.elapsed() < SOON, "round {round}: something was left behind");
                         sleep(Duration::from_millis(2)).await;
                     }
@@ -176,7 +184,10 @@ async fn c6_a_storm_of_dropped_hand_overs_leaves_nothing(flavor: SqlFlavor) {
                             }
                             Ok(Attempt::Busy { .. }) => {}
                             Err(error) => {
-                                assert!(error.is_temporary() || error.is_outcome_unknown(), "{error}")
+                                assert!(
+                                    error.is_temporary() || error.is_outcome_unknown(),
+                                    "{error}"
+                                )
                             }
                         }
                         settle(&mut *outsider).await;
@@ -236,7 +247,8 @@ async fn the_former_owners_transaction_leads_nowhere(flavor: SqlFlavor) {
     granted(claim.attempt(Wait::No).await);
     let former = transaction(&*claim);
     hand_over(&mut *claim, "a", TTL).await;
-    let error = former.run(async |_| panic!("it runs in another owner's transaction")).await.unwrap_err();
+    let error =
+        former.run(async |_| panic!("it runs in another owner's transaction")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     former.guard_dropped();
     former.guard_released();
@@ -263,7 +275,10 @@ async fn a_transaction_that_was_used_ends_with_its_owner(flavor: SqlFlavor) {
         } else {
             used.guard_dropped()
         }
-        assert_eq!(claim.reissue(&spec_for("a", TTL), Outsiders::Wait).await.unwrap(), Reissued::Yielded);
+        assert_eq!(
+            claim.reissue(&spec_for("a", TTL), Outsiders::Wait).await.unwrap(),
+            Reissued::Yielded
+        );
         assert_eq!(store.admin.count("stock").await, stock, "{item}");
         let mut next = store.claim("a");
         no_transaction(&store).await;
@@ -331,7 +346,8 @@ async fn c9_an_extended_strict_lease_is_waited_for(flavor: SqlFlavor) {
     assert_eq!(next.release().await.unwrap(), Released::Freed);
 }
 
-/// Tokens of two names on one connection tell nothing of which was granted later, once one was raised.
+/// Tokens of two names on one connection tell nothing of which was granted later, once one was
+/// raised.
 async fn c4_a_raised_token_does_not_hide_a_connection_from_operators(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&pool_size=2").await;
     let mut first = store.claim("first");

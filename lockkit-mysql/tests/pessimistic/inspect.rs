@@ -42,7 +42,10 @@ async fn c14_a_foreign_lock_of_a_row_is_a_holder_without_a_name(flavor: SqlFlavo
     claim.release().await.unwrap();
     let mut console = Conn::new(Opts::from_url(&store.server.url()).unwrap()).await.unwrap();
     console.query_drop("BEGIN").await.unwrap();
-    console.query_drop("SELECT * FROM lockkit_row WHERE kind='mutex' AND name='a' FOR UPDATE").await.unwrap();
+    console
+        .query_drop("SELECT * FROM lockkit_row WHERE kind='mutex' AND name='a' FOR UPDATE")
+        .await
+        .unwrap();
     let seen = store.mysql.inspect(&mutex("a")).await.unwrap();
     let [holder] = &seen.holders[..] else { panic!("{seen:?}") };
     assert_eq!((holder.owner, holder.token), (None, None));
@@ -71,14 +74,19 @@ async fn c14_looking_at_many_names_leaves_nothing_on_the_server(flavor: SqlFlavo
     granted(claim.attempt(Wait::No).await);
     claim.release().await.unwrap();
     for index in 0..100 {
-        assert!(store.mysql.inspect(&mutex(&format!("n{index}"))).await.unwrap().holders.is_empty());
+        assert!(
+            store.mysql.inspect(&mutex(&format!("n{index}"))).await.unwrap().holders.is_empty()
+        );
     }
     granted(claim.attempt(Wait::No).await);
-    let prepared: (String, u64) = store.admin.ask("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'").await;
+    let prepared: (String, u64) =
+        store.admin.ask("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'").await;
     assert!(prepared.1 < 20, "{prepared:?}");
 }
 
-async fn c14_those_who_look_at_a_free_lock_do_not_take_each_other_for_its_holder(flavor: SqlFlavor) {
+async fn c14_those_who_look_at_a_free_lock_do_not_take_each_other_for_its_holder(
+    flavor: SqlFlavor,
+) {
     let store = Store::start(flavor).await;
     let mut claim = store.claim("a");
     granted(claim.attempt(Wait::No).await);

@@ -31,12 +31,14 @@ async fn c3_a_killed_connection_is_a_lost_lock(flavor: SqlFlavor) {
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
 }
 
-/// Catches a holder whose connection to a demoted server tells it for ever that it has the row: the new primary has no row
-/// locks, and grants the same name at once. Those who may bypass `read_only` must not be granted a lock there either.
+/// Catches a holder whose connection to a demoted server tells it for ever that it has the row: the
+/// new primary has no row locks, and grants the same name at once. Those who may bypass `read_only`
+/// must not be granted a lock there either.
 async fn c1_a_demoted_server_keeps_no_row_lock_and_grants_none(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let url = format!("{}?strategy=pessimistic&connect_timeout=20s", store.server.admin_url());
-    let mighty = MySql::connect(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap()).await.unwrap();
+    let mighty =
+        MySql::connect(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap()).await.unwrap();
     let mut first = store.claim("a");
     let mut second = mighty.claim(spec_for("b", TTL)).unwrap();
     granted(first.attempt(Wait::No).await);
@@ -62,13 +64,16 @@ async fn c1_a_demoted_server_keeps_no_row_lock_and_grants_none(flavor: SqlFlavor
     granted(newcomer.attempt(Wait::No).await);
 }
 
-async fn c3_the_guard_of_a_killed_connection_hears_of_it_long_before_its_lease_ends(flavor: SqlFlavor) {
+async fn c3_the_guard_of_a_killed_connection_hears_of_it_long_before_its_lease_ends(
+    flavor: SqlFlavor,
+) {
     let store = Store::start(flavor).await;
     let locker = store.locker().await;
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     store.admin.kill(store.admin.thread("a").await).await;
     // Long before the lease ends.
-    let reason = tokio::time::timeout(SOON, guard.lost().wait()).await.expect("it does not hear of it");
+    let reason =
+        tokio::time::timeout(SOON, guard.lost().wait()).await.expect("it does not hear of it");
     assert_eq!(reason, LossReason::SessionLost);
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
     locker.shutdown().await.unwrap();
@@ -115,14 +120,18 @@ async fn c10_a_slow_answer_is_waited_for_by_the_next_question(flavor: SqlFlavor)
     tokio::time::timeout(Duration::from_millis(50), claim.renew(None)).await.unwrap_err();
     tokio::time::timeout(Duration::from_millis(50), claim.release()).await.unwrap_err();
     store.server.resume().unwrap();
-    assert_eq!(tokio::time::timeout(SOON, claim.release()).await.unwrap().unwrap(), Released::Freed);
+    assert_eq!(
+        tokio::time::timeout(SOON, claim.release()).await.unwrap().unwrap(),
+        Released::Freed
+    );
     granted(store.claim("a").attempt(Wait::No).await);
 }
 
 async fn c10_a_lock_with_a_short_lease_is_kept_by_its_renewals(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let locker = store.locker().await;
-    let mutex = locker.mutex("a").unwrap().with_options(LockOptions::default().with_ttl(SHORT)).unwrap();
+    let mutex =
+        locker.mutex("a").unwrap().with_options(LockOptions::default().with_ttl(SHORT)).unwrap();
     let guard = mutex.lock().await.unwrap();
     // The server would end an idle connection after the lease.
     tokio::time::sleep(SHORT + Duration::from_millis(1500)).await;

@@ -33,8 +33,9 @@ async fn c2_a_note_is_seen_at_once_and_not_undone_with_the_transaction(flavor: S
     drop(transaction);
     drop(guard);
     let mut next = store.claim("a");
-    let taken =
-        async { while !matches!(next.attempt(Wait::Block(SOON)).await.unwrap(), Attempt::Granted(_)) {} };
+    let taken = async {
+        while !matches!(next.attempt(Wait::Block(SOON)).await.unwrap(), Attempt::Granted(_)) {}
+    };
     timeout(SOON, taken).await.expect("the lock is free");
     assert_eq!(store.admin.count("data").await, 0, "what was dropped is undone");
     assert_eq!(store.mysql.note(&name).await.unwrap(), note(1, "one"));
@@ -49,7 +50,9 @@ async fn c2_a_note_waits_for_a_fence_that_is_being_changed(flavor: SqlFlavor) {
     granted(holder.attempt(Wait::No).await);
     let one = note(1, "one");
     let writes = "information_schema.PROCESSLIST WHERE INFO LIKE 'INSERT INTO `lockkit_note%'";
-    for (change, expected) in [("label='x'", Noted::Written), ("owner='',fence=fence+1", Noted::NotHeld)] {
+    for (change, expected) in
+        [("label='x'", Noted::Written), ("owner='',fence=fence+1", Noted::NotHeld)]
+    {
         store.admin.run("START TRANSACTION").await;
         store.admin.run(&format!("UPDATE lockkit_fence SET {change}")).await;
         let (noted, ()) = tokio::join!(holder.write_note(&one), async {

@@ -9,7 +9,8 @@ use lockkit_core::{
 
 use crate::support::*;
 
-/// The holder is dead: only the end of its lease counts, and a server that stands still does not bring that about earlier.
+/// The holder is dead: only the end of its lease counts, and a server that stands still does not
+/// bring that about earlier.
 const LEASE: Duration = Duration::from_millis(4_500);
 
 on_both! {
@@ -36,7 +37,10 @@ async fn acquire(claim: &mut Box<dyn Claim>, wait: Wait) -> Grant {
             match claim.attempt(wait).await.unwrap() {
                 Attempt::Granted(grant) => return grant,
                 Attempt::Busy { retry_after, .. } => {
-                    tokio::time::sleep(retry_after.unwrap_or_default().min(Duration::from_millis(400))).await;
+                    tokio::time::sleep(
+                        retry_after.unwrap_or_default().min(Duration::from_millis(400)),
+                    )
+                    .await;
                 }
             }
         }
@@ -84,7 +88,8 @@ async fn c1_one_who_never_waits_gets_it_after_that_lease_too(flavor: SqlFlavor) 
     assert!(second.token > first.token);
 }
 
-/// Its process is paused: the server ends its connection after a lease, and only then the next one begins to wait.
+/// Its process is paused: the server ends its connection after a lease, and only then the next one
+/// begins to wait.
 async fn c9_a_holder_that_hangs_is_followed_after_two_leases(flavor: SqlFlavor) {
     // The server counts in whole seconds.
     const LEASE: Duration = Duration::from_secs(4);
@@ -135,7 +140,10 @@ async fn c14_a_release_that_has_to_wait_still_shows_its_holder(flavor: SqlFlavor
     let operator = store.another().await;
     let is_seen = async || {
         let seen = operator.inspect(&mutex("a")).await.unwrap();
-        assert_eq!(seen.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(), [Some(token)]);
+        assert_eq!(
+            seen.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(),
+            [Some(token)]
+        );
         assert_eq!(operator.names(Kind::Mutex, "").await.unwrap(), [mutex("a")]);
         // It can't be freed now, and nobody is told that it is free.
         operator.force_release(&mutex("a"), token).await.unwrap_err();
@@ -165,10 +173,13 @@ async fn c1_collecting_garbage_ends_no_lease(flavor: SqlFlavor) {
     dead(&store).await;
     store.admin.run("UPDATE lockkit_fence SET acquired_us=1,open_us=100000000000,fence=1").await;
     assert_eq!(store.mysql.collect_garbage().await.unwrap(), 0);
-    assert!(busy(store.claim("a").attempt(Wait::No).await).1.unwrap() > Duration::from_secs(90_000));
+    assert!(
+        busy(store.claim("a").attempt(Wait::No).await).1.unwrap() > Duration::from_secs(90_000)
+    );
 }
 
-/// Catches: a release that finds its connection gone and leaves the lease, so that the next owner waits for nobody.
+/// Catches: a release that finds its connection gone and leaves the lease, so that the next owner
+/// waits for nobody.
 async fn c7_a_release_of_a_holder_that_died_ends_its_lease(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&strict_lease=true").await;
     let mut holder = store.claim_for("a", Duration::from_secs(100_000));

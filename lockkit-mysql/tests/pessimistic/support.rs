@@ -99,7 +99,13 @@ impl Admin {
     }
 
     pub(crate) async fn ask<T: FromRow + Send + 'static>(&self, query: &str) -> T {
-        self.0.lock().await.query_first(query).await.unwrap().unwrap_or_else(|| panic!("no row: {query}"))
+        self.0
+            .lock()
+            .await
+            .query_first(query)
+            .await
+            .unwrap()
+            .unwrap_or_else(|| panic!("no row: {query}"))
     }
 
     pub(crate) async fn count(&self, of: &str) -> u64 {
@@ -108,13 +114,15 @@ impl Admin {
 
     /// A counter of the whole server.
     pub(crate) async fn status(&self, name: &str) -> u64 {
-        let (_, count): (String, String) = self.ask(&format!("SHOW GLOBAL STATUS LIKE '{name}'")).await;
+        let (_, count): (String, String) =
+            self.ask(&format!("SHOW GLOBAL STATUS LIKE '{name}'")).await;
         count.parse().unwrap()
     }
 
     /// The connection that was granted a lock last.
     pub(crate) async fn thread(&self, name: &str) -> u64 {
-        self.ask(&format!("SELECT thread FROM lockkit_fence WHERE kind='mutex' AND name='{name}'")).await
+        self.ask(&format!("SELECT thread FROM lockkit_fence WHERE kind='mutex' AND name='{name}'"))
+            .await
     }
 
     /// How many statements wait for a row.

@@ -96,7 +96,9 @@ async fn statements_of_a_lost_lock_are_undone(flavor: SqlFlavor) {
 async fn a_commit_of_the_user_is_noticed(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let locker = store.locker().await;
-    for end in ["COMMIT", "ROLLBACK", "COMMIT AND CHAIN", "BEGIN", "CREATE TABLE IF NOT EXISTS t (n INT)"] {
+    for end in
+        ["COMMIT", "ROLLBACK", "COMMIT AND CHAIN", "BEGIN", "CREATE TABLE IF NOT EXISTS t (n INT)"]
+    {
         let guard = locker.mutex("a").unwrap().lock().await.unwrap();
         let transaction = begin(&store, &guard).await;
         let ended = transaction.run(async |conn| conn.query_drop(end).await).await.unwrap_err();
@@ -114,7 +116,8 @@ async fn an_error_of_a_statement_undoes_that_statement_only(flavor: SqlFlavor) {
     let locker = store.locker().await;
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     let transaction = begin(&store, &guard).await;
-    let twice = transaction.run(async |conn| conn.query_drop("INSERT INTO stock VALUES (1, 7)").await);
+    let twice =
+        transaction.run(async |conn| conn.query_drop("INSERT INTO stock VALUES (1, 7)").await);
     twice.await.unwrap().unwrap_err();
     sell(&transaction, 2).await;
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
@@ -202,7 +205,9 @@ async fn c7_a_statement_that_is_given_up_inside_a_run_loses_the_lock(flavor: Sql
     let transaction = begin(&store, &guard).await;
     let given_up = transaction
         .run(async |conn| {
-            tokio::time::timeout(Duration::from_millis(100), conn.query_drop("DO SLEEP(100)")).await.is_err()
+            tokio::time::timeout(Duration::from_millis(100), conn.query_drop("DO SLEEP(100)"))
+                .await
+                .is_err()
         })
         .await
         .unwrap_err();
@@ -242,7 +247,8 @@ async fn what_a_run_sets_in_the_session_hurts_no_renewal_and_no_release(flavor: 
     for strict in ["", "&strict_lease=true"] {
         let store = Store::start_with(flavor, strict).await;
         let locker = store.locker().await;
-        for set in ["USE information_schema", "SET SESSION sql_select_limit=0", "SET autocommit=0"] {
+        for set in ["USE information_schema", "SET SESSION sql_select_limit=0", "SET autocommit=0"]
+        {
             let guard = locker.mutex("a").unwrap().lock().await.unwrap();
             let transaction = begin(&store, &guard).await;
             transaction.run(async |conn| conn.query_drop(set).await).await.unwrap().unwrap();
@@ -263,8 +269,9 @@ fn transaction_of(claim: &dyn Claim) -> Arc<LockTransaction> {
 /// Waits until somebody else has the lock.
 async fn take_over(store: &Store) {
     let mut next = store.claim("a");
-    let waiting =
-        async { while !matches!(next.attempt(Wait::Block(SOON)).await.unwrap(), Attempt::Granted(_)) {} };
+    let waiting = async {
+        while !matches!(next.attempt(Wait::Block(SOON)).await.unwrap(), Attempt::Granted(_)) {}
+    };
     tokio::time::timeout(SOON, waiting).await.expect("nobody takes over");
 }
 
@@ -294,14 +301,16 @@ async fn c9_a_holder_that_has_set_the_timeout_of_its_connection_is_freed(flavor:
     take_over(&store).await;
 }
 
-/// The row of the fence is locked by somebody else for as long as one try of the release may take. Catches: a release that
-/// knows that all was undone, is cut off while it tidies up, and then passes for one that was done.
+/// The row of the fence is locked by somebody else for as long as one try of the release may take.
+/// Catches: a release that knows that all was undone, is cut off while it tidies up, and then
+/// passes for one that was done.
 async fn c7_what_was_undone_is_never_told_as_freed(flavor: SqlFlavor) {
     for strict in ["", "&strict_lease=true"] {
         let store = Store::start_with(flavor, strict).await;
         let locker = store.locker().await;
-        let options =
-            LockOptions::new().with_ttl(Duration::from_secs(20)).with_op_timeout(Duration::from_millis(600));
+        let options = LockOptions::new()
+            .with_ttl(Duration::from_secs(20))
+            .with_op_timeout(Duration::from_millis(600));
         let guard = locker.mutex("a").unwrap().with_options(options).unwrap().lock().await.unwrap();
         let _transaction = begin(&store, &guard).await;
         let other = Admin::to(&store.server).await;

@@ -34,8 +34,9 @@ async fn c8_a_wait_of_300_ms_takes_300_ms(flavor: SqlFlavor) {
     // One that is stopped ends no wait: it counts in whole seconds, and would take one or two else.
     store.server.pause().unwrap();
     let started = Instant::now();
-    let answer =
-        timeout(SOON / 2, waiter.attempt(Wait::Block(bound))).await.expect("it waits for the server");
+    let answer = timeout(SOON / 2, waiter.attempt(Wait::Block(bound)))
+        .await
+        .expect("it waits for the server");
     assert!(!busy(answer).0);
     assert!(started.elapsed() >= bound, "{:?}", started.elapsed());
     store.server.resume().unwrap();
@@ -43,8 +44,9 @@ async fn c8_a_wait_of_300_ms_takes_300_ms(flavor: SqlFlavor) {
     let locker = store.locker().await;
     let bound = Duration::from_secs(2);
     let started = Instant::now();
-    let answer =
-        timeout(SOON, locker.mutex("a").unwrap().lock_timeout(bound)).await.expect("it waits for ever");
+    let answer = timeout(SOON, locker.mutex("a").unwrap().lock_timeout(bound))
+        .await
+        .expect("it waits for ever");
     assert!(answer.unwrap().is_none());
     let took = started.elapsed();
     assert!(took >= bound, "{took:?}");
@@ -100,13 +102,15 @@ async fn c6_one_waiter_of_a_process_asks_and_passes_it_on(flavor: SqlFlavor) {
 async fn c8_an_exhausted_pool_is_a_clear_error_inside_the_bound(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&pool_size=2").await;
     // Without the bound, a connection is waited for as long as one request may take.
-    let locker = store.locker().await.with_defaults(LockOptions::new().with_op_timeout(TTL / 2)).unwrap();
+    let locker =
+        store.locker().await.with_defaults(LockOptions::new().with_op_timeout(TTL / 2)).unwrap();
     let mut guards = Vec::new();
     for name in ["a", "b"] {
         guards.push(locker.mutex(name).unwrap().lock().await.unwrap());
     }
     let bound = Duration::from_millis(300);
-    let refused = timeout(SOON, locker.mutex("c").unwrap().lock_timeout(bound)).await.expect("it waits on");
+    let refused =
+        timeout(SOON, locker.mutex("c").unwrap().lock_timeout(bound)).await.expect("it waits on");
     let refused = refused.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     for part in ["all 2 connections", "pool_size", "\"c\""] {
@@ -127,7 +131,10 @@ async fn c8_the_smallest_pool_has_room_for_a_free_lock_beside_a_waiter(flavor: S
     granted(holder.attempt(Wait::No).await);
     let mut smallest = None;
     for size in 1..=2 {
-        let url = format!("{}?strategy=pessimistic&connect_timeout=20s&pool_size={size}", store.server.url());
+        let url = format!(
+            "{}?strategy=pessimistic&connect_timeout=20s&pool_size={size}",
+            store.server.url()
+        );
         match Config::from_url(StoreUrl::parse(&url).unwrap()) {
             Ok(config) => smallest = smallest.or(Some(config)),
             Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}"),
@@ -156,9 +163,11 @@ async fn c8_a_waiter_that_comes_late_stands_behind_the_others(flavor: SqlFlavor)
     let begun = store.admin.status("Com_begin").await;
     let killed = store.admin.status("Com_kill").await;
     busy(first.attempt(Wait::Block(Duration::from_millis(20))).await);
-    // A server that was busy may read the query after that, unless it was told to end the connection.
+    // A server that was busy may read the query after that, unless it was told to end the
+    // connection.
     let is_read = async || {
-        store.admin.status("Com_begin").await > begun || store.admin.status("Com_kill").await > killed
+        store.admin.status("Com_begin").await > begun
+            || store.admin.status("Com_kill").await > killed
     };
     until("its query is there", is_read).await;
     until("its query is gone", || async { store.admin.waiting().await == 0 }).await;

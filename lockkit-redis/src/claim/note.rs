@@ -31,7 +31,9 @@ impl RedisClaim {
             let stop = route.next().await?;
             let sent = Clock::Boot.now();
             let answers = self.send_note(&stop, script, note, deadline).await;
-            let Some((answer, waited)) = route.arrive(&stop, answers, Phase::Write).await? else { continue };
+            let Some((answer, waited)) = route.arrive(&stop, answers, Phase::Write).await? else {
+                continue;
+            };
             stop.link.clock().observe(sent, answer.now(), Clock::Boot.now());
             return match answer {
                 Written::Yes { .. } => {

@@ -28,14 +28,18 @@ struct Heir<'a> {
 
 impl RedisClaim {
     /// Gives our grant to another owner, whose claim this is then.
-    pub(super) async fn hand_to(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+    pub(super) async fn hand_to(
+        &mut self,
+        to: &ClaimSpec,
+        outsiders: Outsiders,
+    ) -> Result<Reissued> {
         let Some(script) = &self.family.scripts().reissue else {
             let reason = "the Redis backend hands over mutexes and elections only";
             return Err(error::ours(ErrorKind::Unsupported, reason));
         };
         let (owner, lease) = identity(to)?;
-        // What still arrives of the former owner could take the lock again, or a place in the queue, when nobody is left
-        // to look after it: only its own release can wait for that.
+        // What still arrives of the former owner could take the lock again, or a place in the
+        // queue, when nobody is left to look after it: only its own release can wait for that.
         let is_settled = !self.strays.is_any() && self.member.is_none();
         if !is_settled || (&to.name, to.mode) != (&self.spec.name, self.spec.mode) {
             return self.yield_all().await;
@@ -55,7 +59,8 @@ impl RedisClaim {
                     self.not_sent_over();
                     continue;
                 }
-                // A script that is refused its second write has done the first: whoever has the lock gives it back.
+                // A script that is refused its second write has done the first: whoever has the
+                // lock gives it back.
                 Err(error) => {
                     if !error.is_outcome_unknown() {
                         self.strays.refused();
@@ -76,11 +81,15 @@ impl RedisClaim {
             self.strays.settled(answer.now());
             self.successor = None;
             return match answer {
-                HandedOver::Granted { lease, fence, .. } => self.inherit(heir, fence, lease, waited).await,
+                HandedOver::Granted { lease, fence, .. } => {
+                    self.inherit(heir, fence, lease, waited).await
+                }
                 HandedOver::Exhausted { .. } => Err(self.exhausted()),
                 HandedOver::Newer { .. } => Err(error::newer(&self.keys.fence)),
                 HandedOver::Yielded { .. } => Ok(self.gone(Reissued::Yielded)),
-                HandedOver::NotHeld { .. } | HandedOver::Late { .. } => Ok(self.gone(Reissued::NotHeld)),
+                HandedOver::NotHeld { .. } | HandedOver::Late { .. } => {
+                    Ok(self.gone(Reissued::NotHeld))
+                }
             };
         }
     }

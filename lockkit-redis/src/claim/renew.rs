@@ -41,7 +41,8 @@ impl RedisClaim {
         let floor = match i64::try_from(floor.get()) {
             Ok(floor) if floor.unsigned_abs() < END => floor,
             _ => {
-                let reason = format!("the token can't be raised to {floor}: tokens on Redis are below 2^53");
+                let reason =
+                    format!("the token can't be raised to {floor}: tokens on Redis are below 2^53");
                 return Err(error::ours(ErrorKind::InvalidOption, reason));
             }
         };
@@ -56,7 +57,9 @@ impl RedisClaim {
             Value::Int(fence) => {
                 self.confirm(waited, "a raised token")?;
                 self.fence = Some(fence);
-                u64::try_from(fence).map(|token| Some(FencingToken::new(token))).map_err(|_| nonsense())
+                u64::try_from(fence)
+                    .map(|token| Some(FencingToken::new(token)))
+                    .map_err(|_| nonsense())
             }
             _ => Err(nonsense()),
         }
@@ -82,6 +85,8 @@ impl RedisClaim {
     /// An error that leaves the outcome open, unless enough replicas have confirmed it.
     pub(super) fn confirm(&self, waited: Option<Waited>, what: &str) -> Result<()> {
         let confirmed = replicas::check(self.store.config(), self.replicas(), waited, what);
-        confirmed.inspect_err(|_| self.store.doubt(self.keys.slot)).map_err(Error::with_outcome_unknown)
+        confirmed
+            .inspect_err(|_| self.store.doubt(self.keys.slot))
+            .map_err(Error::with_outcome_unknown)
     }
 }

@@ -62,10 +62,16 @@ async fn c5_a_late_note_is_not_written_and_a_wrong_idea_of_the_servers_time_is_n
     assert_eq!(claim.write_note(&first).await.unwrap(), Noted::Written);
     server.pause().unwrap();
     let late = first.next("late");
-    assert!(tokio::time::timeout(Duration::from_millis(20), claim.write_note(&late)).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(20), claim.write_note(&late)).await.is_err()
+    );
     // By the server's clock, it comes after its time.
     server.clock().unwrap().step(OP_TIMEOUT * 2, ClockDirection::Forward).unwrap();
     server.resume().unwrap();
-    assert_eq!(claim.write_note(&first.next("b")).await.unwrap(), Noted::Written, "the late one was written");
+    assert_eq!(
+        claim.write_note(&first.next("b")).await.unwrap(),
+        Noted::Written,
+        "the late one was written"
+    );
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }

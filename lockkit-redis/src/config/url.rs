@@ -13,8 +13,9 @@ impl Config {
     /// Reads a store URL; the crate's documentation lists its parts.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] for a value that makes no sense, [`ErrorKind::UnknownParameter`] for a parameter
-    /// that nobody knows, [`ErrorKind::Unsupported`] for TLS where the crate was built without it.
+    /// [`ErrorKind::InvalidUrl`] for a value that makes no sense, [`ErrorKind::UnknownParameter`]
+    /// for a parameter that nobody knows, [`ErrorKind::Unsupported`] for TLS where the crate was
+    /// built without it.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         let scheme = url.scheme().to_owned();
         let (transport, site) = scheme.split_once('+').unwrap_or((&scheme, ""));
@@ -58,8 +59,12 @@ impl Config {
         let timeout = url.params.duration("wait_timeout")?;
         config = match (replicas, timeout) {
             (None, None) => config,
-            (None, Some(_)) => return Err(invalid("wait_timeout means nothing without wait_replicas")),
-            (Some(replicas), timeout) => config.with_replicas(replicas, timeout.unwrap_or(WAIT_TIMEOUT))?,
+            (None, Some(_)) => {
+                return Err(invalid("wait_timeout means nothing without wait_replicas"));
+            }
+            (Some(replicas), timeout) => {
+                config.with_replicas(replicas, timeout.unwrap_or(WAIT_TIMEOUT))?
+            }
         };
         *self = config;
         Ok(())
@@ -73,8 +78,7 @@ impl Config {
 
     #[cfg(not(feature = "tls"))]
     fn use_tls(&mut self, _: &mut StoreUrl) -> Result<()> {
-        let reason =
-            "the store URL can't be used: rediss:// needs TLS; build with the cargo feature redis-tls";
+        let reason = "the store URL can't be used: rediss:// needs TLS; build with the cargo feature redis-tls";
         Err(Error::new(ErrorKind::Unsupported, reason).with_backend(BACKEND))
     }
 }
@@ -96,7 +100,9 @@ fn sentinel(url: &mut StoreUrl) -> Result<Config> {
     let path = url.path().trim_start_matches('/').to_owned();
     let (service, number) = path.split_once('/').unwrap_or((&path, ""));
     if service.is_empty() || url.hosts().is_empty() {
-        return Err(invalid("sentinels are written redis+sentinel://host1:26379,host2:26379/service/0"));
+        return Err(invalid(
+            "sentinels are written redis+sentinel://host1:26379,host2:26379/service/0",
+        ));
     }
     let mut config = Config::sentinel(hosts(url, SENTINEL_PORT), service);
     config.database = database(number)?;
@@ -145,13 +151,15 @@ fn database(path: &str) -> Result<i64> {
     if number.is_empty() {
         return Ok(0);
     }
-    let number =
-        number.parse::<u16>().map_err(|_| invalid("its path must be a database number, such as /0"))?;
+    let number = number
+        .parse::<u16>()
+        .map_err(|_| invalid("its path must be a database number, such as /0"))?;
     Ok(number.into())
 }
 
 fn invalid(reason: &str) -> Error {
-    Error::new(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}")).with_backend(BACKEND)
+    Error::new(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}"))
+        .with_backend(BACKEND)
 }
 
 #[cfg(test)]
@@ -167,11 +175,13 @@ mod tests {
     #[test]
     fn all_parts_of_a_url_are_used() {
         let config =
-            parse("redis://us:p%40ss@h:7/3?prefix=a:b&keys=raw&connect_timeout=250ms&strict=true").unwrap();
+            parse("redis://us:p%40ss@h:7/3?prefix=a:b&keys=raw&connect_timeout=250ms&strict=true")
+                .unwrap();
         assert!(matches!(&config.site, Site::Tcp((host, 7)) if host == "h"), "{config:?}");
         assert_eq!((config.database, config.prefix.as_str(), config.raw_keys), (3, "a:b", true));
         assert_eq!((config.connect_timeout, config.strict), (Duration::from_millis(250), true));
-        let info = config.connection_info(config.address_of("h", 7), ProtocolVersion::RESP3).unwrap();
+        let info =
+            config.connection_info(config.address_of("h", 7), ProtocolVersion::RESP3).unwrap();
         let login = info.redis_settings();
         assert_eq!((login.username(), login.password()), (Some("us"), Some("p@ss")));
         assert!(info.tcp_settings().nodelay());
@@ -181,17 +191,24 @@ mod tests {
     fn a_bare_url_means_the_usual_server() {
         for url in ["redis://127.0.0.1", "redis://127.0.0.1:6379/"] {
             let config = parse(url).unwrap();
-            assert!(matches!(&config.site, Site::Tcp((host, 6379)) if host == "127.0.0.1"), "{config:?}");
+            assert!(
+                matches!(&config.site, Site::Tcp((host, 6379)) if host == "127.0.0.1"),
+                "{config:?}"
+            );
             assert_eq!((config.database, config.prefix.as_str()), (0, "lockkit"));
         }
         let config = parse("redis+unix:///run/redis.sock?db=2").unwrap();
-        assert!(matches!(&config.site, Site::Unix(path) if path.ends_with("redis.sock")), "{config:?}");
+        assert!(
+            matches!(&config.site, Site::Unix(path) if path.ends_with("redis.sock")),
+            "{config:?}"
+        );
         assert_eq!(config.database, 2);
     }
 
     #[test]
     fn sentinels_and_clusters_have_several_hosts() {
-        let config = parse("redis+sentinel://u:p@a,b:7/main/3?sentinel_password=q&wait_replicas=2").unwrap();
+        let config =
+            parse("redis+sentinel://u:p@a,b:7/main/3?sentinel_password=q&wait_replicas=2").unwrap();
         let Site::Sentinel { sentinels, service } = &config.site else { panic!("{config:?}") };
         assert_eq!(*sentinels, [("a".to_owned(), 26379), ("b".to_owned(), 7)]);
         assert_eq!((service.as_str(), config.database), ("main", 3));
@@ -241,7 +258,8 @@ mod tests {
 
     #[test]
     fn c13_debug_shows_no_secret() {
-        for url in ["redis://user:hunter2@h/", "redis+sentinel://h/main?sentinel_password=hunter2"] {
+        for url in ["redis://user:hunter2@h/", "redis+sentinel://h/main?sentinel_password=hunter2"]
+        {
             let config = parse(url).unwrap();
             assert!(!format!("{config:?}").contains("hunter2"));
         }

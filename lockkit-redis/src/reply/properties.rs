@@ -1,4 +1,5 @@
-//! Whatever a server, or something between, answers: what our scripts say is read, and all else is an error.
+//! Whatever a server, or something between, answers: what our scripts say is read, and all else is
+//! an error.
 
 use lockkit_core::{
     FencingToken, Kind, OwnerId,

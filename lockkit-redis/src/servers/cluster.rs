@@ -1,7 +1,8 @@
 //! A cluster: which node has which slot, and the way to each node.
 //!
-//! Requests are routed here and not by the client library's cluster connection: that one repeats requests and changes
-//! connections by itself, and a claim has to know on which connection each of its requests went.
+//! Requests are routed here and not by the client library's cluster connection: that one repeats
+//! requests and changes connections by itself, and a claim has to know on which connection each of
+//! its requests went.
 
 use std::{
     collections::HashMap,
@@ -18,7 +19,8 @@ use tokio::time;
 use super::{connect::connect, link::Link, node::Node, seat::Seat};
 use crate::{config::Address, error::OpenError, keys::SLOTS, shared::Shared};
 
-/// While a node is dead, each request for its slots doubts the map. It is asked for no more often than this.
+/// While a node is dead, each request for its slots doubts the map. It is asked for no more often
+/// than this.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(200);
 
 pub(crate) struct Cluster {
@@ -94,8 +96,9 @@ impl Cluster {
         }
     }
 
-    /// The node of this slot could not be reached, or refuses: another one may have its slots by now. The map is asked for
-    /// before they are used again. Requests for the slots of other nodes go on.
+    /// The node of this slot could not be reached, or refuses: another one may have its slots by
+    /// now. The map is asked for before they are used again. Requests for the slots of other nodes
+    /// go on.
     pub(crate) fn doubt(&self, slot: u16) {
         if let Some(Some(node)) = self.lock().slots.get(usize::from(slot)) {
             node.doubt();
@@ -124,9 +127,11 @@ impl Cluster {
     async fn ask_for_the_map(&self) -> Result<(), OpenError> {
         let _turn = self.asking.lock().await;
         let Some(nodes) = self.lock().nodes_to_ask() else { return Ok(()) };
-        let known =
-            nodes.into_iter().map(|((host, _), node)| async move { slots_known_to(&node, &host).await });
-        let mut told = time::timeout(self.shared.config.connect_timeout / 2, first_told(known)).await;
+        let known = nodes
+            .into_iter()
+            .map(|((host, _), node)| async move { slots_known_to(&node, &host).await });
+        let mut told =
+            time::timeout(self.shared.config.connect_timeout / 2, first_told(known)).await;
         if !matches!(told, Ok(Ok(_))) {
             let seeds = self.seeds.iter().cloned();
             told = Ok(first_told(seeds.map(|address| slots_told_by(&self.shared, address))).await);
@@ -160,7 +165,10 @@ impl Map {
 
     fn node(&mut self, shared: &Arc<Shared>, address: &Address) -> Arc<Node> {
         let node = self.nodes.entry(address.clone()).or_insert_with(|| {
-            Arc::new(Node::new(Arc::clone(shared), Seat::At(shared.config.address_of(&address.0, address.1))))
+            Arc::new(Node::new(
+                Arc::clone(shared),
+                Seat::At(shared.config.address_of(&address.0, address.1)),
+            ))
         });
         if self.closed {
             // Named by an answer that came after the end.
@@ -177,7 +185,9 @@ impl Map {
         self.slots = vec![None; usize::from(SLOTS)];
         for Range { first, last, primary } in ranges {
             let node = self.node(shared, &primary);
-            for entry in self.slots.get_mut(usize::from(first)..=usize::from(last)).unwrap_or_default() {
+            for entry in
+                self.slots.get_mut(usize::from(first)..=usize::from(last)).unwrap_or_default()
+            {
                 *entry = Some(Arc::clone(&node));
             }
         }
@@ -221,13 +231,15 @@ async fn slots_known_to(node: &Node, host: &str) -> Result<Vec<Range>, OpenError
 
 /// Asks one server, and waits no longer than for any connection: others wait for the same answer.
 async fn slots_told_by(shared: &Shared, address: Address) -> Result<Vec<Range>, OpenError> {
-    let answer = time::timeout(shared.config.connect_timeout, ask_for_slots(shared, &address)).await;
+    let answer =
+        time::timeout(shared.config.connect_timeout, ask_for_slots(shared, &address)).await;
     answer.unwrap_or(Err(OpenError::Silent))
 }
 
 /// On a connection of its own: a replica knows the map too.
 async fn ask_for_slots(shared: &Shared, (host, port): &Address) -> Result<Vec<Range>, OpenError> {
-    let settings = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    let settings =
+        AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
     let seat = shared.config.address_of(host, *port);
     let mut connection = connect(&shared.config, &seat, ProtocolVersion::RESP2, settings).await?;
     let answer = connection.send_packed_command(&question()).await?.extract_error()?;
@@ -240,23 +252,30 @@ fn question() -> Cmd {
     question
 }
 
-/// `[first, last, [host, port, …], replicas…]` of each range. A node that knows no address of its own leaves it empty.
+/// `[first, last, [host, port, …], replicas…]` of each range. A node that knows no address of its
+/// own leaves it empty.
 fn ranges(answer: Value, asked: &str) -> RedisResult<Vec<Range>> {
     let rows: Vec<Vec<Value>> = redis::from_redis_value(answer)?;
     rows.into_iter().map(|row| range(row, asked)).collect()
 }
 
 fn range(row: Vec<Value>, asked: &str) -> RedisResult<Range> {
-    let strange =
-        || (redis::ErrorKind::UnexpectedReturnType, "an answer to CLUSTER SLOTS that makes no sense");
+    let strange = || {
+        (redis::ErrorKind::UnexpectedReturnType, "an answer to CLUSTER SLOTS that makes no sense")
+    };
     let mut row = row.into_iter();
-    let (Some(first), Some(last), Some(Value::Array(primary))) = (row.next(), row.next(), row.next()) else {
+    let (Some(first), Some(last), Some(Value::Array(primary))) =
+        (row.next(), row.next(), row.next())
+    else {
         return Err(strange().into());
     };
     let mut primary = primary.into_iter();
-    let (Some(host), Some(port)) = (primary.next(), primary.next()) else { return Err(strange().into()) };
+    let (Some(host), Some(port)) = (primary.next(), primary.next()) else {
+        return Err(strange().into());
+    };
     let host: Option<String> = redis::from_redis_value(host)?;
-    let host = host.filter(|host| !host.is_empty() && host != "?").unwrap_or_else(|| asked.to_owned());
+    let host =
+        host.filter(|host| !host.is_empty() && host != "?").unwrap_or_else(|| asked.to_owned());
     // Read as a smaller type, a number out of its range would be another one.
     let number = |value: Value| {
         let number: i64 = redis::from_redis_value(value)?;
@@ -281,9 +300,10 @@ mod tests {
             vec(any::<u8>(), 0..3).prop_map(Value::BulkString),
             Just(Value::Nil),
         ];
-        let node =
-            (vec(host, 0..2), vec(slot(), 0..2)).prop_map(|(host, port)| Value::Array([host, port].concat()));
-        (vec(slot(), 1..3), vec(node, 0..3)).prop_map(|(slots, nodes)| Value::Array([slots, nodes].concat()))
+        let node = (vec(host, 0..2), vec(slot(), 0..2))
+            .prop_map(|(host, port)| Value::Array([host, port].concat()));
+        (vec(slot(), 1..3), vec(node, 0..3))
+            .prop_map(|(slots, nodes)| Value::Array([slots, nodes].concat()))
     }
 
     proptest! {

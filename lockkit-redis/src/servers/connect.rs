@@ -15,7 +15,8 @@ use crate::{config::Config, shared::Shared};
 /// How many requests may be queued before callers have to wait for a place in the queue.
 const QUEUE: usize = 1024;
 
-/// What a connection that is driven by others has: they bound each request by op_timeout, so the client must not.
+/// What a connection that is driven by others has: they bound each request by op_timeout, so the
+/// client must not.
 pub(crate) fn settings() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_response_timeout(None)
@@ -23,7 +24,8 @@ pub(crate) fn settings() -> AsyncConnectionConfig {
         .set_pipeline_buffer_size(QUEUE)
 }
 
-/// Lives as long as the task that drives a connection. tokio drops that task with its runtime, and tells nobody.
+/// Lives as long as the task that drives a connection. tokio drops that task with its runtime, and
+/// tells nobody.
 pub(crate) type Driver = Weak<()>;
 
 /// Hears what a connection pushes, and that it has ended.

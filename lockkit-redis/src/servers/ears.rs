@@ -12,7 +12,8 @@ use std::{
 use futures_util::FutureExt as _;
 use lockkit_core::{Clock, Tick};
 use redis::{
-    ConnectionAddr, ProtocolVersion, PushKind, RedisError, RedisResult, Value, aio::MultiplexedConnection,
+    ConnectionAddr, ProtocolVersion, PushKind, RedisError, RedisResult, Value,
+    aio::MultiplexedConnection,
 };
 use tokio::{runtime::Handle, sync::watch, task, time};
 
@@ -21,14 +22,17 @@ use crate::shared::Shared;
 
 /// A connection that could not be opened is tried again no sooner than this.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Waiters wait for a connection that is being opened for this part of the connect timeout. After that they poll.
+/// Waiters wait for a connection that is being opened for this part of the connect timeout. After
+/// that they poll.
 const PATIENCE: u32 = 4;
 
-/// A connection for subscriptions to the channels of slots, and nothing else; opened by the first one who waits.
+/// A connection for subscriptions to the channels of slots, and nothing else; opened by the first
+/// one who waits.
 ///
-/// When a slot moves to another node, the server confirms an SUNSUBSCRIBE that nobody sent, and the client library takes
-/// that for the answer to the oldest request on the connection: from then on each request gets the answer of the one
-/// before it. So no request whose answer matters may be sent here.
+/// When a slot moves to another node, the server confirms an SUNSUBSCRIBE that nobody sent, and the
+/// client library takes that for the answer to the oldest request on the connection: from then on
+/// each request gets the answer of the one before it. So no request whose answer matters may be
+/// sent here.
 pub(crate) struct Ears {
     shared: Arc<Shared>,
     address: ConnectionAddr,
@@ -78,8 +82,9 @@ impl Ears {
         self.shared.config.connect_timeout / PATIENCE
     }
 
-    /// Has a task open the connection, unless it is open, or one is at it, or failed just now. No caller waits for that longer
-    /// than it wants to: the server may take no more connections, or not answer on new ones.
+    /// Has a task open the connection, unless it is open, or one is at it, or failed just now. No
+    /// caller waits for that longer than it wants to: the server may take no more connections, or
+    /// not answer on new ones.
     pub(crate) fn open(&self) {
         let Ok(runtime) = Handle::try_current() else { return };
         let now = Clock::Boot.now();
@@ -100,7 +105,8 @@ impl Ears {
         if begins {
             let shared = Arc::clone(&self.shared);
             let ended = Arc::clone(&self.ended);
-            let opening = open(shared, self.address.clone(), self.number, ended, self.state.clone());
+            let opening =
+                open(shared, self.address.clone(), self.number, ended, self.state.clone());
             #[expect(
                 clippy::disallowed_methods,
                 reason = "one for each connection, for as long as it is opened"
@@ -111,13 +117,15 @@ impl Ears {
 
     /// Subscribes to a channel, and waits until that is confirmed.
     ///
-    /// A connection that breaks takes the one for requests with it. One that can't be opened does not: the server may take no
-    /// more connections, and those that it has carry the renewals of all that is held.
+    /// A connection that breaks takes the one for requests with it. One that can't be opened does
+    /// not: the server may take no more connections, and those that it has carry the renewals of
+    /// all that is held.
     pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
         let Some(connection) = self.opened().await else {
             return Err(broken(std::io::ErrorKind::NotConnected));
         };
-        let confirmed = time::timeout(self.shared.config.connect_timeout, confirm(connection, channel)).await;
+        let confirmed =
+            time::timeout(self.shared.config.connect_timeout, confirm(connection, channel)).await;
         let answer = confirmed.unwrap_or_else(|_| Err(broken(std::io::ErrorKind::TimedOut)));
         if answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
             self.ended.store(true, Ordering::Release);
@@ -148,7 +156,8 @@ impl Ears {
     }
 }
 
-/// Opens the connection, and says what became of that. It is closed again if nobody needs it any more.
+/// Opens the connection, and says what became of that. It is closed again if nobody needs it any
+/// more.
 async fn open(
     shared: Arc<Shared>,
     address: ConnectionAddr,

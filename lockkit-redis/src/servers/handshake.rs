@@ -19,7 +19,8 @@ use crate::{
     shared::Shared,
 };
 
-/// Connects to a server, and checks that it can be used. Only one who `hears` subscribes to what waiters are told.
+/// Connects to a server, and checks that it can be used. Only one who `hears` subscribes to what
+/// waiters are told.
 pub(crate) async fn handshake(
     shared: &Arc<Shared>,
     address: ConnectionAddr,
@@ -59,8 +60,10 @@ pub(crate) async fn handshake(
     check_eviction(shared, policy.extract_error())?;
     let clock = ServerClock::new(sent, seconds.saturating_mul(1_000_000).saturating_add(micros));
     let sharded = config.is_cluster() && knows_command(&spublish);
-    let pushes = hears && driver.is_some() && (sharded || subscribe(shared, &mut connection).await?);
-    let ears = sharded.then(|| Ears::new(Arc::clone(shared), address.clone(), number, Arc::clone(&ended)));
+    let pushes =
+        hears && driver.is_some() && (sharded || subscribe(shared, &mut connection).await?);
+    let ears =
+        sharded.then(|| Ears::new(Arc::clone(shared), address.clone(), number, Arc::clone(&ended)));
     Ok(Link::new(number, address, Wire { connection, driver, ended }, clock, pushes, ears))
 }
 
@@ -80,10 +83,11 @@ fn is_primary(role: &[Value]) -> bool {
     matches!(role.first(), Some(Value::BulkString(name)) if name == b"master")
 }
 
-/// All lockers of a prefix must agree on the keys of mutexes, else they would not exclude each other (C1). In a cluster, only
-/// the node that has the key answers.
+/// All lockers of a prefix must agree on the keys of mutexes, else they would not exclude each
+/// other (C1). In a cluster, only the node that has the key answers.
 fn check_strategy(stored: RedisResult<Value>, ours: &str) -> Result<(), OpenError> {
-    let stored: Option<String> = match stored.and_then(|value| Ok(redis::from_redis_value(value)?)) {
+    let stored: Option<String> = match stored.and_then(|value| Ok(redis::from_redis_value(value)?))
+    {
         Ok(stored) => stored,
         Err(error) => {
             tracing::debug!(target: "lockkit", %error, "the server does not tell which keys mutexes have");
@@ -98,7 +102,8 @@ fn check_strategy(stored: RedisResult<Value>, ours: &str) -> Result<(), OpenErro
 
 /// A lock that is evicted is a lock that is lost.
 fn check_eviction(shared: &Shared, setting: RedisResult<Value>) -> Result<(), OpenError> {
-    let settings: Vec<(String, String)> = match setting.and_then(|value| Ok(redis::from_redis_value(value)?))
+    let settings: Vec<(String, String)> = match setting
+        .and_then(|value| Ok(redis::from_redis_value(value)?))
     {
         Ok(settings) => settings,
         Err(error) => {
@@ -106,8 +111,9 @@ fn check_eviction(shared: &Shared, setting: RedisResult<Value>) -> Result<(), Op
             return Ok(());
         }
     };
-    let Some((_, policy)) =
-        settings.into_iter().find(|(name, policy)| name == "maxmemory-policy" && policy != "noeviction")
+    let Some((_, policy)) = settings
+        .into_iter()
+        .find(|(name, policy)| name == "maxmemory-policy" && policy != "noeviction")
     else {
         return Ok(());
     };

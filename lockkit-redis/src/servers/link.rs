@@ -10,12 +10,15 @@ use std::{
 };
 
 use lockkit_core::{Clock, Tick, spi::ServerClock};
-use redis::{Cmd, ConnectionAddr, Pipeline, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection};
+use redis::{
+    Cmd, ConnectionAddr, Pipeline, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection,
+};
 
 use super::ears::Ears;
 use crate::script::Call;
 
-/// A multiplexed connection, shared by all claims unless a request has it for itself. What is sent on it is applied in the order in which it was sent.
+/// A multiplexed connection, shared by all claims unless a request has it for itself. What is sent
+/// on it is applied in the order in which it was sent.
 pub(crate) struct Link {
     number: u64,
     address: ConnectionAddr,
@@ -26,7 +29,8 @@ pub(crate) struct Link {
     pushes: AtomicBool,
     /// There, messages stay inside a name's slot.
     ears: Option<Ears>,
-    /// When the oldest request was sent since the last reply, in ms after `opened`, plus 1; 0 if there is none.
+    /// When the oldest request was sent since the last reply, in ms after `opened`, plus 1; 0 if
+    /// there is none.
     silent_since: AtomicU64,
 }
 
@@ -95,7 +99,8 @@ impl Link {
         self.pushes.load(Ordering::Relaxed) && !self.ears.as_ref().is_some_and(Ears::are_shut)
     }
 
-    /// Somebody waits: the connection for messages is to be opened, if there is one and that is not under way.
+    /// Somebody waits: the connection for messages is to be opened, if there is one and that is not
+    /// under way.
     pub(crate) fn listen(&self) {
         if let Some(ears) = self.ears.as_ref().filter(|_| self.pushes.load(Ordering::Relaxed)) {
             ears.open();
@@ -115,8 +120,8 @@ impl Link {
         self.pushes.swap(false, Ordering::Relaxed)
     }
 
-    /// True if a request has waited for longer than `patience` and nothing was heard since. A connection can be dead
-    /// for a quarter of an hour before the operating system says so.
+    /// True if a request has waited for longer than `patience` and nothing was heard since. A
+    /// connection can be dead for a quarter of an hour before the operating system says so.
     pub(crate) fn is_silent(&self, patience: Duration) -> bool {
         let since = self.silent_since.load(Ordering::Relaxed);
         since != 0 && Duration::from_millis(self.age().saturating_sub(since)) > patience
@@ -148,8 +153,8 @@ impl Link {
         }
     }
 
-    /// Runs a script, and right behind it WAIT, until so many replicas have what it wrote or `timeout` has passed. The
-    /// second answer tells how many have. Blocks the connection.
+    /// Runs a script, and right behind it WAIT, until so many replicas have what it wrote or
+    /// `timeout` has passed. The second answer tells how many have. Blocks the connection.
     ///
     /// WAIT never goes alone: on a connection that has written nothing, it counts every replica.
     pub(crate) async fn run_and_wait(
@@ -210,7 +215,8 @@ impl Link {
     /// Sends several commands at once; each may be answered with an error of its own.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
         self.asked();
-        let replies = self.wire.connection.clone().send_packed_commands(commands, 0, commands.len()).await?;
+        let replies =
+            self.wire.connection.clone().send_packed_commands(commands, 0, commands.len()).await?;
         self.heard();
         Ok(replies)
     }

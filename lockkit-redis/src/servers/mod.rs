@@ -1,4 +1,5 @@
-//! The way to the servers: which there are, which of them has a name's keys, and the connections to them.
+//! The way to the servers: which there are, which of them has a name's keys, and the connections to
+//! them.
 
 mod cluster;
 mod connect;

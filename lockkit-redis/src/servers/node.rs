@@ -1,5 +1,5 @@
-//! One server: its connection is opened when it is needed, by one caller for all, and replaced when it is of no use any
-//! more.
+//! One server: its connection is opened when it is needed, by one caller for all, and replaced when
+//! it is of no use any more.
 
 use std::{
     fmt,
@@ -55,10 +55,12 @@ impl Node {
         Self { common, seat, state: Mutex::default(), pool, doubted: AtomicBool::new(false) }
     }
 
-    /// A connection that is good as far as we know. For a request that waits for replicas also one that it has for itself,
-    /// to the same server: else it would take a lock on one, and release it on another.
+    /// A connection that is good as far as we know. For a request that waits for replicas also one
+    /// that it has for itself, to the same server: else it would take a lock on one, and release it
+    /// on another.
     pub(crate) async fn links(&self, alone: bool) -> Result<(Arc<Link>, Option<Alone>), OpenError> {
-        // Boxed, as they are rare and large. Each request comes by here, so that it only reads, mostly.
+        // Boxed, as they are rare and large. Each request comes by here, so that it only reads,
+        // mostly.
         if self.is_doubted() && self.doubted.swap(false, Ordering::Relaxed) {
             Box::pin(self.think_again()).await;
         }
@@ -79,8 +81,8 @@ impl Node {
         }
     }
 
-    /// The sentinels, or the other nodes of a cluster, are asked before the next request, in case that there is another
-    /// primary now.
+    /// The sentinels, or the other nodes of a cluster, are asked before the next request, in case
+    /// that there is another primary now.
     pub(crate) fn doubt(&self) {
         self.doubted.store(true, Ordering::Relaxed);
     }
@@ -145,7 +147,8 @@ impl Node {
             return Err(Err(OpenError::NoRuntime));
         }
         let retired = state.link.take();
-        // One that all have given up, and nobody has polled for long, has timed out without knowing it.
+        // One that all have given up, and nobody has polled for long, has timed out without knowing
+        // it.
         let now = Clock::Boot.now();
         let fresh = |opening: &&Opening| opening.since.after(patience) > now;
         let opening = match state.opening.as_ref().filter(fresh) {
@@ -171,7 +174,8 @@ impl Node {
         }
     }
 
-    /// What was opened with a connection that is of no use is of none either, and messages may have been missed.
+    /// What was opened with a connection that is of no use is of none either, and messages may have
+    /// been missed.
     fn replaced(&self) {
         if let Some(pool) = &self.pool {
             pool.retire();

@@ -17,19 +17,22 @@ use super::{
 };
 use crate::{error::OpenError, shared::Shared};
 
-/// So many requests of one process wait for replicas at once. Where replicas need 100 ms, that is 640 renewals a second: of 6,000
-/// locks with a ttl of 30 s.
+/// So many requests of one process wait for replicas at once. Where replicas need 100 ms, that is
+/// 640 renewals a second: of 6,000 locks with a ttl of 30 s.
 const SIZE: usize = 64;
-/// A server has a limit for the connections of all its clients: one that was used by nobody for so long is closed by the next
-/// request. One is kept, as the server may take no new one when it is needed.
+/// A server has a limit for the connections of all its clients: one that was used by nobody for so
+/// long is closed by the next request. One is kept, as the server may take no new one when it is
+/// needed.
 const IDLE: Duration = Duration::from_secs(60);
-/// After a connection could not be opened, requests wait for those that are open, and try no other one for so long.
+/// After a connection could not be opened, requests wait for those that are open, and try no other
+/// one for so long.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The connections to one server.
 ///
-/// A request takes one that is idle, or else the first one that another request gives back or that a task has opened meanwhile. Where
-/// none can be opened, requests wait for those that are open; only where there are none, they get the error.
+/// A request takes one that is idle, or else the first one that another request gives back or that
+/// a task has opened meanwhile. Where none can be opened, requests wait for those that are open;
+/// only where there are none, they get the error.
 pub(crate) struct Pool(Arc<Inner>);
 
 struct Inner {
@@ -136,8 +139,12 @@ impl Inner {
         // A runtime that is being shut down drops the task at once, which asks for the state.
         drop(state);
         if opens {
-            // Not in the request's way: another connection may be free sooner, and this one is not wasted then.
-            #[expect(clippy::disallowed_methods, reason = "one for each connection, until it is open")]
+            // Not in the request's way: another connection may be free sooner, and this one is not
+            // wasted then.
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "one for each connection, until it is open"
+            )]
             runtime.spawn(Opening { pool: Arc::clone(self), outcome: None }.run());
         }
         Ok(Found::Soon(offer))
@@ -148,7 +155,8 @@ impl Inner {
         let mut state = self.lock();
         state.busy -= 1;
         if link.is_asked() {
-            // It was given up without an answer: the others may be as dead, and each would cost an op_timeout.
+            // It was given up without an answer: the others may be as dead, and each would cost an
+            // op_timeout.
             state.idle.clear();
         }
         let good = !link.is_asked() && !link.has_ended() && !state.closed;
@@ -269,7 +277,8 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     fn pool(server: &RedisServer) -> Pool {
-        let config = Config::new("127.0.0.1", server.port()).with_connect_timeout(PATIENCE).unwrap();
+        let config =
+            Config::new("127.0.0.1", server.port()).with_connect_timeout(PATIENCE).unwrap();
         let seat = Seat::At(config.address_of("127.0.0.1", server.port()));
         Pool::new(Arc::new(Shared::new(config)), seat)
     }
@@ -278,7 +287,8 @@ mod tests {
     async fn c10_the_last_connection_is_kept_however_long_it_is_idle() {
         let server = RedisServer::start().unwrap();
         let pool = pool(&server);
-        let all = [pool.link().await.unwrap(), pool.link().await.unwrap(), pool.link().await.unwrap()];
+        let all =
+            [pool.link().await.unwrap(), pool.link().await.unwrap(), pool.link().await.unwrap()];
         let [first, second, third] = all;
         drop([first, second]);
         let now = Clock::Boot.now();
@@ -303,12 +313,16 @@ mod tests {
         let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
         server.pause().unwrap();
         let first = runtime();
-        let given_up = first.block_on(async { timeout(Duration::from_millis(100), pool.link()).await });
+        let given_up =
+            first.block_on(async { timeout(Duration::from_millis(100), pool.link()).await });
         assert!(given_up.is_err());
         drop(first);
         server.resume().unwrap();
         let second = runtime();
-        second.block_on(async { timeout(SOON, pool.link()).await }).expect("nobody opens one").unwrap();
+        second
+            .block_on(async { timeout(SOON, pool.link()).await })
+            .expect("nobody opens one")
+            .unwrap();
     }
 
     /// Its tasks are dropped as soon as they are spawned.
@@ -329,7 +343,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn c6_a_connection_is_lost_neither_by_requests_that_gave_up_nor_by_one_that_was_not_answered() {
+    async fn c6_a_connection_is_lost_neither_by_requests_that_gave_up_nor_by_one_that_was_not_answered()
+     {
         let server = RedisServer::start().unwrap();
         let pool = pool(&server);
         let busy = pool.link().await.unwrap();
@@ -345,7 +360,10 @@ mod tests {
         for _ in 0..SIZE {
             all.push(timeout(SOON, pool.link()).await.expect("no connection is left").unwrap());
         }
-        assert!(timeout(Duration::from_millis(100), pool.link()).await.is_err(), "more than {SIZE}");
+        assert!(
+            timeout(Duration::from_millis(100), pool.link()).await.is_err(),
+            "more than {SIZE}"
+        );
         for link in &all {
             link.ask(&ping).await.unwrap();
         }

@@ -11,13 +11,14 @@ use crate::{
     script,
 };
 
-/// How many replicas must confirm a write, and for how long a request may wait for that: what is left of its time is for
-/// giving back what they did not confirm.
+/// How many replicas must confirm a write, and for how long a request may wait for that: what is
+/// left of its time is for giving back what they did not confirm.
 pub(crate) fn wanted(config: &Config, op_timeout: Duration) -> Option<(u32, Duration)> {
     config.replicas.map(|(replicas, timeout)| (replicas, timeout.min(op_timeout / 2)))
 }
 
-/// An error unless enough of them have confirmed it; `waited` is what WAIT has answered, if there was one.
+/// An error unless enough of them have confirmed it; `waited` is what WAIT has answered, if there
+/// was one.
 ///
 /// # Errors
 /// How many have, and how many should.

@@ -76,8 +76,8 @@ impl Stop {
         self.alone.as_deref().unwrap_or(&self.link)
     }
 
-    /// As [`run`](Self::run), and if `replicas` are given, waits until so many have confirmed what the script wrote, or
-    /// that time has passed. The second answer tells how many have.
+    /// As [`run`](Self::run), and if `replicas` are given, waits until so many have confirmed what
+    /// the script wrote, or that time has passed. The second answer tells how many have.
     pub(crate) async fn run_confirmed(
         &self,
         call: &Call<'_>,
@@ -86,7 +86,8 @@ impl Stop {
         let (Some(link), Some((replicas, timeout))) = (&self.alone, replicas) else {
             return Ok((self.run(call).await?, None));
         };
-        let (reply, waited) = Box::pin(link.run_and_wait(self.asking, call, replicas, timeout)).await?;
+        let (reply, waited) =
+            Box::pin(link.run_and_wait(self.asking, call, replicas, timeout)).await?;
         Ok((reply, Some(waited)))
     }
 
@@ -94,7 +95,8 @@ impl Stop {
         if self.asking { self.link.run_asking(call).await } else { self.link.run(call).await }
     }
 
-    /// Subscribes to the channel of a room if that has one of its own, before the store is told of who waits there.
+    /// Subscribes to the channel of a room if that has one of its own, before the store is told of
+    /// who waits there.
     pub(crate) async fn enter(&self, rooms: &Rooms, base: &str) -> RedisResult<()> {
         self.link.listen();
         let channel = if self.asking { None } else { rooms.must_subscribe(base, &self.link) };
@@ -104,8 +106,8 @@ impl Stop {
         if self.link.has_ended() {
             return Err(error);
         }
-        // The waiter goes on without a channel, and polls. Of any other refusal the script hears, too: it is sent on, or the
-        // node can't serve now.
+        // The waiter goes on without a channel, and polls. Of any other refusal the script hears,
+        // too: it is sent on, or the node can't serve now.
         let forbidden = error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoPerm);
         if forbidden && self.link.disable_pushes() {
             tracing::warn!(target: "lockkit", %error, "the server refuses SSUBSCRIBE: waiters only poll");
@@ -176,13 +178,18 @@ impl<'a> Route<'a> {
         if self.turns > QUICK_TURNS {
             time::sleep(MOVING_PAUSE).await;
         }
-        let redirect = error.redirect_node().and_then(|(address, _)| parse(address, stop.link.address()));
+        let redirect =
+            error.redirect_node().and_then(|(address, _)| parse(address, stop.link.address()));
         match (error.kind(), redirect) {
             (redis::ErrorKind::Server(ServerErrorKind::Moved), Some(address)) => {
                 cluster.moved(self.slot, &address)
             }
-            (redis::ErrorKind::Server(ServerErrorKind::Ask), Some(address)) => self.ask = Some(address),
-            (redis::ErrorKind::Server(ServerErrorKind::TryAgain), _) => time::sleep(MOVING_PAUSE).await,
+            (redis::ErrorKind::Server(ServerErrorKind::Ask), Some(address)) => {
+                self.ask = Some(address)
+            }
+            (redis::ErrorKind::Server(ServerErrorKind::TryAgain), _) => {
+                time::sleep(MOVING_PAUSE).await
+            }
             _ => return false,
         }
         true
@@ -209,8 +216,8 @@ impl<'a> Route<'a> {
     }
 }
 
-/// `host:port`, and the host may be an IPv6 address. A node that knows no address of the other one leaves it out: it is
-/// behind the one that was `asked`.
+/// `host:port`, and the host may be an IPv6 address. A node that knows no address of the other one
+/// leaves it out: it is behind the one that was `asked`.
 fn parse(address: &str, asked: &ConnectionAddr) -> Option<Address> {
     let (host, port) = address.rsplit_once(':')?;
     let host = match (host, asked) {

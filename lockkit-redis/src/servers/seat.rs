@@ -11,7 +11,8 @@ use tokio::time;
 use super::{handshake::handshake, link::Link, sentinel::Sentinels};
 use crate::{config::BACKEND, error::OpenError, shared::Shared as Common};
 
-/// While a primary does not answer, the sentinels are asked this often whether there is another one.
+/// While a primary does not answer, the sentinels are asked this often whether there is another
+/// one.
 pub(crate) const SECOND_THOUGHTS: Duration = Duration::from_millis(200);
 
 /// Where a server is.
@@ -22,14 +23,20 @@ pub(crate) enum Seat {
     Primary(Arc<Sentinels>),
 }
 
-pub(crate) async fn open(common: Arc<Common>, seat: Seat, hears: bool) -> Result<Arc<Link>, OpenError> {
+pub(crate) async fn open(
+    common: Arc<Common>,
+    seat: Seat,
+    hears: bool,
+) -> Result<Arc<Link>, OpenError> {
     let number = common.opened.fetch_add(1, Ordering::Relaxed) + 1;
     // Known outside, as the attempt may be cut short.
     let named = Mutex::new(None);
     let connect = async {
         match &seat {
             Seat::At(address) => handshake(&common, address.clone(), number, hears).await,
-            Seat::Primary(sentinels) => open_primary(&common, sentinels, &named, number, hears).await,
+            Seat::Primary(sentinels) => {
+                open_primary(&common, sentinels, &named, number, hears).await
+            }
         }
     };
     let opened = time::timeout(common.config.connect_timeout, connect).await;
@@ -39,7 +46,8 @@ pub(crate) async fn open(common: Arc<Common>, seat: Seat, hears: bool) -> Result
             Ok(Arc::new(link))
         }
         opened => {
-            let error = opened.map_or(OpenError::Silent, |result| result.err().unwrap_or(OpenError::Silent));
+            let error = opened
+                .map_or(OpenError::Silent, |result| result.err().unwrap_or(OpenError::Silent));
             Err(match named.into_inner().unwrap_or_else(PoisonError::into_inner) {
                 Some(primary) => OpenError::Primary(primary, Box::new(error)),
                 None => error,

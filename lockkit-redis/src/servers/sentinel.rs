@@ -11,7 +11,8 @@ use crate::{
     error::OpenError,
 };
 
-/// Until most sentinels agree, their answers are waited for until this part of the connect timeout has passed since the first.
+/// Until most sentinels agree, their answers are waited for until this part of the connect timeout
+/// has passed since the first.
 const PATIENCE: u32 = 2;
 
 /// Who is asked for the primary of a service.
@@ -23,19 +24,25 @@ pub(crate) struct Sentinels {
 }
 
 impl Sentinels {
-    pub(crate) fn new(config: Config, addresses: Vec<Address>, service: String, login: Login) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        addresses: Vec<Address>,
+        service: String,
+        login: Login,
+    ) -> Self {
         Self { config, addresses, service, login }
     }
 
-    /// A server other than the present primary that most of all sentinels name. A primary that may be the right one is not
-    /// left because of a single sentinel that is cut off.
+    /// A server other than the present primary that most of all sentinels name. A primary that may
+    /// be the right one is not left because of a single sentinel that is cut off.
     pub(crate) async fn another(&self, present: &ConnectionAddr) -> Option<ConnectionAddr> {
         let (primary, most) = self.primary().await.ok()?;
         (most && primary != *present).then_some(primary)
     }
 
-    /// Where the primary is, as most sentinels say: one that is cut off from the others may still name the former primary, and
-    /// be the first to answer. Where fewer answer, the answer that most of them gave counts, and the second answer is false.
+    /// Where the primary is, as most sentinels say: one that is cut off from the others may still
+    /// name the former primary, and be the first to answer. Where fewer answer, the answer that
+    /// most of them gave counts, and the second answer is false.
     pub(crate) async fn primary(&self) -> Result<(ConnectionAddr, bool), OpenError> {
         let mut answers: FuturesUnordered<_> =
             self.addresses.iter().map(|address| self.told_by(address)).collect();
@@ -50,7 +57,8 @@ impl Sentinels {
                     if self.is_most(*count) {
                         break;
                     }
-                    end = end.or_else(|| Some(Instant::now() + self.config.connect_timeout / PATIENCE));
+                    end = end
+                        .or_else(|| Some(Instant::now() + self.config.connect_timeout / PATIENCE));
                 }
                 Ok(None) => trouble = OpenError::NoService(self.service.clone()),
                 Err(error) => trouble = error,
@@ -67,8 +75,10 @@ impl Sentinels {
     }
 
     async fn told_by(&self, (host, port): &Address) -> Result<Option<Address>, OpenError> {
-        let settings = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-        let info = self.login.info(self.config.address_of(host, *port), 0, ProtocolVersion::RESP2)?;
+        let settings =
+            AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+        let info =
+            self.login.info(self.config.address_of(host, *port), 0, ProtocolVersion::RESP2)?;
         let mut connection =
             Client::open(info)?.get_multiplexed_async_connection_with_config(&settings).await?;
         let mut question = redis::cmd("SENTINEL");

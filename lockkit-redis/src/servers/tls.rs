@@ -13,7 +13,8 @@ use crate::error;
 pub(crate) struct Tls(ConnectionAddr);
 
 impl Tls {
-    /// Reads the PEM files that the URL names: `ca`, else the system's certificates are trusted; `cert` and `key`.
+    /// Reads the PEM files that the URL names: `ca`, else the system's certificates are trusted;
+    /// `cert` and `key`.
     pub(crate) fn from_url(url: &mut StoreUrl) -> Result<Self> {
         // The driver would panic in a program that links two providers and has chosen none.
         if CryptoProvider::get_default().is_none() {
@@ -23,17 +24,24 @@ impl Tls {
         let mut file = |name| url.params.text(name)?.map(|path| read(&path)).transpose();
         let root_cert = file("ca")?;
         let client_tls = match (file("cert")?, file("key")?) {
-            (Some(client_cert), Some(client_key)) => Some(ClientTlsConfig { client_cert, client_key }),
+            (Some(client_cert), Some(client_key)) => {
+                Some(ClientTlsConfig { client_cert, client_key })
+            }
             (None, None) => None,
             _ => {
-                let reason = "the store URL can't be used: the parameters cert and key belong together";
+                let reason =
+                    "the store URL can't be used: the parameters cert and key belong together";
                 return Err(error::ours(ErrorKind::InvalidUrl, reason));
             }
         };
-        let nowhere =
-            ConnectionAddr::TcpTls { host: String::new(), port: 0, insecure: false, tls_params: None };
-        let client =
-            Client::build_with_tls(nowhere, TlsCertificates { client_tls, root_cert }).map_err(|error| {
+        let nowhere = ConnectionAddr::TcpTls {
+            host: String::new(),
+            port: 0,
+            insecure: false,
+            tls_params: None,
+        };
+        let client = Client::build_with_tls(nowhere, TlsCertificates { client_tls, root_cert })
+            .map_err(|error| {
                 let reason = format!("the certificates of the store URL can't be used: {error}");
                 error::ours(ErrorKind::InvalidOption, reason).with_source(error)
             })?;

@@ -29,7 +29,8 @@ pub(crate) struct Handover {
 const OLDEST_SIGHTING: Duration = Duration::from_secs(60);
 
 impl Handover {
-    /// Reads a message: `owner` alone asks the waiter to try, `owner fence now window` hands the lock over.
+    /// Reads a message: `owner` alone asks the waiter to try, `owner fence now window` hands the
+    /// lock over.
     pub(crate) fn from_message(message: &[u8], link: u64) -> Option<(OwnerId, Option<Self>)> {
         let mut words = std::str::from_utf8(message).ok()?.split(' ');
         let owner = words.next()?.parse().ok()?;
@@ -40,13 +41,15 @@ impl Handover {
         Some((owner, Some(Self { fence, at, window: Duration::from_millis(window), link })))
     }
 
-    /// Of this waiter. The script says the waiter's own window again; anybody who may publish can say a longer one.
+    /// Of this waiter. The script says the waiter's own window again; anybody who may publish can
+    /// say a longer one.
     pub(crate) fn within(self, window: Duration) -> Self {
         Self { window: self.window.min(window), ..self }
     }
 
-    /// How long the lock is ours, if that can be proved without asking: an earlier answer of the same server tells that
-    /// no more than `at - server_time` has passed from then to the hand-over.
+    /// How long the lock is ours, if that can be proved without asking: an earlier answer of the
+    /// same server tells that no more than `at - server_time` has passed from then to the
+    /// hand-over.
     pub(crate) fn proved_by(&self, earlier: Sighting) -> Option<Lease> {
         let passed = u64::try_from(self.at.checked_sub(earlier.server_time)?).ok()?;
         let passed = Duration::from_micros(passed);
@@ -91,7 +94,10 @@ mod tests {
             assert_eq!(Handover::from_message(text.as_bytes(), 1), None, "{text:?}");
         }
         assert_eq!(Handover::from_message(&[0xff], 1), None);
-        assert_eq!(Handover::from_message(OWNER.as_bytes(), 1), Some((OWNER.parse().unwrap(), None)));
+        assert_eq!(
+            Handover::from_message(OWNER.as_bytes(), 1),
+            Some((OWNER.parse().unwrap(), None))
+        );
     }
 
     #[test]
@@ -99,7 +105,10 @@ mod tests {
         let sighting = seen(1_000_000);
         std::thread::sleep(Duration::from_millis(20));
         let lease = message(1_015_000).proved_by(sighting).unwrap();
-        assert_eq!(lease, Lease::Proven { at: sighting.sent, lasts: Duration::from_millis(10_015) });
+        assert_eq!(
+            lease,
+            Lease::Proven { at: sighting.sent, lasts: Duration::from_millis(10_015) }
+        );
     }
 
     #[test]

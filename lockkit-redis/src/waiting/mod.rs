@@ -1,7 +1,8 @@
 //! Waiting in the store's queue: who of this process waits for which name, and what became of it.
 //!
-//! The store keeps the queue. A waiter is told by a message on the channel of its client, and all waiters of a client
-//! are kept alive together. So a waiter that has heard nothing need not ask the server anything.
+//! The store keeps the queue. A waiter is told by a message on the channel of its client, and all
+//! waiters of a client are kept alive together. So a waiter that has heard nothing need not ask the
+//! server anything.
 
 mod handover;
 mod place;

@@ -13,9 +13,11 @@ use super::{
 };
 use crate::{family::Family, keys::Keys};
 
-/// The claim window is no shorter, as long as the ttl allows it: the waiter needs a turn of its runtime.
+/// The claim window is no shorter, as long as the ttl allows it: the waiter needs a turn of its
+/// runtime.
 const LEAST_WINDOW: Duration = Duration::from_millis(500);
-/// Nor longer: a waiter that dies when its turn comes keeps the lock for so long, however patient it was.
+/// Nor longer: a waiter that dies when its turn comes keeps the lock for so long, however patient
+/// it was.
 const LONGEST_WINDOW: Duration = Duration::from_secs(10);
 
 /// The client of a waiter that can't be told anything.
@@ -73,8 +75,8 @@ pub(crate) fn hears(member: &str) -> bool {
     !member.starts_with(DEAF)
 }
 
-/// A waiter that is handed the lock must claim it within its window, and counts as dead if nothing is heard of it for
-/// twice as long.
+/// A waiter that is handed the lock must claim it within its window, and counts as dead if nothing
+/// is heard of it for twice as long.
 pub(crate) fn liveness(window: Duration) -> Duration {
     window.saturating_mul(2)
 }
@@ -124,18 +126,22 @@ impl Place {
         let base = Arc::clone(&keys.base);
         let mut inner = rooms.lock();
         inner.owners.insert(owner, waiter);
-        let room =
-            inner.rooms.entry(Arc::clone(&base)).or_insert_with(|| Room::new(Arc::clone(keys), family));
+        let room = inner
+            .rooms
+            .entry(Arc::clone(&base))
+            .or_insert_with(|| Room::new(Arc::clone(keys), family));
         room.waiters.insert(owner);
         drop(inner);
         Self { rooms: Arc::clone(rooms), base, owner, seen: None }
     }
 
-    /// What became of the waiter. What was heard is spent by this: a caller that is told to ask must do so.
+    /// What became of the waiter. What was heard is spent by this: a caller that is told to ask
+    /// must do so.
     pub(crate) fn news(&self, with_proof: bool) -> News {
         let mut inner = self.rooms.lock();
         let inner = &mut *inner;
-        let (Some(waiter), Some(room)) = (inner.owners.get_mut(&self.owner), inner.rooms.get(&self.base))
+        let (Some(waiter), Some(room)) =
+            (inner.owners.get_mut(&self.owner), inner.rooms.get(&self.base))
         else {
             return News::Ask;
         };

@@ -54,7 +54,8 @@ impl Batch {
                 .waiters
                 .iter()
                 .flat_map(|(_, member, liveness)| [Text(member), Number(millis(*liveness))]);
-            std::iter::once(Number(i64::try_from(turn.waiters.len()).unwrap_or(i64::MAX))).chain(waiters)
+            std::iter::once(Number(i64::try_from(turn.waiters.len()).unwrap_or(i64::MAX)))
+                .chain(waiters)
         })
     }
 
@@ -93,9 +94,12 @@ impl Rooms {
         for room in wanted {
             let known = room.waiters.iter().filter_map(|owner| Some((owner, owners.get(owner)?)));
             let queued: Vec<_> = known.filter(|(_, waiter)| waiter.queued).collect();
-            let Some(period) = queued.iter().map(|(_, waiter)| waiter.period()).min() else { continue };
+            let Some(period) = queued.iter().map(|(_, waiter)| waiter.period()).min() else {
+                continue;
+            };
             // Those who are nearly due come along.
-            let due = room.refreshed.is_none_or(|at| at.after(period / 2) <= now) || room.lapse <= now;
+            let due =
+                room.refreshed.is_none_or(|at| at.after(period / 2) <= now) || room.lapse <= now;
             if !due {
                 continue;
             }
@@ -106,8 +110,8 @@ impl Rooms {
                     .collect();
                 let turn = Turn { keys: Arc::clone(&room.keys), waiters };
                 let open = batches.iter_mut().rev().find(|batch| {
-                    let fits =
-                        batch.len() + turn.waiters.len() <= MOST_WAITERS && batch.rooms.len() < MOST_ROOMS;
+                    let fits = batch.len() + turn.waiters.len() <= MOST_WAITERS
+                        && batch.rooms.len() < MOST_ROOMS;
                     batch.family == room.family && fits
                 });
                 match open {
@@ -119,7 +123,8 @@ impl Rooms {
         batches
     }
 
-    /// Asks about these rooms no more until their next turn. Their waiters ask for themselves, and get the error.
+    /// Asks about these rooms no more until their next turn. Their waiters ask for themselves, and
+    /// get the error.
     pub(crate) fn put_off(&self, batch: &Batch) {
         let mut inner = self.lock();
         for turn in &batch.rooms {
@@ -134,8 +139,8 @@ impl Rooms {
         }
     }
 
-    /// The answer to a batch: those who wait no more are rung, and those who are to be told what can't be heard on this
-    /// connection.
+    /// The answer to a batch: those who wait no more are rung, and those who are to be told what
+    /// can't be heard on this connection.
     pub(crate) fn refreshed(
         &self,
         batch: &Batch,
@@ -144,7 +149,8 @@ impl Rooms {
         reply: &Value,
     ) -> RedisResult<i64> {
         let waiters: Vec<_> = batch.rooms.iter().map(|turn| turn.waiters.len()).collect();
-        let (server_time, answers) = answers(reply, &waiters).ok_or_else(|| script::strange(reply))?;
+        let (server_time, answers) =
+            answers(reply, &waiters).ok_or_else(|| script::strange(reply))?;
         let seen = Sighting { link: link.number(), sent, server_time };
         let mut inner = self.lock();
         for (turn, (ttl, waits)) in batch.rooms.iter().zip(answers) {
@@ -208,8 +214,10 @@ mod tests {
         let server = RedisServer::start().unwrap();
         // A server may stand still for seconds.
         let patience = Duration::from_secs(30);
-        let config = Config::new("127.0.0.1", server.port()).with_connect_timeout(patience).unwrap();
-        let keys = Arc::new(config.keyspace().keys(&LockName::new(Kind::Mutex, "a").unwrap()).unwrap());
+        let config =
+            Config::new("127.0.0.1", server.port()).with_connect_timeout(patience).unwrap();
+        let keys =
+            Arc::new(config.keyspace().keys(&LockName::new(Kind::Mutex, "a").unwrap()).unwrap());
         let store = Store::new(config);
         let rooms = store.rooms();
         let link = store.route(0).next().await.unwrap().link;
@@ -219,7 +227,10 @@ mod tests {
         place.waits(Sighting { link: link.number(), sent, server_time: 1 }, None);
         assert!(matches!(place.news(false), News::Waits(_)));
 
-        let answer = Value::Array(vec![Value::Int(1), Value::Array(vec![Value::Int(30_000), Value::Int(1)])]);
+        let answer = Value::Array(vec![
+            Value::Int(1),
+            Value::Array(vec![Value::Int(30_000), Value::Int(1)]),
+        ]);
         let ask = || {
             let [batch] = rooms.due(None).try_into().unwrap();
             (batch, Clock::Boot.now())

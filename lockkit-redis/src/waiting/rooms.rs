@@ -19,7 +19,8 @@ use crate::{family::Family, keys::Keys, servers::Link};
 pub(crate) struct Rooms {
     /// Where the messages for this process go.
     client: String,
-    /// A message may come from another server than the one that it comes in from: it proves nothing.
+    /// A message may come from another server than the one that it comes in from: it proves
+    /// nothing.
     gossip: bool,
     inner: Mutex<Inner>,
     /// Some room is empty, and its channel could not be left at once.
@@ -38,7 +39,8 @@ pub(super) struct Room {
     pub(super) keys: Arc<Keys>,
     pub(super) family: Family,
     pub(super) waiters: HashSet<OwnerId>,
-    /// When the store was last asked about all of them, or the room was entered; `None` if that tells nothing now.
+    /// When the store was last asked about all of them, or the room was entered; `None` if that
+    /// tells nothing now.
     pub(super) refreshed: Option<Tick>,
     /// Since when an answer to what was asked before tells nothing.
     pub(super) disturbed: Option<Tick>,
@@ -49,7 +51,8 @@ pub(super) struct Room {
     pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// The channel inside the name's slot, where messages stay there: that it was asked for on a connection.
+/// The channel inside the name's slot, where messages stay there: that it was asked for on a
+/// connection.
 pub(super) struct Subscription {
     link: Weak<Link>,
     number: u64,
@@ -64,7 +67,8 @@ impl Subscription {
 }
 
 impl Rooms {
-    /// `client` names the channel of this process; `gossip` if servers forward messages to each other.
+    /// `client` names the channel of this process; `gossip` if servers forward messages to each
+    /// other.
     pub(crate) fn new(client: String, gossip: bool) -> Self {
         Self {
             client,
@@ -85,8 +89,12 @@ impl Rooms {
             (PushKind::Message, [_, Value::BulkString(message)]) => {
                 self.on_message(message, link, !self.gossip)
             }
-            (PushKind::SMessage, [_, Value::BulkString(message)]) => self.on_message(message, link, true),
-            (PushKind::SSubscribe, [Value::BulkString(channel), ..]) => self.on_subscribed(channel, link),
+            (PushKind::SMessage, [_, Value::BulkString(message)]) => {
+                self.on_message(message, link, true)
+            }
+            (PushKind::SSubscribe, [Value::BulkString(channel), ..]) => {
+                self.on_subscribed(channel, link)
+            }
             (PushKind::SUnsubscribe, [Value::BulkString(channel), ..]) => {
                 self.on_unsubscribed(channel, link);
                 // There is room in the queue again, and maybe nobody who sends anything more.
@@ -129,7 +137,8 @@ impl Rooms {
 
     /// True if nothing is left of a room that nobody waits in.
     ///
-    /// Called under the lock, so that the UNSUBSCRIBE is queued before the SUBSCRIBE of a later waiter.
+    /// Called under the lock, so that the UNSUBSCRIBE is queued before the SUBSCRIBE of a later
+    /// waiter.
     pub(super) fn close(&self, room: &Room) -> bool {
         let channel = self.slot_channel(&room.keys);
         let closed = room.subscriptions.iter().all(|known| known.leave(&channel));
@@ -139,7 +148,8 @@ impl Rooms {
         closed
     }
 
-    /// The channel to subscribe on this connection before a request about this room, if there is one.
+    /// The channel to subscribe on this connection before a request about this room, if there is
+    /// one.
     pub(crate) fn must_subscribe(&self, base: &str, link: &Arc<Link>) -> Option<String> {
         if !link.is_sharded() || !link.pushes() {
             return None;
@@ -168,7 +178,9 @@ impl Rooms {
     /// Only the node that has the slot confirms: what was subscribed elsewhere is left.
     fn on_subscribed(&self, channel: &[u8], link: u64) {
         let mut inner = self.lock();
-        let Some(room) = self.base_of(channel).and_then(|base| inner.rooms.get_mut(base)) else { return };
+        let Some(room) = self.base_of(channel).and_then(|base| inner.rooms.get_mut(base)) else {
+            return;
+        };
         let channel = self.slot_channel(&room.keys);
         room.subscriptions.retain_mut(|known| {
             known.confirmed |= known.number == link;

@@ -7,7 +7,8 @@ use crate::support::{Claim, NEVER, Store};
 impl Store {
     /// How many commands the server has run, those inside scripts included.
     fn commands(&mut self) -> u64 {
-        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut self.connection).unwrap();
+        let stats: String =
+            redis::cmd("INFO").arg("commandstats").query(&mut self.connection).unwrap();
         let calls = stats.lines().filter_map(|line| line.split_once("calls="));
         calls.map(|(_, rest)| rest.split(',').next().unwrap().parse::<u64>().unwrap()).sum()
     }

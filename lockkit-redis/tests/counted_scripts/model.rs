@@ -1,7 +1,8 @@
 //! The scripts against a model of what they are to do, step by step, at random.
 //!
-//! The model knows the exact answers of these scripts: the window in which a waiter takes over what it was given, waiters
-//! that are set aside because no client hears for them, tokens that follow the server's clock. No other store has these.
+//! The model knows the exact answers of these scripts: the window in which a waiter takes over what
+//! it was given, waiters that are set aside because no client hears for them, tokens that follow
+//! the server's clock. No other store has these.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +38,8 @@ impl Model {
         self.last_fence = self.now.max(self.last_fence + 1);
         let owner = claim.owner.clone();
         let deadline = self.now + lease * 1000;
-        let holder = Holder { owner: owner.clone(), deadline, count: claim.count, fence: self.last_fence };
+        let holder =
+            Holder { owner: owner.clone(), deadline, count: claim.count, fence: self.last_fence };
         assert!(self.holders.insert(owner, holder).is_none());
         self.last_fence
     }
@@ -52,7 +54,8 @@ impl Model {
         self.live.remove(&claim.waiter());
     }
 
-    /// True if the claim is in the queue. It is not set aside any more, and lives on if it waits on.
+    /// True if the claim is in the queue. It is not set aside any more, and lives on if it waits
+    /// on.
     fn asks(&mut self, claim: &Claim) -> bool {
         let queued = self.queue.iter().any(|other| other.owner == claim.owner);
         self.aside.remove(&claim.owner);
@@ -112,7 +115,10 @@ impl Model {
         }
         if let Some(holder) = self.holders.get_mut(&claim.owner) {
             holder.deadline = holder.deadline.max(self.now + lease * 1000);
-            return Answer::Granted { lease: (holder.deadline - self.now) / 1000, fence: holder.fence };
+            return Answer::Granted {
+                lease: (holder.deadline - self.now) / 1000,
+                fence: holder.fence,
+            };
         }
         let limit = *self.limit.get_or_insert(wanted);
         if limit != wanted {
@@ -151,7 +157,9 @@ impl Model {
 
     fn forget_lapsed(&mut self) {
         let lapsed = |claim: &Claim, model: &Self| model.live[&claim.waiter()] < model.now;
-        for claim in self.queue.clone().into_iter().filter(|claim| lapsed(claim, self)).collect::<Vec<_>>() {
+        for claim in
+            self.queue.clone().into_iter().filter(|claim| lapsed(claim, self)).collect::<Vec<_>>()
+        {
             self.forget(&claim);
         }
     }
@@ -161,8 +169,10 @@ impl Model {
         let waits: Vec<_> = claims.iter().map(|claim| self.asks(claim)).collect();
         self.forget_lapsed();
         let served = self.serve_and_settle(claims);
-        let waits =
-            waits.into_iter().zip(claims).map(|(waits, claim)| waits && !served.contains(&claim.owner));
+        let waits = waits
+            .into_iter()
+            .zip(claims)
+            .map(|(waits, claim)| waits && !served.contains(&claim.owner));
         (self.first_lapse(), waits.collect())
     }
 
@@ -217,7 +227,8 @@ fn walk(seed: u64, limit: u64, new_claim: fn(&mut Chance, u64) -> Claim) {
     let mut chance = Chance(seed);
     let mut model = Model::default();
     let mut numbers = 1..;
-    let mut claims: Vec<Claim> = (0..7).map(|_| new_claim(&mut chance, numbers.next().unwrap())).collect();
+    let mut claims: Vec<Claim> =
+        (0..7).map(|_| new_claim(&mut chance, numbers.next().unwrap())).collect();
     let mut granted = 0_u64;
     let mut tokens = BTreeMap::new();
     let mut busy = 0_u64;
@@ -228,13 +239,18 @@ fn walk(seed: u64, limit: u64, new_claim: fn(&mut Chance, u64) -> Claim) {
         let at = usize::try_from(chance.below(7)).unwrap();
         let claim = claims[at].clone();
         let lease = chance.one_of(&[1, 200, 700, 5000]);
-        let context = format!("seed {seed}, step {step}, {claim:?}, lease {lease}, before: {model:?}");
+        let context =
+            format!("seed {seed}, step {step}, {claim:?}, lease {lease}, before: {model:?}");
         match chance.below(12) {
             0..=5 => {
                 let wanted = if chance.below(20) == 0 { limit + 1 } else { limit };
                 let claim = if chance.below(4) == 0 { claim.impatient() } else { claim };
                 let answer = store.acquire_with(&claim, lease, NEVER, wanted);
-                assert_eq!(answer, model.acquire(&claim, lease, wanted), "acquire {wanted}; {context}");
+                assert_eq!(
+                    answer,
+                    model.acquire(&claim, lease, wanted),
+                    "acquire {wanted}; {context}"
+                );
                 busy += u64::from(answer.is_busy());
                 limits += u64::from(matches!(answer, Answer::Limit(_)));
             }
@@ -242,22 +258,36 @@ fn walk(seed: u64, limit: u64, new_claim: fn(&mut Chance, u64) -> Claim) {
                 assert_eq!(store.release(&claim), model.release(&claim), "release; {context}");
                 claims[at] = new_claim(&mut chance, numbers.next().unwrap());
             }
-            8 => assert_eq!(store.extend(&claim, lease), model.extend(&claim, lease), "extend; {context}"),
+            8 => assert_eq!(
+                store.extend(&claim, lease),
+                model.extend(&claim, lease),
+                "extend; {context}"
+            ),
             9 => {
-                let token = chance.one_of(&[model.holders.values().next().map_or(1, |h| h.fence), 1]);
-                assert_eq!(store.force_release(token), model.force_release(token), "force; {context}");
+                let token =
+                    chance.one_of(&[model.holders.values().next().map_or(1, |h| h.fence), 1]);
+                assert_eq!(
+                    store.force_release(token),
+                    model.force_release(token),
+                    "force; {context}"
+                );
             }
             _ => {
                 let client = chance.one_of(&["a", "nobody", "-"]);
                 let asking: Vec<_> = claims.iter().filter(|claim| claim.client == client).collect();
-                assert_eq!(store.refresh(&asking), model.refresh(&asking), "refresh {client}; {context}");
+                assert_eq!(
+                    store.refresh(&asking),
+                    model.refresh(&asking),
+                    "refresh {client}; {context}"
+                );
             }
         }
 
         let view = store.inspect();
         let mut holders = view.holders;
         holders.sort();
-        let live: Vec<_> = model.holders.values().filter(|h| h.deadline > model.now).cloned().collect();
+        let live: Vec<_> =
+            model.holders.values().filter(|h| h.deadline > model.now).cloned().collect();
         assert_eq!(holders, live, "{context}");
         assert_eq!(view.used, live.iter().map(|holder| holder.count).sum::<u64>());
         assert!(view.limit.is_none_or(|limit| view.used <= limit), "{context}");
@@ -293,14 +323,16 @@ fn walk(seed: u64, limit: u64, new_claim: fn(&mut Chance, u64) -> Claim) {
 #[test]
 fn c1_c4_a_semaphore_does_what_the_model_does() {
     walks(0..4, 5, |chance, number| {
-        Claim::new(number, chance.one_of(&[1, 1, 2, 5])).of(chance.one_of(&["a", "a", "nobody", "-"]))
+        Claim::new(number, chance.one_of(&[1, 1, 2, 5]))
+            .of(chance.one_of(&["a", "a", "nobody", "-"]))
     });
 }
 
 #[test]
 fn c1_c4_readers_and_writers_do_what_the_model_does() {
     walks(10..14, EVERYTHING, |chance, number| {
-        let claim = chance.one_of(&[Claim::writer(number), Claim::reader(number), Claim::reader(number)]);
+        let claim =
+            chance.one_of(&[Claim::writer(number), Claim::reader(number), Claim::reader(number)]);
         claim.of(chance.one_of(&["a", "a", "nobody", "-"]))
     });
 }

@@ -119,7 +119,11 @@ fn c8_a_waiter_without_a_connection_is_passed_over_fully_and_keeps_its_place() {
     store.release(&holder);
     assert_eq!(store.keys(), ["fence", "grants", "live", "queue"]);
     assert_eq!(store.used(), (0, 0));
-    assert_eq!(store.acquire_with(&holder, LEASE, NEVER, 5), Answer::Limit(2), "one with this limit waits");
+    assert_eq!(
+        store.acquire_with(&holder, LEASE, NEVER, 5),
+        Answer::Limit(2),
+        "one with this limit waits"
+    );
     let queue = store.ttl("queue");
     assert!(store.ttl("grants") <= queue);
 
@@ -268,7 +272,8 @@ fn c8_a_heavy_waiter_without_a_connection_does_not_hold_light_ones_up() {
 
 #[test]
 fn c12_a_newcomer_is_the_last_though_waiters_are_set_aside_and_the_clock_goes_back() {
-    let order = |store: &mut Store| store.connection.zrange::<_, Vec<String>>("queue", 0, -1).unwrap();
+    let order =
+        |store: &mut Store| store.connection.zrange::<_, Vec<String>>("queue", 0, -1).unwrap();
     for waits_on in [&[][..], &[Claim::new(4, 1)]] {
         let mut store = Store::new(1);
         let holder = Claim::new(1, 1);

@@ -18,8 +18,9 @@ pub(crate) const NEVER: u64 = 1 << 53;
 pub(crate) const START: u64 = 1_700_000_000_000_000;
 
 const CLOCK: &str = include_str!("../../src/scripts/clock.lua");
-/// The clock is a key. Keys lapse by the server's own clock all the same: each lives for an hour more than a script asks, and
-/// the script is told what it has asked for last, however slow this machine is.
+/// The clock is a key. Keys lapse by the server's own clock all the same: each lives for an hour
+/// more than a script asks, and the script is told what it has asked for last, however slow this
+/// machine is.
 const SET_CLOCK: &str = r"
 local server = redis
 local redis = { pcall = server.pcall, call = function(command, key, ...)
@@ -194,12 +195,20 @@ impl Store {
         self.acquire_with(claim, LEASE, NEVER, self.limit)
     }
 
-    pub(crate) fn acquire_with(&mut self, claim: &Claim, lease: u64, not_after: u64, limit: u64) -> Answer {
-        let numbers = [lease, not_after, claim.wait, LIVENESS, claim.count, limit].map(|n| n.to_string());
+    pub(crate) fn acquire_with(
+        &mut self,
+        claim: &Claim,
+        lease: u64,
+        not_after: u64,
+        limit: u64,
+    ) -> Answer {
+        let numbers =
+            [lease, not_after, claim.wait, LIVENESS, claim.count, limit].map(|n| n.to_string());
         let [lease, not_after, wait, liveness, count, limit] = numbers;
         let args = [claim.owner.clone(), lease, not_after, claim.waiter(), wait, liveness];
         let channels = ["PUBLISH".to_owned(), "channel:".to_owned(), count, limit];
-        let answer: Vec<i64> = self.call(|store| &store.acquire, &[&args[..], &channels[..]].concat());
+        let answer: Vec<i64> =
+            self.call(|store| &store.acquire, &[&args[..], &channels[..]].concat());
         let number = |at: usize| u64::try_from(answer[at]).unwrap();
         match (answer[0], answer.len()) {
             (0, 3) => Answer::Busy { lapse: answer[2] },
@@ -278,7 +287,8 @@ impl Store {
               if key ~= 'clock' and key ~= 'asked' and redis.call('PTTL', key) < 0 then return key end
             end
             return ''";
-        let kept: String = redis::cmd("EVAL").arg(script).arg(0).query(&mut self.connection).unwrap();
+        let kept: String =
+            redis::cmd("EVAL").arg(script).arg(0).query(&mut self.connection).unwrap();
         assert_eq!(kept, "", "it is kept for ever");
     }
 

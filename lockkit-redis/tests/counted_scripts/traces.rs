@@ -60,7 +60,8 @@ fn a_key_of_another_type_leaves_no_grant_behind() {
         let mut store = Store::new(1);
         let _: i64 = store.connection.lpush(key, "x").unwrap();
         let claim = Claim::new(1, 1);
-        let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.acquire(&claim)));
+        let refused =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.acquire(&claim)));
         refused.unwrap_err();
         let mut keys = store.keys();
         keys.retain(|left| left != "fence" && left != key);

@@ -66,7 +66,8 @@ pub(crate) enum Call {
         first: bool,
         token: i64,
     },
-    /// Without `owned`, it only leaves the queue. With `successor`, the client's next owner may have it.
+    /// Without `owned`, it only leaves the queue. With `successor`, the client's next owner may
+    /// have it.
     Release {
         strays: Option<Tick>,
         owned: bool,
@@ -114,7 +115,8 @@ pub(crate) struct View {
     pub(crate) live: Vec<(usize, Tick)>,
 }
 
-/// What surrounds a call: when it runs, whose messages count as heard, and if the server is out of memory.
+/// What surrounds a call: when it runs, whose messages count as heard, and if the server is out of
+/// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Moment {
     pub(crate) now: Tick,
@@ -202,7 +204,10 @@ impl Redis {
             let words: Vec<&str> = message.split(' ').collect();
             assert_eq!(words[0], &self.names[client][0][..32], "told to the wrong client");
             let number = |at: usize| words[at].parse::<i64>().expect("a number");
-            (client, Message { token: number(1), now: tick(number(2) / 1000), window: ticks(number(3)) })
+            (
+                client,
+                Message { token: number(1), now: tick(number(2) / 1000), window: ticks(number(3)) },
+            )
         });
         let done = (self.intern(store), answer, told);
         self.known.insert(key, done);
@@ -219,7 +224,8 @@ impl Redis {
         let [publish, channels] = ["PUBLISH", CHANNELS].map(Text::from);
         let (script, args) = match call {
             Call::Acquire { lease: ttl, not_after } => {
-                let asked = [lease(ttl), until(not_after), waiter, "1".into(), liveness, publish, channels];
+                let asked =
+                    [lease(ttl), until(not_after), waiter, "1".into(), liveness, publish, channels];
                 ("acquire", [&[owner][..], &asked].concat())
             }
             Call::Extend { lease: ttl } => ("extend", vec![owner, lease(ttl)]),
@@ -269,7 +275,8 @@ impl Redis {
     }
 
     fn look(&self, store: &Store) -> View {
-        let find = |which: usize, text: &str| self.names.iter().position(|names| &*names[which] == text);
+        let find =
+            |which: usize, text: &str| self.names.iter().position(|names| &*names[which] == text);
         let fence = store.string("fence").and_then(|fence| fence.split_once(':'));
         let mut queue: Vec<_> = (store.members("queue").iter())
             .filter_map(|(place, waiter)| Some((place % ASIDE, find(1, waiter)?, *place >= ASIDE)))
@@ -286,7 +293,11 @@ impl Redis {
                 store.until("fence").map_or(i64::MAX, |until| until - (fence + 999) / 1000)
             }),
             queue: queue.iter().map(|&(_, waiter, _)| waiter).collect(),
-            aside: queue.iter().filter(|(.., aside)| *aside).map(|&(_, waiter, _)| waiter).collect(),
+            aside: queue
+                .iter()
+                .filter(|(.., aside)| *aside)
+                .map(|&(_, waiter, _)| waiter)
+                .collect(),
             live: (store.members("live").iter())
                 .filter_map(|(dies, waiter)| Some((find(1, waiter)?, tick(dies / 1000))))
                 .collect(),
@@ -318,7 +329,9 @@ fn read(call: Call, raw: &Raw) -> Answer {
             Answer::Granted { now: now(1), lease: ticks(number(&all, 2)), token: number(&all, 3) }
         }
         (Call::Acquire { .. }, 2) => Answer::Late,
-        (Call::Extend { .. }, -2 | -1) | (Call::Raise { .. }, -1) | (Call::Reissue { .. }, 0) => Answer::Gone,
+        (Call::Extend { .. }, -2 | -1) | (Call::Raise { .. }, -1) | (Call::Reissue { .. }, 0) => {
+            Answer::Gone
+        }
         (Call::Raise { .. }, token) => Answer::Raised { token },
         (Call::Reissue { .. }, 1) => {
             Answer::Granted { now: now(1), lease: ticks(number(&all, 2)), token: number(&all, 3) }
@@ -327,7 +340,9 @@ fn read(call: Call, raw: &Raw) -> Answer {
         (Call::Reissue { .. }, 4) => Answer::Yielded,
         (Call::Extend { .. }, lease) => Answer::Extended { lease: ticks(lease) },
         (Call::Refresh, _) => Answer::Refreshed { now: now(0), waits: number(&last, 1) == 1 },
-        (Call::Release { .. } | Call::ForceRelease { .. }, code) => Answer::Released { last: code != -1 },
+        (Call::Release { .. } | Call::ForceRelease { .. }, code) => {
+            Answer::Released { last: code != -1 }
+        }
         _ => panic!("{call:?} answered {raw:?}"),
     }
 }

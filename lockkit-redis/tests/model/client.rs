@@ -55,7 +55,8 @@ pub(crate) struct Client {
     /// What is known of the server's clock.
     offset: Tick,
     queued: bool,
-    /// Until when an unanswered attempt may be applied: of those on this connection, and of the strays.
+    /// Until when an unanswered attempt may be applied: of those on this connection, and of the
+    /// strays.
     open: Option<Tick>,
     open_strays: Option<Tick>,
     pub(crate) token: i64,
@@ -148,7 +149,8 @@ impl Client {
             }
             Phase::Leaving => {
                 self.releases = self.releases.checked_sub(1)?;
-                let strays = if rules.flaw == Some(Flaw::StraysForgotten) { None } else { self.open_strays };
+                let strays =
+                    if rules.flaw == Some(Flaw::StraysForgotten) { None } else { self.open_strays };
                 let owned = rules.flaw != Some(Flaw::CancelOnlyLeaves) || self.token != 0;
                 let successor = self.successor && rules.flaw != Some(Flaw::SuccessorForgotten);
                 Call::Release { strays, owned, successor }
@@ -179,7 +181,11 @@ impl Client {
     pub(crate) fn reissue(&mut self, first: bool, rules: &Rules, now: Tick) -> Option<()> {
         let settled = self.open.is_none() && self.open_strays.is_none();
         let may = settled || rules.flaw == Some(Flaw::ReissueWithStrays);
-        if !self.believes(now) || !Self::idle(self.asked, rules, now) || !may || self.owner + 1 >= OWNERS {
+        if !self.believes(now)
+            || !Self::idle(self.asked, rules, now)
+            || !may
+            || self.owner + 1 >= OWNERS
+        {
             return None;
         }
         self.reissues = self.reissues.checked_sub(1)?;
@@ -191,7 +197,8 @@ impl Client {
     }
 
     pub(crate) fn refresh(&mut self, rules: &Rules, now: Tick) -> Option<()> {
-        if self.phase != Phase::Waiting || !self.queued || !Self::idle(self.refreshing, rules, now) {
+        if self.phase != Phase::Waiting || !self.queued || !Self::idle(self.refreshing, rules, now)
+        {
             return None;
         }
         self.refreshes = self.refreshes.checked_sub(1)?;
@@ -201,7 +208,8 @@ impl Client {
     }
 
     pub(crate) fn leave(&mut self, rules: &Rules) -> Option<()> {
-        if !matches!(self.phase, Phase::Waiting | Phase::Holding) || self.attempts == rules.attempts {
+        if !matches!(self.phase, Phase::Waiting | Phase::Holding) || self.attempts == rules.attempts
+        {
             return None;
         }
         self.phase = Phase::Leaving;
@@ -222,9 +230,15 @@ impl Client {
     }
 
     /// Takes the first reply. `skew` is that of the server's clock now.
-    pub(crate) fn hear(&mut self, rules: &Rules, now: Tick, skew: Tick) -> Result<(), &'static str> {
+    pub(crate) fn hear(
+        &mut self,
+        rules: &Rules,
+        now: Tick,
+        skew: Tick,
+    ) -> Result<(), &'static str> {
         let (request, answer) = self.replies.remove(0);
-        let pending = if request.call == Call::Refresh { &mut self.refreshing } else { &mut self.asked };
+        let pending =
+            if request.call == Call::Refresh { &mut self.refreshing } else { &mut self.asked };
         if *pending != Some(request) {
             return Ok(());
         }
@@ -245,7 +259,8 @@ impl Client {
                 } else if self.phase == Phase::Waiting {
                     self.hold(token, start + lease, now);
                 } else if self.believes(now) && token != self.token {
-                    // What it held by proof lapsed early, and the attempt that was under way got the lock anew.
+                    // What it held by proof lapsed early, and the attempt that was under way got
+                    // the lock anew.
                     if skew == 0 {
                         return Err("a retry got another token");
                     }
@@ -259,7 +274,9 @@ impl Client {
             Answer::Gone if self.phase == Phase::Moving => self.phase = Phase::Done,
             Answer::Gone => self.phase = Phase::Leaving,
             Answer::Yielded => self.phase = Phase::Done,
-            Answer::Late | Answer::Refused if self.phase == Phase::Moving => self.phase = Phase::Leaving,
+            Answer::Late | Answer::Refused if self.phase == Phase::Moving => {
+                self.phase = Phase::Leaving
+            }
             Answer::Refreshed { now, waits } => {
                 self.anchor = Some((request.sent, now));
                 if !waits && rules.flaw != Some(Flaw::OnlyListens) {
@@ -359,7 +376,8 @@ impl Client {
         }
         if self.is_over() {
             self.replies.clear();
-            (self.asked, self.token, self.open, self.open_strays, self.releases) = (None, 0, None, None, 0);
+            (self.asked, self.token, self.open, self.open_strays, self.releases) =
+                (None, 0, None, None, 0);
             (self.owner, self.successor) = (0, false);
         }
     }

@@ -10,7 +10,8 @@ use crate::{
 
 pub(crate) const HANGS: &str = "a claim hangs";
 
-/// How many ticks it takes at most, whether messages are taken for proofs or not, and strays arrive or not.
+/// How many ticks it takes at most, whether messages are taken for proofs or not, and strays arrive
+/// or not.
 pub(crate) fn all(world: &World, setting: &Setting, redis: &mut Redis) -> Result<Tick, Found> {
     let mut slowest = 0;
     for (proofs, strays) in [(true, true), (false, false)] {
@@ -33,11 +34,14 @@ impl Calm<'_> {
     fn run(&mut self, strays: bool) -> Result<Tick, &'static str> {
         let rules = &self.setting.rules;
         let crashed = self.world.clients.iter().filter(|client| client.phase == Phase::Crashed);
-        let counted =
-            crashed.clone().filter(|client| client.ear == Ear::Ghost || rules.pushes != Pushes::All).count();
+        let counted = crashed
+            .clone()
+            .filter(|client| client.ear == Ear::Ghost || rules.pushes != Pushes::All)
+            .count();
         let counted = Tick::try_from(counted).expect("few");
-        // Who crashed may hold the lock for a whole lease, and be given it for a window while it still counts as a
-        // listener; a release may have to wait for a stray; and two ticks pass between polls.
+        // Who crashed may hold the lock for a whole lease, and be given it for a window while it
+        // still counts as a listener; a release may have to wait for a stray; and two ticks pass
+        // between polls.
         let held = if crashed.count() > 0 { rules.lease + 2 } else { rules.window };
         let bound = held + counted * rules.window + rules.op_timeout + 2;
         if strays {
@@ -48,7 +52,8 @@ impl Calm<'_> {
         for passed in 0..=bound {
             for client in &mut self.world.clients {
                 let more = u8::from(!client.is_over());
-                (client.attempts, client.refreshes, client.releases, client.extends) = (more, more, more, 0);
+                (client.attempts, client.refreshes, client.releases, client.extends) =
+                    (more, more, more, 0);
                 (client.raises, client.reissues) = (0, 0);
             }
             while self.go_on()? {}

@@ -42,7 +42,8 @@ pub(crate) struct Server {
     pub(crate) store: Store,
     /// In ms.
     pub(crate) now: i64,
-    /// Out of memory: writes that may grow the data are refused, unless the script has written before.
+    /// Out of memory: writes that may grow the data are refused, unless the script has written
+    /// before.
     pub(crate) full: bool,
     pub(crate) dirty: bool,
     /// The user has no rights on channels.
@@ -53,7 +54,8 @@ pub(crate) struct Server {
 }
 
 impl Store {
-    /// What is left at this time. A real server keeps a key for one more ms than this; the earlier end is the worse one.
+    /// What is left at this time. A real server keeps a key for one more ms than this; the earlier
+    /// end is the worse one.
     pub(crate) fn prune(&mut self, now: i64) {
         self.keys.retain(|_, entry| entry.until.is_none_or(|until| until > now));
     }
@@ -123,9 +125,10 @@ impl Server {
                 self.published.push((channel.into(), message.into()));
                 Ok(Reply::Int(self.listeners(channel)))
             }
-            ["PUBSUB", "NUMSUB", channel] => {
-                Ok(Reply::List(vec![Reply::Text(channel.into()), Reply::Int(self.listeners(channel))]))
-            }
+            ["PUBSUB", "NUMSUB", channel] => Ok(Reply::List(vec![
+                Reply::Text(channel.into()),
+                Reply::Int(self.listeners(channel)),
+            ])),
             ["ZADD", key, "NX", score, member] => self.zadd(key, &["NX"], integer(score)?, member),
             ["ZADD", key, "XX", "CH", score, member] => {
                 self.zadd(key, &["XX", "CH"], integer(score)?, member)
@@ -145,25 +148,33 @@ impl Server {
             }
             ["ZCOUNT", key, least, "+inf"] => {
                 let least = integer(least)?;
-                let count = self.store.zset(key)?.iter().filter(|(score, _)| *score >= least).count();
+                let count =
+                    self.store.zset(key)?.iter().filter(|(score, _)| *score >= least).count();
                 Ok(Reply::Int(i64::try_from(count).expect("a short set")))
             }
             ["ZRANGEBYSCORE", key, "-inf", below, "LIMIT", "0", most] => {
                 let below = integer(below.strip_prefix('(').expect("an open end"))?;
                 let found = self.store.zset(key)?.iter().filter(|(score, _)| *score < below);
                 let most = usize::try_from(integer(most)?).expect("a number of members");
-                Ok(Reply::List(found.take(most).map(|(_, member)| Reply::Text(member.clone())).collect()))
+                Ok(Reply::List(
+                    found.take(most).map(|(_, member)| Reply::Text(member.clone())).collect(),
+                ))
             }
             ["ZSCORE", key, member] => {
                 let found = self.store.zset(key)?.iter().find(|(_, other)| &**other == member);
                 Ok(found.map_or(Reply::Nil, |(score, _)| Reply::Text(score.to_string().into())))
             }
             ["ZRANGE", key, first, last] => Ok(Reply::List(
-                self.range(key, first, last)?.into_iter().map(|(_, member)| Reply::Text(member)).collect(),
+                self.range(key, first, last)?
+                    .into_iter()
+                    .map(|(_, member)| Reply::Text(member))
+                    .collect(),
             )),
             ["ZRANGE", key, first, last, "WITHSCORES"] => Ok(Reply::List(
                 (self.range(key, first, last)?.into_iter())
-                    .flat_map(|(score, member)| [Reply::Text(member), Reply::Text(score.to_string().into())])
+                    .flat_map(|(score, member)| {
+                        [Reply::Text(member), Reply::Text(score.to_string().into())]
+                    })
                     .collect(),
             )),
             _ => Err(format!("ERR the fake doesn't know {words:?}")),

@@ -21,7 +21,10 @@ pub(crate) fn state(world: &World, rules: &Rules, redis: &Redis) -> Check {
             world.clients.iter().enumerate().filter(|(_, client)| client.acts(rules, world.now));
         if let Some((at, client)) = believers.next() {
             ensure(believers.next().is_none(), "two believe that they hold")?;
-            ensure(view.holder == Some(who(at, client.owner)), "one believes that it holds, and doesn't")?;
+            ensure(
+                view.holder == Some(who(at, client.owner)),
+                "one believes that it holds, and doesn't",
+            )?;
             let token = [client.token, client.floor].contains(&view.fence);
             ensure(token, "a holder's token is not the store's")?;
             ensure(
@@ -31,7 +34,8 @@ pub(crate) fn state(world: &World, rules: &Rules, redis: &Redis) -> Check {
         }
     }
     for (at, client) in world.clients.iter().enumerate() {
-        // A clock that goes back brings not-after times back: what arrives then stays until its lease is over.
+        // A clock that goes back brings not-after times back: what arrives then stays until its
+        // lease is over.
         if client.phase == Phase::Done && world.skew >= 0 {
             ensure(view.owner != Some(at), "a lock is left of one who gave up")?;
             ensure(!view.knows(at), "a place is left of one who gave up")?;
@@ -75,10 +79,16 @@ impl Change<'_> {
         members.sort_unstable();
         queue.sort_unstable();
         ensure(members == queue, "queue and liveness differ")?;
-        ensure(after.owner.is_none() || after.fenced == after.holder, "a lock without a fence of its own")?;
+        ensure(
+            after.owner.is_none() || after.fenced == after.holder,
+            "a lock without a fence of its own",
+        )?;
         ensure(after.owner.is_none() || after.until.is_some(), "a lock that never lapses")?;
         ensure(after.fence >= self.top, "the fence fell")?;
-        ensure(after.fence_outlives >= DAY, "a fence that is kept for less than a day past its time")?;
+        ensure(
+            after.fence_outlives >= DAY,
+            "a fence that is kept for less than a day past its time",
+        )?;
         match (before.holder, after.holder) {
             (old, Some(new)) if old != Some(new) => self.granted(new, rules)?,
             (Some(_), Some(holder)) => self.kept(holder)?,
@@ -86,7 +96,9 @@ impl Change<'_> {
         }
         if let Some(old) = before.holder.filter(|_| before.holder != after.holder) {
             let by_owner = match self.call {
-                Call::Release { successor, .. } => old == self.by || successor && old == self.by + CLIENTS,
+                Call::Release { successor, .. } => {
+                    old == self.by || successor && old == self.by + CLIENTS
+                }
                 Call::Reissue { .. } => old == self.by,
                 _ => false,
             };
@@ -107,15 +119,16 @@ impl Change<'_> {
         }
         match self.call {
             Call::Release { owned: true, .. } => {
-                // Another owner of this client may have it by a stray that a clock which goes back brings back.
+                // Another owner of this client may have it by a stray that a clock which goes back
+                // brings back.
                 ensure(after.holder != Some(self.by), "released, and still held")
             }
             Call::Reissue { not_after, .. } if self.moment.now > not_after => {
                 ensure(before == after, "a late hand-over was done")
             }
             Call::Reissue { first, .. } if before.holder == Some(self.by) => {
-                let somebody =
-                    first && after.queue.iter().any(|&waiter| before.lives(waiter, self.moment.now));
+                let somebody = first
+                    && after.queue.iter().any(|&waiter| before.lives(waiter, self.moment.now));
                 ensure(after.owner.is_some() || somebody, "handed over to nobody")
             }
             Call::Raise { floor } if before.holder == Some(self.by) => {
@@ -156,9 +169,13 @@ impl Change<'_> {
             ensure(self.before.queue.contains(&new), "given to one who doesn't wait")?;
             ensure(self.can_have(new), "given to a waiter who is dead or deaf")?;
         }
-        let leaves = |waiter: &usize| *waiter == self.client() && matches!(self.call, Call::Release { .. });
+        let leaves =
+            |waiter: &usize| *waiter == self.client() && matches!(self.call, Call::Release { .. });
         let mut ahead = self.before.queue.iter().take_while(|waiter| **waiter != new);
-        ensure(!ahead.any(|waiter| self.can_have(*waiter) && !leaves(waiter)), "a waiter was overtaken")?;
+        ensure(
+            !ahead.any(|waiter| self.can_have(*waiter) && !leaves(waiter)),
+            "a waiter was overtaken",
+        )?;
         ensure(!self.after.queue.contains(&new), "a holder is still in the queue")
     }
 

@@ -1,4 +1,5 @@
-//! Runs the texts of the scripts, each compiled once, and remembers what each did: the same call on the same store does the same.
+//! Runs the texts of the scripts, each compiled once, and remembers what each did: the same call on
+//! the same store does the same.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
@@ -8,7 +9,8 @@ use crate::fake::{Answer, Reply, Server, Store, Text};
 
 pub(crate) const CLOCK: &str = include_str!("../../src/scripts/clock.lua");
 
-/// A script and all that it is told. `full`, `denied` and `heard` are the server's, not the caller's.
+/// A script and all that it is told. `full`, `denied` and `heard` are the server's, not the
+/// caller's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Run {
     pub(crate) script: &'static str,
@@ -73,9 +75,11 @@ impl Scripts {
         match self.compiled[run.script].call::<Value>(()) {
             Ok(value) => Ok(from_lua(value)),
             Err(error) => {
-                // What a command refused is the caller's to see; anything else is a fault of the script.
+                // What a command refused is the caller's to see; anything else is a fault of the
+                // script.
                 let error = error.to_string();
-                let refused = ["NOPERM", "OOM", "WRONGTYPE"].iter().any(|word| error.contains(word));
+                let refused =
+                    ["NOPERM", "OOM", "WRONGTYPE"].iter().any(|word| error.contains(word));
                 assert!(refused, "{}: {error}", run.script);
                 Err(error)
             }
@@ -106,7 +110,8 @@ fn connect(lua: &Lua, server: &Rc<RefCell<Server>>) -> mlua::Result<()> {
     )?;
     lua.globals().set("redis", redis)?;
     // As in Redis: a script can't leave a global behind.
-    let guard = lua.load("setmetatable(_G, {__newindex = function(_, name) error('global ' .. name) end})");
+    let guard =
+        lua.load("setmetatable(_G, {__newindex = function(_, name) error('global ' .. name) end})");
     guard.exec()
 }
 
@@ -129,7 +134,8 @@ fn to_lua(lua: &Lua, reply: &Reply) -> mlua::Result<Value> {
         Reply::Int(number) => Value::Number(*number as f64),
         Reply::Text(text) => Value::String(lua.create_string(&**text)?),
         Reply::List(items) => {
-            let items: Vec<_> = items.iter().map(|item| to_lua(lua, item)).collect::<mlua::Result<_>>()?;
+            let items: Vec<_> =
+                items.iter().map(|item| to_lua(lua, item)).collect::<mlua::Result<_>>()?;
             Value::Table(lua.create_sequence_from(items)?)
         }
     })
@@ -146,13 +152,19 @@ fn from_lua(value: Value) -> Reply {
         Value::Nil | Value::Boolean(false) => Reply::Nil,
         Value::Boolean(true) => Reply::Int(1),
         Value::Integer(number) => Reply::Int(number),
-        #[expect(clippy::as_conversions, reason = "below 2^53; Redis cuts the fraction off as well")]
+        #[expect(
+            clippy::as_conversions,
+            reason = "below 2^53; Redis cuts the fraction off as well"
+        )]
         Value::Number(number) => Reply::Int(number as i64),
         Value::String(text) => Reply::Text(text.to_str().expect("UTF-8").as_ref().into()),
         Value::Table(items) => {
             // As in Redis, a list ends at its first nil.
             Reply::List(
-                items.sequence_values::<Value>().map(|item| from_lua(item.expect("a value"))).collect(),
+                items
+                    .sequence_values::<Value>()
+                    .map(|item| from_lua(item.expect("a value")))
+                    .collect(),
             )
         }
         other => panic!("a script answered {other:?}"),

@@ -1,5 +1,6 @@
-//! The protocol of the Redis scripts as a model: the scripts themselves, on a Redis and with clients that are values, so that
-//! every order in which requests, replies, messages, faults and time can meet may be tried.
+//! The protocol of the Redis scripts as a model: the scripts themselves, on a Redis and with
+//! clients that are values, so that every order in which requests, replies, messages, faults and
+//! time can meet may be tried.
 
 mod calls;
 mod client;
@@ -96,7 +97,9 @@ fn ended(what: &str, redis: &Redis, began: Instant, result: Result<Report, Found
             println!("{what}: {report:?}, {} runs of scripts, {took:?}", redis.runs);
             report
         }
-        Err(Found { broken, trace }) => panic!("{what}: {broken}, by {} steps: {trace:?}", trace.len()),
+        Err(Found { broken, trace }) => {
+            panic!("{what}: {broken}, by {} steps: {trace:?}", trace.len())
+        }
     }
 }
 
@@ -104,7 +107,10 @@ fn every_order(what: &str, setting: &Setting) {
     let began = Instant::now();
     let mut redis = Redis::new(&setting.rules, &[]);
     let result = exhaust(setting, &mut redis, 10_000_000, 32);
-    assert!(ended(what, &redis, began, result).complete, "{what}: there are more states than expected");
+    assert!(
+        ended(what, &redis, began, result).complete,
+        "{what}: there are more states than expected"
+    );
 }
 
 fn walks(what: &str, setting: &Setting, seeds: Range<u64>, steps: usize) {
@@ -137,8 +143,8 @@ fn c1_c3_c5_c9_two_claims_and_a_fault_in_every_order() {
     every_order("two claims and a fault", &Setting { ticks: 2, faults: 1, ..FEW });
 }
 
-/// Four minutes and some GB, for changes of the protocol: `LOCKKIT_MODEL=thorough cargo test --release -p lockkit-redis
-/// --test model`
+/// Four minutes and some GB, for changes of the protocol:
+/// `LOCKKIT_MODEL=thorough cargo test --release -p lockkit-redis --test model`
 fn thorough() -> bool {
     std::env::var("LOCKKIT_MODEL").is_ok_and(|depth| depth == "thorough")
 }
@@ -152,11 +158,20 @@ fn c1_c3_c5_c6_c9_c12_more_in_every_order() {
     let retried = Rules { attempts: 2, ..FEW.rules };
     let renewed = Rules { extends: 1, refreshes: 1, ..retried };
     if thorough() {
-        every_order("refreshed, and a fault", &Setting { ticks: long, faults: 1, rules: refreshed, ..FEW });
-        every_order("asked again, refreshed and renewed", &Setting { ticks: short, rules: renewed, ..FEW });
+        every_order(
+            "refreshed, and a fault",
+            &Setting { ticks: long, faults: 1, rules: refreshed, ..FEW },
+        );
+        every_order(
+            "asked again, refreshed and renewed",
+            &Setting { ticks: short, rules: renewed, ..FEW },
+        );
         every_order("three claims", &Setting { clients: 3, ticks: 1, ..FEW });
     }
-    every_order("asked again, and a fault", &Setting { ticks: short, faults: 1, rules: retried, ..FEW });
+    every_order(
+        "asked again, and a fault",
+        &Setting { ticks: short, faults: 1, rules: retried, ..FEW },
+    );
     let (seeds, steps) = if thorough() { (100..115, 1_000_000) } else { (100..101, 10_000) };
     walks("two claims", &TWO, seeds.clone(), steps);
     walks("three claims", &THREE, seeds.clone(), steps);
@@ -221,5 +236,9 @@ fn find(Mutant { name, edits, flaw, setting, breaks }: &Mutant) -> Result<(), St
     });
     let Found { broken, trace } = found.ok_or_else(|| format!("{name}: not found"))?;
     println!("{name}: {broken}, by {} steps: {trace:?}", trace.len());
-    if breaks.contains(&broken) { Ok(()) } else { Err(format!("{name}: found by \"{broken}\" instead")) }
+    if breaks.contains(&broken) {
+        Ok(())
+    } else {
+        Err(format!("{name}: found by \"{broken}\" instead"))
+    }
 }

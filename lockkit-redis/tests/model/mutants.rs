@@ -14,7 +14,8 @@ impl Edit {
     /// The text of a script with these edits.
     pub(crate) fn all(edits: &[Self], script: &str, text: &str) -> String {
         let ours = |edit: &&Self| {
-            edit.script == script || edit.script == "hand_over" && !matches!(script, "extend" | "raise_fence")
+            edit.script == script
+                || edit.script == "hand_over" && !matches!(script, "extend" | "raise_fence")
         };
         edits.iter().filter(ours).fold(text.to_owned(), |text, edit| {
             assert!(text.contains(edit.from), "{script} has nothing to replace for {edit:?}");
@@ -64,7 +65,11 @@ const DIFFER: &str = "queue and liveness differ";
 pub(crate) fn mutants() -> Vec<Mutant> {
     let mut mutants = [scripts(), hand_overs(), raises()].concat();
     mutants.extend([
-        client(Flaw::ProofFromReceipt, "a proof that counts from the receipt", &[TOO_LONG, FALSE, TWO]),
+        client(
+            Flaw::ProofFromReceipt,
+            "a proof that counts from the receipt",
+            &[TOO_LONG, FALSE, TWO],
+        ),
         client(Flaw::ProofBeforeAnchor, "a proof from a later anchor", &[TOO_LONG, FALSE, TWO]),
         client(
             Flaw::ProofOfLittle,
@@ -121,7 +126,11 @@ fn scripts() -> Vec<Mutant> {
         ),
         script(
             "a hand-over that never lapses",
-            &[("hand_over", "redis.call('SET', lock, owner, 'PX', lease)", "redis.call('SET', lock, owner)")],
+            &[(
+                "hand_over",
+                "redis.call('SET', lock, owner, 'PX', lease)",
+                "redis.call('SET', lock, owner)",
+            )],
             &["a lock that never lapses"],
         ),
         script(
@@ -183,7 +192,11 @@ fn scripts() -> Vec<Mutant> {
         ),
         script(
             "a lock kept from one who can't be told",
-            &[("reissue", "    redis.call('DEL', lock)\n    return {4, now}", "    return {4, now}")],
+            &[(
+                "reissue",
+                "    redis.call('DEL', lock)\n    return {4, now}",
+                "    return {4, now}",
+            )],
             &[LOCK_LEFT, NOT_GIVEN, DEAF],
         ),
         script(
@@ -319,13 +332,21 @@ fn scripts() -> Vec<Mutant> {
             &[("extend", "kept ~= -1 and kept < keep", "true")],
             &[SHORT_LIVED],
         ),
-        script("a refresh that re-creates", &[("refresh", "'XX', 'CH'", "'CH'")], &[DIFFER, PLACE_LEFT]),
+        script(
+            "a refresh that re-creates",
+            &[("refresh", "'XX', 'CH'", "'CH'")],
+            &[DIFFER, PLACE_LEFT],
+        ),
         script(
             "a refresh that keeps nobody alive",
             &[("refresh", "now + liveness * 1000", "now - 1")],
             &["a waiter lost its place"],
         ),
-        script("a refresh that leaves a lapsed lock", &[("refresh", "ttl == -2", "false")], &[NOT_GIVEN]),
+        script(
+            "a refresh that leaves a lapsed lock",
+            &[("refresh", "ttl == -2", "false")],
+            &[NOT_GIVEN],
+        ),
         script(
             "a forced release of whatever is there",
             &[("force_release", "hand_over(now, next_fence(now), ARGV[2], ARGV[3], {})", "")],
@@ -386,7 +407,11 @@ fn hand_overs() -> Vec<Mutant> {
         ),
         script(
             "a hand-over that passes over those who can't be told",
-            &[("reissue", "if redis.call('ZCOUNT', live, digits(now), '+inf') > 0 then", "if false then")],
+            &[(
+                "reissue",
+                "if redis.call('ZCOUNT', live, digits(now), '+inf') > 0 then",
+                "if false then",
+            )],
             &[PASSED_OVER],
         ),
         script(

@@ -36,7 +36,8 @@ pub(crate) struct Report {
     pub(crate) slowest_drain: i16,
 }
 
-/// Every state that can be reached, up to a limit. From one in `drains` of them, nothing fails any more.
+/// Every state that can be reached, up to a limit. From one in `drains` of them, nothing fails any
+/// more.
 pub(crate) fn exhaust(
     setting: &Setting,
     redis: &mut Redis,
@@ -64,7 +65,8 @@ pub(crate) fn exhaust(
                 continue;
             }
             if mark.is_multiple_of(drains) {
-                let slowest = drain::all(&next, setting, redis).map_err(|found| found.behind(before()))?;
+                let slowest =
+                    drain::all(&next, setting, redis).map_err(|found| found.behind(before()))?;
                 report.slowest_drain = report.slowest_drain.max(slowest);
             }
             parents.push((id, step));
@@ -144,7 +146,12 @@ fn trace(parents: &[(usize, Step)], mut id: usize, last: Option<Step>) -> Vec<St
 }
 
 /// Walks of at most 120 steps each, with a drain now and then, until there were that many steps.
-pub(crate) fn walk(setting: &Setting, redis: &mut Redis, seed: u64, steps: usize) -> Result<Report, Found> {
+pub(crate) fn walk(
+    setting: &Setting,
+    redis: &mut Redis,
+    seed: u64,
+    steps: usize,
+) -> Result<Report, Found> {
     let mut dice = Dice(seed);
     let mut report = Report::default();
     while report.steps < steps {
@@ -154,10 +161,11 @@ pub(crate) fn walk(setting: &Setting, redis: &mut Redis, seed: u64, steps: usize
             let Some((step, next)) = pick(&world, setting, redis, &mut dice) else { break };
             trace.push(step);
             report.steps += 1;
-            let drained = next.map_err(|broken| Found { broken, trace: Vec::new() }).and_then(|next| {
-                world = next;
-                if dice.below(8) > 0 { Ok(0) } else { drain::all(&world, setting, redis) }
-            });
+            let drained =
+                next.map_err(|broken| Found { broken, trace: Vec::new() }).and_then(|next| {
+                    world = next;
+                    if dice.below(8) > 0 { Ok(0) } else { drain::all(&world, setting, redis) }
+                });
             match drained {
                 Ok(slowest) => report.slowest_drain = report.slowest_drain.max(slowest),
                 Err(found) => return Err(shrink(found.behind(trace), setting, redis)),
@@ -218,7 +226,12 @@ fn shrink(Found { broken, mut trace }: Found, setting: &Setting, redis: &mut Red
 }
 
 /// Those of these steps that can be taken, until the promise is broken.
-fn breaks(trace: &[Step], broken: &'static str, setting: &Setting, redis: &mut Redis) -> Option<Vec<Step>> {
+fn breaks(
+    trace: &[Step],
+    broken: &'static str,
+    setting: &Setting,
+    redis: &mut Redis,
+) -> Option<Vec<Step>> {
     let mut world = World::new(setting, redis);
     let mut taken = Vec::new();
     for &step in trace {

@@ -127,10 +127,13 @@ impl World {
                 Step::Crash(at, Ear::Ghost),
             ]
         };
-        [Step::Tick, Step::ClockSteps, Step::Force].into_iter().chain((0..self.clients.len()).flat_map(of))
+        [Step::Tick, Step::ClockSteps, Step::Force]
+            .into_iter()
+            .chain((0..self.clients.len()).flat_map(of))
     }
 
-    /// The world after a step; an error if that breaks a promise; `None` if the step can't be taken.
+    /// The world after a step; an error if that breaks a promise; `None` if the step can't be
+    /// taken.
     pub(crate) fn after(&self, step: Step, setting: &Setting, redis: &mut Redis) -> Option<Next> {
         if !self.may(step) {
             return None;
@@ -184,7 +187,8 @@ impl World {
                 let crashed = |owner: &usize| self.clients[*owner].phase == Phase::Crashed;
                 let owner = view.owner.filter(crashed)?;
                 fault()?;
-                next.run(owner, Call::ForceRelease { token: view.fence }, false, rules, redis).map(|_| ())
+                next.run(owner, Call::ForceRelease { token: view.fence }, false, rules, redis)
+                    .map(|_| ())
             }
         };
         let done = done.and_then(|()| invariants::state(&next, rules, redis));
@@ -198,7 +202,9 @@ impl World {
             Step::Tick | Step::ClockSteps => true,
             Step::Send(at) | Step::SendRefresh(at) | Step::Leave(at) => !client(at).is_over(),
             Step::SendRaise(at) => client(at).raises > 0 && client(at).phase == Phase::Holding,
-            Step::SendReissue(at, _) => client(at).reissues > 0 && client(at).phase == Phase::Holding,
+            Step::SendReissue(at, _) => {
+                client(at).reissues > 0 && client(at).phase == Phase::Holding
+            }
             Step::Take(at) => !client(at).requests.is_empty(),
             Step::TakeFull(at) => self.faults > 0 && !client(at).requests.is_empty(),
             Step::TakeStray(at) => !client(at).strays.is_empty(),
@@ -211,7 +217,13 @@ impl World {
         }
     }
 
-    fn take(&mut self, at: usize, full: bool, rules: &Rules, redis: &mut Redis) -> Result<(), &'static str> {
+    fn take(
+        &mut self,
+        at: usize,
+        full: bool,
+        rules: &Rules,
+        redis: &mut Redis,
+    ) -> Result<(), &'static str> {
         let client = &mut self.clients[at];
         let request = client.requests.remove(0);
         // It subscribes in front of its first request.
@@ -236,7 +248,8 @@ impl World {
         let (store, answer, told) = redis.run(self.store, by, call, moment);
         let before = redis.view(self.store);
         let after = redis.view(store);
-        let change = invariants::Change { before: &before, after: &after, by, call, moment, top: self.top };
+        let change =
+            invariants::Change { before: &before, after: &after, by, call, moment, top: self.top };
         change.check(rules)?;
         let grows = matches!(call, Call::Acquire { .. }) && !before.knows(by % CLIENTS);
         if answer == Answer::Refused && !grows {

@@ -1,4 +1,5 @@
-//! A client process. It says when it is ready, does as each line from its parent says, and ends with its input.
+//! A client process. It says when it is ready, does as each line from its parent says, and ends
+//! with its input.
 
 use std::{fs, sync::Arc, time::Duration};
 
@@ -15,7 +16,8 @@ use crate::parent::SOON;
 
 /// A server may stand still for seconds.
 const TRUST: Duration = Duration::from_secs(30);
-/// The claim window of a waiter of which nothing more is heard, who keeps its place for twice as long.
+/// The claim window of a waiter of which nothing more is heard, who keeps its place for twice as
+/// long.
 pub(crate) const WINDOW: Duration = Duration::from_secs(6);
 /// Nobody waits for its end, and nobody has to renew it in time.
 const TTL: Duration = Duration::from_secs(600);
@@ -30,7 +32,9 @@ async fn play(words: &[&str]) -> Result<(), Failed> {
     let locker = connect(words[0]).await?;
     match words[1..] {
         ["write"] => wait_for_one(rw_lock(&locker)?.write()).await?,
-        ["acquire", permits] => wait_for_one(semaphore(&locker)?.acquire_many(permits.parse()?)).await?,
+        ["acquire", permits] => {
+            wait_for_one(semaphore(&locker)?.acquire_many(permits.parse()?)).await?
+        }
         ["wait", waiters] => wait(&locker, waiters.parse()?).await?,
         ["names", names] => hold_names(&locker, names.parse()?).await?,
         ["crowd", waiters] => crowd(&locker, waiters.parse()?).await?,
@@ -54,7 +58,9 @@ pub(crate) async fn connect(url: &str) -> Result<Locker, Failed> {
     let config = Config::from_url(StoreUrl::parse(url)?)?.with_connect_timeout(TRUST)?;
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(TRUST);
     // The store's own queue is what is tested.
-    Ok(Locker::new(Redis::connect(config).await?).with_process_gate(false).with_defaults(options)?)
+    Ok(Locker::new(Redis::connect(config).await?)
+        .with_process_gate(false)
+        .with_defaults(options)?)
 }
 
 pub(crate) fn mutex(locker: &Locker) -> Result<Mutex, Failed> {
@@ -92,7 +98,9 @@ async fn wait(locker: &Locker, waiters: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-async fn wait_for_one(lock: impl Future<Output = lockkit_core::Result<LockGuard>>) -> Result<(), Failed> {
+async fn wait_for_one(
+    lock: impl Future<Output = lockkit_core::Result<LockGuard>>,
+) -> Result<(), Failed> {
     println!("ready");
     lock.await?.release().await?;
     Ok(())

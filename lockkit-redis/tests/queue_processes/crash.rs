@@ -37,7 +37,8 @@ fn behind(
     client.hear()?;
     store.wait_for_waiters(waiters)?;
     let ours = mutex(&locker)?;
-    let ours: JoinHandle<lockkit_core::Result<LockGuard>> = runtime.spawn(async move { ours.lock().await });
+    let ours: JoinHandle<lockkit_core::Result<LockGuard>> =
+        runtime.spawn(async move { ours.lock().await });
     store.wait_for_waiters(waiters + 1)?;
     let mut holder = Some(holder);
     let mut ours = Some(ours);
@@ -47,7 +48,8 @@ fn behind(
         runtime.block_on(async {
             let start = Instant::now();
             holder.release().await?;
-            let guard = timeout(SOON, ours).await.map_err(|_| "the dead or stopped keep the lock")???;
+            let guard =
+                timeout(SOON, ours).await.map_err(|_| "the dead or stopped keep the lock")???;
             Ok((guard, start.elapsed()))
         })
     };
@@ -79,7 +81,9 @@ pub(crate) fn many_killed() -> Result<(), Failed> {
         // The server has seen the connection close, and ours is left.
         eventually("its channel stays", || Ok(store.channels()? == 1))?;
         let (guard, took) = release()?;
-        println!("granted {took:?} after the release, 100 waiters of a killed process waiting first");
+        println!(
+            "granted {took:?} after the release, 100 waiters of a killed process waiting first"
+        );
         let_go(guard)
     })
 }
@@ -106,11 +110,13 @@ pub(crate) fn killed_writer() -> Result<(), Failed> {
 }
 
 pub(crate) fn killed_heavy() -> Result<(), Failed> {
-    passed("lockkit:semaphore:{a}", "acquire 3", async |locker| Ok(semaphore(locker)?.acquire().await?))
+    passed("lockkit:semaphore:{a}", "acquire 3", async |locker| {
+        Ok(semaphore(locker)?.acquire().await?)
+    })
 }
 
-/// A client process waits for more than there is, and dies. Those who come after it want less, and there is enough for
-/// them. They get it although the place of the dead one would stay for an hour.
+/// A client process waits for more than there is, and dies. Those who come after it want less, and
+/// there is enough for them. They get it although the place of the dead one would stay for an hour.
 fn passed(
     base: &str,
     role: &str,
@@ -141,8 +147,9 @@ fn passed(
         client.signal(Signal::SIGKILL)?;
         store.stays_for_an_hour(&[&queue, &live], &dead)?;
         let queued = timeout(SOON, queued).await.map_err(|_| "it waits behind a dead one")??;
-        let newcomer =
-            timeout(SOON, take(&locker)).await.map_err(|_| "a newcomer waits behind a dead one")??;
+        let newcomer = timeout(SOON, take(&locker))
+            .await
+            .map_err(|_| "a newcomer waits behind a dead one")??;
         Ok::<_, Failed>([queued, newcomer, holder])
     })?;
     assert_eq!(store.members(&live)?, 1, "the dead one has its place still");

@@ -46,9 +46,19 @@ impl Store {
     }
 
     /// A waiter, of which nothing more is heard, keeps its place in these keys for an hour.
-    pub(crate) fn stays_for_an_hour(&self, [queue, live]: &[&str; 2], waiter: &str) -> Result<(), Failed> {
-        let end = (SystemTime::now() + Duration::from_secs(3_600)).duration_since(UNIX_EPOCH)?.as_micros();
-        assert_eq!(self.integer(["ZADD", live, "XX", "CH", &end.to_string(), waiter])?, 1, "it is forgotten");
+    pub(crate) fn stays_for_an_hour(
+        &self,
+        [queue, live]: &[&str; 2],
+        waiter: &str,
+    ) -> Result<(), Failed> {
+        let end = (SystemTime::now() + Duration::from_secs(3_600))
+            .duration_since(UNIX_EPOCH)?
+            .as_micros();
+        assert_eq!(
+            self.integer(["ZADD", live, "XX", "CH", &end.to_string(), waiter])?,
+            1,
+            "it is forgotten"
+        );
         for key in [queue, live] {
             assert_eq!(self.integer(["EXPIRE", key, "3600"])?, 1);
         }
@@ -74,6 +84,9 @@ impl Store {
     }
 }
 
-pub(crate) fn eventually(what: &str, is_so: impl Fn() -> Result<bool, Failed>) -> Result<(), Failed> {
+pub(crate) fn eventually(
+    what: &str,
+    is_so: impl Fn() -> Result<bool, Failed>,
+) -> Result<(), Failed> {
     until(SOON, what, || is_so().map(|is_so| is_so.then_some(())).transpose())
 }

@@ -1,4 +1,5 @@
-//! Thousands of waiters whose processes died. No request takes longer because of them, and those who live are served.
+//! Thousands of waiters whose processes died. No request takes longer because of them, and those
+//! who live are served.
 
 use std::num::NonZeroU32;
 
@@ -50,11 +51,13 @@ async fn crowd(store: &Store, kind: Kind, permits: &str, processes: u64, lives: 
     let queue = key(kind, "queue");
     let live = key(kind, "live");
     let numbers = [CROWD.to_string(), processes.to_string(), lives.to_string()];
-    let words = ["EVAL", script, "2", &queue, &live, &numbers[0], permits, &numbers[1], &numbers[2]];
+    let words =
+        ["EVAL", script, "2", &queue, &live, &numbers[0], permits, &numbers[1], &numbers[2]];
     store.admin.ask::<()>(&words).await;
 }
 
-/// How many commands the server has run since its statistics were reset, those inside of scripts included.
+/// How many commands the server has run since its statistics were reset, those inside of scripts
+/// included.
 async fn commands(store: &Store) -> u64 {
     let stats: String = store.admin.ask(&["INFO", "commandstats"]).await;
     let calls = stats.lines().filter_map(|line| line.split_once("calls="));
@@ -131,11 +134,16 @@ async fn c9_waiters_that_lapsed_are_forgotten_while_the_lock_is_held() {
                 sleep(PERIOD / 4).await;
             }
         };
-        timeout(SOON, looks).await.unwrap_or_else(|_| panic!("{kind:?} {waits:?}: all are still there"));
+        timeout(SOON, looks)
+            .await
+            .unwrap_or_else(|_| panic!("{kind:?} {waits:?}: all are still there"));
         let gone = before - left().await;
         assert!(gone <= 500, "{kind:?} {waits:?}: one look forgot {gone}");
         assert_eq!(store.admin.ask::<u64>(&["ZCARD", &key(kind, "live")]).await, before - gone);
-        assert_eq!(store.redis.inspect(&LockName::new(kind, "a").unwrap()).await.unwrap().waiters, Some(1));
+        assert_eq!(
+            store.redis.inspect(&LockName::new(kind, "a").unwrap()).await.unwrap().waiters,
+            Some(1)
+        );
         holder.release().await.unwrap();
         wait_for(&mut living, &bell).await;
         assert_eq!(living.release().await.unwrap(), Released::Freed);

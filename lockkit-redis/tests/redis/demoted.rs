@@ -1,5 +1,5 @@
-//! A primary that was demoted, and whose clients stay connected. It has all data, and another server grants the locks now: no
-//! answer of it is the truth.
+//! A primary that was demoted, and whose clients stay connected. It has all data, and another
+//! server grants the locks now: no answer of it is the truth.
 
 use std::num::NonZeroU32;
 
@@ -79,7 +79,9 @@ impl Wrong {
     fn check<T: std::fmt::Debug>(&mut self, answer: Result<T>, case: &Case, what: &str) {
         match answer {
             Err(error) if error.kind() == ErrorKind::ReadOnly && error.is_temporary() => {}
-            answer => self.0.push(format!("{} held as {:?}, {what}: {answer:?}", case.kind, case.held)),
+            answer => {
+                self.0.push(format!("{} held as {:?}, {what}: {answer:?}", case.kind, case.held))
+            }
         }
     }
 }
@@ -109,7 +111,11 @@ async fn c13_a_demoted_primary_tells_nobody_that_a_name_is_taken_or_free() {
             wrong.check(claim.attempt(wait).await, &case, "attempt");
         }
         wrong.check(lockers.next().inspect(&name).await, &case, "inspect");
-        wrong.check(lockers.next().inspect(&case.name("free")).await, &case, "inspect what is free");
+        wrong.check(
+            lockers.next().inspect(&case.name("free")).await,
+            &case,
+            "inspect what is free",
+        );
         let forced = lockers.next().force_release(&name, FencingToken::new(1)).await;
         wrong.check(forced, &case, "force release");
         wrong.check(lockers.next().names(kind, "").await, &case, "names");
@@ -123,7 +129,8 @@ async fn c13_a_demoted_primary_tells_nobody_that_a_name_is_taken_or_free() {
     wrong.check(lockers.next().diagnose().await, &case, "diagnose");
 }
 
-/// A renewal of a lease that is longer already, and a token that is as large already, need no change in the store.
+/// A renewal of a lease that is longer already, and a token that is as large already, need no
+/// change in the store.
 #[tokio::test]
 async fn c10_a_demoted_primary_confirms_no_hold_that_needs_no_change() {
     let mut lockers = Lockers::start(10).await;
@@ -156,7 +163,10 @@ async fn c13_a_demoted_primary_tells_no_holder_that_somebody_else_has_the_lock()
         let mut holder = lockers.next().claim(spec(call)).unwrap();
         granted(holder.attempt(Wait::No).await);
         if call == "old note" {
-            assert_eq!(holder.write_note(&Note::new(7, "x".to_owned())).await.unwrap(), Noted::Written);
+            assert_eq!(
+                holder.write_note(&Note::new(7, "x".to_owned())).await.unwrap(),
+                Noted::Written
+            );
         } else {
             store_foreign(&lockers.store, call).await;
         }
@@ -168,7 +178,9 @@ async fn c13_a_demoted_primary_tells_no_holder_that_somebody_else_has_the_lock()
     for (call, mut holder) in held {
         match call {
             "release" => wrong.check(holder.release().await, &case, call),
-            "hand over" => wrong.check(holder.reissue(&spec(call), Outsiders::First).await, &case, call),
+            "hand over" => {
+                wrong.check(holder.reissue(&spec(call), Outsiders::First).await, &case, call)
+            }
             "keep alive" => wrong.check(holder.renew(None).await, &case, call),
             "raise" => wrong.check(holder.raise_fence(FencingToken::new(1)).await, &case, call),
             _ => wrong.check(holder.write_note(&Note::new(6, "y".to_owned())).await, &case, call),

@@ -29,9 +29,11 @@ async fn c14_a_server_that_is_told_to_keep_its_locks_gets_better_marks() {
 #[tokio::test]
 async fn c13_what_a_user_may_not_ask_is_unknown_and_no_error() {
     let store = Store::start().await;
-    let rules = ["ACL", "SETUSER", "u", "reset", "on", ">hunter2", "~*", "&*", "+@all", "-config", "-info"];
+    let rules =
+        ["ACL", "SETUSER", "u", "reset", "on", ">hunter2", "~*", "&*", "+@all", "-config", "-info"];
     store.admin.ask::<()>(&rules).await;
-    let redis = connect(&format!("redis://u:hunter2@127.0.0.1:{}/", store.server.port())).await.unwrap();
+    let redis =
+        connect(&format!("redis://u:hunter2@127.0.0.1:{}/", store.server.port())).await.unwrap();
     for what in ["persistence", "maxmemory-policy", "replication"] {
         assert_eq!(grade(&redis, what).await, Grade::Unknown);
     }

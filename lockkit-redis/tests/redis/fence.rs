@@ -58,7 +58,10 @@ async fn c4_a_fence_ahead_of_the_clock_rises_by_one_and_is_kept_past_its_own_tim
     let now = next_token(&store).await;
     // As if the server's clock had been 10 days ahead.
     let future = now + 10 * 24 * 3_600 * 1_000_000;
-    store.admin.ask::<()>(&["SET", &fence_key("a"), &format!("{future}:somebody"), "EX", "60"]).await;
+    store
+        .admin
+        .ask::<()>(&["SET", &fence_key("a"), &format!("{future}:somebody"), "EX", "60"])
+        .await;
     let mut claim = store.claim("a");
     assert_eq!(granted(claim.attempt(Wait::No).await).token.get(), future + 1);
     let kept: i64 = store.admin.ask(&["PTTL", &fence_key("a")]).await;
@@ -124,7 +127,10 @@ async fn c4_a_fence_at_its_end_is_an_error_of_its_own_and_leaves_no_lock() {
         }
         let error = claim.attempt(Wait::No).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unexpected);
-        assert!(error.to_string().contains("2^53") && error.to_string().contains(&fence_key("a")), "{error}");
+        assert!(
+            error.to_string().contains("2^53") && error.to_string().contains(&fence_key("a")),
+            "{error}"
+        );
         assert_eq!(store.admin.keys().await, [fence_key("a")]);
         assert_eq!(store.admin.ask::<String>(&["GET", &fence_key("a")]).await, value);
     }

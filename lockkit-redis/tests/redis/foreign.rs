@@ -11,11 +11,14 @@ use crate::support::*;
 
 #[tokio::test]
 async fn c1_a_foreign_lock_is_respected_and_ours_is_seen() {
-    for (query, key) in
-        [("", "lockkit:mutex:{jobs/7}"), ("?keys=raw", "jobs/7"), ("?prefix=p:q", "p:q:mutex:{jobs/7}")]
-    {
+    for (query, key) in [
+        ("", "lockkit:mutex:{jobs/7}"),
+        ("?keys=raw", "jobs/7"),
+        ("?prefix=p:q", "p:q:mutex:{jobs/7}"),
+    ] {
         let store = Store::start_with(&[], query).await;
-        let foreign = async || store.admin.ask::<Option<String>>(&["SET", key, "me", "NX", "EX", "60"]).await;
+        let foreign =
+            async || store.admin.ask::<Option<String>>(&["SET", key, "me", "NX", "EX", "60"]).await;
         assert!(foreign().await.is_some());
         let mut claim = store.claim("jobs/7");
         let (_, retry_after) = busy(claim.attempt(Wait::No).await);
@@ -42,7 +45,10 @@ async fn c14_a_foreign_lock_is_shown_and_never_freed() {
     store.admin.ask::<()>(&["SET", "a", looks]).await;
     let seen = store.redis.inspect(&mutex("a")).await.unwrap();
     let [holder] = &seen.holders[..] else { panic!("{seen:?}") };
-    assert_eq!((holder.owner, holder.token, holder.remaining, holder.age), (None, None, None, None));
+    assert_eq!(
+        (holder.owner, holder.token, holder.remaining, holder.age),
+        (None, None, None, None)
+    );
     assert_eq!(holder.label.as_deref(), Some(looks));
     for token in [token, FencingToken::new(0)] {
         assert_eq!(store.redis.force_release(&mutex("a"), token).await.unwrap(), Released::NotHeld);

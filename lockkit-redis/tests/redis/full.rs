@@ -1,4 +1,5 @@
-//! A server without memory for anything new. Holders of every kind keep their locks, and waiters keep their places.
+//! A server without memory for anything new. Holders of every kind keep their locks, and waiters
+//! keep their places.
 
 use std::num::NonZeroU32;
 
@@ -33,8 +34,8 @@ fn spec_of(kind: Kind, mode: Mode) -> ClaimSpec {
     ClaimSpec::new(name(kind), OwnerId::random(), mode, TTL, OP_TIMEOUT)
 }
 
-/// How many of its bytes a name that was released keeps, as the documents say: docs/guarantees/redis.md, docs/operations.md
-/// and docs/faq.md.
+/// How many of its bytes a name that was released keeps, as the documents say:
+/// docs/guarantees/redis.md, docs/operations.md and docs/faq.md.
 const LEFT_BY_A_NAME: u64 = 215;
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
@@ -49,14 +50,16 @@ async fn fill(store: &Store) {
     assert_eq!(refused.code(), Some("OOM"), "{refused}");
 }
 
-/// Without that of connections: their buffers come and go. The server counts these once a second, and what it says meanwhile
-/// is wrong by their size.
+/// Without that of connections: their buffers come and go. The server counts these once a second,
+/// and what it says meanwhile is wrong by their size.
 async fn used_memory(store: &Store) -> u64 {
     let mut last = [0; 3];
     while last[0] == 0 || last != [last[0]; 3] {
         sleep(PERIOD).await;
         let info: String = store.admin.ask(&["INFO", "memory"]).await;
-        let figure = |name| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let figure = |name| {
+            info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
         last.rotate_left(1);
         last[2] = figure("used_memory:").unwrap() - figure("mem_clients_normal:").unwrap();
     }
@@ -76,9 +79,14 @@ async fn c7_c10_a_full_server_ends_no_hold_of_any_kind() {
         fill(&store).await;
         for renewal in 0..3 {
             let pulse = holder.renew(None).await;
-            assert!(matches!(pulse, Ok(Pulse::Alive(_))), "{kind:?} {mode:?}, renewal {renewal}: {pulse:?}");
+            assert!(
+                matches!(pulse, Ok(Pulse::Alive(_))),
+                "{kind:?} {mode:?}, renewal {renewal}: {pulse:?}"
+            );
         }
-        let Ok(Pulse::Alive(lease)) = holder.renew(Some(TTL * 4)).await else { panic!("{kind:?} {mode:?}") };
+        let Ok(Pulse::Alive(lease)) = holder.renew(Some(TTL * 4)).await else {
+            panic!("{kind:?} {mode:?}")
+        };
         assert_eq!(lasts(lease), TTL * 4, "{kind:?} {mode:?}");
         // A reply was lost: the holder asks again.
         assert_eq!(granted(holder.attempt(Wait::No).await).token, token, "{kind:?} {mode:?}");
@@ -181,12 +189,17 @@ async fn c8_a_full_server_keeps_the_places_of_waiters_and_hands_over_to_them() {
             while !store.live_longer(&name(kind), &before).await {
                 for (claim, _) in &mut waiters {
                     let answer = claim.attempt(Wait::Queue).await;
-                    assert!(matches!(answer, Ok(Attempt::Busy { .. })), "{kind:?} {mode:?}: {answer:?}");
+                    assert!(
+                        matches!(answer, Ok(Attempt::Busy { .. })),
+                        "{kind:?} {mode:?}: {answer:?}"
+                    );
                 }
                 sleep(PERIOD / 4).await;
             }
         };
-        timeout(SOON, kept).await.unwrap_or_else(|_| panic!("{kind:?} {mode:?}: they are not kept alive"));
+        timeout(SOON, kept)
+            .await
+            .unwrap_or_else(|_| panic!("{kind:?} {mode:?}: they are not kept alive"));
         // A waiter whose connection breaks asks by itself, and keeps its place.
         kill_clients(&store).await;
         for (claim, bell) in &mut waiters {
@@ -220,7 +233,8 @@ async fn c9_a_full_server_hands_a_lapsed_lock_of_any_kind_to_the_first_waiter() 
         assert!(busy(claim.attempt(Wait::Queue).await).0);
         store.end_leases(&name(kind)).await;
         fill(&store).await;
-        let grant = timeout(SOON, wait_for_long_or_err(&mut claim, &bell)).await.expect("it waits on");
+        let grant =
+            timeout(SOON, wait_for_long_or_err(&mut claim, &bell)).await.expect("it waits on");
         grant.unwrap_or_else(|error| panic!("{kind:?} {mode:?}: {error}"));
         assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
         assert_eq!(claim.release().await.unwrap(), Released::Freed);

@@ -69,7 +69,9 @@ async fn c2_a_renewal_extends_and_never_re_creates() {
             .collect();
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         store.admin.ask::<()>(&words).await;
-        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(lease) if lasts(lease) == TTL));
+        assert!(
+            matches!(claim.renew(None).await.unwrap(), Pulse::Alive(lease) if lasts(lease) == TTL)
+        );
         assert!(left(&store).await > TTL * 2 / 3);
     }
     store.admin.ask::<()>(&["DEL", &lock_key("a")]).await;
@@ -142,8 +144,9 @@ async fn c14_inspect_tells_owner_label_token_age_and_remaining_lease() {
 #[tokio::test]
 async fn c14_force_release_frees_only_the_grant_with_that_token() {
     let store = Store::start().await;
-    let force =
-        async |token: u64| store.redis.force_release(&mutex("a"), FencingToken::new(token)).await.unwrap();
+    let force = async |token: u64| {
+        store.redis.force_release(&mutex("a"), FencingToken::new(token)).await.unwrap()
+    };
     assert_eq!(force(1).await, Released::NotHeld);
     let mut claim = store.claim("a");
     let token = granted(claim.attempt(Wait::No).await).token.get();
@@ -165,8 +168,8 @@ async fn c11_names_that_look_alike_never_meet() {
     let long = "x".repeat(255);
     let emoji = "🔒".repeat(63);
     let names = [
-        "{", "}", "%", "%7B", "%7D", "%25", "{}", "{a}", "a", "a:fence", "}:fence", "*", "?", " a", "a ",
-        "A", "🔒", &long, &emoji,
+        "{", "}", "%", "%7B", "%7D", "%25", "{}", "{a}", "a", "a:fence", "}:fence", "*", "?", " a",
+        "a ", "A", "🔒", &long, &emoji,
     ];
     let mut claims = Vec::new();
     for name in names {
@@ -186,8 +189,10 @@ async fn what_redis_cannot_do_yet_is_refused() {
     let store = Store::start().await;
     let mut spec = spec("a");
     let one = std::num::NonZeroU32::MIN;
-    for mode in [lockkit_core::spi::Mode::Shared, lockkit_core::spi::Mode::Permits { count: one, limit: one }]
-    {
+    for mode in [
+        lockkit_core::spi::Mode::Shared,
+        lockkit_core::spi::Mode::Permits { count: one, limit: one },
+    ] {
         spec.mode = mode;
         let error = store.redis.claim(spec.clone()).unwrap_err();
         assert_eq!(error.kind(), lockkit_core::ErrorKind::Unsupported);

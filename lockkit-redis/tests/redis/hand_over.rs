@@ -72,7 +72,9 @@ async fn c2_after_a_hand_over_the_lease_is_that_of_the_new_owner() {
     handed_over(&mut claim, &to).await;
     let left = Duration::from_millis(store.admin.ask(&["PTTL", &lock_key("a")]).await);
     assert!(left > TTL && left <= to.ttl, "{left:?}");
-    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(lease) if lasts(lease) == to.ttl));
+    assert!(
+        matches!(claim.renew(None).await.unwrap(), Pulse::Alive(lease) if lasts(lease) == to.ttl)
+    );
     assert_eq!(lasts(granted(claim.attempt(Wait::No).await).lease), to.ttl);
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
@@ -102,7 +104,9 @@ async fn c5_a_hand_over_whose_reply_is_lost_leaves_nothing() {
 #[tokio::test]
 async fn c5_a_hand_over_whose_connection_is_cut_is_unknown_and_undone_at_once() {
     let store = Store::start_with_clock().await;
-    for (cut, outsiders) in [(false, Outsiders::Wait), (true, Outsiders::Wait), (true, Outsiders::First)] {
+    for (cut, outsiders) in
+        [(false, Outsiders::Wait), (true, Outsiders::Wait), (true, Outsiders::First)]
+    {
         let proxy = Proxy::to(store.server.port()).await;
         let redis = connect(&proxy.url("")).await.unwrap();
         let mut claim = redis.claim(spec("a")).unwrap();
@@ -223,7 +227,9 @@ async fn c12_dead_waiters_ahead_are_passed_and_dead_ones_alone_stop_nothing() {
     let mut claim = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 3).await;
     let members: Vec<String> = store.admin.ask(&["ZRANGE", &queue_key("a"), "0", "-1"]).await;
-    let kill = async |member: &str| store.admin.ask::<()>(&["ZADD", &live_key("a"), "XX", "1", member]).await;
+    let kill = async |member: &str| {
+        store.admin.ask::<()>(&["ZADD", &live_key("a"), "XX", "1", member]).await
+    };
     kill(&members[0]).await;
     kill(&members[1]).await;
     assert_eq!(claim.reissue(&spec("a"), Outsiders::First).await.unwrap(), Reissued::Yielded);
@@ -258,7 +264,8 @@ async fn c12_the_lock_is_freed_for_one_who_waits_and_can_not_be_told_now() {
     assert_eq!(holder(&store, "a").await.release().await.unwrap(), Released::Freed);
 }
 
-/// An attempt of the former owner that is still under way would take a place, or the lock, for nobody.
+/// An attempt of the former owner that is still under way would take a place, or the lock, for
+/// nobody.
 #[tokio::test]
 async fn c5_a_claim_with_a_stray_attempt_is_freed_and_not_handed_over() {
     let store = Store::start().await;
@@ -327,7 +334,10 @@ async fn c1_c4_c6_hand_overs_in_a_storm_keep_one_holder_and_leave_nothing() {
             for round in 0..40_u64 {
                 let (mut claim, bell) = ring_for(&store, spec());
                 let grant = loop {
-                    match timeout(SOON, wait_for_long_or_err(&mut claim, &bell)).await.expect("hangs") {
+                    match timeout(SOON, wait_for_long_or_err(&mut claim, &bell))
+                        .await
+                        .expect("hangs")
+                    {
                         Ok(grant) => break grant,
                         Err(error) => assert!(error.is_temporary(), "{error}"),
                     }
@@ -336,9 +346,11 @@ async fn c1_c4_c6_hand_overs_in_a_storm_keep_one_holder_and_leave_nothing() {
                 for turn in 0..round % 5 {
                     let outsiders = if turn == 3 { Outsiders::First } else { Outsiders::Wait };
                     let to = spec();
-                    let patience = if (round + task) % 3 == 0 { 150 + 97 * turn } else { 5_000_000 };
+                    let patience =
+                        if (round + task) % 3 == 0 { 150 + 97 * turn } else { 5_000_000 };
                     let answer =
-                        timeout(Duration::from_micros(patience), claim.reissue(&to, outsiders)).await;
+                        timeout(Duration::from_micros(patience), claim.reissue(&to, outsiders))
+                            .await;
                     match answer {
                         Ok(Ok(Reissued::Granted(grant))) => hold(grant.token.get()).await,
                         Ok(Ok(_)) => break,

@@ -129,8 +129,12 @@ async fn c8_no_wake_up_is_lost_when_connections_break_all_the_time() {
                 holders.fetch_sub(1, Ordering::SeqCst);
                 if let Err(error) = claim.release().await {
                     assert!(error.is_temporary(), "{error}");
-                    // Until nothing can arrive any more that was on its way when the connection broke.
-                    releases.lock().unwrap().spawn(async move { finally_released(&mut claim).await });
+                    // Until nothing can arrive any more that was on its way when the connection
+                    // broke.
+                    releases
+                        .lock()
+                        .unwrap()
+                        .spawn(async move { finally_released(&mut claim).await });
                 }
             }
         });
@@ -282,7 +286,8 @@ async fn c5_a_release_is_final_only_when_nothing_of_its_owner_can_arrive_any_mor
     proxy.hold.store(true, Ordering::SeqCst);
     assert!(timeout(TRUST, claim.attempt(Wait::Queue)).await.is_err());
 
-    // The silent connection is given up. The release goes past it, and can't know what is still to come.
+    // The silent connection is given up. The release goes past it, and can't know what is still to
+    // come.
     let error = claim.release().await.unwrap_err();
     assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
     assert!(store.admin.keys().await.is_empty());
@@ -347,7 +352,8 @@ async fn c5_the_time_that_connecting_takes_counts() {
     let op_timeout = Duration::from_secs(1);
     let mut claim = store.redis.claim(spec_for("a", TTL, op_timeout)).unwrap();
     let resume = async {
-        // By so much more, what the new connection tells of the server's time may be wrong: a round trip.
+        // By so much more, what the new connection tells of the server's time may be wrong: a round
+        // trip.
         tokio::time::sleep(op_timeout + TRUST).await;
         store.server.resume().unwrap();
     };
@@ -386,10 +392,14 @@ async fn c8_waiters_on_a_connection_that_fell_silent_move_to_a_new_one() {
     busy(second.attempt(Wait::Queue).await);
     proxy.hold.store(true, Ordering::SeqCst);
     tokio::time::sleep(PERIOD).await;
-    let error = timeout(SOON, first.attempt(Wait::Queue)).await.expect("trusts it for ever").unwrap_err();
+    let error =
+        timeout(SOON, first.attempt(Wait::Queue)).await.expect("trusts it for ever").unwrap_err();
     assert!(error.is_temporary() && error.to_string().contains("connect_timeout"), "{error}");
     // The next attempt goes through a new connection, and the others are told.
-    assert!(matches!(first.attempt(Wait::Queue).await.unwrap(), Attempt::Busy { queued: true, .. }));
+    assert!(matches!(
+        first.attempt(Wait::Queue).await.unwrap(),
+        Attempt::Busy { queued: true, .. }
+    ));
     bells[1].heard().await;
     busy(second.attempt(Wait::Queue).await);
     bells[0].heard().await;

@@ -24,7 +24,13 @@ fn set<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
 
 fn semaphore(name: &str, limit: u32) -> ClaimSpec {
     let mode = Mode::Permits { count: NonZeroU32::MIN, limit: NonZeroU32::new(limit).unwrap() };
-    ClaimSpec::new(LockName::new(Kind::Semaphore, name).unwrap(), OwnerId::random(), mode, TTL, OP_TIMEOUT)
+    ClaimSpec::new(
+        LockName::new(Kind::Semaphore, name).unwrap(),
+        OwnerId::random(),
+        mode,
+        TTL,
+        OP_TIMEOUT,
+    )
 }
 
 #[tokio::test]
@@ -76,13 +82,16 @@ async fn c14_names_that_are_only_waited_for_are_listed_and_those_of_the_dead_are
     let mut second = store.redis.claim(semaphore("s", 1)).unwrap();
     busy(second.attempt(Wait::Queue).await);
     let both = async || {
-        let (mutexes, semaphores) =
-            tokio::join!(names(&store.redis, Kind::Mutex, ""), names(&store.redis, Kind::Semaphore, ""));
+        let (mutexes, semaphores) = tokio::join!(
+            names(&store.redis, Kind::Mutex, ""),
+            names(&store.redis, Kind::Semaphore, "")
+        );
         (mutexes, semaphores)
     };
     assert_eq!(both().await, (set(["foreign"]), set(["s"])));
     // Nobody holds them, and somebody waits.
-    let [holders, grants] = ["holders", "grants"].map(|part| format!("lockkit:semaphore:{{s}}:{part}"));
+    let [holders, grants] =
+        ["holders", "grants"].map(|part| format!("lockkit:semaphore:{{s}}:{part}"));
     store.admin.ask::<()>(&["DEL", &lock_key("foreign"), &holders, &grants]).await;
     assert_eq!(both().await, (set(["foreign"]), set(["s"])));
     // Those who wait are dead.

@@ -45,7 +45,11 @@ async fn c5_revisions_are_compared_exactly_up_to_the_last() {
         let next = note(revision, "a");
         assert_eq!(claim.write_note(&next).await.unwrap(), Noted::Written, "{revision}");
         assert_eq!(claim.write_note(&last).await.unwrap(), Noted::Outdated, "{revision}");
-        assert_eq!(claim.write_note(&note(revision, "b")).await.unwrap(), Noted::Outdated, "{revision}");
+        assert_eq!(
+            claim.write_note(&note(revision, "b")).await.unwrap(),
+            Noted::Outdated,
+            "{revision}"
+        );
         assert_eq!(claim.write_note(&next).await.unwrap(), Noted::Written, "{revision}");
         assert_eq!(store.redis.note(&mutex("a")).await.unwrap(), next);
         last = next;
@@ -83,10 +87,15 @@ async fn c13_what_is_no_note_is_an_error_that_names_the_key_and_is_left_alone() 
     let store = Store::start().await;
     let mut claim = holder(&store, "a").await;
     store.admin.ask::<()>(&["SET", &note_key("a"), "foreign"]).await;
-    for error in
-        [claim.write_note(&note(1, "a")).await.unwrap_err(), store.redis.note(&mutex("a")).await.unwrap_err()]
-    {
-        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::WrongType, false), "{error}");
+    for error in [
+        claim.write_note(&note(1, "a")).await.unwrap_err(),
+        store.redis.note(&mutex("a")).await.unwrap_err(),
+    ] {
+        assert_eq!(
+            (error.kind(), error.is_outcome_unknown()),
+            (ErrorKind::WrongType, false),
+            "{error}"
+        );
     }
     assert_eq!(store.admin.ask::<String>(&["GET", &note_key("a")]).await, "foreign");
     for fields in [&["revision", "x", "text", "a"][..], &["text", "a"], &["revision", "1"]] {
@@ -107,7 +116,10 @@ async fn c14_a_replica_tells_neither_a_note_nor_the_time() {
     let before = SystemTime::now();
     let told = store.redis.time().await.unwrap();
     let after = SystemTime::now() + Duration::from_millis(1);
-    assert!((before - Duration::from_millis(1)..after).contains(&told), "{before:?}, then {told:?}");
+    assert!(
+        (before - Duration::from_millis(1)..after).contains(&told),
+        "{before:?}, then {told:?}"
+    );
     // Of a primary that is not there: it keeps what it has.
     store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
     // Each on a connection from before.

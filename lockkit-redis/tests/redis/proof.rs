@@ -1,4 +1,5 @@
-//! A lock that was handed over by message: taken without a request where its lease can be proved, by a request else.
+//! A lock that was handed over by message: taken without a request where its lease can be proved,
+//! by a request else.
 
 use std::time::{Duration, Instant};
 
@@ -166,7 +167,8 @@ async fn handed_over(renewal: Renewal) -> (RedisServer, Admin, Locker, LockGuard
     let Store { redis, admin, server } = Store::start().await;
     // The store's own queue is what is tested.
     let locker = Locker::new(redis).with_process_gate(false);
-    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT).with_renewal(renewal);
+    let options =
+        LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT).with_renewal(renewal);
     let mutex = locker.mutex("a").unwrap().with_options(options).unwrap();
     let first = mutex.lock().await.unwrap();
     admin.reset_calls().await;
@@ -181,7 +183,8 @@ async fn handed_over(renewal: Renewal) -> (RedisServer, Admin, Locker, LockGuard
 async fn c10_a_manual_lock_that_was_handed_over_has_its_whole_ttl() {
     let began = Instant::now();
     let (_server, admin, locker, guard) = handed_over(Renewal::Manual).await;
-    // It queued, the other one released, it claimed. On a busy machine it may have said that it still waits.
+    // It queued, the other one released, it claimed. On a busy machine it may have said that it
+    // still waits.
     let requests = admin.requests().await;
     let refreshes = began.elapsed().as_secs();
     assert!((3..=3 + refreshes).contains(&requests), "{requests} in {:?}", began.elapsed());

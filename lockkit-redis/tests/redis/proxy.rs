@@ -55,7 +55,11 @@ impl Proxy {
                 let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
-                tokio::spawn(serving.clone().requests(from_client, to_server, std::mem::take(&mut first)));
+                tokio::spawn(serving.clone().requests(
+                    from_client,
+                    to_server,
+                    std::mem::take(&mut first),
+                ));
                 tokio::spawn(serving.clone().replies(from_server, to_client));
             }
         });
@@ -73,7 +77,11 @@ impl Proxy {
                 self.let_go.notified().await;
             }
             let request = &buffer[..length];
-            if !self.lose.get().is_some_and(|word| request.windows(word.len()).any(|part| part == *word)) {
+            if !self
+                .lose
+                .get()
+                .is_some_and(|word| request.windows(word.len()).any(|part| part == *word))
+            {
                 to.write_all(request).await.unwrap();
             }
         }
@@ -84,7 +92,9 @@ impl Proxy {
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
             self.heard.fetch_add(length, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(self.slow.load(Ordering::SeqCst))).await;
-            if self.cut.swap(false, Ordering::SeqCst) || to.write_all(&buffer[..length]).await.is_err() {
+            if self.cut.swap(false, Ordering::SeqCst)
+                || to.write_all(&buffer[..length]).await.is_err()
+            {
                 return;
             }
         }

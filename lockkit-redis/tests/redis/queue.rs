@@ -148,7 +148,8 @@ async fn c8_a_lock_that_nobody_could_be_told_of_is_found_by_who_looks() {
     // By a client that has no waiters, while the other has no connection.
     let token = fence.split(':').next().unwrap().parse().unwrap();
     let operator = connect(&store.server.url()).await.unwrap();
-    let freed = operator.force_release(&mutex("a"), lockkit_core::FencingToken::new(token)).await.unwrap();
+    let freed =
+        operator.force_release(&mutex("a"), lockkit_core::FencingToken::new(token)).await.unwrap();
     assert_eq!(freed, Released::Freed);
     assert_eq!(store.admin.ask::<u64>(&["EXISTS", &lock_key("a")]).await, 0);
     // The second one looks first, and the first one gets the lock.
@@ -190,7 +191,11 @@ async fn c8_a_message_lost_with_its_connection_costs_no_turn() {
 async fn c1_a_foreign_lock_is_waited_for_to_its_end_and_not_beyond() {
     let store = Store::start().await;
     let foreign = async || {
-        store.admin.ask::<Option<String>>(&["SET", &lock_key("a"), "me", "NX", "PX", LAPSE]).await.is_some()
+        store
+            .admin
+            .ask::<Option<String>>(&["SET", &lock_key("a"), "me", "NX", "PX", LAPSE])
+            .await
+            .is_some()
     };
     assert!(foreign().await);
     let lapses: u64 = store.admin.ask(&["PEXPIRETIME", &lock_key("a")]).await;
@@ -271,8 +276,8 @@ async fn c8_the_end_of_a_lease_costs_each_client_one_request_and_the_winner_one_
     let start = Instant::now();
     let (winner, _bell) = tasks.join_next().await.unwrap().unwrap();
     let requests = store.admin.requests().await;
-    // The server rounds the time that is left, so that the first may look a moment too early. Until then, each client keeps
-    // its waiters alive.
+    // The server rounds the time that is left, so that the first may look a moment too early. Until
+    // then, each client keeps its waiters alive.
     let periods = 1 + start.elapsed().as_secs();
     assert!((2..=2 * 2 + 1 + 2 * periods).contains(&requests), "{requests} requests");
     drop((winner, tasks));
@@ -289,7 +294,8 @@ async fn c6_one_who_looks_after_all_and_is_dropped_leaves_that_to_another() {
     store.server.pause().unwrap();
     assert!(asks(&mut waiters[0]).await.is_err());
     let (mut first, _) = waiters.remove(0);
-    // The next one does not wait for an answer to somebody who is gone, nor is it told that all is well.
+    // The next one does not wait for an answer to somebody who is gone, nor is it told that all is
+    // well.
     assert!(asks(&mut waiters[0]).await.is_err());
     store.server.resume().unwrap();
     assert!(busy(waiters[1].0.attempt(Wait::Queue).await).0);
@@ -327,7 +333,10 @@ async fn c8_a_thousand_waiters_of_one_client_are_kept_alive_by_two_requests_a_pe
         requests = store.admin.requests().await;
         let periods = start.elapsed().div_duration_f64(PERIOD);
         println!("{requests} requests in {periods:.1} periods for 1000 waiters");
-        assert!(f64::from(u32::try_from(requests).unwrap()) <= 2.0 * (periods + 1.0), "{requests} requests");
+        assert!(
+            f64::from(u32::try_from(requests).unwrap()) <= 2.0 * (periods + 1.0),
+            "{requests} requests"
+        );
     }
     assert!(requests > 0);
     assert_eq!(store.redis.inspect(&mutex("a")).await.unwrap().waiters, Some(1000));

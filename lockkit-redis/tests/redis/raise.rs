@@ -136,7 +136,10 @@ async fn c4_tokens_are_raised_below_2_to_the_53_and_no_further() {
         let token = granted(claim.attempt(Wait::No).await).token;
         for floor in [END, END + 1, u64::MAX] {
             let error = claim.raise_fence(FencingToken::new(floor)).await.unwrap_err();
-            assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::InvalidOption, false));
+            assert_eq!(
+                (error.kind(), error.is_outcome_unknown()),
+                (ErrorKind::InvalidOption, false)
+            );
             assert!(error.to_string().contains("2^53"), "{error}");
         }
         assert_eq!(claim.raise_fence(token).await.unwrap(), Some(token));
@@ -163,7 +166,9 @@ async fn c3_a_lease_is_extended_in_every_mode_and_renewed_without_being_shortene
         };
         assert_eq!(left(claim.renew(Some(long)).await.unwrap()), long);
         // What was confirmed is still believed after a renewal.
-        for left in [left(claim.renew(None).await.unwrap()), left(claim.renew(Some(TTL)).await.unwrap())] {
+        for left in
+            [left(claim.renew(None).await.unwrap()), left(claim.renew(Some(TTL)).await.unwrap())]
+        {
             assert!(left > TTL * 9 && left <= long, "{left:?}");
         }
         store.admin.ask::<()>(&["FLUSHALL"]).await;

@@ -22,9 +22,10 @@ async fn refused(url: &str) -> Error {
 
 #[tokio::test]
 async fn c13_a_wrong_or_missing_password_is_an_authentication_error() {
-    for args in
-        [&["--requirepass", "right"][..], &["--requirepass", "right", "--rename-command", "HELLO", ""]]
-    {
+    for args in [
+        &["--requirepass", "right"][..],
+        &["--requirepass", "right", "--rename-command", "HELLO", ""],
+    ] {
         let server = RedisServer::start_with(args.iter().copied()).unwrap();
         for login in ["", ":hunter2@", "nobody:hunter2@"] {
             let error = refused(&format!("redis://{login}127.0.0.1:{}/", server.port())).await;
@@ -36,7 +37,8 @@ async fn c13_a_wrong_or_missing_password_is_an_authentication_error() {
 
 #[tokio::test]
 async fn c13_a_password_is_not_shown_by_a_server_that_quotes_it() {
-    let args = ["--requirepass", "right", "--rename-command", "HELLO", "", "--rename-command", "AUTH", ""];
+    let args =
+        ["--requirepass", "right", "--rename-command", "HELLO", "", "--rename-command", "AUTH", ""];
     let server = RedisServer::start_with(args).unwrap();
     refused(&format!("redis://:hunter2@127.0.0.1:{}/", server.port())).await;
 }
@@ -116,10 +118,15 @@ async fn c13_missing_rights_are_named() {
         &["~*", "&*", "+@all", "-set"],
         &["~other*", "&*", "+@all"],
     ] {
-        let rules: Vec<_> =
-            ["ACL", "SETUSER", "u", "reset", "on", ">hunter2"].iter().chain(rules).copied().collect();
+        let rules: Vec<_> = ["ACL", "SETUSER", "u", "reset", "on", ">hunter2"]
+            .iter()
+            .chain(rules)
+            .copied()
+            .collect();
         store.admin.ask::<()>(&rules).await;
-        let redis = connect(&format!("redis://u:hunter2@127.0.0.1:{}/", store.server.port())).await.unwrap();
+        let redis = connect(&format!("redis://u:hunter2@127.0.0.1:{}/", store.server.port()))
+            .await
+            .unwrap();
         let mut claim = redis.claim(spec("a")).unwrap();
         let error = claim.attempt(Wait::No).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");

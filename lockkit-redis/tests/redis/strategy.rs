@@ -1,4 +1,5 @@
-//! Lockers of one prefix agree on the keys of mutexes: raw ones and escaped ones would not exclude each other.
+//! Lockers of one prefix agree on the keys of mutexes: raw ones and escaped ones would not exclude
+//! each other.
 
 use lockkit_core::{
     ErrorKind,
@@ -12,7 +13,8 @@ const KEY: &str = "lockkit:keys";
 const QUERIES: [(&str, &str); 2] = [("escaped", "?keys=escaped"), ("raw", "?keys=raw")];
 
 #[tokio::test]
-async fn c1_a_prefix_with_raw_keys_is_refused_to_lockers_with_escaped_ones_and_the_other_way_round() {
+async fn c1_a_prefix_with_raw_keys_is_refused_to_lockers_with_escaped_ones_and_the_other_way_round()
+{
     for (ours, other) in [(0, 1), (1, 0)] {
         let (first, query) = QUERIES[ours];
         let (second, refused) = QUERIES[other];
@@ -21,7 +23,11 @@ async fn c1_a_prefix_with_raw_keys_is_refused_to_lockers_with_escaped_ones_and_t
         granted(held.attempt(Wait::No).await);
         let url = store.server.url();
         let error = connect(&format!("{url}{refused}")).await.unwrap_err();
-        assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::InvalidOption, false), "{error}");
+        assert_eq!(
+            (error.kind(), error.is_temporary()),
+            (ErrorKind::InvalidOption, false),
+            "{error}"
+        );
         let text = error.to_string();
         for word in [&format!("keys={first}"), &format!("keys={second}"), "\"lockkit\"", KEY] {
             assert!(text.contains(word), "{text}");
@@ -36,7 +42,8 @@ async fn c1_a_prefix_with_raw_keys_is_refused_to_lockers_with_escaped_ones_and_t
     }
 }
 
-/// A server that restarts empty forgets what its lockers have agreed on. Each says it again with its next connection.
+/// A server that restarts empty forgets what its lockers have agreed on. Each says it again with
+/// its next connection.
 #[tokio::test]
 async fn c1_a_locker_that_connects_again_says_again_which_keys_it_uses() {
     let store = Store::start_with(&[], "?keys=raw").await;

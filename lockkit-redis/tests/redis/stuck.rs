@@ -25,7 +25,13 @@ const HASTY: Duration = Duration::from_secs(6);
 fn permits(count: u32, limit: u32, op_timeout: Duration) -> ClaimSpec {
     let permits = |number| NonZeroU32::new(number).unwrap();
     let mode = Mode::Permits { count: permits(count), limit: permits(limit) };
-    ClaimSpec::new(LockName::new(Kind::Semaphore, "a").unwrap(), OwnerId::random(), mode, TTL, op_timeout)
+    ClaimSpec::new(
+        LockName::new(Kind::Semaphore, "a").unwrap(),
+        OwnerId::random(),
+        mode,
+        TTL,
+        op_timeout,
+    )
 }
 
 fn semaphore_key(part: &str) -> String {
@@ -36,7 +42,8 @@ fn semaphore_key(part: &str) -> String {
 #[tokio::test]
 async fn c10_a_hold_of_any_kind_is_renewed_beside_a_queue_that_is_not_ours() {
     let one = Mode::Permits { count: NonZeroU32::MIN, limit: NonZeroU32::MIN };
-    let modes = [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Shared), (Kind::Semaphore, one)];
+    let modes =
+        [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Shared), (Kind::Semaphore, one)];
     for (kind, mode) in modes {
         let store = Store::start().await;
         let name = LockName::new(kind, "a").unwrap();
@@ -44,14 +51,18 @@ async fn c10_a_hold_of_any_kind_is_renewed_beside_a_queue_that_is_not_ours() {
         let mut holder = store.redis.claim(spec).unwrap();
         granted(holder.attempt(Wait::No).await);
         for part in ["queue", "live"] {
-            store.admin.ask::<()>(&["SET", &format!("lockkit:{}:{{a}}:{part}", kind.as_str()), "x"]).await;
+            store
+                .admin
+                .ask::<()>(&["SET", &format!("lockkit:{}:{{a}}:{part}", kind.as_str()), "x"])
+                .await;
         }
         let pulse = holder.renew(None).await;
         assert!(matches!(pulse, Ok(Pulse::Alive(_))), "{kind:?}: {pulse:?}");
     }
 }
 
-/// The keys of the grants must not lapse with the short lease of the one, while the other counts on them.
+/// The keys of the grants must not lapse with the short lease of the one, while the other counts on
+/// them.
 #[tokio::test]
 async fn c8_a_patient_waiter_outlives_a_hasty_one_that_was_handed_the_permits() {
     let store = Store::start().await;
@@ -94,7 +105,8 @@ async fn c8_a_waiter_outlives_the_keys_of_its_queue() {
 async fn c13_a_waiter_is_told_that_there_are_no_fences_left() {
     let store = Store::start().await;
     let specs = || [spec("a"), permits(1, 1, OP_TIMEOUT)];
-    for ((held, waits), key) in specs().into_iter().zip(specs()).zip([fence_key("a"), semaphore_key("fence")])
+    for ((held, waits), key) in
+        specs().into_iter().zip(specs()).zip([fence_key("a"), semaphore_key("fence")])
     {
         let mut holder = store.redis.claim(held).unwrap();
         granted(holder.attempt(Wait::No).await);

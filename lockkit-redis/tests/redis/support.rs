@@ -11,11 +11,14 @@ pub(crate) use lockkit_fixture::claims::{Bell, busy, granted, mutex, spec as spe
 use lockkit_fixture::{ClockDirection, RedisServer, claims};
 use lockkit_redis::{
     Config, Redis,
-    redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisResult, aio::MultiplexedConnection},
+    redis::{
+        AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisResult, aio::MultiplexedConnection,
+    },
 };
 use tokio::time::{sleep, timeout};
 
-/// Far longer than servers stand still in these tests, as the next ones. Where a lease has to end, the store ends it.
+/// Far longer than servers stand still in these tests, as the next ones. Where a lease has to end,
+/// the store ends it.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(20);
 /// The claim window of whoever is so patient: the longest one.
@@ -24,10 +27,11 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 pub(crate) const PERIOD: Duration = Duration::from_secs(1);
 /// What must happen, happens within this, or a test fails. No test waits for it to pass.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// The patience of who wants to see that a server which is paused, or out of reach, does not answer.
+/// The patience of who wants to see that a server which is paused, or out of reach, does not
+/// answer.
 pub(crate) const MOMENT: Duration = Duration::from_millis(50);
-/// How long a connection is trusted that has fallen silent, where a test waits for the end of that: longer than a server
-/// stands still.
+/// How long a connection is trusted that has fallen silent, where a test waits for the end of that:
+/// longer than a server stands still.
 pub(crate) const TRUSTING: &str = "?connect_timeout=6s";
 /// A little longer than that.
 pub(crate) const TRUST: Duration = Duration::from_millis(6_500);
@@ -40,8 +44,14 @@ macro_rules! script {
     };
 }
 
-pub(crate) const ACQUIRE: &str =
-    script!("exclusive/acquire_free", "clock", "queue", "places", "exclusive/hand_over", "exclusive/acquire");
+pub(crate) const ACQUIRE: &str = script!(
+    "exclusive/acquire_free",
+    "clock",
+    "queue",
+    "places",
+    "exclusive/hand_over",
+    "exclusive/acquire"
+);
 /// The server knows them from the start, so that requests can be counted and paused exactly.
 const SCRIPTS: [&str; 17] = [
     ACQUIRE,
@@ -120,7 +130,8 @@ impl Store {
         match name.kind() {
             Kind::RwLock | Kind::Semaphore => {
                 let holders = format!("{base}:holders");
-                for holder in self.admin.ask::<Vec<String>>(&["ZRANGE", &holders, "0", "-1"]).await {
+                for holder in self.admin.ask::<Vec<String>>(&["ZRANGE", &holders, "0", "-1"]).await
+                {
                     self.admin.ask::<()>(&["ZADD", &holders, "XX", "1", &holder]).await;
                 }
             }
@@ -135,7 +146,11 @@ impl Store {
     }
 
     /// True if all waiters were kept alive since then.
-    pub(crate) async fn live_longer(&self, name: &LockName, before: &BTreeMap<String, i64>) -> bool {
+    pub(crate) async fn live_longer(
+        &self,
+        name: &LockName,
+        before: &BTreeMap<String, i64>,
+    ) -> bool {
         let now = self.lives(name).await;
         before.iter().all(|(waiter, until)| now.get(waiter).is_some_and(|now| now > until))
     }
@@ -217,7 +232,8 @@ pub(crate) async fn assert_clean(store: &Store, name: &str) {
     assert_eq!(store.admin.keys().await, [fence_key(name)]);
 }
 
-/// Attempts until granted, as the core would: between attempts it waits for the bell, or for the time to look again.
+/// Attempts until granted, as the core would: between attempts it waits for the bell, or for the
+/// time to look again.
 pub(crate) async fn wait_for(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
     timeout(SOON, wait_for_long(claim, bell)).await.expect("not granted")
 }
@@ -280,8 +296,9 @@ pub(crate) struct Admin(MultiplexedConnection);
 impl Admin {
     pub(crate) async fn to(server: &RedisServer) -> Self {
         let client = Client::open(server.url()).unwrap();
-        let patience =
-            AsyncConnectionConfig::new().set_connection_timeout(Some(SOON)).set_response_timeout(Some(SOON));
+        let patience = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(SOON))
+            .set_response_timeout(Some(SOON));
         Self(client.get_multiplexed_async_connection_with_config(&patience).await.unwrap())
     }
 
@@ -313,14 +330,16 @@ impl Admin {
     /// How often the server has run a command since its statistics were reset.
     pub(crate) async fn calls(&self, command: &str) -> u64 {
         let stats: String = self.ask(&["INFO", "commandstats"]).await;
-        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        let line =
+            stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
         line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
     }
 
     /// The requests of the backend, as opposed to the commands inside its scripts.
     pub(crate) async fn requests(&self) -> u64 {
         let mut requests = 0;
-        for command in ["evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe"] {
+        for command in ["evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe"]
+        {
             requests += self.calls(command).await;
         }
         requests

@@ -1,5 +1,5 @@
-//! Servers that refuse for a while, while some wait: nothing is handed over that was not written, and nobody's place is
-//! lost.
+//! Servers that refuse for a while, while some wait: nothing is handed over that was not written,
+//! and nobody's place is lost.
 
 use std::num::NonZeroU32;
 
@@ -38,7 +38,8 @@ async fn serve_in_turn(waiters: Vec<Waiter>) {
 #[tokio::test]
 async fn c13_a_full_server_still_hands_the_lock_over() {
     let store = Store::start().await;
-    let fill = async |limit: &str| store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", limit]).await;
+    let fill =
+        async |limit: &str| store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", limit]).await;
     let mut holder = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 3).await;
     fill("1mb").await;
@@ -47,7 +48,9 @@ async fn c13_a_full_server_still_hands_the_lock_over() {
     let (first, bell) = &mut waiters[0];
     bell.heard().await;
     let owner: String = store.admin.ask(&["GET", &lock_key("a")]).await;
-    assert!(store.admin.ask::<String>(&["GET", &fence_key("a")]).await.ends_with(&format!(":{owner}")));
+    assert!(
+        store.admin.ask::<String>(&["GET", &fence_key("a")]).await.ends_with(&format!(":{owner}"))
+    );
     let grant = granted(first.attempt(Wait::Queue).await);
     assert_eq!(lasts(grant.lease), TTL);
     assert!(matches!(first.renew(None).await.unwrap(), Pulse::Alive(_)));
@@ -70,9 +73,11 @@ async fn c13_a_full_server_still_hands_the_lock_over() {
 #[tokio::test]
 async fn c13_a_loading_server_is_waited_for_and_keeps_the_queue() {
     let args = ["--enable-debug-command", "yes", "--key-load-delay", "4000"];
-    let store =
-        Store::start_with(&[&args[..], &["--loading-process-events-interval-bytes", "1024"]].concat(), "")
-            .await;
+    let store = Store::start_with(
+        &[&args[..], &["--loading-process-events-interval-bytes", "1024"]].concat(),
+        "",
+    )
+    .await;
     let filler = "for i = 1, 1000 do redis.call('SET', 'filler' .. i, string.rep('x', 100)) end";
     store.admin.ask::<()>(&["EVAL", filler, "0"]).await;
     let mut holder = holder(&store, "a").await;
@@ -124,7 +129,11 @@ async fn c13_a_password_that_was_changed_under_way_is_an_authentication_error() 
     kill_clients(&store).await;
     waiters[0].1.heard().await;
     let error = next_look(&mut waiters[0]).await.unwrap_err();
-    assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Authentication, false), "{error}");
+    assert_eq!(
+        (error.kind(), error.is_outcome_unknown()),
+        (ErrorKind::Authentication, false),
+        "{error}"
+    );
     store.admin.ask::<()>(&["CONFIG", "SET", "requirepass", ""]).await;
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     serve_in_turn(waiters).await;
@@ -247,7 +256,8 @@ async fn c8_a_server_that_forgot_everything_serves_its_waiters() {
     assert_eq!(keys, [fence_key("a")]);
 }
 
-/// A primary that was demoted throws its data away before it has the new ones: nothing there says that a lock is gone.
+/// A primary that was demoted throws its data away before it has the new ones: nothing there says
+/// that a lock is gone.
 #[tokio::test]
 async fn c10_an_empty_primary_that_was_demoted_tells_nothing_of_locks() {
     let permit = NonZeroU32::MIN;

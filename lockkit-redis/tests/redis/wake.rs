@@ -225,13 +225,16 @@ async fn c6_thousands_who_leave_at_once_leave_nothing() {
     store.admin.ask::<()>(&["EVAL", foreign, "0", &NAMES.to_string()]).await;
     let mut waiters: Vec<_> = (1..=NAMES).map(|name| store.waiter(&name.to_string())).collect();
     // At once: one after the other, the first ones could be dead when the last one comes.
-    for attempt in join_all(waiters.iter_mut().map(|(waiter, _)| waiter.attempt(Wait::Queue))).await {
+    for attempt in join_all(waiters.iter_mut().map(|(waiter, _)| waiter.attempt(Wait::Queue))).await
+    {
         assert!(busy(attempt).0);
     }
     assert!(store.admin.channels().await.is_empty());
     assert_eq!(store.admin.keys().await.len(), 3 * NAMES);
     // Half of them are forgotten without a release: what they leave goes by itself.
-    for released in join_all(waiters.iter_mut().step_by(2).map(|(waiter, _)| waiter.release())).await {
+    for released in
+        join_all(waiters.iter_mut().step_by(2).map(|(waiter, _)| waiter.release())).await
+    {
         assert_eq!(released.unwrap(), Released::NotHeld);
     }
     let all_lapse = "for _, key in ipairs(redis.call('KEYS', '*}:*')) do \
@@ -257,7 +260,8 @@ async fn c6_who_leaves_behind_many_requests_leaves_no_place_in_the_queue() {
     holder.release().await.unwrap();
 }
 
-/// Waiters come and go on one name while the lock goes round: no ring may be lost, as nothing else wakes them.
+/// Waiters come and go on one name while the lock goes round: no ring may be lost, as nothing else
+/// wakes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_no_wake_up_is_lost_between_queueing_and_leaving() {
     let store = Arc::new(Store::start().await);
@@ -268,7 +272,8 @@ async fn c8_no_wake_up_is_lost_between_queueing_and_leaving() {
             for round in 0..150_u64 {
                 let (mut claim, bell) = store.waiter("a");
                 let impatient = (task + round) % 3 == 0;
-                let patience = if impatient { Duration::from_micros(round * 7 % 900) } else { SOON };
+                let patience =
+                    if impatient { Duration::from_micros(round * 7 % 900) } else { SOON };
                 if timeout(patience, lock(&mut claim, &bell)).await.is_ok() && round % 4 == 0 {
                     tokio::task::yield_now().await;
                 }
@@ -303,7 +308,8 @@ async fn c8_contended_grants_cost_a_constant_number_of_requests() {
         });
     }
     running.join_all().await;
-    // One attempt that finds it busy, one that wins, one release; and what the subscription costs at the start.
+    // One attempt that finds it busy, one that wins, one release; and what the subscription costs
+    // at the start.
     let requests = store.admin.requests().await;
     assert!(requests <= 4 * tasks * rounds, "{requests} requests for {} grants", tasks * rounds);
 }
@@ -311,13 +317,17 @@ async fn c8_contended_grants_cost_a_constant_number_of_requests() {
 #[tokio::test]
 async fn c13_without_rights_on_channels_a_release_works_and_waiters_poll() {
     let store = Store::start().await;
-    store.admin.ask::<()>(&["ACL", "SETUSER", "mute", "on", ">pw", "~*", "+@all", "resetchannels"]).await;
+    store
+        .admin
+        .ask::<()>(&["ACL", "SETUSER", "mute", "on", ">pw", "~*", "+@all", "resetchannels"])
+        .await;
     let url = format!("redis://mute:pw@127.0.0.1:{}/", store.server.port());
     let mute = connect(&url).await.unwrap();
     let mut holder = mute.claim(spec("a")).unwrap();
     granted(holder.attempt(Wait::No).await);
     let (mut other, bell) = store.waiter("a");
-    // In the order in which they came, whether they are told or must ask: the holder can't tell anybody.
+    // In the order in which they came, whether they are told or must ask: the holder can't tell
+    // anybody.
     let mut waiter = mute.claim(spec("a")).unwrap();
     assert!(busy(waiter.attempt(Wait::Queue).await).1.is_some());
     assert!(busy(other.attempt(Wait::Queue).await).0);

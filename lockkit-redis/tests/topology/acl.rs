@@ -3,8 +3,8 @@
 use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
     spi::{
-        Admin as _, Attempt, Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse, Reissued,
-        Released, Role, Wait,
+        Admin as _, Attempt, Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse,
+        Reissued, Released, Role, Wait,
     },
 };
 use lockkit_fixture::{RedisCluster, RedisClusterOptions, RedisServer};
@@ -149,10 +149,15 @@ async fn c13_the_documented_rights_are_enough_for_a_cluster() {
 #[tokio::test]
 async fn c13_without_rights_on_channels_or_hello_waiters_poll() {
     let server = RedisServer::start().unwrap();
-    for without in
-        [&["resetchannels"][..], &["-subscribe"], &["-publish"], &["-hello"], &["-spublish", "-command|info"]]
-    {
-        let all = rules("One server").into_iter().chain(without.iter().map(|&rule| rule.to_owned()));
+    for without in [
+        &["resetchannels"][..],
+        &["-subscribe"],
+        &["-publish"],
+        &["-hello"],
+        &["-spublish", "-command|info"],
+    ] {
+        let all =
+            rules("One server").into_iter().chain(without.iter().map(|&rule| rule.to_owned()));
         allow(&server, &all.collect::<Vec<_>>());
         let redis = connect(&as_user(&server.url())).await.unwrap();
         exercise(&redis).await;
@@ -184,7 +189,9 @@ async fn c13_a_cluster_without_rights_on_channels_is_polled() {
 #[tokio::test]
 async fn a_database_number_keeps_locks_apart() {
     let server = RedisServer::start().unwrap();
-    for url in [format!("{}3", server.url()), format!("redis+unix://{}?db=4", server.socket().display())] {
+    for url in
+        [format!("{}3", server.url()), format!("redis+unix://{}?db=4", server.socket().display())]
+    {
         let redis = connect(&url).await.unwrap();
         let mut claim = redis.claim(spec("a")).unwrap();
         granted(claim.attempt(Wait::No).await);

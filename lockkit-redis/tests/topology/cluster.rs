@@ -45,7 +45,8 @@ impl Nodes {
     /// How often a node has answered with this error.
     pub(crate) fn errors(&self, node: usize, code: &str) -> u64 {
         let stats = self.cluster.nodes()[node].ask(["INFO", "errorstats"]).unwrap().text();
-        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("errorstat_{code}:count=")));
+        let line =
+            stats.lines().find_map(|line| line.strip_prefix(&format!("errorstat_{code}:count=")));
         line.map_or(0, |count| count.parse().unwrap())
     }
 
@@ -90,7 +91,8 @@ pub(crate) fn map_requests(node: &RedisServer) -> usize {
 #[tokio::test]
 async fn c11_all_names_and_kinds_work_wherever_their_slot_is() {
     let nodes = Nodes::start().await;
-    for text in ["a", "{", "}", "{}", "}{", "{a}b", "a{b", "%7B", "🔒", "{🔒}", " ", "*", &"x".repeat(255)]
+    for text in
+        ["a", "{", "}", "{}", "}{", "{a}b", "a{b", "%7B", "🔒", "{🔒}", " ", "*", &"x".repeat(255)]
     {
         for (kind, mode) in [
             (Kind::Mutex, Mode::Exclusive),
@@ -268,7 +270,8 @@ async fn c13_an_error_that_another_node_could_not_help_does_not_ask_for_the_map(
 #[tokio::test]
 async fn c13_a_node_that_may_evict_is_refused_when_strict() {
     let evicting = RedisOptions::default().with_args(["--maxmemory-policy", "allkeys-lru"]);
-    let cluster = RedisCluster::start_with(RedisClusterOptions::default().with_nodes(evicting)).unwrap();
+    let cluster =
+        RedisCluster::start_with(RedisClusterOptions::default().with_nodes(evicting)).unwrap();
     let error = connect(&format!("{}?strict=true", cluster.url())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     connect(&cluster.url()).await.unwrap();

@@ -47,7 +47,8 @@ impl Pair {
         line.unwrap().parse().unwrap()
     }
 
-    /// Lets the replica go on once a request waits for it, and another one has found that no connection can be opened.
+    /// Lets the replica go on once a request waits for it, and another one has found that no
+    /// connection can be opened.
     async fn go_on_when(&self, none_can_be_opened: impl AsyncFn() -> bool) {
         while self.stat("clients", "blocked_clients").await < 1 || !none_can_be_opened().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -71,7 +72,9 @@ async fn holders(redis: &Redis, count: usize) -> Vec<Box<dyn Claim>> {
 async fn assert_renewed(held: &mut [Box<dyn Claim>], go_on: impl Future<Output = ()>) {
     let renewals = join_all(held.iter_mut().map(|claim| claim.renew(None)));
     let all = async { tokio::join!(renewals, go_on).0 };
-    let pulses = timeout(2 * SOON, all).await.expect("a renewal waits for a connection that can't be opened");
+    let pulses = timeout(2 * SOON, all)
+        .await
+        .expect("a renewal waits for a connection that can't be opened");
     for pulse in pulses {
         assert!(matches!(pulse.unwrap(), Pulse::Alive(_)));
     }
@@ -111,15 +114,21 @@ async fn c13_where_none_is_open_and_none_can_be_opened_that_is_the_error() {
     let pair = Pair::start().await;
     let redis = connect(&format!("{}{QUERY}", pair.primary.url())).await.unwrap();
     pair.admin.ask::<()>(&["CONFIG", "SET", "maxclients", "1"]).await;
-    let mut claims: Vec<_> = (0..4).map(|number| redis.claim(spec(&format!("a{number}"))).unwrap()).collect();
+    let mut claims: Vec<_> =
+        (0..4).map(|number| redis.claim(spec(&format!("a{number}"))).unwrap()).collect();
     let attempts = join_all(claims.iter_mut().map(|claim| claim.attempt(Wait::No)));
     for answer in timeout(SOON, attempts).await.expect("the error is waited for") {
         let error = answer.unwrap_err();
-        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false), "{error}");
+        assert_eq!(
+            (error.kind(), error.is_outcome_unknown()),
+            (ErrorKind::Unavailable, false),
+            "{error}"
+        );
     }
 }
 
-/// A request that finds no idle connection has one opened, and may be answered on another one meanwhile.
+/// A request that finds no idle connection has one opened, and may be answered on another one
+/// meanwhile.
 #[tokio::test]
 async fn c6_no_more_connections_are_being_opened_than_requests_wait_at_once() {
     const AT_ONCE: usize = 6;
@@ -130,7 +139,8 @@ async fn c6_no_more_connections_are_being_opened_than_requests_wait_at_once() {
     proxy.hang.store(true, Ordering::SeqCst);
     for _ in 0..20 {
         let renewals = join_all(held.iter_mut().map(|claim| claim.renew(None)));
-        for pulse in timeout(SOON, renewals).await.expect("renewals wait for connections that hang") {
+        for pulse in timeout(SOON, renewals).await.expect("renewals wait for connections that hang")
+        {
             assert!(matches!(pulse.unwrap(), Pulse::Alive(_)));
         }
     }

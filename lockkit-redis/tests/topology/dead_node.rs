@@ -151,6 +151,9 @@ async fn c13_requests_for_a_dead_node_open_no_connections_to_the_others() {
         let opened = connections(node) - connected;
         assert!(opened <= 5, "{opened} connections");
         let asked = u128::try_from(map_requests(node) - asked).unwrap();
-        assert!(asked <= questions, "asked {asked} times for the map, and {questions} times is enough");
+        assert!(
+            asked <= questions,
+            "asked {asked} times for the map, and {questions} times is enough"
+        );
     }
 }

@@ -38,7 +38,8 @@ async fn holder(redis: &Redis, shape: Shape) -> Box<dyn Claim> {
     claim
 }
 
-/// The lock is free. The second looks at once: what was handed to it is its own only for a claim window.
+/// The lock is free. The second looks at once: what was handed to it is its own only for a claim
+/// window.
 async fn serve_in_order((mut first, bell): Waiter, (mut second, second_bell): Waiter) {
     assert!(busy(second.attempt(Wait::Queue).await).0);
     wait_for(&mut first, &bell).await;
@@ -84,7 +85,8 @@ async fn locker_that_hears(nodes: &Nodes, shape: Shape) -> Redis {
 #[tokio::test]
 async fn c12_a_waiter_whose_channel_can_not_be_opened_is_served_before_those_who_come_later() {
     let nodes = Nodes::start().await;
-    let permits = Mode::Permits { count: std::num::NonZeroU32::MIN, limit: std::num::NonZeroU32::MIN };
+    let permits =
+        Mode::Permits { count: std::num::NonZeroU32::MIN, limit: std::num::NonZeroU32::MIN };
     for shape in [
         MUTEX,
         (Kind::Election, Mode::Exclusive),
@@ -131,7 +133,10 @@ async fn c12_a_waiter_whose_channel_is_lost_for_good_is_served_before_those_who_
         }
     };
     timeout(SOON, again).await.expect("the waiter's locker finds no way to the node");
-    assert!(stat(&admin, "stats", "rejected_connections").await > 0, "the channel was opened again");
+    assert!(
+        stat(&admin, "stats", "rejected_connections").await > 0,
+        "the channel was opened again"
+    );
     let second = queued(&other, MUTEX).await;
     release(holder).await;
     serve_in_order((first, bell), second).await;
@@ -145,21 +150,25 @@ async fn c8_a_waiter_gets_a_lock_that_is_free_while_its_channel_hangs() {
     let proxy = Proxy::to(node.port()).await;
     node.ask(["CONFIG", "SET", "cluster-announce-port", &proxy.port.to_string()]).unwrap();
     let op_timeout = Duration::from_secs(1);
-    let redis = connect(&format!("redis+cluster://127.0.0.1:{}/?connect_timeout=16s", node.port())).await;
+    let redis =
+        connect(&format!("redis+cluster://127.0.0.1:{}/?connect_timeout=16s", node.port())).await;
     let redis = redis.unwrap();
     let holder = holder(&redis, MUTEX).await;
     proxy.hang.store(true, Ordering::SeqCst);
 
     let mut waiter = redis.claim(spec_for("a", TTL, op_timeout)).unwrap();
     // As the core does.
-    let queued =
-        async { while !matches!(timeout(op_timeout, waiter.attempt(Wait::Queue)).await, Ok(Ok(_))) {} };
+    let queued = async {
+        while !matches!(timeout(op_timeout, waiter.attempt(Wait::Queue)).await, Ok(Ok(_))) {}
+    };
     timeout(SOON, queued).await.expect("the waiter is not queued while its channel hangs");
     assert!(proxy.hung.load(Ordering::SeqCst) > 0, "the channel does not hang");
     release(holder).await;
     let lock = async {
         loop {
-            if let Ok(Ok(Attempt::Granted(_))) = timeout(op_timeout, waiter.attempt(Wait::Queue)).await {
+            if let Ok(Ok(Attempt::Granted(_))) =
+                timeout(op_timeout, waiter.attempt(Wait::Queue)).await
+            {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;

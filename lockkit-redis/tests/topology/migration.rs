@@ -53,7 +53,11 @@ async fn c10_a_renewal_follows_its_keys_and_a_half_moved_name_is_unavailable_for
     let unavailable = async || {
         let mut other = nodes.claim("a");
         let error = other.attempt(Wait::No).await.unwrap_err();
-        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false), "{error}");
+        assert_eq!(
+            (error.kind(), error.is_outcome_unknown()),
+            (ErrorKind::Unavailable, false),
+            "{error}"
+        );
         assert!(error.is_temporary(), "{error}");
         assert_eq!(other.release().await.unwrap(), Released::NotHeld);
     };
@@ -213,7 +217,10 @@ async fn c1_a_slot_moves_under_load() {
         migrate(&nodes, slot, to).await;
         let deadline = tokio::time::Instant::now() + SOON;
         while newest.load(Ordering::SeqCst) == before {
-            assert!(tokio::time::Instant::now() < deadline, "nobody got the lock after the slot has moved");
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "nobody got the lock after the slot has moved"
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -97,8 +97,9 @@ async fn c5_a_hand_over_of_a_half_moved_name_changes_nothing() {
 
 #[tokio::test]
 async fn c14_the_primary_that_sentinels_name_is_asked() {
-    let group =
-        SentinelGroup::start_with(SentinelOptions::default().with_down_after(Duration::from_secs(3600)));
+    let group = SentinelGroup::start_with(
+        SentinelOptions::default().with_down_after(Duration::from_secs(3600)),
+    );
     let group = group.unwrap();
     let redis = connect(&group.url()).await.unwrap();
     assert_eq!(redis.probe().await.unwrap(), Role::Primary);

@@ -87,9 +87,17 @@ async fn c5_a_hand_over_that_no_replica_confirms_is_given_back_and_unknown() {
         let token = granted(claim.attempt(Wait::No).await).token;
         replica.pause().unwrap();
         let error = claim.raise_fence(FencingToken::new(token.get() + 1)).await.unwrap_err();
-        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
+        assert_eq!(
+            (error.kind(), error.is_outcome_unknown()),
+            (ErrorKind::Unavailable, true),
+            "{error}"
+        );
         let error = claim.reissue(&spec("a"), Outsiders::Wait).await.unwrap_err();
-        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
+        assert_eq!(
+            (error.kind(), error.is_outcome_unknown()),
+            (ErrorKind::Unavailable, true),
+            "{error}"
+        );
         assert!(error.to_string().contains("0 of 1 did within 500ms"), "{error}");
         assert!(!has_lock(&store.server, "a"));
         assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
@@ -101,11 +109,16 @@ async fn c5_a_hand_over_that_no_replica_confirms_is_given_back_and_unknown() {
 async fn c13_a_grant_that_a_frozen_replica_does_not_confirm_is_given_back() {
     let (store, replica) = replicated(QUERY).await;
     replica.pause().unwrap();
-    // The first request of the connection: a WAIT of its own would count the replica. Then one of many.
+    // The first request of the connection: a WAIT of its own would count the replica. Then one of
+    // many.
     let mut claim = store.claim("a");
     for _ in 0..2 {
         let error = claim.attempt(Wait::No).await.unwrap_err();
-        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false), "{error}");
+        assert_eq!(
+            (error.kind(), error.is_outcome_unknown()),
+            (ErrorKind::Unavailable, false),
+            "{error}"
+        );
         let text = error.to_string();
         assert!(text.contains("0 of 1 did within 500ms"), "{text}");
         assert!(!has_lock(&store.server, "a"));
@@ -120,7 +133,9 @@ async fn c5_a_note_that_no_replica_confirms_is_unknown_however_often_it_is_writt
     note_without_confirmation(RedisOptions::default()).await;
     match valkey_server() {
         // It counts all replicas for a connection that has written nothing.
-        Some(program) => note_without_confirmation(RedisOptions::default().with_program(program)).await,
+        Some(program) => {
+            note_without_confirmation(RedisOptions::default().with_program(program)).await
+        }
         None => eprintln!("not tested on Valkey: there is no valkey-server"),
     }
 }
@@ -132,7 +147,9 @@ async fn note_without_confirmation(options: RedisOptions) {
     in_sync(&store).await;
     let mut claim = store.claim("a");
     let first = Note::default().next("a");
-    let text = |server: &RedisServer| server.ask(["HGET", "lockkit:mutex:{a}:note", "text"]).unwrap().text();
+    let text = |server: &RedisServer| {
+        server.ask(["HGET", "lockkit:mutex:{a}:note", "text"]).unwrap().text()
+    };
     granted(claim.attempt(Wait::No).await);
     assert_eq!(claim.write_note(&first).await.unwrap(), Noted::Written);
     assert_eq!(text(&replica), "a");
@@ -176,7 +193,11 @@ async fn c10_a_renewal_that_no_replica_confirms_is_unknown() {
     replica.pause().unwrap();
     for _ in 0..2 {
         let error = claim.renew(None).await.unwrap_err();
-        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
+        assert_eq!(
+            (error.kind(), error.is_outcome_unknown()),
+            (ErrorKind::Unavailable, true),
+            "{error}"
+        );
     }
     thaw(&store, &replica).await;
     assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
@@ -188,7 +209,8 @@ async fn c10_many_renewals_wait_for_replicas_at_once() {
     let (store, replica) = replicated("?wait_replicas=1&wait_timeout=60s").await;
     let mut held = Vec::new();
     for number in 0..64 {
-        let mut claim = store.redis.claim(spec_for(&format!("a{number}"), 60 * TTL, 4 * SOON)).unwrap();
+        let mut claim =
+            store.redis.claim(spec_for(&format!("a{number}"), 60 * TTL, 4 * SOON)).unwrap();
         granted(claim.attempt(Wait::No).await);
         held.push(claim);
     }
@@ -218,7 +240,11 @@ async fn c5_a_grant_that_is_not_confirmed_and_can_not_be_given_back_is_unknown()
     replica.pause().unwrap();
     let mut claim = redis.claim(spec("a")).unwrap();
     let error = claim.attempt(Wait::No).await.unwrap_err();
-    assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
+    assert_eq!(
+        (error.kind(), error.is_outcome_unknown()),
+        (ErrorKind::Unavailable, true),
+        "{error}"
+    );
     assert!(has_lock(&store.server, "a"));
     store.admin.ask::<()>(&["ACL", "SETUSER", "u", "+del"]).await;
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
@@ -233,7 +259,9 @@ async fn c13_a_primary_that_is_demoted_while_replicas_are_waited_for_is_a_tempor
     granted(holder.attempt(Wait::No).await);
     replica.pause().unwrap();
     let demote = async {
-        let waits = async || store.admin.ask::<String>(&["CLIENT", "LIST"]).await.matches("cmd=wait").count();
+        let waits = async || {
+            store.admin.ask::<String>(&["CLIENT", "LIST"]).await.matches("cmd=wait").count()
+        };
         while waits().await < 2
             || store.admin.ask::<String>(&["INFO", "clients"]).await.contains("blocked_clients:0")
         {
@@ -244,7 +272,11 @@ async fn c13_a_primary_that_is_demoted_while_replicas_are_waited_for_is_a_tempor
     let (renewal, grant, ()) = tokio::join!(holder.renew(None), other.attempt(Wait::No), demote);
     for error in [renewal.unwrap_err(), grant.unwrap_err()] {
         assert!(error.is_temporary(), "{error:?}");
-        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
+        assert_eq!(
+            (error.kind(), error.is_outcome_unknown()),
+            (ErrorKind::Unavailable, true),
+            "{error}"
+        );
     }
 }
 
@@ -294,12 +326,20 @@ async fn c10_valkey_confirms_what_was_written_and_no_more() {
         replica.pause().unwrap();
         for _ in 0..2 {
             let error = held.renew(None).await.unwrap_err();
-            assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, true), "{error}");
+            assert_eq!(
+                (error.kind(), error.is_outcome_unknown()),
+                (ErrorKind::Unavailable, true),
+                "{error}"
+            );
         }
         held.release().await.unwrap();
         let mut fresh = claim();
         let error = fresh.attempt(Wait::No).await.unwrap_err();
-        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false), "{error}");
+        assert_eq!(
+            (error.kind(), error.is_outcome_unknown()),
+            (ErrorKind::Unavailable, false),
+            "{error}"
+        );
         replica.resume().unwrap();
         admin.ask::<()>(&["SET", "in sync", ""]).await;
         assert_eq!(admin.ask::<u64>(&["WAIT", "1", "10000"]).await, 1);

@@ -15,8 +15,9 @@ use crate::support::*;
 /// Waits until both replicas have a lock. A WAIT would be about the writes of its own connection.
 async fn replicated(group: &SentinelGroup, name: &str) {
     let deadline = tokio::time::Instant::now() + SOON;
-    let has_lock =
-        |server: usize| group.servers()[server].ask(["EXISTS", &lock_key(name)]).unwrap().text() == "1";
+    let has_lock = |server: usize| {
+        group.servers()[server].ask(["EXISTS", &lock_key(name)]).unwrap().text() == "1"
+    };
     while !(has_lock(1) && has_lock(2)) {
         assert!(tokio::time::Instant::now() < deadline, "the replicas don't get the lock");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -31,7 +32,9 @@ fn replace_primary(group: &SentinelGroup) {
     group.servers()[1].promote().unwrap();
     let port = group.servers()[1].port().to_string();
     for sentinel in group.sentinels() {
-        sentinel.ask(["SENTINEL", "MONITOR", group.service_name(), "127.0.0.1", &port, "2"]).unwrap();
+        sentinel
+            .ask(["SENTINEL", "MONITOR", group.service_name(), "127.0.0.1", &port, "2"])
+            .unwrap();
     }
 }
 
@@ -64,7 +67,8 @@ async fn c13_one_sentinel_is_enough_and_none_is_an_error() {
     assert!(error.to_string().contains("sentinels"), "{error}");
 }
 
-/// One that is cut off from the others still names the former primary, and may be the first to answer.
+/// One that is cut off from the others still names the former primary, and may be the first to
+/// answer.
 #[tokio::test]
 async fn c1_the_primary_is_the_one_that_most_sentinels_name() {
     let group = SentinelGroup::start_with(calm()).unwrap();
@@ -80,11 +84,13 @@ async fn c1_the_primary_is_the_one_that_most_sentinels_name() {
     others.iter().for_each(|sentinel| sentinel.resume().unwrap());
     let redis = connecting.await.unwrap().unwrap();
     granted(redis.claim(spec("a")).unwrap().attempt(Wait::No).await);
-    let has_lock = |server: usize| group.servers()[server].ask(["EXISTS", &lock_key("a")]).unwrap().text();
+    let has_lock =
+        |server: usize| group.servers()[server].ask(["EXISTS", &lock_key("a")]).unwrap().text();
     assert_eq!([has_lock(0), has_lock(1)], ["0", "1"], "granted by the former primary");
 }
 
-/// After an error that another server might be free of, the sentinels are asked, and one that is cut off is the first to answer.
+/// After an error that another server might be free of, the sentinels are asked, and one that is
+/// cut off is the first to answer.
 #[tokio::test]
 async fn c1_the_right_primary_is_not_left_because_of_a_single_sentinel() {
     let group = SentinelGroup::start_with(calm()).unwrap();
@@ -109,7 +115,11 @@ async fn c1_the_right_primary_is_not_left_because_of_a_single_sentinel() {
     let patient = spec_for("a", TTL, SOON);
     busy(redis.claim(patient).unwrap().attempt(Wait::No).await);
     assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
-    assert_eq!(former.ask(["EXISTS", &lock_key("a")]).unwrap().text(), "0", "granted by the former primary");
+    assert_eq!(
+        former.ask(["EXISTS", &lock_key("a")]).unwrap().text(),
+        "0",
+        "granted by the former primary"
+    );
 }
 
 #[tokio::test]
@@ -212,7 +222,8 @@ async fn c8_a_primary_that_lost_its_replicas_is_left_for_the_one_that_the_sentin
     }
 }
 
-/// Each of the connections that waited for replicas, and that for all else, goes to a primary that hangs.
+/// Each of the connections that waited for replicas, and that for all else, goes to a primary that
+/// hangs.
 #[tokio::test]
 async fn c7_c9_connections_to_a_primary_that_was_replaced_are_left_together() {
     let group = SentinelGroup::start_with(calm()).unwrap();
@@ -232,8 +243,11 @@ async fn c7_c9_connections_to_a_primary_that_was_replaced_are_left_together() {
     let mut given_up = claim("b".to_owned());
     assert!(timeout(Duration::from_millis(200), given_up.attempt(Wait::No)).await.is_err());
     let mut next = claim("c".to_owned());
-    granted(timeout(SOON, next.attempt(Wait::No)).await.expect("each old connection is waited for"));
-    let released = timeout(SOON, next.release()).await.expect("the release went to the old primary");
+    granted(
+        timeout(SOON, next.attempt(Wait::No)).await.expect("each old connection is waited for"),
+    );
+    let released =
+        timeout(SOON, next.release()).await.expect("the release went to the old primary");
     assert_eq!(released.unwrap(), Released::Freed);
     assert_eq!(group.servers()[1].ask(["EXISTS", &lock_key("c")]).unwrap().text(), "0");
 }

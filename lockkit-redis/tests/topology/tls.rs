@@ -62,7 +62,10 @@ async fn c13_plain_and_encrypted_do_not_meet() {
         format!("rediss://127.0.0.1:{}/?connect_timeout=500ms", plain.port()),
     ] {
         let error = connect(&url).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unexpected), "{error:?}");
+        assert!(
+            matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unexpected),
+            "{error:?}"
+        );
     }
 }
 

@@ -33,9 +33,14 @@ fn names_of_curator_and_of_our_own_are_read() {
 
 #[test]
 fn c13_what_is_no_part_of_the_lock_is_named() {
-    for stranger in
-        ["held", "lock", "lock-12", "x__lock__0000000001", "_c_x-permits-0of5-0000000001", "_c_x-__READ__"]
-    {
+    for stranger in [
+        "held",
+        "lock",
+        "lock-12",
+        "x__lock__0000000001",
+        "_c_x-permits-0of5-0000000001",
+        "_c_x-__READ__",
+    ] {
         assert_eq!(Queue::new(Kind::Mutex, vec![stranger.to_owned()]), Err(stranger.to_owned()));
     }
     // Those of later formats, however they end.
@@ -52,7 +57,10 @@ fn c13_what_is_no_part_of_the_lock_is_named() {
 
 #[test]
 fn c12_an_exclusive_waiter_waits_for_the_one_before_it() {
-    let queue = queue(Kind::Mutex, &["_c_z-lock-0000000003", "_c_y-lock-0000000001", "_c_a-lock-0000000002"]);
+    let queue = queue(
+        Kind::Mutex,
+        &["_c_z-lock-0000000003", "_c_y-lock-0000000001", "_c_a-lock-0000000002"],
+    );
     assert_eq!(queue.turn("_c_y-lock-0000000001"), Turn::Granted);
     assert_eq!(
         queue.turn("_c_a-lock-0000000002"),
@@ -95,7 +103,8 @@ fn c12_a_reader_waits_for_the_nearest_writer_before_it_and_a_writer_for_anybody(
 
 #[test]
 fn c12_the_first_waiter_for_permits_watches_the_holders_and_the_others_their_predecessor() {
-    let names: Vec<_> = (1..=4).map(|n| name(permits(2, 5), n, i32::try_from(n).unwrap())).collect();
+    let names: Vec<_> =
+        (1..=4).map(|n| name(permits(2, 5), n, i32::try_from(n).unwrap())).collect();
     let queue = queue(Kind::Semaphore, &names.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(queue.turn(&names[1]), Turn::Granted);
     assert_eq!(queue.turn(&names[2]), Turn::After(Obstacle::Any(names[..2].to_vec())));
@@ -106,7 +115,8 @@ fn c12_the_first_waiter_for_permits_watches_the_holders_and_the_others_their_pre
 
 #[test]
 fn many_holders_are_watched_by_their_folder() {
-    let names: Vec<_> = (1..=17).map(|n| name(permits(1, 17), n, i32::try_from(n).unwrap())).collect();
+    let names: Vec<_> =
+        (1..=17).map(|n| name(permits(1, 17), n, i32::try_from(n).unwrap())).collect();
     let queue = queue(Kind::Semaphore, &names.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(queue.turn_of_next(permits(1, 17)), Turn::After(Obstacle::Folder));
 }
@@ -128,7 +138,10 @@ fn c1_a_read_lock_that_java_takes_under_its_write_lock_is_held_beside_it() {
     for names in [[read, write, behind, waiter], [waiter, write, behind, read]] {
         let queue = queue(Kind::RwLock, &names);
         let (holders, waiters) = queue.holders();
-        assert_eq!(holders.iter().map(|holder| holder.role).collect::<Vec<_>>(), [Role::Write, Role::Read]);
+        assert_eq!(
+            holders.iter().map(|holder| holder.role).collect::<Vec<_>>(),
+            [Role::Write, Role::Read]
+        );
         assert_eq!(waiters, 2);
         assert_eq!(queue.turn(waiter), Turn::After(Obstacle::Next(read.to_owned())));
         assert_eq!(queue.turn(behind), Turn::After(Obstacle::Next(waiter.to_owned())));
@@ -138,9 +151,14 @@ fn c1_a_read_lock_that_java_takes_under_its_write_lock_is_held_beside_it() {
     assert_eq!(queue.turn(waiter), Turn::After(Obstacle::Next(read.to_owned())));
 }
 
-/// Whoever waits is woken by what it waits for, and those who are granted are those who hold. `becomes` says which
-/// leavers leave a read lock with their number behind, if they write.
-fn check(kind: Kind, roles: Vec<Role>, leaving: Vec<usize>, becomes: &[bool]) -> Result<(), TestCaseError> {
+/// Whoever waits is woken by what it waits for, and those who are granted are those who hold.
+/// `becomes` says which leavers leave a read lock with their number behind, if they write.
+fn check(
+    kind: Kind,
+    roles: Vec<Role>,
+    leaving: Vec<usize>,
+    becomes: &[bool],
+) -> Result<(), TestCaseError> {
     let all: Vec<_> =
         roles.iter().zip(1..).map(|(role, n)| name(*role, u32::try_from(n).unwrap(), n)).collect();
     let mut present: VecDeque<_> = all.iter().cloned().collect();
@@ -148,9 +166,13 @@ fn check(kind: Kind, roles: Vec<Role>, leaving: Vec<usize>, becomes: &[bool]) ->
         let before = Queue::new(kind, present.iter().cloned().collect()).unwrap();
         let granted: BTreeSet<_> =
             present.iter().filter(|name| before.turn(name) == Turn::Granted).cloned().collect();
-        let holders: BTreeSet<_> = before.holders().0.iter().map(|member| member.name.clone()).collect();
+        let holders: BTreeSet<_> =
+            before.holders().0.iter().map(|member| member.name.clone()).collect();
         prop_assert_eq!(&granted, &holders);
-        prop_assert!(present.is_empty() || !holders.is_empty(), "nobody holds it and somebody waits");
+        prop_assert!(
+            present.is_empty() || !holders.is_empty(),
+            "nobody holds it and somebody waits"
+        );
         if present.is_empty() {
             break;
         }
@@ -166,16 +188,23 @@ fn check(kind: Kind, roles: Vec<Role>, leaving: Vec<usize>, becomes: &[bool]) ->
             reached.insert(reader);
         }
         let after = Queue::new(kind, present.iter().cloned().collect()).unwrap();
-        let newly: BTreeSet<_> = after.holders().0.iter().map(|member| member.name.clone()).collect();
-        prop_assert!(holders.iter().all(|name| *name == gone || newly.contains(name)), "a holder lost it");
-        // A wake-up goes from the leaver, and from each new holder of permits, which says so, to those who watch
-        // them.
+        let newly: BTreeSet<_> =
+            after.holders().0.iter().map(|member| member.name.clone()).collect();
+        prop_assert!(
+            holders.iter().all(|name| *name == gone || newly.contains(name)),
+            "a holder lost it"
+        );
+        // A wake-up goes from the leaver, and from each new holder of permits, which says so, to
+        // those who watch them.
         let mut woken = VecDeque::from([gone]);
         while let Some(cause) = woken.pop_front() {
             for waiter in &present {
                 let hears = match before.turn(waiter) {
                     Turn::After(Obstacle::Last(name)) if name == cause => {
-                        prop_assert!(newly.contains(waiter), "the last obstacle is gone and it waits on");
+                        prop_assert!(
+                            newly.contains(waiter),
+                            "the last obstacle is gone and it waits on"
+                        );
                         true
                     }
                     Turn::After(Obstacle::Next(name)) => name == cause,
@@ -189,7 +218,8 @@ fn check(kind: Kind, roles: Vec<Role>, leaving: Vec<usize>, becomes: &[bool]) ->
                 }
             }
         }
-        let missed: Vec<_> = newly.difference(&holders).filter(|name| !reached.contains(*name)).collect();
+        let missed: Vec<_> =
+            newly.difference(&holders).filter(|name| !reached.contains(*name)).collect();
         prop_assert!(missed.is_empty(), "granted and not woken: {missed:?}");
     }
     Ok(())
@@ -208,7 +238,8 @@ fn role() -> impl Strategy<Value = Role> {
 fn node() -> impl Strategy<Value = String> {
     prop_oneof![
         "\\PC{0,40}",
-        (role(), any::<u32>(), any::<i32>()).prop_map(|(role, id, sequence)| name(role, id, sequence)),
+        (role(), any::<u32>(), any::<i32>())
+            .prop_map(|(role, id, sequence)| name(role, id, sequence)),
         "(_c_[0-9a-f]{2})?-(lock-|__READ__|__WRIT__|permits-[+]?[0-9]{1,2}of[+]?[0-9]{1,2}-)[-+]?0{0,3}[0-9]{7,10}",
     ]
 }
@@ -234,7 +265,8 @@ proptest! {
         }
     }
 
-    /// By number, also where the server's counter overflows, in whatever order the names are listed.
+    /// By number, also where the server's counter overflows, in whatever order the names are
+    /// listed.
     #[test]
     fn c12_the_queue_is_the_same_for_all_who_look(
         (first, steps, order) in (any::<i32>(), prop::collection::vec(1..200_000_000i32, 1..10))

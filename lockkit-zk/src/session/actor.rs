@@ -68,7 +68,8 @@ struct Actor<'a> {
     state: StateWatcher,
     proof: Proof,
     connected: bool,
-    /// An instant at which, or after which, it was still connected: whatever connects it anew is sent later.
+    /// An instant at which, or after which, it was still connected: whatever connects it anew is
+    /// sent later.
     seen_connected: Tick,
     due: Tick,
     beat: Option<InFlight>,
@@ -121,7 +122,8 @@ impl Actor<'_> {
         idle
     }
 
-    /// States come and go between two looks; only what is seen counts, and from the earlier look on.
+    /// States come and go between two looks; only what is seen counts, and from the earlier look
+    /// on.
     fn look_at_state(&mut self) {
         let looked = Clock::Boot.now();
         match self.state.peek_state() {
@@ -160,7 +162,9 @@ impl Actor<'_> {
                 tracing::warn!(target: "lockkit", %error, "heartbeats are refused: the session is given up");
                 self.shared.end();
             }
-            Err(error) => tracing::debug!(target: "lockkit", %error, "a heartbeat was not answered"),
+            Err(error) => {
+                tracing::debug!(target: "lockkit", %error, "a heartbeat was not answered")
+            }
         }
     }
 

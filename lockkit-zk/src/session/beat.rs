@@ -7,7 +7,8 @@ use zookeeper_client::{Client, CreateMode, Error, MultiReadResult};
 use super::{Shared, lock, node::Node};
 use crate::config::Acl;
 
-/// How many nodes a heartbeat looks at: those of a large session take turns, so that it costs no more than a small one.
+/// How many nodes a heartbeat looks at: those of a large session take turns, so that it costs no
+/// more than a small one.
 pub(super) const MOST_NODES: usize = 500;
 
 /// How a heartbeat reaches the leader.
@@ -32,9 +33,14 @@ impl Pulse {
 ///
 /// # Errors
 /// One was not answered.
-pub(super) async fn beat(client: Arc<Client>, pulse: Pulse, shared: Arc<Shared>) -> Result<(), Error> {
+pub(super) async fn beat(
+    client: Arc<Client>,
+    pulse: Pulse,
+    shared: Arc<Shared>,
+) -> Result<(), Error> {
     let nodes = lock(&shared.nodes).next(MOST_NODES);
-    // Both requests are queued before the first is awaited, the proof first: the look is never older than it.
+    // Both requests are queued before the first is awaited, the proof first: the look is never
+    // older than it.
     let proof = async {
         match &pulse {
             Pulse::Sync => client.sync("/").await,

@@ -1,4 +1,5 @@
-//! What has to be undone in the tree, and how: by the claim's release, or by the session's actor if that is given up.
+//! What has to be undone in the tree, and how: by the claim's release, or by the session's actor if
+//! that is given up.
 
 use lockkit_core::spi::Released;
 use zookeeper_client::{Client, Error, Stat};

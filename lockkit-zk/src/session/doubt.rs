@@ -1,10 +1,12 @@
 //! Requests without an answer that were looked for and not found: they may still be executed.
 //!
-//! A server that is cut off from the leader keeps what its clients asked for, and hands it on when it is back. The leader
-//! refuses what comes from a server that the session has left, unless the session has come back to it meanwhile. So a node
-//! can be made seconds after a `sync` by way of another server has shown that it is not there, and after its claim has got
-//! another one: nobody would ever delete it, and whoever queues behind it would wait until the session ends. It was seen
-//! with an ensemble whose leader was cut off for half a second and a follower right after that.
+//! A server that is cut off from the leader keeps what its clients asked for, and hands it on when
+//! it is back. The leader refuses what comes from a server that the session has left, unless the
+//! session has come back to it meanwhile. So a node can be made seconds after a `sync` by way of
+//! another server has shown that it is not there, and after its claim has got another one: nobody
+//! would ever delete it, and whoever queues behind it would wait until the session ends. It was
+//! seen with an ensemble whose leader was cut off for half a second and a follower right after
+//! that.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,11 +14,12 @@ use lockkit_core::{Clock, Tick};
 
 use super::Debt;
 
-/// A server gives up its leader after `syncLimit` ticks, and with it what it has not handed on: 10 s by default, and
-/// clients are not told.
+/// A server gives up its leader after `syncLimit` ticks, and with it what it has not handed on: 10
+/// s by default, and clients are not told.
 const LONGEST: Duration = Duration::from_secs(30);
 /// The first look, and the longest pause before another one.
-const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(5);
+const PAUSES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(200)..=Duration::from_secs(5);
 
 /// What may still be made, by the folder that it would be in.
 #[derive(Debug, Default)]
@@ -35,7 +38,8 @@ impl Doubts {
         let due = now.after(*PAUSES.start());
         let pause = *PAUSES.start();
         let folder = debt.folder().to_owned();
-        let doubtful = self.0.entry(folder).or_insert_with(|| Doubtful { debts: Vec::new(), due, pause });
+        let doubtful =
+            self.0.entry(folder).or_insert_with(|| Doubtful { debts: Vec::new(), due, pause });
         doubtful.debts.push((debt, now.after(LONGEST)));
         (doubtful.due, doubtful.pause) = (doubtful.due.min(due), pause);
     }
@@ -83,8 +87,10 @@ mod tests {
 
     /// Without heartbeats for six minutes: nothing but the doubts themselves makes it look.
     fn start() -> ZooKeeperServer {
-        ZooKeeperServer::start_with(ZooKeeperOptions::default().with_config("maxSessionTimeout=3600000"))
-            .unwrap()
+        ZooKeeperServer::start_with(
+            ZooKeeperOptions::default().with_config("maxSessionTimeout=3600000"),
+        )
+        .unwrap()
     }
 
     async fn session(server: &ZooKeeperServer) -> Session {
@@ -102,17 +108,20 @@ mod tests {
         session
     }
 
-    /// As the actor does with what nobody holds any more; until it has looked, and has found nothing.
+    /// As the actor does with what nobody holds any more; until it has looked, and has found
+    /// nothing.
     async fn owe<const N: usize>(session: &Session, debts: [Debt; N]) {
         lock(&session.shared.debts).extend(debts);
         session.shared.work.notify_one();
-        let in_doubt = || lock(&session.shared.doubts).0.get(FOLDER).map_or(0, |folder| folder.debts.len());
+        let in_doubt =
+            || lock(&session.shared.doubts).0.get(FOLDER).map_or(0, |folder| folder.debts.len());
         until("all are in doubt", async || in_doubt() == N).await;
     }
 
     async fn becomes_empty(session: &Session) {
         let client = session.client().unwrap();
-        until("nothing stays", async || client.list_children(FOLDER).await.unwrap().is_empty()).await;
+        until("nothing stays", async || client.list_children(FOLDER).await.unwrap().is_empty())
+            .await;
     }
 
     fn place(stem: &str) -> Debt {
@@ -157,7 +166,8 @@ mod tests {
         }
         assert_eq!(doubts.next().as_deref(), Some(FOLDER));
         assert_eq!(doubts.next(), None, "one look for both");
-        let found = doubts.found(FOLDER, &["c-lock-0000000001".to_owned(), "b-lock-0000000002".to_owned()]);
+        let found =
+            doubts.found(FOLDER, &["c-lock-0000000001".to_owned(), "b-lock-0000000002".to_owned()]);
         assert_eq!(found, [place("b-lock-")]);
         for doubtful in doubts.0.values_mut() {
             doubtful.debts.iter_mut().for_each(|(_, until)| *until = Clock::Boot.now());

@@ -1,5 +1,5 @@
-//! One session with the servers, shared by all claims that stand on it. Its actor keeps it proven, looks after its
-//! nodes, and takes back what is left of abandoned claims.
+//! One session with the servers, shared by all claims that stand on it. Its actor keeps it proven,
+//! looks after its nodes, and takes back what is left of abandoned claims.
 
 mod actor;
 mod beat;
@@ -43,7 +43,8 @@ pub(crate) use self::{
 use self::{doubt::Doubts, node::Nodes};
 use crate::error::{self, Fate, Phase};
 
-/// Nothing is taken on a session of which less than this part of its timeout is left: the lock would expire almost at once.
+/// Nothing is taken on a session of which less than this part of its timeout is left: the lock
+/// would expire almost at once.
 const LEAST_REMAINING: u32 = 3;
 /// If less than this part of the timeout is left, heartbeats were not answered for long.
 const STALE: u32 = 4;
@@ -85,7 +86,9 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Closed`] after [`close`](Self::close).
     pub(crate) fn client(&self) -> Result<Arc<Client>> {
-        lock(&self.client).clone().ok_or_else(|| error::ours(ErrorKind::Closed, "the locker was shut down"))
+        lock(&self.client)
+            .clone()
+            .ok_or_else(|| error::ours(ErrorKind::Closed, "the locker was shut down"))
     }
 
     /// What the chroot adds to each path on the wire.
@@ -112,10 +115,12 @@ impl Session {
         }
     }
 
-    /// Completes once the session is proven well enough to take something on it. Waits for half of `op_timeout`.
+    /// Completes once the session is proven well enough to take something on it. Waits for half of
+    /// `op_timeout`.
     ///
     /// # Errors
-    /// Temporary: the session is over, and the next one is to be used; or it is not proven, with the reason.
+    /// Temporary: the session is over, and the next one is to be used; or it is not proven, with
+    /// the reason.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -302,14 +307,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    /// Catches a reason that blames the server where the session's timeout is too short for its answers.
+    /// Catches a reason that blames the server where the session's timeout is too short for its
+    /// answers.
     #[test]
     fn c13_a_session_that_is_not_proven_says_why() {
         let shared = Shared::new(Duration::from_secs(600), Clock::Boot.now());
         let reason = || shared.unproven("nothing is locked on it").to_string();
         assert!(reason().contains("no heartbeat was answered yet"), "{}", reason());
         *lock(&shared.beat) = Some((Clock::Boot.now(), Duration::from_secs(120)));
-        let slow = "heartbeats are answered, but the last one took 120.0s: use a longer session_timeout";
+        let slow =
+            "heartbeats are answered, but the last one took 120.0s: use a longer session_timeout";
         assert!(reason().contains(slow), "{}", reason());
     }
 }

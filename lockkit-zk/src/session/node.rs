@@ -44,8 +44,10 @@ impl Nodes {
 
     /// Up to so many nodes, each once, beginning behind those of the last call.
     pub(super) fn next(&mut self, most: usize) -> Vec<Arc<Node>> {
-        let in_turn = self.by_key.range(self.turn..).chain(self.by_key.range(..self.turn)).take(most);
-        let (keys, nodes): (Vec<_>, Vec<_>) = in_turn.map(|(key, node)| (*key, Arc::clone(node))).unzip();
+        let in_turn =
+            self.by_key.range(self.turn..).chain(self.by_key.range(..self.turn)).take(most);
+        let (keys, nodes): (Vec<_>, Vec<_>) =
+            in_turn.map(|(key, node)| (*key, Arc::clone(node))).unzip();
         self.turn = keys.last().map_or(0, |last| last + 1);
         nodes
     }
@@ -56,7 +58,12 @@ mod tests {
     use super::*;
 
     fn node(created: i64) -> Arc<Node> {
-        Arc::new(Node { path: String::new(), created, gone: AtomicBool::new(false), hint: Hint::none() })
+        Arc::new(Node {
+            path: String::new(),
+            created,
+            gone: AtomicBool::new(false),
+            hint: Hint::none(),
+        })
     }
 
     fn next(nodes: &mut Nodes, most: usize) -> Vec<i64> {

@@ -19,7 +19,8 @@ use crate::{
 };
 
 /// The client would go on for a whole session timeout. An election takes a second or two.
-const PATIENCE: std::ops::RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(5);
+const PATIENCE: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(2)..=Duration::from_secs(5);
 /// For finding out what is wrong with a server. A session takes less as a rule.
 const KNOCK: Duration = Duration::from_millis(500);
 
@@ -29,10 +30,14 @@ const KNOCK: Duration = Duration::from_millis(500);
 /// Why there is none: each server with its own reason.
 pub(super) async fn open(config: &Config) -> Result<Session> {
     let Ok(runtime) = Handle::try_current() else {
-        return Err(error::ours(ErrorKind::NoRuntime, "a session can only be opened inside a tokio runtime"));
+        return Err(error::ours(
+            ErrorKind::NoRuntime,
+            "a session can only be opened inside a tokio runtime",
+        ));
     };
     if !has_timers() {
-        let reason = "the tokio runtime here has no timers; build it with `enable_time` or `enable_all`";
+        let reason =
+            "the tokio runtime here has no timers; build it with `enable_time` or `enable_all`";
         return Err(error::ours(ErrorKind::NoRuntime, reason));
     }
     let connecting = Clock::Boot.now();
@@ -90,7 +95,11 @@ async fn connect(config: &Config) -> Result<Client> {
     let connecting = {
         let secure = config.tls.is_some();
         async move {
-            if secure { connector.secure_connect(&cluster).await } else { connector.connect(&cluster).await }
+            if secure {
+                connector.secure_connect(&cluster).await
+            } else {
+                connector.connect(&cluster).await
+            }
         }
     };
     #[cfg(not(feature = "tls"))]
@@ -122,8 +131,8 @@ async fn unreachable(config: &Config, said: &str) -> Error {
     no_session(said, &found.await)
 }
 
-/// Completes if no server takes connections: then it is no use to wait for an election. Asks only if there is no session
-/// soon.
+/// Completes if no server takes connections: then it is no use to wait for an election. Asks only
+/// if there is no session soon.
 async fn unreachable_at_all(config: &Config) -> Error {
     sleep(KNOCK).await;
     let found = join_all(config.servers().iter().map(async |server| {
@@ -167,8 +176,9 @@ async fn check_chroot(client: &Client, config: &Config) -> Result<()> {
     match client.check_stat("/").await {
         Ok(Some(_)) => Ok(()),
         Ok(None) => {
-            let reason =
-                format!("the chroot {chroot:?} does not exist; create that node, or correct the URL");
+            let reason = format!(
+                "the chroot {chroot:?} does not exist; create that node, or correct the URL"
+            );
             Err(error::ours(ErrorKind::InvalidUrl, reason))
         }
         Err(error) => Err(from_zk(error, Phase::Read, "looking for the chroot", chroot)),

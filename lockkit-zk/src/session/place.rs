@@ -13,7 +13,8 @@ use lockkit_core::{
 use super::{Debt, Room, Session, Shared, lock, node::Node};
 use crate::error::Phase;
 
-/// From before a node is asked for until it is surely gone. Dropped earlier, the rest is the session's to do.
+/// From before a node is asked for until it is surely gone. Dropped earlier, the rest is the
+/// session's to do.
 pub(crate) struct Place {
     session: Arc<Session>,
     debt: Option<Debt>,
@@ -48,12 +49,15 @@ impl Place {
             Some(Debt::Place { path: known, .. }) => *known = Some(path.clone()),
             Some(Debt::Single(_)) | None => {}
         }
-        self.node =
-            Some(Watched::new(&self.session.shared, Node { path, created, gone: false.into(), hint }));
+        self.node = Some(Watched::new(
+            &self.session.shared,
+            Node { path, created, gone: false.into(), hint },
+        ));
     }
 
-    /// Looks for the node of an attempt that was not answered; `false`: it is not there, and if it is made after all, the
-    /// session deletes it. A node of an older session is never taken over: its name, or its folder's record, is another one.
+    /// Looks for the node of an attempt that was not answered; `false`: it is not there, and if it
+    /// is made after all, the session deletes it. A node of an older session is never taken over:
+    /// its name, or its folder's record, is another one.
     ///
     /// # Errors
     /// Temporary; it is still unknown.
@@ -62,8 +66,9 @@ impl Place {
         let client = self.session.client()?;
         let Some(debt) = &mut self.debt else { return Ok(false) };
         let found = debt.find(&client).await;
-        let found = found
-            .map_err(|e| session.failed(e, Phase::Write, "looking for what was made in", debt.folder()))?;
+        let found = found.map_err(|e| {
+            session.failed(e, Phase::Write, "looking for what was made in", debt.folder())
+        })?;
         match found {
             Some((path, stat)) if stat.ephemeral_owner == session.id => {
                 self.created(path, stat.czxid, hint);
@@ -96,7 +101,8 @@ impl Place {
         }
     }
 
-    /// What must stand for the grant of an unfair mutex to stand, with the versions; `None` if it does not.
+    /// What must stand for the grant of an unfair mutex to stand, with the versions; `None` if it
+    /// does not.
     ///
     /// # Errors
     /// Temporary; it is unknown.
@@ -122,7 +128,8 @@ impl Place {
 
     /// Somebody else deleted it, or its session is over.
     pub(crate) fn is_gone(&self) -> bool {
-        self.session.is_over() || self.node.as_ref().is_some_and(|node| node.node.gone.load(Acquire))
+        self.session.is_over()
+            || self.node.as_ref().is_some_and(|node| node.node.gone.load(Acquire))
     }
 
     /// It was seen that the node is not there any more.

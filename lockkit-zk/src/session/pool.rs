@@ -1,4 +1,5 @@
-//! The sessions of one locker: one, a new one once it is over, and more where so many wait that one can't watch all.
+//! The sessions of one locker: one, a new one once it is over, and more where so many wait that one
+//! can't watch all.
 
 use std::sync::{
     Arc, Mutex,

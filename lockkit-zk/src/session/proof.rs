@@ -1,31 +1,33 @@
 //! Until when the session surely lives.
 //!
-//! The leader's timer decides. A client that is connected to a follower touches only the follower, which tells the leader
-//! which of its sessions were active in its answers to the leader's pings: the leader pings each half tick. A heartbeat
-//! goes to the leader and back, but does not restart the timer itself. Three heartbeats in a row prove that a timer was
-//! started after the first one was sent:
+//! The leader's timer decides. A client that is connected to a follower touches only the follower,
+//! which tells the leader which of its sessions were active in its answers to the leader's pings:
+//! the leader pings each half tick. A heartbeat goes to the leader and back, but does not restart
+//! the timer itself. Three heartbeats in a row prove that a timer was started after the first one
+//! was sent:
 //!
 //! 1. When the first is answered, the follower has marked the session as active.
-//! 2. The second is sent a quarter of the timeout after that answer. The timeout is two ticks at least, so the leader has
-//!    sent a ping in between. Leader and follower talk on one connection, in order: when the second is answered, the
-//!    follower has answered that ping.
-//! 3. The third is sent after that answer. When the third is answered, the leader has read the follower's answer to the
-//!    ping, for the same reason, and has restarted the timer.
+//! 2. The second is sent a quarter of the timeout after that answer. The timeout is two ticks at
+//!    least, so the leader has sent a ping in between. Leader and follower talk on one connection,
+//!    in order: when the second is answered, the follower has answered that ping.
+//! 3. The third is sent after that answer. When the third is answered, the leader has read the
+//!    follower's answer to the ping, for the same reason, and has restarted the timer.
 //!
-//! No delay enters into this: slow answers make a proof older, but not wrong. Nor does a new connection in between: taking
-//! a session up again restarts the timer.
+//! No delay enters into this: slow answers make a proof older, but not wrong. Nor does a new
+//! connection in between: taking a session up again restarts the timer.
 //!
-//! What is left to show is that this leader was still the leader. A successor starts all timers anew, so a proof is wrong
-//! only if its first heartbeat was sent after the successor had started. A majority has agreed to a heartbeat that writes,
-//! and no majority agrees to anything for a leader that has a successor. A `sync` shows less: it relies on a deposed leader
-//! to stop within a third of the timeout. Between the first and the third heartbeat lies more than that.
+//! What is left to show is that this leader was still the leader. A successor starts all timers
+//! anew, so a proof is wrong only if its first heartbeat was sent after the successor had started.
+//! A majority has agreed to a heartbeat that writes, and no majority agrees to anything for a
+//! leader that has a successor. A `sync` shows less: it relies on a deposed leader to stop within a
+//! third of the timeout. Between the first and the third heartbeat lies more than that.
 
 use std::{collections::VecDeque, time::Duration};
 
 use lockkit_core::Tick;
 
-/// How many heartbeats are sent per session timeout, if their answers come soon. Three pauses are then a little longer
-/// than the quarter below.
+/// How many heartbeats are sent per session timeout, if their answers come soon. Three pauses are
+/// then a little longer than the quarter below.
 pub(super) const BEATS: u32 = 10;
 /// The part of the timeout in which the leader pings its followers at least once.
 const PING: u32 = 4;
@@ -38,7 +40,8 @@ pub(super) struct Proof {
     by_majority: bool,
     /// The timer was started at this instant or later.
     at: Tick,
-    /// Heartbeats, and new connections without a majority's word, that no later heartbeat has followed by a quarter.
+    /// Heartbeats, and new connections without a majority's word, that no later heartbeat has
+    /// followed by a quarter.
     firsts: VecDeque<Contact>,
     /// The newest sending that a heartbeat has followed by a quarter: the next answer proves it.
     followed: Option<Tick>,
@@ -70,8 +73,8 @@ impl Proof {
         self.at
     }
 
-    /// The session was taken up again, by a request that was sent after `sent`. That has started the timer of some leader,
-    /// which may have been deposed: it answers this alone.
+    /// The session was taken up again, by a request that was sent after `sent`. That has started
+    /// the timer of some leader, which may have been deposed: it answers this alone.
     pub(super) fn reconnected(&mut self, sent: Tick, answered: Tick) {
         let contact = Contact { sent, answered };
         if self.by_majority {
@@ -144,7 +147,8 @@ mod tests {
         }
     }
 
-    /// The leader may have read nothing of the follower since the first of three answers, until that of the third.
+    /// The leader may have read nothing of the follower since the first of three answers, until
+    /// that of the third.
     #[test]
     fn c3_after_a_stall_only_what_was_answered_before_it_counts() {
         let mut proof = proof(false);
@@ -211,14 +215,18 @@ mod tests {
             for beat in 0..100 {
                 let answered = sent.after(round_trip);
                 let left = answered.until(proof.at().after(T));
-                assert!(left >= T / 1_000 * least, "{left:?} with {round_trip:?}, before beat {beat} counts");
+                assert!(
+                    left >= T / 1_000 * least,
+                    "{left:?} with {round_trip:?}, before beat {beat} counts"
+                );
                 proof.answered(sent, answered);
                 sent = answered.max(sent.after(TENTH));
             }
         }
     }
 
-    /// One direction of the connection between a follower and its leader: any delay, and no message overtakes another.
+    /// One direction of the connection between a follower and its leader: any delay, and no message
+    /// overtakes another.
     #[derive(Default)]
     struct Wire(VecDeque<(u64, Message)>);
 
@@ -248,8 +256,8 @@ mod tests {
     /// In milliseconds, as rarely as the timeout allows.
     const PINGS: u64 = 2_500;
 
-    /// Sends heartbeats by way of a follower, after these pauses, until the last one is answered. Calls `check` at each
-    /// answer with when the leader last restarted the timer.
+    /// Sends heartbeats by way of a follower, after these pauses, until the last one is answered.
+    /// Calls `check` at each answer with when the leader last restarted the timer.
     fn simulate(pauses: &[u64], delays: &[u64], mut check: impl FnMut(u64, u64, u64)) {
         let mut up = Wire::default();
         let mut down = Wire::default();
@@ -274,7 +282,9 @@ mod tests {
                 }
             } else if now == down.next() {
                 match down.receive() {
-                    Message::Ping(_) => up.send(now, delay, Message::Ping(std::mem::take(&mut active))),
+                    Message::Ping(_) => {
+                        up.send(now, delay, Message::Ping(std::mem::take(&mut active)))
+                    }
                     Message::Beat => {
                         check(sent, now, touched);
                         let Some(pause) = pauses.next() else { return };

@@ -1,5 +1,5 @@
-//! Room for watches. A reconnecting client names all watched paths in one packet; the client library makes two of more
-//! than 128 KiB, with the same number, which ends the session.
+//! Room for watches. A reconnecting client names all watched paths in one packet; the client
+//! library makes two of more than 128 KiB, with the same number, which ends the session.
 
 use std::{
     fmt,

@@ -1,8 +1,9 @@
 //! The node of an unfair mutex, which stands at a fixed path and so looks like its successor.
 //!
-//! One transaction makes it, writes to its folder, and makes a second node beside it. The folder's version then tells
-//! grants apart for as long as the folder stands; the second node, whose name nobody else ever has, tells that it is
-//! still the same folder: one that is deleted and made anew counts its versions anew.
+//! One transaction makes it, writes to its folder, and makes a second node beside it. The folder's
+//! version then tells grants apart for as long as the folder stands; the second node, whose name
+//! nobody else ever has, tells that it is still the same folder: one that is deleted and made anew
+//! counts its versions anew.
 
 use lockkit_core::spi::Released;
 use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, Stat};
@@ -24,13 +25,18 @@ pub(crate) struct Single {
 impl Single {
     /// A try that no other one is like.
     pub(crate) fn new(folder: &str) -> Self {
-        Self { folder: folder.to_owned(), id: format!("{:032x}", rand::random::<u128>()), version: None }
+        Self {
+            folder: folder.to_owned(),
+            id: format!("{:032x}", rand::random::<u128>()),
+            version: None,
+        }
     }
 
     /// The try whose data this is.
     pub(crate) fn of(folder: &str, data: &[u8]) -> Option<Self> {
         let id = std::str::from_utf8(data.rsplit(|byte| *byte == b'\n').next()?).ok()?;
-        let is_ours = id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let is_ours =
+            id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         is_ours.then(|| Self { folder: folder.to_owned(), id: id.to_owned(), version: None })
     }
 
@@ -66,8 +72,8 @@ impl Single {
         format!("{}/{HELD}-{}", self.folder, self.id)
     }
 
-    /// Makes it. Answers what became of the folder: a node made in a transaction has no valid zxid in servers of the
-    /// 3.8 series (ZOOKEEPER-4026), a written one has the same.
+    /// Makes it. Answers what became of the folder: a node made in a transaction has no valid zxid
+    /// in servers of the 3.8 series (ZOOKEEPER-4026), a written one has the same.
     ///
     /// # Errors
     /// `NodeExists` if another one has it.
@@ -86,7 +92,9 @@ impl Single {
         match writer.commit().await {
             Ok(results) => match results.first() {
                 Some(MultiWriteResult::SetData { stat }) => Ok(*stat),
-                _ => Err(Error::UnexpectedError("a transaction was answered with other results".to_owned())),
+                _ => Err(Error::UnexpectedError(
+                    "a transaction was answered with other results".to_owned(),
+                )),
             },
             Err(error) => Err(error.into()),
         }
@@ -115,11 +123,15 @@ impl Single {
         }
     }
 
-    /// What must stand for the grant to stand: the nodes, and the versions that they must have, of which -1 is any.
+    /// What must stand for the grant to stand: the nodes, and the versions that they must have, of
+    /// which -1 is any.
     ///
     /// # Errors
     /// No answer; it is unknown.
-    pub(super) async fn proofs(&mut self, client: &Client) -> Result<Option<[(String, i32); 3]>, Error> {
+    pub(super) async fn proofs(
+        &mut self,
+        client: &Client,
+    ) -> Result<Option<[(String, i32); 3]>, Error> {
         let known = match self.version {
             Some(version) => Some(version),
             None => self.find(client).await?.and(self.version),

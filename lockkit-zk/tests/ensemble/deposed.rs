@@ -1,5 +1,6 @@
-//! A leader that was cut off from its followers, which have elected another one, and that still answers its own clients.
-//! A client whose connection breaks comes back to it, and it takes the session up again by itself.
+//! A leader that was cut off from its followers, which have elected another one, and that still
+//! answers its own clients. A client whose connection breaks comes back to it, and it takes the
+//! session up again by itself.
 
 use std::time::{Duration, Instant};
 
@@ -18,15 +19,15 @@ use crate::{
 const SESSION: Duration = Duration::from_secs(9);
 /// With ticks of 500 ms: 20 s, in which the leader does not notice that its followers are gone.
 const PATIENCE: &str = "syncLimit=40";
-/// After the start of the successor. So near to the bound that `heartbeat=sync` assumes that a heartbeat after it can't
-/// confirm it in time.
+/// After the start of the successor. So near to the bound that `heartbeat=sync` assumes that a
+/// heartbeat after it can't confirm it in time.
 const RECONNECT: Duration = Duration::from_millis(2_500);
 
 /// The keeper renews less often, which would hide for how long a proof is believed.
 const RENEWALS: Duration = Duration::from_millis(20);
 
-/// With `heartbeat=sync` the deposed leader is stopped a third of the session timeout after its successor's start, as that
-/// heartbeat assumes. With the default heartbeat it goes on.
+/// With `heartbeat=sync` the deposed leader is stopped a third of the session timeout after its
+/// successor's start, as that heartbeat assumes. With the default heartbeat it goes on.
 pub(crate) async fn reconnect() -> Result<(), Failed> {
     for heartbeat in [Heartbeat::Sync, Heartbeat::default()] {
         depose(heartbeat).await?;
@@ -35,7 +36,8 @@ pub(crate) async fn reconnect() -> Result<(), Failed> {
 }
 
 async fn depose(heartbeat: Heartbeat) -> Result<(), Failed> {
-    let mut ensemble = NamespacedEnsemble::start(3, ZooKeeperOptions::default().with_config(PATIENCE))?;
+    let mut ensemble =
+        NamespacedEnsemble::start(3, ZooKeeperOptions::default().with_config(PATIENCE))?;
     let leader = ensemble.leader()?;
     let followers = ensemble.followers();
     let proxy = Proxy::start(ensemble.node(leader).addr()).await?;
@@ -46,7 +48,8 @@ async fn depose(heartbeat: Heartbeat) -> Result<(), Failed> {
     until("heartbeats prove the session", async || steady().then_some(())).await?;
 
     ensemble.cut(leader)?;
-    // Restarted followers elect at once: else they wait for the cut-off leader as long as it does for them.
+    // Restarted followers elect at once: else they wait for the cut-off leader as long as it does
+    // for them.
     for &follower in &followers {
         ensemble.node_mut(follower).kill()?;
     }

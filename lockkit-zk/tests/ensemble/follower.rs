@@ -33,7 +33,8 @@ pub(crate) async fn cut() -> Result<(), Failed> {
 
     let cut = Instant::now();
     ensemble.cut(follower)?;
-    let freed = within(SOON, "the leader frees the node of the holder on the cut follower", freed).await??;
+    let freed = within(SOON, "the leader frees the node of the holder on the cut follower", freed)
+        .await??;
     let told = vigil.told(0).await;
     let seen = vigil.seen(0);
     println!(
@@ -90,6 +91,7 @@ async fn on(
 /// Waits until heartbeats alone prove the sessions: the connects proved them for one timeout.
 async fn steady(vigil: &Vigil) -> Result<(), Failed> {
     let start = Instant::now();
-    let steady = |index: usize| vigil.guard(index).remaining() + start.elapsed() > SESSION + SESSION / 4;
+    let steady =
+        |index: usize| vigil.guard(index).remaining() + start.elapsed() > SESSION + SESSION / 4;
     until("heartbeats prove the sessions", async || (steady(0) && steady(1)).then_some(())).await
 }

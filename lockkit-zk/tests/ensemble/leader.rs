@@ -46,19 +46,30 @@ pub(crate) async fn killed() -> Result<(), Failed> {
         }
         let mut gaps = Vec::new();
         for grant in grants {
-            let (guard, at) = within(SOON, "a lock is granted under the next leader", grant).await??;
+            let (guard, at) =
+                within(SOON, "a lock is granted under the next leader", grant).await??;
             gaps.push(at - killed);
             assert_eq!(guard.release().await?, Released::Freed);
         }
         println!("killed leader {leader}; new grants after {gaps:?}");
-        assert!(gaps.iter().all(|&gap| gap < ELECTION + slack()), "C8: new grants only after {gaps:?}");
+        assert!(
+            gaps.iter().all(|&gap| gap < ELECTION + slack()),
+            "C8: new grants only after {gaps:?}"
+        );
         ensemble.node_mut(leader).restart()?;
         ensemble.wait_until_whole()?;
         for (index, token) in tokens.iter().enumerate() {
-            assert_eq!(vigil.seen(index).lost, None, "C3: a lock was lost with the leader, round {round}");
+            assert_eq!(
+                vigil.seen(index).lost,
+                None,
+                "C3: a lock was lost with the leader, round {round}"
+            );
             assert_eq!(vigil.guard(index).fencing_token(), *token, "C4: one grant, one token");
             let other = &lockers[(index + 1) % LOCKERS];
-            assert!(mutex(other, &format!("held {index}"))?.try_lock().await?.is_none(), "C1: two holders");
+            assert!(
+                mutex(other, &format!("held {index}"))?.try_lock().await?.is_none(),
+                "C1: two holders"
+            );
         }
     }
     let admin = Admin::on(ensemble.node(0).addr()).await?;
@@ -83,11 +94,13 @@ pub(crate) async fn paused() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Holders on a leader that is paused until it has a successor; early: it comes back as soon as it has one, with
-/// what its clients asked it meanwhile, and late: only when the lock has its next holder.
+/// Holders on a leader that is paused until it has a successor; early: it comes back as soon as it
+/// has one, with what its clients asked it meanwhile, and late: only when the lock has its next
+/// holder.
 async fn pause(ensemble: &ZooKeeperEnsemble, resume_early: bool) -> Result<(), Failed> {
     let leader = ensemble.leader()?;
-    let others: Vec<_> = ensemble.followers().into_iter().map(|node| ensemble.node(node).addr()).collect();
+    let others: Vec<_> =
+        ensemble.followers().into_iter().map(|node| ensemble.node(node).addr()).collect();
     let bound = locker(&[ensemble.node(leader).addr()], SESSION).await?;
     let free = locker(&all(ensemble), SESSION).await?;
     let next = locker(&others, SESSION).await?;
@@ -124,7 +137,11 @@ async fn pause(ensemble: &ZooKeeperEnsemble, resume_early: bool) -> Result<(), F
         "paused leader {leader}, {successor} leads after {elected:?}; the holder on it kept the lock: {kept}"
     );
     assert!(resume_early || !kept, "C3: held beyond the next holder's grant");
-    assert_eq!(vigil.seen(1).lost, None, "C3: a lock was lost though two other servers were in reach");
+    assert_eq!(
+        vigil.seen(1).lost,
+        None,
+        "C3: a lock was lost though two other servers were in reach"
+    );
     assert!(!other_waiter.is_finished(), "C1: two holders");
 
     // To the very end of both stays; the guards are asked once more while the locks are handed on.
@@ -138,7 +155,8 @@ async fn pause(ensemble: &ZooKeeperEnsemble, resume_early: bool) -> Result<(), F
     assert_eq!(free_guard.release().await?, Released::Freed);
     let released = bound_guard.release().await?;
     assert_eq!(released == Released::Freed, still, "C7: {released:?}, and is_held() was {still}");
-    for ((waiter, last), token) in [(waiter, last), (other_waiter, paused)].into_iter().zip(tokens) {
+    for ((waiter, last), token) in [(waiter, last), (other_waiter, paused)].into_iter().zip(tokens)
+    {
         let (guard, at) = within(SOON, "the waiter is granted", waiter).await??;
         assert!(last < at, "C1: held at {:?}, granted at {:?}", last - paused, at - paused);
         assert!(guard.fencing_token() > token, "C4: a token must rise");

@@ -1,5 +1,5 @@
-//! C1 and C3 where an ensemble breaks: followers are cut off and frozen, leaders killed and paused, holders stalled. One test
-//! at a time: bounds of time are what they are about.
+//! C1 and C3 where an ensemble breaks: followers are cut off and frozen, leaders killed and paused,
+//! holders stalled. One test at a time: bounds of time are what they are about.
 
 mod deposed;
 mod follower;
@@ -21,9 +21,15 @@ fn main() -> Result<(), Failed> {
         cutting("c3_a_follower_cut_from_its_leader_ends_the_lease_in_time", follower::cut),
         cutting("c1_c3_a_reconnect_to_a_deposed_leader_extends_no_lease", deposed::reconnect),
         cutting("c14_a_follower_that_lags_tells_no_old_note", note::old),
-        trial("c3_a_stalled_client_whose_follower_freezes_knows_before_the_leader_frees", stalled::stalled),
+        trial(
+            "c3_a_stalled_client_whose_follower_freezes_knows_before_the_leader_frees",
+            stalled::stalled,
+        ),
         trial("c3_locks_survive_leaders_that_are_killed", leader::killed),
-        trial("c1_c3_nobody_holds_twice_when_a_leader_is_paused_past_its_successor", leader::paused),
+        trial(
+            "c1_c3_nobody_holds_twice_when_a_leader_is_paused_past_its_successor",
+            leader::paused,
+        ),
         trial("c3_heartbeats_by_write_prove_the_quorum", quorum::frozen_followers),
         trial("c3_dead_and_silent_servers_cost_no_lock", servers::dead_and_silent),
     ];
@@ -32,8 +38,8 @@ fn main() -> Result<(), Failed> {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// One that cuts servers off, where that is possible. Not by the test's flag: whoever runs the ignored ones as well would
-/// get a pass for nothing.
+/// One that cuts servers off, where that is possible. Not by the test's flag: whoever runs the
+/// ignored ones as well would get a pass for nothing.
 fn cutting<F: Future<Output = Result<(), Failed>>>(
     name: &str,
     test: impl FnOnce() -> F + Send + 'static,

@@ -16,10 +16,11 @@ const SESSION: Duration = Duration::from_secs(6);
 /// With ticks of 500 ms: 10 s, in which the leader notices nothing.
 const PATIENCE: &str = "syncLimit=20";
 
-/// With both followers frozen nothing can be agreed on. `sync` is answered by the leader alone all the same: a holder
-/// with the default heartbeat keeps its lease for as long as the leader believes in itself. It is assumed, and not
-/// shown here, that such a leader stops within a third of the session timeout of its successor's start; as frozen
-/// followers elect nobody, nobody else can hold the lock in this test.
+/// With both followers frozen nothing can be agreed on. `sync` is answered by the leader alone all
+/// the same: a holder with the default heartbeat keeps its lease for as long as the leader believes
+/// in itself. It is assumed, and not shown here, that such a leader stops within a third of the
+/// session timeout of its successor's start; as frozen followers elect nobody, nobody else can hold
+/// the lock in this test.
 pub(crate) async fn frozen_followers() -> Result<(), Failed> {
     let ensemble = ZooKeeperEnsemble::start(3, ZooKeeperOptions::default().with_config(PATIENCE))?;
     let leader = ensemble.leader()?;
@@ -39,7 +40,8 @@ pub(crate) async fn frozen_followers() -> Result<(), Failed> {
             ensemble.node(follower).pause()?;
         }
         admin.sync().await?;
-        until("a session timeout has passed", async || (frozen.elapsed() > SESSION).then_some(())).await?;
+        until("a session timeout has passed", async || (frozen.elapsed() > SESSION).then_some(()))
+            .await?;
         let lost = vigil.seen(0).lost;
         println!("{heartbeat:?}: lost {:?} after the freeze", lost.map(|lost| lost - frozen));
         match heartbeat {

@@ -48,8 +48,9 @@ pub(crate) async fn dead_and_silent() -> Result<(), Failed> {
     ensemble.node_mut(dead).restart()?;
     ensemble.wait_until_whole()?;
     let lost = server_of(&ensemble, nodes[0].session).ok_or("the first locker is nowhere")?;
-    let concerned: Vec<_> =
-        (0..LOCKERS).filter(|&index| server_of(&ensemble, nodes[index].session) == Some(lost)).collect();
+    let concerned: Vec<_> = (0..LOCKERS)
+        .filter(|&index| server_of(&ensemble, nodes[index].session) == Some(lost))
+        .collect();
     let vigil = Vigil::over(guards);
     drop(admin);
     let killed = Instant::now();
@@ -57,11 +58,14 @@ pub(crate) async fn dead_and_silent() -> Result<(), Failed> {
     let mut gaps = Vec::new();
     for (index, locker) in lockers.iter().enumerate() {
         let (guard, at) =
-            within(SOON, "a lock on another server", contend(locker, &format!("new {index}"))?).await??;
+            within(SOON, "a lock on another server", contend(locker, &format!("new {index}"))?)
+                .await??;
         gaps.push(at - killed);
         assert_eq!(guard.release().await?, Released::Freed);
     }
-    println!("{concerned:?} of {LOCKERS} lost server {lost}; all were granted another lock after {gaps:?}");
+    println!(
+        "{concerned:?} of {LOCKERS} lost server {lost}; all were granted another lock after {gaps:?}"
+    );
     let admin = Admin::on(ensemble.node(dead).addr()).await?;
     for (index, node) in nodes.iter().enumerate() {
         assert_eq!(vigil.seen(index).lost, None, "C3: a lock was lost with one of three servers");

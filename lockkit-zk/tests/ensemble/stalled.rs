@@ -1,12 +1,13 @@
 //! Clients that stall, are answered once, and then have their follower frozen.
 //!
-//! The leader hears nothing of their sessions during the stall. The heartbeat after it is answered by way of the leader,
-//! which does not touch their timers; that the follower has heard of the clients again would reach the leader with its
-//! next ping, which the follower does not live to answer. So the leader frees the nodes a session timeout after the
-//! *stall* began. Whoever counts from the last answered heartbeat, or two thirds of the timeout from there, is wrong.
+//! The leader hears nothing of their sessions during the stall. The heartbeat after it is answered
+//! by way of the leader, which does not touch their timers; that the follower has heard of the
+//! clients again would reach the leader with its next ping, which the follower does not live to
+//! answer. So the leader frees the nodes a session timeout after the *stall* began. Whoever counts
+//! from the last answered heartbeat, or two thirds of the timeout from there, is wrong.
 //!
-//! The stall is the network's, and the clients' pings are answered: a client that noticed would connect anew, which
-//! starts the leader's timer.
+//! The stall is the network's, and the clients' pings are answered: a client that noticed would
+//! connect anew, which starts the leader's timer.
 
 use std::{
     sync::Arc,
@@ -27,13 +28,13 @@ use crate::{
 
 const HOLDERS: usize = 20;
 const SESSION: Duration = Duration::from_secs(6);
-/// So long that a lease of two thirds of the timeout from its end outlives the node, and so short that a lease of two
-/// thirds from its begin outlives the stall.
+/// So long that a lease of two thirds of the timeout from its end outlives the node, and so short
+/// that a lease of two thirds from its begin outlives the stall.
 const STALL: Duration = Duration::from_millis(3_200);
 /// The driver renews more rarely, which would hide for how long a proof is believed.
 const RENEWALS: Duration = Duration::from_millis(20);
-/// A ping of the leader, every 250 ms, may come between the answers and the freeze: then nothing was at stake. On a busy
-/// machine this may happen often.
+/// A ping of the leader, every 250 ms, may come between the answers and the freeze: then nothing
+/// was at stake. On a busy machine this may happen often.
 const MOST_ROUNDS: usize = 20;
 
 pub(crate) async fn stalled() -> Result<(), Failed> {
@@ -46,11 +47,14 @@ pub(crate) async fn stalled() -> Result<(), Failed> {
             return Ok(());
         }
     }
-    Err(format!("the trap sprung for {sprung} holders in {MOST_ROUNDS} rounds, which proves too little")
-        .into())
+    Err(format!(
+        "the trap sprung for {sprung} holders in {MOST_ROUNDS} rounds, which proves too little"
+    )
+    .into())
 }
 
-/// For how many holders the leader freed the node within two thirds of the timeout from the answered heartbeat.
+/// For how many holders the leader freed the node within two thirds of the timeout from the
+/// answered heartbeat.
 async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
     let leader = ensemble.leader()?;
     let follower = ensemble.followers()[0];
@@ -71,7 +75,8 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
     let renewals: Vec<_> = guards.iter().map(|guard| renew(Arc::clone(guard))).collect();
     let start = Instant::now();
     let vigil = Vigil::over(guards);
-    let steady = |index: usize| vigil.guard(index).remaining() + start.elapsed() > SESSION + SESSION / 4;
+    let steady =
+        |index: usize| vigil.guard(index).remaining() + start.elapsed() > SESSION + SESSION / 4;
     until("heartbeats prove the sessions", async || (0..HOLDERS).all(steady).then_some(())).await?;
 
     taps.iter().for_each(Tap::mute);
@@ -104,7 +109,11 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
         let freed = within(SOON, "the leader frees the node", freed).await??;
         let seen = vigil.seen(index);
         let lost = seen.lost.ok_or("C3: is_held() is true though the leader has freed the node")?;
-        assert!(seen.held < freed, "C3: held {:?} after the leader freed the node", seen.held - freed);
+        assert!(
+            seen.held < freed,
+            "C3: held {:?} after the leader freed the node",
+            seen.held - freed
+        );
         assert!(lost < freed, "C3: the loss was seen {:?} late", lost - freed);
         (least, earliest) = (least.min(freed - lost), earliest.min(freed - beat));
         // One that was lost before the freeze may have deleted its node by itself.

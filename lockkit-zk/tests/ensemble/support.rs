@@ -45,7 +45,10 @@ pub(crate) fn all(ensemble: &ZooKeeperEnsemble) -> Vec<SocketAddr> {
 }
 
 /// Waits for a lock in the background; answers when it came.
-pub(crate) fn contend(locker: &Locker, name: &str) -> Result<JoinHandle<(LockGuard, Instant)>, Failed> {
+pub(crate) fn contend(
+    locker: &Locker,
+    name: &str,
+) -> Result<JoinHandle<(LockGuard, Instant)>, Failed> {
     let mutex = mutex(locker, name)?;
     Ok(tokio::spawn(async move {
         loop {
@@ -58,7 +61,10 @@ pub(crate) fn contend(locker: &Locker, name: &str) -> Result<JoinHandle<(LockGua
 }
 
 /// Waits until the condition has a value.
-pub(crate) async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> Result<T, Failed> {
+pub(crate) async fn until<T>(
+    what: &str,
+    mut condition: impl AsyncFnMut() -> Option<T>,
+) -> Result<T, Failed> {
     let start = Instant::now();
     loop {
         if let Some(value) = condition().await {
@@ -136,5 +142,8 @@ impl Admin {
 /// Which server a session is connected to.
 pub(crate) fn server_of(ensemble: &ZooKeeperEnsemble, session: i64) -> Option<usize> {
     let sid = format!("sid=0x{session:x},");
-    ensemble.nodes().iter().position(|node| node.four_letter("cons").is_ok_and(|cons| cons.contains(&sid)))
+    ensemble
+        .nodes()
+        .iter()
+        .position(|node| node.four_letter("cons").is_ok_and(|cons| cons.contains(&sid)))
 }

@@ -1,5 +1,6 @@
-//! A forwarder for one client that reads along: which `sync` was answered, and when it was sent. It can make the client
-//! mute for a while: its requests wait, and its pings are answered by the forwarder, so that it notices nothing.
+//! A forwarder for one client that reads along: which `sync` was answered, and when it was sent. It
+//! can make the client mute for a while: its requests wait, and its pings are answered by the
+//! forwarder, so that it notices nothing.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -12,7 +13,8 @@ use std::{
 const PING: i32 = -2;
 const SYNC: i32 = 9;
 
-/// In front of one server. Its threads end with their connections; the listener's, with the process.
+/// In front of one server. Its threads end with their connections; the listener's, with the
+/// process.
 #[derive(Debug)]
 pub(crate) struct Tap {
     addr: SocketAddr,
@@ -45,7 +47,8 @@ impl Tap {
         thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
                 // A forwarder that breaks ends the connection, which the test sees.
-                let _ = TcpStream::connect(server).and_then(|server| serve(client, server, &shared));
+                let _ =
+                    TcpStream::connect(server).and_then(|server| serve(client, server, &shared));
             }
         });
         Ok(Self { addr, line })

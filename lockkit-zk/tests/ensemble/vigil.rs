@@ -1,4 +1,5 @@
-//! Guards that are asked again and again whether they are held, by a thread that no runtime can hold up.
+//! Guards that are asked again and again whether they are held, by a thread that no runtime can
+//! hold up.
 
 use std::{
     sync::{
@@ -26,7 +27,8 @@ pub(crate) struct Vigil {
 /// What was seen of one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// Before the last look that found it held: so it was held at this instant, whoever was scheduled late.
+    /// Before the last look that found it held: so it was held at this instant, whoever was
+    /// scheduled late.
     pub(crate) held: Instant,
     /// After the first look that did not.
     pub(crate) lost: Option<Instant>,
@@ -44,7 +46,8 @@ impl Vigil {
             })
         });
         let told = told.collect();
-        let seen = Arc::new(Mutex::new(vec![Seen { held: Instant::now(), lost: None }; guards.len()]));
+        let seen =
+            Arc::new(Mutex::new(vec![Seen { held: Instant::now(), lost: None }; guards.len()]));
         let over = Arc::new(AtomicBool::new(false));
         let thread = thread::spawn({
             let guards = guards.clone();
@@ -58,7 +61,10 @@ impl Vigil {
                         let after = Instant::now();
                         let mut seen = lock(&seen);
                         if held {
-                            assert!(seen[index].lost.is_none(), "C3: once false, is_held() stays false");
+                            assert!(
+                                seen[index].lost.is_none(),
+                                "C3: once false, is_held() stays false"
+                            );
                             seen[index].held = before;
                         } else {
                             seen[index].lost.get_or_insert(after);

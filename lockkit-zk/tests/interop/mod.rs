@@ -54,7 +54,14 @@ impl Shared {
         let classes = tempfile::tempdir().unwrap();
         fs::write(classes.path().join("CuratorLocks.java"), PROGRAM).unwrap();
         let compiled = Command::new(compiler)
-            .args(["-Xlint:all", "-Werror", "-Xlint:-classfile,-path", "-cp", &jars, "CuratorLocks.java"])
+            .args([
+                "-Xlint:all",
+                "-Werror",
+                "-Xlint:-classfile,-path",
+                "-cp",
+                &jars,
+                "CuratorLocks.java",
+            ])
             .current_dir(classes.path())
             .output()
             .unwrap();
@@ -83,7 +90,8 @@ impl Both {
         let hosts = hosts(&url);
         let chroot = url.path().trim_end_matches('/').to_owned();
         let admin = Client::connect(&format!("{hosts}{chroot}")).await.unwrap();
-        let java = Arc::new(Java::start(&shared, &format!("{hosts}{chroot}"), SESSION_TIMEOUT).await);
+        let java =
+            Arc::new(Java::start(&shared, &format!("{hosts}{chroot}"), SESSION_TIMEOUT).await);
         let locker = locker(&shared, &prefix).await;
         Self { locker, java, admin, prefix, shared }
     }
@@ -135,7 +143,8 @@ async fn locker(shared: &Shared, prefix: &str) -> Locker {
 }
 
 fn hosts(url: &StoreUrl) -> String {
-    let hosts = url.hosts().iter().map(|host| format!("{}:{}", host.name, host.port.unwrap_or(2181)));
+    let hosts =
+        url.hosts().iter().map(|host| format!("{}:{}", host.name, host.port.unwrap_or(2181)));
     hosts.collect::<Vec<_>>().join(",")
 }
 
@@ -162,7 +171,10 @@ impl Java {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert_eq!(timeout(SOON, lines.next_line()).await.unwrap().unwrap().as_deref(), Some("ready"));
+        assert_eq!(
+            timeout(SOON, lines.next_line()).await.unwrap().unwrap().as_deref(),
+            Some("ready")
+        );
         let answers = Answers::default();
         let (commands, queue) = mpsc::unbounded_channel();
         tokio::spawn(write(child.stdin.take().unwrap(), queue));
@@ -181,7 +193,11 @@ impl Java {
     }
 
     /// Tells one owner to do something at once; the future is the answer.
-    pub(crate) fn tell(&self, owner: &str, command: &str) -> impl Future<Output = String> + Send + use<> {
+    pub(crate) fn tell(
+        &self,
+        owner: &str,
+        command: &str,
+    ) -> impl Future<Output = String> + Send + use<> {
         let number = self.next.fetch_add(1, Relaxed);
         let (sender, answer) = oneshot::channel();
         self.answers.lock().unwrap().insert(number, sender);

@@ -27,7 +27,8 @@ async fn c13_locks_of_their_creator_are_closed_to_others_and_open_to_him() {
             let error = refused(&other).await;
             assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
             assert!(
-                error.to_string().contains("credentials") && error.to_string().contains(&bed.prefix),
+                error.to_string().contains("credentials")
+                    && error.to_string().contains(&bed.prefix),
                 "{error}"
             );
             assert!(!texts(&error).contains("hunter"), "{}", texts(&error));

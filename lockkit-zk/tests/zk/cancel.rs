@@ -10,8 +10,9 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::support::*;
 
-/// Of so many calls, the last one waits until it is granted. It proves that the cancelled calls before it do not block it.
-/// It also gives a busy server time to undo them: otherwise they pile up faster than the server removes them.
+/// Of so many calls, the last one waits until it is granted. It proves that the cancelled calls
+/// before it do not block it. It also gives a busy server time to undo them: otherwise they pile up
+/// faster than the server removes them.
 const CALLS_BEFORE_A_TURN: u64 = 20;
 
 fn waits_for_its_turn(round: u64) -> bool {
@@ -69,7 +70,8 @@ async fn c6_claims_dropped_at_any_time_leave_no_node_and_no_watch() {
     bed.assert_clean().await;
 }
 
-/// Whoever forgets what a dropped call may have done leaves it behind once the same claim is used on.
+/// Whoever forgets what a dropped call may have done leaves it behind once the same claim is used
+/// on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c6_claims_that_are_used_on_after_dropped_calls_leave_nothing() {
     let bed = Bed::shared();
@@ -88,7 +90,8 @@ async fn c6_claims_that_are_used_on_after_dropped_calls_leave_nothing() {
         for round in 0..150_u64 {
             let name = LockName::new(kind, "a").unwrap();
             let mode = modes[usize::try_from(round % 3).unwrap()];
-            let mut claim = zk.claim(ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT)).unwrap();
+            let mut claim =
+                zk.claim(ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT)).unwrap();
             for step in 0..4 {
                 let wait = if round % 5 == 0 { Wait::No } else { Wait::Queue };
                 let _ = timeout(patience(round, step * 12), claim.attempt(wait)).await;
@@ -154,7 +157,9 @@ async fn c6_tries_dropped_at_any_time_leave_nothing() {
             for round in 0..150_u64 {
                 if waits_for_its_turn(round) {
                     take_a_turn(&mutex).await;
-                } else if let Ok(Ok(Some(guard))) = timeout(patience(round, task), mutex.try_lock()).await {
+                } else if let Ok(Ok(Some(guard))) =
+                    timeout(patience(round, task), mutex.try_lock()).await
+                {
                     guard.release().await.unwrap();
                 }
             }

@@ -55,7 +55,8 @@ async fn c11_names_work_while_their_folders_are_deleted() {
                     lock(&mut claim).await;
                     assert_eq!(claim.release().await.unwrap(), Released::Freed);
                     // Around the reaper's interval.
-                    tokio::time::sleep(Duration::from_millis(80 + (round * 7 + task * 3) % 40)).await;
+                    tokio::time::sleep(Duration::from_millis(80 + (round * 7 + task * 3) % 40))
+                        .await;
                 }
             });
         }

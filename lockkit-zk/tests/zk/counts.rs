@@ -11,7 +11,8 @@ use tokio::task::JoinSet;
 
 use crate::support::*;
 
-/// Counts what a prefix's sessions send: no heartbeat for a minute but the first, and no ping before they are idle for 10 s.
+/// Counts what a prefix's sessions send: no heartbeat for a minute but the first, and no ping
+/// before they are idle for 10 s.
 struct Meter {
     bed: Bed,
     admin: Admin,
@@ -59,7 +60,10 @@ async fn an_uncontended_pair_costs_three_requests() {
             assert_eq!(meter.requests(lock_and_release(&locker)).await, 3);
         }
         // Nothing was left for later.
-        assert_eq!(meter.requests(tokio::time::sleep(std::time::Duration::from_millis(300))).await, 0);
+        assert_eq!(
+            meter.requests(tokio::time::sleep(std::time::Duration::from_millis(300))).await,
+            0
+        );
         locker.shutdown().await.unwrap();
     }
 }
@@ -79,12 +83,16 @@ async fn a_contended_grant_costs_at_most_five_requests_and_a_refused_try_one_rea
         let before = meter.changed(kind, "a").await;
         for _ in 0..2 {
             let mut refused = claim(&zk, "a");
-            assert_eq!(meter.requests(async { assert!(!busy(refused.attempt(Wait::No).await).0) }).await, 1);
+            assert_eq!(
+                meter.requests(async { assert!(!busy(refused.attempt(Wait::No).await).0) }).await,
+                1
+            );
             // It has nothing to undo.
             assert_eq!(meter.requests(async { drop(refused) }).await, 0);
         }
         assert_eq!(meter.changed(kind, "a").await, before, "a refused try writes nothing");
-        let queueing = meter.requests(async { assert!(busy(waiter.attempt(Wait::Queue).await).0) }).await;
+        let queueing =
+            meter.requests(async { assert!(busy(waiter.attempt(Wait::Queue).await).0) }).await;
         let freeing = meter.requests(async { holder.release().await.unwrap() }).await;
         let granting = meter.requests(lock(&mut waiter)).await;
         let releasing = meter.requests(async { waiter.release().await.unwrap() }).await;
@@ -164,8 +172,9 @@ async fn hundreds_of_waiters_drain_at_five_requests_each() {
             let mutex = Arc::clone(&mutex);
             tasks.spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
         }
-        let queued =
-            async || locker.inspect(mutex.name()).await.is_ok_and(|seen| seen.waiters == Some(WAITERS));
+        let queued = async || {
+            locker.inspect(mutex.name()).await.is_ok_and(|seen| seen.waiters == Some(WAITERS))
+        };
         while !queued().await {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
@@ -177,7 +186,10 @@ async fn hundreds_of_waiters_drain_at_five_requests_each() {
     let seconds = started.elapsed().as_secs() + 1;
     println!("{requests} requests for {WAITERS} grants within {:?}", started.elapsed());
     // Five each, a poll each second at most, the looks of this test and the heartbeats.
-    assert!(requests <= WAITERS * 5 + WAITERS * seconds + 50 * seconds, "{requests} in {seconds} s");
+    assert!(
+        requests <= WAITERS * 5 + WAITERS * seconds + 50 * seconds,
+        "{requests} in {seconds} s"
+    );
     locker.shutdown().await.unwrap();
     bed.assert_clean().await;
 }

@@ -1,5 +1,5 @@
-//! More waiters than one session can watch. A reconnecting client names all watched paths to the server: from 128 KiB
-//! on it refuses them all, and the session is lost.
+//! More waiters than one session can watch. A reconnecting client names all watched paths to the
+//! server: from 128 KiB on it refuses them all, and the session is lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,8 @@ fn long_name(number: usize) -> String {
 /// Some 850 bytes each.
 const WAITERS: usize = 240;
 
-/// An attempt of one who has to wait. It may need a new session, which a server that stands still does not grant.
+/// An attempt of one who has to wait. It may need a new session, which a server that stands still
+/// does not grant.
 async fn attempt(waiter: &mut Box<dyn Claim>) -> (bool, Option<Duration>) {
     busy(Ok(persistently(async || waiter.attempt(Wait::Queue).await).await))
 }
@@ -135,7 +136,8 @@ async fn c8_the_chroot_counts_among_the_watched_bytes() {
     drain(waiters, vec![holder]).await;
 }
 
-/// Who sets aside room for all the holders that a waiter might ever have to watch fills sessions with nothing.
+/// Who sets aside room for all the holders that a waiter might ever have to watch fills sessions
+/// with nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_waiters_for_permits_set_aside_no_more_than_they_need() {
     let bed = Bed::shared();

@@ -7,9 +7,12 @@ use crate::support::*;
 #[tokio::test]
 async fn c14_one_server_whose_bounds_changed_the_timeout_is_told() {
     let bed = Bed::shared();
-    for (query, timeout) in [("session_timeout=5s", Grade::Good), ("session_timeout=20m", Grade::Note)] {
+    for (query, timeout) in
+        [("session_timeout=5s", Grade::Good), ("session_timeout=20m", Grade::Note)]
+    {
         let findings = bed.connect(query).await.diagnose().await.unwrap();
-        let marks: Vec<_> = findings.iter().map(|finding| (&*finding.what, finding.grade)).collect();
+        let marks: Vec<_> =
+            findings.iter().map(|finding| (&*finding.what, finding.grade)).collect();
         let wanted = [
             ("ensemble", Grade::Note),
             ("session timeout", timeout),

@@ -1,5 +1,6 @@
-//! A read lock that Java takes under its write lock. Curator 5.5 and later give the node of such a read lock the number
-//! of the write lock's node, so it comes to stand ahead of everybody who waits already.
+//! A read lock that Java takes under its write lock. Curator 5.5 and later give the node of such a
+//! read lock the number of the write lock's node, so it comes to stand ahead of everybody who waits
+//! already.
 
 use lockkit_core::{
     Kind, LockName,
@@ -51,7 +52,8 @@ async fn seen(zk: &ZooKeeper) -> (Vec<Mode>, Option<u64>) {
     (seen.holders.iter().map(|holder: &Holder| holder.mode).collect(), seen.waiters)
 }
 
-/// One that takes the end of the only node ahead of it for its turn holds the lock beside the reader.
+/// One that takes the end of the only node ahead of it for its turn holds the lock beside the
+/// reader.
 #[tokio::test]
 async fn c1_a_writer_waits_for_a_reader_that_took_over_the_place_of_a_writer() {
     let bed = Bed::shared();

@@ -29,7 +29,16 @@ async fn c3_a_holder_whose_node_is_deleted_is_told_within_a_heartbeat() {
         assert_eq!(reason, LossReason::Evicted);
         assert!(!guard.is_held());
         assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
-        locker.mutex("a").unwrap().try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+        locker
+            .mutex("a")
+            .unwrap()
+            .try_lock()
+            .await
+            .unwrap()
+            .expect("it is free")
+            .release()
+            .await
+            .unwrap();
         locker.shutdown().await.unwrap();
         bed.assert_clean().await;
     }
@@ -48,17 +57,24 @@ async fn c12_a_waiter_whose_node_is_deleted_queues_up_anew() {
     let old = admin.children(&folder).await;
     admin.delete(&format!("{folder}/{}", old[1])).await;
     bell.heard().await;
-    assert!(busy(waiter.attempt(Wait::Queue).await).0, "it is not the first of those who are there");
+    assert!(
+        busy(waiter.attempt(Wait::Queue).await).0,
+        "it is not the first of those who are there"
+    );
     let new = admin.children(&folder).await;
     assert_eq!((new.len(), &new[0]), (2, &old[0]));
     assert_ne!(new[1], old[1]);
     holder.release().await.unwrap();
-    assert_eq!(lock(&mut waiter).await.token.get(), admin.created(&format!("{folder}/{}", new[1])).await);
+    assert_eq!(
+        lock(&mut waiter).await.token.get(),
+        admin.created(&format!("{folder}/{}", new[1])).await
+    );
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     bed.assert_clean().await;
 }
 
-/// The watch says that the holder is gone, and no heartbeat has seen yet that the own node is gone as well.
+/// The watch says that the holder is gone, and no heartbeat has seen yet that the own node is gone
+/// as well.
 #[tokio::test]
 async fn c8_a_waiter_whose_node_went_together_with_the_holders_gets_a_new_one() {
     let bed = Bed::shared();

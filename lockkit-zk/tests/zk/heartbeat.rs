@@ -42,8 +42,8 @@ async fn c10_heartbeats_by_write_keep_a_lock_and_their_node_goes_with_the_sessio
     assert!(admin.children(&folder).await.is_empty());
 }
 
-/// Heartbeats that are refused for want of their folder are not proof, and no outage either: who only asks again waits
-/// for ever on a session that nobody proves.
+/// Heartbeats that are refused for want of their folder are not proof, and no outage either: who
+/// only asks again waits for ever on a session that nobody proves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c10_heartbeats_by_write_survive_the_deletion_of_their_folder() {
     let bed = Bed::shared();
@@ -51,7 +51,10 @@ async fn c10_heartbeats_by_write_survive_the_deletion_of_their_folder() {
     let admin = bed.admin().await;
     let folder = format!("/{}/session", bed.prefix);
     admin.delete_all(&format!("/{}", bed.prefix)).await;
-    until("the folder and the node are made anew", async || !admin.children(&folder).await.is_empty()).await;
+    until("the folder and the node are made anew", async || {
+        !admin.children(&folder).await.is_empty()
+    })
+    .await;
     let node = format!("{folder}/{}", admin.children(&folder).await[0]);
     // For longer than the timeout.
     let writes = async || admin.0.check_stat(&node).await.unwrap().map(|stat| stat.version);
@@ -102,9 +105,13 @@ async fn c10_heartbeats_and_renewals_cost_the_same_for_one_lock_and_for_thousand
     // A write and a look each. The rest: pings, and the beat at the edge.
     assert!(requests <= beats * 3 + 20, "{requests} requests for {beats} heartbeats");
     assert!(guards.iter().all(LockGuard::is_held), "a lock was lost");
-    // The keeper takes what heartbeats have proven, which is half of the timeout, after a third of what it knew.
+    // The keeper takes what heartbeats have proven, which is half of the timeout, after a third of
+    // what it knew.
     let least = || guards.iter().map(LockGuard::remaining).min().unwrap();
-    until("nearly a third of the timeout is left of all", async || least() > SESSION_OF_MANY * 3 / 10).await;
+    until("nearly a third of the timeout is left of all", async || {
+        least() > SESSION_OF_MANY * 3 / 10
+    })
+    .await;
     locker.shutdown().await.unwrap();
 }
 
@@ -160,11 +167,14 @@ async fn lock_over_slow_round_trips(bed: &Bed, heartbeat: &str) {
     locker.shutdown().await.unwrap();
 }
 
-/// Each answer comes nearly a tenth of the timeout late: the next heartbeat is due before. So little is left of the lease by
-/// that, that a server which stands still as well would end it.
+/// Each answer comes nearly a tenth of the timeout late: the next heartbeat is due before. So
+/// little is left of the lease by that, that a server which stands still as well would end it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_c10_slow_round_trips_lose_no_lock_and_refuse_none() {
     let bed = Bed::steady();
-    tokio::join!(lock_over_slow_round_trips(&bed, "sync"), lock_over_slow_round_trips(&bed, "write"));
+    tokio::join!(
+        lock_over_slow_round_trips(&bed, "sync"),
+        lock_over_slow_round_trips(&bed, "write")
+    );
     bed.assert_clean().await;
 }

@@ -14,7 +14,8 @@ use crate::support::*;
 impl Bed {
     /// Lets the sessions write to the nodes of their heartbeats, or not.
     async fn allow_heartbeats(&self, admin: &Admin, allowed: bool) {
-        let permission = if allowed { Permission::ALL } else { Permission::READ | Permission::ADMIN };
+        let permission =
+            if allowed { Permission::ALL } else { Permission::READ | Permission::ADMIN };
         let acls = [Acl::new(permission, AuthId::anyone())];
         let folder = format!("/{}/session", self.prefix);
         for node in admin.children(&folder).await {
@@ -23,7 +24,8 @@ impl Bed {
     }
 }
 
-/// The heartbeats of a session this long confirm nothing within a test. It is the default of the tests.
+/// The heartbeats of a session this long confirm nothing within a test. It is the default of the
+/// tests.
 const LONG: Duration = Duration::from_secs(600);
 /// For as long as this, replies are held back.
 const HELD: Duration = Duration::from_millis(300);
@@ -62,12 +64,18 @@ async fn c3_a_lease_counts_from_before_the_session_was_asked_for() {
     assert!(at <= asked_before, "{:?} too late", asked_before.until(at));
     assert_eq!(lasts, LONG);
     let (at, _) = proven(alive(&mut holder).await);
-    assert!(at <= asked_before, "an answered read proves nothing: {:?} too late", asked_before.until(at));
+    assert!(
+        at <= asked_before,
+        "an answered read proves nothing: {:?} too late",
+        asked_before.until(at)
+    );
     // A clock that proofs are not told on gets what is left, and not all of it.
     let mut spec = spec("b");
     spec.clock = Clock::Tokio;
     let mut other = zk.claim(spec).unwrap();
-    let Lease::For(left) = granted(other.attempt(Wait::Queue).await).lease else { panic!("no duration") };
+    let Lease::For(left) = granted(other.attempt(Wait::Queue).await).lease else {
+        panic!("no duration")
+    };
     assert!(left <= lasts - asked_before.until(Clock::Boot.now()), "{left:?}");
 }
 
@@ -136,7 +144,8 @@ async fn c8_c10_a_hardly_proven_session_renews_nothing_and_grants_only_what_has_
     bed.allow_heartbeats(&admin, true).await;
     let grant = persistently(async || waiter.attempt(Wait::Queue).await).await;
     let (at, lasts) = proven(granted(Ok(grant)).lease);
-    // What went by since is a busy machine's. Of what was proven when it asked, less than a third was left.
+    // What went by since is a busy machine's. Of what was proven when it asked, less than a third
+    // was left.
     let left = asked.until(at.after(lasts));
     assert!(left >= lasts / 3, "{left:?}");
 }
@@ -154,8 +163,10 @@ async fn c8_an_attempt_on_an_idle_session_that_has_expired_ends_and_the_next_one
     proxy.reset_all();
     until("the session expires", async || admin.children(&folder).await.is_empty()).await;
     let mut next = claim(&zk, "a");
-    let (attempt, ()) = tokio::join!(timeout(SOON, next.attempt(Wait::Queue)), async { proxy.heal() });
-    // Where it took so long that the client has given the session up by itself, there is a new one at once.
+    let (attempt, ()) =
+        tokio::join!(timeout(SOON, next.attempt(Wait::Queue)), async { proxy.heal() });
+    // Where it took so long that the client has given the session up by itself, there is a new one
+    // at once.
     if let Err(error) = attempt.expect("it waits for a session that is over") {
         assert!(error.is_temporary() && !error.is_outcome_unknown(), "{error}");
     }

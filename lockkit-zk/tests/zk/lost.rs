@@ -11,7 +11,8 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-/// Runs the first attempt of a claim with its reply lost: the node is there, and the attempt does not know.
+/// Runs the first attempt of a claim with its reply lost: the node is there, and the attempt does
+/// not know.
 async fn lose_the_reply(bed: &Bed, proxy: &Proxy, claim: &mut Box<dyn Claim>) {
     let admin = bed.admin().await;
     let folder = bed.folder(Kind::Mutex, "a");
@@ -80,7 +81,8 @@ async fn c5_an_attempt_that_is_given_up_unanswered_leaves_no_ghost() {
     bed.assert_clean().await;
 }
 
-/// The create of a dropped future stays in the client's queue and is executed once there is a connection again.
+/// The create of a dropped future stays in the client's queue and is executed once there is a
+/// connection again.
 #[tokio::test]
 async fn c6_a_create_that_arrives_after_its_future_was_dropped_leaves_no_ghost() {
     let bed = Bed::shared();
@@ -100,7 +102,10 @@ async fn c6_a_create_that_arrives_after_its_future_was_dropped_leaves_no_ghost()
     drop(late);
     proxy.heal();
     // Made and deleted: two changes of the folder.
-    until("the late create is undone", async || version().await >= before.map(|version| version + 2)).await;
+    until("the late create is undone", async || {
+        version().await >= before.map(|version| version + 2)
+    })
+    .await;
     bed.assert_clean().await;
 }
 

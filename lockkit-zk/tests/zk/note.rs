@@ -80,7 +80,8 @@ async fn c2_who_waits_writes_no_note() {
     }
 }
 
-/// Catches a look before the write, and one at what the claim remembers: the client has not noticed yet.
+/// Catches a look before the write, and one at what the claim remembers: the client has not noticed
+/// yet.
 #[tokio::test]
 async fn c2_a_node_that_an_operator_deletes_takes_the_right_to_the_note_with_it() {
     let bed = Bed::shared();
@@ -164,11 +165,14 @@ async fn c13_what_is_no_note_is_an_error_that_names_the_node_and_is_left_alone()
     granted(holder.attempt(Wait::Queue).await);
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
     admin.0.mkdir(&bed.note("a"), &persistent).await.unwrap();
-    for foreign in [&b"foreign"[..], b"", b"lockkit/1 01\na", b"lockkit/1 1 a", b"lockkit/1 1\n\xff"] {
+    for foreign in
+        [&b"foreign"[..], b"", b"lockkit/1 01\na", b"lockkit/1 1 a", b"lockkit/1 1\n\xff"]
+    {
         admin.0.set_data(&bed.note("a"), foreign, None).await.unwrap();
-        for error in
-            [holder.write_note(&note(1, "a")).await.unwrap_err(), zk.note(&mutex("a")).await.unwrap_err()]
-        {
+        for error in [
+            holder.write_note(&note(1, "a")).await.unwrap_err(),
+            zk.note(&mutex("a")).await.unwrap_err(),
+        ] {
             assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
             assert!(error.to_string().contains(&bed.note("a")), "{error}");
         }
@@ -187,7 +191,10 @@ async fn c14_the_time_is_told_after_somebody_deleted_the_clock() {
         let told = zk.time().await.unwrap();
         // It tells whole milliseconds.
         let after = SystemTime::now() + Duration::from_millis(2);
-        assert!((before - Duration::from_millis(2)..after).contains(&told), "{before:?}, then {told:?}");
+        assert!(
+            (before - Duration::from_millis(2)..after).contains(&told),
+            "{before:?}, then {told:?}"
+        );
         admin.delete(&format!("/{}/clock", bed.prefix)).await;
     }
 }

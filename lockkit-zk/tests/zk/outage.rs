@@ -70,7 +70,9 @@ async fn c3_a_restart_inside_the_session_timeout_is_survived_by_holder_and_waite
     });
     let inspect = async || {
         let seen = holding.inspect(&mutex("a")).await;
-        seen.map(|seen| (seen.holders.iter().filter_map(|holder| holder.token).next(), seen.waiters))
+        seen.map(|seen| {
+            (seen.holders.iter().filter_map(|holder| holder.token).next(), seen.waiters)
+        })
     };
     let as_before =
         async || inspect().await.is_ok_and(|seen| seen == (Some(holder.fencing_token()), Some(1)));

@@ -24,8 +24,9 @@ async fn polled(claim: &mut Box<dyn Claim>) {
     timeout(SOON, waiting).await.expect("a permit is free, and its waiter sleeps");
 }
 
-/// One that looked before the release is granted only as it sets its watch. An implementation that tells its successor
-/// only of grants that it waited for, or whose poll looks at the predecessor's presence alone, forgets the one behind.
+/// One that looked before the release is granted only as it sets its watch. An implementation that
+/// tells its successor only of grants that it waited for, or whose poll looks at the predecessor's
+/// presence alone, forgets the one behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_waiter_behind_one_that_was_granted_before_its_watch_gets_its_permit() {
     let bed = Bed::shared();
@@ -39,8 +40,10 @@ async fn c8_a_waiter_behind_one_that_was_granted_before_its_watch_gets_its_permi
     let mut first = permits(&slow, "a", 1, 2);
     let mut second = permits(&fast, "a", 1, 2);
     let released = async {
-        // It was sent together with the look, whose answer is held back: the first does not watch yet.
-        until("the first stands in the queue", async || admin.children(&folder).await.len() == 2).await;
+        // It was sent together with the look, whose answer is held back: the first does not watch
+        // yet.
+        until("the first stands in the queue", async || admin.children(&folder).await.len() == 2)
+            .await;
         assert!(busy(second.attempt(Wait::Queue).await).0);
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
         proxy.heal();
@@ -67,7 +70,8 @@ async fn c8_a_waiter_whose_first_look_grants_tells_the_one_behind_it() {
     let mut second = permits(&fast, "a", 1, 2);
     // Its node is made, and the answer, the list with it, is lost: the next look is its first.
     let behind = async {
-        until("the first stands in the queue", async || admin.children(&folder).await.len() == 2).await;
+        until("the first stands in the queue", async || admin.children(&folder).await.len() == 2)
+            .await;
         assert!(busy(second.attempt(Wait::Queue).await).0);
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
     };

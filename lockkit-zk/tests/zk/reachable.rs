@@ -88,11 +88,13 @@ async fn c13_a_black_hole_in_the_list_costs_no_more_than_its_connect_timeout() {
         format!("{closed},{silent},{server}"),
         format!("{closed},{server},{closed}"),
     ] {
-        // A client that gives each server its share of the session's timeout would wait for minutes.
+        // A client that gives each server its share of the session's timeout would wait for
+        // minutes.
         let url = format!("zk://{hosts}/?prefix={}&session_timeout=10m", bed.prefix);
         let connecting = timeout(SOON, connect_in_the_end(&url)).await;
         let locker = locker(connecting.unwrap_or_else(|_| panic!("{hosts}: it hangs")));
-        let guard = timeout(SOON, locker.mutex("a").unwrap().lock()).await.expect("it hangs").unwrap();
+        let guard =
+            timeout(SOON, locker.mutex("a").unwrap().lock()).await.expect("it hangs").unwrap();
         guard.release().await.unwrap();
         locker.shutdown().await.unwrap();
     }
@@ -104,7 +106,8 @@ async fn c3_a_reconnect_past_a_black_hole_keeps_the_lock() {
     let bed = Bed::shared();
     let (_listener, silent) = silent();
     let proxy = lockkit_conformance::proxy::Proxy::start(bed.server.addr()).await.unwrap();
-    // Which leaves 3.3 s to each server: nearly as long as the session's heartbeats are apart, and far less than its lease.
+    // Which leaves 3.3 s to each server: nearly as long as the session's heartbeats are apart, and
+    // far less than its lease.
     const SESSION: Duration = Duration::from_secs(30);
     let session = format!("session_timeout={}s", SESSION.as_secs());
     let url = format!("zk://{silent},{}/?prefix={}&{session}", proxy.addr(), bed.prefix);

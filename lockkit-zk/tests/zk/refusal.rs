@@ -21,7 +21,11 @@ async fn c13_a_chroot_must_exist_and_is_where_all_paths_start() {
     assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{error}");
     assert!(error.to_string().contains(&format!("\"/{chroot}\" does not exist")), "{error}");
     let anyone = zk::Acls::anyone_all();
-    admin.0.create(&format!("/{chroot}"), b"", &zk::CreateMode::Persistent.with_acls(anyone)).await.unwrap();
+    admin
+        .0
+        .create(&format!("/{chroot}"), b"", &zk::CreateMode::Persistent.with_acls(anyone))
+        .await
+        .unwrap();
     let zk = connect_in_the_end(&url).await;
     let mut holder = claim(&zk, "a");
     let mut waiter = claim(&zk, "a");
@@ -80,7 +84,8 @@ async fn c13_a_ttl_below_the_negotiated_session_timeout_is_refused_and_both_are_
     assert!(error.to_string().contains("1.9s") && error.to_string().contains("2s"), "{error}");
 
     // The server's bounds are 400 ms and 10 min.
-    for (asked, given) in [("100ms", Duration::from_millis(400)), ("20m", Duration::from_secs(600))] {
+    for (asked, given) in [("100ms", Duration::from_millis(400)), ("20m", Duration::from_secs(600))]
+    {
         let zk = bed.connect(&format!("session_timeout={asked}")).await;
         assert_eq!(zk.descriptor().min_ttl, given);
         let mut spec = spec("a");
@@ -89,7 +94,10 @@ async fn c13_a_ttl_below_the_negotiated_session_timeout_is_refused_and_both_are_
         assert_eq!(error.kind(), ErrorKind::InvalidOption);
         let asked = asked.replace("20m", "1200s");
         let given_text = format!("{given:?}");
-        assert!(error.to_string().contains(&given_text) && error.to_string().contains(&asked), "{error}");
+        assert!(
+            error.to_string().contains(&given_text) && error.to_string().contains(&asked),
+            "{error}"
+        );
         // The shorter one may be over by now.
         if given > OP_TIMEOUT {
             granted(claim(&zk, "a").attempt(Wait::Queue).await);
@@ -132,7 +140,8 @@ async fn c13_a_folder_that_is_not_a_locks_is_wrong_type_and_is_left_alone() {
     let zk = bed.connect("").await;
     let admin = bed.admin().await;
     let options = |mode: zk::CreateMode| mode.with_acls(zk::Acls::anyone_all());
-    // Nodes of another program in the folder: to try, to wait and to inspect end with the same words.
+    // Nodes of another program in the folder: to try, to wait and to inspect end with the same
+    // words.
     for (name, theirs) in
         [("theirs", "theirs"), ("kazoo", "1f0a8d4e7c2b4f6a9e3d5b7c8a9f0e1d__lock__0000000001")]
     {
@@ -150,7 +159,9 @@ async fn c13_a_folder_that_is_not_a_locks_is_wrong_type_and_is_left_alone() {
         }
         let text = errors[0].to_string();
         assert!(
-            [theirs, &folder, "kazoo's locks are not supported"].iter().all(|part| text.contains(part)),
+            [theirs, &folder, "kazoo's locks are not supported"]
+                .iter()
+                .all(|part| text.contains(part)),
             "{text}"
         );
         bed.assert_clean().await;

@@ -17,7 +17,8 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// A session ends for its process at once when its runtime goes, and for the server only after its timeout.
+/// A session ends for its process at once when its runtime goes, and for the server only after its
+/// timeout.
 #[test]
 fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
     let bed = Bed::shared();
@@ -127,7 +128,15 @@ async fn c9_shutdown_ends_the_session_and_what_is_held_with_it() {
     // Long before the session's timeout.
     bed.assert_clean().await;
     let next = bed.locker("").await;
-    next.mutex("a").unwrap().try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+    next.mutex("a")
+        .unwrap()
+        .try_lock()
+        .await
+        .unwrap()
+        .expect("it is free")
+        .release()
+        .await
+        .unwrap();
 }
 
 /// What is held would keep the session alive, if closing did not end it.

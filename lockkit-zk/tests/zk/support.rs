@@ -31,12 +31,12 @@ pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// The session of a test that says nothing else: no test outlasts it, its heartbeats after the first find nothing out, and
-/// its connection outlasts a server that stands still.
+/// The session of a test that says nothing else: no test outlasts it, its heartbeats after the
+/// first find nothing out, and its connection outlasts a server that stands still.
 const LASTING: &str = "session_timeout=10m&connect_timeout=60s";
 
-/// A session that ends, or whose heartbeats find something out, within a test. It lasts longer than a server stands still;
-/// and so does its connection, if it is a session of at least 20 s.
+/// A session that ends, or whose heartbeats find something out, within a test. It lasts longer than
+/// a server stands still; and so does its connection, if it is a session of at least 20 s.
 pub(crate) fn session(seconds: u64) -> String {
     let longest_connect_ms = seconds * 1_000 * 2 / 9;
     format!("session_timeout={seconds}s&connect_timeout={longest_connect_ms}ms")
@@ -118,8 +118,8 @@ impl Bed {
         format!("/{}/{kind}/{name}", self.prefix)
     }
 
-    /// What this prefix still has on the server: ephemeral nodes and watches, without the nodes that heartbeats write to,
-    /// which live as long as their sessions.
+    /// What this prefix still has on the server: ephemeral nodes and watches, without the nodes
+    /// that heartbeats write to, which live as long as their sessions.
     fn left(&self) -> Vec<String> {
         let path = format!("/{}/", self.prefix);
         let mut left = Vec::new();
@@ -145,7 +145,8 @@ impl Bed {
         assert!(clean.await.is_ok(), "{:#?}", self.left());
     }
 
-    /// What the server says of the connection of each of this prefix's sessions, which have a node each for their heartbeats.
+    /// What the server says of the connection of each of this prefix's sessions, which have a node
+    /// each for their heartbeats.
     fn statistics(&self) -> Vec<String> {
         let path = format!("/{}/", self.prefix);
         let dump = self.server.four_letter("dump").unwrap();
@@ -166,7 +167,10 @@ impl Bed {
 
     /// The addresses from which this prefix's sessions are connected.
     pub(crate) fn connected(&self) -> Vec<String> {
-        self.statistics().iter().filter_map(|line| Some(line.split_once('[')?.0.to_owned())).collect()
+        self.statistics()
+            .iter()
+            .filter_map(|line| Some(line.split_once('[')?.0.to_owned()))
+            .collect()
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -339,6 +343,9 @@ impl Admin {
         }
         let deleted = self.0.delete(path, None).await;
         // Its session may have been faster.
-        assert!(matches!(deleted, Ok(()) | Err(zookeeper_client::Error::NoNode)), "{path}: {deleted:?}");
+        assert!(
+            matches!(deleted, Ok(()) | Err(zookeeper_client::Error::NoNode)),
+            "{path}: {deleted:?}"
+        );
     }
 }

@@ -46,7 +46,11 @@ async fn c13_zks_needs_a_certificate_that_it_trusts() {
     for error in unavailable.iter().chain([&at_tls_port]) {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
-    assert!(unavailable[0].to_string().contains("not be signed by the parameter ca"), "{}", unavailable[0]);
+    assert!(
+        unavailable[0].to_string().contains("not be signed by the parameter ca"),
+        "{}",
+        unavailable[0]
+    );
 
     for (host, query, word) in [
         ("localhost", "", "parameter ca"),
@@ -55,7 +59,10 @@ async fn c13_zks_needs_a_certificate_that_it_trusts() {
         ("127.1", &*ca, "127.1"),
     ] {
         let error = refused(url(host, secure, query).trim_end_matches('&').to_owned()).await;
-        assert!(matches!(error.kind(), ErrorKind::InvalidOption | ErrorKind::InvalidUrl), "{error}");
+        assert!(
+            matches!(error.kind(), ErrorKind::InvalidOption | ErrorKind::InvalidUrl),
+            "{error}"
+        );
         assert!(error.to_string().contains(word), "{error}");
     }
 }

@@ -116,7 +116,8 @@ async fn c1_queues_and_their_absence_don_t_mix_under_one_prefix() {
     }
 }
 
-/// Under a locker that lives: a prefix that is made anew forgets the strategy, unless it is written down again.
+/// Under a locker that lives: a prefix that is made anew forgets the strategy, unless it is written
+/// down again.
 #[tokio::test]
 async fn c1_a_prefix_that_is_made_anew_keeps_the_strategy_of_its_live_locker() {
     let bed = Bed::shared();
@@ -175,7 +176,8 @@ async fn c2_a_holder_that_asks_again_after_its_node_was_deleted_gets_no_grant_of
     bed.assert_clean().await;
 }
 
-/// The other way round: those with queues come first to a prefix that was deleted under a locker without.
+/// The other way round: those with queues come first to a prefix that was deleted under a locker
+/// without.
 #[tokio::test]
 async fn c1_nobody_is_granted_beside_a_queue_that_was_there_first() {
     let bed = Bed::shared();

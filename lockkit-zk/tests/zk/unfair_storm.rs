@@ -1,4 +1,5 @@
-//! Mutexes without a queue in a short storm: cut connections, lost replies, dropped calls, deleted folders.
+//! Mutexes without a queue in a short storm: cut connections, lost replies, dropped calls, deleted
+//! folders.
 
 use std::{
     sync::{

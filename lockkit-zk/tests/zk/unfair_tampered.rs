@@ -9,7 +9,8 @@ use crate::support::*;
 
 const QUERY: &str = "fair=false";
 
-/// A release that goes by the version of the folder: one that is made anew counts its versions anew.
+/// A release that goes by the version of the folder: one that is made anew counts its versions
+/// anew.
 #[tokio::test]
 async fn c2_a_release_after_the_folder_was_made_anew_spares_the_next_owner() {
     let bed = Bed::shared();
@@ -56,7 +57,8 @@ async fn c7_a_release_after_somebody_wrote_to_the_folder_leaves_no_ghost() {
     bed.assert_clean().await;
 }
 
-/// The node beside it, whose name tells the owner, must not outlast the one that was deleted by hand.
+/// The node beside it, whose name tells the owner, must not outlast the one that was deleted by
+/// hand.
 #[tokio::test]
 async fn c2_c6_nothing_is_left_of_a_lock_whose_node_alone_was_deleted() {
     let bed = Bed::shared();

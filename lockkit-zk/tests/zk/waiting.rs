@@ -143,7 +143,8 @@ async fn c1_c8_a_waiter_is_neither_granted_nor_kept_busy_by_a_change_of_its_pred
     bed.assert_clean().await;
 }
 
-/// Each watches the one before it alone, which stays where it is: it has to say that it holds by now.
+/// Each watches the one before it alone, which stays where it is: it has to say that it holds by
+/// now.
 #[tokio::test]
 async fn c8_one_release_wakes_all_whom_its_permits_suffice_for() {
     let bed = Bed::shared();

@@ -4,24 +4,28 @@ use crate::error::{Error, Result};
 
 const HIDDEN: &str = "***";
 
-/// A URL without what nobody is to see: its password, and parameters that hold one. Of one that can't be taken apart
-/// without doubt, only the scheme is left.
+/// A URL without what nobody is to see: its password, and parameters that hold one. Of one that
+/// can't be taken apart without doubt, only the scheme is left.
 pub(crate) fn shown(url: &str) -> String {
     let is_scheme = |scheme: &str| scheme.chars().all(|c| c.is_ascii_lowercase() || c == '+');
     let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
         return HIDDEN.to_owned();
     };
-    let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+    let (rest, query) =
+        rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
     // Part of a password with a bare '?', or of a member of a quorum.
     if query.is_some_and(|query| query.contains('@')) {
         return format!("{scheme}://{HIDDEN}");
     }
     // A bare '/' in a password is an error, and must not show it: the last '@' counts.
-    let (user, hosts) = rest.rsplit_once('@').map_or((None, rest), |(user, hosts)| (Some(user), hosts));
+    let (user, hosts) =
+        rest.rsplit_once('@').map_or((None, rest), |(user, hosts)| (Some(user), hosts));
     if !hosts.split('/').next().unwrap_or_default().split(',').all(is_host) {
         return format!("{scheme}://{HIDDEN}");
     }
-    let user = match user.map(|user| user.split_once(':').map_or((user, false), |(user, _)| (user, true))) {
+    let user = match user
+        .map(|user| user.split_once(':').map_or((user, false), |(user, _)| (user, true)))
+    {
         None => String::new(),
         Some((user, true)) => format!("{user}:{HIDDEN}@"),
         Some((user, false)) => format!("{user}@"),
@@ -79,7 +83,11 @@ pub(crate) fn id(product: &str, url: &str) -> String {
     };
     if url.starts_with("mysql") {
         id.push('-');
-        id.push_str(if param("strategy") == Some("pessimistic") { "pessimistic" } else { "optimistic" });
+        id.push_str(if param("strategy") == Some("pessimistic") {
+            "pessimistic"
+        } else {
+            "optimistic"
+        });
     }
     if url.starts_with("zk") && param("fair") == Some("false") {
         id.push_str("-unfair");
@@ -92,7 +100,8 @@ pub(crate) fn id(product: &str, url: &str) -> String {
 /// # Errors
 /// A label that is not made of letters, digits, `.`, `-` and `_`.
 pub(crate) fn parse(word: &str) -> Result<(Option<String>, String)> {
-    let Some((label, url)) = word.split_once('=').filter(|(label, _)| !label.contains([':', '/', '?', '@']))
+    let Some((label, url)) =
+        word.split_once('=').filter(|(label, _)| !label.contains([':', '/', '?', '@']))
     else {
         return Ok((None, word.to_owned()));
     };
@@ -121,7 +130,10 @@ mod tests {
         for (url, expected) in [
             ("redis://127.0.0.1:6379/", "redis://127.0.0.1:6379/"),
             ("redis://:s3cret@h/0", "redis://:***@h/0"),
-            ("mysql://me:s3c@ret@h/db?strategy=pessimistic", "mysql://me:***@h/db?strategy=pessimistic"),
+            (
+                "mysql://me:s3c@ret@h/db?strategy=pessimistic",
+                "mysql://me:***@h/db?strategy=pessimistic",
+            ),
             ("mysql://me:s3c/ret@h/db", "mysql://me:***@h/db"),
             (
                 "redis+sentinel://h/m?sentinel_password=s3cret&prefix=a",
@@ -149,8 +161,8 @@ mod tests {
 
     #[test]
     fn what_is_said_of_a_command_line_has_no_secrets() {
-        let words =
-            ["--urls=redis://me:s3cret@h/", "a b=redis://:s3cret@h/", "me:s3cret@h"].map(str::to_owned);
+        let words = ["--urls=redis://me:s3cret@h/", "a b=redis://:s3cret@h/", "me:s3cret@h"]
+            .map(str::to_owned);
         let text = format!("no '{}', no '{}', no '{}'", words[0], words[1], words[2]);
         assert!(!without_secrets(&text, words.clone()).contains("s3cret"));
         assert!(!without_secrets("no 'redis://me:s3cret@h/'", words).contains("s3cret"));

@@ -41,7 +41,8 @@ impl WorkerCommand {
     /// The system doesn't tell where this program is.
     pub fn this_program<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> Result<Self> {
         let program = std::env::current_exe();
-        let program = program.map_err(|error| Error::of("can't tell where this program is", error))?;
+        let program =
+            program.map_err(|error| Error::of("can't tell where this program is", error))?;
         Ok(Self { program, arguments: arguments.into_iter().map(Into::into).collect() })
     }
 
@@ -85,7 +86,8 @@ impl Children {
         command.args(&self.command.arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         // Ctrl-C in a terminal is for the parent, which lets its children end in order.
         command.process_group(0).kill_on_drop(true);
-        let mut process = command.spawn().map_err(|error| Error::of("can't start a child process", error))?;
+        let mut process =
+            command.spawn().map_err(|error| Error::of("can't start a child process", error))?;
         let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(Error::new("a child process has no pipes"));
         };
@@ -118,7 +120,8 @@ impl Children {
 
     /// Waits until all have ended; those whose [`Child`] lives are not told to.
     pub(crate) async fn all_ended(&self) {
-        let reapers = std::mem::take(&mut *self.reapers.lock().unwrap_or_else(PoisonError::into_inner));
+        let reapers =
+            std::mem::take(&mut *self.reapers.lock().unwrap_or_else(PoisonError::into_inner));
         reapers.join_all().await;
     }
 }
@@ -140,7 +143,8 @@ impl Child {
     pub(crate) async fn answer(&mut self) -> Result<Answer> {
         let line = self.output.next_line().await;
         let line = line.map_err(|error| Error::of("a child process can't be heard", error))?;
-        let line = line.ok_or_else(|| Error::new("a child process ended before its work was done"))?;
+        let line =
+            line.ok_or_else(|| Error::new("a child process ended before its work was done"))?;
         match serde_json::from_str(&line) {
             Ok(Answer::Failed { reason }) => Err(Error::new(reason)),
             Ok(answer) => Ok(answer),
@@ -162,7 +166,8 @@ impl Child {
     }
 
     async fn tell(&mut self, what: &impl Serialize) -> Result<()> {
-        let line = serde_json::to_string(what).map_err(|error| Error::of("can't write an order", error))?;
+        let line = serde_json::to_string(what)
+            .map_err(|error| Error::of("can't write an order", error))?;
         let told = self.input.write_all(format!("{line}\n").as_bytes()).await;
         told.map_err(|error| Error::of("a child process takes no orders", error))
     }

@@ -37,7 +37,8 @@ struct Cli {
 enum Command {
     /// Measures the stores (this is what happens without a command, too)
     Run(RunArguments),
-    /// Compares two reports: 0 if nothing got worse, 1 if something did, 2 if they can't be compared
+    /// Compares two reports: 0 if nothing got worse, 1 if something did, 2 if they can't be
+    /// compared
     Compare {
         /// report.json of the earlier run
         old: PathBuf,
@@ -62,7 +63,8 @@ struct RunArguments {
     /// A store, as `URL` or `label=URL`; repeat it for each
     #[arg(long = "url", value_name = "[LABEL=]URL")]
     urls: Vec<String>,
-    /// More of them, one a line, from a file or (-) standard input: command lines are seen by everybody on the machine
+    /// More of them, one a line, from a file or (-) standard input: command lines are seen by
+    /// everybody on the machine
     #[arg(long, value_name = "FILE")]
     urls_from: Option<PathBuf>,
     /// What to call the stores, in the order of their URLs
@@ -90,14 +92,15 @@ struct RunArguments {
 
 /// The whole program: reads the command line, does what it says, and tells how it went.
 ///
-/// The exit code is 0 if all went well, 1 if a comparison found something worse, and 2 for anything that went wrong, which
-/// includes a run that could measure nothing.
+/// The exit code is 0 if all went well, 1 if a comparison found something worse, and 2 for anything
+/// that went wrong, which includes a run that could measure nothing.
 pub async fn command_line() -> ExitCode {
     command_line_from(env::args_os(), ["worker"]).await
 }
 
-/// As [`command_line`], for a program that has this one as a command of its own: `words` begin with a name for help,
-/// and this program, called with `worker_words`, has to call this with the word `worker`.
+/// As [`command_line`], for a program that has this one as a command of its own: `words` begin with
+/// a name for help, and this program, called with `worker_words`, has to call this with the word
+/// `worker`.
 pub async fn command_line_from(
     words: impl IntoIterator<Item = OsString>,
     worker_words: impl IntoIterator<Item = &'static str>,
@@ -113,7 +116,8 @@ pub async fn command_line_from(
         Some(Command::Run(arguments)) => measure(arguments, start).await,
         Some(Command::Compare { old, new }) => compare_files(&old, &new),
         Some(Command::Report { json, out }) => {
-            let beside = json.parent().map(|folder| Path::new(".").join(folder)).unwrap_or_default();
+            let beside =
+                json.parent().map(|folder| Path::new(".").join(folder)).unwrap_or_default();
             render(&json, &out.unwrap_or(beside))
         }
         Some(Command::Worker) => worker().await.map(|()| ExitCode::SUCCESS),
@@ -181,9 +185,12 @@ impl RunArguments {
         if let Some(file) = &self.urls_from {
             lines.extend(url_lines(&read(file)?));
         }
-        let mut addresses = lines.iter().map(|line| parse_address(line)).collect::<Result<Vec<_>>>()?;
+        let mut addresses =
+            lines.iter().map(|line| parse_address(line)).collect::<Result<Vec<_>>>()?;
         if addresses.is_empty() {
-            return Err(Error::new("no store is given: lockkit-bench --url redis://127.0.0.1:6379/ --url …"));
+            return Err(Error::new(
+                "no store is given: lockkit-bench --url redis://127.0.0.1:6379/ --url …",
+            ));
         }
         if !self.labels.is_empty() && self.labels.len() != addresses.len() {
             return Err(Error::new(format!(
@@ -202,8 +209,11 @@ impl RunArguments {
             return Err(Error::new("a rate is between 0.1 and 1,000,000 requests in a second"));
         }
         let worker = worker()?;
-        let mut options =
-            if self.quick { Options::quick(addresses, worker) } else { Options::full(addresses, worker) };
+        let mut options = if self.quick {
+            Options::quick(addresses, worker)
+        } else {
+            Options::full(addresses, worker)
+        };
         options.rounds = self.rounds.unwrap_or(options.rounds);
         options.slice = self.slice.unwrap_or(options.slice);
         options.only = self.only;
@@ -238,7 +248,8 @@ fn stop() -> Result<impl Future<Output = ()>> {
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
     let file = folder.join(name);
-    fs::write(&file, text).map_err(|error| Error::of(format!("{} can't be written", file.display()), error))
+    fs::write(&file, text)
+        .map_err(|error| Error::of(format!("{} can't be written", file.display()), error))
 }
 
 /// What is for people.
@@ -267,14 +278,18 @@ fn render(json: &Path, out: &Path) -> Result<ExitCode> {
 }
 
 fn read(file: &Path) -> Result<String> {
-    let text =
-        if file == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(file) };
+    let text = if file == Path::new("-") {
+        io::read_to_string(io::stdin())
+    } else {
+        fs::read_to_string(file)
+    };
     text.map_err(|error| Error::of(format!("no URLs can be read from {}", file.display()), error))
 }
 
 /// Without blank lines, and comments that begin with `#`.
 fn url_lines(text: &str) -> impl Iterator<Item = String> {
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines =
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(str::to_owned)
 }
 

@@ -14,7 +14,8 @@ pub(crate) fn nanos() -> u64 {
     sample::nanos(Duration::new(seconds, nanos))
 }
 
-/// The common instant as one of this process, even if it has passed: who is late must not shift what all measure.
+/// The common instant as one of this process, even if it has passed: who is late must not shift
+/// what all measure.
 pub(crate) fn instant(at: u64) -> Instant {
     let now = Instant::now();
     let common = nanos();

@@ -17,7 +17,8 @@ pub(crate) enum Family {
 impl Family {
     /// The kind, and the parts of the URL.
     pub(crate) fn of(url: &str) -> Result<(Self, StoreUrl)> {
-        let url = StoreUrl::parse(url).map_err(|error| Error::of("the store URL can't be used", error))?;
+        let url = StoreUrl::parse(url)
+            .map_err(|error| Error::of("the store URL can't be used", error))?;
         let scheme = url.scheme();
         let all = [
             (Self::File, lockkit::file::SCHEMES),

@@ -32,7 +32,13 @@ mod tests {
     #[test]
     fn the_machine_is_described() {
         let host = host();
-        assert!(host.cores >= 1 && host.memory_bytes > 1 << 20 && host.load_before >= 0.0, "{host:?}");
-        assert!(!host.system.is_empty() && !host.kernel.is_empty() && !host.cpu.contains('\n'), "{host:?}");
+        assert!(
+            host.cores >= 1 && host.memory_bytes > 1 << 20 && host.load_before >= 0.0,
+            "{host:?}"
+        );
+        assert!(
+            !host.system.is_empty() && !host.kernel.is_empty() && !host.cpu.contains('\n'),
+            "{host:?}"
+        );
     }
 }

@@ -61,8 +61,12 @@ fn quick() -> Vec<(Scenario, Case)> {
 
 /// Names that are seldom wanted by two.
 fn independent() -> Vec<(Scenario, Case)> {
-    let names =
-        |tasks, names| Case { tasks: Some(tasks), names: Some(names), hold_ms: Some(0.0), ..Case::default() };
+    let names = |tasks, names| Case {
+        tasks: Some(tasks),
+        names: Some(names),
+        hold_ms: Some(0.0),
+        ..Case::default()
+    };
     vec![
         (Scenario::Uncontended, names(1, 1)),
         (Scenario::OwnNames, names(64, 64)),

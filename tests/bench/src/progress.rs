@@ -22,7 +22,8 @@ impl Shown {
     pub(crate) fn new() -> Self {
         let is_terminal = stderr().is_terminal();
         let bar = if is_terminal { ProgressBar::new(0) } else { ProgressBar::hidden() };
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}")
+        {
             bar.set_style(style);
         }
         Self { bar, last: Mutex::default(), is_terminal }

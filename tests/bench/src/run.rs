@@ -21,9 +21,11 @@ use crate::{
     target::{Address, Target},
 };
 
-/// For a slice that nobody can bound otherwise: a store that grants nothing any more, and a crowd that waits for it.
+/// For a slice that nobody can bound otherwise: a store that grants nothing any more, and a crowd
+/// that waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// For each of many locks that are taken one after the other, held, and given back: on a slow store.
+/// For each of many locks that are taken one after the other, held, and given back: on a slow
+/// store.
 const PATIENCE_EACH: Duration = Duration::from_millis(20);
 /// For giving back what a store was asked for.
 const FAREWELL: Duration = Duration::from_secs(15);
@@ -44,7 +46,8 @@ pub struct Options {
     pub slice: Duration,
     /// Only these scenarios; empty for all.
     pub only: Vec<Scenario>,
-    /// Requests in a second of [`Scenario::OpenLoop`]; `None` for a rate that the slowest store has time for.
+    /// Requests in a second of [`Scenario::OpenLoop`]; `None` for a rate that the slowest store has
+    /// time for.
     pub rate_per_second: Option<f64>,
     /// How to start child processes.
     pub worker: WorkerCommand,
@@ -62,7 +65,8 @@ impl Options {
         Self { addresses, is_quick, rounds, slice, only, rate_per_second, worker }
     }
 
-    /// A quick run: 3 rounds of 100 ms slices, and fewer cases. It shows that all works, not which store is faster.
+    /// A quick run: 3 rounds of 100 ms slices, and fewer cases. It shows that all works, not which
+    /// store is faster.
     #[must_use]
     pub fn quick(addresses: Vec<Address>, worker: WorkerCommand) -> Self {
         let rounds = 3;
@@ -91,7 +95,11 @@ impl Options {
         if self.is_quick {
             words.push("--quick".to_owned());
         }
-        words.push(format!("--rounds {} --slice {}", self.rounds, humantime::format_duration(self.slice)));
+        words.push(format!(
+            "--rounds {} --slice {}",
+            self.rounds,
+            humantime::format_duration(self.slice)
+        ));
         words.extend(self.only.iter().map(|scenario| format!("--only {}", name_of(*scenario))));
         words.extend(rate_per_second.or(self.rate_per_second).map(|rate| format!("--rate {rate}")));
         words.join(" ")
@@ -117,8 +125,9 @@ pub trait Progress: Send + Sync {
 
 /// Measures all stores, until that is done or `stop` is.
 ///
-/// A case that fails on a store is recorded, and the run goes on. When it is stopped, child processes are ended and locks
-/// given back before this returns. What can't be given back is told by [`Progress::warns`]: it is no error.
+/// A case that fails on a store is recorded, and the run goes on. When it is stopped, child
+/// processes are ended and locks given back before this returns. What can't be given back is told
+/// by [`Progress::warns`]: it is no error.
 ///
 /// # Errors
 /// A store can't be reached at the start, or the run was stopped.
@@ -233,7 +242,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Measures one case on all stores, in turn: lockkit and its floor on the first, on the second, and so on, and again.
+    /// Measures one case on all stores, in turn: lockkit and its floor on the first, on the second,
+    /// and so on, and again.
     async fn case(&self, number: usize, planned: &Planned) -> Result<Vec<Outcome>> {
         let name = format!("{}/{}-{number}", self.namespace, name_of(planned.scenario));
         let place = place(number, self.cases);
@@ -257,14 +267,16 @@ impl Run<'_> {
             // The round before the first opens connections and fills caches; nothing of it is kept.
             let slice = if round == 0 { self.slice / 4 } else { self.slice };
             for (number, side) in turns(round, self.targets.len()) {
-                let (Some(target), Some((ours, floor))) = (self.targets.get(number), sides.get_mut(number))
+                let (Some(target), Some((ours, floor))) =
+                    (self.targets.get(number), sides.get_mut(number))
                 else {
                     continue;
                 };
                 if round > 0 && side == Side::Lockkit {
                     let rounds = planned.rounds;
                     let store = &target.store.id;
-                    self.progress.step(&format!("{place}{case}, round {round} of {rounds}, {store}"));
+                    self.progress
+                        .step(&format!("{place}{case}, round {round} of {rounds}, {store}"));
                 }
                 let turn = Turn {
                     target,
@@ -281,7 +293,8 @@ impl Run<'_> {
                         keep(ours, round, sample)?;
                     }
                     (Side::Floor, Some(clients)) if !floor.has_ended() => {
-                        let sample = self.counted(target, scenario::floor(&turn, clients), bound).await;
+                        let sample =
+                            self.counted(target, scenario::floor(&turn, clients), bound).await;
                         keep(floor, round, sample)?;
                     }
                     _ => {}
@@ -317,7 +330,8 @@ impl Run<'_> {
             Err(Error::new(format!("it was not done within {}", humantime::format_duration(bound))))
         });
         if done.is_err() {
-            // Those of its children that still give back what they hold would be in the way of the next.
+            // Those of its children that still give back what they hold would be in the way of the
+            // next.
             self.children.all_ended().await;
         }
         let mut sample = done?;
@@ -346,7 +360,8 @@ impl Run<'_> {
         self.targets.iter().map(outcome).collect()
     }
 
-    /// A share of what one client of the bare driver, or lockkit where there is none, could do on the slowest store.
+    /// A share of what one client of the bare driver, or lockkit where there is none, could do on
+    /// the slowest store.
     async fn rate(&self, outcomes: &[Outcome]) -> Result<f64> {
         let mut known = outcomes.to_vec();
         if !known.iter().any(|outcome| outcome.scenario == Scenario::Uncontended) {
@@ -355,18 +370,23 @@ impl Run<'_> {
                 known.extend(self.case(usize::MAX, planned).await?);
             }
         }
+        let slowest = self
+            .targets
+            .iter()
+            .filter_map(|target| fastest(&known, &target.store.id))
+            .min_by(f64::total_cmp);
         let slowest =
-            self.targets.iter().filter_map(|target| fastest(&known, &target.store.id)).min_by(f64::total_cmp);
-        let slowest = slowest.ok_or_else(|| Error::new("no store could do the uncontended pair"))?;
+            slowest.ok_or_else(|| Error::new("no store could do the uncontended pair"))?;
         Ok(two_digits(slowest * OPEN_LOOP_SHARE).max(1.0))
     }
 }
 
-/// Who has a turn in a round, one after the other: every other time in the opposite order, as what slowly gets faster or
-/// slower would always favor the same ones.
+/// Who has a turn in a round, one after the other: every other time in the opposite order, as what
+/// slowly gets faster or slower would always favor the same ones.
 fn turns(round: u32, stores: usize) -> Vec<(usize, Side)> {
-    let mut turns: Vec<_> =
-        (0..stores).flat_map(|store| [Side::Lockkit, Side::Floor].map(|side| (store, side))).collect();
+    let mut turns: Vec<_> = (0..stores)
+        .flat_map(|store| [Side::Lockkit, Side::Floor].map(|side| (store, side)))
+        .collect();
     if round.is_multiple_of(2) {
         turns.reverse();
     }
@@ -399,7 +419,9 @@ fn fastest(outcomes: &[Outcome], store: &str) -> Option<f64> {
         outcomes
             .iter()
             .find(|outcome| {
-                outcome.scenario == Scenario::Uncontended && outcome.store == store && outcome.side == side
+                outcome.scenario == Scenario::Uncontended
+                    && outcome.store == store
+                    && outcome.side == side
             })
             .and_then(|outcome| outcome.series(Metric::GrantsPerSecond)?.median())
     };
@@ -428,9 +450,12 @@ fn shown(planned: &Planned) -> String {
     let case = &planned.case;
     let mut words = vec![name_of(planned.scenario)];
     words.extend(
-        case.tasks.map(|tasks| if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") }),
+        case.tasks
+            .map(|tasks| if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") }),
     );
-    words.extend(case.processes.filter(|count| *count > 1).map(|count| format!("{count} processes")));
+    words.extend(
+        case.processes.filter(|count| *count > 1).map(|count| format!("{count} processes")),
+    );
     words.extend(case.hold_ms.filter(|ms| *ms > 0.0).map(|ms| format!("held {ms} ms")));
     words.extend(case.rate_per_second.map(|rate| format!("{rate}/s")));
     words.join(", ")
@@ -456,7 +481,10 @@ mod tests {
     #[test]
     fn cases_are_numbered_from_one() {
         let cases = plan::plan(true, 3, &[]).len();
-        assert_eq!([0, cases - 1, usize::MAX].map(|number| place(number, cases)), ["1/13 ", "13/13 ", ""]);
+        assert_eq!(
+            [0, cases - 1, usize::MAX].map(|number| place(number, cases)),
+            ["1/13 ", "13/13 ", ""]
+        );
     }
 
     #[test]
@@ -479,18 +507,22 @@ mod tests {
 
     #[test]
     fn the_command_repeats_the_run_and_hides_passwords() {
-        let address = Address { url: "redis://me:s3cret@h/".to_owned(), label: Some("mine".to_owned()) };
+        let address =
+            Address { url: "redis://me:s3cret@h/".to_owned(), label: Some("mine".to_owned()) };
         let worker = WorkerCommand { program: "x".into(), arguments: Vec::new() };
         let mut options = Options::quick(vec![address], worker);
         options.only = vec![Scenario::HotName];
-        let expected =
-            "lockkit-bench --url 'mine=redis://me:***@h/' --quick --rounds 3 --slice 100ms --only hot-name";
+        let expected = "lockkit-bench --url 'mine=redis://me:***@h/' --quick --rounds 3 --slice 100ms --only hot-name";
         assert_eq!(options.command(None), expected);
         assert_eq!(options.command(Some(1_200.0)), format!("{expected} --rate 1200"));
         options.worker = WorkerCommand {
             program: "/bin/lockkit".into(),
             arguments: vec!["bench".into(), "worker".into()],
         };
-        assert!(options.command(None).starts_with("lockkit bench --url "), "{}", options.command(None));
+        assert!(
+            options.command(None).starts_with("lockkit bench --url "),
+            "{}",
+            options.command(None)
+        );
     }
 }

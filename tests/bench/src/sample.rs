@@ -11,8 +11,8 @@ use crate::{
 
 /// Where the points of a curve are, closer and closer to 100.
 const PERCENTILES: [f64; 23] = [
-    0.0, 1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 75.0, 80.0, 85.0, 90.0, 95.0, 97.5, 99.0, 99.5,
-    99.9, 99.95, 99.99, 99.999, 100.0,
+    0.0, 1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 75.0, 80.0, 85.0, 90.0, 95.0, 97.5,
+    99.0, 99.5, 99.9, 99.95, 99.99, 99.999, 100.0,
 ];
 
 /// Ten minutes: no case lasts longer.
@@ -44,7 +44,10 @@ impl Durations {
 
     /// Values and how often they occurred, for another process.
     pub(crate) fn counts(&self) -> Vec<(u64, u64)> {
-        self.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+        self.0
+            .iter_recorded()
+            .map(|step| (step.value_iterated_to(), step.count_at_value()))
+            .collect()
     }
 
     pub(crate) fn add_counts(&mut self, counts: &[(u64, u64)]) {
@@ -57,8 +60,8 @@ impl Durations {
         self.0.is_empty()
     }
 
-    /// Whether there are enough of them for one to be above the percentile: else it would be the slowest under another
-    /// name.
+    /// Whether there are enough of them for one to be above the percentile: else it would be the
+    /// slowest under another name.
     pub(crate) fn tell(&self, percentile: f64) -> bool {
         float(self.0.len()) * (100.0 - percentile) >= 100.0
     }
@@ -72,7 +75,8 @@ impl Durations {
         if self.is_empty() {
             return None;
         }
-        let points = PERCENTILES.iter().filter(|&&percentile| percentile >= 100.0 || self.tell(percentile));
+        let points =
+            PERCENTILES.iter().filter(|&&percentile| percentile >= 100.0 || self.tell(percentile));
         let points = points.map(|&percentile| [percentile, self.micros_at(percentile)]);
         Some(Curve { count: self.0.len(), points: points.collect() })
     }
@@ -84,7 +88,8 @@ pub(crate) struct Sample {
     pub(crate) figures: BTreeMap<Metric, f64>,
     /// What the case is about: waits, or gaps between a release and the next grant.
     pub(crate) durations: Durations,
-    /// Everything that was granted, before and after the measured time, too: requests are counted for all of it.
+    /// Everything that was granted, before and after the measured time, too: requests are counted
+    /// for all of it.
     pub(crate) all_grants: u64,
     /// What the server had counted when that began, if it was not at once.
     pub(crate) counted_from: Option<u64>,
@@ -139,14 +144,16 @@ impl Rounds {
         self.end = Some(Verdict::Failed { reason: reason.into() });
     }
 
-    /// A metric that some round could not tell is left out: its values would belong to other rounds than they seem to.
+    /// A metric that some round could not tell is left out: its values would belong to other rounds
+    /// than they seem to.
     pub(crate) fn into_verdict(self) -> Verdict {
         if let Some(end) = self.end {
             return end;
         }
         let rounds = self.rounds;
         let whole = self.figures.into_iter().filter(|(_, values)| values.len() == rounds);
-        let figures: BTreeMap<_, _> = whole.map(|(metric, values)| (metric, Series(values))).collect();
+        let figures: BTreeMap<_, _> =
+            whole.map(|(metric, values)| (metric, Series(values))).collect();
         Verdict::Measured { figures, curve: self.durations.curve() }
     }
 }
@@ -177,9 +184,13 @@ mod tests {
     #[test]
     fn a_metric_that_one_round_lacks_is_left_out() {
         let mut rounds = Rounds::new().unwrap();
-        rounds.add(&sample(&[(Metric::GrantsPerSecond, 1.0), (Metric::MostOverLeast, 1.0)])).unwrap();
+        rounds
+            .add(&sample(&[(Metric::GrantsPerSecond, 1.0), (Metric::MostOverLeast, 1.0)]))
+            .unwrap();
         rounds.add(&sample(&[(Metric::GrantsPerSecond, 2.0)])).unwrap();
-        let Verdict::Measured { figures, curve } = rounds.into_verdict() else { panic!("measured") };
+        let Verdict::Measured { figures, curve } = rounds.into_verdict() else {
+            panic!("measured")
+        };
         assert_eq!(
             figures.into_iter().collect::<Vec<_>>(),
             [(Metric::GrantsPerSecond, Series(vec![1.0, 2.0]))]
@@ -195,7 +206,9 @@ mod tests {
             sample.durations = Durations::of((0..1_000).map(|n| from + n * 1_000)).unwrap();
             rounds.add(&sample).unwrap();
         }
-        let Verdict::Measured { curve: Some(curve), .. } = rounds.into_verdict() else { panic!("measured") };
+        let Verdict::Measured { curve: Some(curve), .. } = rounds.into_verdict() else {
+            panic!("measured")
+        };
         assert_eq!(curve.count, 2_000);
         assert!(curve.points.is_sorted_by(|one, other| one[0] < other[0] && one[1] <= other[1]));
         let first = curve.points[0];

@@ -62,8 +62,9 @@ impl Target {
     /// Connects, and asks the server about itself. `taken` are the names of the other stores.
     pub(crate) async fn connect(address: &Address, taken: &[String]) -> Result<Self> {
         let shown = address::shown(&address.url);
-        let of =
-            |error: Box<dyn StdError + Send + Sync>| Error::of(format!("{shown} can't be measured"), error);
+        let of = |error: Box<dyn StdError + Send + Sync>| {
+            Error::of(format!("{shown} can't be measured"), error)
+        };
         let locker = lockkit::connect(&address.url).await.map_err(|error| of(error.into()))?;
         let server = server::open(&address.url).await.map_err(|error| of(error.into()))?;
         let facts = server.facts().await.map_err(|error| of(error.into()))?.of(&locker).await;
@@ -93,8 +94,8 @@ impl Target {
         Ok(Self { url, store, locker, server, silences, floor, floor_clients })
     }
 
-    /// Requests that the server has had so far; `None` if it does not tell, for whatever reason: locks can be measured
-    /// without.
+    /// Requests that the server has had so far; `None` if it does not tell, for whatever reason:
+    /// locks can be measured without.
     pub(crate) async fn requests(&self) -> Option<u64> {
         told(&*self.server, &self.silences, TO_TELL).await
     }
@@ -109,9 +110,11 @@ impl Target {
         self.locker.descriptor().name == "memory"
     }
 
-    /// The URL for a holder whose death is to be noticed after so long, where that is not a matter of the lease alone.
+    /// The URL for a holder whose death is to be noticed after so long, where that is not a matter
+    /// of the lease alone.
     pub(crate) fn url_with_session(&self, timeout: Duration) -> Result<String> {
-        let url = StoreUrl::parse(&self.url).map_err(|error| Error::of("a URL can't be read", error))?;
+        let url =
+            StoreUrl::parse(&self.url).map_err(|error| Error::of("a URL can't be read", error))?;
         let mut params = url.params.clone();
         let is_set = params
             .text("session_timeout")
@@ -129,7 +132,8 @@ impl Target {
         self.floor.as_ref().err().map(String::as_str)
     }
 
-    /// Clients of the bare driver for the work of so many tasks: those that are there already, or new ones.
+    /// Clients of the bare driver for the work of so many tasks: those that are there already, or
+    /// new ones.
     pub(crate) async fn floor_clients(&self, tasks: u32) -> Result<Clients> {
         let floor = self.floor.as_ref().map_err(|reason| Error::new(reason.clone()))?;
         let (for_tasks, kept) = std::mem::take(&mut *self.floor_clients.lock().await);
@@ -176,7 +180,8 @@ async fn told(server: &dyn Server, silences: &AtomicU32, within: Duration) -> Op
 }
 
 fn unique(id: String, taken: &[String]) -> String {
-    let mut candidates = std::iter::once(id.clone()).chain((2..).map(|number: u32| format!("{id}-{number}")));
+    let mut candidates =
+        std::iter::once(id.clone()).chain((2..).map(|number: u32| format!("{id}-{number}")));
     candidates.find(|candidate| !taken.contains(candidate)).unwrap_or(id)
 }
 
@@ -223,7 +228,9 @@ mod tests {
         for _ in 0..5 {
             assert_eq!(told(&hangs, &silences, within).await, None);
         }
-        assert!(matches!(hangs, Counter::Hangs(asked) if asked.load(Ordering::Relaxed) == MOST_SILENCES));
+        assert!(
+            matches!(hangs, Counter::Hangs(asked) if asked.load(Ordering::Relaxed) == MOST_SILENCES)
+        );
     }
 
     #[test]

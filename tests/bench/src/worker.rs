@@ -1,4 +1,5 @@
-//! What a child process does: it holds locks, or wants them. It is told by standard input, and ends with it.
+//! What a child process does: it holds locks, or wants them. It is told by standard input, and ends
+//! with it.
 
 use std::{
     io::Write as _,
@@ -90,18 +91,22 @@ pub(crate) struct Share {
     pub(crate) waits: Vec<(u64, u64)>,
 }
 
-/// Does the work of a child process: the program that calls [`run`](crate::run) starts itself again to call this.
+/// Does the work of a child process: the program that calls [`run`](crate::run) starts itself again
+/// to call this.
 ///
-/// It reads orders from standard input and answers on standard output, and returns when standard input ends: when its
-/// parent lets it go, or is no more. Needs a tokio runtime, best one with several threads.
+/// It reads orders from standard input and answers on standard output, and returns when standard
+/// input ends: when its parent lets it go, or is no more. Needs a tokio runtime, best one with
+/// several threads.
 ///
 /// # Errors
 /// Standard input holds no order. Failures of the work itself are told to the parent.
 pub async fn worker() -> Result<()> {
     let mut lines = read_lines();
-    let first = lines.recv().await.ok_or_else(|| Error::new("this command is for lockkit-bench itself"))?;
-    let job: Job = serde_json::from_str(&first)
-        .map_err(|_| Error::new("this command is for lockkit-bench itself, and was told something else"))?;
+    let first =
+        lines.recv().await.ok_or_else(|| Error::new("this command is for lockkit-bench itself"))?;
+    let job: Job = serde_json::from_str(&first).map_err(|_| {
+        Error::new("this command is for lockkit-bench itself, and was told something else")
+    })?;
     let (orders, mut received) = mpsc::unbounded_channel();
     let until_end = async {
         while let Some(line) = lines.recv().await {
@@ -128,7 +133,8 @@ pub async fn worker() -> Result<()> {
     done.or_else(|error| say(&Answer::Failed { reason: error.to_string() }))
 }
 
-/// Lines of standard input, read by a thread of its own: at its end, the process is given a while, and then ended.
+/// Lines of standard input, read by a thread of its own: at its end, the process is given a while,
+/// and then ended.
 fn read_lines() -> UnboundedReceiver<String> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -201,7 +207,8 @@ async fn idle(
 }
 
 async fn hold(locker: &Locker, name: &str, ttl: Duration) -> Result<LockGuard> {
-    let mutex = locker.mutex(name).and_then(|mutex| mutex.with_options(LockOptions::new().with_ttl(ttl)));
+    let mutex =
+        locker.mutex(name).and_then(|mutex| mutex.with_options(LockOptions::new().with_ttl(ttl)));
     mutex.map_err(refused)?.lock().await.map_err(refused)
 }
 

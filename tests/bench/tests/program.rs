@@ -92,7 +92,8 @@ fn a_whole_run_shows_no_password_and_writes_its_reports() {
     let numbered = told.lines().filter(|line| line.contains("/4 ")).collect::<Vec<_>>();
     let cases = ["1/4 uncontended, 1 task", "2/4 hot-name, ", "3/4 hot-name, ", "4/4 hot-name, "];
     assert!(
-        numbered.len() == 4 && numbered.iter().zip(cases).all(|(line, case)| line.starts_with(case)),
+        numbered.len() == 4
+            && numbered.iter().zip(cases).all(|(line, case)| line.starts_with(case)),
         "{told}"
     );
     let mut texts = vec![told];
@@ -117,8 +118,11 @@ fn what_is_wrong_with_a_url_is_one_line_and_exit_code_2() {
         ("s3cr3tword", "no scheme"),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let output =
-            Command::new(program()).args(["--url", url, "--out"]).arg(folder.path()).output().unwrap();
+        let output = Command::new(program())
+            .args(["--url", url, "--out"])
+            .arg(folder.path())
+            .output()
+            .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         let errors: Vec<_> = said.lines().filter(|line| line.starts_with("error: ")).collect();
         assert_eq!(output.status.code(), Some(2), "{said}");
@@ -146,8 +150,9 @@ fn a_mistyped_command_line_shows_no_password() {
         &["--urls-from", "/nowhere/at/all", "--url", url],
     ] {
         let output = Command::new(program()).args(arguments).output().unwrap();
-        let said =
-            [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        let said = [output.stdout, output.stderr]
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .concat();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
         assert!(said.contains("error: ") && !said.contains(PASSWORD), "{arguments:?}: {said}");
     }

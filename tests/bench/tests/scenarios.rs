@@ -1,4 +1,5 @@
-//! Every scenario with tiny slices on the embedded store and on a real Redis: the figures are plausible.
+//! Every scenario with tiny slices on the embedded store and on a real Redis: the figures are
+//! plausible.
 
 use std::time::Duration;
 
@@ -25,11 +26,15 @@ fn steady() -> RedisServer {
 }
 
 fn worker() -> WorkerCommand {
-    WorkerCommand { program: env!("CARGO_BIN_EXE_lockkit-bench").into(), arguments: vec!["worker".into()] }
+    WorkerCommand {
+        program: env!("CARGO_BIN_EXE_lockkit-bench").into(),
+        arguments: vec!["worker".into()],
+    }
 }
 
 async fn measure(urls: &[&str]) -> Report {
-    let addresses = urls.iter().map(|url| Address { url: (*url).to_owned(), label: None }).collect();
+    let addresses =
+        urls.iter().map(|url| Address { url: (*url).to_owned(), label: None }).collect();
     let mut options = Options::quick(addresses, worker());
     options.rounds = 2;
     options.slice = Duration::from_millis(50);
@@ -51,7 +56,10 @@ fn has(case: &Case) -> bool {
 async fn every_scenario_gives_plausible_figures() {
     let redis = steady();
     let report = measure(&["memory://", &redis.url()]).await;
-    assert_eq!(report.stores.iter().map(|store| store.id.as_str()).collect::<Vec<_>>(), ["memory", "redis"]);
+    assert_eq!(
+        report.stores.iter().map(|store| store.id.as_str()).collect::<Vec<_>>(),
+        ["memory", "redis"]
+    );
     let mut hand_offs = Vec::new();
     for outcome in &report.outcomes {
         let is_memory = outcome.store == "memory";
@@ -75,7 +83,10 @@ async fn every_scenario_gives_plausible_figures() {
             }
             Scenario::Recovery => {
                 let took = get(Metric::RecoveryMs).unwrap();
-                assert!(took > 500.0 && took < 60_000.0, "a lease of 2 s, renewed at 2/3: {outcome:?}");
+                assert!(
+                    took > 500.0 && took < 60_000.0,
+                    "a lease of 2 s, renewed at 2/3: {outcome:?}"
+                );
                 assert_eq!(get(Metric::LeaseMs), Some(2_000.0), "{outcome:?}");
             }
             Scenario::OpenLoop if outcome.side == Side::Floor => {
@@ -101,7 +112,10 @@ async fn every_scenario_gives_plausible_figures() {
         }
         if outcome.scenario == Scenario::Uncontended && !is_memory {
             let requests = get(Metric::RequestsPerGrant).unwrap();
-            assert!((1.9..2.2).contains(&requests), "a script to take, a script to give back: {outcome:?}");
+            assert!(
+                (1.9..2.2).contains(&requests),
+                "a script to take, a script to give back: {outcome:?}"
+            );
         }
         if outcome.scenario == Scenario::OpenLoop && outcome.side == Side::Lockkit {
             let offered = outcome.case.rate_per_second.unwrap();
@@ -134,7 +148,10 @@ async fn a_store_that_is_gone_midway_is_recorded_and_the_run_goes_on() {
     options.only = vec![Scenario::Uncontended];
     let report = run(&options, &Killer(redis.into()), std::future::pending()).await.unwrap();
     let of = |store| {
-        report.outcomes.iter().find(|outcome| outcome.store == store && outcome.side == Side::Lockkit)
+        report
+            .outcomes
+            .iter()
+            .find(|outcome| outcome.store == store && outcome.side == Side::Lockkit)
     };
     assert!(matches!(of("redis").unwrap().verdict, Verdict::Failed { .. }), "{report:?}");
     assert!(matches!(of("memory").unwrap().verdict, Verdict::Measured { .. }), "{report:?}");
@@ -160,12 +177,15 @@ async fn a_store_that_can_not_be_left_in_order_is_a_warning() {
     }
     let redis = steady();
     let address = Address { url: redis.url(), label: None };
-    let mut options = Options::quick(vec![address], WorkerCommand::this_program(["worker"]).unwrap());
+    let mut options =
+        Options::quick(vec![address], WorkerCommand::this_program(["worker"]).unwrap());
     (options.rounds, options.slice) = (1, Duration::from_millis(20));
     options.only = vec![Scenario::Uncontended];
     let killer = Killer { server: Some(redis).into(), ..Killer::default() };
     let report = run(&options, &killer, std::future::pending()).await.unwrap();
-    assert!(report.outcomes.iter().all(|outcome| matches!(outcome.verdict, Verdict::Measured { .. })));
+    assert!(
+        report.outcomes.iter().all(|outcome| matches!(outcome.verdict, Verdict::Measured { .. }))
+    );
     let warnings = killer.warnings.into_inner().unwrap();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
 }
@@ -174,7 +194,8 @@ async fn a_store_that_can_not_be_left_in_order_is_a_warning() {
 #[tokio::test(flavor = "multi_thread")]
 async fn recovery_is_measured_with_the_lease_that_the_servers_agree_to() {
     let mut zookeeper =
-        ZooKeeperServer::start_with(ZooKeeperOptions::default().with_tick(Duration::from_secs(2))).unwrap();
+        ZooKeeperServer::start_with(ZooKeeperOptions::default().with_tick(Duration::from_secs(2)))
+            .unwrap();
     zookeeper.never_stall();
     let address = Address { url: zookeeper.url(), label: None };
     let mut options = Options::quick(vec![address], worker());

@@ -1,4 +1,5 @@
-//! How slowly each site of this run answers: all cases measure it, and each takes its leases from it.
+//! How slowly each site of this run answers: all cases measure it, and each takes its leases from
+//! it.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +18,8 @@ struct Answer {
     took: Duration,
 }
 
-/// Notes how long an answer of this site took, and returns the slowest that any case has had of it lately.
+/// Notes how long an answer of this site took, and returns the slowest that any case has had of it
+/// lately.
 pub(crate) fn slowest_of(site: &str, took: Duration) -> Duration {
     let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
     let answers = sites.entry(site.to_owned()).or_default();

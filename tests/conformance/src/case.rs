@@ -19,7 +19,10 @@ pub struct Case {
 
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Case").field("name", &self.name).field("needs", &self.needs).finish_non_exhaustive()
+        f.debug_struct("Case")
+            .field("name", &self.name)
+            .field("needs", &self.needs)
+            .finish_non_exhaustive()
     }
 }
 
@@ -182,7 +185,9 @@ impl Needs {
             return Some(format!("the store does not claim `{ability}`"));
         }
         match self.hook {
-            Some(hook) if !hooks.contains(&hook) => Some(format!("the harness has no hook {hook:?}")),
+            Some(hook) if !hooks.contains(&hook) => {
+                Some(format!("the harness has no hook {hook:?}"))
+            }
             _ => None,
         }
     }

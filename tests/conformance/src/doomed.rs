@@ -1,5 +1,5 @@
-//! The death of a process, modelled by a runtime of its own that ends with all its tasks and connections, while what
-//! it holds is never given back.
+//! The death of a process, modelled by a runtime of its own that ends with all its tasks and
+//! connections, while what it holds is never given back.
 
 use std::thread;
 
@@ -15,7 +15,9 @@ use tokio::{
 use crate::env::Env;
 
 /// Runs `life` on a runtime that dies with it. What it leaves can't reach the store any more.
-pub(crate) async fn doomed<T: Send + 'static>(life: impl FnOnce(&Runtime) -> T + Send + 'static) -> T {
+pub(crate) async fn doomed<T: Send + 'static>(
+    life: impl FnOnce(&Runtime) -> T + Send + 'static,
+) -> T {
     let (will, death) = oneshot::channel();
     thread::spawn(move || {
         let process = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

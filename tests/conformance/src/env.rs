@@ -33,8 +33,9 @@ pub(crate) const AMPLE: Duration = ms(10_000);
 const ANSWERS_IN_A_LEASE: u32 = 20;
 /// More than a store needs that stands still for seconds.
 pub(crate) const OP_TIMEOUT: Duration = ms(10_000);
-/// A third of it, which is what a request has by default, is more than the two seconds for which servers stand still under
-/// stress. A store whose answers take longer is asked again where it was too slow.
+/// A third of it, which is what a request has by default, is more than the two seconds for which
+/// servers stand still under stress. A store whose answers take longer is asked again where it was
+/// too slow.
 const LONGEST_SHORT_LEASE: Duration = ms(12_000);
 const ANSWERS_IN_A_BOUND: u32 = 2;
 const LONGEST_BOUND: Duration = ms(5_000);
@@ -69,7 +70,8 @@ impl Env {
         let names = Mutex::default();
         let faulty_lockers = Mutex::default();
         let slowest_answer = Duration::ZERO;
-        let mut inner = Inner { harness, descriptor, flavor, slowest_answer, names, faulty_lockers };
+        let mut inner =
+            Inner { harness, descriptor, flavor, slowest_answer, names, faulty_lockers };
         let answer = in_the_end(async || inner.measure().await).await?;
         inner.slowest_answer = slowest_of(&store.site(), answer);
         Ok(Self(Arc::new(inner)))
@@ -114,8 +116,9 @@ impl Env {
         [Duration::ZERO, STEP, moment / 20, moment / 5, moment]
     }
 
-    /// As [`patience`](Self::patience); or longer, where the store has stood still lately: for requests that a case expects to
-    /// run out while a fault lasts, and to be answered before and after it.
+    /// As [`patience`](Self::patience); or longer, where the store has stood still lately: for
+    /// requests that a case expects to run out while a fault lasts, and to be answered before and
+    /// after it.
     pub(crate) fn bound(&self) -> Duration {
         let answers = self.0.slowest_answer * ANSWERS_IN_A_BOUND;
         answers.clamp(self.patience(), LONGEST_BOUND)
@@ -142,8 +145,8 @@ impl Env {
         .await;
     }
 
-    /// A lease of this length; or longer, where the store's answers are slow or its leases are longer. What a case waits
-    /// for and asserts is to be derived from the answer.
+    /// A lease of this length; or longer, where the store's answers are slow or its leases are
+    /// longer. What a case waits for and asserts is to be derived from the answer.
     pub(crate) fn ttl(&self, wanted: Duration) -> Duration {
         let answers = self.0.slowest_answer * ANSWERS_IN_A_LEASE;
         self.at_least(wanted.max(answers.min(LONGEST_SHORT_LEASE)))
@@ -153,7 +156,11 @@ impl Env {
     pub(crate) fn at_least(&self, wanted: Duration) -> Duration {
         let shortest = self.descriptor().min_ttl;
         // A session's timeout is the same for each claim on it.
-        if self.has_session_leases() && !shortest.is_zero() { shortest } else { wanted.max(shortest) }
+        if self.has_session_leases() && !shortest.is_zero() {
+            shortest
+        } else {
+            wanted.max(shortest)
+        }
     }
 
     /// A lease of [about](Self::ttl) this length that nobody renews.
@@ -168,8 +175,8 @@ impl Env {
         if self.has_session_leases() { long() } else { long().with_renewal(Renewal::Manual) }
     }
 
-    /// So many rounds with a [`BRIEF`] lease; fewer where the store makes each of them longer, but two, as it takes two to
-    /// see what one has left behind.
+    /// So many rounds with a [`BRIEF`] lease; fewer where the store makes each of them longer, but
+    /// two, as it takes two to see what one has left behind.
     pub(crate) fn rounds(&self, wanted: usize) -> usize {
         let times = self.ttl(BRIEF).div_duration_f64(BRIEF).clamp(1.0, 4.0);
         wanted.div_ceil(if times < 2.0 { 1 } else { 4 }).max(2)
@@ -184,8 +191,8 @@ impl Env {
         in_the_end(async || self.harness().connect().await).await.expect("the store can be reached")
     }
 
-    /// A locker whose connection can be broken, and which has been used: what a store must learn first, such as a
-    /// script, it knows.
+    /// A locker whose connection can be broken, and which has been used: what a store must learn
+    /// first, such as a script, it knows.
     pub(crate) async fn faulty_locker(&self) -> (Locker, Arc<dyn Link>) {
         let connected = in_the_end(async || self.harness().connect_through_faults().await).await;
         let (backend, link) = connected.expect("the store can be reached");
@@ -197,10 +204,12 @@ impl Env {
 
     /// Waits for what the case left to lockers whose connection ends with the harness.
     pub(crate) async fn shut_faulty_lockers_down(&self) -> Result<(), String> {
-        let lockers =
-            std::mem::take(&mut *self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner));
+        let lockers = std::mem::take(
+            &mut *self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner),
+        );
         for locker in lockers {
-            // What became of a request without an answer may be known for sure when nobody carries it out any more.
+            // What became of a request without an answer may be known for sure when nobody carries
+            // it out any more.
             let shutdown = timeout(OP_TIMEOUT + soon(), locker.shutdown()).await;
             let outcome = shutdown.map_err(|_| "C6: the shutdown of a locker hangs".to_owned())?;
             outcome.map_err(|error| format!("C6: the shutdown of a locker failed: {error}"))?;
@@ -223,7 +232,12 @@ impl Env {
     }
 
     /// A claim of this case's flavor, without the driver.
-    pub(crate) fn claim(&self, backend: &dyn Backend, name: &str, options: &LockOptions) -> Box<dyn Claim> {
+    pub(crate) fn claim(
+        &self,
+        backend: &dyn Backend,
+        name: &str,
+        options: &LockOptions,
+    ) -> Box<dyn Claim> {
         self.claim_of(backend, name, options, OwnerId::random(), self.flavor().mode())
     }
 
@@ -313,7 +327,8 @@ pub(crate) fn long() -> LockOptions {
     LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(OP_TIMEOUT)
 }
 
-/// A try that must get it. A store that stands still for a moment may be too slow for a request: it is asked again.
+/// A try that must get it. A store that stands still for a moment may be too slow for a request: it
+/// is asked again.
 pub(crate) async fn take(lock: &AnyLock) -> LockGuard {
     let mut got = None;
     let mut was_late = false;
@@ -359,7 +374,8 @@ pub(crate) async fn is_refused<T>(wait: impl AsyncFn() -> lockkit_core::Result<O
     .await;
 }
 
-/// Frees a grant by force, in the end: the store may stand still for longer than an operator waits for one answer.
+/// Frees a grant by force, in the end: the store may stand still for longer than an operator waits
+/// for one answer.
 pub(crate) async fn free_by_force(ask: impl AsyncFn() -> lockkit_core::Result<Released>) {
     let mut was_late = false;
     eventually(a_minute(), async || {
@@ -392,11 +408,15 @@ pub(crate) async fn give_back(guard: LockGuard) {
     assert_eq!(released, Released::Freed, "C2: {name} was taken away from token {token}");
 }
 
-/// Waits until the lock can be had, which must be sooner than by the end of a forgotten lease, and gives it back.
+/// Waits until the lock can be had, which must be sooner than by the end of a forgotten lease, and
+/// gives it back.
 pub(crate) async fn becomes_free(lock: &AnyLock) -> FencingToken {
     let mut got = None;
     eventually(soon(), async || {
-        got = lock.try_lock().await.map_err(|error| format!("{} can't be had: {error:?}", lock.name()))?;
+        got = lock
+            .try_lock()
+            .await
+            .map_err(|error| format!("{} can't be had: {error:?}", lock.name()))?;
         match got {
             Some(_) => Ok(()),
             None => Err(format!("{} stays locked: {:?}", lock.name(), lock.inspect().await)),

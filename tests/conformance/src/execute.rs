@@ -54,7 +54,8 @@ fn execute_within(
     let (done, end) = mpsc::channel();
     let store = Arc::clone(store);
     let thread = thread::Builder::new().name(case.name.to_owned()).spawn(move || {
-        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| run(case, &*store, flavor, files)));
+        let outcome =
+            std::panic::catch_unwind(AssertUnwindSafe(|| run(case, &*store, flavor, files)));
         let outcome = outcome.unwrap_or_else(|panic| Err(text_of(&*panic)));
         // Nobody listens any more once the limit has passed.
         let _ = done.send(outcome);
@@ -102,7 +103,9 @@ async fn inside(case: Case, store: &dyn Store, flavor: Flavor) -> Result<(), Fai
 
 fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text").to_owned()
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without a text")
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -110,11 +113,20 @@ mod tests {
     use super::*;
     use crate::{case::Needs, stores::MemoryStore};
 
-    fn outcome(limit_ms: u64, run: fn(Env) -> std::pin::Pin<Box<dyn Future<Output = ()>>>) -> Failure {
+    fn outcome(
+        limit_ms: u64,
+        run: fn(Env) -> std::pin::Pin<Box<dyn Future<Output = ()>>>,
+    ) -> Failure {
         let case = Case { name: "c0_test", catches: "nothing", needs: Needs::MUTEX, run };
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        execute_within(Duration::from_millis(limit_ms), case, &store, Flavor::Mutex, Files::OfTheRun)
-            .unwrap_err()
+        execute_within(
+            Duration::from_millis(limit_ms),
+            case,
+            &store,
+            Flavor::Mutex,
+            Files::OfTheRun,
+        )
+        .unwrap_err()
     }
 
     #[test]

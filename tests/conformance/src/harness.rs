@@ -13,9 +13,11 @@ use crate::faulty::Faulty;
 /// Why a store could not be opened, or a hook failed.
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
-/// One kind of store under test, such as one server. The runner asks it for a fresh [`Harness`] for each case.
+/// One kind of store under test, such as one server. The runner asks it for a fresh [`Harness`] for
+/// each case.
 ///
-/// What all cases share, such as a server, is started when the value is made, and ends when it is dropped.
+/// What all cases share, such as a server, is started when the value is made, and ends when it is
+/// dropped.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The first part of the names of its tests, such as `redis`.
@@ -24,8 +26,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The descriptor that its backends have: the suite chooses the cases by it. No I/O.
     fn descriptor(&self) -> Descriptor;
 
-    /// Where its data are: a case that pauses, fills or restarts one of two stores of one site disturbs the other as well.
-    /// No I/O.
+    /// Where its data are: a case that pauses, fills or restarts one of two stores of one site
+    /// disturbs the other as well. No I/O.
     fn site(&self) -> String {
         self.name().to_owned()
     }
@@ -35,14 +37,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// A case that needs a missing one is listed as not applicable, with the reason.
     fn hooks(&self) -> Vec<Hook>;
 
-    /// Whether another store of the same run has the same locks, so that the first lock of this one is enough for each
-    /// case. No I/O.
+    /// Whether another store of the same run has the same locks, so that the first lock of this one
+    /// is enough for each case. No I/O.
     fn is_twin(&self) -> bool {
         false
     }
 
-    /// The same store on a server that no other case uses: for cases that pause, fill or restart it. It may be started
-    /// by this. `None`: there is but one server, and such a case runs while no other does.
+    /// The same store on a server that no other case uses: for cases that pause, fill or restart
+    /// it. It may be started by this. `None`: there is but one server, and such a case runs while
+    /// no other does.
     ///
     /// # Errors
     /// The server can't be started.
@@ -57,7 +60,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn open(&self) -> Result<Box<dyn Harness>, BoxError>;
 }
 
-/// One store, or one namespace of a shared store, for one case. Dropped, it undoes what its hooks did.
+/// One store, or one namespace of a shared store, for one case. Dropped, it undoes what its hooks
+/// did.
 #[async_trait]
 pub trait Harness: fmt::Debug + Send + Sync + 'static {
     /// Connects: a new backend over the same data, with a connection of its own.
@@ -68,9 +72,10 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
 
     /// Connects through something that can break the connection.
     ///
-    /// A store behind a socket puts the [fault proxy](crate::proxy::Proxy) in between and claims [`Hook::Wire`].
-    /// Without that, faults are made between core and backend, which a store whose leases are its session's must not
-    /// leave it at: what keeps up the session has to suffer as well.
+    /// A store behind a socket puts the [fault proxy](crate::proxy::Proxy) in between and claims
+    /// [`Hook::Wire`]. Without that, faults are made between core and backend, which a store whose
+    /// leases are its session's must not leave it at: what keeps up the session has to suffer as
+    /// well.
     ///
     /// # Errors
     /// The store can't be reached.
@@ -80,21 +85,23 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
         Ok((Arc::new(faulty), line))
     }
 
-    /// Ends every grant of a name behind the holders' backs, as an eviction or a careless operator does. Idle data
-    /// of the name, such as its last token, stays.
+    /// Ends every grant of a name behind the holders' backs, as an eviction or a careless operator
+    /// does. Idle data of the name, such as its last token, stays.
     ///
     /// # Errors
     /// The store can't be reached.
     async fn expire_now(&self, name: &LockName) -> Result<(), BoxError>;
 
-    /// Lists what is in the namespace and should not be there once all is released, a text for each. What an idle
-    /// name may leave, such as its last token with a time to live, is not listed.
+    /// Lists what is in the namespace and should not be there once all is released, a text for
+    /// each. What an idle name may leave, such as its last token with a time to live, is not
+    /// listed.
     ///
     /// # Errors
     /// The store can't be reached.
     async fn leaks(&self) -> Result<Vec<String>, BoxError>;
 
-    /// Ends the harness's own connections and tasks: after it, the process has no more of either than before the case.
+    /// Ends the harness's own connections and tasks: after it, the process has no more of either
+    /// than before the case.
     async fn close(&self);
 
     /// [`Hook::Flush`]: the namespace loses all its data, as by FLUSHALL or a failover to an empty replica.
@@ -199,8 +206,8 @@ pub enum Hook {
     Pause,
     /// [`Harness::restart`].
     Restart,
-    /// [`Harness::connect_through_faults`] breaks a real connection, so that a request can arrive after its sender
-    /// has given up.
+    /// [`Harness::connect_through_faults`] breaks a real connection, so that a request can arrive
+    /// after its sender has given up.
     Wire,
 }
 
@@ -212,8 +219,8 @@ pub trait Link: fmt::Debug + Send + Sync + 'static {
     /// Breaks what is connected now. Requests under way fail with an unknown outcome.
     fn cut(&self);
 
-    /// Breaks what is connected now at the client's end only: requests under way still arrive, this much later.
-    /// Without [`Hook::Wire`] the same as [`cut`](Self::cut).
+    /// Breaks what is connected now at the client's end only: requests under way still arrive, this
+    /// much later. Without [`Hook::Wire`] the same as [`cut`](Self::cut).
     fn cut_client(&self, late: Duration) {
         let _ = late;
         self.cut();
@@ -256,5 +263,6 @@ impl Faults {
 }
 
 fn missing<T>(hook: Hook) -> Result<T, BoxError> {
-    Err(format!("the hook {hook:?} is missing, and a case that doesn't ask for it called it").into())
+    Err(format!("the hook {hook:?} is missing, and a case that doesn't ask for it called it")
+        .into())
 }

@@ -1,4 +1,5 @@
-//! Whether a short lease was lost by a fault, or because this machine or its store stood still for so long.
+//! Whether a short lease was lost by a fault, or because this machine or its store stood still for
+//! so long.
 
 use std::{
     cell::{Cell, RefCell},
@@ -7,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockkit_core::{Error, ErrorKind, LockGuard, LockOptions, Locker, Renewal, Result as StoreResult};
+use lockkit_core::{
+    Error, ErrorKind, LockGuard, LockOptions, Locker, Renewal, Result as StoreResult,
+};
 
 use crate::{
     env::Env,
@@ -24,7 +27,8 @@ const MOST: u32 = 16;
 /// What the holder of a short lease has lost, and when: to be judged.
 pub(crate) type Loss = String;
 
-/// One turn of a case: the length of its lease, the name of its lock, and how slow everything was meanwhile.
+/// One turn of a case: the length of its lease, the name of its lock, and how slow everything was
+/// meanwhile.
 pub(crate) struct Turn<'a> {
     env: &'a Env,
     pub(crate) ttl: Duration,
@@ -39,9 +43,14 @@ pub(crate) struct Turn<'a> {
 
 /// Runs a case that must not lose a lease of [about](Env::ttl) this length.
 ///
-/// A loss fails the case if nothing stood still for long enough. Else it has another turn, with a lease of twice the
-/// length, or of the session's where no lease is longer: what was at fault loses that one, too.
-pub(crate) async fn judged(env: &Env, wanted: Duration, case: impl AsyncFn(&Turn<'_>) -> Result<(), Loss>) {
+/// A loss fails the case if nothing stood still for long enough. Else it has another turn, with a
+/// lease of twice the length, or of the session's where no lease is longer: what was at fault loses
+/// that one, too.
+pub(crate) async fn judged(
+    env: &Env,
+    wanted: Duration,
+    case: impl AsyncFn(&Turn<'_>) -> Result<(), Loss>,
+) {
     let shortest = env.ttl(wanted);
     let pinger = Pinger::start(env, shortest).await;
     let mut times = 1;
@@ -72,8 +81,8 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// A lease that is renewed, for two thirds of it at worst. To send that and to hear of it takes some turns of threads
-    /// and an answer, and each of them may be late.
+    /// A lease that is renewed, for two thirds of it at worst. To send that and to hear of it takes
+    /// some turns of threads and an answer, and each of them may be late.
     fn may_lose_it(&self) -> bool {
         self.meter.longest() + self.slowest() + self.delay.get() >= self.ttl / 6
     }
@@ -84,7 +93,8 @@ impl<'a> Turn<'a> {
         self.delay.set(delay);
     }
 
-    /// What kept others waiting, too. No renewal counts: one that hangs would excuse the loss that it leads to.
+    /// What kept others waiting, too. No renewal counts: one that hangs would excuse the loss that
+    /// it leads to.
     fn slowest(&self) -> Duration {
         let of_lines = self.lines.borrow().iter().map(|line| line.slowest()).max();
         self.slowest_answer.get().max(of_lines.unwrap_or_default()).max(self.pinger.slowest())
@@ -121,9 +131,12 @@ impl<'a> Turn<'a> {
         Ok(got.unwrap_or_else(|| panic!("{} is taken", lock.name())))
     }
 
-    /// Times an answer, which must not be that to a renewal; an error may come of a lease or a request that the machine
-    /// was too slow for.
-    pub(crate) async fn answer<T>(&self, request: impl Future<Output = StoreResult<T>>) -> Result<T, Loss> {
+    /// Times an answer, which must not be that to a renewal; an error may come of a lease or a
+    /// request that the machine was too slow for.
+    pub(crate) async fn answer<T>(
+        &self,
+        request: impl Future<Output = StoreResult<T>>,
+    ) -> Result<T, Loss> {
         let asked = Instant::now();
         let answer = request.await;
         self.slowest_answer.set(self.slowest_answer.get().max(asked.elapsed()));
@@ -132,21 +145,29 @@ impl<'a> Turn<'a> {
 
     /// Whether another one, who asks now, is granted what these hold.
     ///
-    /// The store's grant came before its answer: so it came too early if a holder had until then when it was asked, or
-    /// thinks so still.
+    /// The store's grant came before its answer: so it came too early if a holder had until then
+    /// when it was asked, or thinks so still.
     pub(crate) async fn is_granted_beside<T>(
         &self,
         holders: &[LockGuard],
         request: impl Future<Output = StoreResult<Option<T>>>,
     ) -> Result<bool, Loss> {
         let asked = Instant::now();
-        let promised = holders.iter().filter_map(|guard| asked.checked_add(guard.remaining())).max();
+        let promised =
+            holders.iter().filter_map(|guard| asked.checked_add(guard.remaining())).max();
         let granted = self.answer(request).await?.is_some();
         let answered = Instant::now();
         if granted {
-            assert!(!holders.iter().any(LockGuard::is_held), "C1: granted to another one beside its holder");
-            let early = promised.map_or(Duration::ZERO, |end| end.saturating_duration_since(answered));
-            assert!(early.is_zero(), "C1: granted to another one {early:?} before its holder's deadline");
+            assert!(
+                !holders.iter().any(LockGuard::is_held),
+                "C1: granted to another one beside its holder"
+            );
+            let early =
+                promised.map_or(Duration::ZERO, |end| end.saturating_duration_since(answered));
+            assert!(
+                early.is_zero(),
+                "C1: granted to another one {early:?} before its holder's deadline"
+            );
         }
         Ok(granted)
     }

@@ -1,4 +1,5 @@
-//! The three locks that exclude, behind one face, so that each case about exclusion runs over all of them.
+//! The three locks that exclude, behind one face, so that each case about exclusion runs over all
+//! of them.
 
 use std::{fmt, time::Duration};
 
@@ -35,14 +36,18 @@ impl Flavor {
     pub(crate) fn mode(self) -> Mode {
         match self {
             Self::Mutex | Self::Writer => Mode::Exclusive,
-            Self::OnePermit => Mode::Permits { count: 1.try_into().unwrap(), limit: 1.try_into().unwrap() },
+            Self::OnePermit => {
+                Mode::Permits { count: 1.try_into().unwrap(), limit: 1.try_into().unwrap() }
+            }
         }
     }
 
     pub(crate) fn lock(self, locker: &Locker, name: &str, options: LockOptions) -> Result<AnyLock> {
         Ok(match self {
             Self::Mutex => AnyLock::Mutex(locker.mutex(name)?.with_options(options)?),
-            Self::OnePermit => AnyLock::OnePermit(locker.semaphore(name, 1)?.with_options(options)?),
+            Self::OnePermit => {
+                AnyLock::OnePermit(locker.semaphore(name, 1)?.with_options(options)?)
+            }
             Self::Writer => AnyLock::Writer(locker.rw_lock(name)?.with_options(options)?),
         })
     }

@@ -11,22 +11,34 @@ use crate::{env::Env, execute::runtime, wait::soon};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Every name that the case used is free, nobody waits, and the store's own list of left-overs is empty.
+/// Every name that the case used is free, nobody waits, and the store's own list of left-overs is
+/// empty.
 ///
 /// Clean-up goes on in the background, so it gets time; a lease would last longer than that.
 pub(crate) async fn store_is_clean(env: &Env) -> Result<(), String> {
     poll(|| async {
-        let backend =
-            env.harness().connect().await.map_err(|e| format!("the store can't be reached: {e}"))?;
-        let mut left = env.harness().leaks().await.map_err(|e| format!("the leaks can't be listed: {e}"))?;
+        let backend = env
+            .harness()
+            .connect()
+            .await
+            .map_err(|e| format!("the store can't be reached: {e}"))?;
+        let mut left =
+            env.harness().leaks().await.map_err(|e| format!("the leaks can't be listed: {e}"))?;
         for name in env.names() {
-            let seen = backend.inspect(&name).await.map_err(|e| format!("{name} can't be inspected: {e}"))?;
+            let seen = backend
+                .inspect(&name)
+                .await
+                .map_err(|e| format!("{name} can't be inspected: {e}"))?;
             if !seen.holders.is_empty() || seen.waiters.is_some_and(|waiters| waiters > 0) {
                 left.push(format!("{name}: {seen:?}"));
             }
         }
         backend.close().await.map_err(|e| format!("a connection can't be closed: {e}"))?;
-        if left.is_empty() { Ok(()) } else { Err(format!("left in the store: {}", left.join("; "))) }
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("left in the store: {}", left.join("; ")))
+        }
     })
     .await
 }
@@ -57,8 +69,9 @@ impl Baseline {
 
     /// Checks that no file or socket is open that was not before. Only where the system lists them.
     ///
-    /// A client library with timers on a thread of its own lets go of its wakers, and of the runtime's own files with
-    /// them, when that thread next looks at its timers: they get time, too.
+    /// A client library with timers on a thread of its own lets go of its wakers, and of the
+    /// runtime's own files with them, when that thread next looks at its timers: they get time,
+    /// too.
     pub(crate) fn check(&self) -> Result<(), String> {
         let start = Instant::now();
         loop {
@@ -78,7 +91,9 @@ fn open_files() -> Option<usize> {
     fs::read_dir("/proc/self/fd").ok().map(Iterator::count)
 }
 
-async fn poll<F: Future<Output = Result<(), String>>>(mut look: impl FnMut() -> F) -> Result<(), String> {
+async fn poll<F: Future<Output = Result<(), String>>>(
+    mut look: impl FnMut() -> F,
+) -> Result<(), String> {
     let start = Instant::now();
     loop {
         match look().await {

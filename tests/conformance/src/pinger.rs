@@ -19,8 +19,9 @@ const NAME: &str = "ping";
 
 /// Takes a lock of its own and gives it back, again and again, on a connection of its own.
 ///
-/// Both are writes: a store that is slow to put on disk what it is told, may answer a reader at once. Neither is a
-/// renewal: a backend that hangs in these must not be taken for a store that stands still.
+/// Both are writes: a store that is slow to put on disk what it is told, may answer a reader at
+/// once. Neither is a renewal: a backend that hangs in these must not be taken for a store that
+/// stands still.
 pub(crate) struct Pinger {
     gaps: Arc<Mutex<Gaps>>,
     stop: Sender<()>,
@@ -28,7 +29,8 @@ pub(crate) struct Pinger {
 }
 
 impl Pinger {
-    /// Begins once the store has answered, as to connect to it takes longer than what comes after it.
+    /// Begins once the store has answered, as to connect to it takes longer than what comes after
+    /// it.
     pub(crate) async fn start(env: &Env, ttl: Duration) -> Self {
         let backend = env.backend().await;
         let options = env.fleeting(ttl);
@@ -50,8 +52,8 @@ impl Pinger {
         *locked(&self.gaps) = Gaps::new();
     }
 
-    /// The longest time between two answers since the last [`restart`](Self::restart), with the one that may be going
-    /// on.
+    /// The longest time between two answers since the last [`restart`](Self::restart), with the one
+    /// that may be going on.
     pub(crate) fn slowest(&self) -> Duration {
         let mut gaps = *locked(&self.gaps);
         gaps.take_turn();
@@ -60,7 +62,10 @@ impl Pinger {
 
     pub(crate) async fn end(self) {
         drop(self.stop);
-        timeout(soon(), self.task).await.expect("C6: a request on a connection of its own hangs").unwrap();
+        timeout(soon(), self.task)
+            .await
+            .expect("C6: a request on a connection of its own hangs")
+            .unwrap();
     }
 }
 

@@ -20,7 +20,8 @@ use crate::{
 /// Most of a case is waiting.
 const AT_ONCE: usize = 32;
 
-/// Runs every case that fits on every store, with the arguments of the command line, and says how it went.
+/// Runs every case that fits on every store, with the arguments of the command line, and says how
+/// it went.
 ///
 /// The whole test file of a backend is a `main` that returns this.
 #[must_use]
@@ -28,13 +29,18 @@ pub fn main(stores: impl IntoIterator<Item = Arc<dyn Store>>) -> ExitCode {
     run(stores, Locks::All, false)
 }
 
-/// As [`main()`], and fails if a case fits none of the stores: for lockkit's own runs, whose stores cover every case.
+/// As [`main()`], and fails if a case fits none of the stores: for lockkit's own runs, whose stores
+/// cover every case.
 #[must_use]
-pub fn main_covering_all(stores: impl IntoIterator<Item = Arc<dyn Store>>, locks: Locks) -> ExitCode {
+pub fn main_covering_all(
+    stores: impl IntoIterator<Item = Arc<dyn Store>>,
+    locks: Locks,
+) -> ExitCode {
     run(stores, locks, true)
 }
 
-/// As [`main()`], and runs each case on one lock of each store, as [`Locks::InTurn`] says: in less than half the time.
+/// As [`main()`], and runs each case on one lock of each store, as [`Locks::InTurn`] says: in less
+/// than half the time.
 #[must_use]
 pub fn main_on_one_lock(stores: impl IntoIterator<Item = Arc<dyn Store>>) -> ExitCode {
     run(stores, Locks::InTurn, false)
@@ -45,12 +51,17 @@ pub fn main_on_one_lock(stores: impl IntoIterator<Item = Arc<dyn Store>>) -> Exi
 pub enum Locks {
     /// On each lock that the case is for.
     All,
-    /// On one of them: another one for the next case, and another one on the next store, so that each lock of a store meets
-    /// a share of the cases, and each case meets every lock on some store.
+    /// On one of them: another one for the next case, and another one on the next store, so that
+    /// each lock of a store meets a share of the cases, and each case meets every lock on some
+    /// store.
     InTurn,
 }
 
-fn run(stores: impl IntoIterator<Item = Arc<dyn Store>>, locks: Locks, covering_all: bool) -> ExitCode {
+fn run(
+    stores: impl IntoIterator<Item = Arc<dyn Store>>,
+    locks: Locks,
+    covering_all: bool,
+) -> ExitCode {
     let mut arguments = Arguments::from_args();
     let at_once = *arguments.test_threads.get_or_insert(AT_ONCE);
     // What is open is counted for the whole process.

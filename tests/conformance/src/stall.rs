@@ -13,8 +13,9 @@ const NAP: Duration = Duration::from_millis(1);
 
 /// Measures the longest time for which this machine let a thread wait for its turn.
 ///
-/// An upper bound on time that a test asserts fails by itself when the machine stands still, and a generous one catches
-/// less. With a meter beside it, the bound is that of the promise plus the stall that there was:
+/// An upper bound on time that a test asserts fails by itself when the machine stands still, and a
+/// generous one catches less. With a meter beside it, the bound is that of the promise plus the
+/// stall that there was:
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -28,8 +29,9 @@ const NAP: Duration = Duration::from_millis(1);
 /// assert!(took < Duration::from_millis(20) + meter.longest(), "{took:?}");
 /// ```
 ///
-/// It is a thread that sleeps for a millisecond at a time: some 1.1 ms is what it measures where nothing stands still.
-/// What takes several turns of several threads may be late by several such stalls, and a server by stalls of its own.
+/// It is a thread that sleeps for a millisecond at a time: some 1.1 ms is what it measures where
+/// nothing stands still. What takes several turns of several threads may be late by several such
+/// stalls, and a server by stalls of its own.
 #[derive(Debug)]
 pub struct StallMeter {
     shared: Arc<Shared>,
@@ -67,7 +69,8 @@ impl StallMeter {
     /// The system has no thread for it.
     #[must_use]
     pub fn start() -> Self {
-        let shared = Arc::new(Shared { gaps: Mutex::new(Gaps::new()), ended: AtomicBool::new(false) });
+        let shared =
+            Arc::new(Shared { gaps: Mutex::new(Gaps::new()), ended: AtomicBool::new(false) });
         let thread = thread::Builder::new().name("stall meter".to_owned()).spawn({
             let shared = Arc::clone(&shared);
             move || {
@@ -80,7 +83,8 @@ impl StallMeter {
         Self { shared, thread: Some(thread.expect("a thread for the meter")) }
     }
 
-    /// The longest stall since the start or the last [`restart`](Self::restart), with the one that may be going on.
+    /// The longest stall since the start or the last [`restart`](Self::restart), with the one that
+    /// may be going on.
     #[must_use]
     pub fn longest(&self) -> Duration {
         let mut gaps = *self.shared.gaps();

@@ -15,25 +15,28 @@ const DEFAULT: Duration = Duration::from_secs(6);
 static OVERRIDE: Mutex<Option<Duration>> = Mutex::new(None);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// The shortest sleep of the runtime: between two looks at a condition, and as the unit of small random delays.
+/// The shortest sleep of the runtime: between two looks at a condition, and as the unit of small
+/// random delays.
 pub(crate) const STEP: Duration = ms(1);
 /// Stores round times, and two clocks differ, by less than this.
 pub(crate) const ROUNDING: Duration = ms(5);
 /// How long a storm of random calls or faults lasts. No assertion depends on it.
 pub(crate) const STORM: Duration = ms(3_000);
 
-/// How much later than promised a thing may happen on a busy machine: `LOCKKIT_TEST_SLACK`, in milliseconds (`500`
-/// or `500ms`) or as a multiple of the default 6 s (`3x`).
+/// How much later than promised a thing may happen on a busy machine: `LOCKKIT_TEST_SLACK`, in
+/// milliseconds (`500` or `500ms`) or as a multiple of the default 6 s (`3x`).
 pub(crate) fn slack() -> Duration {
     static FROM_ENV: LazyLock<Duration> = LazyLock::new(|| match env::var(VARIABLE) {
-        Ok(text) => parse(&text).unwrap_or_else(|| panic!("{VARIABLE} is {text:?}, give 500ms or 3x")),
+        Ok(text) => {
+            parse(&text).unwrap_or_else(|| panic!("{VARIABLE} is {text:?}, give 500ms or 3x"))
+        }
         Err(_) => DEFAULT,
     });
     OVERRIDE.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(*FROM_ENV)
 }
 
-/// Overrides `LOCKKIT_TEST_SLACK` for the cases to come, or no more: where a failure is expected, it need not be
-/// waited for as long.
+/// Overrides `LOCKKIT_TEST_SLACK` for the cases to come, or no more: where a failure is expected,
+/// it need not be waited for as long.
 pub fn override_slack(slack: Option<Duration>) {
     *OVERRIDE.lock().unwrap_or_else(PoisonError::into_inner) = slack;
 }
@@ -78,21 +81,30 @@ impl Asked {
         Self { at: Instant::now(), tick: Clock::Boot.now() }
     }
 
-    /// The holder's deadline, as the core counts it: less 1 % and 2 ms for clocks that differ. `None` is never.
+    /// The holder's deadline, as the core counts it: less 1 % and 2 ms for clocks that differ.
+    /// `None` is never.
     pub(crate) fn deadline(self, lease: Lease) -> Option<Instant> {
         let less_drift = |lasts: Duration| lasts.saturating_sub(lasts / 100 + ms(2));
         match lease {
             Lease::For(lasts) => Some(self.at + less_drift(lasts)),
-            Lease::Proven { at, lasts } => Some(self.at + self.tick.until(at.after(less_drift(lasts)))),
+            Lease::Proven { at, lasts } => {
+                Some(self.at + self.tick.until(at.after(less_drift(lasts))))
+            }
             Lease::Session => None,
         }
     }
 }
 
 /// Awaits what must happen within `promised`, give or take the slack.
-pub(crate) async fn within<T>(promised: Duration, what: &str, future: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(
+    promised: Duration,
+    what: &str,
+    future: impl Future<Output = T>,
+) -> T {
     let bound = promised + slack();
-    timeout(bound, future).await.unwrap_or_else(|_| panic!("{what} did not happen within {bound:?}"))
+    timeout(bound, future)
+        .await
+        .unwrap_or_else(|_| panic!("{what} did not happen within {bound:?}"))
 }
 
 /// Awaits what nothing holds up any more.

@@ -1,7 +1,8 @@
 //! What was really held, and when, checked after the fact.
 //!
-//! A grant counts from *after* its call returned, to *before* the release was sent or before the last `is_held()` that
-//! said true. So two intervals that overlap prove a violation, however late this process itself was scheduled.
+//! A grant counts from *after* its call returned, to *before* the release was sent or before the
+//! last `is_held()` that said true. So two intervals that overlap prove a violation, however late
+//! this process itself was scheduled.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -33,7 +34,13 @@ impl Stay {
     /// Of a guard that was just handed out.
     pub fn begin(guard: &LockGuard) -> Self {
         let now = Instant::now();
-        Self { token: guard.fencing_token(), mode: guard.mode(), asked: None, from: now, until: now }
+        Self {
+            token: guard.fencing_token(),
+            mode: guard.mode(),
+            asked: None,
+            from: now,
+            until: now,
+        }
     }
 
     /// Prolongs the stay if the guard is still held; says whether it is.
@@ -70,8 +77,8 @@ impl Witness {
     /// Returns how many stays there were.
     ///
     /// # Panics
-    /// Two stays overlapped that exclude each other, a later one of such two had no larger token, or at some instant there
-    /// were more permits than there are.
+    /// Two stays overlapped that exclude each other, a later one of such two had no larger token,
+    /// or at some instant there were more permits than there are.
     pub fn verify(&self) -> usize {
         let stays = self.verify_tokens();
         // Those with the last ends so far, of all and of those that exclude readers as well.
@@ -86,7 +93,9 @@ impl Witness {
                     stay.token
                 );
             }
-            let later = |known: Option<Stay>| known.filter(|known| known.until > stay.until).or(Some(*stay));
+            let later = |known: Option<Stay>| {
+                known.filter(|known| known.until > stay.until).or(Some(*stay))
+            };
             last = later(last);
             if stay.is_alone() {
                 last_alone = later(last_alone);
@@ -96,10 +105,12 @@ impl Witness {
         stays.len()
     }
 
-    /// Returns the stays by their tokens. This is what is left of [`verify`](Self::verify) while the store may free early.
+    /// Returns the stays by their tokens. This is what is left of [`verify`](Self::verify) while
+    /// the store may free early.
     ///
     /// # Panics
-    /// Two stays share a token, or one was asked for when another with a larger token was there already.
+    /// Two stays share a token, or one was asked for when another with a larger token was there
+    /// already.
     pub fn verify_tokens(&self) -> Vec<Stay> {
         let mut stays = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         stays.sort_by_key(|stay| stay.token);
@@ -124,8 +135,8 @@ fn verify_permits(stays: &[Stay]) {
         if let Mode::Permits { count, limit } = stay.mode {
             let count = i64::from(count.get());
             let limit = i64::from(limit.get());
-            // Where one ends as another begins, the end counts first, as it is negative; a stay without length counts for
-            // nothing.
+            // Where one ends as another begins, the end counts first, as it is negative; a stay
+            // without length counts for nothing.
             steps.push((stay.until, -count, limit));
             steps.push((stay.from, count, limit));
         }
@@ -162,13 +173,23 @@ mod tests {
 
     fn stay_after(zero: Instant, (token, mode, from, until): (u64, Mode, u64, u64)) -> Stay {
         let at = |ms| zero + Duration::from_millis(ms);
-        Stay { token: FencingToken::new(token), mode, asked: None, from: at(from), until: at(until) }
+        Stay {
+            token: FencingToken::new(token),
+            mode,
+            asked: None,
+            from: at(from),
+            until: at(until),
+        }
     }
 
     #[test]
     fn what_is_allowed_is_not_reported_in_any_order_of_record() {
-        assert_eq!(witness(&[(9, ALONE, 30, 40), (3, ALONE, 0, 10), (5, ALONE, 10, 30)]).verify(), 3);
-        let readers = [(1, SHARED, 0, 20), (2, SHARED, 5, 30), (3, ALONE, 30, 40), (4, SHARED, 40, 50)];
+        assert_eq!(
+            witness(&[(9, ALONE, 30, 40), (3, ALONE, 0, 10), (5, ALONE, 10, 30)]).verify(),
+            3
+        );
+        let readers =
+            [(1, SHARED, 0, 20), (2, SHARED, 5, 30), (3, ALONE, 30, 40), (4, SHARED, 40, 50)];
         assert_eq!(witness(&readers).verify(), 4);
         let taken = [(1, permits(2), 0, 20), (2, permits(1), 5, 30), (3, permits(2), 20, 40)];
         assert_eq!(witness(&taken).verify(), 3);
@@ -183,7 +204,10 @@ mod tests {
             (&[(1, SHARED, 0, 50), (2, SHARED, 5, 10), (3, ALONE, 30, 40)], "C1"),
             (&[(1, ALONE, 0, 50), (2, SHARED, 30, 40)], "C1"),
             (&[(2, ALONE, 0, 10), (1, SHARED, 20, 30)], "C1 or C4"),
-            (&[(1, permits(2), 0, 21), (2, permits(1), 5, 30), (3, permits(1), 20, 40)], "C1: 4 of 3"),
+            (
+                &[(1, permits(2), 0, 21), (2, permits(1), 5, 30), (3, permits(1), 20, 40)],
+                "C1: 4 of 3",
+            ),
             (&[(1, permits(3), 0, 10), (2, permits(1), 9, 30)], "C1"),
             (&[(2, permits(3), 0, 10), (1, permits(3), 20, 30)], "C1 or C4"),
         ] {

@@ -1,4 +1,5 @@
-//! C13: bad input and stores that can't be used are clear errors of their own kinds, and nothing panics.
+//! C13: bad input and stores that can't be used are clear errors of their own kinds, and nothing
+//! panics.
 
 use std::time::Duration;
 
@@ -25,9 +26,11 @@ async fn refused(url: &str, kind: ErrorKind, texts: &[&str]) {
 #[test]
 fn c13_names_that_no_store_could_carry_are_refused() {
     let locker = Locker::memory();
-    for (name, text) in
-        [("", "must not be empty"), (&*"x".repeat(256), "has 256 bytes"), ("a\tb", "U+0009 at byte 1")]
-    {
+    for (name, text) in [
+        ("", "must not be empty"),
+        (&*"x".repeat(256), "has 256 bytes"),
+        ("a\tb", "U+0009 at byte 1"),
+    ] {
         expect(&locker.mutex(name).unwrap_err(), ErrorKind::InvalidName, &[text]);
         expect(&locker.rw_lock(name).unwrap_err(), ErrorKind::InvalidName, &[text]);
         expect(&locker.semaphore(name, 1).unwrap_err(), ErrorKind::InvalidName, &[text]);
@@ -41,13 +44,24 @@ async fn c13_options_that_contradict_each_other_are_refused() {
     for (bad, text) in [
         (options.clone().with_ttl(Duration::ZERO), "ttl is 0ns"),
         (
-            options.clone().with_ttl(Duration::from_secs(1)).with_op_timeout(Duration::from_millis(501)),
+            options
+                .clone()
+                .with_ttl(Duration::from_secs(1))
+                .with_op_timeout(Duration::from_millis(501)),
             "at most half of ttl (1s)",
         ),
         (options.with_label("two\nlines"), "control characters"),
     ] {
-        expect(&mutex.clone().with_options(bad.clone()).unwrap_err(), ErrorKind::InvalidOption, &[text]);
-        expect(&Locker::memory().with_defaults(bad).unwrap_err(), ErrorKind::InvalidOption, &[text]);
+        expect(
+            &mutex.clone().with_options(bad.clone()).unwrap_err(),
+            ErrorKind::InvalidOption,
+            &[text],
+        );
+        expect(
+            &Locker::memory().with_defaults(bad).unwrap_err(),
+            ErrorKind::InvalidOption,
+            &[text],
+        );
     }
     let semaphore = |limit| Locker::memory().semaphore("a", limit);
     expect(&semaphore(0).unwrap_err(), ErrorKind::InvalidOption, &["at least 1"]);
@@ -62,11 +76,18 @@ async fn c13_options_that_contradict_each_other_are_refused() {
 async fn c13_urls_that_mean_nothing_are_refused() {
     refused("foo://x", ErrorKind::UnknownScheme, &["foo://", "memory://"]).await;
     refused("127.0.0.1:6379", ErrorKind::InvalidUrl, &["no scheme"]).await;
-    refused("memory://?tll=3s", ErrorKind::UnknownParameter, &["\"tll\"", "did you mean ttl?"]).await;
+    refused("memory://?tll=3s", ErrorKind::UnknownParameter, &["\"tll\"", "did you mean ttl?"])
+        .await;
     refused("memory://?ttl=3", ErrorKind::InvalidUrl, &["ttl", "such as 250ms"]).await;
     refused("memory://?ttl=0s", ErrorKind::InvalidOption, &["ttl is 0ns"]).await;
-    refused("memory://?ttl=1s&op_timeout=800ms", ErrorKind::InvalidOption, &["at most half of ttl"]).await;
-    refused("memory://?token_base=-1", ErrorKind::InvalidUrl, &["token_base", "whole number"]).await;
+    refused(
+        "memory://?ttl=1s&op_timeout=800ms",
+        ErrorKind::InvalidOption,
+        &["at most half of ttl"],
+    )
+    .await;
+    refused("memory://?token_base=-1", ErrorKind::InvalidUrl, &["token_base", "whole number"])
+        .await;
     refused("memory://?label=%ff", ErrorKind::InvalidUrl, &["not UTF-8"]).await;
     refused("memory://\n", ErrorKind::InvalidUrl, &["control character"]).await;
     refused("memory://host", ErrorKind::InvalidUrl, &["on memory", "write memory://"]).await;
@@ -84,8 +105,12 @@ mod mysql {
         let server = SqlServer::start(SqlFlavor::MariaDb).unwrap();
         let at = format!("127.0.0.1:{}", server.port());
         let wrong = format!("mysql://lockkit:hunter2@{at}/lockkit{PATIENT}");
-        refused(&wrong, ErrorKind::Authentication, &["connecting to 127.0.0.1", "check the ones in the URL"])
-            .await;
+        refused(
+            &wrong,
+            ErrorKind::Authentication,
+            &["connecting to 127.0.0.1", "check the ones in the URL"],
+        )
+        .await;
         let url = server.admin_url().replace("/lockkit", "/nowhere") + PATIENT;
         refused(&url, ErrorKind::InvalidUrl, &["nowhere", "make the database first"]).await;
     }
@@ -93,14 +118,17 @@ mod mysql {
     #[tokio::test]
     async fn c13_a_closed_port_is_unavailable_at_once() {
         // Nobody listens there; a port that was free a moment ago may be another test's by now.
-        refused("mysql://me:hunter2@127.0.0.1:1/db", ErrorKind::Unavailable, &["127.0.0.1:1"]).await;
+        refused("mysql://me:hunter2@127.0.0.1:1/db", ErrorKind::Unavailable, &["127.0.0.1:1"])
+            .await;
     }
 
     #[tokio::test]
     async fn c13_a_server_that_never_speaks_is_unavailable_after_the_connect_timeout() {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("mysql://me:hunter2@{}/db?connect_timeout=100ms", silent.local_addr().unwrap());
-        refused(&url, ErrorKind::Unavailable, &["did not answer within connect_timeout (100ms)"]).await;
+        let url =
+            format!("mysql://me:hunter2@{}/db?connect_timeout=100ms", silent.local_addr().unwrap());
+        refused(&url, ErrorKind::Unavailable, &["did not answer within connect_timeout (100ms)"])
+            .await;
     }
 }
 
@@ -131,7 +159,12 @@ mod redis {
         };
         refused(format!("redis://{at}/{PATIENT}")).await;
         refused(format!("redis://:wrong-hunter2@{at}/{PATIENT}")).await;
-        connect(&format!("redis://:hunter2!@{at}/{PATIENT}")).await.unwrap().shutdown().await.unwrap();
+        connect(&format!("redis://:hunter2!@{at}/{PATIENT}"))
+            .await
+            .unwrap()
+            .shutdown()
+            .await
+            .unwrap();
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
-//! The dashboard and the alerts of docs/operations.md: each metric, each of its labels, and each value of one that has a few
-//! only, is one that lockkit has.
+//! The dashboard and the alerts of docs/operations.md: each metric, each of its labels, and each
+//! value of one that has a few only, is one that lockkit has.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -108,7 +108,8 @@ fn inside(text: &str) -> &str {
 fn faults(expression: &str, known: &BTreeMap<String, Labels>) -> Vec<String> {
     let mut faults = Vec::new();
     for (before, choice) in expression.match_indices('{').map(|(at, _)| expression.split_at(at)) {
-        let start = before.rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).map_or(0, |at| at + 1);
+        let start =
+            before.rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).map_or(0, |at| at + 1);
         let of_metric = &known[&before[start..]];
         for term in choice[1..].split_once('}').expect("an end of the choice").0.split(',') {
             let (label, rest) = term.trim().split_once(['=', '!']).expect("a label and a value");
@@ -125,7 +126,8 @@ fn faults(expression: &str, known: &BTreeMap<String, Labels>) -> Vec<String> {
     for sum in expression.split("by (").skip(1) {
         let (by, summed) = sum.split_once(") (").expect("what is summed");
         for metric in metrics_in(inside(summed)) {
-            let unknown = by.split(',').map(str::trim).filter(|label| !known[&metric].contains_key(*label));
+            let unknown =
+                by.split(',').map(str::trim).filter(|label| !known[&metric].contains_key(*label));
             faults.extend(unknown.map(|label| format!("{metric} has no label {label}")));
         }
     }
@@ -153,7 +155,10 @@ fn a_label_that_the_metric_does_not_have_is_seen() {
             "lockkit_acquire_duration_seconds_count{outcome=~\"granted|lost\"}",
             "outcome is never granted|lost",
         ),
-        ("sum by (group, outcome) (rate(lockkit_lost_total[5m]))", "lockkit_lost_total has no label outcome"),
+        (
+            "sum by (group, outcome) (rate(lockkit_lost_total[5m]))",
+            "lockkit_lost_total has no label outcome",
+        ),
         ("sum by (le) (lockkit_held)", "lockkit_held has no label le"),
     ] {
         assert_eq!(faults(expression, &labels), [fault]);
@@ -208,7 +213,8 @@ fn the_dashboard_asks_for_metrics_that_there_are_and_for_all_of_them() {
     for target in panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap()) {
         seen.extend(check(target["expr"].as_str().unwrap(), &series));
     }
-    for metric in series.iter().filter(|name| !name.ends_with("_sum") && !name.ends_with("_count")) {
+    for metric in series.iter().filter(|name| !name.ends_with("_sum") && !name.ends_with("_count"))
+    {
         assert!(seen.contains(metric), "no panel shows {metric}");
     }
 }
@@ -223,7 +229,8 @@ fn the_alerts_ask_for_metrics_that_there_are() {
     for rule in rules {
         let expression = rule.split_once("expr:").expect("an expression").1;
         check(expression, &series);
-        let name = rule.trim_start().strip_prefix("Lockkit").unwrap().split_whitespace().next().unwrap();
+        let name =
+            rule.trim_start().strip_prefix("Lockkit").unwrap().split_whitespace().next().unwrap();
         assert!(page.contains(&format!("\n| {name} |")), "the page does not explain {name}");
     }
 }

@@ -1,6 +1,8 @@
-//! Each example on each store that has what it needs: it ends with an error if a promise was broken.
+//! Each example on each store that has what it needs: it ends with an error if a promise was
+//! broken.
 //!
-//! They run as the programs that `cargo test --workspace` built beside this one, with the same features.
+//! They run as the programs that `cargo test --workspace` built beside this one, with the same
+//! features.
 
 use std::{
     any::Any,
@@ -61,11 +63,15 @@ fn main() {
     }
     let places: Vec<_> = stores.into_iter().map(|(_, place)| place).collect();
     let members = places.clone();
-    trials.push(Trial::test("swap_backend_on_all_stores", move || succeeds("swap_backend", &urls(&places)?)));
+    trials.push(Trial::test("swap_backend_on_all_stores", move || {
+        succeeds("swap_backend", &urls(&places)?)
+    }));
     trials.push(Trial::test("quorum_of_three_kinds_of_stores", move || {
         let plain = |c: char| c.is_ascii_alphanumeric();
-        let encode = |c: char| if plain(c) { c.to_string() } else { format!("%{:02x}", u32::from(c)) };
-        let member = |url: &String| format!("member={}", url.chars().map(encode).collect::<String>());
+        let encode =
+            |c: char| if plain(c) { c.to_string() } else { format!("%{:02x}", u32::from(c)) };
+        let member =
+            |url: &String| format!("member={}", url.chars().map(encode).collect::<String>());
         let members: Vec<_> = urls(&members[..3])?.iter().map(member).collect();
         succeeds("quorum", &[format!("quorum://?{}", members.join("&"))])
     }));
@@ -91,11 +97,16 @@ fn every_example_is_run_here() -> Result<(), Failed> {
     for entry in entries.into_iter().flatten() {
         let path = entry?.path();
         if path.extension() == Some(OsStr::new("rs")) || path.join("main.rs").exists() {
-            found
-                .insert(path.file_stem().and_then(OsStr::to_str).ok_or("a name that is no text")?.to_owned());
+            found.insert(
+                path.file_stem()
+                    .and_then(OsStr::to_str)
+                    .ok_or("a name that is no text")?
+                    .to_owned(),
+            );
         }
     }
-    let known: BTreeSet<_> = EXAMPLES.iter().chain(&OTHERS).map(|name| (*name).to_owned()).collect();
+    let known: BTreeSet<_> =
+        EXAMPLES.iter().chain(&OTHERS).map(|name| (*name).to_owned()).collect();
     assert_eq!(found, known, "EXAMPLES or OTHERS is out of date");
     Ok(())
 }
@@ -197,6 +208,8 @@ fn program(example: &str) -> Result<PathBuf, Failed> {
         return Ok(program);
     }
     let missing = program.display();
-    Err(format!("{missing} is not there; build all: cargo build --workspace --all-features --examples")
-        .into())
+    Err(format!(
+        "{missing} is not there; build all: cargo build --workspace --all-features --examples"
+    )
+    .into())
 }

@@ -36,7 +36,10 @@ impl Two {
         let mutex = locker.mutex("stock").unwrap();
         let late = mutex.lock().await.unwrap();
         let name = LockName::new(Kind::Mutex, "stock").unwrap();
-        assert_eq!(locker.force_release(&name, late.fencing_token()).await.unwrap(), Released::Freed);
+        assert_eq!(
+            locker.force_release(&name, late.fencing_token()).await.unwrap(),
+            Released::Freed
+        );
         // Another process: in this one the holder may be told at once.
         let other = connect(url).await;
         let present = other.mutex("stock").unwrap().lock().await.unwrap();
@@ -59,8 +62,8 @@ impl Database {
     async fn start(found_rows: bool) -> Self {
         let server = SqlServer::start(SqlFlavor::MariaDb).unwrap();
         let two = Two::at(&server.url()).await;
-        let opts =
-            OptsBuilder::from_opts(Opts::from_url(&server.url()).unwrap()).client_found_rows(found_rows);
+        let opts = OptsBuilder::from_opts(Opts::from_url(&server.url()).unwrap())
+            .client_found_rows(found_rows);
         let connection = Conn::new(opts).await.unwrap();
         Self { _server: server, two, connection }
     }
@@ -78,7 +81,11 @@ impl Database {
     /// The number that a statement with values asks for.
     async fn ask(&mut self, statement: &str, values: &[(&str, Value)]) -> i64 {
         let named = values.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.clone()));
-        self.connection.exec_first(statement, Params::Named(named.collect())).await.unwrap().unwrap()
+        self.connection
+            .exec_first(statement, Params::Named(named.collect()))
+            .await
+            .unwrap()
+            .unwrap()
     }
 
     async fn number(&mut self, query: &str) -> i64 {
@@ -98,7 +105,9 @@ async fn c4_a_row_and_its_upsert_refuse_the_late_holder() {
     let [late, present] = database.two.tokens();
     assert!(late < present);
     let [table, update] = statements("### One row")[..] else { panic!("a table and an update") };
-    let [upsert, _] = statements("### A row that may not be there yet")[..] else { panic!("an upsert") };
+    let [upsert, _] = statements("### A row that may not be there yet")[..] else {
+        panic!("an upsert")
+    };
     database.run(table, &[]).await;
     let insert = |amount: i64, token: i64| {
         [("sku", "apple".into()), ("amount", amount.into()), ("token", token.into())]
@@ -109,7 +118,11 @@ async fn c4_a_row_and_its_upsert_refuse_the_late_holder() {
     assert_eq!(database.run(upsert, &insert(5, late)).await, 1);
     assert_eq!(database.run(update, &change(2, late)).await, 1);
     assert_eq!(database.run(update, &change(1, present)).await, 1);
-    assert_eq!(database.run(update, &change(1, present)).await, 1, "a holder writes more than once");
+    assert_eq!(
+        database.run(update, &change(1, present)).await,
+        1,
+        "a holder writes more than once"
+    );
     assert_eq!(database.run(update, &change(100, late)).await, 0);
     assert_eq!(database.run(upsert, &insert(100, late)).await, 0);
     assert_eq!(database.number("SELECT amount FROM stock").await, 9);
@@ -135,12 +148,18 @@ async fn counts_of_the_upsert(found_rows: bool) -> [u64; 4] {
         [(5, present), (100, late), (7, present), (7, present)].into_iter().enumerate()
     {
         database.run("START TRANSACTION", &[]).await;
-        let values = [("sku", "apple".into()), ("amount", Value::from(amount)), ("token", token.into())];
+        let values =
+            [("sku", "apple".into()), ("amount", Value::from(amount)), ("token", token.into())];
         counts[at] = database.run(upsert, &values).await;
-        let is_written = database.ask(ask, &[("sku", "apple".into()), ("token", token.into())]).await == 1;
+        let is_written =
+            database.ask(ask, &[("sku", "apple".into()), ("token", token.into())]).await == 1;
         database.run("COMMIT", &[]).await;
         let amount_now = database.number("SELECT amount FROM stock").await;
-        assert_eq!((is_written, amount_now == amount), (token == present, token == present), "write {at}");
+        assert_eq!(
+            (is_written, amount_now == amount),
+            (token == present, token == present),
+            "write {at}"
+        );
     }
     database.end().await;
     counts
@@ -165,7 +184,10 @@ async fn c11_names_that_differ_in_case_or_a_blank_have_rows_of_their_own_in_the_
     let names = ["stock", "STOCK", "stock ", "stöck", &long];
     for name in names {
         let values = [("name", Value::from(name))];
-        assert_eq!(database.run("INSERT INTO fence (name, token) VALUES (:name, 0)", &values).await, 1);
+        assert_eq!(
+            database.run("INSERT INTO fence (name, token) VALUES (:name, 0)", &values).await,
+            1
+        );
     }
     let check = |name: &str, token: i64| [("name", Value::from(name)), ("token", token.into())];
     assert_eq!(database.run(fence, &check("stock", present)).await, 1);

@@ -1,4 +1,5 @@
-//! C9, C3 and C4 with real processes: a holder that is killed, and one that is stopped past its lease.
+//! C9, C3 and C4 with real processes: a holder that is killed, and one that is stopped past its
+//! lease.
 //!
 //! The test binary starts itself again as the holder.
 
@@ -16,7 +17,8 @@ use lockkit_fixture::{
 use nix::sys::signal::Signal;
 use tokio::{runtime::Runtime, time::timeout};
 
-/// The lease of the holder: no shorter than what a holder survives whose server stands still for seconds.
+/// The lease of the holder: no shorter than what a holder survives whose server stands still for
+/// seconds.
 const TTL: Duration = Duration::from_secs(18);
 /// Of the others: not what frees a lock in time.
 const LONG: Duration = Duration::from_secs(60);
@@ -36,7 +38,9 @@ fn main() -> Result<(), Failed> {
             continue; // the conformance suite says it loudly
         }
         trials.extend(self::trials(&flavor.to_string(), move || sql(flavor, "optimistic")));
-        trials.extend(self::trials(&format!("{flavor}-pessimistic"), move || sql(flavor, "pessimistic")));
+        trials.extend(self::trials(&format!("{flavor}-pessimistic"), move || {
+            sql(flavor, "pessimistic")
+        }));
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
@@ -79,19 +83,24 @@ fn sql(flavor: SqlFlavor, strategy: &str) -> Result<Place, Failed> {
     Ok(Place { url, has_sessions: false, _server: Box::new(server) })
 }
 
-fn trials(store: &str, place: impl Fn() -> Result<Place, Failed> + Clone + Send + 'static) -> Vec<Trial> {
+fn trials(
+    store: &str,
+    place: impl Fn() -> Result<Place, Failed> + Clone + Send + 'static,
+) -> Vec<Trial> {
     let other = place.clone();
     vec![
         Trial::test(format!("{store}::c9_a_killed_holder_is_followed_in_time"), move || {
             run(place()?, killed)
         }),
-        Trial::test(format!("{store}::c3_c4_a_stopped_holder_knows_at_once_when_it_goes_on"), move || {
-            run(other()?, stopped)
-        }),
+        Trial::test(
+            format!("{store}::c3_c4_a_stopped_holder_knows_at_once_when_it_goes_on"),
+            move || run(other()?, stopped),
+        ),
     ]
 }
 
-/// The holder's side: takes the lock, tells its token, and answers each line with whether it still holds it.
+/// The holder's side: takes the lock, tells its token, and answers each line with whether it still
+/// holds it.
 async fn hold(url: &str) -> lockkit::Result<()> {
     let guard = mutex(&lockkit::connect(url).await?, TTL)?.lock().await?;
     println!("{}", guard.fencing_token());
@@ -108,7 +117,10 @@ fn mutex(locker: &Locker, ttl: Duration) -> lockkit::Result<Mutex> {
     locker.mutex("holder process")?.with_options(LockOptions::new().with_ttl(ttl))
 }
 
-fn run(place: Place, case: impl AsyncFn(Locker, Holder) -> Result<(), Failed>) -> Result<(), Failed> {
+fn run(
+    place: Place,
+    case: impl AsyncFn(Locker, Holder) -> Result<(), Failed>,
+) -> Result<(), Failed> {
     Runtime::new()?.block_on(async {
         let holder = Holder::start(&place.url(TTL))?;
         let locker = lockkit::connect(&place.url(LONG)).await?;
@@ -122,7 +134,8 @@ async fn killed(locker: Locker, holder: Holder) -> Result<(), Failed> {
     let observer = mutex(&locker, LONG)?;
     let waiter = mutex(&locker, LONG)?;
     let waiter = tokio::spawn(async move { waiter.lock().await });
-    // Renewed meanwhile, so that the wait is for a live lease and not for the first one; where there are leases.
+    // Renewed meanwhile, so that the wait is for a live lease and not for the first one; where
+    // there are leases.
     let renewed = async {
         let mut least = Duration::MAX;
         loop {
@@ -152,7 +165,11 @@ async fn stopped(locker: Locker, mut holder: Holder) -> Result<(), Failed> {
     assert!(guard.fencing_token().get() > holder.token, "the token must rise");
     holder.process.signal(Signal::SIGCONT)?;
     holder.process.tell("")?;
-    assert_eq!(holder.process.hear()?, "false", "the stopped holder must know at once that it lost the lock");
+    assert_eq!(
+        holder.process.hear()?,
+        "false",
+        "the stopped holder must know at once that it lost the lock"
+    );
     // It would renew by then.
     tokio::time::sleep(TTL / 2).await;
     guard.renew().await?; // the past holder's keeper must not touch the present grant

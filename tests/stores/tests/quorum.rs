@@ -108,13 +108,16 @@ impl Protected {
         sleep(ms(rand::random_range(0..4))).await;
         if stay.look(guard) {
             let token = stay.token;
-            assert!(written || !strict, "C1: token {token} was refused, and its holder still has it");
+            assert!(
+                written || !strict,
+                "C1: token {token} was refused, and its holder still has it"
+            );
         }
         self.witness.record(stay);
     }
 
-    /// As [`Witness::verify`]; of a member that forgot what it had granted, only the tokens. Returns how many stays there
-    /// were.
+    /// As [`Witness::verify`]; of a member that forgot what it had granted, only the tokens.
+    /// Returns how many stays there were.
     fn verify(&self, exclusive: bool) -> usize {
         if exclusive { self.witness.verify() } else { self.witness.verify_tokens().len() }
     }
@@ -235,7 +238,9 @@ async fn c1_c4_a_storm_of_kills_and_partitions() {
     let start = Instant::now();
     let mut faults = 0;
     // Long enough to have met something, however slowly the lock goes round.
-    while start.elapsed() < STORM || start.elapsed() < SOON && (faults <= 8 || crowd.grants() <= GRANTS) {
+    while start.elapsed() < STORM
+        || start.elapsed() < SOON && (faults <= 8 || crowd.grants() <= GRANTS)
+    {
         let place = rand::random_range(0..5);
         let other = (place + rand::random_range(1..5)) % 5;
         match rand::random_range(0..4) {
@@ -300,7 +305,10 @@ async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() 
                     continue;
                 }
                 let text = error.to_string();
-                assert!(text.contains(" of 5 members granted, 3 are needed: member 1 (redis://"), "{text}");
+                assert!(
+                    text.contains(" of 5 members granted, 3 are needed: member 1 (redis://"),
+                    "{text}"
+                );
                 assert!(!text.contains('\n') && !error.is_outcome_unknown(), "{text}");
                 break;
             }
@@ -344,7 +352,8 @@ async fn c8_two_silent_members_cost_no_time() {
     let mutex = locker.mutex("x").unwrap();
     drop(mutex.lock().await.unwrap());
     five.silence(&[1, 2]);
-    // Whoever waits for a silent member does so for its whole op_timeout, each time or each time that the line comes to it.
+    // Whoever waits for a silent member does so for its whole op_timeout, each time or each time
+    // that the line comes to it.
     let turns = async {
         for _ in 0..20 {
             let guard = mutex.lock().await.unwrap();

@@ -1,4 +1,5 @@
-//! C5 and C1 on Redis: scripts are forgotten and connections killed under the users' hands, and nobody notices.
+//! C5 and C1 on Redis: scripts are forgotten and connections killed under the users' hands, and
+//! nobody notices.
 
 use std::{
     sync::{
@@ -26,7 +27,9 @@ async fn c5_script_flush_and_client_kill_do_not_fail_a_user() {
 
     let witnesses: Arc<[Witness; 2]> = Arc::default();
     let users: Vec<_> = (0..TASKS)
-        .map(|task| tokio::spawn(user(lockers[task % 2].clone(), task / 2 % 2, Arc::clone(&witnesses))))
+        .map(|task| {
+            tokio::spawn(user(lockers[task % 2].clone(), task / 2 % 2, Arc::clone(&witnesses)))
+        })
         .collect();
     for user in users {
         user.await.unwrap();
@@ -34,7 +37,9 @@ async fn c5_script_flush_and_client_kill_do_not_fail_a_user() {
     let grants: usize = witnesses.iter().map(Witness::verify).sum();
     done.store(true, SeqCst);
     let (flushes, kills) = upheaval.await.unwrap();
-    println!("{grants} grants through {flushes} script flushes and {kills} rounds of killed connections");
+    println!(
+        "{grants} grants through {flushes} script flushes and {kills} rounds of killed connections"
+    );
     assert!(flushes > 100 && kills > 20, "too little happened: {flushes} flushes, {kills} kills");
     for locker in lockers {
         locker.shutdown().await.unwrap();
@@ -58,7 +63,8 @@ async fn user(locker: Locker, name: usize, witnesses: Arc<[Witness; 2]>) {
 
 /// Lets the server forget the scripts every 5 ms, and kills all other connections every 100 ms.
 async fn upheaval(url: String, done: Arc<AtomicBool>) -> (u32, u32) {
-    let mut server = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut server =
+        redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
     let mut flushes = 0_u32;
     let mut kills = 0;
     while !done.load(SeqCst) {

@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result};
 
 /// lockkit's part of the user's cache folder.
 pub(crate) fn folder() -> Result<PathBuf> {
-    let user = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
+    let user =
+        variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
     let user = user.context("no cache folder is known: set HOME or XDG_CACHE_HOME")?;
     Ok(user.join("lockkit"))
 }

@@ -17,8 +17,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// What must happen, happens within this, or a test fails. The leases of tests that can't do without a wake-up are longer,
-/// as their ends wake waiters as well. No test waits for it to pass.
+/// What must happen, happens within this, or a test fails. The leases of tests that can't do
+/// without a wake-up are longer, as their ends wake waiters as well. No test waits for it to pass.
 const SOON: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 

@@ -1,6 +1,6 @@
-//! Real servers for lockkit's own tests: child processes on free ports of 127.0.0.1, with their data in a temporary
-//! folder, killed with the test that started them. And [names], for properties; [claims] (with the feature of that name), to
-//! ask a backend; and how to wait.
+//! Real servers for lockkit's own tests: child processes on free ports of 127.0.0.1, with their
+//! data in a temporary folder, killed with the test that started them. And [names], for properties;
+//! [claims] (with the feature of that name), to ask a backend; and how to wait.
 
 mod cache;
 mod certificates;
@@ -21,21 +21,23 @@ mod zookeeper;
 pub use self::{
     clock::{ClockDirection, WallClock},
     mysql::{
-        GALERA_LIBRARIES, GaleraCluster, MYSQL_HOME_VARIABLE, MYSQL_URL_VARIABLE, SqlFlavor, SqlServer,
-        TestSql, has_mysql, mysql_home, mysql_is_there, sql_servers_from_env_or_start, unpacked_mysql,
+        GALERA_LIBRARIES, GaleraCluster, MYSQL_HOME_VARIABLE, MYSQL_URL_VARIABLE, SqlFlavor,
+        SqlServer, TestSql, has_mysql, mysql_home, mysql_is_there, sql_servers_from_env_or_start,
+        unpacked_mysql,
     },
     namespaced::Namespaced,
     peer::{Peer, end_with_parent, next_line, role},
     process::{Leashed, STALLS_VARIABLE, is_alive, state_of},
     redis::{
-        ClientCertificates, NamespacedSentinels, REDIS_URL_VARIABLE, RedisCluster, RedisClusterOptions,
-        RedisOptions, RedisReply, RedisServer, RedisTls, SentinelGroup, SentinelOptions, SlotMigration,
-        TestRedis, redis_from_env_or_start, valkey_home, valkey_server,
+        ClientCertificates, NamespacedSentinels, REDIS_URL_VARIABLE, RedisCluster,
+        RedisClusterOptions, RedisOptions, RedisReply, RedisServer, RedisTls, SentinelGroup,
+        SentinelOptions, SlotMigration, TestRedis, redis_from_env_or_start, valkey_home,
+        valkey_server,
     },
     wait::{slack, until},
     zookeeper::{
         CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, NamespacedEnsemble, TestZooKeeper,
-        ZOOKEEPER_URL_VARIABLE, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer, curator_classpath,
-        java_compiler, java_runtime, zookeeper_from_env_or_start,
+        ZOOKEEPER_URL_VARIABLE, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
+        curator_classpath, java_compiler, java_runtime, zookeeper_from_env_or_start,
     },
 };

@@ -1,11 +1,13 @@
-//! Names of locks for properties (C11): any that is allowed, and pairs of different ones that are easily confused.
+//! Names of locks for properties (C11): any that is allowed, and pairs of different ones that are
+//! easily confused.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 
 /// The longest name, in bytes.
 const LONGEST: usize = 255;
 
-/// What stores, their keys, paths and patterns, and escapes in them, are made of; and texts that some take for equal.
+/// What stores, their keys, paths and patterns, and escapes in them, are made of; and texts that
+/// some take for equal.
 const TRAPS: &[&str] = &[
     "/",
     "{",

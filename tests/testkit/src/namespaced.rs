@@ -9,11 +9,11 @@ use anyhow::{Context as _, Result};
 
 use crate::network::{Network, TEST};
 
-/// Servers on hosts of their own: every host is a network namespace, on Linux, as root. Or, where that can't be had, on the
-/// loopback, which can't be cut.
+/// Servers on hosts of their own: every host is a network namespace, on Linux, as root. Or, where
+/// that can't be had, on the loopback, which can't be cut.
 ///
-/// The namespaces and all that joins them are gone when this value is dropped. The next process that makes some removes
-/// what a killed process left behind.
+/// The namespaces and all that joins them are gone when this value is dropped. The next process
+/// that makes some removes what a killed process left behind.
 #[derive(Debug)]
 pub struct Namespaced<S> {
     // Dropped first: a namespace lives on while a process is in it.
@@ -44,8 +44,8 @@ impl<S> Namespaced<S> {
         self.network.is_some()
     }
 
-    /// Cuts all that runs on the host `index`, from 0, off from the other hosts; clients still reach it. Packets vanish both
-    /// ways, open connections stall. A Unix socket works as before.
+    /// Cuts all that runs on the host `index`, from 0, off from the other hosts; clients still
+    /// reach it. Packets vanish both ways, open connections stall. A Unix socket works as before.
     ///
     /// # Errors
     /// When the servers are on the loopback, or `ip` fails.
@@ -62,8 +62,9 @@ impl<S> Namespaced<S> {
         self.network()?.cut(host(index)?, TEST)
     }
 
-    /// Undoes every cut. Connections that were not given up meanwhile go on where they stalled: those of the hosts within a
-    /// second (from Linux 6.15 on), those of clients when they next try, which they do ever more rarely.
+    /// Undoes every cut. Connections that were not given up meanwhile go on where they stalled:
+    /// those of the hosts within a second (from Linux 6.15 on), those of clients when they next
+    /// try, which they do ever more rarely.
     ///
     /// # Errors
     /// As for [`cut`](Self::cut).

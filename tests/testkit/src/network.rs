@@ -1,9 +1,10 @@
 //! A network of its own for each of some hosts, on Linux, that can be cut between any two of them.
 //!
-//! Each host is a network namespace. A further one, the hub, joins them by a bridge: in the namespace of the test, the
-//! packet filters of the machine would apply to the bridge. Every host knows the hardware addresses of all the others
-//! from the start; a cut replaces them by one that nobody has. So packets vanish, as on a broken network: nobody is
-//! told, open connections stall, and neither a packet filter nor a kernel module is needed.
+//! Each host is a network namespace. A further one, the hub, joins them by a bridge: in the
+//! namespace of the test, the packet filters of the machine would apply to the bridge. Every host
+//! knows the hardware addresses of all the others from the start; a cut replaces them by one that
+//! nobody has. So packets vanish, as on a broken network: nobody is told, open connections stall,
+//! and neither a packet filter nor a kernel module is needed.
 
 use std::{
     collections::BTreeSet,
@@ -88,7 +89,11 @@ impl Network {
     /// The words to put before a command that is to run on a host.
     pub(crate) fn wrapper(&self, host: u8) -> Vec<OsString> {
         // Not by `ip netns exec`, which mounts things on the way.
-        vec!["nsenter".into(), format!("--net={NAMESPACES}/{}", self.namespace(host)).into(), "--".into()]
+        vec![
+            "nsenter".into(),
+            format!("--net={NAMESPACES}/{}", self.namespace(host)).into(),
+            "--".into(),
+        ]
     }
 
     /// Lets every packet between two ends vanish.
@@ -123,7 +128,8 @@ impl Network {
         lines.extend(hosts().map(|host| format!("netns add {}", self.namespace(host))));
         ip(None, &lines)?;
 
-        let mut lines = vec!["link add bridge type bridge".to_owned(), "link set bridge up".to_owned()];
+        let mut lines =
+            vec!["link add bridge type bridge".to_owned(), "link set bridge up".to_owned()];
         for host in hosts() {
             let name = self.namespace(host);
             let hardware = self.hardware(host);
@@ -136,7 +142,9 @@ impl Network {
         let hardware = self.hardware(TEST);
         ip(
             None,
-            &[format!("link add {device} address {hardware} type veth peer name port{TEST} netns {hub}")],
+            &[format!(
+                "link add {device} address {hardware} type veth peer name port{TEST} netns {hub}"
+            )],
         )?;
         let plug = |end| format!("link set port{end} master bridge up");
         ip(Some(&hub), &self.ends().map(plug).collect::<Vec<_>>())?;
@@ -146,8 +154,10 @@ impl Network {
         }
         for end in self.ends() {
             let device = self.device(end);
-            let up =
-                [format!("address add {}/24 dev {device}", self.addr(end)), format!("link set {device} up")];
+            let up = [
+                format!("address add {}/24 dev {device}", self.addr(end)),
+                format!("link set {device} up"),
+            ];
             // ZooKeeper talks to itself, too.
             let own = (end != TEST).then(|| "link set lo up".to_owned());
             ip(self.namespace_of(end).as_deref(), &up.into_iter().chain(own).collect::<Vec<_>>())?;
@@ -155,8 +165,8 @@ impl Network {
         self.introduce()
     }
 
-    /// Has a host's connections try at least once a second, where the system can: else one that was cut for a while is
-    /// mute for nearly as long after it is healed.
+    /// Has a host's connections try at least once a second, where the system can: else one that was
+    /// cut for a while is mute for nearly as long after it is healed.
     fn hurry(&self, host: u8) {
         let mut words = self.wrapper(host).into_iter();
         let Some(program) = words.next() else { return };
@@ -171,7 +181,10 @@ impl Network {
                 let is_cut = self.cuts.contains(&(from.min(to), from.max(to)));
                 let hardware = if is_cut { NOBODY.to_owned() } else { self.hardware(to) };
                 let device = self.device(from);
-                format!("neigh replace {} lladdr {hardware} nud permanent dev {device}", self.addr(to))
+                format!(
+                    "neigh replace {} lladdr {hardware} nud permanent dev {device}",
+                    self.addr(to)
+                )
             });
             ip(self.namespace_of(from).as_deref(), &lines.collect::<Vec<_>>())?;
         }
@@ -233,14 +246,20 @@ fn owner(name: &str, prefix: &str) -> Option<u32> {
     pid.parse().ok()
 }
 
-/// The first three bytes of a private network that nothing here is joined to, different in each process.
+/// The first three bytes of a private network that nothing here is joined to, different in each
+/// process.
 fn free_subnet(start: u32) -> Result<[u8; 3]> {
     for step in 0..SUBNET_ATTEMPTS {
         let [_, _, b, c] = start.wrapping_add(step).to_be_bytes();
         // The lower half is what people use.
         let b = b | 0x80;
-        let routes =
-            output(Command::new("ip").args(["-4", "route", "show", "root", &format!("10.{b}.{c}.0/24")]))?;
+        let routes = output(Command::new("ip").args([
+            "-4",
+            "route",
+            "show",
+            "root",
+            &format!("10.{b}.{c}.0/24"),
+        ]))?;
         if routes.is_empty() {
             return Ok([10, b, c]);
         }
@@ -264,7 +283,11 @@ fn ip(namespace: Option<&str>, lines: &[String]) -> Result<()> {
     drop(stdin);
     let output = child.wait_with_output()?;
     if !output.status.success() {
-        bail!("ip: {}; it was asked:\n{}", String::from_utf8_lossy(&output.stderr).trim(), lines.join("\n"));
+        bail!(
+            "ip: {}; it was asked:\n{}",
+            String::from_utf8_lossy(&output.stderr).trim(),
+            lines.join("\n")
+        );
     }
     Ok(())
 }
@@ -316,7 +339,10 @@ mod tests {
         let hub = format!("{name}-hub");
         let made = ip(
             None,
-            &[format!("netns add {hub}"), format!("link add {link} type veth peer name port0 netns {hub}")],
+            &[
+                format!("netns add {hub}"),
+                format!("link add {link} type veth peer name port0 netns {hub}"),
+            ],
         );
         owner.kill().unwrap();
         owner.wait().unwrap();
@@ -334,7 +360,10 @@ mod tests {
         // Another test program may be at it, too: then it is gone when that one is done.
         let start = Instant::now();
         while leftovers(&old_name, &old_link) {
-            assert!(start.elapsed() < Duration::from_secs(60), "what was left behind is not removed");
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "what was left behind is not removed"
+            );
             thread::sleep(Duration::from_millis(10));
         }
         let name = network.name.clone();

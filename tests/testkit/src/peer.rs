@@ -22,7 +22,8 @@ const ROLE: &str = "LOCKKIT_TEST_ROLE";
 /// A process that says nothing for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// This test program in a process of its own. Parent and child talk in lines. The child is killed when this is dropped.
+/// This test program in a process of its own. Parent and child talk in lines. The child is killed
+/// when this is dropped.
 #[derive(Debug)]
 pub struct Peer {
     process: Child,
@@ -31,7 +32,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts this program again in this [role](role): a URL and other words, with a space between any two.
+    /// Starts this program again in this [role](role): a URL and other words, with a space between
+    /// any two.
     ///
     /// # Errors
     /// The system starts no process.
@@ -46,7 +48,9 @@ impl Peer {
         let output = BufReader::new(process.stdout.take().context("it has no output")?);
         let (said, lines) = mpsc::channel();
         // Ends with the output, or when nobody listens any more.
-        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| said.send(line)));
+        thread::spawn(move || {
+            output.lines().map_while(Result::ok).try_for_each(|line| said.send(line))
+        });
         Ok(Self { process, input, lines })
     }
 

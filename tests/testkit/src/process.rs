@@ -22,8 +22,9 @@ use nix::{
 
 /// Runs `"$@"` in the background, prints its process id, and kills it when standard input ends.
 ///
-/// The other end of standard input is held by this process alone, so it also ends when this process is killed.
-/// `PR_SET_PDEATHSIG` would not do: it fires when the *thread* that spawned the child ends, and test threads end.
+/// The other end of standard input is held by this process alone, so it also ends when this process
+/// is killed. `PR_SET_PDEATHSIG` would not do: it fires when the *thread* that spawned the child
+/// ends, and test threads end.
 const LEASH: &str = r#"
 exec 3<&0
 "$@" 3<&- </dev/null >&2 &
@@ -38,7 +39,8 @@ kill "$leash" 2>/dev/null
 
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// If it is set, each server stands still now and then, for 0.1 to 2 s, as on a machine that is busy with something else.
+/// If it is set, each server stands still now and then, for 0.1 to 2 s, as on a machine that is
+/// busy with something else.
 pub const STALLS_VARIABLE: &str = "LOCKKIT_TEST_STALLS";
 
 /// What may be done to the server.
@@ -50,7 +52,8 @@ enum State {
     Ended,
 }
 
-/// A server process on a leash: it is killed when this value is dropped, and when this process dies in any way.
+/// A server process on a leash: it is killed when this value is dropped, and when this process dies
+/// in any way.
 #[derive(Debug)]
 pub struct Leashed {
     shell: Child,
@@ -67,7 +70,11 @@ impl Leashed {
     ///
     /// # Errors
     /// When the shell that holds the leash can't be started.
-    pub fn spawn(program: &Path, args: impl IntoIterator<Item: AsRef<OsStr>>, log: &Path) -> Result<Self> {
+    pub fn spawn(
+        program: &Path,
+        args: impl IntoIterator<Item: AsRef<OsStr>>,
+        log: &Path,
+    ) -> Result<Self> {
         let output = File::options().create(true).append(true).open(log)?;
         let log_start = output.metadata()?.len();
         // The server inherits the log as standard error; its standard output joins it there.
@@ -107,7 +114,11 @@ impl Leashed {
                 bail!("{} ended at its start; its log:\n{}", program.display(), server.log());
             }
             if Instant::now() > deadline {
-                bail!("{} did not answer within {timeout:?}; its log:\n{}", program.display(), server.log());
+                bail!(
+                    "{} did not answer within {timeout:?}; its log:\n{}",
+                    program.display(),
+                    server.log()
+                );
             }
             thread::sleep(Duration::from_millis(2));
         }
@@ -147,11 +158,12 @@ impl Leashed {
     /// # Errors
     /// When the server has ended.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        kill(self.server, signal).with_context(|| format!("{signal} can't be sent to {}", self.server))
+        kill(self.server, signal)
+            .with_context(|| format!("{signal} can't be sent to {}", self.server))
     }
 
-    /// Stops the server in its tracks (SIGSTOP), and returns when it no longer runs: connections stay open and nothing is
-    /// answered.
+    /// Stops the server in its tracks (SIGSTOP), and returns when it no longer runs: connections
+    /// stay open and nothing is answered.
     ///
     /// # Errors
     /// When the server has ended, or does not stop.
@@ -171,8 +183,8 @@ impl Leashed {
         Ok(())
     }
 
-    /// From now on the server stands still for no test but its own, also where [`STALLS_VARIABLE`] is set: for what a
-    /// program must get done within less time than that.
+    /// From now on the server stands still for no test but its own, also where [`STALLS_VARIABLE`]
+    /// is set: for what a program must get done within less time than that.
     pub fn never_stall(&mut self) {
         // Not before the present stall is over. Without its state, the next one does not begin.
         let state = *self.state();
@@ -241,7 +253,8 @@ impl Drop for Leashed {
 /// The process has ended, or does not stop.
 pub(crate) fn pause(process: Pid) -> Result<()> {
     kill(process, Signal::SIGSTOP).with_context(|| format!("{process} can't be stopped"))?;
-    // The signal is only on its way yet: on a busy machine a thread may send or answer one more request meanwhile.
+    // The signal is only on its way yet: on a busy machine a thread may send or answer one more
+    // request meanwhile.
     let deadline = Instant::now() + PAUSE_TIMEOUT;
     while !is_stopped(process)? {
         if Instant::now() > deadline {
@@ -262,7 +275,8 @@ pub fn state_of(process: impl Display) -> Option<char> {
     state_in(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
-/// The state of a process or a thread, by its line in `/proc`, where its name, in parentheses, may hold anything.
+/// The state of a process or a thread, by its line in `/proc`, where its name, in parentheses, may
+/// hold anything.
 fn state_in(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
@@ -299,7 +313,8 @@ mod tests {
     fn a_paused_server_does_nothing_more_until_it_is_resumed() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
-        let server = Leashed::spawn(Path::new("sh"), ["-c", "while :; do echo x; done"], &log).unwrap();
+        let server =
+            Leashed::spawn(Path::new("sh"), ["-c", "while :; do echo x; done"], &log).unwrap();
         let written = || fs::metadata(&log).unwrap().len();
         for _ in 0..20 {
             server.pause().unwrap();
@@ -317,7 +332,8 @@ mod tests {
     fn a_server_that_ends_by_itself_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
-        let mut server = Leashed::spawn(Path::new("sh"), ["-c", "echo out; echo err >&2"], &log).unwrap();
+        let mut server =
+            Leashed::spawn(Path::new("sh"), ["-c", "echo out; echo err >&2"], &log).unwrap();
         while server.is_running().unwrap() {
             thread::yield_now();
         }

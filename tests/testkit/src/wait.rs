@@ -24,8 +24,8 @@ pub fn until<T>(patience: Duration, what: &str, mut ask: impl FnMut() -> Option<
     }
 }
 
-/// How much later than promised a thing may happen on a busy machine: `LOCKKIT_TEST_SLACK`, as the conformance suite
-/// reads it. What is promised for safety gets none.
+/// How much later than promised a thing may happen on a busy machine: `LOCKKIT_TEST_SLACK`, as the
+/// conformance suite reads it. What is promised for safety gets none.
 ///
 /// # Panics
 /// The variable is neither like `500ms` nor like `3x`.

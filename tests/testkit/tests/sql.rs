@@ -93,14 +93,17 @@ async fn a_user_may_do_all_in_his_database_and_nothing_else(flavor: SqlFlavor) {
     ] {
         user.query_drop(statement).await.unwrap();
     }
-    for statement in ["SELECT * FROM mysql.user", "SET GLOBAL read_only=1", "CREATE DATABASE other"] {
+    for statement in ["SELECT * FROM mysql.user", "SET GLOBAL read_only=1", "CREATE DATABASE other"]
+    {
         user.query_drop(statement).await.unwrap_err();
     }
     let mut admin = connect(&server.admin_url()).await.unwrap();
-    for statement in ["SELECT * FROM mysql.user", "SET GLOBAL read_only=1", "CREATE DATABASE other"] {
+    for statement in ["SELECT * FROM mysql.user", "SET GLOBAL read_only=1", "CREATE DATABASE other"]
+    {
         admin.query_drop(statement).await.unwrap();
     }
-    let others = "SELECT CONCAT(user, '@', host) FROM mysql.user WHERE host != '%' AND user NOT LIKE 'm%.%'";
+    let others =
+        "SELECT CONCAT(user, '@', host) FROM mysql.user WHERE host != '%' AND user NOT LIKE 'm%.%'";
     let others: Vec<String> = admin.query(others).await.unwrap();
     assert!(others.iter().all(|user| user.starts_with("mysql.")), "{others:?}");
 }
@@ -148,7 +151,9 @@ async fn two_servers_do_not_meet(flavor: SqlFlavor) {
     if flavor == SqlFlavor::MySql {
         let mut ids = Vec::new();
         for server in [&a, &b] {
-            ids.push(value(&mut connect(&server.url()).await.unwrap(), "SELECT @@server_uuid").await);
+            ids.push(
+                value(&mut connect(&server.url()).await.unwrap(), "SELECT @@server_uuid").await,
+            );
         }
         assert_ne!(ids[0], ids[1]);
     }
@@ -176,7 +181,8 @@ async fn what_happens_in_the_server_can_be_seen(flavor: SqlFlavor) {
 }
 
 async fn statements_see_a_clock_of_its_own(flavor: SqlFlavor) {
-    let mut server = SqlServer::start_with_clock(flavor, ["--innodb-flush-log-at-trx-commit=1"]).unwrap();
+    let mut server =
+        SqlServer::start_with_clock(flavor, ["--innodb-flush-log-at-trx-commit=1"]).unwrap();
     let hour = Duration::from_secs(3600);
     let mut conn = connect(&server.url()).await.unwrap();
     let time = "SELECT CAST(UNIX_TIMESTAMP() AS CHAR)";
@@ -184,7 +190,10 @@ async fn statements_see_a_clock_of_its_own(flavor: SqlFlavor) {
     for (direction, least) in [(ClockDirection::Forward, 3600), (ClockDirection::Back, 0)] {
         server.clock().unwrap().step(hour, direction).unwrap();
         let after: i64 = value(&mut conn, time).await.parse().unwrap();
-        assert!((least..least + 60).contains(&(after - before)), "{direction:?}: {before}, then {after}");
+        assert!(
+            (least..least + 60).contains(&(after - before)),
+            "{direction:?}: {before}, then {after}"
+        );
     }
     server.clock().unwrap().step(hour, ClockDirection::Forward).unwrap();
     server.restart().unwrap();

@@ -34,14 +34,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Lets processes take locks while faults are done, and checks what they wrote down: 0 if every promise was kept
+    /// Lets processes take locks while faults are done, and checks what they wrote down: 0 if every
+    /// promise was kept
     Run(Box<RunArguments>),
     /// Checks the history of an earlier round again
     Check {
         /// Its folder
         folder: PathBuf,
     },
-    /// Plays the core over a scripted store on a clock that is not real: the same seed does the same
+    /// Plays the core over a scripted store on a clock that is not real: the same seed does the
+    /// same
     Simulate {
         /// The first seed
         #[arg(long, default_value_t = 0)]
@@ -57,8 +59,8 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct RunArguments {
-    /// The store, as `lockkit::connect` takes it. Command lines are seen by everybody on the machine: a URL with a
-    /// password is better given by `--url-from` or in the variable
+    /// The store, as `lockkit::connect` takes it. Command lines are seen by everybody on the
+    /// machine: a URL with a password is better given by `--url-from` or in the variable
     #[arg(long, env = "LOCKKIT_TORTURE_URL", hide_env_values = true)]
     url: Option<String>,
     /// A file whose first line is the URL, or (-) standard input
@@ -94,13 +96,15 @@ struct RunArguments {
     /// Only this kind of fault, such as kill-holder; repeat it for more, `none` for none
     #[arg(long = "fault", value_name = "KIND")]
     faults: Vec<String>,
-    /// A fault of the servers: `stop=kill -STOP 4711` is done to them by a shell, as --heal says undone
+    /// A fault of the servers: `stop=kill -STOP 4711` is done to them by a shell, as --heal says
+    /// undone
     #[arg(long = "strike", value_name = "KIND=COMMAND")]
     strikes: Vec<String>,
     /// How a fault of --strike is undone, with the same name
     #[arg(long = "heal", value_name = "KIND=COMMAND")]
     heals: Vec<String>,
-    /// Why a fault of --strike may break exclusion, in the words of your documentation: it is then no error
+    /// Why a fault of --strike may break exclusion, in the words of your documentation: it is then
+    /// no error
     #[arg(long = "weakens", value_name = "KIND=WORDS")]
     weakens: Vec<String>,
     /// Where histories and reports are written
@@ -108,7 +112,8 @@ struct RunArguments {
     out: PathBuf,
 }
 
-/// The whole program. The exit code is 0 if every promise was kept, 1 if one was broken, and 2 if nothing could be told.
+/// The whole program. The exit code is 0 if every promise was kept, 1 if one was broken, and 2 if
+/// nothing could be told.
 pub async fn command_line() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -129,7 +134,9 @@ pub async fn command_line() -> ExitCode {
 }
 
 /// A simulation has a runtime of its own.
-fn beside_the_runtime(work: impl FnOnce() -> Result<ExitCode> + Send + 'static) -> Result<ExitCode> {
+fn beside_the_runtime(
+    work: impl FnOnce() -> Result<ExitCode> + Send + 'static,
+) -> Result<ExitCode> {
     let done = std::thread::spawn(work).join();
     done.unwrap_or_else(|_| Err(Error::new("the simulation has panicked")))
 }
@@ -143,7 +150,10 @@ fn play(seed: u64, count: u64) -> Result<ExitCode> {
         if count == 1 || !verdict.violations.is_empty() {
             println!(
                 "{}",
-                report::markdown(&verdict, &format!("seed {seed}, digest {:016x}", simulated.digest))
+                report::markdown(
+                    &verdict,
+                    &format!("seed {seed}, digest {:016x}", simulated.digest)
+                )
             );
         }
     }
@@ -153,7 +163,8 @@ fn play(seed: u64, count: u64) -> Result<ExitCode> {
     Ok(exit_code(is_clean))
 }
 
-/// Help goes its usual way. What was typed wrong is repeated without the URLs in it, which may hold passwords.
+/// Help goes its usual way. What was typed wrong is repeated without the URLs in it, which may hold
+/// passwords.
 fn told(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return match error.print() {
@@ -161,7 +172,8 @@ fn told(error: &clap::Error) -> ExitCode {
             Err(_) => ExitCode::from(2),
         };
     }
-    let words: Vec<_> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let words: Vec<_> =
+        env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let text = without_urls(error.render().to_string(), &words);
     eprint!("{text}");
     ExitCode::from(2)
@@ -188,8 +200,9 @@ async fn torture(arguments: RunArguments) -> Result<ExitCode> {
         ));
     }
     // At once, where a round would ask a while: between rounds servers may need it.
-    let reached =
-        lockkit::connect(&url).await.map_err(|error| Error::of("the store can't be reached", error))?;
+    let reached = lockkit::connect(&url)
+        .await
+        .map_err(|error| Error::of("the store can't be reached", error))?;
     reached.shutdown().await.map_err(|error| Error::of("the store can't be left", error))?;
     let site: Box<dyn Site> = if arguments.strikes.is_empty() {
         Box::new(Elsewhere::new(url))
@@ -259,7 +272,8 @@ async fn rounds(arena: &Arena, round: Round, hours: Option<f64>) -> Result<ExitC
     judged(total.violations.len(), total.error)
 }
 
-/// A broken promise counts whatever else went wrong; without one, what went wrong leaves nothing to be told.
+/// A broken promise counts whatever else went wrong; without one, what went wrong leaves nothing to
+/// be told.
 fn judged(violations: usize, error: Option<String>) -> Result<ExitCode> {
     match error.map(Error::new) {
         Some(error) if violations == 0 => Err(error),
@@ -335,6 +349,9 @@ mod tests {
         assert_eq!(judged(0, None).unwrap(), ExitCode::SUCCESS);
         assert_eq!(judged(1, None).unwrap(), ExitCode::FAILURE);
         assert_eq!(judged(1, Some("the register".to_owned())).unwrap(), ExitCode::FAILURE);
-        assert_eq!(judged(0, Some("the register".to_owned())).unwrap_err().to_string(), "the register");
+        assert_eq!(
+            judged(0, Some("the register".to_owned())).unwrap_err().to_string(),
+            "the register"
+        );
     }
 }

@@ -40,7 +40,12 @@ struct Lines {
 
 impl Commands {
     /// Each text is `kind=…`.
-    pub(crate) fn new(url: String, strikes: &[String], heals: &[String], weakens: &[String]) -> Result<Self> {
+    pub(crate) fn new(
+        url: String,
+        strikes: &[String],
+        heals: &[String],
+        weakens: &[String],
+    ) -> Result<Self> {
         let mut heals = pairs("--heal", heals)?;
         let mut weakens = pairs("--weakens", weakens)?;
         let mut faults = Vec::new();
@@ -159,7 +164,9 @@ mod tests {
         let file = folder.path().join("struck");
         let strike = format!("stop=touch {}", file.display());
         let heal = format!("stop=rm {}", file.display());
-        let new = || Commands::new("x://h".to_owned(), &texts(&[&strike]), &texts(&[&heal]), &[]).unwrap();
+        let new = || {
+            Commands::new("x://h".to_owned(), &texts(&[&strike]), &texts(&[&heal]), &[]).unwrap()
+        };
         let mut site = new();
         let faults = site.faults();
         site.strike(&faults[0], 0).unwrap();
@@ -176,7 +183,9 @@ mod tests {
     #[test]
     fn what_belongs_to_no_fault_is_refused() {
         let of = |strikes: &[&str], heals: &[&str]| {
-            Commands::new("x://h".to_owned(), &texts(strikes), &texts(heals), &[]).unwrap_err().to_string()
+            Commands::new("x://h".to_owned(), &texts(strikes), &texts(heals), &[])
+                .unwrap_err()
+                .to_string()
         };
         assert_eq!(of(&["a=b"], &["c=d"]), "there is no --strike c=…");
         assert_eq!(of(&["redis-cli -a secret"], &[]), "--strike takes kind=…");
@@ -199,7 +208,8 @@ mod tests {
         // Not before somebody has made a way.
         let heal = format!("stop=rm {path}/way && touch {path}/healed");
         let mut site =
-            Commands::new("x://h".to_owned(), &texts(&["stop=true"]), &texts(&[&heal]), &[]).unwrap();
+            Commands::new("x://h".to_owned(), &texts(&["stop=true"]), &texts(&[&heal]), &[])
+                .unwrap();
         let faults = site.faults();
         site.strike(&faults[0], 0).unwrap();
         site.heal().unwrap_err();

@@ -1,5 +1,5 @@
-//! A core that does not tell of a loss, or late: no backend can make it do so, so that it is put between it and the
-//! holder.
+//! A core that does not tell of a loss, or late: no backend can make it do so, so that it is put
+//! between it and the holder.
 
 use std::{future::pending, time::Duration};
 
@@ -42,8 +42,13 @@ impl Signal {
         reason
     }
 
-    /// Does the work, and tells of the loss as soon as that is told: also while the work waits for something else.
-    pub(crate) async fn beside<T>(&self, tell: impl FnOnce(LossReason), work: impl Future<Output = T>) -> T {
+    /// Does the work, and tells of the loss as soon as that is told: also while the work waits for
+    /// something else.
+    pub(crate) async fn beside<T>(
+        &self,
+        tell: impl FnOnce(LossReason),
+        work: impl Future<Output = T>,
+    ) -> T {
         let listens = async {
             tell(self.wait().await);
             pending().await

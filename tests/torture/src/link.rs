@@ -23,9 +23,11 @@ pub(crate) enum LinkFault {
     LostReplies,
     /// Requests arrive late: many after their sender has given up.
     LateRequests,
-    /// Each round trip takes so long, or up to an eighth longer: a lease of its own is renewed in time.
+    /// Each round trip takes so long, or up to an eighth longer: a lease of its own is renewed in
+    /// time.
     Slow(Duration),
-    /// The same with round trips that stores which need several of them in a lease have no time for.
+    /// The same with round trips that stores which need several of them in a lease have no time
+    /// for.
     Slower(Duration),
     /// Nothing can be connected, and what is connected is reset.
     Refused,
@@ -90,15 +92,17 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// A way of its own to the servers of `url`. `None` where servers tell clients where else to go, or prove by their
-    /// name who they are: nobody can stand in between.
+    /// A way of its own to the servers of `url`. `None` where servers tell clients where else to
+    /// go, or prove by their name who they are: nobody can stand in between.
     pub(crate) async fn to(url: &str) -> Result<Option<Self>> {
-        let parsed = StoreUrl::parse(url).map_err(|error| Error::of("the store URL can't be used", error))?;
+        let parsed = StoreUrl::parse(url)
+            .map_err(|error| Error::of("the store URL can't be used", error))?;
         let Some(default_port) = default_port(parsed.scheme()) else { return Ok(None) };
         let mut proxies = Vec::new();
         for host in parsed.hosts() {
             let server = reachable(&addresses(host, default_port).await?).await;
-            let server = server.ok_or_else(|| Error::new(format!("{} has no address", host.name)))?;
+            let server =
+                server.ok_or_else(|| Error::new(format!("{} has no address", host.name)))?;
             let proxy = Proxy::start(server).await;
             proxies.push(proxy.map_err(|error| Error::of("a proxy can't be started", error))?);
         }
@@ -112,7 +116,8 @@ impl Link {
 
     /// Whether there can be one to the servers of `url`.
     pub(crate) fn fits(url: &str) -> Result<bool> {
-        let parsed = StoreUrl::parse(url).map_err(|error| Error::of("the store URL can't be used", error))?;
+        let parsed = StoreUrl::parse(url)
+            .map_err(|error| Error::of("the store URL can't be used", error))?;
         Ok(default_port(parsed.scheme()).is_some() && !parsed.hosts().is_empty())
     }
 
@@ -121,7 +126,8 @@ impl Link {
         &self.url
     }
 
-    /// Begins a fault. `lasts` is how long it will be, and `chance` a random number for what is left to choose.
+    /// Begins a fault. `lasts` is how long it will be, and `chance` a random number for what is
+    /// left to choose.
     pub(crate) fn strike(&self, fault: LinkFault, lasts: Duration, chance: u64) {
         for proxy in &self.proxies {
             match fault {
@@ -131,12 +137,14 @@ impl Link {
                 }),
                 LinkFault::LostReplies => proxy.set(|toxics| toxics.down.discard = true),
                 LinkFault::LateRequests => proxy.set(|toxics| toxics.up.delay = lasts),
-                LinkFault::Slow(round_trip) | LinkFault::Slower(round_trip) => proxy.set(|toxics| {
-                    for direction in [&mut toxics.up, &mut toxics.down] {
-                        direction.delay = round_trip / 2;
-                        direction.jitter = round_trip / 16;
-                    }
-                }),
+                LinkFault::Slow(round_trip) | LinkFault::Slower(round_trip) => {
+                    proxy.set(|toxics| {
+                        for direction in [&mut toxics.up, &mut toxics.down] {
+                            direction.delay = round_trip / 2;
+                            direction.jitter = round_trip / 16;
+                        }
+                    })
+                }
                 LinkFault::Refused => {
                     proxy.set(|toxics| toxics.refuse = true);
                     proxy.reset_all();
@@ -173,10 +181,13 @@ fn default_port(scheme: &str) -> Option<u16> {
 async fn addresses(host: &Host, default_port: u16) -> Result<Vec<SocketAddr>> {
     let asked = (host.name.as_str(), host.port.unwrap_or(default_port));
     let found = lookup_host(asked).await;
-    found.map(Iterator::collect).map_err(|error| Error::of(format!("{} can't be found", host.name), error))
+    found
+        .map(Iterator::collect)
+        .map_err(|error| Error::of(format!("{} can't be found", host.name), error))
 }
 
-/// The first of them where somebody listens, as clients find it; the first of all if nobody does just now.
+/// The first of them where somebody listens, as clients find it; the first of all if nobody does
+/// just now.
 async fn reachable(addresses: &[SocketAddr]) -> Option<SocketAddr> {
     for address in addresses {
         if let Ok(Ok(_)) = timeout(CONNECT, TcpStream::connect(address)).await {
@@ -229,7 +240,10 @@ mod tests {
     async fn a_cut_midway_tears_a_message_of_an_old_connection() {
         for chance in 0..2 {
             let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let link = Link::to(&format!("redis://{}", server.local_addr().unwrap())).await.unwrap().unwrap();
+            let link = Link::to(&format!("redis://{}", server.local_addr().unwrap()))
+                .await
+                .unwrap()
+                .unwrap();
             // That of the one who looked whether somebody listens.
             server.accept().await.unwrap();
             let mut client = TcpStream::connect(link.proxies[0].addr()).await.unwrap();
@@ -250,9 +264,13 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_stands_between_a_client_and_servers_that_name_others() {
-        for url in
-            ["redis+sentinel://h/main", "redis+cluster://h", "memory://", "rediss://h", "redis+unix:///s"]
-        {
+        for url in [
+            "redis+sentinel://h/main",
+            "redis+cluster://h",
+            "memory://",
+            "rediss://h",
+            "redis+unix:///s",
+        ] {
             assert!(Link::to(url).await.unwrap().is_none(), "{url}");
             assert!(!Link::fits(url).unwrap(), "{url}");
         }

@@ -26,13 +26,15 @@ pub struct Total {
     pub documented: BTreeSet<String>,
     /// The kinds of faults that were planned, and neither done nor left out for want of time.
     pub missing: BTreeSet<&'static str>,
-    /// Why the last round came to no good end, if it did not, or could not be played at all. What came before counts.
+    /// Why the last round came to no good end, if it did not, or could not be played at all. What
+    /// came before counts.
     pub error: Option<String>,
 }
 
-/// Plays rounds until `time` has passed, but at least one: `round` makes one of a seed, of `seed` first and then of those that
-/// follow, each in a folder of its own. Stops at the first one with a broken promise unless `goes_on`, and at one that
-/// comes to no good end. Histories of rounds without either are deleted.
+/// Plays rounds until `time` has passed, but at least one: `round` makes one of a seed, of `seed`
+/// first and then of those that follow, each in a folder of its own. Stops at the first one with a
+/// broken promise unless `goes_on`, and at one that comes to no good end. Histories of rounds
+/// without either are deleted.
 pub async fn soak(
     arena: &Arena,
     round: impl Fn(u64) -> Round,
@@ -69,7 +71,8 @@ impl Total {
         self.add(&verdict.figures);
         self.missing.extend(outcome.missing());
         self.error = outcome.error.as_ref().map(|error| format!("seed {}: {error}", round.seed));
-        self.documented.extend(verdict.documented.iter().filter_map(|found| found.documented.clone()));
+        self.documented
+            .extend(verdict.documented.iter().filter_map(|found| found.documented.clone()));
         let found = verdict.violations.iter();
         self.violations.extend(found.map(|it| (round.seed, round.folder.clone(), it.clone())));
         if verdict.violations.is_empty() && outcome.error.is_none() {

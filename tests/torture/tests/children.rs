@@ -47,7 +47,10 @@ fn block_on<F: Future>(work: F) -> F::Output {
 }
 
 fn trials() -> Vec<Trial> {
-    fn trial<F: Future<Output = Result<(), Failed>> + 'static>(name: &str, case: fn() -> F) -> Trial {
+    fn trial<F: Future<Output = Result<(), Failed>> + 'static>(
+        name: &str,
+        case: fn() -> F,
+    ) -> Trial {
         Trial::test(name, move || block_on(case()))
     }
     vec![
@@ -152,7 +155,8 @@ async fn orderly() -> Result<(), Failed> {
 async fn killed() -> Result<(), Failed> {
     let bed = Bed::new().await?;
     let mut first = bed.holder(1, 4).await?;
-    bed.until("a grant", |history| any(history, |event| matches!(event, Event::Granted { .. }))).await;
+    bed.until("a grant", |history| any(history, |event| matches!(event, Event::Granted { .. })))
+        .await;
     assert!(!first.has_ended());
     let id = first.id().unwrap();
     first.kill().await?;
@@ -182,9 +186,16 @@ async fn stopped() -> Result<(), Failed> {
     sleep(Duration::from_secs(1)).await;
     let lines = bed.history().iter().filter(|record| record.process == 1).count();
     sleep(Duration::from_millis(100)).await;
-    assert_eq!(bed.history().iter().filter(|record| record.process == 1).count(), lines, "it is stopped");
+    assert_eq!(
+        bed.history().iter().filter(|record| record.process == 1).count(),
+        lines,
+        "it is stopped"
+    );
     first.go_on()?;
-    bed.until("it goes on", |history| history.iter().filter(|it| it.process == 1).count() > lines + 20).await;
+    bed.until("it goes on", |history| {
+        history.iter().filter(|it| it.process == 1).count() > lines + 20
+    })
+    .await;
     assert!(first.end(SOON).await? && second.end(SOON).await?);
     assert_complete(&bed.end().await?, &[1, 2]);
     Ok(())
@@ -193,8 +204,9 @@ async fn stopped() -> Result<(), Failed> {
 async fn store_hurt() -> Result<(), Failed> {
     let mut bed = Bed::new().await?;
     let holder = bed.holder(1, 8).await?;
-    let errors =
-        |event: &Event| matches!(event, Event::Refused { why: Refusal::Failed(_) | Refusal::Unknown(_), .. });
+    let errors = |event: &Event| {
+        matches!(event, Event::Refused { why: Refusal::Failed(_) | Refusal::Unknown(_), .. })
+    };
     let is_grant = |event: &Event| matches!(event, Event::Granted { .. });
     bed.until("a grant", |history| any(history, is_grant)).await;
     bed.redis.pause()?;
@@ -239,7 +251,8 @@ async fn broken() -> Result<(), Failed> {
     let bed = Bed::new().await?;
     let guarded = RedisServer::start_as(RedisOptions::default().with_password("open sesame"))?;
     let url = format!("redis://:secret@127.0.0.1:{}", guarded.port());
-    let told = Child::start(&bed.program, Role::Holder(Job { url, ..bed.job(1, 1) })).await.unwrap_err();
+    let told =
+        Child::start(&bed.program, Role::Holder(Job { url, ..bed.job(1, 1) })).await.unwrap_err();
     let told = told.to_string();
     assert!(told.contains("process 1: ") && told.contains("password"), "{told}");
     assert!(!told.contains("secret"), "{told}");

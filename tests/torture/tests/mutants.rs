@@ -1,7 +1,9 @@
-//! The whole machine against stores that are wrong on purpose: real processes on a real Redis, each wrapped in a flaw.
+//! The whole machine against stores that are wrong on purpose: real processes on a real Redis, each
+//! wrapped in a flaw.
 //!
-//! Flaws that need a rare coincidence, or that Redis makes good by itself, are left to the simulation, where a seed repeats them:
-//! see `self_test.rs`. The test binary starts itself again as the processes that take locks.
+//! Flaws that need a rare coincidence, or that Redis makes good by itself, are left to the
+//! simulation, where a seed repeats them: see `self_test.rs`. The test binary starts itself again
+//! as the processes that take locks.
 
 use std::{env, process::ExitCode, sync::Arc, time::Duration};
 
@@ -54,7 +56,9 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(3);
     let mut trials: Vec<_> = CAUGHT
         .into_iter()
-        .map(|(flaw, rules)| Trial::test(format!("{flaw:?}_is_caught"), move || is_caught(flaw, rules)))
+        .map(|(flaw, rules)| {
+            Trial::test(format!("{flaw:?}_is_caught"), move || is_caught(flaw, rules))
+        })
         .collect();
     let deaf = [("deaf", Ear::Deaf), ("late", Ear::Late(Duration::from_millis(2_500)))];
     trials.extend(deaf.map(|(name, ear)| {
@@ -67,7 +71,8 @@ fn main() -> ExitCode {
 }
 
 async fn connect(url: &str, flaw: Option<Flaw>) -> lockkit::Result<Locker> {
-    let redis: Arc<dyn Backend> = Arc::new(Redis::connect(Config::from_url(StoreUrl::parse(url)?)?).await?);
+    let redis: Arc<dyn Backend> =
+        Arc::new(Redis::connect(Config::from_url(StoreUrl::parse(url)?)?).await?);
     Ok(Locker::from_dyn(match flaw {
         Some(flaw) => Mutation::new(flaw).wrap(redis),
         None => redis,
@@ -104,13 +109,16 @@ fn caught(what: &str, ear: Ear, words: &[String], rules: &[Rule]) -> Result<(), 
     let mut told = Vec::new();
     for seed in 0..ROUNDS {
         let outcome = play(words, ear, seed)?;
-        if let Some(found) = outcome.verdict.violations.iter().find(|found| rules.contains(&found.rule)) {
+        if let Some(found) =
+            outcome.verdict.violations.iter().find(|found| rules.contains(&found.rule))
+        {
             println!("{what}: seed {seed}, {}: {}", found.rule, found.what);
             return Ok(());
         }
         told.extend(outcome.verdict.violations.into_iter().map(|found| found.what));
     }
-    Err(format!("{what} was not caught by {rules:?} in {ROUNDS} rounds; what was told: {told:?}").into())
+    Err(format!("{what} was not caught by {rules:?} in {ROUNDS} rounds; what was told: {told:?}")
+        .into())
 }
 
 fn is_clean() -> Result<(), Failed> {

@@ -13,7 +13,10 @@ fn torture(arguments: &[&str]) -> (Option<i32>, String, String) {
 fn a_seed_is_played_again_to_the_last_line() {
     let (code, first, errors) = torture(&["simulate", "--seed", "42"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    assert!(first.starts_with("# seed 42, digest ") && first.contains("Every promise was kept"), "{first}");
+    assert!(
+        first.starts_with("# seed 42, digest ") && first.contains("Every promise was kept"),
+        "{first}"
+    );
     assert_eq!(torture(&["simulate", "--seed", "42"]).1, first);
     let (code, many, _) = torture(&["simulate", "--seed", "7", "--count", "20"]);
     assert_eq!((code, many.as_str()), (Some(0), "20 seeds: every promise was kept\n"));
@@ -24,12 +27,18 @@ fn c13_what_can_not_be_done_is_told_without_a_password() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out").display().to_string();
     for (arguments, text) in [
-        (&["run", "--url", "redis://:hunter2@127.0.0.1:1/", "--out", &out][..], "the store can't be reached"),
+        (
+            &["run", "--url", "redis://:hunter2@127.0.0.1:1/", "--out", &out][..],
+            "the store can't be reached",
+        ),
         (&["run", "redis://:hunter2@127.0.0.1:1/"], "unexpected argument"),
         (&["run", "--ttl=redis://:hunter2@h"], "invalid value"),
         (&["run", "--out", &out], "which store?"),
         (&["run", "--url-from", "/nowhere", "--out", &out], "/nowhere can't be read"),
-        (&["run", "--url", "memory://", "--out", &out], "each process would have a memory store of its own"),
+        (
+            &["run", "--url", "memory://", "--out", &out],
+            "each process would have a memory store of its own",
+        ),
         (&["check", "/nowhere"], "/nowhere is not the folder of a round"),
     ] {
         let (code, _, errors) = torture(arguments);

@@ -1,5 +1,6 @@
-//! The checker is tested by stores that are wrong on purpose: in the simulation each is caught within so many seeds, by
-//! the rule that is there for it. The right store is clean over the same seeds.
+//! The checker is tested by stores that are wrong on purpose: in the simulation each is caught
+//! within so many seeds, by the rule that is there for it. The right store is clean over the same
+//! seeds.
 
 #[path = "support/seeds.rs"]
 mod seeds;
@@ -21,7 +22,8 @@ use self::seeds::in_parallel;
 
 const SEEDS: Range<u64> = 0..1_500;
 
-/// The rules of which one must tell. The other flaws need a case of the suite: no history shows them.
+/// The rules of which one must tell. The other flaws need a case of the suite: no history shows
+/// them.
 const CAUGHT: [(Flaw, &[Rule]); 21] = [
     (Flaw::AttemptByAnotherOwner, &[Rule::Exclusion, Rule::Leaks]),
     (Flaw::ConstantToken, &[Rule::Tokens]),
@@ -54,7 +56,10 @@ fn rules(scenario: Scenario) -> Vec<(Rule, String)> {
 }
 
 /// The first seed in which a rule tells that is there for what is wrong, and what it tells.
-fn first(wrong: impl Fn(Scenario) -> Scenario + Sync, expected: &[Rule]) -> Option<(u64, Rule, String)> {
+fn first(
+    wrong: impl Fn(Scenario) -> Scenario + Sync,
+    expected: &[Rule],
+) -> Option<(u64, Rule, String)> {
     let first = Mutex::new(None::<(u64, Rule, String)>);
     in_parallel(SEEDS, |seed| {
         let told = rules(wrong(Scenario::new(seed)));
@@ -76,7 +81,9 @@ fn each_flaw_is_caught_by_its_rule() {
     let started = Instant::now();
     for (flaw, expected) in CAUGHT {
         match first(|scenario| scenario.with_flaw(flaw), expected) {
-            Some((seed, rule, what)) => println!("{flaw:?}: after {} seeds, by {rule}: {what}", seed + 1),
+            Some((seed, rule, what)) => {
+                println!("{flaw:?}: after {} seeds, by {rule}: {what}", seed + 1)
+            }
             None => missed.push(flaw),
         }
     }

@@ -1,4 +1,5 @@
-//! Thousands of simulated runs, each from its seed: no promise is broken in any of them, and each can be repeated.
+//! Thousands of simulated runs, each from its seed: no promise is broken in any of them, and each
+//! can be repeated.
 //!
 //! `LOCKKIT_TORTURE_SEEDS=20000..90000` chooses other seeds.
 
@@ -28,7 +29,8 @@ const REPEATS: &str = "LOCKKIT_TORTURE_REPEATS";
 
 fn chosen() -> std::ops::Range<u64> {
     let Ok(text) = env::var("LOCKKIT_TORTURE_SEEDS") else { return SEEDS };
-    let range = text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
+    let range =
+        text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
     range.unwrap_or_else(|| panic!("LOCKKIT_TORTURE_SEEDS={text:?}: it looks like 0..5000"))
 }
 
@@ -57,7 +59,10 @@ fn c1_to_c10_hold_in_each_simulated_run() {
         if !verdict.violations.is_empty() {
             sum.broken.push(seed);
             for violation in &verdict.violations {
-                println!("seed {seed}: {} {:?}: {}", violation.rule, violation.lock, violation.what);
+                println!(
+                    "seed {seed}: {} {:?}: {}",
+                    violation.rule, violation.lock, violation.what
+                );
                 violation.slice.iter().for_each(|record| println!("    {record:?}"));
             }
             println!("    repeat it: cargo run -p lockkit-torture -- simulate --seed {seed}");
@@ -107,7 +112,8 @@ fn the_same_seed_does_the_same_in_another_process() {
         .unwrap();
     assert!(repeated.status.success(), "{repeated:?}");
     let text = String::from_utf8(repeated.stdout).unwrap();
-    let said = text.lines().find_map(|line| line.split_once(REPEATS)).expect("the digests").1.trim();
+    let said =
+        text.lines().find_map(|line| line.split_once(REPEATS)).expect("the digests").1.trim();
     assert_eq!(said, format!("{:?}", digests()));
 }
 

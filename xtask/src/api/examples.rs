@@ -57,7 +57,9 @@ pub(super) fn faults(folder: &Path) -> Result<Vec<String>> {
     for (name, types) in MAIN {
         let json = listing::json(folder, name)?;
         let without = types.iter().filter(|wanted| !has_example(&json, wanted));
-        faults.extend(without.map(|wanted| format!("{name}: {wanted} has no example in its documentation")));
+        faults.extend(
+            without.map(|wanted| format!("{name}: {wanted} has no example in its documentation")),
+        );
     }
     Ok(faults)
 }
@@ -66,8 +68,12 @@ pub(super) fn faults(folder: &Path) -> Result<Vec<String>> {
 fn has_example(json: &Value, wanted: &str) -> bool {
     let items = json["index"].as_object().into_iter().flat_map(|items| items.values());
     items
-        .filter(|item| item["crate_id"] == 0 && item["visibility"] == "public" && item["name"] == wanted)
-        .filter(|item| ["enum", "struct", "trait"].iter().any(|kind| item["inner"].get(kind).is_some()))
+        .filter(|item| {
+            item["crate_id"] == 0 && item["visibility"] == "public" && item["name"] == wanted
+        })
+        .filter(|item| {
+            ["enum", "struct", "trait"].iter().any(|kind| item["inner"].get(kind).is_some())
+        })
         .any(|item| item["docs"].as_str().is_some_and(is_shown))
 }
 

@@ -1,16 +1,21 @@
 //! Whose types a library may show: a new version of such a crate is a new version of ours.
 
-/// Of Rust itself and of lockkit; and `futures_core` for its `BoxFuture`, which is another word for std's own types.
+/// Of Rust itself and of lockkit; and `futures_core` for its `BoxFuture`, which is another word for
+/// std's own types.
 const ALWAYS: [&str; 7] = ["alloc", "core", "futures_core", "i64", "lockkit_core", "std", "u64"];
 
 /// And of whom else, by crate: each driver is re-exported by the backend that shows it.
-const DRIVERS: [(&str, &str); 3] =
-    [("lockkit-mysql", "mysql_async"), ("lockkit-redis", "redis"), ("lockkit-zk", "zookeeper_client")];
+const DRIVERS: [(&str, &str); 3] = [
+    ("lockkit-mysql", "mysql_async"),
+    ("lockkit-redis", "redis"),
+    ("lockkit-zk", "zookeeper_client"),
+];
 
 /// Lines with a type of any other crate.
 pub(super) fn faults(name: &str, listing: &[String]) -> Vec<String> {
     let own = name.replace('-', "_");
-    let is_allowed = |root: &str| root == own || ALWAYS.contains(&root) || DRIVERS.contains(&(name, root));
+    let is_allowed =
+        |root: &str| root == own || ALWAYS.contains(&root) || DRIVERS.contains(&(name, root));
     let mut faults = Vec::new();
     for line in listing {
         if let Some(root) = roots(line).find(|root| !is_allowed(root)) {
@@ -35,7 +40,8 @@ mod tests {
     #[test]
     fn a_drivers_type_is_for_its_backend_alone() {
         let line =
-            ["pub fn lockkit_core::b() -> core::result::Result<redis::aio::Connection, T::Error>".to_owned()];
+            ["pub fn lockkit_core::b() -> core::result::Result<redis::aio::Connection, T::Error>"
+                .to_owned()];
         assert!(faults("lockkit-redis", &line).is_empty());
         let fault = format!("lockkit-core must not show a type of redis: {}", line[0]);
         assert_eq!(faults("lockkit-core", &line), [fault]);

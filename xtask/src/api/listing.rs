@@ -18,9 +18,11 @@ use crate::{
 /// The one that our version of public-api reads.
 const FORMAT: u64 = 57;
 
-/// rustdoc writes JSON only as an experiment, which a stable one has to be asked for by a variable. It must not be in
-/// cargo's environment: build scripts ask for it, and everything would be built anew, then and the next time.
-const EXPERIMENTAL: &str = "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec \"${LOCKKIT_RUSTDOC:-rustdoc}\" \"$@\"\n";
+/// rustdoc writes JSON only as an experiment, which a stable one has to be asked for by a variable.
+/// It must not be in cargo's environment: build scripts ask for it, and everything would be built
+/// anew, then and the next time.
+const EXPERIMENTAL: &str =
+    "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec \"${LOCKKIT_RUSTDOC:-rustdoc}\" \"$@\"\n";
 
 /// Has rustdoc describe all crates of the workspace, and answers in which folder.
 ///
@@ -33,12 +35,21 @@ pub(super) fn write() -> Result<PathBuf> {
     fs::write(&rustdoc, EXPERIMENTAL)?;
     fs::set_permissions(&rustdoc, fs::Permissions::from_mode(0o755))?;
     // As the documentation is made, so that it has the same crates built.
-    let mut command =
-        cargo(&["doc", "--locked", "--quiet", "--workspace", "--lib", "--all-features", "--no-deps"]);
+    let mut command = cargo(&[
+        "doc",
+        "--locked",
+        "--quiet",
+        "--workspace",
+        "--lib",
+        "--all-features",
+        "--no-deps",
+    ]);
     if let Some(theirs) = std::env::var_os("RUSTDOC") {
         command.env("LOCKKIT_RUSTDOC", theirs);
     }
-    command.env("RUSTDOC", &rustdoc).env("RUSTDOCFLAGS", "-Z unstable-options --output-format json");
+    command
+        .env("RUSTDOC", &rustdoc)
+        .env("RUSTDOCFLAGS", "-Z unstable-options --output-format json");
     step("public interface", &mut command)?;
     Ok(target().join("doc"))
 }
@@ -56,7 +67,8 @@ pub(super) fn other_format(folder: &Path) -> Result<Option<String>> {
     }))
 }
 
-/// The interface of one crate, a line for each item, sorted. Without what the compiler implements for every type.
+/// The interface of one crate, a line for each item, sorted. Without what the compiler implements
+/// for every type.
 ///
 /// # Errors
 /// The output can't be read.

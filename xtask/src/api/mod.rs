@@ -1,4 +1,5 @@
-//! The public interface of each library, as `docs/api` has it, the foreign types in it, and its examples.
+//! The public interface of each library, as `docs/api` has it, the foreign types in it, and its
+//! examples.
 
 mod examples;
 mod foreign;
@@ -27,8 +28,8 @@ pub(crate) enum Purpose {
 /// Lists what each library shows, with all features.
 ///
 /// # Errors
-/// A listing has changed and this is no blessing, a crate shows a type of a crate that it must not show, or rustdoc's
-/// output can't be read.
+/// A listing has changed and this is no blessing, a crate shows a type of a crate that it must not
+/// show, or rustdoc's output can't be read.
 pub(crate) fn run(purpose: Purpose) -> Result<()> {
     let written = listing::write()?;
     if let Some(other) = listing::other_format(&written)? {
@@ -47,10 +48,13 @@ pub(crate) fn run(purpose: Purpose) -> Result<()> {
         if purpose == Purpose::Bless {
             fs::write(&file, text).with_context(|| file.display().to_string())?;
         } else {
-            let before = fs::read_to_string(&file)
-                .with_context(|| format!("{}: make it by `cargo xtask api --bless`", file.display()))?;
+            let before = fs::read_to_string(&file).with_context(|| {
+                format!("{}: make it by `cargo xtask api --bless`", file.display())
+            })?;
             faults.extend(
-                differences(&before, &text).into_iter().map(|line| format!("{}: {line}", member.name)),
+                differences(&before, &text)
+                    .into_iter()
+                    .map(|line| format!("{}: {line}", member.name)),
             );
         }
     }
@@ -65,7 +69,8 @@ pub(crate) fn run(purpose: Purpose) -> Result<()> {
     Ok(())
 }
 
-/// What other people's code is built on. Of the programs the command line is the interface, whatever is public in them.
+/// What other people's code is built on. Of the programs the command line is the interface,
+/// whatever is public in them.
 fn is_listed(member: &Member) -> bool {
     member.is_published && (member.is_for_users() || member.name == "lockkit-conformance")
 }

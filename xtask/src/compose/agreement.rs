@@ -26,16 +26,19 @@ fn profiles() -> Vec<String> {
 }
 
 fn strings(value: &Value) -> Vec<&str> {
-    value
-        .as_array()
-        .map_or_else(Vec::new, |values| values.iter().map(|value| value.as_str().unwrap()).collect())
+    value.as_array().map_or_else(Vec::new, |values| {
+        values.iter().map(|value| value.as_str().unwrap()).collect()
+    })
 }
 
 /// The services of a profile, by name.
 fn services<'a>(compose: &'a Value, profile: &str) -> Vec<(&'a str, &'a Value)> {
     let all = compose["services"].as_object().unwrap();
     let of = |service: &Value| strings(&service["profiles"]).contains(&profile);
-    all.iter().filter(|(_, service)| of(service)).map(|(name, service)| (name.as_str(), service)).collect()
+    all.iter()
+        .filter(|(_, service)| of(service))
+        .map(|(name, service)| (name.as_str(), service))
+        .collect()
 }
 
 /// The ports of this machine and of the container.
@@ -70,7 +73,10 @@ fn each_service_is_pinned_keeps_its_data_and_tells_when_it_is_ready() {
         assert_eq!(own.is_empty(), name.ends_with("-network"), "{name} has the volumes {own:?}");
         for volume in own {
             let volume = volume.split_once(':').unwrap().0;
-            assert!(volumes.contains_key(volume) && used.insert(volume), "{name} has the volume {volume}");
+            assert!(
+                volumes.contains_key(volume) && used.insert(volume),
+                "{name} has the volume {volume}"
+            );
         }
     }
     assert_eq!(used.len(), volumes.len());
@@ -83,14 +89,20 @@ fn each_profile_has_the_ports_of_native_and_no_port_is_taken_twice() {
     for profile in profiles() {
         let services = services(&compose, &profile);
         assert!(!services.is_empty(), "there is no {profile}");
-        let here: BTreeSet<u16> =
-            services.iter().flat_map(|(_, service)| published(service)).map(|(outside, _)| outside).collect();
+        let here: BTreeSet<u16> = services
+            .iter()
+            .flat_map(|(_, service)| published(service))
+            .map(|(outside, _)| outside)
+            .collect();
         // The first of a server is for clients; the others are for servers among themselves.
         let ports = native("ports").into_iter().filter(|(of, _)| *of == profile);
         let there: BTreeSet<u16> =
             ports.map(|(_, ports)| ports.split(' ').next().unwrap().parse().unwrap()).collect();
         assert_eq!(here, there, "{profile}");
-        assert!(here.iter().all(|port| taken.insert(*port)), "{profile} takes a port of another one");
+        assert!(
+            here.iter().all(|port| taken.insert(*port)),
+            "{profile} takes a port of another one"
+        );
     }
 }
 
@@ -99,11 +111,16 @@ fn servers_that_announce_themselves_are_at_the_same_port_inside_and_outside() {
     let compose = compose();
     for profile in ["redis-cluster", "sentinel"] {
         let services = services(&compose, profile);
-        let (network, owner) = services.iter().find(|(name, _)| name.ends_with("-network")).unwrap();
+        let (network, owner) =
+            services.iter().find(|(name, _)| name.ends_with("-network")).unwrap();
         let ports = published(owner);
         assert!(ports.iter().all(|(outside, inside)| outside == inside), "{profile}: {ports:?}");
         for (name, service) in services.iter().filter(|(name, _)| name != network) {
-            assert_eq!(service["network_mode"].as_str().unwrap(), format!("service:{network}"), "{name}");
+            assert_eq!(
+                service["network_mode"].as_str().unwrap(),
+                format!("service:{network}"),
+                "{name}"
+            );
             let port: u16 = service["environment"]["PORT"].as_str().unwrap().parse().unwrap();
             assert!(ports.contains(&(port, port)), "{name} is at {port}");
         }
@@ -113,9 +130,11 @@ fn servers_that_announce_themselves_are_at_the_same_port_inside_and_outside() {
 /// The options of a server as `--name value`, from its entrypoint if it has one, and its command.
 fn options(service: &Value) -> BTreeSet<String> {
     let script = strings(&service["entrypoint"]).into_iter().nth(2).unwrap_or_default();
-    let (_, options) = script.split_once("exec docker-entrypoint.sh redis-server").unwrap_or_default();
-    let words =
-        options.split_whitespace().filter(|word| !matches!(*word, "\\" | "\"$$@\"" | "/data/redis.conf"));
+    let (_, options) =
+        script.split_once("exec docker-entrypoint.sh redis-server").unwrap_or_default();
+    let words = options
+        .split_whitespace()
+        .filter(|word| !matches!(*word, "\\" | "\"$$@\"" | "/data/redis.conf"));
     let words: Vec<_> = words.chain(strings(&service["command"])).collect();
     words.chunks(2).filter(|option| option[0] != "--port").map(|option| option.join(" ")).collect()
 }
@@ -168,7 +187,9 @@ fn settings_of_zookeeper_are_the_same() {
     let compose = compose();
     for name in ["zookeeper", "zookeeper-1", "zookeeper-2", "zookeeper-3"] {
         let environment = compose["services"][name]["environment"].as_object().unwrap();
-        let own = environment.iter().filter(|(key, _)| !matches!(key.as_str(), "ZOO_MY_ID" | "ZOO_SERVERS"));
+        let own = environment
+            .iter()
+            .filter(|(key, _)| !matches!(key.as_str(), "ZOO_MY_ID" | "ZOO_SERVERS"));
         let here = own.map(|(key, value)| {
             let (_, name) = NAMES.iter().find(|(variable, _)| variable == key).unwrap();
             format!("{name}={}", value.as_str().unwrap())
@@ -189,15 +210,20 @@ fn the_page_for_users_has_each_profile_with_its_url() {
     }
 }
 
-/// Names of users and databases are for the reader to fill in; a host with a port is one to connect to.
+/// Names of users and databases are for the reader to fill in; a host with a port is one to connect
+/// to.
 #[test]
 fn a_url_of_the_readme_with_a_port_here_is_one_of_these() {
     let page = fs::read_to_string(root().join("README.md")).unwrap();
     let urls = native("urls");
-    let words = page.split([' ', '`', '\n', ')', '=', '"']).filter(|word| word.contains("://127.0.0.1:"));
+    let words =
+        page.split([' ', '`', '\n', ')', '=', '"']).filter(|word| word.contains("://127.0.0.1:"));
     let shown: Vec<_> = words.map(|word| word.trim_end_matches('/')).collect();
     assert!(!shown.is_empty());
     for word in shown {
-        assert!(urls.iter().any(|(_, url)| url == word), "{word} of README.md is at no server of compose/");
+        assert!(
+            urls.iter().any(|(_, url)| url == word),
+            "{word} of README.md is at no server of compose/"
+        );
     }
 }

@@ -36,7 +36,8 @@ pub(super) fn check() -> Result<()> {
     }
     // The first generation, which Debian has, knows all but the name of the project.
     let text = fs::read_to_string(root().join(FILE)).context(FILE)?;
-    let without_name = text.lines().filter(|line| !line.starts_with("name:")).collect::<Vec<_>>().join("\n");
+    let without_name =
+        text.lines().filter(|line| !line.starts_with("name:")).collect::<Vec<_>>().join("\n");
     let copy = target().join("compose.yaml");
     fs::write(&copy, without_name)?;
     let mut old = Command::new("docker-compose");

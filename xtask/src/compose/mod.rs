@@ -20,7 +20,8 @@ use crate::{
 /// Looks at both with the tools that others wrote for that, and tries each URL of native.sh.
 ///
 /// # Errors
-/// A fault was found, or a URL doesn't work. Tools that can't be had here are no error, but are named loudly.
+/// A fault was found, or a URL doesn't work. Tools that can't be had here are no error, but are
+/// named loudly.
 pub(crate) fn check() -> Result<()> {
     client::check()?;
     if offer(&SHELLCHECK) {

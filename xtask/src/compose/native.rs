@@ -32,8 +32,16 @@ static NEXT: AtomicU16 = AtomicU16::new(0);
 /// Something does not work, or a server lives on.
 pub(super) fn check() -> Result<()> {
     // All that `cargo test` will build anyway.
-    let build =
-        ["build", "--locked", "--workspace", "--all-features", "--example", "quickstart", "--bin", "lockkit"];
+    let build = [
+        "build",
+        "--locked",
+        "--workspace",
+        "--all-features",
+        "--example",
+        "quickstart",
+        "--bin",
+        "lockkit",
+    ];
     step("quickstart and lockkit, with all stores", &mut cargo(&build))?;
     let start = Instant::now();
     println!("\n==> native.sh up all, each URL, down, and up again");
@@ -43,7 +51,11 @@ pub(super) fn check() -> Result<()> {
         output(Command::new(target().join("debug/examples/quickstart")).arg(url))?;
         token(url)
     })?;
-    ensure!(!native.processes()?.is_empty(), "no process is at work in {}", native.home().display());
+    ensure!(
+        !native.processes()?.is_empty(),
+        "no process is at work in {}",
+        native.home().display()
+    );
     native.down(&[])?;
     ensure!(native.up_all()? == urls, "native.sh starts something else the second time");
     on_each(&urls, |url| {
@@ -107,7 +119,10 @@ impl Native {
         let offset = free_offset()?;
         // Apart from the terminal's Ctrl-C, too.
         let mut leash = Command::new("setsid");
-        leash.args(["sh", "-c", LEASH, "leash"]).arg(script()).env("LOCKKIT_NATIVE_HOME", home.path());
+        leash
+            .args(["sh", "-c", LEASH, "leash"])
+            .arg(script())
+            .env("LOCKKIT_NATIVE_HOME", home.path());
         let mut leash = leash.stdin(Stdio::piped()).spawn().context("can't start setsid")?;
         Ok(Self { hold: leash.stdin.take(), leash, offset, home })
     }
@@ -153,7 +168,8 @@ impl Native {
         let entries = fs::read_dir("/proc")?.filter_map(|entry| Some(entry.ok()?.path()));
         Ok(entries
             .filter(|process| {
-                fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(self.home.path()))
+                fs::read_link(process.join("cwd"))
+                    .is_ok_and(|cwd| cwd.starts_with(self.home.path()))
             })
             .collect())
     }
@@ -193,7 +209,8 @@ fn free_offset() -> Result<u16> {
         .map(|port| port.parse().with_context(|| format!("native.sh ports says {port:?}")))
         .collect::<Result<_>>()?;
     // Not the same for two that run at once, in this process or in others.
-    let first = u16::try_from(std::process::id() % 50)? * 80 + NEXT.fetch_add(16, Ordering::Relaxed);
+    let first =
+        u16::try_from(std::process::id() % 50)? * 80 + NEXT.fetch_add(16, Ordering::Relaxed);
     let all = OFFSETS.skip(usize::from(first)).chain(OFFSETS).step_by(37);
     for offset in all {
         if ports.iter().all(|port| TcpListener::bind(("127.0.0.1", port + offset)).is_ok()) {
@@ -251,7 +268,8 @@ mod tests {
         let _taken = TcpListener::bind(("127.0.0.1", port)).unwrap();
         let said = failure(&mut native.command(&["up", "redis"]));
         assert!(
-            said.contains(&format!("listens on port {port}")) && said.contains("LOCKKIT_PORT_OFFSET"),
+            said.contains(&format!("listens on port {port}"))
+                && said.contains("LOCKKIT_PORT_OFFSET"),
             "{said}"
         );
         assert!(native.processes().unwrap().is_empty());
@@ -260,7 +278,10 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         let said = failure(&mut with_offset(0, &["up", "postgres"]));
-        assert!(said.contains("no profile is called postgres") && said.contains("mariadb"), "{said}");
+        assert!(
+            said.contains("no profile is called postgres") && said.contains("mariadb"),
+            "{said}"
+        );
         assert!(failure(&mut with_offset(0, &["start"])).contains("no command is called start"));
         assert!(failure(&mut with_offset(60_000, &["urls"])).contains("too large"));
     }

@@ -17,7 +17,8 @@ impl Anchors {
     }
 }
 
-/// Letters and digits of any script in lower case, `_` and `-`; a blank is a `-`, and all else goes.
+/// Letters and digits of any script in lower case, `_` and `-`; a blank is a `-`, and all else
+/// goes.
 fn slug(heading: &str) -> String {
     let kept = |c: char| match c {
         ' ' => Some('-'),

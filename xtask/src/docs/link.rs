@@ -1,4 +1,5 @@
-//! Every link inside the repository leads somewhere. Those to other places are not followed, only read.
+//! Every link inside the repository leads somewhere. Those to other places are not followed, only
+//! read.
 
 use std::{
     collections::BTreeMap,
@@ -15,13 +16,23 @@ pub(super) fn check(root: &Path, pages: &Pages, faults: &mut Vec<String>) {
     for (path, page) in pages {
         for link in &page.links {
             if let Err(why) = follow(root, pages, path, &link.text) {
-                faults.push(format!("{}:{}: the link {:?} {why}", path.display(), link.line, link.text));
+                faults.push(format!(
+                    "{}:{}: the link {:?} {why}",
+                    path.display(),
+                    link.line,
+                    link.text
+                ));
             }
         }
     }
 }
 
-fn follow(root: &Path, pages: &BTreeMap<PathBuf, Page>, from: &Path, target: &str) -> Result<(), String> {
+fn follow(
+    root: &Path,
+    pages: &BTreeMap<PathBuf, Page>,
+    from: &Path,
+    target: &str,
+) -> Result<(), String> {
     if target.contains(':') {
         return elsewhere(target);
     }
@@ -87,12 +98,18 @@ mod tests {
     #[test]
     fn links_that_lead_somewhere_are_fine() {
         let tree = Tree::with(&[
-            ("docs/a.md", "# Top\n[b](b.md#two-words) [here](#top) [up](../README.md) [folder](../src/)\n"),
+            (
+                "docs/a.md",
+                "# Top\n[b](b.md#two-words) [here](#top) [up](../README.md) [folder](../src/)\n",
+            ),
             (
                 "docs/b.md",
                 "## Two words\n[code](../src/lib.rs#L1-L2) <https://example.org/x#y> <a id=\"mark\"></a>\n",
             ),
-            ("README.md", "[mark](docs/b.md#mark)\n\n```text\n[no](link.md)\n```\n`[nor](this.md)`\n"),
+            (
+                "README.md",
+                "[mark](docs/b.md#mark)\n\n```text\n[no](link.md)\n```\n`[nor](this.md)`\n",
+            ),
             ("src/lib.rs", "//!\n//!\n"),
         ]);
         assert_eq!(faults(&tree), [""; 0]);
@@ -112,10 +129,16 @@ mod tests {
             ("crate::Locker", "scheme crate"),
         ] {
             let text = format!("# One\n\n[a link]({link})\n");
-            let tree = Tree::with(&[("docs/a.md", &text), ("docs/b.md", "# Two\n"), ("src/lib.rs", "//!\n")]);
+            let tree = Tree::with(&[
+                ("docs/a.md", &text),
+                ("docs/b.md", "# Two\n"),
+                ("src/lib.rs", "//!\n"),
+            ]);
             let faults = faults(&tree);
             assert!(
-                faults.len() == 1 && faults[0].starts_with("docs/a.md:3: ") && faults[0].contains(why),
+                faults.len() == 1
+                    && faults[0].starts_with("docs/a.md:3: ")
+                    && faults[0].contains(why),
                 "{link}: {faults:?}"
             );
         }

@@ -1,4 +1,5 @@
-//! The rules for what is written: links lead somewhere, guarantees are shown, and the READMEs of two languages agree.
+//! The rules for what is written: links lead somewhere, guarantees are shown, and the READMEs of
+//! two languages agree.
 
 mod anchor;
 mod link;
@@ -39,7 +40,11 @@ fn check(root: &Path) -> Result<usize> {
     link::check(root, &pages, &mut faults);
     proof::check(&pages, &Tests::read(&sources)?, &mut faults);
     twin::check(&pages, &mut faults);
-    if faults.is_empty() { Ok(pages.len()) } else { bail!("what is written:\n  {}", faults.join("\n  ")) }
+    if faults.is_empty() {
+        Ok(pages.len())
+    } else {
+        bail!("what is written:\n  {}", faults.join("\n  "))
+    }
 }
 
 fn pages(root: &Path) -> Result<Pages> {
@@ -91,7 +96,11 @@ mod tests {
         ];
         assert_eq!(check(Tree::with(&good).root()).unwrap(), 3);
         for (file, text, told) in [
-            ("README.md", "# lockkit\n[中文](README.zh.md) <b/> [x](gone.md)\n", "README.md:2: the link"),
+            (
+                "README.md",
+                "# lockkit\n[中文](README.zh.md) <b/> [x](gone.md)\n",
+                "README.md:2: the link",
+            ),
             ("README.zh.md", "## lockkit\n[English](README.md)\n", "headings of the levels [H2]"),
             ("docs/guarantees.md", "`c4_tokens_fall`\n", "there is no test c4_tokens_fall"),
         ] {

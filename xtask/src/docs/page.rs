@@ -63,7 +63,8 @@ impl Page {
         let mut heading: Option<String> = None;
         let mut is_fenced = false;
         let line_of = |offset: usize| text.get(..offset).unwrap_or(text).matches('\n').count() + 1;
-        let options = Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES | Options::ENABLE_STRIKETHROUGH;
+        let options =
+            Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES | Options::ENABLE_STRIKETHROUGH;
         for (event, range) in Parser::new_ext(text, options).into_offset_iter() {
             let line = line_of(range.start);
             match event {
@@ -77,7 +78,11 @@ impl Page {
                 }
                 Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
                     is_fenced = true;
-                    page.blocks.push(Block { line, language: language.into_string(), text: String::new() });
+                    page.blocks.push(Block {
+                        line,
+                        language: language.into_string(),
+                        text: String::new(),
+                    });
                 }
                 Event::End(TagEnd::CodeBlock) => is_fenced = false,
                 Event::Start(Tag::Table(columns)) => {
@@ -95,7 +100,9 @@ impl Page {
                 Event::End(TagEnd::TableRow) => {
                     let links = page.links.len();
                     let codes = page.codes.len();
-                    if let Some(row) = page.tables.last_mut().and_then(|table| table.rows.last_mut()) {
+                    if let Some(row) =
+                        page.tables.last_mut().and_then(|table| table.rows.last_mut())
+                    {
                         (row.links.end, row.codes.end) = (links, codes);
                     }
                 }
@@ -104,7 +111,9 @@ impl Page {
                         block.text.push_str(&words);
                     }
                 }
-                Event::Text(words) => heading.iter_mut().for_each(|heading| heading.push_str(&words)),
+                Event::Text(words) => {
+                    heading.iter_mut().for_each(|heading| heading.push_str(&words))
+                }
                 Event::Code(code) => {
                     heading.iter_mut().for_each(|heading| heading.push_str(&code));
                     page.codes.push(Spot { line, text: code.into_string() });

@@ -1,5 +1,5 @@
-//! What the guarantees say is shown by tests that exist, or by a page that one can read; and all other pages name tests that
-//! exist.
+//! What the guarantees say is shown by tests that exist, or by a page that one can read; and all
+//! other pages name tests that exist.
 
 use std::{
     collections::HashSet,
@@ -146,34 +146,43 @@ mod tests {
         ] {
             assert_eq!(faults("docs/guarantees.md", &format!("It holds (`{name}`).\n")), [""; 0]);
         }
-        let settings =
-            "`innodb_flush_log_at_trx_commit`, `wait_replicas`, `C4_X_Y_Z`, `a_b c_d_e`, `c4`, `c4_`\n";
+        let settings = "`innodb_flush_log_at_trx_commit`, `wait_replicas`, `C4_X_Y_Z`, `a_b c_d_e`, `c4`, `c4_`\n";
         assert_eq!(faults("docs/guarantees/mysql.md", settings), [""; 0]);
     }
 
     #[test]
     fn tests_that_are_not_there_are_named() {
-        for name in ["c4_tokens_fall", "c4_only_a_comment", "c1_is_only_called", "there_is_no_such_test"] {
+        for name in
+            ["c4_tokens_fall", "c4_only_a_comment", "c1_is_only_called", "there_is_no_such_test"]
+        {
             for path in ["docs/guarantees.md", "docs/guarantees/files.md"] {
                 let faults = faults(path, &format!("\n| a | b |\n|---|---|\n| x | `{name}` |\n"));
                 assert_eq!(faults, [format!("{path}:4: there is no test {name}")]);
             }
         }
         for (name, count) in [("c4_tokens_fall", 1), ("there_is_no_such_test", 0)] {
-            assert_eq!(faults("docs/cli.md", &format!("`{name}`\n")).len(), count, "{name}: no guarantee");
+            assert_eq!(
+                faults("docs/cli.md", &format!("`{name}`\n")).len(),
+                count,
+                "{name}: no guarantee"
+            );
         }
     }
 
     #[test]
     fn a_row_without_a_proof_is_named() {
         let table = |row: &str| format!("| a | b |\n|---|---|\n| {row} |\n");
-        for row in
-            ["x | `c4_tokens_rise`", "x | [manual](https://example.org)", "[below](#a) | x", "x | not tested"]
-        {
+        for row in [
+            "x | `c4_tokens_rise`",
+            "x | [manual](https://example.org)",
+            "[below](#a) | x",
+            "x | not tested",
+        ] {
             assert_eq!(faults("docs/guarantees/a.md", &table(row)), [""; 0], "{row}");
         }
         for row in ["x | –", "x | `appendfsync always`", "x | `innodb_flush_log_at_trx_commit`"] {
-            let text = format!("`c4_tokens_rise` [above](#a)\n\n{}\n`c4_tokens_rise`\n", table(row));
+            let text =
+                format!("`c4_tokens_rise` [above](#a)\n\n{}\n`c4_tokens_rise`\n", table(row));
             let faults = faults("docs/guarantees/a.md", &text);
             assert!(
                 faults.len() == 1 && faults[0].starts_with("docs/guarantees/a.md:5: "),

@@ -1,4 +1,5 @@
-//! A README in two languages says the same things: its shape is equal, and so is all that is in no language.
+//! A README in two languages says the same things: its shape is equal, and so is all that is in no
+//! language.
 
 use std::path::Path;
 
@@ -28,10 +29,12 @@ fn compare(english: &Page, chinese: &Page, faults: &mut Vec<String>) {
             faults.push(format!("{CHINESE} has {what} {here} where {ENGLISH} has {there}"));
         }
     };
-    let levels = |page: &Page| format!("{:?}", page.headings.iter().map(|it| it.level).collect::<Vec<_>>());
+    let levels =
+        |page: &Page| format!("{:?}", page.headings.iter().map(|it| it.level).collect::<Vec<_>>());
     differ("headings of the levels", &levels(english), &levels(chinese));
     let shape = |page: &Page| {
-        let sizes = page.tables.iter().map(|table| format!("{}×{}", table.rows.len(), table.columns));
+        let sizes =
+            page.tables.iter().map(|table| format!("{}×{}", table.rows.len(), table.columns));
         sizes.collect::<Vec<_>>().join(", ")
     };
     differ("tables of the sizes", &shape(english), &shape(chinese));
@@ -59,10 +62,11 @@ fn links(english: &[String], chinese: &[String], faults: &mut Vec<String>) {
     }
 }
 
-/// Where the links lead, in order: headings by their number, as each language names them in its own way, and the other
-/// README as such.
+/// Where the links lead, in order: headings by their number, as each language names them in its own
+/// way, and the other README as such.
 fn targets(page: &Page, twin: &str) -> Vec<String> {
-    let mut targets: Vec<_> = page.links.iter().map(|link| target(page, twin, &link.text)).collect();
+    let mut targets: Vec<_> =
+        page.links.iter().map(|link| target(page, twin, &link.text)).collect();
     targets.sort();
     targets
 }
@@ -90,8 +94,8 @@ fn bare(block: &Block) -> (&str, Vec<String>) {
     (&block.language, block.text.lines().map(line).collect())
 }
 
-/// A comment begins the line or follows a blank, so that the slashes of a URL and the `#` of a link begin none; and a blank
-/// follows it, so that `#[test]` is none.
+/// A comment begins the line or follows a blank, so that the slashes of a URL and the `#` of a link
+/// begin none; and a blank follows it, so that `#[test]` is none.
 fn silent(line: &str, sign: &str) -> String {
     let is_comment = |index: usize| {
         let before = line.get(..index);
@@ -171,6 +175,9 @@ mod tests {
     fn a_language_that_is_missing_is_told() {
         let mut faults = Vec::new();
         check(&[(ENGLISH.into(), Page::read(README))].into(), &mut faults);
-        assert!(faults.len() == 1 && faults[0].starts_with("README.zh.md is missing"), "{faults:?}");
+        assert!(
+            faults.len() == 1 && faults[0].starts_with("README.zh.md is missing"),
+            "{faults:?}"
+        );
     }
 }

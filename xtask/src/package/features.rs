@@ -34,7 +34,9 @@ fn tables(text: &str) -> Vec<Vec<String>> {
             if inside {
                 tables.push(Vec::new());
             }
-        } else if let (true, Some(table), Some(row)) = (inside, tables.last_mut(), line.strip_prefix('|')) {
+        } else if let (true, Some(table), Some(row)) =
+            (inside, tables.last_mut(), line.strip_prefix('|'))
+        {
             let first = row.split('|').next().unwrap_or_default();
             table.extend(first.split('`').skip(1).step_by(2).map(str::to_owned));
         }
@@ -49,11 +51,14 @@ fn compare(member: &Member, tables: &[Vec<String>]) -> Vec<String> {
     let mut faults = Vec::new();
     for table in tables {
         let missing = member.features.iter().filter(|feature| !table.contains(feature));
-        faults.extend(missing.map(|name| fault(member, &format!("its table of features lacks `{name}`"))));
-        let unknown = table.iter().filter(|name| !member.features.contains(name));
         faults.extend(
-            unknown.map(|name| fault(member, &format!("its table has `{name}`, which is no feature"))),
+            missing.map(|name| fault(member, &format!("its table of features lacks `{name}`"))),
         );
+        let unknown = table.iter().filter(|name| !member.features.contains(name));
+        faults
+            .extend(unknown.map(|name| {
+                fault(member, &format!("its table has `{name}`, which is no feature"))
+            }));
     }
     faults
 }
@@ -65,9 +70,12 @@ mod tests {
 
     #[test]
     fn a_feature_that_is_missing_and_one_that_is_gone_are_named() {
-        let member = members().unwrap().into_iter().find(|member| member.name == "lockkit-redis").unwrap();
+        let member =
+            members().unwrap().into_iter().find(|member| member.name == "lockkit-redis").unwrap();
         let table = |name: &str| {
-            tables(&format!("//! ## Features\n//!\n//! | feature | |\n//! |---|---|\n//! | `{name}` | |\n"))
+            tables(&format!(
+                "//! ## Features\n//!\n//! | feature | |\n//! |---|---|\n//! | `{name}` | |\n"
+            ))
         };
         assert!(compare(&member, &table("tls")).is_empty());
         assert_eq!(
@@ -77,7 +85,10 @@ mod tests {
                 "lockkit-redis: its table has `ssl`, which is no feature",
             ]
         );
-        assert_eq!(compare(&member, &[]), ["lockkit-redis: no `## Features` in src/lib.rs or README.md"]);
+        assert_eq!(
+            compare(&member, &[]),
+            ["lockkit-redis: no `## Features` in src/lib.rs or README.md"]
+        );
     }
 
     #[test]

@@ -33,10 +33,14 @@ pub(super) fn faults(member: &Member) -> Result<Vec<String>> {
     ensure!(!files.is_empty(), "{} is empty", package.display());
     let mut faults = lacks_or_has_too_much(member, &files);
     let sources = below(&member.folder, Path::new("src"))?;
-    let missing = sources.iter().filter(|path| !files.iter().any(|file| Path::new(file) == path.as_path()));
+    let missing =
+        sources.iter().filter(|path| !files.iter().any(|file| Path::new(file) == path.as_path()));
     faults.extend(missing.map(|path| lack(member, path)));
     if bytes > MOST_BYTES {
-        faults.push(fault(member, &format!("its package has {bytes} bytes; the bound is {MOST_BYTES}")));
+        faults.push(fault(
+            member,
+            &format!("its package has {bytes} bytes; the bound is {MOST_BYTES}"),
+        ));
     }
     Ok(faults)
 }
@@ -48,11 +52,15 @@ fn lacks_or_has_too_much(member: &Member, files: &[&str]) -> Vec<String> {
         let source = fs::read_to_string(member.folder.join(file)).unwrap_or_default();
         needed.extend(included(Path::new(file), &source));
     }
-    let missing = needed.iter().filter(|path| !files.iter().any(|file| Path::new(file) == path.as_path()));
+    let missing =
+        needed.iter().filter(|path| !files.iter().any(|file| Path::new(file) == path.as_path()));
     let mut faults: Vec<_> = missing.map(|path| lack(member, path)).collect();
-    let strange = files.iter().filter(|file| file.starts_with("tests/") || file.starts_with("benches/"));
+    let strange =
+        files.iter().filter(|file| file.starts_with("tests/") || file.starts_with("benches/"));
     faults.extend(
-        strange.map(|file| fault(member, &format!("its package has {file}, which can't be built there"))),
+        strange.map(|file| {
+            fault(member, &format!("its package has {file}, which can't be built there"))
+        }),
     );
     faults
 }
@@ -80,8 +88,9 @@ fn below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
 fn included(file: &Path, source: &str) -> Vec<PathBuf> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let calls = ["include_str!(\"", "include_bytes!(\""];
-    let names =
-        calls.iter().flat_map(|call| source.split(call).skip(1).filter_map(|rest| rest.split('"').next()));
+    let names = calls
+        .iter()
+        .flat_map(|call| source.split(call).skip(1).filter_map(|rest| rest.split('"').next()));
     names.map(|name| plain(&folder.join(name))).collect()
 }
 
@@ -105,14 +114,16 @@ mod tests {
 
     #[test]
     fn included_files_are_looked_for_where_the_source_file_is() {
-        let source = r#"const A: &str = include_str!("schema.sql"); #![doc = include_str!("../README.md")]"#;
+        let source =
+            r#"const A: &str = include_str!("schema.sql"); #![doc = include_str!("../README.md")]"#;
         let expected = [Path::new("src/schema.sql"), Path::new("README.md")];
         assert_eq!(included(Path::new("src/schema.rs"), source), expected);
     }
 
     #[test]
     fn a_file_that_is_missing_and_one_that_is_too_much_are_named() {
-        let member = members().unwrap().into_iter().find(|member| member.name == "lockkit-mysql").unwrap();
+        let member =
+            members().unwrap().into_iter().find(|member| member.name == "lockkit-mysql").unwrap();
         let mut files = ALWAYS.to_vec();
         files.extend(["src/schema.rs", "src/schema.sql"]);
         assert_eq!(lacks_or_has_too_much(&member, &files), Vec::<String>::new());

@@ -11,11 +11,12 @@ use crate::{
     run::{cargo, step},
 };
 
-/// Packs every crate that is published, in the order of their dependencies, and looks at what is in each.
+/// Packs every crate that is published, in the order of their dependencies, and looks at what is in
+/// each.
 ///
 /// # Errors
-/// A package can't be made, lacks something or has too much; with `verify`, it does not build from the registry's files
-/// alone.
+/// A package can't be made, lacks something or has too much; with `verify`, it does not build from
+/// the registry's files alone.
 pub(crate) fn run(verify: bool) -> Result<()> {
     let members = members()?;
     let published: Vec<_> = members.iter().filter(|member| member.is_published).collect();
@@ -28,7 +29,8 @@ pub(crate) fn run(verify: bool) -> Result<()> {
     // A work in progress is checked, too.
     let mut command = cargo(&["package", "--locked", "--quiet", "--allow-dirty"]);
     if !verify {
-        // Else the registry is asked for each package, to no end: the lints before have fetched what is needed.
+        // Else the registry is asked for each package, to no end: the lints before have fetched
+        // what is needed.
         command.args(["--no-verify", "--offline"]);
     }
     command.args(published.iter().flat_map(|member| ["-p", &member.name]));
@@ -42,7 +44,11 @@ pub(crate) fn run(verify: bool) -> Result<()> {
 }
 
 fn fail_on(faults: &[String]) -> Result<()> {
-    if faults.is_empty() { Ok(()) } else { bail!("what is to be published:\n  {}", faults.join("\n  ")) }
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        bail!("what is to be published:\n  {}", faults.join("\n  "))
+    }
 }
 
 /// A line about one crate.

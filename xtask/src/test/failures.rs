@@ -1,4 +1,5 @@
-//! What failed tests said, kept to be said once more at the end: a long run has scrolled it away by then.
+//! What failed tests said, kept to be said once more at the end: a long run has scrolled it away by
+//! then.
 
 use std::fmt;
 
@@ -14,7 +15,8 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Reads one line of output; what stands before "failures:" and after the closing line is passed over.
+    /// Reads one line of output; what stands before "failures:" and after the closing line is
+    /// passed over.
     pub(crate) fn read(&mut self, line: &str) {
         match &mut self.read {
             None if line == "failures:" => self.read = Some(0),

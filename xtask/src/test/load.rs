@@ -17,7 +17,8 @@ const BUSY_LOOPS: usize = 2;
 const WRITTEN_AT_ONCE: usize = 1 << 20;
 const MOST_WRITTEN: usize = 256;
 
-/// Two loops that take all the time they get, and one that writes to the disk and waits for it, until this is dropped.
+/// Two loops that take all the time they get, and one that writes to the disk and waits for it,
+/// until this is dropped.
 #[derive(Debug)]
 pub(super) struct Load {
     ends: Arc<AtomicBool>,

@@ -29,14 +29,16 @@ const WITHOUT_STORES: [&str; 6] =
 
 /// The models of what threads agree on without a lock: loom tries every interleaving of them.
 const MODELS: [&str; 5] = ["test", "-p", "lockkit-core", "--lib", "loom_"];
-/// So many switches of threads where none has to wait; each known way to break a model shows with fewer.
+/// So many switches of threads where none has to wait; each known way to break a model shows with
+/// fewer.
 const MOST_PREEMPTIONS: &str = "3";
 
-/// A failure tells what was expected. To resolve the addresses of a backtrace takes a core for longer than many a lease
-/// of these tests, and the mutants alone panic by the dozen.
+/// A failure tells what was expected. To resolve the addresses of a backtrace takes a core for
+/// longer than many a lease of these tests, and the mutants alone panic by the dozen.
 const NO_BACKTRACE: (&str, &str) = ("RUST_BACKTRACE", "0");
 
-/// Tests of stores wait for most of their time: two cores have work for so many of them at once, and for no fewer.
+/// Tests of stores wait for most of their time: two cores have work for so many of them at once,
+/// and for no fewer.
 const LEAST_AT_ONCE: usize = 6;
 
 /// Test programs wait for servers and for leases to end.
@@ -45,14 +47,15 @@ const PROGRAMS_FOR_EACH_CORE: usize = 2;
 /// Says to test programs how many tests to run at once.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
-/// Has the conformance suite run each case on one lock of a store instead of all: tests/stores/tests/conformance.rs.
+/// Has the conformance suite run each case on one lock of a store instead of all:
+/// tests/stores/tests/conformance.rs.
 const ONE_LOCK: &str = "LOCKKIT_TEST_ONE_LOCK";
 
 /// What CI adds; it chooses no tests.
 pub(crate) const LOCKED: &str = "--locked";
 
-/// Installs what is missing, and runs the tests: those of a tier; or, with `arguments`, what `cargo test` makes of
-/// them.
+/// Installs what is missing, and runs the tests: those of a tier; or, with `arguments`, what
+/// `cargo test` makes of them.
 ///
 /// # Errors
 /// A server is missing, a test fails, or none ran.
@@ -82,8 +85,9 @@ fn is_chosen(arguments: &[String]) -> bool {
     arguments.iter().any(|argument| argument != LOCKED)
 }
 
-/// Installs what the everyday tier needs, or everything. Only the latter fetches a MySQL and a Valkey, of which Debian's
-/// releases have no package. The everyday tier tests them where they are already there.
+/// Installs what the everyday tier needs, or everything. Only the latter fetches a MySQL and a
+/// Valkey, of which Debian's releases have no package. The everyday tier tests them where they are
+/// already there.
 fn install_servers(all: bool) -> Result<mysql::Availability> {
     if !all {
         install::servers(server::EVERYDAY)?;
@@ -94,11 +98,12 @@ fn install_servers(all: bool) -> Result<mysql::Availability> {
     mysql::offer_to_tests()
 }
 
-/// Runs the tests of everyday, or those of `arguments`, so many times, while the machine is kept busy and the servers
-/// stand still now and then. A run that fails does not end the next ones.
+/// Runs the tests of everyday, or those of `arguments`, so many times, while the machine is kept
+/// busy and the servers stand still now and then. A run that fails does not end the next ones.
 ///
 /// # Errors
-/// A server is missing, or a test failed in any of the runs: the last words are those of the first such run.
+/// A server is missing, or a test failed in any of the runs: the last words are those of the first
+/// such run.
 pub(crate) fn stress(times: u32, arguments: &[String]) -> Result<()> {
     ensure!(times > 0, "--stress 0 would prove nothing: give a number of runs");
     install_servers(is_chosen(arguments))?.warn();
@@ -113,7 +118,12 @@ pub(crate) fn stress(times: u32, arguments: &[String]) -> Result<()> {
         println!("\n==> under stress, {time} of {times}");
         let start = Instant::now();
         let report = run_once(Tier::Stressed, arguments)?;
-        writeln!(summary, "{time} of {times}: {}, {} s", report.tally(), start.elapsed().as_secs())?;
+        writeln!(
+            summary,
+            "{time} of {times}: {}, {} s",
+            report.tally(),
+            start.elapsed().as_secs()
+        )?;
         failed.extend(report.end().err());
     }
     drop(load);

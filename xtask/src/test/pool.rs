@@ -24,7 +24,8 @@ pub(super) struct Outcome {
     pub(super) is_success: bool,
 }
 
-/// Runs them, as many at once as there are `lanes`, the first ones first. What they print goes to a file for each in `logs`.
+/// Runs them, as many at once as there are `lanes`, the first ones first. What they print goes to a
+/// file for each in `logs`.
 ///
 /// # Errors
 /// A program can't be started, or its output can't be kept.
@@ -67,11 +68,21 @@ fn next(queue: &Mutex<VecDeque<Program>>) -> Option<Program> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
 }
 
-fn line(program: &Program, took: Duration, outcome: &Outcome, place: usize, count: usize) -> String {
+fn line(
+    program: &Program,
+    took: Duration,
+    outcome: &Outcome,
+    place: usize,
+    count: usize,
+) -> String {
     let verdict = if outcome.is_success { "ok    " } else { "FAILED" };
     let Tally { passed, failed, skipped } = outcome.tally;
     let counts = format!("{passed} passed, {failed} failed, {skipped} skipped");
-    format!("[{place:>2}/{count}] {verdict} {:>6.1} s  {:<36} {counts}", took.as_secs_f64(), program.title())
+    format!(
+        "[{place:>2}/{count}] {verdict} {:>6.1} s  {:<36} {counts}",
+        took.as_secs_f64(),
+        program.title()
+    )
 }
 
 fn run_one(program: &Program, logs: &Path, settings: &[(&str, String)]) -> Result<Outcome> {
@@ -136,7 +147,8 @@ mod tests {
     fn each_program_is_run_once_and_read() {
         let folder = tempfile::tempdir().unwrap();
         let good = "echo 'test result: ok. 2 passed; 0 failed; 1 ignored'";
-        let bad = "echo 'test a::b ... FAILED'; echo 'test result: FAILED. 1 passed; 1 failed'; exit 101";
+        let bad =
+            "echo 'test a::b ... FAILED'; echo 'test result: FAILED. 1 passed; 1 failed'; exit 101";
         let programs = [("good", good), ("bad", bad), ("killed", "kill -9 $$")];
         let programs = programs.map(|(name, script)| program(folder.path(), name, script));
         let outcomes = run(programs.into(), 2, &folder.path().join("logs"), &[]).unwrap();

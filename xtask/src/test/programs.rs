@@ -96,7 +96,8 @@ fn program(message: &Value) -> Option<Program> {
     })
 }
 
-/// The end of `path+file:///folder/name#1.2.3`, or of `path+file:///folder#name@1.2.3` where the folder has another name.
+/// The end of `path+file:///folder/name#1.2.3`, or of `path+file:///folder#name@1.2.3` where the
+/// folder has another name.
 fn package(id: &str) -> &str {
     let (folder, version) = id.rsplit_once('#').unwrap_or((id, ""));
     match version.split_once('@') {
@@ -123,7 +124,10 @@ mod tests {
         assert_eq!(program(&message("test", false)), None);
         assert_eq!(program(&json!({"reason": "build-finished", "success": true})), None);
         let found = program(&message("test", true)).unwrap();
-        assert_eq!((found.kind, found.folder.as_path()), (Kind::Test, Path::new("/w/tests/testkit")));
+        assert_eq!(
+            (found.kind, found.folder.as_path()),
+            (Kind::Test, Path::new("/w/tests/testkit"))
+        );
         assert_eq!(found.title(), "lockkit-fixture leash");
         let again = "cargo xtask test -- -p lockkit-fixture --test leash -- --exact 'a::b'";
         assert_eq!(found.command("a::b"), again);

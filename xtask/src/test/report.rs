@@ -94,9 +94,13 @@ mod tests {
     fn counted(script: &str) -> (String, bool, Tally) {
         let mut out = Vec::new();
         let mut tally = Tally::default();
-        let success =
-            count(Command::new("sh").args(["-c", script]), &mut out, &mut tally, &mut Failures::default())
-                .unwrap();
+        let success = count(
+            Command::new("sh").args(["-c", script]),
+            &mut out,
+            &mut tally,
+            &mut Failures::default(),
+        )
+        .unwrap();
         (String::from_utf8_lossy(&out).into_owned(), success, tally)
     }
 
@@ -105,7 +109,10 @@ mod tests {
         let closing = "test result: ok. 2 passed; 0 failed; 0 ignored\n";
         let two = Tally { passed: 2, failed: 0, skipped: 0 };
         assert_eq!(counted(&format!("printf '{closing}'")), (closing.to_owned(), true, two));
-        assert_eq!(counted(&format!("printf '{closing}'; exit 101")), (closing.to_owned(), false, two));
+        assert_eq!(
+            counted(&format!("printf '{closing}'; exit 101")),
+            (closing.to_owned(), false, two)
+        );
     }
 
     #[test]

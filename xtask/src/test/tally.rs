@@ -20,7 +20,9 @@ impl Tally {
         };
         for part in counts.split(';') {
             let mut words = part.split_whitespace();
-            let Some(count) = words.next().and_then(|word| word.parse::<u64>().ok()) else { continue };
+            let Some(count) = words.next().and_then(|word| word.parse::<u64>().ok()) else {
+                continue;
+            };
             match words.next() {
                 Some("passed") => self.passed += count,
                 Some("failed") => self.failed += count,

@@ -2,8 +2,8 @@
 
 use super::programs::Program;
 
-/// Programs of the thorough tier, by package and name: topologies of several servers, storms, models, and what repeats with
-/// other servers what the everyday tier has proved.
+/// Programs of the thorough tier, by package and name: topologies of several servers, storms,
+/// models, and what repeats with other servers what the everyday tier has proved.
 const THOROUGH: [(&str, &str); 12] = [
     ("lockkit-conformance", "self_test"),
     ("lockkit-redis", "model"),
@@ -18,8 +18,9 @@ const THOROUGH: [(&str, &str); 12] = [
     ("lockkit-zk", "curator"),
     ("lockkit-zk", "ensemble"),
 ];
-/// Tests of the thorough tier in programs of everyday, by package, program and parts of their names: topologies, variants
-/// of a store, and on MySQL what is proved by the same statements on MariaDB.
+/// Tests of the thorough tier in programs of everyday, by package, program and parts of their
+/// names: topologies, variants of a store, and on MySQL what is proved by the same statements on
+/// MariaDB.
 const THOROUGH_PARTS: [(&str, &str, &[&str]); 4] = [
     ("lockkit-mysql", "mysql", &["galera::", "mysql::"]),
     ("lockkit-mysql", "pessimistic", &["mysql::"]),
@@ -51,7 +52,8 @@ const THOROUGH_PARTS: [(&str, &str, &[&str]); 4] = [
     ),
 ];
 /// These run alone: they keep all cores at work themselves.
-const ALONE: [(&str, &str); 2] = [("lockkit-stores", "crowd"), ("lockkit-stores", "election_storm")];
+const ALONE: [(&str, &str); 2] =
+    [("lockkit-stores", "crowd"), ("lockkit-stores", "election_storm")];
 /// The longest, which begin first.
 const FIRST: [(&str, &str); 7] = [
     ("lockkit-stores", "conformance"),

@@ -38,7 +38,8 @@ impl Store for SqliteStore {
     }
 }
 
-/// In memory, if the system has such a place: cases give requests no more than 20 ms, and a busy disk takes longer.
+/// In memory, if the system has such a place: cases give requests no more than 20 ms, and a busy
+/// disk takes longer.
 fn folder() -> io::Result<TempDir> {
     const MEMORY: &str = "/dev/shm";
     if Path::new(MEMORY).is_dir() { TempDir::new_in(MEMORY) } else { TempDir::new() }
@@ -74,8 +75,7 @@ impl Harness for File {
 
     async fn leaks(&self) -> Result<Vec<String>, BoxError> {
         // What has ended goes with the next grant of any name.
-        const SQL: &str =
-            "SELECT kind || ' ' || name FROM lockkit_locks WHERE expires_us >= unixepoch('subsec') * 1000000";
+        const SQL: &str = "SELECT kind || ' ' || name FROM lockkit_locks WHERE expires_us >= unixepoch('subsec') * 1000000";
         let connection = self.sql("")?;
         let mut rows = connection.prepare(SQL)?;
         let rows = rows.query_map([], |row| row.get(0))?;

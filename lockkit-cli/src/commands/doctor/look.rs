@@ -16,7 +16,8 @@ const SLOW: Duration = Duration::from_millis(250);
 const FAR: Duration = Duration::from_secs(1);
 /// For so long the rate of the store's clock is measured.
 const MEASURED: Duration = Duration::from_secs(2);
-/// Half of the margin that a holder leaves for clocks that differ: the other half is for this host's.
+/// Half of the margin that a holder leaves for clocks that differ: the other half is for this
+/// host's.
 const FASTEST_PPM: f64 = 5_000.0;
 
 /// What the kind of store can't promise by design. The settings decide whether it ever matters.
@@ -65,7 +66,8 @@ pub(super) fn exceptions(descriptor: &Descriptor, settings: &[Finding]) -> Vec<F
 fn is_without_replicas(settings: &[Finding]) -> bool {
     let mut replication =
         settings.iter().filter(|finding| finding.what.starts_with("replication")).peekable();
-    replication.peek().is_some() && replication.all(|finding| finding.found.starts_with("no replica"))
+    replication.peek().is_some()
+        && replication.all(|finding| finding.found.starts_with("no replica"))
 }
 
 pub(super) async fn health(locker: &Locker) -> Finding {
@@ -84,7 +86,9 @@ pub(super) async fn health(locker: &Locker) -> Finding {
             if health.round_trip < SLOW {
                 return finding;
             }
-            finding.with_advice("each lock and release takes at least so long; use a store that is nearer")
+            finding.with_advice(
+                "each lock and release takes at least so long; use a store that is nearer",
+            )
         }
         Err(error) => Finding::new(Grade::Unsafe, "server", error.to_string())
             .with_advice("the store does not work for locks now"),
@@ -130,14 +134,17 @@ pub(super) async fn rate(locker: &Locker) -> Option<Finding> {
         Some(ppm(passed, asked_again - answered..=asked.elapsed()))
     };
     Some(match measured.await {
-        None => {
-            Finding::new(Grade::Unknown, "clock's rate", "the store's clock can't be asked, or went back")
-        }
+        None => Finding::new(
+            Grade::Unknown,
+            "clock's rate",
+            "the store's clock can't be asked, or went back",
+        ),
         Some(ppm) => judge_rate(&ppm),
     })
 }
 
-/// By how many parts in a million more than here has passed on the store's clock, at least and at most.
+/// By how many parts in a million more than here has passed on the store's clock, at least and at
+/// most.
 fn ppm(there: Duration, here: RangeInclusive<Duration>) -> RangeInclusive<f64> {
     let ppm = |here: Duration| (there.div_duration_f64(here) - 1.0) * 1_000_000.0;
     ppm(*here.end())..=ppm(*here.start())
@@ -166,16 +173,24 @@ mod tests {
         assert_eq!(grade(2_009, 1_999, 2_001), Grade::Good, "4,000 ppm may be all");
         assert_eq!(grade(2_012, 1_999, 2_001), Grade::Weak);
         assert_eq!(grade(2_166, 2_000, 2_300), Grade::Good, "a slow answer");
-        assert_eq!(grade(1_800, 1_999, 2_001), Grade::Good, "leases last longer, and holders know no better");
+        assert_eq!(
+            grade(1_800, 1_999, 2_001),
+            Grade::Good,
+            "leases last longer, and holders know no better"
+        );
     }
 
     #[test]
     fn a_failover_is_told_where_one_server_may_have_a_replica() {
-        let replication =
-            |slot: &str, found: &str| Finding::new(Grade::Note, format!("replication{slot}"), found);
+        let replication = |slot: &str, found: &str| {
+            Finding::new(Grade::Note, format!("replication{slot}"), found)
+        };
         let none = replication(" of the server with slot 0", "no replica");
         assert!(is_without_replicas(&[none.clone(), none.clone()]));
-        assert!(!is_without_replicas(&[none, replication(" of the server with slot 9", "1 replicas")]));
+        assert!(!is_without_replicas(&[
+            none,
+            replication(" of the server with slot 9", "1 replicas")
+        ]));
         assert!(!is_without_replicas(&[replication("", "not told")]));
         assert!(!is_without_replicas(&[]));
     }

@@ -39,7 +39,9 @@ pub(crate) async fn doctor(store: &Store, output: &OutputArguments) -> Result<Ex
 
 fn line(finding: &Finding) -> Result<()> {
     let Finding { grade, what, found, advice, .. } = finding;
-    output::json(&json!({ "grade": grade.as_str(), "what": what, "found": found, "advice": advice }))
+    output::json(
+        &json!({ "grade": grade.as_str(), "what": what, "found": found, "advice": advice }),
+    )
 }
 
 fn print(store: &Store, findings: &[Finding]) -> Result<()> {

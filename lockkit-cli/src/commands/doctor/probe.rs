@@ -44,7 +44,9 @@ async fn steps(store: &Store, findings: &mut Vec<Finding>) -> Result<()> {
         Released::NotHeld => {
             let advice = "a lock was lost within an instant: another program uses lockkit's records, or the server is \
                           not what it seems";
-            findings.push(Finding::new(Grade::Unsafe, "release", "the lock was lost").with_advice(advice));
+            findings.push(
+                Finding::new(Grade::Unsafe, "release", "the lock was lost").with_advice(advice),
+            );
         }
     }
     Ok(())

@@ -44,11 +44,13 @@ pub(crate) async fn unlock(
             return Ok(Exit::Done);
         }
     };
-    let asked = if arguments.now { Vec::new() } else { ask(arguments, store, output, &target).await? };
+    let asked =
+        if arguments.now { Vec::new() } else { ask(arguments, store, output, &target).await? };
     let mut failed = Ok(());
     for holder in &target.holders {
-        let done =
-            freed(store, &target, holder, &asked).await.and_then(|how| tell(&target, holder, how, output));
+        let done = freed(store, &target, holder, &asked)
+            .await
+            .and_then(|how| tell(&target, holder, how, output));
         // Nobody may read of it: the rest is freed all the same.
         failed = failed.and(done);
     }
@@ -90,7 +92,8 @@ async fn ask(
             error = interrupted(&signals) => Err(error),
         }
     };
-    // Later the lock has another holder: the ask must not outlive what it is about for longer than it has to.
+    // Later the lock has another holder: the ask must not outlive what it is about for longer than
+    // it has to.
     let taken_back = asking.release().await;
     let gone = gone?;
     taken_back?;
@@ -104,8 +107,10 @@ async fn wait_for(store: &Store, target: &Target, patience: Duration) -> Result<
         let inspection = store.locker.inspect(&target.name).await;
         seen = match inspection {
             Ok(inspection) => {
-                let tokens =
-                    inspection.holders.iter().filter_map(|holder| holder.token.map(FencingToken::get));
+                let tokens = inspection
+                    .holders
+                    .iter()
+                    .filter_map(|holder| holder.token.map(FencingToken::get));
                 let still: Vec<_> = tokens.collect();
                 Ok(target.tokens().filter(|token| !still.contains(token)).collect::<Vec<_>>())
             }
@@ -133,7 +138,11 @@ enum How {
 
 async fn freed(store: &Store, target: &Target, holder: &HolderView, gone: &[u64]) -> Result<How> {
     let Some(token) = holder.token else {
-        let text = format!("{} holds {}, and only that program can give it back", holder.who(), target.name);
+        let text = format!(
+            "{} holds {}, and only that program can give it back",
+            holder.who(),
+            target.name
+        );
         return Err(Error::new(text));
     };
     if gone.contains(&token) {
@@ -152,9 +161,11 @@ fn tell(target: &Target, holder: &HolderView, how: How, output: &OutputArguments
             "name": target.short, "kind": target.name.kind().as_str(), "token": token, "label": holder.label,
             "how": match how { How::GivenBack => "given-back", How::Forced => "forced" },
         })),
-        (Format::Text, How::GivenBack) => {
-            output::line(format_args!("freed {}: {} (token {token}) gave it back", target.name, holder.who()))
-        }
+        (Format::Text, How::GivenBack) => output::line(format_args!(
+            "freed {}: {} (token {token}) gave it back",
+            target.name,
+            holder.who()
+        )),
         (Format::Text, How::Forced) => output::line(format_args!(
             "freed {} by force: {} (token {token}) may still work under it for a moment",
             target.name,

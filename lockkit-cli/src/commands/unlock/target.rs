@@ -38,12 +38,16 @@ impl Target {
         };
         let has_token = |holder: &HolderView| holder.token == Some(token);
         let who: Vec<_> = held.iter().flat_map(|view| view.holders.iter().map(who)).collect();
-        let with_token = held.into_iter().filter(|view| view.holders.iter().any(has_token)).collect();
+        let with_token =
+            held.into_iter().filter(|view| view.holders.iter().any(has_token)).collect();
         let Some(mut view) = only(name, with_token)? else {
             return Ok(Found::Other(match who.is_empty() {
                 true => format!("nobody holds {name:?}, with token {token} or another one"),
                 false => {
-                    format!("{name:?} is held with another token than {token}, by {}", who.join(" and "))
+                    format!(
+                        "{name:?} is held with another token than {token}, by {}",
+                        who.join(" and ")
+                    )
                 }
             }));
         };

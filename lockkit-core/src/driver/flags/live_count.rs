@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use crate::sync::{AtomicBool, AtomicUsize};
 
-/// Either a claim that was born sees the shutdown, or the one who began the shutdown sees the claim.
+/// Either a claim that was born sees the shutdown, or the one who began the shutdown sees the
+/// claim.
 #[derive(Debug)]
 pub(in crate::driver) struct LiveCount {
     live: AtomicUsize,
@@ -61,7 +62,10 @@ mod models {
             };
             live_count.drain();
             let seen = live_count.live() > 0;
-            assert!(claim.join().unwrap() || seen, "a lock is taken beside a shutdown that is done");
+            assert!(
+                claim.join().unwrap() || seen,
+                "a lock is taken beside a shutdown that is done"
+            );
         });
     }
 

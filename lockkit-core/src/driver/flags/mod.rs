@@ -1,5 +1,5 @@
-//! What the threads around a claim agree on without a lock: each a protocol of its own, with a model that tries every
-//! interleaving of it.
+//! What the threads around a claim agree on without a lock: each a protocol of its own, with a
+//! model that tries every interleaving of it.
 
 mod caller_gone;
 mod live_count;

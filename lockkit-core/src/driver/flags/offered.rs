@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use crate::sync::AtomicBool;
 
-/// Set while it was handed over and its caller has not looked yet. The caller takes it, or whoever gives it back.
+/// Set while it was handed over and its caller has not looked yet. The caller takes it, or whoever
+/// gives it back.
 #[derive(Debug)]
 pub(in crate::driver) struct Offered(AtomicBool);
 
@@ -17,8 +18,8 @@ impl Offered {
         self.0.store(true, Release);
     }
 
-    /// True for the one who is the first to take, or to give back, what was handed over. It sees all that was done
-    /// before somebody found it [still there](Self::is_still_there).
+    /// True for the one who is the first to take, or to give back, what was handed over. It sees
+    /// all that was done before somebody found it [still there](Self::is_still_there).
     pub(in crate::driver) fn take(&self) -> bool {
         self.0.swap(false, AcqRel)
     }
@@ -27,8 +28,8 @@ impl Offered {
         self.0.load(Acquire)
     }
 
-    /// As [`is_there`](Self::is_there), in one order with all that [take](Self::take) it: a plain look may be too old,
-    /// and then both would leave it to the other to tell of a loss.
+    /// As [`is_there`](Self::is_there), in one order with all that [take](Self::take) it: a plain
+    /// look may be too old, and then both would leave it to the other to tell of a loss.
     pub(in crate::driver) fn is_still_there(&self) -> bool {
         self.0.fetch_or(false, AcqRel)
     }

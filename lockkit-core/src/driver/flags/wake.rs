@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
 use crate::sync::AtomicBool;
 
-/// Before the grant a hint is for the waiter, after it for the keeper. Ringing and the grant each write before they
-/// read, so that a hint which comes in the very moment is not taken for the other's by both.
+/// Before the grant a hint is for the waiter, after it for the keeper. Ringing and the grant each
+/// write before they read, so that a hint which comes in the very moment is not taken for the
+/// other's by both.
 #[derive(Debug)]
 pub(in crate::driver) struct WakeFlag {
     /// A hint came that no attempt or renewal has looked after yet.
@@ -36,8 +37,8 @@ impl WakeFlag {
         }
     }
 
-    /// From here on a hint asks for a renewal. One that came during the attempt is found by the first
-    /// [look](Self::is_rung) after this.
+    /// From here on a hint asks for a renewal. One that came during the attempt is found by the
+    /// first [look](Self::is_rung) after this.
     pub(in crate::driver) fn grant(&self) {
         self.granted.store(true, SeqCst);
     }
@@ -95,7 +96,11 @@ mod models {
 
     impl Agenda {
         fn new() -> Arc<Self> {
-            Arc::new(Self { hint: WakeFlag::new(), state: Mutex::default(), news: Flag::new(false) })
+            Arc::new(Self {
+                hint: WakeFlag::new(),
+                state: Mutex::default(),
+                news: Flag::new(false),
+            })
         }
 
         fn ring(&self) -> WakeTarget {
@@ -145,7 +150,10 @@ mod models {
             agenda.hint.grant();
             agenda.insert();
             let told = rings.map(|ring| ring.join().unwrap());
-            assert!(agenda.is_due_at_once(), "{told:?}: the grant looks no more, and no renewal is due");
+            assert!(
+                agenda.is_due_at_once(),
+                "{told:?}: the grant looks no more, and no renewal is due"
+            );
         });
     }
 

@@ -1,10 +1,10 @@
-//! The process gate: tasks of one locker that want the same name queue here, in order, and only the first of them talks
-//! to the store.
+//! The process gate: tasks of one locker that want the same name queue here, in order, and only the
+//! first of them talks to the store.
 //!
-//! A holder keeps the gate closed; its release opens it for the next in line, or hands the lock over to it where the
-//! store can do that in one request. The gate never stands in the way for good: while the store is in trouble it is open
-//! for all, behind a long hold the first in line joins those who wait in the store, and one that does not act on its
-//! turn is passed over.
+//! A holder keeps the gate closed; its release opens it for the next in line, or hands the lock
+//! over to it where the store can do that in one request. The gate never stands in the way for
+//! good: while the store is in trouble it is open for all, behind a long hold the first in line
+//! joins those who wait in the store, and one that does not act on its turn is passed over.
 
 use std::{
     collections::{HashMap, hash_map},
@@ -35,8 +35,8 @@ const MOST_HAND_OVERS: u8 = 16;
 /// What a turn may take beyond a request and a pause before the next one.
 const LEEWAY: Duration = Duration::from_secs(1);
 
-/// Where a store keeps no queue, a process that let others go first stays away for so long: their polls are no match for
-/// one who asks at once.
+/// Where a store keeps no queue, a process that let others go first stays away for so long: their
+/// polls are no match for one who asks at once.
 const STAND_BACK: Duration = Duration::from_millis(60);
 
 /// The gates of one locker, by name. A name that nobody holds or wants has none.
@@ -192,7 +192,8 @@ impl Gates {
         }
     }
 
-    /// An operator freed the grant with this token: whoever had it is asked to look, and keeps nobody out.
+    /// An operator freed the grant with this token: whoever had it is asked to look, and keeps
+    /// nobody out.
     pub(crate) fn freed(&self, name: &LockName, token: FencingToken) {
         let names = self.lock();
         let holder = names.get(name).and_then(Gate::holder);
@@ -257,8 +258,10 @@ impl Gates {
         if !queue.is_held_by(ticket) || queue.has_rival_at(now) {
             return None;
         }
-        let outsiders = if queue.streak < MOST_HAND_OVERS { Outsiders::Wait } else { Outsiders::First };
-        // It stays in line: nobody may poll this release any more, and then it must get the lock by itself.
+        let outsiders =
+            if queue.streak < MOST_HAND_OVERS { Outsiders::Wait } else { Outsiders::First };
+        // It stays in line: nobody may poll this release any more, and then it must get the lock by
+        // itself.
         let waiter = queue.first().map(Arc::clone)?;
         let ticket = self.ticket();
         queue.compete(Contender::rival(ticket, now.after(self.silence_of(held))));
@@ -304,7 +307,8 @@ impl Turn<'_> {
         let Some(ticket) = self.ticket.take() else { return };
         let holder = Contender::holder(ticket, held.granted_at(), held);
         let mut names = self.gates.lock();
-        // Under the lock: a loss that comes now finds the holder, or its ticket is found by the drop of the hold.
+        // Under the lock: a loss that comes now finds the holder, or its ticket is found by the
+        // drop of the hold.
         held.set_ticket(ticket);
         match names.get_mut(&held.name) {
             Some(gate) => gate.won_by(holder),

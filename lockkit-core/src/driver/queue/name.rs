@@ -15,7 +15,8 @@ use crate::{
 /// Behind a longer hold the first in line joins those who wait in the store.
 const LONG_HOLD: Duration = Duration::from_millis(250);
 
-/// Who stands before the others. As many of these are kept as there are names, most of them with one alone.
+/// Who stands before the others. As many of these are kept as there are names, most of them with
+/// one alone.
 pub(super) enum Gate {
     Alone(Contender),
     Crowded(Box<NameQueue>),
@@ -77,7 +78,8 @@ impl Gate {
         }
     }
 
-    /// The one who has the lock. Never drop it under the lock of the gates: it may be the last reference.
+    /// The one who has the lock. Never drop it under the lock of the gates: it may be the last
+    /// reference.
     pub(super) fn holder(&self) -> Option<Arc<Hold>> {
         let holder = match self {
             Self::Alone(one) => Some(one),
@@ -86,7 +88,8 @@ impl Gate {
         holder?.held.as_ref()?.upgrade()
     }
 
-    /// Whether others came before, where nobody may overtake (C12). In trouble everybody may see for himself.
+    /// Whether others came before, where nobody may overtake (C12). In trouble everybody may see
+    /// for himself.
     pub(super) fn has_others_before(&self, now: Tick) -> bool {
         match self {
             Self::Alone(one) => one.competes_at(now),
@@ -156,7 +159,8 @@ impl NameQueue {
 
     /// Whether another one may compete in the store.
     pub(super) fn admits(&self, now: Tick) -> bool {
-        !self.has_rival_at(now) && self.holder.as_ref().is_none_or(|holder| holder.at.after(LONG_HOLD) <= now)
+        !self.has_rival_at(now)
+            && self.holder.as_ref().is_none_or(|holder| holder.at.after(LONG_HOLD) <= now)
     }
 
     pub(super) fn compete(&mut self, rival: Contender) {
@@ -186,7 +190,8 @@ impl NameQueue {
         ahead
     }
 
-    /// Has one wait on in its place. While it was promised the lock, it could be taken out of there.
+    /// Has one wait on in its place. While it was promised the lock, it could be taken out of
+    /// there.
     pub(super) fn come_back(&mut self, waiter: &Arc<Waiter>) {
         if waiter.is_waiting() {
             self.line.insert(waiter.place, Arc::clone(waiter));

@@ -47,7 +47,12 @@ pub(in crate::driver) enum Slot {
 }
 
 impl Waiter {
-    pub(in crate::driver) fn new(held: Arc<Hold>, place: Ticket, spec: ClaimSpec, token_base: u64) -> Self {
+    pub(in crate::driver) fn new(
+        held: Arc<Hold>,
+        place: Ticket,
+        spec: ClaimSpec,
+        token_base: u64,
+    ) -> Self {
         Self { held, place, spec, token_base, slot: Mutex::new(Slot::Waiting), bell: Notify::new() }
     }
 
@@ -92,16 +97,16 @@ impl Waiter {
         }
     }
 
-    /// What a hand-over to it asks for. Its owner is a fresh one each time: one of which nobody knows whether it was
-    /// applied must not touch what the waiter gets by itself later.
+    /// What a hand-over to it asks for. Its owner is a fresh one each time: one of which nobody
+    /// knows whether it was applied must not touch what the waiter gets by itself later.
     pub(in crate::driver) fn successor(&self) -> ClaimSpec {
         let mut spec = self.spec.clone();
         spec.owner = OwnerId::random();
         spec
     }
 
-    /// Makes a hold of a claim that was handed over, and tells when to look at it next. Gives the claim back if it can't
-    /// be one.
+    /// Makes a hold of a claim that was handed over, and tells when to look at it next. Gives the
+    /// claim back if it can't be one.
     pub(in crate::driver) fn accept(
         &self,
         owner: OwnerId,

@@ -31,7 +31,11 @@ async fn a_guard_gives_the_attachment_of_its_own_grant() {
         }
         assert!(world.mutex("a").try_lock().await.unwrap().is_none());
         time::sleep(secs(10)).await;
-        assert_eq!(world.store.count(Op::Attachment), 2, "once for each grant, also after renewals");
+        assert_eq!(
+            world.store.count(Op::Attachment),
+            2,
+            "once for each grant, also after renewals"
+        );
         drop((a, b));
         world.clean(&format!("{kind:?}")).await;
     }

@@ -25,7 +25,8 @@ async fn c10_each_renewal_follows_within_the_longest_pause() {
         let sent = world.store.sent(Op::KeepAlive);
         assert!(sent[0] - start <= ms(2_010));
         let pauses = pauses(&sent);
-        // The slots of a ttl of ten minutes would be 50 s apart: neither a loop until the next one, nor beyond it.
+        // The slots of a ttl of ten minutes would be 50 s apart: neither a loop until the next one,
+        // nor beyond it.
         assert!(pauses.iter().all(|pause| (ms(1_300)..=ms(2_010)).contains(pause)), "{pauses:?}");
         drop(guard);
         world.clean("").await;

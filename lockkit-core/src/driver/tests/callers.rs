@@ -1,4 +1,5 @@
-//! C6: an attempt that waits inside the store hears that nobody waits for it any more, then and not before.
+//! C6: an attempt that waits inside the store hears that nobody waits for it any more, then and not
+//! before.
 
 use std::time::Duration;
 

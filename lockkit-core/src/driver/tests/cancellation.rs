@@ -21,7 +21,8 @@ async fn c6_a_wait_cancelled_at_any_point_leaves_nothing() {
             let world = World::new(kind);
             let guard = world.mutex("a").lock().await.unwrap();
             let waiter = world.mutex("a");
-            let waiting = tokio::spawn(async move { drop(time::timeout(ms(cut), waiter.lock()).await) });
+            let waiting =
+                tokio::spawn(async move { drop(time::timeout(ms(cut), waiter.lock()).await) });
             time::sleep(ms(cut / 2)).await;
             drop(guard);
             waiting.await.unwrap();
@@ -60,7 +61,9 @@ async fn c6_thousands_of_futures_dropped_anywhere_leave_nothing() {
             let mutex = world.mutex(&format!("k{}", i % 50));
             tasks.push(tokio::spawn(async move {
                 time::sleep(micros(200_000)).await;
-                let Ok(Ok(guard)) = time::timeout(micros(40_000), mutex.lock()).await else { return };
+                let Ok(Ok(guard)) = time::timeout(micros(40_000), mutex.lock()).await else {
+                    return;
+                };
                 time::sleep(micros(3_000)).await;
                 match i % 4 {
                     0 => drop(guard),
@@ -144,7 +147,9 @@ async fn c6_a_cancelled_scope_releases() {
     for kind in KINDS {
         let world = World::new(kind);
         let mutex = world.mutex("a");
-        time::timeout(ms(50), mutex.scope(async |_| std::future::pending::<()>().await)).await.unwrap_err();
+        time::timeout(ms(50), mutex.scope(async |_| std::future::pending::<()>().await))
+            .await
+            .unwrap_err();
         drop(mutex);
         world.clean(&format!("{kind:?}")).await;
     }

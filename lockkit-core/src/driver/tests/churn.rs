@@ -14,14 +14,17 @@ use super::{
     runtimes::{single, threads},
     secs,
 };
-use crate::{Locker, error::ErrorKind, fake::lock, guard::LockGuard, memory::Memory, options::LockOptions};
+use crate::{
+    Locker, error::ErrorKind, fake::lock, guard::LockGuard, memory::Memory, options::LockOptions,
+};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// The largest token that was used under each name: what a protected resource keeps.
 type Seen = Arc<[Mutex<u64>; 3]>;
 
-/// Shorter than a thread may have to wait for its turn: a lease may be over before its holder learns of it.
+/// Shorter than a thread may have to wait for its turn: a lease may be over before its holder
+/// learns of it.
 const SHORT: Duration = ms(10);
 /// A shutdown waits for three of it, so that only what nobody works on is left then.
 const LONG: Duration = secs(3);
@@ -31,8 +34,9 @@ const SOON: Duration = secs(30);
 fn c1_c6_runtimes_that_come_and_go_break_nothing_and_leave_nothing() {
     for ttl in [SHORT, LONG] {
         let memory = Memory::new();
-        let lockers = [(); 2]
-            .map(|()| Locker::new(memory.clone()).with_defaults(LockOptions::new().with_ttl(ttl)).unwrap());
+        let lockers = [(); 2].map(|()| {
+            Locker::new(memory.clone()).with_defaults(LockOptions::new().with_ttl(ttl)).unwrap()
+        });
         let seen = Seen::default();
         let start = Instant::now();
         let workers = [0, 0, 0, 1].map(|at| {

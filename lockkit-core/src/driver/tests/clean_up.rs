@@ -1,4 +1,5 @@
-//! C5, C8: what an attempt may have left behind is taken back, and never handed out when it is stale.
+//! C5, C8: what an attempt may have left behind is taken back, and never handed out when it is
+//! stale.
 
 use std::time::Duration;
 
@@ -109,7 +110,10 @@ async fn c3_the_lease_counts_from_before_the_request() {
     let guard = world.mutex("a").lock().await.unwrap();
     world.store.always(Op::KeepAlive, Fault::Hang);
     guard.lost().await;
-    assert!(world.store.holder("a").is_some(), "lost comes before the store can grant to somebody else");
+    assert!(
+        world.store.holder("a").is_some(),
+        "lost comes before the store can grant to somebody else"
+    );
     drop(guard);
     time::sleep(TTL * 3).await;
     world.store.heal();

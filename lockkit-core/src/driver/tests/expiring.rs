@@ -67,7 +67,11 @@ async fn c3_the_end_of_a_max_hold_is_announced_on_every_store() {
         let start = Instant::now();
         let left = guard.expiring(ms(500)).await;
         assert!((ms(495)..=ms(500)).contains(&left), "{kind:?} {left:?}");
-        assert!((9_490..9_510).contains(&start.elapsed().as_millis()), "{kind:?} {:?}", start.elapsed());
+        assert!(
+            (9_490..9_510).contains(&start.elapsed().as_millis()),
+            "{kind:?} {:?}",
+            start.elapsed()
+        );
         drop(guard);
         world.clean(&format!("{kind:?}")).await;
     }
@@ -80,7 +84,11 @@ async fn c3_a_loss_completes_the_warning_and_a_release_never() {
         let guard = world.mutex("a").lock().await.unwrap();
         let warning = guard.expiring(ms(10));
         world.store.evict_all();
-        assert_eq!(time::timeout(TTL, warning.into_future()).await.unwrap(), Duration::ZERO, "{kind:?}");
+        assert_eq!(
+            time::timeout(TTL, warning.into_future()).await.unwrap(),
+            Duration::ZERO,
+            "{kind:?}"
+        );
         drop(guard);
         let guard = world.mutex("a").lock().await.unwrap();
         let waits = guard.expiring(secs(1));

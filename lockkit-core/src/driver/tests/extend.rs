@@ -47,13 +47,19 @@ async fn c10_an_extended_lease_is_renewed_and_looked_after_as_before() {
 
 #[tokio::test(start_paused = true)]
 async fn c5_an_unknown_extension_neither_extends_nor_ends_the_lease() {
-    for fault in [Fault::LoseReply, Fault::HangAfter, Fault::Hang, Fault::Fail(ErrorKind::Unavailable)] {
+    for fault in
+        [Fault::LoseReply, Fault::HangAfter, Fault::Hang, Fault::Fail(ErrorKind::Unavailable)]
+    {
         let world = World::new(Kind::Ttl);
         let guard = world.mutex_with("a", manual()).lock().await.unwrap();
         let start = Instant::now();
         world.store.once(Op::Extend, [fault]);
         let error = guard.extend(secs(100)).await.unwrap_err();
-        assert_eq!((error.kind(), error.operation()), (ErrorKind::Unavailable, Some("extend")), "{fault:?}");
+        assert_eq!(
+            (error.kind(), error.operation()),
+            (ErrorKind::Unavailable, Some("extend")),
+            "{fault:?}"
+        );
         assert!(guard.is_held() && guard.remaining() < TTL, "{fault:?}");
         assert_eq!(guard.lost().await, LossReason::Expired, "{fault:?}");
         assert!(start.elapsed() < TTL, "{fault:?} {:?}", start.elapsed());
@@ -88,7 +94,11 @@ async fn c13_what_can_not_be_extended_says_so() {
                 assert!(error.to_string().contains("between 10ms and 24 h"), "{error}");
             }
         } else {
-            assert_eq!(guard.extend(secs(9)).await.unwrap_err().kind(), ErrorKind::Unsupported, "{kind:?}");
+            assert_eq!(
+                guard.extend(secs(9)).await.unwrap_err().kind(),
+                ErrorKind::Unsupported,
+                "{kind:?}"
+            );
         }
         assert_eq!(world.store.count(Op::Extend), 0);
         assert_eq!(guard.release().await.unwrap(), Released::Freed);

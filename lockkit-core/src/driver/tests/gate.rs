@@ -92,7 +92,8 @@ async fn c12_after_sixteen_hand_overs_outsiders_go_first() {
     let world = World::handing_over();
     crowd(&world, 40, ms(1)).await;
     let outsiders = lock(&world.store.outsiders).clone();
-    let mut runs: Vec<_> = outsiders.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
+    let mut runs: Vec<_> =
+        outsiders.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
     // What is left at the end depends on the count.
     runs.pop();
     assert!(!runs.is_empty());
@@ -194,7 +195,8 @@ async fn other_names_have_other_gates() {
     let a = world.mutex("a");
     let b = world.mutex("b");
     let guard = a.lock().await.unwrap();
-    let other = time::timeout(ms(10), b.lock()).await.expect("another name is not held up").unwrap();
+    let other =
+        time::timeout(ms(10), b.lock()).await.expect("another name is not held up").unwrap();
     drop((guard, other, a, b));
     world.clean("").await;
 }

@@ -44,7 +44,10 @@ async fn c8_a_release_that_nobody_polls_holds_up_no_waiter() {
     time::sleep(ms(10)).await;
     let mut release = Box::pin(guard.release());
     assert!(poll!(release).is_pending());
-    let next = time::timeout(TTL * 3, waiting).await.expect("the one who was to have it is stuck").unwrap();
+    let next = time::timeout(TTL * 3, waiting)
+        .await
+        .expect("the one who was to have it is stuck")
+        .unwrap();
     drop(release);
     time::sleep(ms(100)).await;
     // What was meant for it under another owner was given back, and not what it got by itself.
@@ -76,7 +79,8 @@ async fn c8_a_call_that_is_not_polled_until_its_bound_has_passed_finds_it_taken(
     }
 }
 
-/// Somebody meets trouble with the store in the very moment in which a hand-over turns out to be of no use.
+/// Somebody meets trouble with the store in the very moment in which a hand-over turns out to be of
+/// no use.
 #[tokio::test(start_paused = true)]
 async fn c8_a_promise_that_is_broken_while_the_line_is_let_in_strands_nobody() {
     let world = World::handing_over();
@@ -99,13 +103,15 @@ async fn c8_a_promise_that_is_broken_while_the_line_is_let_in_strands_nobody() {
     drop((transfer, waiter));
     world.agenda().retire(&held, None);
     release_held(world.agenda(), held).await.unwrap();
-    let next = time::timeout(TTL, waiting).await.expect("C8: it is in no line and has no turn").unwrap();
+    let next =
+        time::timeout(TTL, waiting).await.expect("C8: it is in no line and has no turn").unwrap();
     next.release().await.unwrap();
     drop(mutex);
     world.clean("").await;
 }
 
-/// The keeper's runtime stands still, and the waiter's too, for longer than the lease after a hand-over.
+/// The keeper's runtime stands still, and the waiter's too, for longer than the lease after a
+/// hand-over.
 #[test]
 fn c8_a_hand_over_that_is_seen_after_its_lease_is_no_grant() {
     let World { store, locker } = World::handing_over();
@@ -285,7 +291,8 @@ async fn c6_to_leave_a_long_line_costs_little() {
     let world = World::gated(Kind::Queue);
     let guard = world.mutex("a").lock().await.unwrap();
     let mutex = world.mutex("a");
-    // Unconstrained: else all but the first 128 of them give way to others instead of getting into line.
+    // Unconstrained: else all but the first 128 of them give way to others instead of getting into
+    // line.
     let wait = |mutex: crate::Mutex| Box::pin(unconstrained(async move { mutex.lock().await }));
     let mut waiters: Vec<_> = (0..10_000).map(|_| wait(mutex.clone())).collect();
     for waiter in &mut waiters {
@@ -419,8 +426,10 @@ async fn c12_a_grant_of_the_store_begins_the_count_anew() {
         tasks.spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
     }
     tasks.join_all().await;
-    let yields =
-        lock(&world.store.outsiders).iter().filter(|outsider| **outsider == Outsiders::First).count();
+    let yields = lock(&world.store.outsiders)
+        .iter()
+        .filter(|outsider| **outsider == Outsiders::First)
+        .count();
     assert_eq!(yields, 3);
     world.clean("").await;
 }

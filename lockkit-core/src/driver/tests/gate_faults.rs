@@ -37,7 +37,8 @@ async fn c6_a_waiter_dropped_at_any_instant_loses_no_turn() {
             drop(leaver);
             assert_eq!(release.await.unwrap().unwrap(), Released::Freed);
             let next = time::timeout(secs(2), stayer).await;
-            let next = next.unwrap_or_else(|_| panic!("C8: stuck after cut {cut}, {hands_over}")).unwrap();
+            let next =
+                next.unwrap_or_else(|_| panic!("C8: stuck after cut {cut}, {hands_over}")).unwrap();
             assert_eq!(next.release().await.unwrap(), Released::Freed);
             drop(first);
             world.clean(&format!("cut {cut}, {hands_over}")).await;
@@ -55,7 +56,9 @@ async fn c6_a_release_dropped_at_any_instant_still_hands_over() {
         time::sleep(ms(10)).await;
         let release = time::timeout(time::Duration::from_micros(500 * cut), guard.release()).await;
         drop(release);
-        let next = time::timeout(secs(1), waiting).await.unwrap_or_else(|_| panic!("stuck after cut {cut}"));
+        let next = time::timeout(secs(1), waiting)
+            .await
+            .unwrap_or_else(|_| panic!("stuck after cut {cut}"));
         assert_eq!(next.unwrap().release().await.unwrap(), Released::Freed);
         world.clean(&format!("cut {cut}")).await;
     }
@@ -70,11 +73,15 @@ async fn c8_a_task_that_does_not_look_is_passed_over() {
         let second = world.mutex("a");
         let mut sleeper = Box::pin(first.lock());
         assert!(poll_once(sleeper.as_mut()).await.is_pending());
-        let waiting = tokio::spawn(async move { second.lock().await.unwrap().release().await.unwrap() });
+        let waiting =
+            tokio::spawn(async move { second.lock().await.unwrap().release().await.unwrap() });
         time::sleep(ms(10)).await;
         let start = Instant::now();
         guard.release().await.unwrap();
-        time::timeout(secs(10), waiting).await.expect("C8: nobody comes past the one that sleeps").unwrap();
+        time::timeout(secs(10), waiting)
+            .await
+            .expect("C8: nobody comes past the one that sleeps")
+            .unwrap();
         assert!(start.elapsed() < secs(4), "{hands_over}: {:?}", start.elapsed());
         // Looking again it waits again, and gets the lock.
         let late = time::timeout(secs(2), sleeper).await.expect("it can still have it").unwrap();
@@ -118,7 +125,9 @@ async fn c13_a_silent_store_is_told_to_all_who_stand_in_line() {
 
 #[tokio::test(start_paused = true)]
 async fn c7_a_hand_over_without_an_answer_is_a_release() {
-    for fault in [Fault::LoseReply, Fault::Fail(ErrorKind::Unavailable), Fault::Hang, Fault::HangAfter] {
+    for fault in
+        [Fault::LoseReply, Fault::Fail(ErrorKind::Unavailable), Fault::Hang, Fault::HangAfter]
+    {
         let world = World::handing_over();
         let guard = world.mutex("a").lock().await.unwrap();
         let token = guard.fencing_token();
@@ -127,8 +136,10 @@ async fn c7_a_hand_over_without_an_answer_is_a_release() {
         time::sleep(ms(10)).await;
         world.store.once(Op::Reissue, [fault]);
         assert_eq!(guard.release().await.unwrap(), Released::Freed, "{fault:?}");
-        let next =
-            time::timeout(secs(1), waiting).await.unwrap_or_else(|_| panic!("stuck: {fault:?}")).unwrap();
+        let next = time::timeout(secs(1), waiting)
+            .await
+            .unwrap_or_else(|_| panic!("stuck: {fault:?}"))
+            .unwrap();
         assert!(next.fencing_token() > token);
         next.release().await.unwrap();
         world.clean(&format!("{fault:?}")).await;
@@ -239,7 +250,9 @@ async fn c1_a_storm_behind_a_gate_never_overlaps() {
             tasks.spawn(async move {
                 for round in 0..30_u64 {
                     let patience = ms(1 + (n * 7 + round * 13) % 60);
-                    let Ok(Ok(guard)) = time::timeout(patience, mutex.lock()).await else { continue };
+                    let Ok(Ok(guard)) = time::timeout(patience, mutex.lock()).await else {
+                        continue;
+                    };
                     assert_eq!(inside.fetch_add(1, SeqCst), 0, "C1");
                     time::sleep(ms((n + round) % 4)).await;
                     inside.fetch_sub(1, SeqCst);
@@ -251,7 +264,8 @@ async fn c1_a_storm_behind_a_gate_never_overlaps() {
             for step in 0..40_u64 {
                 time::sleep(ms(17)).await;
                 let fault = if step % 2 == 0 { Fault::LoseReply } else { Fault::SlowReply(ms(20)) };
-                let op = [Op::Reissue, Op::Release, Op::Attempt][usize::try_from(step % 3).unwrap()];
+                let op =
+                    [Op::Reissue, Op::Release, Op::Attempt][usize::try_from(step % 3).unwrap()];
                 world.store.once(op, [fault]);
             }
         };

@@ -44,7 +44,11 @@ async fn a_ring_before_the_grant_causes_no_renewal_after_it() {
     guard.release().await.unwrap();
     let guard = waiting.await.unwrap();
     time::sleep(ms(850)).await;
-    assert_eq!(world.store.count(Op::KeepAlive), 0, "a renewal is due after 900 ms at the earliest");
+    assert_eq!(
+        world.store.count(Op::KeepAlive),
+        0,
+        "a renewal is due after 900 ms at the earliest"
+    );
     drop(guard);
     world.clean("").await;
 }
@@ -73,7 +77,11 @@ async fn rings_during_a_renewal_leave_one_timer_and_renew_once_more() {
         assert!(world.sizes().0 <= 1, "one timer at most");
     }
     time::sleep(ms(600)).await;
-    assert_eq!(world.store.count(Op::KeepAlive), 2, "the one in flight, and one that saw what came after");
+    assert_eq!(
+        world.store.count(Op::KeepAlive),
+        2,
+        "the one in flight, and one that saw what came after"
+    );
     assert_eq!(world.sizes(), (1, 0));
     world.store.set_latency(ms(2));
     time::sleep(secs(9)).await;

@@ -137,8 +137,10 @@ async fn a_timer_that_came_due_too_early_renews_no_manual_hold() {
     let world = World::new(Kind::Ttl);
     let mutex = world.mutex("a");
     let options = manual();
-    let held =
-        acquire(world.request(&mutex, &super::checked(options)), Bound::Forever).await.unwrap().unwrap();
+    let held = acquire(world.request(&mutex, &super::checked(options)), Bound::Forever)
+        .await
+        .unwrap()
+        .unwrap();
     renew_due(world.agenda(), Arc::clone(&held)).await;
     assert_eq!(world.store.count(Op::KeepAlive), 0);
     assert_eq!(world.sizes(), (1, 0));
@@ -148,7 +150,8 @@ async fn a_timer_that_came_due_too_early_renews_no_manual_hold() {
     world.clean("").await;
 }
 
-/// A future that holds the claim and that nobody polls must not make the keeper spin past the deadline.
+/// A future that holds the claim and that nobody polls must not make the keeper spin past the
+/// deadline.
 #[test]
 fn a_renewal_that_nobody_polls_hides_no_loss_and_makes_no_busy_loop() {
     for options in [manual(), super::options()] {

@@ -32,10 +32,18 @@ async fn c3_a_hold_ends_exactly_at_its_max_and_is_freed_at_once() {
             (lost, lost.to_string().contains("as long as its options allow")),
             (LossReason::MaxHold, true)
         );
-        assert!((9_999..10_002).contains(&start.elapsed().as_millis()), "{kind:?} {:?}", start.elapsed());
+        assert!(
+            (9_999..10_002).contains(&start.elapsed().as_millis()),
+            "{kind:?} {:?}",
+            start.elapsed()
+        );
         assert!(!guard.is_held());
         time::sleep(ms(4)).await;
-        assert_eq!(world.store.holder("a"), None, "{kind:?}: freed early, though the guard is still there");
+        assert_eq!(
+            world.store.holder("a"),
+            None,
+            "{kind:?}: freed early, though the guard is still there"
+        );
         assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
         assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
         assert_eq!(world.store.renewals_after_release(), 0);
@@ -93,7 +101,8 @@ async fn c7_a_release_just_before_the_max_hold_has_its_whole_bound() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex_with("a", options().with_max_hold(CAP)).lock().await.unwrap();
     time::sleep(CAP - ms(2)).await;
-    // The lease stands for long: an answer that is late is an answer, and one that is lost was asked for again.
+    // The lease stands for long: an answer that is late is an answer, and one that is lost was
+    // asked for again.
     world.store.once(Op::Release, [Fault::LoseReply, Fault::SlowReply(ms(500))]);
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     world.clean("").await;

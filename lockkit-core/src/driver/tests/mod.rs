@@ -1,4 +1,5 @@
-//! Proof of the driver over fake stores. Almost every test ends with [`World::clean`]: nothing is left anywhere.
+//! Proof of the driver over fake stores. Almost every test ends with [`World::clean`]: nothing is
+//! left anywhere.
 
 mod attachments;
 mod cadence;
@@ -83,7 +84,8 @@ impl World {
     fn tuned(kind: Kind, tune: impl FnOnce(Fake) -> Fake) -> Self {
         let store = Store::new(0);
         store.set_latency(ms(2));
-        let locker = Locker::new(tune(Fake::new(Arc::clone(&store), kind))).with_clock(Clock::Tokio);
+        let locker =
+            Locker::new(tune(Fake::new(Arc::clone(&store), kind))).with_clock(Clock::Tokio);
         // Each task talks to the store by itself, but where the gate is what is tested.
         let locker = locker.with_defaults(options()).unwrap().with_process_gate(false);
         Self { store, locker }

@@ -1,4 +1,5 @@
-//! Futures that begin on one runtime, and go on on another one after the first has ended. On the real clock.
+//! Futures that begin on one runtime, and go on on another one after the first has ended. On the
+//! real clock.
 
 use std::{pin::Pin, time::Duration};
 
@@ -73,7 +74,8 @@ fn c8_a_call_that_waits_moves_to_another_runtime() {
                 time::sleep(ms(300)).await;
                 guard.release().await
             });
-            let mutex = world.mutex_with("a", options().with_ttl(secs(30)).with_op_timeout(secs(1)));
+            let mutex =
+                world.mutex_with("a", options().with_ttl(secs(30)).with_op_timeout(secs(1)));
             let next = moved(Box::pin(mutex.lock())).unwrap();
             assert!(next.is_held(), "{kind:?}, gated: {gated}");
             drop((next, mutex));
@@ -90,7 +92,8 @@ fn c8_a_bounded_call_moves_to_another_runtime() {
             let world = world(kind);
             let world = World { store: world.store, locker: world.locker.with_process_gate(gated) };
             let home = threads();
-            let guard = home.block_on(world.mutex_with("a", options().with_ttl(secs(60))).lock()).unwrap();
+            let guard =
+                home.block_on(world.mutex_with("a", options().with_ttl(secs(60))).lock()).unwrap();
             let mutex = world.mutex("a");
             let start = std::time::Instant::now();
             assert!(moved(Box::pin(mutex.lock_timeout(ms(400)))).unwrap().is_none());
@@ -146,7 +149,8 @@ fn c7_a_release_that_tries_again_moves_to_another_runtime() {
     let home = threads();
     let mutex = world.mutex("a");
     let options = checked(options());
-    let held = home.block_on(acquire(world.request(&mutex, &options), Bound::Forever)).unwrap().unwrap();
+    let held =
+        home.block_on(acquire(world.request(&mutex, &options), Bound::Forever)).unwrap().unwrap();
     world.agenda().retire(&held, None);
     world.store.once(Op::Release, [Fault::Fail(crate::ErrorKind::Unavailable); 3]);
     assert_eq!(moved(Box::pin(release_held(world.agenda(), held))).unwrap(), Released::Freed);
@@ -175,12 +179,14 @@ fn c13_a_call_that_waits_and_leaves_all_runtimes_is_an_error() {
     }
 }
 
-/// After sixteen hand-overs others go first, and the next task of this process rests before it asks the store.
+/// After sixteen hand-overs others go first, and the next task of this process rests before it asks
+/// the store.
 #[test]
 fn c8_a_rest_before_a_turn_moves_to_another_runtime() {
     let World { store, locker } = World::handing_over();
     store.set_latency(ms(0));
-    let locker = locker.with_clock(Clock::Boot).with_defaults(options().with_ttl(secs(60))).unwrap();
+    let locker =
+        locker.with_clock(Clock::Boot).with_defaults(options().with_ttl(secs(60))).unwrap();
     let world = World { store, locker };
     let mutex = world.mutex("a");
     let first = single();
@@ -203,7 +209,8 @@ fn c8_a_rest_before_a_turn_moves_to_another_runtime() {
     assert_eq!(world.store.holders(), 0);
     drop(first);
     let last = single();
-    let guard = last.block_on(async { time::timeout(secs(60), resting).await.expect("it hangs") }).unwrap();
+    let guard =
+        last.block_on(async { time::timeout(secs(60), resting).await.expect("it hangs") }).unwrap();
     assert!(guard.is_held());
     drop((guard, mutex));
     last.block_on(world.clean(""));

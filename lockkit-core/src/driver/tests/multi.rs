@@ -33,7 +33,11 @@ async fn c8_one_bound_holds_for_all_names_and_what_was_taken_is_given_back_befor
         let error = error.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout, "{kind:?}");
         assert_eq!(error.name().unwrap().as_str(), "d");
-        assert!(start.elapsed() >= secs(2) && start.elapsed() < ms(2_030), "{kind:?} {:?}", start.elapsed());
+        assert!(
+            start.elapsed() >= secs(2) && start.elapsed() < ms(2_030),
+            "{kind:?} {:?}",
+            start.elapsed()
+        );
         assert_eq!(world.store.holders(), 1, "{kind:?}: only \"d\" is taken when the call returns");
         assert!(all.lock_timeout(Duration::ZERO).await.unwrap().is_none());
         assert!(all.try_lock().await.unwrap().is_none());
@@ -210,7 +214,10 @@ async fn c11_names_are_sorted_and_checked() {
     assert!(twice.to_string().contains("mutex \"b\" is in the set twice"), "{twice}");
     let none: [&str; 0] = [];
     assert_eq!(world.locker.mutex_set(none).unwrap_err().kind(), ErrorKind::InvalidOption);
-    assert_eq!(world.locker.lock_all(["a", "\n"]).await.unwrap_err().kind(), ErrorKind::InvalidName);
+    assert_eq!(
+        world.locker.lock_all(["a", "\n"]).await.unwrap_err().kind(),
+        ErrorKind::InvalidName
+    );
     drop(all);
     world.clean("").await;
 }

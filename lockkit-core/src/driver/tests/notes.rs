@@ -34,7 +34,10 @@ async fn c10_notes_back_to_back_do_not_starve_renewal() {
             let guard = world.mutex("a").lock().await.unwrap();
             writes_notes(&guard, ms(pause), Instant::now() + TTL * 10).await;
             let renewals = world.store.count(Op::KeepAlive);
-            assert!((28..=36).contains(&renewals), "{kind:?}: {renewals} renewals in 10 leases, {pause} ms");
+            assert!(
+                (28..=36).contains(&renewals),
+                "{kind:?}: {renewals} renewals in 10 leases, {pause} ms"
+            );
             drop(guard);
             world.clean(&format!("{kind:?}, {pause} ms")).await;
         }
@@ -56,7 +59,9 @@ async fn c10_notes_of_many_tasks_do_not_starve_renewal() {
                 match guard.write_note(&Note::new(1, "busy".to_owned())).await {
                     Ok(noted) => assert_eq!(noted, Noted::Written),
                     // The others used its bound up.
-                    Err(error) if error.kind() == ErrorKind::Unavailable => time::sleep(ms(1)).await,
+                    Err(error) if error.kind() == ErrorKind::Unavailable => {
+                        time::sleep(ms(1)).await
+                    }
                     Err(error) => panic!("{error}"),
                 }
             }

@@ -48,7 +48,8 @@ fn c8_c13_a_bounded_wait_without_timers_is_an_error_and_hangs_never() {
         let mutex = world.mutex("a");
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let other = if ended { single() } else { Builder::new_current_thread().build().unwrap() };
+            let other =
+                if ended { single() } else { Builder::new_current_thread().build().unwrap() };
             let handle = other.handle().clone();
             if ended {
                 // It had timers when it was used last.
@@ -62,7 +63,8 @@ fn c8_c13_a_bounded_wait_without_timers_is_an_error_and_hangs_never() {
             drop(mutex);
             tell.send(outcome.map(|guard| guard.is_some())).unwrap();
         });
-        let error = told.recv_timeout(std::time::Duration::from_secs(60)).expect("it hangs").unwrap_err();
+        let error =
+            told.recv_timeout(std::time::Duration::from_secs(60)).expect("it hangs").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoRuntime, "{error}");
         drop(guard);
         home.block_on(world.clean(&format!("ended: {ended}")));

@@ -101,8 +101,16 @@ async fn c3_a_lost_hold_is_never_replaced_under_its_guards() {
             assert!(error.to_string().contains("guards of it still live"), "{error}");
             assert_eq!(mutex(&owner, "a").try_lock().await.unwrap_err().kind(), ErrorKind::Lost);
         }
-        assert_eq!(first.release().await.unwrap(), ReentrantReleased::NotHeld, "not the last, and told so");
-        assert_eq!(mutex(&owner, "a").lock().await.unwrap_err().kind(), ErrorKind::Lost, "{kind:?}");
+        assert_eq!(
+            first.release().await.unwrap(),
+            ReentrantReleased::NotHeld,
+            "not the last, and told so"
+        );
+        assert_eq!(
+            mutex(&owner, "a").lock().await.unwrap_err().kind(),
+            ErrorKind::Lost,
+            "{kind:?}"
+        );
         let token = second.fencing_token();
         let last = second.release().await.unwrap();
         assert_eq!(last, ReentrantReleased::NotHeld);
@@ -165,9 +173,14 @@ async fn c6_when_the_one_that_asks_is_cancelled_the_other_goes_on() {
         assert!(mutex(&owner, "a").try_lock().await.unwrap().is_none());
         assert_eq!(start.elapsed(), ms(0), "{kind:?}");
         assert!(mutex(&owner, "a").lock_timeout(ms(100)).await.unwrap().is_none());
-        let error = mutex(&owner, "a").with_options(options().with_wait(ms(100))).unwrap().lock().await;
+        let error =
+            mutex(&owner, "a").with_options(options().with_wait(ms(100))).unwrap().lock().await;
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Timeout);
-        assert!((200..204).contains(&start.elapsed().as_millis()), "{kind:?} {:?}", start.elapsed());
+        assert!(
+            (200..204).contains(&start.elapsed().as_millis()),
+            "{kind:?} {:?}",
+            start.elapsed()
+        );
         asks.abort();
         assert!(asks.await.unwrap_err().is_cancelled());
         time::sleep(ms(20)).await;
@@ -210,7 +223,8 @@ async fn c13_when_the_one_that_asks_fails_the_other_asks() {
     world.clean("").await;
 }
 
-/// The store is dead: all calls of an owner hear of it at the same time, and not one after the other.
+/// The store is dead: all calls of an owner hear of it at the same time, and not one after the
+/// other.
 #[tokio::test(start_paused = true)]
 async fn c13_calls_of_one_owner_hear_together_that_the_store_is_gone() {
     for fault in [Fault::Hang, Fault::Fail(ErrorKind::Unavailable)] {
@@ -228,10 +242,12 @@ async fn c13_calls_of_one_owner_hear_together_that_the_store_is_gone() {
             });
         }
         for told in tasks.join_all().await {
-            let expected = (ErrorKind::Unavailable, ErrorStatus::Persistent, Some("lock"), Some("fake"));
+            let expected =
+                (ErrorKind::Unavailable, ErrorStatus::Persistent, Some("lock"), Some("fake"));
             assert_eq!(told, expected);
         }
-        // As one call alone: until the trouble has lasted for a ttl, and the request that is under way by then, or the pause.
+        // As one call alone: until the trouble has lasted for a ttl, and the request that is under
+        // way by then, or the pause.
         assert!(start.elapsed() <= TTL + ms(1_350), "{fault:?}: {:?}", start.elapsed());
         world.store.heal();
         drop(mutex(&owner, "a").lock().await.unwrap());
@@ -327,7 +343,12 @@ async fn c10_the_options_of_the_call_that_asked_count() {
     let world = World::new(Kind::Ttl);
     let owner = world.locker.owner();
     let first = mutex(&owner, "a").with_options(manual()).unwrap().lock().await.unwrap();
-    let second = mutex(&owner, "a").with_options(options().with_ttl(secs(60))).unwrap().lock().await.unwrap();
+    let second = mutex(&owner, "a")
+        .with_options(options().with_ttl(secs(60)))
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
     assert!(second.hold().remaining() < secs(3));
     assert_eq!(second.lost().await, LossReason::Expired);
     drop((first, second, owner));

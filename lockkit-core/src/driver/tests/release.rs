@@ -39,15 +39,21 @@ async fn c7_after_an_unknown_release_not_held_past_the_deadline_is_an_unknown_ou
     let world = World::new(Kind::Ttl);
     let mutex = world.mutex("a");
     let options = manual();
-    let held =
-        acquire(world.request(&mutex, &super::checked(options)), Bound::Forever).await.unwrap().unwrap();
+    let held = acquire(world.request(&mutex, &super::checked(options)), Bound::Forever)
+        .await
+        .unwrap()
+        .unwrap();
     time::sleep(ms(2_500)).await;
     world.store.once(Op::Release, [Fault::HangAfter]);
     held.give_back();
     world.agenda().retire(&held, None);
     let error = release_held(world.agenda(), held).await.unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
-    assert_eq!(world.store.count(Op::Release), 2, "the second one was answered, and proves nothing");
+    assert_eq!(
+        world.store.count(Op::Release),
+        2,
+        "the second one was answered, and proves nothing"
+    );
     drop(mutex);
     world.clean("").await;
 }
@@ -104,8 +110,10 @@ async fn c7_a_renewal_that_ends_when_the_release_has_begun_does_not_take_the_rel
     let world = World::new(Kind::Ttl);
     let mutex = world.mutex("a");
     let options = options();
-    let held =
-        acquire(world.request(&mutex, &super::checked(options)), Bound::Forever).await.unwrap().unwrap();
+    let held = acquire(world.request(&mutex, &super::checked(options)), Bound::Forever)
+        .await
+        .unwrap()
+        .unwrap();
     world.store.once(Op::KeepAlive, [Fault::SlowReply(ms(300))]);
     time::sleep(ms(1_100)).await;
     assert_eq!(world.store.count(Op::KeepAlive), 1);

@@ -145,7 +145,8 @@ async fn c10_unknown_renewals_pause_longer_and_neither_extend_nor_end_the_lease(
     let sent = world.store.sent(Op::KeepAlive);
     let pauses: Vec<_> = sent.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
     // ttl/24, /12, /6, and the millisecond to the store.
-    let expected: Vec<_> = [126, 251].into_iter().chain(std::iter::repeat(501)).take(pauses.len()).collect();
+    let expected: Vec<_> =
+        [126, 251].into_iter().chain(std::iter::repeat(501)).take(pauses.len()).collect();
     assert!(pauses.len() >= 4, "{pauses:?}");
     assert!(
         pauses.iter().zip(&expected).all(|(pause, expected)| pause.abs_diff(*expected) <= 2),
@@ -162,12 +163,18 @@ async fn c10_unknown_renewals_pause_longer_and_neither_extend_nor_end_the_lease(
 async fn c10_the_cadence_recovers_after_unknown_renewals() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex("a").lock().await.unwrap();
-    world.store.once(Op::KeepAlive, [Fault::Hang, Fault::LoseReply, Fault::Fail(ErrorKind::Unavailable)]);
+    world
+        .store
+        .once(Op::KeepAlive, [Fault::Hang, Fault::LoseReply, Fault::Fail(ErrorKind::Unavailable)]);
     time::sleep(secs(30)).await;
     assert!(guard.is_held());
     let sent = world.store.sent(Op::KeepAlive);
     let pauses = sent.windows(2).skip(4).map(|pair| (pair[1] - pair[0]).as_millis());
-    assert!(pauses.clone().all(|pause| (880..=1_010).contains(&pause)), "{:?}", pauses.collect::<Vec<_>>());
+    assert!(
+        pauses.clone().all(|pause| (880..=1_010).contains(&pause)),
+        "{:?}",
+        pauses.collect::<Vec<_>>()
+    );
     world.store.forget_log();
     world.store.once(Op::KeepAlive, [Fault::Fail(ErrorKind::Unavailable)]);
     time::sleep(ms(1_500)).await;

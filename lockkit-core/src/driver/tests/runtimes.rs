@@ -103,7 +103,8 @@ fn c3_a_session_guard_is_lost_with_its_runtime() {
     }
 }
 
-/// So much comes due at once that the keeper gives way before it has begun with all of it; its runtime ends then.
+/// So much comes due at once that the keeper gives way before it has begun with all of it; its
+/// runtime ends then.
 #[test]
 fn c7_c10_what_was_due_when_the_runtime_ended_is_adopted() {
     for kind in KINDS {
@@ -112,16 +113,27 @@ fn c7_c10_what_was_due_when_the_runtime_ended_is_adopted() {
         let options = options().with_ttl(ms(6_000)).with_op_timeout(secs(3));
         let runtime = single();
         let mut guards: Vec<_> = (0..300)
-            .map(|n| runtime.block_on(world.mutex_with(&format!("k{n}"), options.clone()).lock()).unwrap())
+            .map(|n| {
+                runtime
+                    .block_on(world.mutex_with(&format!("k{n}"), options.clone()).lock())
+                    .unwrap()
+            })
             .collect();
         std::thread::sleep(ms(2_100)); // all renewals are due
         drop(guards.split_off(280));
         runtime.block_on(tokio::task::yield_now());
         let renewed = world.store.count(Op::KeepAlive);
-        assert!((1..280).contains(&renewed), "the keeper has begun with {renewed} of them, not with some");
+        assert!(
+            (1..280).contains(&renewed),
+            "the keeper has begun with {renewed} of them, not with some"
+        );
         drop(runtime);
         let held = guards.iter().filter(|guard| guard.is_held()).count();
-        assert_eq!(held, if kind == Kind::Ttl { 280 } else { 0 }, "{kind:?}: nobody watches the session");
+        assert_eq!(
+            held,
+            if kind == Kind::Ttl { 280 } else { 0 },
+            "{kind:?}: nobody watches the session"
+        );
         single().block_on(async {
             drop(world.mutex_with("x", options).lock().await.unwrap());
             time::sleep(ms(500)).await;
@@ -130,7 +142,10 @@ fn c7_c10_what_was_due_when_the_runtime_ended_is_adopted() {
             assert_eq!(left, [], "{kind:?}: a release is lost");
             if kind == Kind::Ttl {
                 time::sleep(ms(4_500)).await;
-                assert!(guards.iter().all(crate::LockGuard::is_held), "{kind:?}: nobody renews the others");
+                assert!(
+                    guards.iter().all(crate::LockGuard::is_held),
+                    "{kind:?}: nobody renews the others"
+                );
             }
             world.store.set_latency(ms(2));
             drop(guards);
@@ -139,7 +154,8 @@ fn c7_c10_what_was_due_when_the_runtime_ended_is_adopted() {
     }
 }
 
-/// The keeper goes while a call waits elsewhere: that call adopts what is left, and its own hold is kept.
+/// The keeper goes while a call waits elsewhere: that call adopts what is left, and its own hold is
+/// kept.
 #[test]
 fn c10_a_waiter_outlives_the_runtime_of_the_keeper() {
     const LEASE: Duration = secs(6);
@@ -162,7 +178,11 @@ fn c10_a_waiter_outlives_the_runtime_of_the_keeper() {
             }
             assert!(guard.is_held(), "{kind:?}: nobody renews it");
             world.store.evict_all();
-            assert_eq!(guard.lost().wait().await, LossReason::Evicted, "{kind:?}: nobody looks after it");
+            assert_eq!(
+                guard.lost().wait().await,
+                LossReason::Evicted,
+                "{kind:?}: nobody looks after it"
+            );
             drop(guard);
             world.clean(&format!("{kind:?}")).await;
         });
@@ -185,7 +205,8 @@ fn a_guard_dropped_when_runtime_and_locker_are_gone_leaks_nothing() {
             let ear = Arc::new(Deaf);
             let locker = locker.with_observer(Arc::<Deaf>::clone(&ear));
             let runtime = threads();
-            let mutex = locker.mutex("a").unwrap().with_options(options().with_renewal(renewal)).unwrap();
+            let mutex =
+                locker.mutex("a").unwrap().with_options(options().with_renewal(renewal)).unwrap();
             let guard = runtime.block_on(mutex.lock()).unwrap();
             let lost = guard.lost();
             runtime.shutdown_timeout(ms(50));
@@ -198,7 +219,11 @@ fn a_guard_dropped_when_runtime_and_locker_are_gone_leaks_nothing() {
             store.ring_all();
             drop(lost);
             assert_eq!(Arc::strong_count(&store), 1, "{kind:?}, ring: {ring}");
-            assert_eq!(Arc::strong_count(&ear), 1, "{kind:?}, ring: {ring}: the agenda is still there");
+            assert_eq!(
+                Arc::strong_count(&ear),
+                1,
+                "{kind:?}, ring: {ring}: the agenda is still there"
+            );
         }
     }
 }
@@ -236,7 +261,8 @@ fn a_clean_up_cut_off_by_its_runtime_is_adopted() {
     }
 }
 
-/// An attempt that moved to the keeper of another runtime has timers of the runtime that it came from.
+/// An attempt that moved to the keeper of another runtime has timers of the runtime that it came
+/// from.
 #[test]
 fn a_caller_whose_runtime_ends_leaves_nothing_with_a_keeper_elsewhere() {
     for kind in KINDS {
@@ -245,7 +271,8 @@ fn a_caller_whose_runtime_ends_leaves_nothing_with_a_keeper_elsewhere() {
             let home = threads();
             home.block_on(async { drop(world.mutex("x").lock().await.unwrap()) });
             let away = single();
-            let mutex = world.mutex_with("a", options().with_ttl(secs(30)).with_op_timeout(ms(300)));
+            let mutex =
+                world.mutex_with("a", options().with_ttl(secs(30)).with_op_timeout(ms(300)));
             world.store.once(Op::Attempt, [fault]);
             let mut locking = Box::pin(mutex.lock());
             away.block_on(async { time::timeout(ms(20), locking.as_mut()).await.unwrap_err() });

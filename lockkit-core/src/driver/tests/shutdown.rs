@@ -131,7 +131,8 @@ async fn c3_a_session_that_ends_during_the_shutdown_is_noticed() {
 async fn it_waits_for_what_dropped_guards_and_futures_left() {
     for kind in KINDS {
         let world = World::new(kind);
-        let guards = [world.mutex("a").lock().await.unwrap(), world.mutex("b").lock().await.unwrap()];
+        let guards =
+            [world.mutex("a").lock().await.unwrap(), world.mutex("b").lock().await.unwrap()];
         world.store.set_latency(ms(100));
         time::timeout(ms(20), world.mutex("c").lock()).await.unwrap_err();
         world.store.once(Op::Release, [Fault::LoseReply, Fault::Fail(ErrorKind::Unavailable)]);
@@ -230,7 +231,8 @@ async fn a_backend_that_can_not_be_closed_is_asked_again_by_the_next_call() {
     }
 }
 
-/// A pinned future that nobody polls any more holds its claim: the shutdown must not wait for it for ever.
+/// A pinned future that nobody polls any more holds its claim: the shutdown must not wait for it
+/// for ever.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_nobody_polls_does_not_hang_it() {
     for kind in KINDS {
@@ -244,7 +246,10 @@ async fn a_call_that_nobody_polls_does_not_hang_it() {
         time::timeout(secs(30), world.locker.shutdown()).await.expect("an end").unwrap();
         assert!(start.elapsed() <= TTL * 3 + ms(5), "{kind:?} {:?}", start.elapsed());
         let told = waiting.await.unwrap_err().kind();
-        assert_eq!(told, if kind == Kind::Pinned { ErrorKind::Unavailable } else { ErrorKind::Closed });
+        assert_eq!(
+            told,
+            if kind == Kind::Pinned { ErrorKind::Unavailable } else { ErrorKind::Closed }
+        );
         drop(mutex);
         world.clean(&format!("{kind:?}")).await;
     }

@@ -64,7 +64,8 @@ fn a_lock_that_races_with_the_shutdown_never_slips_through() {
     assert_eq!(late.load(SeqCst), 0);
 }
 
-/// The waiters of a store that wakes them poll every 5 s: who misses the beginning of the shutdown, is late.
+/// The waiters of a store that wakes them poll every 5 s: who misses the beginning of the shutdown,
+/// is late.
 #[test]
 fn waiters_that_are_about_to_sleep_hear_the_shutdown() {
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();

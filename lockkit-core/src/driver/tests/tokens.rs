@@ -68,7 +68,11 @@ async fn c13_a_silent_store_does_not_hang_inspection() {
                 }
             };
             let error = time::timeout(secs(5), asking).await.expect("an answer").unwrap_err();
-            assert_eq!((error.operation(), error.backend()), (Some(operation), Some("fake")), "{fault:?}");
+            assert_eq!(
+                (error.operation(), error.backend()),
+                (Some(operation), Some("fake")),
+                "{fault:?}"
+            );
         }
     }
     drop(mutex);

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::{World, ms};
-use crate::{Error, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::hold::Hold, fake::Kind};
+use crate::{
+    Error, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::hold::Hold, fake::Kind,
+};
 
 fn shared<T: Send + Sync + 'static>() {}
 
@@ -81,7 +83,8 @@ fn sizes_stay_small() {
     assert_eq!(size_of::<Error>(), size_of::<usize>());
     assert_eq!(size_of::<Lost>(), size_of::<usize>());
     assert_eq!(size_of::<LockGuard>(), 3 * size_of::<usize>());
-    // With the claim, the name and the timer a guard takes less than 512 bytes: see the bench `held_guards`.
+    // With the claim, the name and the timer a guard takes less than 512 bytes: see the bench
+    // `held_guards`.
     assert!(size_of::<Hold>() <= 336, "{}", size_of::<Hold>());
     let world = World::new(Kind::Ttl);
     let mutex = world.mutex("a");
@@ -92,7 +95,8 @@ fn sizes_stay_small() {
 async fn a_boxed_scope_can_be_spawned() {
     let world = World::new(Kind::Ttl);
     let mutex = world.mutex("a");
-    let scope = async move { mutex.scope_boxed(|guard| Box::pin(async move { guard.is_held() })).await };
+    let scope =
+        async move { mutex.scope_boxed(|guard| Box::pin(async move { guard.is_held() })).await };
     assert!(tokio::spawn(scope).await.unwrap().unwrap());
     world.clean("").await;
 }

@@ -34,7 +34,10 @@ async fn a_wait_without_a_bound_ends_when_trouble_lasts_for_the_ttl_and_three_ti
             let mutex = world.mutex_with("a", options().with_ttl(ttl).with_op_timeout(op_timeout));
             let start = Instant::now();
             let error = mutex.lock().await.unwrap_err();
-            assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Persistent));
+            assert_eq!(
+                (error.kind(), error.status()),
+                (ErrorKind::Unavailable, ErrorStatus::Persistent)
+            );
             let took = start.elapsed();
             assert!(took >= patience && took < patience + secs(2), "{took:?} of {patience:?}");
             world.store.heal();
@@ -80,7 +83,10 @@ async fn a_permanent_error_comes_at_once() {
         world.store.always(Op::Attempt, Fault::Fail(ErrorKind::PermissionDenied));
         let start = Instant::now();
         let error = world.mutex("a").lock().await.unwrap_err();
-        assert_eq!((error.kind(), error.status()), (ErrorKind::PermissionDenied, ErrorStatus::Permanent));
+        assert_eq!(
+            (error.kind(), error.status()),
+            (ErrorKind::PermissionDenied, ErrorStatus::Permanent)
+        );
         assert_eq!(error.operation(), Some("lock"));
         assert_eq!((error.backend(), error.name().unwrap().as_str()), (Some("fake"), "a"));
         assert!(start.elapsed() < ms(10));
@@ -89,7 +95,8 @@ async fn a_permanent_error_comes_at_once() {
     }
 }
 
-/// Found by the simulation of lockkit-torture: the last error was told as it was, whatever an earlier attempt had done.
+/// Found by the simulation of lockkit-torture: the last error was told as it was, whatever an
+/// earlier attempt had done.
 #[tokio::test(start_paused = true)]
 async fn c5_an_error_says_nothing_for_certain_after_an_attempt_that_may_have_been_applied() {
     let denied = Fault::Fail(ErrorKind::PermissionDenied);
@@ -170,7 +177,8 @@ async fn a_short_trouble_costs_a_short_wait() {
     }
 }
 
-/// Where the watch of a broken connection ends at once, and each attempt fails at once, nothing else slows it down.
+/// Where the watch of a broken connection ends at once, and each attempt fails at once, nothing
+/// else slows it down.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_fails_at_once_makes_no_busy_loop() {
     let world = World::new(Kind::Queue);

@@ -19,13 +19,25 @@ async fn c8_a_wait_ends_at_its_bound() {
         let start = Instant::now();
         let error = world.mutex_with("a", options().with_wait(ms(150))).lock().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
-        assert!((148..160).contains(&start.elapsed().as_millis()), "{kind:?} {:?}", start.elapsed());
+        assert!(
+            (148..160).contains(&start.elapsed().as_millis()),
+            "{kind:?} {:?}",
+            start.elapsed()
+        );
         let start = Instant::now();
         assert!(world.mutex("a").lock_timeout(ms(150)).await.unwrap().is_none());
-        assert!((148..160).contains(&start.elapsed().as_millis()), "{kind:?} {:?}", start.elapsed());
+        assert!(
+            (148..160).contains(&start.elapsed().as_millis()),
+            "{kind:?} {:?}",
+            start.elapsed()
+        );
         time::sleep(ms(50)).await;
         let releases = world.store.count(Op::Release);
-        assert_eq!(releases, if kind.has_queue() { 2 } else { 0 }, "{kind:?}: no attempt was abandoned");
+        assert_eq!(
+            releases,
+            if kind.has_queue() { 2 } else { 0 },
+            "{kind:?}: no attempt was abandoned"
+        );
         drop(guard);
         world.clean(&format!("{kind:?}")).await;
     }
@@ -102,8 +114,8 @@ async fn c8_no_attempt_is_begun_that_can_only_be_abandoned() {
         assert!(world.mutex("a").lock_timeout(wait).await.unwrap().is_none());
         let last = *world.store.sent(Op::Attempt).last().unwrap() - start;
         assert!(last + ms(20) <= wait + ms(1), "an attempt at {last:?} of {wait:?}");
-        // One that ends two round trips before the bound is the last, and it may have begun one before that. The
-        // jitter decides, so this is the worst case.
+        // One that ends two round trips before the bound is the last, and it may have begun one
+        // before that. The jitter decides, so this is the worst case.
         assert!(last + ms(3 * 20 + 3) >= wait, "the last attempt came early: {last:?} of {wait:?}");
         time::sleep(ms(200)).await;
         assert_eq!(world.store.count(Op::Release), 0, "nothing was left to take back");
@@ -133,7 +145,11 @@ async fn c8_a_lost_wake_up_costs_one_poll_and_no_hang() {
         time::sleep(ms(100)).await;
         world.store.evict("a");
         drop(waiting.await.unwrap());
-        assert!(start.elapsed() < ms(6_300), "{kind:?}: a poll with its jitter, not {:?}", start.elapsed());
+        assert!(
+            start.elapsed() < ms(6_300),
+            "{kind:?}: a poll with its jitter, not {:?}",
+            start.elapsed()
+        );
         drop(guard);
         world.clean(&format!("{kind:?}")).await;
     }
@@ -151,7 +167,8 @@ async fn c8_a_wait_of_zero_asks_once() {
     }
 }
 
-/// Locks of a store that answers at once, in a loop that never waits: what it drops must not pile up.
+/// Locks of a store that answers at once, in a loop that never waits: what it drops must not pile
+/// up.
 #[tokio::test]
 async fn a_busy_loop_of_locks_gives_way_to_the_keeper() {
     let locker = Locker::memory();

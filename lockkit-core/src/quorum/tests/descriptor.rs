@@ -21,7 +21,8 @@ fn c13_members_that_make_no_quorum_are_refused_by_name() {
     let memory: Arc<dyn Backend> = Arc::new(Memory::new());
     assert!(refusal(Vec::new()).contains("at least one member"));
     assert!(
-        refusal(vec![Arc::clone(&memory), Arc::clone(&memory)]).contains("member 2 (memory) is there twice")
+        refusal(vec![Arc::clone(&memory), Arc::clone(&memory)])
+            .contains("member 2 (memory) is there twice")
     );
     let inner: Arc<dyn Backend> = Arc::new(Quorum::new(vec![Arc::clone(&memory)]).unwrap());
     assert!(refusal(vec![memory, inner]).contains("member 2 (quorum) is a quorum itself"));
@@ -35,17 +36,28 @@ fn c13_members_that_make_no_quorum_are_refused_by_name() {
 fn the_members_descriptors_are_put_together() {
     let change = |change: fn(Descriptor) -> Descriptor| Fake::member().described(change);
     let members = [
-        change(|it| it.with_min_ttl(ms(3_000)).with_exceptions(Exceptions::none().with_async_failover())),
-        change(|it| it.with_takeover_delay(ms(700)).with_exceptions(Exceptions::none().with_no_lease())),
+        change(|it| {
+            it.with_min_ttl(ms(3_000)).with_exceptions(Exceptions::none().with_async_failover())
+        }),
+        change(|it| {
+            it.with_takeover_delay(ms(700)).with_exceptions(Exceptions::none().with_no_lease())
+        }),
         change(|it| it.with_cadence(ms(4_000), true)),
     ];
     let majority = quorum(&members).descriptor().clone();
-    assert_eq!((majority.name, majority.min_ttl, majority.takeover_delay), ("quorum", ms(3_000), ms(950)));
+    assert_eq!(
+        (majority.name, majority.min_ttl, majority.takeover_delay),
+        ("quorum", ms(3_000), ms(950))
+    );
     assert_eq!((majority.cadence.longest, majority.cadence.together), (ms(4_000), false));
     assert_eq!(majority.exceptions, Exceptions::none().with_async_failover());
     let capabilities = majority.capabilities;
-    assert!(capabilities.exclusive && capabilities.names && capabilities.labels && capabilities.extend);
-    assert!(!(capabilities.shared || capabilities.permits || capabilities.fair || capabilities.push));
+    assert!(
+        capabilities.exclusive && capabilities.names && capabilities.labels && capabilities.extend
+    );
+    assert!(
+        !(capabilities.shared || capabilities.permits || capabilities.fair || capabilities.push)
+    );
     assert!(!(capabilities.reissue || capabilities.raise_fence || capabilities.waiter_count));
     assert!(of(&members, Need::All).descriptor().exceptions.no_lease);
 }
@@ -53,7 +65,8 @@ fn the_members_descriptors_are_put_together() {
 /// All that the quorum's own descriptor was made of.
 #[test]
 fn c13_a_late_member_may_lack_nothing_that_the_quorum_claims() {
-    let expected = Fake::member().described(|it| it.with_cadence(ms(4_000), false).with_min_ttl(ms(9)));
+    let expected =
+        Fake::member().described(|it| it.with_cadence(ms(4_000), false).with_min_ttl(ms(9)));
     let expected = expected.descriptor().clone();
     assert_eq!(lacking(&expected, &expected), None);
     let without = |forget: fn(&mut Capabilities)| {

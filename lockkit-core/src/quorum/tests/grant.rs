@@ -27,7 +27,10 @@ async fn c4_a_majority_has_the_largest_token_before_the_grant_is_returned() {
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
     let shown = shown(&fakes).await;
-    assert!(shown.iter().flatten().filter(|(_, shown)| *shown == token).count() >= 3, "{token}: {shown:?}");
+    assert!(
+        shown.iter().flatten().filter(|(_, shown)| *shown == token).count() >= 3,
+        "{token}: {shown:?}"
+    );
     assert_eq!(shown[3].unwrap().1, token);
 }
 
@@ -76,8 +79,12 @@ async fn c4_a_member_that_lost_it_before_the_raise_does_not_count() {
     let (error, ()) = tokio::join!(claim.attempt(Wait::No), async {
         tokio::time::sleep(ms(50)).await;
         for fake in &fakes[1..] {
-            let holder = fake.memory.inspect(&super::members::name()).await.unwrap().holders.remove(0);
-            fake.memory.force_release(&super::members::name(), holder.token.unwrap()).await.unwrap();
+            let holder =
+                fake.memory.inspect(&super::members::name()).await.unwrap().holders.remove(0);
+            fake.memory
+                .force_release(&super::members::name(), holder.token.unwrap())
+                .await
+                .unwrap();
         }
     });
     error.unwrap_err();
@@ -92,7 +99,8 @@ async fn c5_asked_again_it_is_the_same_grant() {
     tokio::time::sleep(TTL / 2).await;
     let again = grant(&mut *claim).await;
     assert_eq!(first.token, again.token);
-    let (Lease::Proven { at: before, .. }, Lease::Proven { at: after, .. }) = (first.lease, again.lease)
+    let (Lease::Proven { at: before, .. }, Lease::Proven { at: after, .. }) =
+        (first.lease, again.lease)
     else {
         panic!("{first:?}, {again:?}")
     };
@@ -123,7 +131,10 @@ async fn c2_each_ballot_has_an_owner_of_its_own() {
     let others = [occupy(&fakes[0]).await, occupy(&fakes[1]).await];
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     for _ in 0..3 {
-        assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Busy { queued: false, .. }));
+        assert!(matches!(
+            claim.attempt(Wait::No).await.unwrap(),
+            Attempt::Busy { queued: false, .. }
+        ));
     }
     for mut other in others {
         other.release().await.unwrap();
@@ -193,7 +204,11 @@ async fn c13_without_a_majority_it_is_an_error_that_names_the_members() {
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let start = Instant::now();
     let error = claim.attempt(Wait::No).await.unwrap_err();
-    assert!(start.elapsed() < OP_TIMEOUT, "the core would have given up on it: {:?}", start.elapsed());
+    assert!(
+        start.elapsed() < OP_TIMEOUT,
+        "the core would have given up on it: {:?}",
+        start.elapsed()
+    );
     assert_eq!(
         error.to_string(),
         "2 of 5 members granted, 3 are needed: member 1 (fake): as ordered; member 2 (fake): the store did not \
@@ -235,7 +250,8 @@ async fn c8_busy_tells_when_enough_members_are_free() {
     tokio::time::advance(ms(5_000)).await;
     let _second = occupy(&fakes[1]).await;
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
-    let Attempt::Busy { retry_after: Some(after), .. } = claim.attempt(Wait::No).await.unwrap() else {
+    let Attempt::Busy { retry_after: Some(after), .. } = claim.attempt(Wait::No).await.unwrap()
+    else {
         panic!("it is not known")
     };
     assert_eq!(after, TTL - ms(5_000));
@@ -270,7 +286,9 @@ async fn c1_all_are_asked_one_after_the_other_and_given_back() {
     fakes[2].all(Fault::DOWN);
     let error = claim.attempt(Wait::No).await.unwrap_err();
     assert!(
-        error.to_string().starts_with("2 of 3 members granted, 3 are needed: member 3 (fake): as ordered"),
+        error
+            .to_string()
+            .starts_with("2 of 3 members granted, 3 are needed: member 3 (fake): as ordered"),
         "{error}"
     );
     fakes[2].all(Fault::Pass);

@@ -50,7 +50,9 @@ async fn c10_members_without_an_answer_leave_it_open() {
     );
     fakes[0].all(Fault::Pass);
     let asked = Clock::Tokio.now();
-    let Pulse::Alive(Lease::Proven { at, .. }) = claim.renew(None).await.unwrap() else { panic!("lost") };
+    let Pulse::Alive(Lease::Proven { at, .. }) = claim.renew(None).await.unwrap() else {
+        panic!("lost")
+    };
     assert_eq!(at, asked, "the second best of the three, of which one was not heard of since");
 }
 
@@ -66,7 +68,10 @@ async fn c10_a_late_grant_counts_once_its_token_is_raised() {
     assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
     assert_eq!(shown(&fakes).await[2].unwrap().1, token);
     evict(&fakes[0]).await;
-    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)), "the late one makes up for it");
+    assert!(
+        matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)),
+        "the late one makes up for it"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +97,8 @@ async fn c10_a_lease_is_extended_by_a_majority() {
     let mut claim = quorum.claim(spec("x")).unwrap();
     grant(&mut *claim).await;
     fakes[0].all(Fault::Hang);
-    let Pulse::Alive(Lease::Proven { lasts, .. }) = claim.renew(Some(TTL * 4)).await.unwrap() else {
+    let Pulse::Alive(Lease::Proven { lasts, .. }) = claim.renew(Some(TTL * 4)).await.unwrap()
+    else {
         panic!("lost")
     };
     assert_eq!(lasts, TTL * 4);
@@ -105,7 +111,9 @@ async fn c3_one_members_longer_lease_is_not_the_quorums() {
     let mut claim = quorum(&fakes).claim(spec.clone()).unwrap();
     grant(&mut *claim).await;
     fakes[1].memory.claim(spec).unwrap().renew(Some(TTL * 10)).await.unwrap();
-    let Pulse::Alive(Lease::Proven { lasts, .. }) = claim.renew(None).await.unwrap() else { panic!("lost") };
+    let Pulse::Alive(Lease::Proven { lasts, .. }) = claim.renew(None).await.unwrap() else {
+        panic!("lost")
+    };
     assert_eq!(lasts, TTL);
     let again = grant(&mut *claim).await.lease;
     assert!(matches!(again, Lease::Proven { lasts: TTL, .. }), "{again:?}");
@@ -193,7 +201,8 @@ async fn c5_after_a_loss_the_next_attempt_is_a_new_grant() {
 async fn c2_a_renewal_gives_a_member_that_missed_an_extension_what_the_others_have() {
     let fakes = fakes(3);
     let locker = Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
-    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT).with_renewal(Renewal::Manual);
+    let options =
+        LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT).with_renewal(Renewal::Manual);
     let guard = locker.mutex("x").unwrap().with_options(options).unwrap().lock().await.unwrap();
     fakes[2].always(Op::Extend, Fault::DOWN);
     guard.extend(TTL * 20).await.unwrap();

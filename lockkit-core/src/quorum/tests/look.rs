@@ -85,8 +85,11 @@ async fn c14_force_release_frees_a_majority_by_the_members_own_tokens() {
     claim.renew(None).await.unwrap();
     tokio::time::sleep(ms(200)).await;
     claim.renew(None).await.unwrap();
-    for wrong in [FencingToken::new(0), FencingToken::new(token.get() + 1), shown(&fakes).await[0].unwrap().1]
-    {
+    for wrong in [
+        FencingToken::new(0),
+        FencingToken::new(token.get() + 1),
+        shown(&fakes).await[0].unwrap().1,
+    ] {
         assert_eq!(quorum.force_release(&name(), wrong).await.unwrap(), Released::NotHeld);
     }
     fakes[4].all(Fault::Hang);

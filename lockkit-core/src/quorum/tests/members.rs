@@ -10,7 +10,8 @@ use crate::{
 
 pub(super) const TTL: Duration = Duration::from_secs(30);
 pub(super) const OP_TIMEOUT: Duration = Duration::from_secs(2);
-/// The last token of each member. The test decides which member is ahead, not the time at which they were made.
+/// The last token of each member. The test decides which member is ahead, not the time at which
+/// they were made.
 const LAST_TOKEN: u64 = 1_000_000;
 
 pub(super) const fn ms(n: u64) -> Duration {
@@ -30,7 +31,8 @@ impl Fake {
         self.described(|it| it.with_capabilities(Capabilities::none().with_exclusive()))
     }
 
-    /// As a store without leases: a session carries each grant, and none ends by itself during a test.
+    /// As a store without leases: a session carries each grant, and none ends by itself during a
+    /// test.
     pub(super) fn without_leases(self) -> Self {
         self.lasting().described(|it| it.with_lease_scope(LeaseScope::Session))
     }
@@ -58,7 +60,10 @@ pub(super) fn of(fakes: &[Fake], need: Need) -> Quorum {
 }
 
 pub(super) fn try_of(fakes: &[Fake], need: Need) -> Result<Quorum> {
-    Quorum::with_need(fakes.iter().map(|fake| -> Arc<dyn Backend> { Arc::new(fake.clone()) }).collect(), need)
+    Quorum::with_need(
+        fakes.iter().map(|fake| -> Arc<dyn Backend> { Arc::new(fake.clone()) }).collect(),
+        need,
+    )
 }
 
 pub(super) fn name() -> LockName {
@@ -84,7 +89,9 @@ pub(super) async fn shown(fakes: &[Fake]) -> Vec<Option<(OwnerId, FencingToken)>
     let mut shown = Vec::new();
     for fake in fakes {
         let seen = fake.memory.inspect(&name()).await.unwrap();
-        shown.push(seen.holders.first().map(|holder| (holder.owner.unwrap(), holder.token.unwrap())));
+        shown.push(
+            seen.holders.first().map(|holder| (holder.owner.unwrap(), holder.token.unwrap())),
+        );
     }
     shown
 }

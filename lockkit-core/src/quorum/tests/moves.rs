@@ -53,13 +53,15 @@ impl Stores {
     pub(super) async fn turn(&self, config: Config) -> Result<FencingToken> {
         let (backend, base) = self.of(config);
         let mut claim = backend.claim(spec("x"))?;
-        let Attempt::Granted(grant) = claim.attempt(Wait::No).await? else { panic!("nobody has it") };
+        let Attempt::Granted(grant) = claim.attempt(Wait::No).await? else {
+            panic!("nobody has it")
+        };
         assert_eq!(claim.release().await?, Released::Freed);
         Ok(FencingToken::new(grant.token.get() + base))
     }
 
-    /// Each two configurations that follow each other are used together for a while. With `touch`, the name is locked once
-    /// when all use the second.
+    /// Each two configurations that follow each other are used together for a while. With `touch`,
+    /// the name is locked once when all use the second.
     async fn roll(
         &self,
         steps: &[Config],
@@ -78,7 +80,10 @@ impl Stores {
                 // Some tries fail midway, at the old store or at the new one.
                 if round % 7 == 3 && matches!(config, Config::Both | Config::Based) {
                     let fake = if round % 2 == 0 { &self.new } else { &self.old };
-                    fake.always(Op::Attempt, if round % 3 == 0 { Fault::DOWN } else { Fault::HangAfter });
+                    fake.always(
+                        Op::Attempt,
+                        if round % 3 == 0 { Fault::DOWN } else { Fault::HangAfter },
+                    );
                     assert!(self.turn(config).await.unwrap_err().is_temporary());
                     fake.always(Op::Attempt, Fault::Pass);
                     tokio::time::sleep(OP_TIMEOUT * 3).await;
@@ -129,12 +134,16 @@ async fn c4_tokens_rise_through_a_move_to_a_store_that_cant_raise_them_and_back(
     stores.roll(&back, true, last).await.unwrap();
 }
 
-/// Without the step before it, tokens would be those of the new store in one half of the fleet, and of the old in the other.
+/// Without the step before it, tokens would be those of the new store in one half of the fleet, and
+/// of the old in the other.
 #[tokio::test(start_paused = true)]
 async fn c4_a_move_that_leaves_a_step_out_is_seen_to_fall() {
     let stores = Stores::new(unraised(), Fake::member());
     stores.old.advance(9_000).await;
-    let error = stores.roll(&[Config::Both, Config::NewBased], true, FencingToken::new(0)).await.unwrap_err();
+    let error = stores
+        .roll(&[Config::Both, Config::NewBased], true, FencingToken::new(0))
+        .await
+        .unwrap_err();
     assert!(error.contains(" after "), "{error}");
 }
 
@@ -158,7 +167,8 @@ async fn c13_a_base_below_the_tokens_of_the_others_is_an_error_and_nothing_is_le
     assert_eq!(grant(&mut *quorum.claim(spec("x")).unwrap()).await.token.get(), old.get() + 10);
 }
 
-/// A request that came late to the other member, when its ballot had been given up, took that one further alone.
+/// A request that came late to the other member, when its ballot had been given up, took that one
+/// further alone.
 #[tokio::test(start_paused = true)]
 async fn c4_c8_a_leading_member_that_is_a_little_behind_catches_up() {
     let stores = Stores::new(unraised(), Fake::member());
@@ -298,6 +308,10 @@ async fn c4_c6_a_call_that_is_dropped_as_the_leading_member_catches_up_leaves_no
         }
         drop(claim);
         tokio::time::sleep(OP_TIMEOUT * 3).await;
-        assert_eq!(shown(&[stores.new.clone(), stores.old.clone()]).await, [None; 2], "{at} {again}");
+        assert_eq!(
+            shown(&[stores.new.clone(), stores.old.clone()]).await,
+            [None; 2],
+            "{at} {again}"
+        );
     }
 }

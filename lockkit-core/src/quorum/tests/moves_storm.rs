@@ -1,5 +1,5 @@
-//! A move at random: services of two configurations that follow each other, on stores that are late, silent or down; calls
-//! that are cut, leases that run out, and processes that die.
+//! A move at random: services of two configurations that follow each other, on stores that are
+//! late, silent or down; calls that are cut, leases that run out, and processes that die.
 
 use std::{
     mem,
@@ -23,7 +23,8 @@ use crate::{
     spi::{Attempt, Claim, Grant, Pulse, Wait},
 };
 
-/// Each has three moves between stores that can raise tokens, and one to a store that can't; all there and back.
+/// Each has three moves between stores that can raise tokens, and one to a store that can't; all
+/// there and back.
 const ROUNDS: usize = 10;
 const SERVICES: usize = 5;
 /// Of each service in each step.

@@ -41,7 +41,8 @@ async fn a_turn_of_another(fakes: &[Fake]) -> FencingToken {
 async fn c4_the_token_rises_with_a_late_grant_after_the_end_of_a_lease() {
     let fakes = one_with_leases();
     fakes[0].advance(10).await;
-    // The win waits for this raise. Meanwhile the lease of the first member ends, and another client is granted.
+    // The win waits for this raise. Meanwhile the lease of the first member ends, and another
+    // client is granted.
     fakes[1].always(Op::RaiseFence, Fault::SlowRequest(ms(600)));
     fakes[2].always(Op::Attempt, Fault::SlowRequest(ms(700)));
     let mut claim = quorum(&fakes).claim(short_spec()).unwrap();
@@ -84,8 +85,8 @@ async fn c10_a_late_grant_does_not_revive_a_hold_that_ended_meanwhile() {
     assert!(matches!(pulse, Pulse::Lost(_)), "{pulse:?}");
 }
 
-/// The first two members win, with the token of the first. The third one grants a smaller one after that, and the second
-/// one does not answer observers.
+/// The first two members win, with the token of the first. The third one grants a smaller one after
+/// that, and the second one does not answer observers.
 async fn a_late_grant_and_a_silent_member() -> (Vec<Fake>, Box<dyn Claim>, FencingToken) {
     let fakes = fakes(3);
     fakes[0].advance(1_000).await;
@@ -124,7 +125,8 @@ async fn c14_force_release_of_a_held_lock_never_answers_that_it_is_not_held() {
     assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Lost(_)));
 }
 
-/// One of the two that show it does not answer; the third one was down at the grant, and has nothing of it.
+/// One of the two that show it does not answer; the third one was down at the grant, and has
+/// nothing of it.
 #[tokio::test(start_paused = true)]
 async fn c14_a_held_lock_is_not_called_free_while_a_member_of_it_is_silent() {
     let fakes = fakes(3);

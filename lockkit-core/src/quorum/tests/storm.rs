@@ -1,4 +1,5 @@
-//! Many holders and members at random: late, silent, down, with replies lost, and with tokens far apart.
+//! Many holders and members at random: late, silent, down, with replies lost, and with tokens far
+//! apart.
 
 use std::{
     sync::{Arc, Mutex},
@@ -77,11 +78,13 @@ async fn compete(locker: Locker, told: Arc<Told>, start: Instant) {
     while start.elapsed() < ms(SPAN) {
         let renewal = if any(2) == 0 { Renewal::Auto } else { Renewal::Manual };
         let ttl = ms(300 + any(2_700));
-        let options = LockOptions::new().with_ttl(ttl).with_op_timeout(ttl / 4).with_renewal(renewal);
+        let options =
+            LockOptions::new().with_ttl(ttl).with_op_timeout(ttl / 4).with_renewal(renewal);
         let mutex = locker.mutex("x").unwrap().with_options(options).unwrap();
         if let Some(guard) = ask(&mutex, ttl).await {
             let from = Instant::now();
-            let mut stay = Stay { owner: guard.owner(), token: guard.fencing_token(), from, until: from };
+            let mut stay =
+                Stay { owner: guard.owner(), token: guard.fencing_token(), from, until: from };
             let end = from + ms(any(1_500));
             while Instant::now() < end && guard.is_held() {
                 stay.until = Instant::now();
@@ -121,14 +124,17 @@ async fn observe(locker: Locker, told: Arc<Told>, start: Instant) {
 }
 
 impl Told {
-    /// Panics if something was told that is not so. Returns how many stays and looks at them there were.
+    /// Panics if something was told that is not so. Returns how many stays and looks at them there
+    /// were.
     fn verify(&self) -> (usize, usize) {
         let mut stays = self.stays.lock().unwrap().clone();
-        // What an operator frees is free, whatever its holder still believes. A call that was stopped may hear of its grant
-        // after that, and after the next one: it has that grant's place in the order, and not that of the news.
+        // What an operator frees is free, whatever its holder still believes. A call that was
+        // stopped may hear of its grant after that, and after the next one: it has that grant's
+        // place in the order, and not that of the news.
         let freed = self.freed.lock().unwrap();
         stays.retain_mut(|stay| {
-            let freed = freed.iter().filter(|(token, _)| *token == stay.token).map(|(_, at)| *at).min();
+            let freed =
+                freed.iter().filter(|(token, _)| *token == stay.token).map(|(_, at)| *at).min();
             stay.until = freed.map_or(stay.until, |at| stay.until.min(at));
             stay.until >= stay.from
         });
@@ -153,7 +159,10 @@ impl Told {
         for (token, look) in self.not_held.lock().unwrap().iter() {
             let held = |stay: &&Stay| stay.token == *token && look.asked > stay.from;
             for stay in stays.iter().filter(held) {
-                assert!(look.answered >= stay.until, "C14: {look:?} says that {stay:?} is not held");
+                assert!(
+                    look.answered >= stay.until,
+                    "C14: {look:?} says that {stay:?} is not held"
+                );
             }
         }
         (stays.len(), hits)
@@ -194,7 +203,9 @@ async fn storm(fakes: Vec<Fake>, need: Need) -> (usize, usize) {
 #[tokio::test(start_paused = true)]
 async fn c1_c4_c6_a_storm_at_random_breaks_nothing() {
     let _seeded = Seeded::storm();
-    for (members, need) in [(3, Need::Majority), (5, Need::Majority), (4, Need::Majority), (2, Need::All)] {
+    for (members, need) in
+        [(3, Need::Majority), (5, Need::Majority), (4, Need::Majority), (2, Need::All)]
+    {
         for round in 0..ROUNDS {
             let mut fakes = fakes(members);
             // Some members have no leases: of every second round the last ones.

@@ -135,8 +135,13 @@ async fn c6_a_close_waits_for_the_claim_with_the_longest_requests() {
 
 #[test]
 fn c6_the_sweep_outlives_its_runtime() {
-    let runtime =
-        || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap()
+    };
     let fakes = fakes(3);
     fakes[2].always(Op::Release, Fault::Hang);
     let quorum = quorum(&fakes);

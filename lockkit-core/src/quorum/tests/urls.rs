@@ -86,8 +86,16 @@ async fn c13_a_bad_url_says_what_is_wrong_and_no_secret() {
         ("quorum://u:hunter2@h/?member=memory://", ErrorKind::InvalidUrl, "no user, host or path"),
         ("quorum://?member=memory://&need=some", ErrorKind::InvalidUrl, "majority or all"),
         ("quorum://?member=memory://&needs=all", ErrorKind::UnknownParameter, "did you mean need?"),
-        ("quorum://?member=memory://&member=hunter2", ErrorKind::InvalidUrl, "member 2: the store URL"),
-        ("quorum://?member=fake://u:hunter%2F2@h:x", ErrorKind::InvalidUrl, "member 1: the store URL"),
+        (
+            "quorum://?member=memory://&member=hunter2",
+            ErrorKind::InvalidUrl,
+            "member 2: the store URL",
+        ),
+        (
+            "quorum://?member=fake://u:hunter%2F2@h:x",
+            ErrorKind::InvalidUrl,
+            "member 1: the store URL",
+        ),
         (
             "quorum://?member=quorum%3A%2F%2F%3Fmember%3Dmemory",
             ErrorKind::InvalidUrl,
@@ -124,7 +132,11 @@ async fn c13_a_bad_url_says_what_is_wrong_and_no_secret() {
             "member 2 (fake://lesser/) is there twice",
         ),
         ("quorum://?member=fake://up%3Fgroup%3Dg", ErrorKind::InvalidUrl, "the parameter group"),
-        ("quorum://?member=fake://up%3Fmax_hold%3D1m", ErrorKind::InvalidUrl, "the parameter max_hold"),
+        (
+            "quorum://?member=fake://up%3Fmax_hold%3D1m",
+            ErrorKind::InvalidUrl,
+            "the parameter max_hold",
+        ),
         (
             "quorum://?member=fake://up%3Fprocess_gate%3Dfalse",
             ErrorKind::InvalidUrl,
@@ -199,7 +211,9 @@ async fn c13_a_late_member_that_can_do_less_is_refused() {
         if mute { &fakes.mute } else { &fakes.lesser }.store(true, SeqCst);
         fakes.made.lock().unwrap()[0].all(Fault::DOWN);
         let error = locker.mutex("x").unwrap().try_lock().await.unwrap_err().to_string();
-        let wanted = format!("fake://down is not what the other members of its scheme are: it has {lacking}");
+        let wanted = format!(
+            "fake://down is not what the other members of its scheme are: it has {lacking}"
+        );
         assert!(error.contains(&wanted), "{error}");
         fakes.made.lock().unwrap()[0].all(Fault::Pass);
         let start = std::time::Instant::now();
@@ -214,13 +228,15 @@ async fn c13_a_late_member_that_can_do_less_is_refused() {
     }
 }
 
-/// A connection that is being made belongs to nobody: the one who began it may have its lock by now, and ask no more.
+/// A connection that is being made belongs to nobody: the one who began it may have its lock by
+/// now, and ask no more.
 #[tokio::test]
 async fn c8_a_late_member_is_connected_to_by_whoever_waits() {
     let (registry, fakes) = registry();
     let url = "quorum://?member=fake://up&member=fake://down&member=fake://up2";
     let locker = registry.connect(url).await.unwrap();
-    let options = LockOptions::new().with_op_timeout(super::members::ms(500)).with_renewal(Renewal::Manual);
+    let options =
+        LockOptions::new().with_op_timeout(super::members::ms(500)).with_renewal(Renewal::Manual);
     let mutex = |name: &str| locker.mutex(name).unwrap().with_options(options.clone()).unwrap();
     fakes.slow.store(true, SeqCst);
     fakes.up.store(true, SeqCst);

@@ -33,8 +33,8 @@ async fn c7_what_fails_behind_the_commit_undoes_no_release(flavor: SqlFlavor) {
         assert_eq!(answer.is_ok_and(|steps| steps.len() == 3), is_done, "{script}");
         assert!(!connection.is_clean(), "what has failed is not used again: {script}");
     }
-    // Of a server that says why, it is known which statement it was. Each XA transaction has a name of its own: the server
-    // may not have ended the one of the connection before.
+    // Of a server that says why, it is known which statement it was. Each XA transaction has a name
+    // of its own: the server may not have ended the one of the connection before.
     for (script, is_before_end) in [
         ("SELECT nothing;COMMIT", true),
         ("SELECT 1;DO 1;SELECT nothing;COMMIT", true),
@@ -68,8 +68,8 @@ async fn c7_a_connection_that_breaks_behind_the_commit_undoes_no_release(flavor:
     }
 }
 
-/// Catches a server that is asked whether it still knows a connection which it has just answered on: it does not, because we
-/// have closed it.
+/// Catches a server that is asked whether it still knows a connection which it has just answered
+/// on: it does not, because we have closed it.
 async fn c7_a_release_that_the_server_has_refused_is_unknown_even_if_its_connection_goes_at_once(
     flavor: SqlFlavor,
 ) {
@@ -78,7 +78,8 @@ async fn c7_a_release_that_the_server_has_refused_is_unknown_even_if_its_connect
     // The end of the lease waits for the row of the fence, and is refused there.
     for (refusal, is_known) in [("KILL QUERY", false), ("KILL CONNECTION", true)] {
         let mut spec = spec();
-        (spec.name, spec.op_timeout, spec.ttl) = (LockName::new(Kind::Mutex, refusal).unwrap(), LONG, LONG);
+        (spec.name, spec.op_timeout, spec.ttl) =
+            (LockName::new(Kind::Mutex, refusal).unwrap(), LONG, LONG);
         let mut claim = world.backend.claim(spec).unwrap();
         assert!(matches!(claim.attempt(Wait::Block(LONG)).await.unwrap(), Attempt::Granted(_)));
         let mut admin = world.admin().await;

@@ -1,4 +1,5 @@
-//! What other versions of lockkit have stored: that of 0.1.0 is read and written, and that of newer ones left alone.
+//! What other versions of lockkit have stored: that of 0.1.0 is read and written, and that of newer
+//! ones left alone.
 
 mod newer;
 mod stored;
@@ -10,7 +11,8 @@ use lockkit_core::{
 
 use crate::support::*;
 
-/// A dump of the keys, one a line: type, key, and what it holds. As 0.1.0 writes them, but for times that are past 2100.
+/// A dump of the keys, one a line: type, key, and what it holds. As 0.1.0 writes them, but for
+/// times that are past 2100.
 const STORED: &str = include_str!("stored-1.txt");
 
 fn claim_of(kind: Kind, mode: Mode, owner: OwnerId) -> ClaimSpec {
@@ -40,7 +42,8 @@ impl Admin {
             let fields: Vec<String> = match &*kind {
                 "string" => vec![self.ask(&["GET", &key]).await],
                 "zset" => {
-                    let members: Vec<String> = self.ask(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]).await;
+                    let members: Vec<String> =
+                        self.ask(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]).await;
                     members.chunks(2).flat_map(|pair| [pair[1].clone(), pair[0].clone()]).collect()
                 }
                 "hash" => {

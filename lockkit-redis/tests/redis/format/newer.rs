@@ -29,10 +29,12 @@ fn modes() -> [(Kind, Mode); 5] {
     ]
 }
 
-/// All that a newer format may have in the places that are known here: nothing, or anything of the same types.
+/// All that a newer format may have in the places that are known here: nothing, or anything of the
+/// same types.
 fn kept(kind: Kind) -> [String; 2] {
     let base = format!("lockkit:{kind}:{{orders}}");
-    let fence = format!("string {base}:fence lockkit/2:4102444800000007:x\nhash {base}:of-format-2 a b");
+    let fence =
+        format!("string {base}:fence lockkit/2:4102444800000007:x\nhash {base}:of-format-2 a b");
     let others = match kind {
         Kind::Mutex | Kind::Election => format!("string {base} 2:000000000000000000000000000000a1"),
         _ => format!("hash {base}:grants used 7 limit 9 x y\nzset {base}:holders 12 x"),
@@ -73,7 +75,8 @@ async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
     }
 }
 
-/// No newer lockkit may do that; if one does, its mark stays all the same, and the holder gives back what it has.
+/// No newer lockkit may do that; if one does, its mark stays all the same, and the holder gives
+/// back what it has.
 #[tokio::test]
 async fn c4_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_writes_no_fence_over_its_own() {
     for (kind, mode) in modes() {
@@ -98,7 +101,8 @@ async fn c4_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_writes_no_fenc
 }
 
 #[tokio::test]
-async fn c10_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_renews_and_shortens_no_life_of_the_mark() {
+async fn c10_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_renews_and_shortens_no_life_of_the_mark()
+ {
     for (kind, mode) in modes() {
         let store = Store::start().await;
         let mut claim = store.redis.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
@@ -199,7 +203,8 @@ async fn c1_c4_a_waiter_whose_name_was_taken_over_by_a_newer_lockkit_gets_the_er
         let mark = "lockkit/2:x";
         store.admin.ask::<()>(&["SET", &key, mark]).await;
         store.end_leases(&claim_of(kind, mode, OwnerId::random()).name).await;
-        let answer = timeout(SOON, wait_for_long_or_err(&mut waiter, &bell)).await.expect("it waits on");
+        let answer =
+            timeout(SOON, wait_for_long_or_err(&mut waiter, &bell)).await.expect("it waits on");
         assert_newer(&answer.unwrap_err(), &key);
         assert_eq!(store.admin.ask::<String>(&["GET", &key]).await, mark);
     }
@@ -210,10 +215,14 @@ async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_left_as_it_is() {
     let store = Store::start().await;
     let mut claim = holder(&store, "a").await;
     let key = "lockkit:mutex:{a}:note";
-    store.admin.ask::<()>(&["HSET", key, "format", "2", "revision", "7", "text", "x", "more", "y"]).await;
+    store
+        .admin
+        .ask::<()>(&["HSET", key, "format", "2", "revision", "7", "text", "x", "more", "y"])
+        .await;
     assert_newer(&store.redis.note(&mutex("a")).await.unwrap_err(), key);
     assert_newer(&claim.write_note(&Note::new(8, "y".to_owned())).await.unwrap_err(), key);
-    let kept: Vec<String> = store.admin.ask(&["HMGET", key, "format", "revision", "text", "more"]).await;
+    let kept: Vec<String> =
+        store.admin.ask(&["HMGET", key, "format", "revision", "text", "more"]).await;
     assert_eq!(kept, ["2", "7", "x", "y"]);
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }

@@ -43,7 +43,10 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_served_and_toke
         let seen = store.redis.inspect(&spec.name).await.unwrap();
         let [first] = &seen.holders[..] else { panic!("{seen:?}") };
         assert_eq!((first.owner, first.mode), (Some(OwnerId::new(holder)), mode));
-        assert_eq!((first.token, first.label.as_deref()), (Some(FencingToken::new(LAST)), Some("host-1")));
+        assert_eq!(
+            (first.token, first.label.as_deref()),
+            (Some(FencingToken::new(LAST)), Some("host-1"))
+        );
         assert_eq!(seen.waiters, Some(1));
         // There would be room beside the holders of two of them, but somebody waits.
         let mut claim = store.redis.claim(spec.clone()).unwrap();
@@ -75,15 +78,22 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_served_and_toke
 async fn c5_c13_the_note_and_the_limit_that_0_1_0_has_stored_are_kept() {
     let store = Store::start().await;
     store.admin.load(STORED).await;
-    assert_eq!(store.redis.note(&mutex("orders")).await.unwrap(), Note::new(7, "up-to-4711".to_owned()));
+    assert_eq!(
+        store.redis.note(&mutex("orders")).await.unwrap(),
+        Note::new(7, "up-to-4711".to_owned())
+    );
     // The holder goes on under its label.
     let mut spec = claim_of(Kind::Mutex, Mode::Exclusive, OwnerId::new(0xa1));
     spec.label = Some("host-1".into());
     let mut holder = store.redis.claim(spec).unwrap();
     assert_eq!(granted(holder.attempt(Wait::No).await).token.get(), LAST);
-    assert_eq!(holder.write_note(&Note::new(7, "other".to_owned())).await.unwrap(), Noted::Outdated);
+    assert_eq!(
+        holder.write_note(&Note::new(7, "other".to_owned())).await.unwrap(),
+        Noted::Outdated
+    );
     assert_eq!(holder.write_note(&Note::new(8, "next".to_owned())).await.unwrap(), Noted::Written);
-    let mut claim = store.redis.claim(claim_of(Kind::Semaphore, permits(1, 4), OwnerId::random())).unwrap();
+    let mut claim =
+        store.redis.claim(claim_of(Kind::Semaphore, permits(1, 4), OwnerId::random())).unwrap();
     let error = claim.attempt(Wait::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
 }
@@ -119,7 +129,8 @@ async fn c1_what_is_stored_has_the_form_of_0_1_0() {
 fn shape(line: &str) -> String {
     let mut shape = String::new();
     for word in line.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
-        let (word, end) = word.split_at(word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).len());
+        let (word, end) =
+            word.split_at(word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).len());
         match word.len() {
             32 if word.bytes().all(|b| b.is_ascii_hexdigit()) => shape.push_str("<id>"),
             16 if word.bytes().all(|b| b.is_ascii_hexdigit()) => shape.push_str("<time or client>"),

@@ -1,4 +1,5 @@
-//! What other versions of lockkit have stored: that of 0.1.0 is read and written, and that of newer ones left alone.
+//! What other versions of lockkit have stored: that of 0.1.0 is read and written, and that of newer
+//! ones left alone.
 
 mod newer;
 mod stored;
@@ -19,7 +20,8 @@ impl Bed {
         format!("/{}/{below}", self.prefix)
     }
 
-    /// Makes the nodes of a dump, which says in each line: what it is, its path under the prefix, and its data.
+    /// Makes the nodes of a dump, which says in each line: what it is, its path under the prefix,
+    /// and its data.
     async fn load(&self, admin: &Admin, dump: &str) {
         let options = |mode: CreateMode| mode.with_acls(Acls::anyone_all());
         let root = format!("/{}", self.prefix);
@@ -48,7 +50,9 @@ impl Bed {
             let mode = if stat.ephemeral_owner == 0 { "lasting" } else { "ephemeral" };
             let data = String::from_utf8(data).unwrap().replace('\n', "\\n");
             lines.push(format!("{mode} {node} {data}").trim_end().to_owned());
-            rest.extend(admin.children(&path).await.into_iter().map(|child| format!("{node}/{child}")));
+            rest.extend(
+                admin.children(&path).await.into_iter().map(|child| format!("{node}/{child}")),
+            );
         }
         lines.sort_by_key(|line| line.split(' ').nth(1).unwrap_or_default().to_owned());
         lines

@@ -19,7 +19,9 @@ fn assert_newer(error: &Error, path: &str) {
 /// What its format is, a later layout says in the folder of all mutexes, whatever it changes.
 #[tokio::test]
 async fn c1_c13_a_prefix_that_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
-    for (folder, query) in [("mutex", ""), ("mutex", UNFAIR), ("election", ""), ("election", UNFAIR)] {
+    for (folder, query) in
+        [("mutex", ""), ("mutex", UNFAIR), ("election", ""), ("election", UNFAIR)]
+    {
         let bed = Bed::shared();
         let admin = bed.admin().await;
         bed.load(&admin, &format!("lasting {folder} lockkit/2 of another layout")).await;
@@ -46,12 +48,18 @@ async fn c1_c13_a_lock_that_a_newer_lockkit_keeps_is_refused_and_left_as_it_is()
         let bed = Bed::shared();
         let admin = bed.admin().await;
         let theirs = format!("{kind}/orders/lockkit-2-held-0000000000");
-        bed.load(&admin, &format!("lasting {kind}\nlasting {kind}/orders\nephemeral {theirs} {OF_FORMAT_2}"))
-            .await;
+        bed.load(
+            &admin,
+            &format!("lasting {kind}\nlasting {kind}/orders\nephemeral {theirs} {OF_FORMAT_2}"),
+        )
+        .await;
         let zk = bed.connect("").await;
         let one = std::num::NonZeroU32::MIN;
-        let mode =
-            if kind == Kind::Semaphore { Mode::Permits { count: one, limit: one } } else { Mode::Exclusive };
+        let mode = if kind == Kind::Semaphore {
+            Mode::Permits { count: one, limit: one }
+        } else {
+            Mode::Exclusive
+        };
         let mut claim = zk.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
         assert_newer(&claim.attempt(Wait::Queue).await.unwrap_err(), &bed.path(&theirs));
         assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
@@ -63,22 +71,31 @@ async fn c1_c13_a_lock_that_a_newer_lockkit_keeps_is_refused_and_left_as_it_is()
             taken => assert!(!busy(taken).0),
         }
         assert_newer(&zk.inspect(&name).await.unwrap_err(), &bed.path(&theirs));
-        assert_newer(&zk.force_release(&name, FencingToken::new(7)).await.unwrap_err(), &bed.path(&theirs));
-        assert_eq!(admin.children(&bed.folder(kind, "orders")).await, ["lockkit-2-held-0000000000"]);
+        assert_newer(
+            &zk.force_release(&name, FencingToken::new(7)).await.unwrap_err(),
+            &bed.path(&theirs),
+        );
+        assert_eq!(
+            admin.children(&bed.folder(kind, "orders")).await,
+            ["lockkit-2-held-0000000000"]
+        );
     }
 }
 
 /// In a queue it is the node's name that counts: its owner is waited for, and never freed.
 #[tokio::test]
 async fn c1_c14_a_holder_with_newer_data_is_waited_for_and_left_as_it_is() {
-    for (query, node) in [("", "_c_0123456789abcdef0123456789abcdef-lock-0000000000"), (UNFAIR, "held")] {
+    for (query, node) in
+        [("", "_c_0123456789abcdef0123456789abcdef-lock-0000000000"), (UNFAIR, "held")]
+    {
         let bed = Bed::shared();
         let admin = bed.admin().await;
         let data = if query.is_empty() { "" } else { "\\n0123456789abcdef0123456789abcdef" };
         let mutexes = if query.is_empty() { "" } else { " lockkit/1 unfair" };
         let theirs = format!("mutex/orders/{node}");
-        let dump =
-            format!("lasting mutex{mutexes}\nlasting mutex/orders\nephemeral {theirs} {OF_FORMAT_2}{data}");
+        let dump = format!(
+            "lasting mutex{mutexes}\nlasting mutex/orders\nephemeral {theirs} {OF_FORMAT_2}{data}"
+        );
         bed.load(&admin, &dump).await;
         let before = bed.dump(&admin).await;
         let zk = bed.connect(query).await;
@@ -86,7 +103,10 @@ async fn c1_c14_a_holder_with_newer_data_is_waited_for_and_left_as_it_is() {
         assert_eq!(busy(claim.attempt(Wait::Queue).await).0, query.is_empty());
         assert_newer(&zk.inspect(&mutex("orders")).await.unwrap_err(), &bed.path(&theirs));
         let token = FencingToken::new(admin.created(&bed.path(&theirs)).await);
-        assert_newer(&zk.force_release(&mutex("orders"), token).await.unwrap_err(), &bed.path(&theirs));
+        assert_newer(
+            &zk.force_release(&mutex("orders"), token).await.unwrap_err(),
+            &bed.path(&theirs),
+        );
         claim.release().await.unwrap();
         assert_eq!(bed.dump(&admin).await, before);
     }
@@ -105,7 +125,10 @@ async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_left_as_it_is() {
         let mut holder = claim(&zk, "orders");
         granted(holder.attempt(Wait::Queue).await);
         for revision in [1, 8] {
-            assert_newer(&holder.write_note(&Note::new(revision, "y".to_owned())).await.unwrap_err(), &path);
+            assert_newer(
+                &holder.write_note(&Note::new(revision, "y".to_owned())).await.unwrap_err(),
+                &path,
+            );
         }
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
         drop(zk);

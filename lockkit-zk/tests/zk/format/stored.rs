@@ -37,25 +37,39 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_t
     assert_eq!(zk.note(&mutex("orders")).await.unwrap(), Note::new(7, "up-to-4711".to_owned()));
     for (kind, held, wanted) in modes() {
         let folder = bed.folder(kind, "orders");
-        let nodes: Vec<_> =
-            admin.children(&folder).await.into_iter().map(|node| format!("{folder}/{node}")).collect();
+        let nodes: Vec<_> = admin
+            .children(&folder)
+            .await
+            .into_iter()
+            .map(|node| format!("{folder}/{node}"))
+            .collect();
         // Of the two, the holder's was made first.
         let first = admin.created(&nodes[0]).await;
         let second = admin.created(&nodes[1]).await;
-        let (token, node, last) = if first < second { (first, 1, second) } else { (second, 0, first) };
+        let (token, node, last) =
+            if first < second { (first, 1, second) } else { (second, 0, first) };
         let mut newcomer = zk.claim(claim_of(kind, held, OwnerId::random())).unwrap();
         assert!(busy(newcomer.attempt(Wait::Queue).await).0);
         let seen = zk.inspect(&claim_of(kind, held, OwnerId::random()).name).await.unwrap();
         let [holder] = &seen.holders[..] else { panic!("{seen:?}") };
         assert_eq!((holder.owner, holder.mode), (Some(OwnerId::new(OWNER)), held));
-        assert_eq!((holder.token, holder.label.as_deref()), (Some(FencingToken::new(token)), Some("host-1")));
+        assert_eq!(
+            (holder.token, holder.label.as_deref()),
+            (Some(FencingToken::new(token)), Some("host-1"))
+        );
         assert_eq!(seen.waiters, Some(2));
         let name = claim_of(kind, held, OwnerId::random()).name;
-        assert_eq!(zk.force_release(&name, FencingToken::new(token)).await.unwrap(), Released::Freed);
+        assert_eq!(
+            zk.force_release(&name, FencingToken::new(token)).await.unwrap(),
+            Released::Freed
+        );
         // It is the one behind who has it now.
         assert!(busy(newcomer.attempt(Wait::Queue).await).0);
         let seen = zk.inspect(&name).await.unwrap();
-        assert_eq!((seen.holders[0].owner, seen.holders[0].mode), (Some(OwnerId::new(WAITER)), wanted));
+        assert_eq!(
+            (seen.holders[0].owner, seen.holders[0].mode),
+            (Some(OwnerId::new(WAITER)), wanted)
+        );
         admin.delete(&nodes[node]).await;
         assert!(lock(&mut newcomer).await.token.get() > last);
         assert_eq!(newcomer.release().await.unwrap(), Released::Freed);
@@ -72,7 +86,10 @@ async fn c1_c14_what_0_1_0_has_stored_without_queues_is_read_and_respected() {
     assert!(!busy(newcomer.attempt(Wait::Queue).await).0);
     let seen = zk.inspect(&mutex("orders")).await.unwrap();
     let [holder] = &seen.holders[..] else { panic!("{seen:?}") };
-    assert_eq!((holder.owner, holder.label.as_deref()), (Some(OwnerId::new(OWNER)), Some("host-1")));
+    assert_eq!(
+        (holder.owner, holder.label.as_deref()),
+        (Some(OwnerId::new(OWNER)), Some("host-1"))
+    );
     let token = holder.token.unwrap();
     assert_eq!(zk.force_release(&mutex("orders"), token).await.unwrap(), Released::Freed);
     assert!(lock(&mut newcomer).await.token > token);

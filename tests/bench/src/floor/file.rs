@@ -1,4 +1,5 @@
-//! A folder: a file locked and unlocked by the system, with the number of its grant written into it.
+//! A folder: a file locked and unlocked by the system, with the number of its grant written into
+//! it.
 
 use std::{
     collections::HashMap,
@@ -37,7 +38,11 @@ fn failed(error: io::Error) -> Error {
 impl Floor for FileFloor {
     async fn clients(&self, tasks: usize) -> Result<Vec<Box<dyn FloorClient>>> {
         let client = || -> Box<dyn FloorClient> {
-            Box::new(FileClient { folder: Arc::clone(&self.folder), files: HashMap::new(), grants: 0 })
+            Box::new(FileClient {
+                folder: Arc::clone(&self.folder),
+                files: HashMap::new(),
+                grants: 0,
+            })
         };
         Ok((0..tasks).map(|_| client()).collect())
     }
@@ -60,7 +65,8 @@ impl FileClient {
     fn file(&mut self, name: &str) -> io::Result<&File> {
         if !self.files.contains_key(name) {
             let path = self.folder.join(name.replace('/', "_"));
-            let file = File::options().create(true).read(true).write(true).truncate(false).open(path)?;
+            let file =
+                File::options().create(true).read(true).write(true).truncate(false).open(path)?;
             self.files.insert(name.to_owned(), file);
         }
         self.files.get(name).ok_or_else(|| io::ErrorKind::NotFound.into())

@@ -1,4 +1,5 @@
-//! The least that a store has to do for a lock, by its bare driver: what the figures of lockkit are compared with.
+//! The least that a store has to do for a lock, by its bare driver: what the figures of lockkit are
+//! compared with.
 
 mod file;
 mod mysql;
@@ -20,8 +21,9 @@ use crate::{Result, family::Family};
 /// The least that a store has to do for a lock, by its bare driver: no retry, no renewal, no wait.
 #[async_trait]
 pub(crate) trait Floor: Send + Sync + Debug {
-    /// Clients that together do the work of so many tasks: as many as lockkit's backend would use connections for it.
-    /// Where a connection is shared by tasks, each gets a client of its own on it.
+    /// Clients that together do the work of so many tasks: as many as lockkit's backend would use
+    /// connections for it. Where a connection is shared by tasks, each gets a client of its own on
+    /// it.
     async fn clients(&self, tasks: usize) -> Result<Vec<Box<dyn FloorClient>>>;
 
     /// Frees connections, and removes what clients left in the store.
@@ -31,7 +33,8 @@ pub(crate) trait Floor: Send + Sync + Debug {
 /// One task at work.
 #[async_trait]
 pub(crate) trait FloorClient: Send {
-    /// Takes a name, holds it for so long, and gives it back; tells when it had it. Nobody else uses the name.
+    /// Takes a name, holds it for so long, and gives it back; tells when it had it. Nobody else
+    /// uses the name.
     async fn pair(&mut self, name: &str, hold: Duration) -> Result<Instant>;
 }
 
@@ -44,7 +47,8 @@ async fn held(hold: Duration) -> Instant {
     granted
 }
 
-/// The floor of a store; `None` where there is no driver under lockkit: the locks of `memory` are its own.
+/// The floor of a store; `None` where there is no driver under lockkit: the locks of `memory` are
+/// its own.
 pub(crate) async fn open(url: &str) -> Result<Option<Arc<dyn Floor>>> {
     let (family, url) = Family::of(url)?;
     Ok(Some(match family {

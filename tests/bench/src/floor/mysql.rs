@@ -1,5 +1,6 @@
-//! MySQL and MariaDB, in tables of the floor's own. For the optimistic strategy two updates by primary key, which check
-//! nothing; for the pessimistic one a transaction around a row lock, and the fence on a second connection.
+//! MySQL and MariaDB, in tables of the floor's own. For the optimistic strategy two updates by
+//! primary key, which check nothing; for the pessimistic one a transaction around a row lock, and
+//! the fence on a second connection.
 
 use std::{
     collections::HashSet,
@@ -52,7 +53,8 @@ impl MySqlFloor {
             if let Err(error) = side.query_drop(statement).await {
                 // What stands in the way of one may let the other through.
                 let _ = side.query_drop(tables.drop()).await;
-                let what = "making a table for the bare driver; the user needs the rights CREATE and DROP";
+                let what =
+                    "making a table for the bare driver; the user needs the rights CREATE and DROP";
                 return Err(Error::of(what, error));
             }
         }
@@ -108,7 +110,10 @@ impl Floor for MySqlFloor {
 
     async fn close(&self) -> Result<()> {
         let dropping = |error| {
-            Error::of(format!("removing the tables of the bare driver ({})", self.tables.drop()), error)
+            Error::of(
+                format!("removing the tables of the bare driver ({})", self.tables.drop()),
+                error,
+            )
         };
         let Some(mut side) = self.side.lock().await.take() else { return Ok(()) };
         if side.query_drop(self.tables.drop()).await.is_err() {
@@ -165,7 +170,8 @@ impl FloorClient for Updates {
     }
 }
 
-/// A transaction around a row lock. Its first two statements are one request: over a network that is the faster form.
+/// A transaction around a row lock. Its first two statements are one request: over a network that
+/// is the faster form.
 struct RowLock {
     lock: Conn,
     fence: Conn,
@@ -196,7 +202,9 @@ impl RowLock {
         }
         let table = &self.table;
         let name_literal = literal(name);
-        let begin = format!("BEGIN;SELECT 1 FROM {table} WHERE kind='m' AND name={name_literal} FOR UPDATE");
+        let begin = format!(
+            "BEGIN;SELECT 1 FROM {table} WHERE kind='m' AND name={name_literal} FOR UPDATE"
+        );
         self.lock.query_drop(begin).await?;
         self.fence.exec_drop(&self.bump, (name,)).await?;
         let granted = held(hold).await;

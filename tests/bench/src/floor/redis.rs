@@ -1,5 +1,5 @@
-//! Redis: the two scripts that lockkit sends for a mutex that nobody else wants, by the bare client. Where lockkit waits
-//! for replicas (`wait_replicas`), the floor does not.
+//! Redis: the two scripts that lockkit sends for a mutex that nobody else wants, by the bare
+//! client. Where lockkit waits for replicas (`wait_replicas`), the floor does not.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,7 +14,9 @@ use lockkit::{
     OwnerId,
     redis::{
         BareMutex, BareServers, Config, mutex_scripts,
-        redis::{Cmd, ErrorKind, RedisError, Script, ServerErrorKind, aio::MultiplexedConnection, cmd},
+        redis::{
+            Cmd, ErrorKind, RedisError, Script, ServerErrorKind, aio::MultiplexedConnection, cmd,
+        },
     },
     url::StoreUrl,
 };
@@ -64,7 +66,8 @@ impl RedisFloor {
         let config = Config::from_url(url).map_err(opening)?;
         let servers = BareServers::connect(config).await.map_err(opening)?;
         let texts = mutex_scripts();
-        let scripts = Scripts { acquire: Source::new(texts.acquire), release: Source::new(texts.release) };
+        let scripts =
+            Scripts { acquire: Source::new(texts.acquire), release: Source::new(texts.release) };
         Ok(Self { servers: servers.into(), scripts: scripts.into(), names: Names::default() })
     }
 }
@@ -89,7 +92,8 @@ impl Floor for RedisFloor {
     }
 
     async fn close(&self) -> Result<()> {
-        let names: Vec<_> = self.names.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
+        let names: Vec<_> =
+            self.names.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
         let removals = names.into_iter().map(|name| self.remove(name));
         stream::iter(removals).buffer_unordered(AT_ONCE).try_collect().await
     }
@@ -99,7 +103,8 @@ impl RedisFloor {
     /// Of a free mutex, the last token is left.
     async fn remove(&self, name: String) -> Result<()> {
         let mut mutex = self.servers.mutex(&name).await.map_err(opening)?;
-        let removed: Result<(), _> = cmd("DEL").arg(&mutex.keys).query_async(&mut mutex.connection).await;
+        let removed: Result<(), _> =
+            cmd("DEL").arg(&mutex.keys).query_async(&mut mutex.connection).await;
         removed.map_err(|error| Error::of("removing what the bare client left in Redis", error))
     }
 }
@@ -177,7 +182,8 @@ impl Request {
 
     /// The answer is not looked at: that nobody else wants the name is given.
     async fn send(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
-        let mut send = async |command| connection.send_packed_command(command).await?.extract_error();
+        let mut send =
+            async |command| connection.send_packed_command(command).await?.extract_error();
         match send(&self.by_hash).await {
             Err(error) if error.kind() == NO_SCRIPT => drop(send(&self.by_text).await?),
             answer => drop(answer?),
@@ -188,7 +194,8 @@ impl Request {
 
 const NO_SCRIPT: ErrorKind = ErrorKind::Server(ServerErrorKind::NoScript);
 
-/// What [`MutexScripts`](lockkit::redis::MutexScripts) says, as lockkit sends it for a waiter that need not wait.
+/// What [`MutexScripts`](lockkit::redis::MutexScripts) says, as lockkit sends it for a waiter that
+/// need not wait.
 fn acquire_args(owner: &str, mutex: &BareMutex) -> [String; 8] {
     let client = owner.get(..16).unwrap_or_default();
     let waiter = format!("{client}:{WINDOW_MS}:{owner}");

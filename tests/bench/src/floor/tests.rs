@@ -46,7 +46,11 @@ async fn requests_per_pair(url: &str) -> u64 {
 async fn a_pair_on_redis_is_two_requests_and_leaves_nothing() {
     let server = RedisServer::start().unwrap();
     assert_eq!(requests_per_pair(&server.url()).await, 2);
-    assert_eq!(server.ask(["DBSIZE"]).unwrap().text(), "1", "the key that says how names become keys");
+    assert_eq!(
+        server.ask(["DBSIZE"]).unwrap().text(),
+        "1",
+        "the key that says how names become keys"
+    );
 }
 
 #[tokio::test]
@@ -153,7 +157,10 @@ async fn a_pair_on_zookeeper_without_a_queue_is_two_requests() {
     let mut server = ZooKeeperServer::start().unwrap();
     // A heartbeat is sent while it stands still, and counted.
     server.never_stall();
-    assert_eq!(requests_per_pair(&format!("{}?fair=false&session_timeout=20s", server.url())).await, 2);
+    assert_eq!(
+        requests_per_pair(&format!("{}?fair=false&session_timeout=20s", server.url())).await,
+        2
+    );
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! ZooKeeper: a node made, a look at its folder in the same flush, and the node deleted, by the bare client on one
-//! session. With `fair=false`, a node at a fixed path, made and deleted.
+//! ZooKeeper: a node made, a look at its folder in the same flush, and the node deleted, by the
+//! bare client on one session. With `fair=false`, a node at a fixed path, made and deleted.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -83,7 +83,8 @@ impl Floor for ZooKeeperFloor {
     }
 
     async fn close(&self) -> Result<()> {
-        let folders: Vec<_> = self.folders.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
+        let folders: Vec<_> =
+            self.folders.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
         let removals = folders.into_iter().map(|folder| self.remove(folder));
         stream::iter(removals).buffer_unordered(AT_ONCE).try_collect().await
     }
@@ -127,7 +128,9 @@ impl ZooKeeperClient {
             format!("{prefix}{sequence}")
         } else {
             let path = format!("{folder}/held");
-            client.create(&path, record.as_bytes(), &CreateMode::Ephemeral.with_acls(config.acls())).await?;
+            client
+                .create(&path, record.as_bytes(), &CreateMode::Ephemeral.with_acls(config.acls()))
+                .await?;
             path
         };
         let granted = held(hold).await;

@@ -36,13 +36,17 @@ impl Report {
         let name = path.display();
         let json = fs::read_to_string(path).map_err(|error| {
             Error::of(
-                format!("could not read {name}; give the JSON file that a run of lockkit-bench wrote"),
+                format!(
+                    "could not read {name}; give the JSON file that a run of lockkit-bench wrote"
+                ),
                 error,
             )
         })?;
         let no_report = |error| {
             Error::of(
-                format!("{name} is not a report; give the JSON file that a run of lockkit-bench wrote"),
+                format!(
+                    "{name} is not a report; give the JSON file that a run of lockkit-bench wrote"
+                ),
                 error,
             )
         };
@@ -77,11 +81,14 @@ mod tests {
         assert_eq!(read(&report.to_json().unwrap()).unwrap(), report);
     }
 
-    /// JSON has no infinity: somebody who got nothing at all must not make a run of an hour unreadable.
+    /// JSON has no infinity: somebody who got nothing at all must not make a run of an hour
+    /// unreadable.
     #[test]
     fn an_infinite_ratio_survives() {
         let mut report = sample::report();
-        let Verdict::Measured { figures, .. } = &mut report.outcomes[0].verdict else { panic!("measured") };
+        let Verdict::Measured { figures, .. } = &mut report.outcomes[0].verdict else {
+            panic!("measured")
+        };
         figures.insert(Metric::MostOverLeast, Series(vec![1.0, f64::INFINITY]));
         assert_eq!(read(&report.to_json().unwrap()).unwrap(), report);
     }
@@ -107,6 +114,9 @@ mod tests {
             assert!(error.contains("some.json is not a report; give the JSON file"), "{error}");
         }
         let error = Report::read("/nowhere/at-all.json").unwrap_err().to_string();
-        assert!(error.contains("could not read /nowhere/at-all.json; give the JSON file"), "{error}");
+        assert!(
+            error.contains("could not read /nowhere/at-all.json; give the JSON file"),
+            "{error}"
+        );
     }
 }

@@ -1,6 +1,8 @@
 //! Finding one's way in a report.
 
-use super::{Case, Curve, GuaranteeClass, Metric, Outcome, Report, Scenario, Series, Side, Store, Verdict};
+use super::{
+    Case, Curve, GuaranteeClass, Metric, Outcome, Report, Scenario, Series, Side, Store, Verdict,
+};
 
 impl Report {
     /// The scenarios that were run, in their order.
@@ -62,17 +64,19 @@ impl Report {
         self.series(scenario, case, &store.id, Side::Lockkit, metric)
     }
 
-    /// The case that stands for a scenario: the hardest that is still like everyday life, which is no work under the
-    /// lock, many processes, about 64 tasks. How many stores failed in it has no say: they would choose an easier one
-    /// for all.
+    /// The case that stands for a scenario: the hardest that is still like everyday life, which is
+    /// no work under the lock, many processes, about 64 tasks. How many stores failed in it has no
+    /// say: they would choose an easier one for all.
     pub(super) fn typical(&self, scenario: Scenario, metric: Metric) -> Option<&Case> {
-        // A store of one process can't run what the others are for, and is asked only where there is no other.
+        // A store of one process can't run what the others are for, and is asked only where there
+        // is no other.
         let is_shared = |store: &Store| store.guarantee.class > GuaranteeClass::Host;
         let has = |case: &Case, store: &Store| self.own(scenario, case, store, metric).is_some();
         let cases = self.cases(scenario);
         let of = |is_meant: &dyn Fn(&Store) -> bool| {
             let stores: Vec<_> = self.stores.iter().filter(|store| is_meant(store)).collect();
-            let measured = cases.iter().copied().filter(|case| stores.iter().any(|store| has(case, store)));
+            let measured =
+                cases.iter().copied().filter(|case| stores.iter().any(|store| has(case, store)));
             hardest(measured)
         };
         of(&is_shared).or_else(|| of(&|_| true))
@@ -84,7 +88,8 @@ impl Report {
             outcome.scenario == scenario && outcome.store == store && outcome.side == Side::Lockkit
         };
         let all: Vec<_> = self.outcomes.iter().filter(of_store).collect();
-        let failed = all.iter().filter(|outcome| matches!(outcome.verdict, Verdict::Failed { .. })).count();
+        let failed =
+            all.iter().filter(|outcome| matches!(outcome.verdict, Verdict::Failed { .. })).count();
         (failed, all.len())
     }
 }
@@ -113,7 +118,9 @@ impl Outcome {
 
     pub(super) fn curve(&self) -> Option<&Curve> {
         match &self.verdict {
-            Verdict::Measured { curve, .. } => curve.as_ref().filter(|curve| curve.points.len() > 1),
+            Verdict::Measured { curve, .. } => {
+                curve.as_ref().filter(|curve| curve.points.len() > 1)
+            }
             _ => None,
         }
     }
@@ -122,8 +129,9 @@ impl Outcome {
 /// The ratios of an outcome to its floor, round by round; `None` unless each round has both.
 pub(super) fn ratio(own: &Series, floor: &Series) -> Option<Series> {
     let ratio = own.over(floor);
-    let is_whole =
-        own.0.len() == floor.0.len() && !ratio.0.is_empty() && ratio.0.iter().all(|v| v.is_finite());
+    let is_whole = own.0.len() == floor.0.len()
+        && !ratio.0.is_empty()
+        && ratio.0.iter().all(|v| v.is_finite());
     is_whole.then_some(ratio)
 }
 
@@ -166,7 +174,11 @@ mod tests {
     fn ratios_are_of_the_same_round_or_not_at_all() {
         let series = |values: &[f64]| Series(values.to_vec());
         assert_eq!(ratio(&series(&[1.0, 4.0]), &series(&[2.0, 4.0])), Some(series(&[0.5, 1.0])));
-        assert_eq!(ratio(&series(&[1.0, 4.0, 3.0]), &series(&[2.0, 4.0])), None, "one round has no floor");
+        assert_eq!(
+            ratio(&series(&[1.0, 4.0, 3.0]), &series(&[2.0, 4.0])),
+            None,
+            "one round has no floor"
+        );
         assert_eq!(ratio(&series(&[1.0]), &series(&[0.0])), None, "a floor of nothing");
     }
 }

@@ -17,8 +17,12 @@ pub fn markdown(report: &Report) -> String {
     text.push_str("## At a glance\n\n");
     push_table(&mut text, &table::glance(report));
     for scenario in report.scenarios() {
-        let _ =
-            write!(text, "## {}\n\n{}\n\n", words::title(scenario), escaped(words::explanation(scenario)));
+        let _ = write!(
+            text,
+            "## {}\n\n{}\n\n",
+            words::title(scenario),
+            escaped(words::explanation(scenario))
+        );
         if let Some(floor) = words::floor(scenario) {
             let _ = write!(text, "Bare driver: {}\n\n", escaped(floor));
         }
@@ -156,7 +160,9 @@ mod tests {
         let text = markdown(&report);
         let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("{needle}"));
         let mut places = vec![at(&report.command), at("\n## The stores")];
-        places.extend(report.scenarios().into_iter().map(|s| at(&format!("\n## {}\n", words::title(s)))));
+        places.extend(
+            report.scenarios().into_iter().map(|s| at(&format!("\n## {}\n", words::title(s)))),
+        );
         places.push(at("\n## Verdict"));
         assert!(places.is_sorted(), "{places:?}");
         assert!(report.scenarios().contains(&Scenario::Recovery));
@@ -167,7 +173,8 @@ mod tests {
         let report = sample::report();
         let text = markdown(&report);
         for scenario in report.scenarios() {
-            let (_, section) = text.split_once(&format!("\n## {}\n", words::title(scenario))).unwrap();
+            let (_, section) =
+                text.split_once(&format!("\n## {}\n", words::title(scenario))).unwrap();
             let section = section.split("\n## ").next().unwrap();
             let has_floor = section.contains("÷ bare driver");
             assert!(!has_floor || section.contains("\nBare driver: "), "{scenario:?}");

@@ -21,7 +21,7 @@ pub use self::{
     html::html,
     markdown::markdown,
     model::{
-        Better, Case, Curve, Guarantee, GuaranteeClass, Host, Metric, Outcome, Report, SCHEMA, Scenario,
-        Series, Setting, Side, Store, Verdict,
+        Better, Case, Curve, Guarantee, GuaranteeClass, Host, Metric, Outcome, Report, SCHEMA,
+        Scenario, Series, Setting, Side, Store, Verdict,
     },
 };

@@ -1,4 +1,5 @@
-//! The report as data. Its JSON is versioned by [`SCHEMA`]: fields are added, never changed in meaning.
+//! The report as data. Its JSON is versioned by [`SCHEMA`]: fields are added, never changed in
+//! meaning.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -47,7 +48,8 @@ pub struct Host {
     pub cores: u32,
     /// Main memory.
     pub memory_bytes: u64,
-    /// The load average over one minute before the run: more than a few tenths is other people's work.
+    /// The load average over one minute before the run: more than a few tenths is other people's
+    /// work.
     pub load_before: f64,
 }
 
@@ -249,7 +251,8 @@ pub enum Metric {
     IdleRequestsPerSecond,
     /// Processor time of the process, in percent of one core.
     CpuPercent,
-    /// The lease as it was in force, in milliseconds: a store may not do as short a one as the case asks for.
+    /// The lease as it was in force, in milliseconds: a store may not do as short a one as the case
+    /// asks for.
     LeaseMs,
 }
 
@@ -315,12 +318,15 @@ impl Series {
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self.min(), self.max(), other.min(), other.max()) {
-            (Some(min), Some(max), Some(other_min), Some(other_max)) => min <= other_max && other_min <= max,
+            (Some(min), Some(max), Some(other_min), Some(other_max)) => {
+                min <= other_max && other_min <= max
+            }
             _ => true,
         }
     }
 
-    /// Round by round, this divided by the other: what the machine did to both of a round cancels out.
+    /// Round by round, this divided by the other: what the machine did to both of a round cancels
+    /// out.
     #[must_use]
     pub fn over(&self, other: &Self) -> Self {
         Self(self.0.iter().zip(&other.0).map(|(one, other)| one / other).collect())
@@ -332,7 +338,8 @@ impl Series {
 pub struct Curve {
     /// How many there are.
     pub count: u64,
-    /// `[percentile, microseconds]`, rising: 0 first, 100 last, and between them closer and closer to 100.
+    /// `[percentile, microseconds]`, rising: 0 first, 100 last, and between them closer and closer
+    /// to 100.
     pub points: Vec<[f64; 2]>,
 }
 

@@ -178,6 +178,9 @@ mod tests {
         let mixed = Series(vec![900.0, 1_300.0, 1_400.0]);
         assert_eq!(with_range(Metric::WaitP50Us, &mixed), "1.30 ms (900 µs–1.40 ms)");
         assert_eq!(with_range(Metric::RecoveryMs, &Series(vec![2_000.0])), "2.00 s (2.00–2.00)");
-        assert_eq!(with_range(Metric::GrantsPerSecond, &Series(vec![12_345.0])), "12,300/s (12,300–12,300)");
+        assert_eq!(
+            with_range(Metric::GrantsPerSecond, &Series(vec![12_345.0])),
+            "12,300/s (12,300–12,300)"
+        );
     }
 }

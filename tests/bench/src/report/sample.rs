@@ -1,8 +1,9 @@
-//! A made-up report for tests and pictures: five stores, all scenarios. No figure in it was ever measured.
+//! A made-up report for tests and pictures: five stores, all scenarios. No figure in it was ever
+//! measured.
 
 use super::{
-    Case, Curve, Guarantee, GuaranteeClass, Host, Metric, Outcome, Report, SCHEMA, Scenario, Series, Setting,
-    Side, Store, Verdict,
+    Case, Curve, Guarantee, GuaranteeClass, Host, Metric, Outcome, Report, SCHEMA, Scenario,
+    Series, Setting, Side, Store, Verdict,
 };
 
 /// How a made-up store behaves.
@@ -42,7 +43,8 @@ pub(in crate::report) fn empty(stores: Vec<Store>) -> Report {
     Report {
         schema: SCHEMA,
         lockkit: "0.1.0".into(),
-        command: "lockkit-bench --url redis://10.0.0.5/ --url zk://10.0.0.6,10.0.0.7,10.0.0.8/".into(),
+        command: "lockkit-bench --url redis://10.0.0.5/ --url zk://10.0.0.6,10.0.0.7,10.0.0.8/"
+            .into(),
         started_at: "2026-01-02T03:04:05Z".into(),
         took_seconds: 2_832.0,
         rounds: 5,
@@ -72,11 +74,19 @@ pub(in crate::report) fn measured(
 }
 
 /// One store `only` with one case of [`Scenario::OwnNames`].
-pub(in crate::report) fn tiny<const ROUNDS: usize>(own: [f64; ROUNDS], floor: [f64; ROUNDS]) -> Report {
+pub(in crate::report) fn tiny<const ROUNDS: usize>(
+    own: [f64; ROUNDS],
+    floor: [f64; ROUNDS],
+) -> Report {
     let mut report = empty(vec![store("only", "Redis", GuaranteeClass::OneDurableServer)]);
     for (side, values) in [(Side::Lockkit, own), (Side::Floor, floor)] {
         let figures = [(Metric::GrantsPerSecond, Series(values.to_vec()))];
-        report.outcomes.push(measured("only", side, (Scenario::OwnNames, Case::default()), figures));
+        report.outcomes.push(measured(
+            "only",
+            side,
+            (Scenario::OwnNames, Case::default()),
+            figures,
+        ));
     }
     report
 }
@@ -86,7 +96,13 @@ pub(in crate::report) fn report() -> Report {
     let characters = [
         ("memory", "Memory", GuaranteeClass::Process, [2.0, 900_000.0, 400_000.0, 1.0, 0.0], false),
         ("redis", "Redis", GuaranteeClass::Volatile, [140.0, 42_000.0, 9_800.0, 1.04, 2.9], true),
-        ("zookeeper", "ZooKeeper", GuaranteeClass::Consensus, [1_900.0, 9_000.0, 1_050.0, 1.02, 4.6], true),
+        (
+            "zookeeper",
+            "ZooKeeper",
+            GuaranteeClass::Consensus,
+            [1_900.0, 9_000.0, 1_050.0, 1.02, 4.6],
+            true,
+        ),
         (
             "mysql-optimistic",
             "MySQL",
@@ -102,8 +118,9 @@ pub(in crate::report) fn report() -> Report {
             true,
         ),
     ];
-    let mut report =
-        empty(characters.iter().map(|(id, product, class, ..)| store(id, product, *class)).collect());
+    let mut report = empty(
+        characters.iter().map(|(id, product, class, ..)| store(id, product, *class)).collect(),
+    );
     for (scenario, case) in plan() {
         for (seed, (id, _, _, [pair_us, own_names, hot, fairness, requests], has_floor)) in
             characters.iter().enumerate()
@@ -142,13 +159,26 @@ fn plan() -> Vec<(Scenario, Case)> {
         [(2, 2), (8, 8), (8, 64), (8, 256)]
             .map(|(processes, count)| (Scenario::HotName, hot(processes, count, 0.0))),
     );
-    plan.extend([2, 8, 64, 256].map(|count| (Scenario::HandOff, Case { names: Some(1), ..tasks(count) })));
-    plan.push((Scenario::ReadWrite, Case { readers_percent: Some(90), names: Some(1), ..tasks(64) }));
+    plan.extend(
+        [2, 8, 64, 256].map(|count| (Scenario::HandOff, Case { names: Some(1), ..tasks(count) })),
+    );
+    plan.push((
+        Scenario::ReadWrite,
+        Case { readers_percent: Some(90), names: Some(1), ..tasks(64) },
+    ));
     plan.push((Scenario::Semaphore, Case { permits: Some(4), ..tasks(32) }));
-    plan.extend([2, 64, 1000].map(|count| (Scenario::Crowd, Case { names: Some(1), ..tasks(count) })));
-    plan.push((Scenario::IdleLocks, Case { names: Some(10_000), ttl_ms: Some(30_000), ..Case::default() }));
+    plan.extend(
+        [2, 64, 1000].map(|count| (Scenario::Crowd, Case { names: Some(1), ..tasks(count) })),
+    );
+    plan.push((
+        Scenario::IdleLocks,
+        Case { names: Some(10_000), ttl_ms: Some(30_000), ..Case::default() },
+    ));
     plan.push((Scenario::Recovery, Case { ttl_ms: Some(3_000), ..Case::default() }));
-    plan.push((Scenario::OpenLoop, Case { rate_per_second: Some(200.0), names: Some(64), ..tasks(64) }));
+    plan.push((
+        Scenario::OpenLoop,
+        Case { rate_per_second: Some(200.0), names: Some(64), ..tasks(64) },
+    ));
     plan
 }
 
@@ -173,20 +203,34 @@ fn push(
     };
     if let Some(reason) = reason {
         let verdict = Verdict::NotApplicable { reason: reason.into() };
-        report.outcomes.push(Outcome { scenario, case, store: id.into(), side: Side::Lockkit, verdict });
+        report.outcomes.push(Outcome {
+            scenario,
+            case,
+            store: id.into(),
+            side: Side::Lockkit,
+            verdict,
+        });
         return;
     }
     if scenario == Scenario::Semaphore && id == "mysql-pessimistic" {
         let verdict = Verdict::Failed {
             reason: "could not take 'sem' on mysql: Lock wait timeout exceeded (1205)".into(),
         };
-        report.outcomes.push(Outcome { scenario, case, store: id.into(), side: Side::Lockkit, verdict });
+        report.outcomes.push(Outcome {
+            scenario,
+            case,
+            store: id.into(),
+            side: Side::Lockkit,
+            verdict,
+        });
         return;
     }
     let hold_us = case.hold_ms.unwrap_or(0.0) * 1e3;
     let (rate, wait) = match scenario {
         Scenario::Uncontended => (1e6 / character.pair_us, character.pair_us / 1.9),
-        Scenario::OwnNames | Scenario::OpenLoop => (character.own_names, 64e6 / character.own_names),
+        Scenario::OwnNames | Scenario::OpenLoop => {
+            (character.own_names, 64e6 / character.own_names)
+        }
         Scenario::Zipf => (character.own_names * 0.6, 64e6 / character.own_names / 0.6),
         Scenario::ReadWrite => (character.own_names * 0.4, 64e6 / character.own_names / 0.4),
         Scenario::Semaphore => (character.hot * 2.5, tasks * 1e6 / character.hot / 2.5),
@@ -224,9 +268,13 @@ fn push(
     if is_contended {
         figures.push((Metric::MostOverLeast, around(character.fairness, seed)));
     }
-    if !is_memory && (is_contended || matches!(scenario, Scenario::Uncontended | Scenario::OwnNames)) {
-        figures
-            .push((Metric::RequestsPerGrant, around(if is_contended { character.requests } else { 2.0 }, 0)));
+    if !is_memory
+        && (is_contended || matches!(scenario, Scenario::Uncontended | Scenario::OwnNames))
+    {
+        figures.push((
+            Metric::RequestsPerGrant,
+            around(if is_contended { character.requests } else { 2.0 }, 0),
+        ));
     }
     let mut outcome = measured(id, Side::Lockkit, (scenario, case.clone()), figures);
     if let Verdict::Measured { curve, .. } = &mut outcome.verdict {
@@ -245,9 +293,16 @@ fn push(
 }
 
 fn bend(p50: f64, p99: f64) -> Curve {
-    let tail =
-        [(0.0, 0.5), (25.0, 0.8), (50.0, 1.0), (75.0, 1.2), (90.0, 1.0 + p99 / 5.0), (95.0, 1.0 + p99 / 3.0)];
+    let tail = [
+        (0.0, 0.5),
+        (25.0, 0.8),
+        (50.0, 1.0),
+        (75.0, 1.2),
+        (90.0, 1.0 + p99 / 5.0),
+        (95.0, 1.0 + p99 / 3.0),
+    ];
     let end = [(99.0, p99), (99.9, p99 * 1.9), (99.99, p99 * 2.6), (100.0, p99 * 3.1)];
-    let points = tail.into_iter().chain(end).map(|(percentile, times)| [percentile, p50 * times]).collect();
+    let points =
+        tail.into_iter().chain(end).map(|(percentile, times)| [percentile, p50 * times]).collect();
     Curve { count: 60_000, points }
 }

@@ -1,6 +1,8 @@
 //! The tables of a report, before they become Markdown or HTML.
 
-use super::{Case, Metric, Outcome, Report, Scenario, Series, Side, Store, Verdict, lookup, numbers, words};
+use super::{
+    Case, Metric, Outcome, Report, Scenario, Series, Side, Store, Verdict, lookup, numbers, words,
+};
 
 /// Plain text throughout: who renders it escapes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,9 +40,13 @@ impl Cell {
     fn ratio(series: Option<&Series>) -> Self {
         let shown = series
             .and_then(|series| Some((series.median()?, series.min()?, series.max()?)))
-            .map(|(median, min, max)| (numbers::three(median), numbers::three(min), numbers::three(max)));
+            .map(|(median, min, max)| {
+                (numbers::three(median), numbers::three(min), numbers::three(max))
+            });
         match shown {
-            Some((text, min, max)) => Self { text, detail: Some(format!("{min}–{max}")), note: None },
+            Some((text, min, max)) => {
+                Self { text, detail: Some(format!("{min}–{max}")), note: None }
+            }
             None => Self::nothing(),
         }
     }
@@ -75,8 +81,10 @@ const METRICS: [Metric; 13] = [
 
 /// The metrics that stores have of a scenario.
 pub(super) fn metrics(report: &Report, scenario: Scenario) -> Vec<Metric> {
-    let of_scenario: Vec<_> = report.outcomes.iter().filter(|outcome| outcome.scenario == scenario).collect();
-    let has = |metric| of_scenario.iter().any(|o| o.side == Side::Lockkit && o.series(metric).is_some());
+    let of_scenario: Vec<_> =
+        report.outcomes.iter().filter(|outcome| outcome.scenario == scenario).collect();
+    let has =
+        |metric| of_scenario.iter().any(|o| o.side == Side::Lockkit && o.series(metric).is_some());
     METRICS.into_iter().filter(|metric| has(*metric)).collect()
 }
 
@@ -84,7 +92,9 @@ pub(super) fn metrics(report: &Report, scenario: Scenario) -> Vec<Metric> {
 pub(super) fn compared(report: &Report, scenario: Scenario) -> Option<Metric> {
     metrics(report, scenario).into_iter().find(|metric| {
         report.outcomes.iter().any(|outcome| {
-            outcome.scenario == scenario && outcome.side == Side::Floor && outcome.series(*metric).is_some()
+            outcome.scenario == scenario
+                && outcome.side == Side::Floor
+                && outcome.series(*metric).is_some()
         })
     })
 }
@@ -153,7 +163,8 @@ pub(super) fn reason(outcome: &Outcome) -> Option<String> {
 /// Why a figure is missing: of a case that was not measured, or that was.
 pub(super) fn absence(outcome: &Outcome, metric: Metric) -> Option<String> {
     let lacks = || outcome.series(metric).is_none();
-    reason(outcome).or_else(|| lacks().then(|| format!("measured without this: {}", words::lack(metric))))
+    reason(outcome)
+        .or_else(|| lacks().then(|| format!("measured without this: {}", words::lack(metric))))
 }
 
 /// What the stores are, and what a lock is worth on each.
@@ -174,8 +185,11 @@ pub(super) fn stores(report: &Report) -> Table {
         ..Table::default()
     };
     for store in &report.stores {
-        let settings: Vec<_> =
-            store.settings.iter().map(|s| format!("{} = {} ({})", s.name, s.value, s.meaning)).collect();
+        let settings: Vec<_> = store
+            .settings
+            .iter()
+            .map(|s| format!("{} = {} ({})", s.name, s.value, s.meaning))
+            .collect();
         table.rows.push(vec![
             Cell { text: store.id.clone(), detail: Some(store.url.clone()), note: None },
             Cell::of(words::product(store)),
@@ -206,7 +220,8 @@ pub(super) fn glance(report: &Report) -> Table {
         Some((*heading, *scenario, *metric, report.typical(*scenario, *metric)?))
     });
     let cases: Vec<_> = cases.collect();
-    let mut table = Table { headings: vec!["store".into(), "guarantee".into()], ..Table::default() };
+    let mut table =
+        Table { headings: vec!["store".into(), "guarantee".into()], ..Table::default() };
     table.headings.extend(cases.iter().map(|(heading, ..)| (*heading).to_owned()));
     for store in &report.stores {
         let mut row = vec![Cell::of(&store.id), Cell::of(store.guarantee.class.to_string())];
@@ -214,8 +229,8 @@ pub(super) fn glance(report: &Report) -> Table {
             let mut cell = Cell::series(*metric, report.own(*scenario, case, store, *metric));
             let outcome = report.outcome(*scenario, case, &store.id, Side::Lockkit);
             let why = outcome.and_then(|outcome| absence(outcome, *metric));
-            cell.note =
-                why.map(|why| table.note(format!("{}, {}: {why}", store.id, words::title(*scenario))));
+            cell.note = why
+                .map(|why| table.note(format!("{}, {}: {why}", store.id, words::title(*scenario))));
             row.push(cell);
         }
         table.rows.push(row);
@@ -262,7 +277,11 @@ mod tests {
         other.version = "7".into();
         report.stores.push(other);
         let verdict = Verdict::Failed { reason: "no route".into() };
-        report.outcomes.push(Outcome { store: "other".into(), verdict, ..report.outcomes[0].clone() });
+        report.outcomes.push(Outcome {
+            store: "other".into(),
+            verdict,
+            ..report.outcomes[0].clone()
+        });
         let table = glance(&report);
         assert_eq!(table.notes, ["other, Many names, one task each: failed: no route"]);
         assert_eq!(table.rows[1][2].note, Some(0));

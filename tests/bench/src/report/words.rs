@@ -42,7 +42,9 @@ pub(super) const fn explanation(scenario: Scenario) -> &'static str {
             "From the release by one to the grant of the next, each waiting in the store: the time in which \
                 nobody has the lock."
         }
-        Scenario::ReadWrite => "Most tasks only read, and readers may share; a writer wants the name alone.",
+        Scenario::ReadWrite => {
+            "Most tasks only read, and readers may share; a writer wants the name alone."
+        }
         Scenario::Semaphore => "A few permits for many tasks.",
         Scenario::Crowd => {
             "Everybody wants the same name, and each waits in the store for itself: what a long queue costs \
@@ -102,7 +104,9 @@ pub(super) const fn lack(metric: Metric) -> &'static str {
         Metric::WaitP99Us | Metric::HandOffP99Us => {
             "with fewer than 100 in a round it would be the slowest one"
         }
-        Metric::RequestsPerGrant | Metric::IdleRequestsPerSecond => "the server does not tell its counts",
+        Metric::RequestsPerGrant | Metric::IdleRequestsPerSecond => {
+            "the server does not tell its counts"
+        }
         _ => "there was nothing to count",
     }
 }
@@ -167,14 +171,18 @@ pub(super) const fn class(class: GuaranteeClass) -> &'static str {
     match class {
         GuaranteeClass::Process => "no other process sees these locks",
         GuaranteeClass::Host => "no other host sees these locks",
-        GuaranteeClass::Volatile => "a restart of the server forgets the locks, and two may then hold one",
+        GuaranteeClass::Volatile => {
+            "a restart of the server forgets the locks, and two may then hold one"
+        }
         GuaranteeClass::AsynchronousFailover => {
             "a replica that takes over may not know the last grants, and two may then hold one"
         }
         GuaranteeClass::OneDurableServer => {
             "locks outlive a crash of the server, but while it is down nobody gets one"
         }
-        GuaranteeClass::Consensus => "a majority agrees on each grant: the loss of a minority is survived",
+        GuaranteeClass::Consensus => {
+            "a majority agrees on each grant: the loss of a minority is survived"
+        }
     }
 }
 
@@ -250,7 +258,8 @@ mod tests {
 
     #[test]
     fn a_case_tells_its_parameters_and_nothing_else() {
-        let case_of = Case { tasks: Some(64), processes: Some(1), hold_ms: Some(2.0), ..Case::default() };
+        let case_of =
+            Case { tasks: Some(64), processes: Some(1), hold_ms: Some(2.0), ..Case::default() };
         assert_eq!(case(&case_of), "64 tasks, 1 process, 2 ms hold");
         assert_eq!(
             case(&Case { names: Some(10_000), ttl_ms: Some(30_000), ..Case::default() }),

@@ -60,7 +60,8 @@ struct Tally {
     took: Vec<u64>,
 }
 
-/// Each client works in a task of its own, as tasks with lockkit do, so that all threads of the runtime have work.
+/// Each client works in a task of its own, as tasks with lockkit do, so that all threads of the
+/// runtime have work.
 async fn all(
     work: Vec<(Client, Names)>,
     hold: Duration,

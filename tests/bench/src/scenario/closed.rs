@@ -22,8 +22,9 @@ use crate::{
 /// With fewer grants for each on average, most over least says little.
 const GRANTS_FOR_FAIRNESS: u64 = 20;
 
-/// So many windows long, those who have been served go on to ask while others still wait from within the window: a wait
-/// would end too soon if nobody else came. Who is starved waits longer than that, and counts with that much.
+/// So many windows long, those who have been served go on to ask while others still wait from
+/// within the window: a wait would end too soon if nobody else came. Who is starved waits longer
+/// than that, and counts with that much.
 const DRAIN: u32 = 4;
 
 /// What a task asks for, again and again.
@@ -51,7 +52,8 @@ impl Want {
     }
 }
 
-/// The measured part of the time. Before it, the work has begun already, and all that wait at its end are served.
+/// The measured part of the time. Before it, the work has begun already, and all that wait at its
+/// end are served.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) from: Instant,
@@ -69,7 +71,8 @@ impl Window {
         self.from <= instant && instant < self.until
     }
 
-    /// Whether somebody waited within it: the longest waits begin before it, or end after it, or both.
+    /// Whether somebody waited within it: the longest waits begin before it, or end after it, or
+    /// both.
     fn overlaps(&self, asked: Instant, granted: Instant) -> bool {
         asked < self.until && granted >= self.from
     }
@@ -271,7 +274,8 @@ mod tests {
         }
     }
 
-    /// One that stops to hold or to ask when the window closes finds short waits for the last in line.
+    /// One that stops to hold or to ask when the window closes finds short waits for the last in
+    /// line.
     #[tokio::test(flavor = "multi_thread")]
     async fn the_last_in_line_wait_as_long_as_all_others() {
         let mutex = lockkit::Locker::memory().mutex("closed").unwrap();
@@ -281,7 +285,8 @@ mod tests {
         let wants = vec![Want::Mutex(mutex); tasks];
         let tallies = closed_loop(wants, hold, window, None).await.unwrap();
         let waits: Vec<_> = tallies.iter().flat_map(|tally| tally.waits.iter().copied()).collect();
-        // Seven others were before each, but for the first seven of all: they were served before the window.
+        // Seven others were before each, but for the first seven of all: they were served before
+        // the window.
         let least = waits.iter().min().unwrap();
         assert!(waits.len() > 20 && *least >= nanos(hold * 7), "{waits:?}");
     }

@@ -91,7 +91,8 @@ pub(crate) async fn contend(
     tokio::time::sleep_until(start.into()).await;
     let tasks = usize::try_from(tasks).unwrap_or(usize::MAX);
     let tallies = closed_loop(vec![want; tasks], hold, window, None).await?;
-    let waits = Durations::of(tallies.iter().flat_map(|tally: &Tally| tally.waits.iter().copied()))?;
+    let waits =
+        Durations::of(tallies.iter().flat_map(|tally: &Tally| tally.waits.iter().copied()))?;
     Ok(Share {
         served: tallies.iter().map(|tally| tally.inside).collect(),
         all_grants: tallies.iter().map(|tally| tally.all).sum(),
@@ -106,7 +107,8 @@ mod tests {
     #[test]
     fn tasks_are_spread_evenly_and_none_is_lost() {
         for (tasks, processes) in [(8, 8), (64, 8), (10, 4), (256, 8)] {
-            let shares: Vec<_> = (0..processes).map(|number| share_of(tasks, processes, number)).collect();
+            let shares: Vec<_> =
+                (0..processes).map(|number| share_of(tasks, processes, number)).collect();
             assert_eq!(shares.iter().sum::<u32>(), tasks);
             assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{shares:?}");
         }
@@ -119,9 +121,11 @@ mod tests {
             all_grants: served.iter().sum::<u64>() + 2,
             waits: vec![(wait, served.iter().sum())],
         };
-        let sample =
-            merge(&[share(&[20, 40], 1_000_000), share(&[30, 30], 3_000_000)], Duration::from_secs(2))
-                .unwrap();
+        let sample = merge(
+            &[share(&[20, 40], 1_000_000), share(&[30, 30], 3_000_000)],
+            Duration::from_secs(2),
+        )
+        .unwrap();
         assert_eq!(sample.all_grants, 124);
         let figure = |metric| sample.figures.get(&metric).copied().unwrap();
         assert!((figure(Metric::GrantsPerSecond) - 60.0).abs() < 1e-9);

@@ -38,7 +38,10 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     let after = turn.target.requests().await;
     let passed = start.elapsed();
     if let (Some(before), Some(after)) = (before, after) {
-        sample.put(Metric::IdleRequestsPerSecond, float(after.saturating_sub(before)) / passed.as_secs_f64());
+        sample.put(
+            Metric::IdleRequestsPerSecond,
+            float(after.saturating_sub(before)) / passed.as_secs_f64(),
+        );
     }
     child.order(&Order::GiveBack).await?;
     child.ready().await?;

@@ -60,19 +60,25 @@ pub(crate) fn obstacle(scenario: Scenario, case: &Case, target: &Target) -> Opti
         return Some("its locks are for the tasks of one process".to_owned());
     }
     match scenario {
-        Scenario::ReadWrite if !capabilities.shared => Some("it has no read/write locks".to_owned()),
+        Scenario::ReadWrite if !capabilities.shared => {
+            Some("it has no read/write locks".to_owned())
+        }
         Scenario::Semaphore if !capabilities.permits => Some("it has no semaphores".to_owned()),
         Scenario::IdleLocks if descriptor.lease_scope == LeaseScope::Connection => Some(
-            "each lock takes a connection of its own, so that thousands can't be held at once".to_owned(),
+            "each lock takes a connection of its own, so that thousands can't be held at once"
+                .to_owned(),
         ),
         Scenario::Crowd if case.tasks > Some(CROWD_OF_ALL) && descriptor.name != "zookeeper" => {
-            Some(format!("more than {CROWD_OF_ALL} that wait in the store by themselves are for ZooKeeper"))
+            Some(format!(
+                "more than {CROWD_OF_ALL} that wait in the store by themselves are for ZooKeeper"
+            ))
         }
         _ => None,
     }
 }
 
-/// Whether a slice begins with new processes, or warms up by itself, so that a round of warm-up would change nothing.
+/// Whether a slice begins with new processes, or warms up by itself, so that a round of warm-up
+/// would change nothing.
 pub(crate) fn has_own_warm_up(scenario: Scenario, case: &Case) -> bool {
     matches!(scenario, Scenario::IdleLocks | Scenario::Recovery | Scenario::OpenLoop)
         || case.processes > Some(1)
@@ -98,11 +104,13 @@ pub(crate) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     }
 }
 
-/// How many clients of the bare driver do the least of the same work; `None` if there is nothing to compare with.
+/// How many clients of the bare driver do the least of the same work; `None` if there is nothing to
+/// compare with.
 ///
-/// A name that one owner has at a time is given back and taken by one client in a row: a hand-over can't cost a store less,
-/// but for one within the process, which is one request and not two. Clients of popular names choose as lockkit's tasks do,
-/// each from its own share of the names; those of readers and writers all have names of their own, as if all only read.
+/// A name that one owner has at a time is given back and taken by one client in a row: a hand-over
+/// can't cost a store less, but for one within the process, which is one request and not two.
+/// Clients of popular names choose as lockkit's tasks do, each from its own share of the names;
+/// those of readers and writers all have names of their own, as if all only read.
 pub(crate) fn floor_clients(scenario: Scenario, case: &Case) -> Option<u32> {
     match scenario {
         Scenario::Uncontended | Scenario::HotName | Scenario::HandOff | Scenario::Crowd => Some(1),

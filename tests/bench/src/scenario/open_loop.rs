@@ -1,5 +1,6 @@
-//! Requests come at a fixed rate, however slow the answers are, and are late from the instant at which they were due:
-//! a store that stalls for a while keeps all of them waiting that came meanwhile, and not just the one that was under way.
+//! Requests come at a fixed rate, however slow the answers are, and are late from the instant at
+//! which they were due: a store that stalls for a while keeps all of them waiting that came
+//! meanwhile, and not just the one that was under way.
 
 use std::{
     sync::Arc,
@@ -29,7 +30,8 @@ const SHORTEST: u32 = 4;
 
 pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     let names = turn.case.names.unwrap_or(1);
-    let mutexes = (0..names).map(|number| turn.target.locker.mutex(&format!("{}/{number}", turn.name)));
+    let mutexes =
+        (0..names).map(|number| turn.target.locker.mutex(&format!("{}/{number}", turn.name)));
     let mutexes: Vec<_> = mutexes.collect::<lockkit::Result<_>>().map_err(lock_error)?;
     for mutex in &mutexes {
         mutex.lock().await.map_err(lock_error)?.release().await.map_err(lock_error)?;
@@ -38,15 +40,17 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     Ok(Sample { counted_from, ..offer(mutexes, Times::of(turn), MOST_AT_ONCE).await? })
 }
 
-/// The same requests to the bare driver: each client has its own name, and those that are due while it is busy wait for it.
+/// The same requests to the bare driver: each client has its own name, and those that are due while
+/// it is busy wait for it.
 pub(super) async fn floor(turn: &Turn<'_>, clients: u32) -> Result<Sample> {
     let mut free = turn.target.floor_clients(clients).await?;
     let warm_up = free.iter_mut().enumerate();
-    let warm_up =
-        warm_up.map(async |(number, client)| client.pair(&name_of(turn, number), Duration::ZERO).await);
+    let warm_up = warm_up
+        .map(async |(number, client)| client.pair(&name_of(turn, number), Duration::ZERO).await);
     try_join_all(warm_up).await?;
     let counted_from = turn.target.requests().await;
-    let named = free.into_iter().enumerate().map(|(number, client)| (name_of(turn, number), client));
+    let named =
+        free.into_iter().enumerate().map(|(number, client)| (name_of(turn, number), client));
     let (free, sample) = offer_bare(named.collect(), Times::of(turn)).await?;
     turn.target.keep_floor_clients(clients, free).await;
     Ok(Sample { counted_from, ..sample })
@@ -178,9 +182,13 @@ async fn all_well(mut tasks: Tasks) -> Result<()> {
     Ok(())
 }
 
-/// Asks at the instants at which requests are due. By a thread of its own: the runtime's timer counts in milliseconds, which
-/// would be most of what a fast store takes, as a hop from task to task would be.
-fn arrivals(times: Times, mut ask: impl FnMut(Instant, &mut JoinSet<()>, &Handle) + Send + 'static) -> Tasks {
+/// Asks at the instants at which requests are due. By a thread of its own: the runtime's timer
+/// counts in milliseconds, which would be most of what a fast store takes, as a hop from task to
+/// task would be.
+fn arrivals(
+    times: Times,
+    mut ask: impl FnMut(Instant, &mut JoinSet<()>, &Handle) + Send + 'static,
+) -> Tasks {
     let (sender, receiver) = mpsc::channel(1);
     let runtime = Handle::current();
     std::thread::spawn(move || {
@@ -267,7 +275,11 @@ mod tests {
         let span = Duration::from_millis(400);
         let (free, sample) = offer_bare(clients(), Times::new(200.0, span)).await.unwrap();
         assert_eq!((free.len(), sample.all_grants), (2, 80));
-        assert!(sample.durations.micros_at(95.0) > 300_000.0, "{}", sample.durations.micros_at(95.0));
+        assert!(
+            sample.durations.micros_at(95.0) > 300_000.0,
+            "{}",
+            sample.durations.micros_at(95.0)
+        );
         let meter = StallMeter::start();
         let (_, sample) = offer_bare(clients(), Times::new(20.0, span)).await.unwrap();
         let median = sample.durations.micros_at(50.0);

@@ -46,6 +46,9 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
         .map_err(|error| Error::of("a task came to a bad end", error))?;
     let mut sample = Sample::new()?;
     sample.put(Metric::LeaseMs, ttl.as_secs_f64() * 1_000.0);
-    sample.put(Metric::RecoveryMs, granted?.saturating_duration_since(killed).as_secs_f64() * 1_000.0);
+    sample.put(
+        Metric::RecoveryMs,
+        granted?.saturating_duration_since(killed).as_secs_f64() * 1_000.0,
+    );
     Ok(sample)
 }

@@ -50,7 +50,8 @@ impl Ranks {
     }
 }
 
-/// How many of the names each of so many clients of the bare driver has for itself: two of them must not meet.
+/// How many of the names each of so many clients of the bare driver has for itself: two of them
+/// must not meet.
 pub(super) fn share(case: &Case, clients: u32) -> u32 {
     (case.names.unwrap_or(1) / clients.max(1)).max(1)
 }
@@ -94,7 +95,8 @@ mod tests {
     #[tokio::test]
     async fn the_first_of_ten_thousand_names_is_chosen_about_every_tenth_time() {
         let popular = Popular::new(&Locker::memory(), "zipf", 10_000).unwrap();
-        let first = (0..20_000).filter(|_| popular.choose().name().as_str().ends_with("/0")).count();
+        let first =
+            (0..20_000).filter(|_| popular.choose().name().as_str().ends_with("/0")).count();
         // 1 / (1 + 1/2 + … + 1/10000) = 0.102
         assert!((1_700..2_400).contains(&first), "{first}");
     }

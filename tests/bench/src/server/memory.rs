@@ -15,7 +15,11 @@ impl Server for MemoryServer {
         Ok(Facts {
             product: "memory".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            settings: vec![setting("server", Some("this process"), "there is nothing to ask over a network")],
+            settings: vec![setting(
+                "server",
+                Some("this process"),
+                "there is nothing to ask over a network",
+            )],
             guarantee: guarantee(GuaranteeClass::Process, text),
         })
     }

@@ -34,7 +34,8 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// With what a locker adds: what may break its promises on the best server, and how far away the store is.
+    /// With what a locker adds: what may break its promises on the best server, and how far away
+    /// the store is.
     pub(crate) async fn of(mut self, locker: &Locker) -> Self {
         let exceptions = locker.descriptor().exceptions;
         for (applies, text) in [
@@ -42,8 +43,14 @@ impl Facts {
                 exceptions.connection_bound,
                 "A connection that dies may free its locks before their leases end.",
             ),
-            (exceptions.no_lease, "There is no lease: only the end of the process frees its locks."),
-            (exceptions.server_clock_step, "A step of the server's clock ends leases early or late."),
+            (
+                exceptions.no_lease,
+                "There is no lease: only the end of the process frees its locks.",
+            ),
+            (
+                exceptions.server_clock_step,
+                "A step of the server's clock ends leases early or late.",
+            ),
         ] {
             if applies {
                 self.guarantee.text.push(' ');
@@ -52,8 +59,13 @@ impl Facts {
         }
         // The first one opens what is needed.
         let _ = locker.health().await;
-        let trip = locker.health().await.ok().map(|health| format!("{} µs", health.round_trip.as_micros()));
-        let meaning = "from here to the server and back, one sign of life: no grant can come sooner";
+        let trip = locker
+            .health()
+            .await
+            .ok()
+            .map(|health| format!("{} µs", health.round_trip.as_micros()));
+        let meaning =
+            "from here to the server and back, one sign of life: no grant can come sooner";
         self.settings.push(setting(ROUND_TRIP, trip.as_deref(), meaning));
         self
     }
@@ -65,8 +77,8 @@ pub(crate) trait Server: Send + Sync + Debug {
     /// The facts for the report.
     async fn facts(&self) -> Result<Facts>;
 
-    /// Requests of clients that the server has had so far, as it counts them, without those by which it was asked.
-    /// `None`: it does not tell.
+    /// Requests of clients that the server has had so far, as it counts them, without those by
+    /// which it was asked. `None`: it does not tell.
     async fn requests(&self) -> Result<Option<u64>>;
 }
 

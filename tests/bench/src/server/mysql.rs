@@ -58,8 +58,13 @@ impl MySqlServer {
 }
 
 impl State {
-    /// A connection that was idle for long may have been ended: it is asked for once more on a new one.
-    async fn ask<R: FromRow + Send + 'static>(&mut self, config: &Config, question: &str) -> Result<Vec<R>> {
+    /// A connection that was idle for long may have been ended: it is asked for once more on a new
+    /// one.
+    async fn ask<R: FromRow + Send + 'static>(
+        &mut self,
+        config: &Config,
+        question: &str,
+    ) -> Result<Vec<R>> {
         if let Some(conn) = &mut self.conn {
             self.asked += 1;
             match conn.query(question).await {
@@ -106,7 +111,11 @@ impl Server for MySqlServer {
         let comment = told.get("version_comment").map(String::as_str);
         settings.push(setting("version_comment", comment, "who built it"));
         let count = replicas.map(|count| count.to_string());
-        settings.push(setting("replicas", count.as_deref(), "they hear of a grant after it was made"));
+        settings.push(setting(
+            "replicas",
+            count.as_deref(),
+            "they hear of a grant after it was made",
+        ));
         Ok(Facts { product, version, settings, guarantee: judge(&told, replicas) })
     }
 
@@ -122,7 +131,9 @@ fn product(told: &BTreeMap<String, String>) -> (String, String) {
     let text = |name| told.get(name).map_or("", String::as_str);
     let version = text("version");
     let comment = text("version_comment");
-    let product = if version.contains("MariaDB") || comment.contains("MariaDB") || comment.contains("mariadb")
+    let product = if version.contains("MariaDB")
+        || comment.contains("MariaDB")
+        || comment.contains("mariadb")
     {
         "MariaDB"
     } else if comment.contains("Percona") {
@@ -136,15 +147,18 @@ fn product(told: &BTreeMap<String, String>) -> (String, String) {
 
 fn judge(told: &BTreeMap<String, String>, replicas: Option<usize>) -> Guarantee {
     use GuaranteeClass as Class;
-    let is = |name: &str, value: &str| told.get(name).is_some_and(|told| told.eq_ignore_ascii_case(value));
+    let is = |name: &str, value: &str| {
+        told.get(name).is_some_and(|told| told.eq_ignore_ascii_case(value))
+    };
     let has_no_log = is("log_bin", "OFF") || is("log_bin", "0");
-    let is_synced = told
-        .get("innodb_flush_method")
-        .is_some_and(|method| !["nosync", "littlesync"].contains(&method.to_ascii_lowercase().as_str()));
-    let is_durable =
-        is("innodb_flush_log_at_trx_commit", "1") && is_synced && (has_no_log || is("sync_binlog", "1"));
-    let is_group =
-        is("wsrep_on", "ON") || told.get("group_replication_group_name").is_some_and(|name| !name.is_empty());
+    let is_synced = told.get("innodb_flush_method").is_some_and(|method| {
+        !["nosync", "littlesync"].contains(&method.to_ascii_lowercase().as_str())
+    });
+    let is_durable = is("innodb_flush_log_at_trx_commit", "1")
+        && is_synced
+        && (has_no_log || is("sync_binlog", "1"));
+    let is_group = is("wsrep_on", "ON")
+        || told.get("group_replication_group_name").is_some_and(|name| !name.is_empty());
     let followers = if has_no_log { Some(0) } else { replicas };
     match followers {
         _ if is_group => guarantee(

@@ -21,15 +21,18 @@ use crate::{
 /// What `CONFIG GET` is asked for, and what it means.
 const SETTINGS: [(&str, &str); 6] = [
     ("appendonly", "whether each change is written to a file at all"),
-    ("appendfsync", "when that file is on disk: always is before the answer, everysec up to a second later"),
+    (
+        "appendfsync",
+        "when that file is on disk: always is before the answer, everysec up to a second later",
+    ),
     ("no-appendfsync-on-rewrite", "with yes, the file is not synced while it is written anew"),
     ("save", "when snapshots are taken, which bring back old locks and not the last ones"),
     ("maxmemory-policy", "anything but noeviction may evict locks that are held"),
     ("min-replicas-to-write", "a primary that sees fewer replicas takes no locks"),
 ];
 
-/// Commands that lockkit's scripts call, which the server counts like those of clients; and those of replicas and of
-/// whoever asks for counts. A client of lockkit sends none of them.
+/// Commands that lockkit's scripts call, which the server counts like those of clients; and those
+/// of replicas and of whoever asks for counts. A client of lockkit sends none of them.
 pub(super) const NOT_OF_CLIENTS: [&str; 30] = [
     "del",
     "exists",
@@ -124,7 +127,9 @@ impl Server for RedisServers {
             product: product.to_owned(),
             version: version.unwrap_or_else(|| "unknown".to_owned()),
             settings,
-            guarantee: worst(all.iter().map(|told| judge(told, self.is_sentinel || self.is_cluster))),
+            guarantee: worst(
+                all.iter().map(|told| judge(told, self.is_sentinel || self.is_cluster)),
+            ),
         })
     }
 
@@ -229,21 +234,25 @@ fn judge(told: &Told, has_failover: bool) -> Guarantee {
     use GuaranteeClass as Class;
     // A policy means nothing without a limit.
     let is_limited = told.config("maxmemory") != Some("0");
-    let evicts = is_limited && told.config("maxmemory-policy").is_some_and(|policy| policy != "noeviction");
+    let evicts =
+        is_limited && told.config("maxmemory-policy").is_some_and(|policy| policy != "noeviction");
     let may_fail_over = has_failover || told.info("connected_slaves") != Some("0");
     match (told.config("appendonly"), told.config("appendfsync")) {
-        _ if evicts => {
-            guarantee(Class::Volatile, "Under memory pressure the server may evict locks that are held.")
-        }
+        _ if evicts => guarantee(
+            Class::Volatile,
+            "Under memory pressure the server may evict locks that are held.",
+        ),
         (None, _) => guarantee(
             Class::Volatile,
             "The server does not tell whether it keeps locks on disk: a restart may forget all of them.",
         ),
-        (Some("yes"), Some("always")) if told.config("no-appendfsync-on-rewrite") != Some("no") => guarantee(
-            Class::Volatile,
-            "While the append-only file is written anew, grants are answered before they are on disk \
+        (Some("yes"), Some("always")) if told.config("no-appendfsync-on-rewrite") != Some("no") => {
+            guarantee(
+                Class::Volatile,
+                "While the append-only file is written anew, grants are answered before they are on disk \
              (no-appendfsync-on-rewrite): a crash of the machine then forgets them.",
-        ),
+            )
+        }
         (Some("yes"), Some("always")) if may_fail_over => guarantee(
             Class::AsynchronousFailover,
             "A replica that takes over may not have heard of the last grants: two may then hold the same lock.",

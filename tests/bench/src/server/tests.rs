@@ -9,8 +9,8 @@ use std::{
 #[cfg(feature = "tls")]
 use lockkit_fixture::ClientCertificates;
 use lockkit_fixture::{
-    RedisCluster, RedisOptions, RedisServer, SentinelGroup, SqlFlavor, SqlServer, ZooKeeperEnsemble,
-    ZooKeeperOptions, ZooKeeperServer, mysql_is_there,
+    RedisCluster, RedisOptions, RedisServer, SentinelGroup, SqlFlavor, SqlServer,
+    ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer, mysql_is_there,
 };
 use tokio::time::sleep;
 
@@ -55,11 +55,25 @@ async fn redis_is_as_durable_as_its_settings() {
         (&["--appendonly", "yes"], Class::Volatile),
         (&["--appendonly", "yes", "--appendfsync", "always"], Class::OneDurableServer),
         (
-            &["--appendonly", "yes", "--appendfsync", "always", "--no-appendfsync-on-rewrite", "yes"],
+            &[
+                "--appendonly",
+                "yes",
+                "--appendfsync",
+                "always",
+                "--no-appendfsync-on-rewrite",
+                "yes",
+            ],
             Class::Volatile,
         ),
         (
-            &["--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "allkeys-lru"],
+            &[
+                "--appendonly",
+                "yes",
+                "--appendfsync",
+                "always",
+                "--maxmemory-policy",
+                "allkeys-lru",
+            ],
             Class::OneDurableServer,
         ),
         (
@@ -87,7 +101,8 @@ async fn redis_is_as_durable_as_its_settings() {
 
 #[tokio::test]
 async fn a_redis_with_replicas_may_fail_over() {
-    let options = RedisOptions::default().with_args(["--appendonly", "yes", "--appendfsync", "always"]);
+    let options =
+        RedisOptions::default().with_args(["--appendonly", "yes", "--appendfsync", "always"]);
     let server = RedisServer::start_as(options).unwrap();
     let replica = RedisServer::start_replica_of(&server).unwrap();
     replica.wait_in_sync().unwrap();
@@ -116,13 +131,15 @@ async fn what_a_locker_knows_is_added() {
 
 #[tokio::test]
 async fn a_redis_that_does_not_tell_is_not_trusted() {
-    let server = RedisServer::start_with(["--appendonly", "yes", "--appendfsync", "always"]).unwrap();
+    let server =
+        RedisServer::start_with(["--appendonly", "yes", "--appendfsync", "always"]).unwrap();
     server
         .ask(["ACL", "SETUSER", "poor", "on", ">hunter2", "~*", "&*", "+@all", "-config", "-info"])
         .unwrap();
-    let server =
-        persistently(async || open(&format!("redis://poor:hunter2@127.0.0.1:{}/", server.port())).await)
-            .await;
+    let server = persistently(async || {
+        open(&format!("redis://poor:hunter2@127.0.0.1:{}/", server.port())).await
+    })
+    .await;
     let facts = persistently(async || server.facts().await).await;
     assert_eq!((value(&facts, "appendonly"), value(&facts, "role")), ("not told", "not told"));
     assert_eq!((facts.guarantee.class, &*facts.version), (Class::Volatile, "unknown"));
@@ -158,23 +175,32 @@ async fn valkey_is_called_by_its_name() {
 #[tokio::test]
 async fn servers_behind_tls_are_asked_as_well() {
     let redis =
-        RedisServer::start_as(RedisOptions::default().with_tls(ClientCertificates::Demanded)).unwrap();
+        RedisServer::start_as(RedisOptions::default().with_tls(ClientCertificates::Demanded))
+            .unwrap();
     let files = redis.tls().unwrap();
     let ca = files.ca();
     let cert = files.client_certificate();
     let key = files.client_key();
-    let url = format!("{}?ca={}&cert={}&key={}", redis.url(), ca.display(), cert.display(), key.display());
+    let url = format!(
+        "{}?ca={}&cert={}&key={}",
+        redis.url(),
+        ca.display(),
+        cert.display(),
+        key.display()
+    );
     let redis_facts = facts(&url).await;
     assert_eq!((&*redis_facts.product, value(&redis_facts, "appendonly")), ("Redis", "no"));
     let sql = SqlServer::start_with_tls(SqlFlavor::MariaDb).unwrap();
-    let url = sql.url().replace("mysql://", "mysqls://") + &format!("?ca={}", sql.tls_ca().display());
+    let url =
+        sql.url().replace("mysql://", "mysqls://") + &format!("?ca={}", sql.tls_ca().display());
     assert_eq!(facts(&url).await.product, "MariaDB");
     // Its words go unencrypted, so that this port answers none of them.
     let zookeeper = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_tls()).unwrap();
     let ca = zookeeper.tls_certificate();
-    let server =
-        persistently(async || open(&format!("zks://{}/?ca={}", zookeeper.tls_addr(), ca.display())).await)
-            .await;
+    let server = persistently(async || {
+        open(&format!("zks://{}/?ca={}", zookeeper.tls_addr(), ca.display())).await
+    })
+    .await;
     assert_eq!(server.requests().await.unwrap(), None);
     assert_eq!(persistently(async || server.facts().await).await.guarantee.class, Class::Volatile);
 }
@@ -190,13 +216,16 @@ async fn redis_requests_are_those_of_clients() {
     assert_eq!(server.requests().await.unwrap().unwrap() - before, 2);
 }
 
-/// A command that a script calls, and that is counted as a client's, would make two requests of one.
+/// A command that a script calls, and that is counted as a client's, would make two requests of
+/// one.
 #[test]
 fn no_command_of_a_script_counts_as_a_request() {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lockkit-redis/src/scripts");
     let families = ["", "counted", "exclusive"].map(|family| scripts.join(family));
-    let files =
-        families.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path());
+    let files = families
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).unwrap())
+        .map(|file| file.unwrap().path());
     let mut seen = 0;
     for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "lua")) {
         let text = fs::read_to_string(&file).unwrap();
@@ -219,7 +248,10 @@ async fn zookeeper_is_as_durable_as_its_syncs() {
         let facts = facts(&server.url()).await;
         assert_eq!((facts.guarantee.class, value(&facts, "forceSync")), (class, syncs));
         assert!(is_version(&facts.version), "{facts:?}");
-        assert_eq!((value(&facts, "voters"), value(&facts, "mode")), ("1, no ensemble", "standalone"));
+        assert_eq!(
+            (value(&facts, "voters"), value(&facts, "mode")),
+            ("1, no ensemble", "standalone")
+        );
     }
 }
 
@@ -240,7 +272,8 @@ async fn a_majority_that_syncs_is_consensus() {
 
 #[tokio::test]
 async fn a_zookeeper_without_words_tells_nothing_and_is_not_trusted() {
-    let options = ZooKeeperOptions::default().with_durable().with_config("4lw.commands.whitelist=srvr,envi");
+    let options =
+        ZooKeeperOptions::default().with_durable().with_config("4lw.commands.whitelist=srvr,envi");
     let zookeeper = ZooKeeperServer::start_with(options).unwrap();
     let server = persistently(async || open(&zookeeper.url()).await).await;
     let facts = persistently(async || server.facts().await).await;
@@ -253,12 +286,22 @@ async fn sql(flavor: SqlFlavor, product: &str) {
         (&[][..], Class::Volatile),
         (&["--innodb-flush-log-at-trx-commit=1"], Class::OneDurableServer),
         (
-            &["--innodb-flush-log-at-trx-commit=1", "--log-bin=b", "--server-id=7", "--sync-binlog=0"],
+            &[
+                "--innodb-flush-log-at-trx-commit=1",
+                "--log-bin=b",
+                "--server-id=7",
+                "--sync-binlog=0",
+            ],
             Class::Volatile,
         ),
         // The user may not ask for replicas.
         (
-            &["--innodb-flush-log-at-trx-commit=1", "--log-bin=b", "--server-id=7", "--sync-binlog=1"],
+            &[
+                "--innodb-flush-log-at-trx-commit=1",
+                "--log-bin=b",
+                "--server-id=7",
+                "--sync-binlog=1",
+            ],
             Class::AsynchronousFailover,
         ),
     ] {

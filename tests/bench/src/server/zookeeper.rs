@@ -1,4 +1,5 @@
-//! ZooKeeper: the servers of the URL, by their four-letter words, and the ensemble, by what it says of itself.
+//! ZooKeeper: the servers of the URL, by their four-letter words, and the ensemble, by what it says
+//! of itself.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -92,8 +93,10 @@ impl Server for ZooKeeperServers {
         let metrics = self.ask("mntr").await;
         let of_any = |name| states.iter().flatten().find_map(|state| line(state, name));
         let version = of_any("Zookeeper version: ").map_or("unknown", short);
-        let modes: Option<Vec<_>> = states.iter().map(|state| line(state.as_deref()?, "Mode: ")).collect();
-        let syncs = metrics.iter().filter(|metrics| metrics.as_deref().is_some_and(waits_for_disk)).count();
+        let modes: Option<Vec<_>> =
+            states.iter().map(|state| line(state.as_deref()?, "Mode: ")).collect();
+        let syncs =
+            metrics.iter().filter(|metrics| metrics.as_deref().is_some_and(waits_for_disk)).count();
         let told = metrics.iter().flatten().count();
         self.is_mute.fetch_or(told < metrics.len(), Ordering::Relaxed);
         let ensemble = self.ensemble.or_else(|| seen(modes.as_deref()?));
@@ -107,7 +110,11 @@ impl Server for ZooKeeperServers {
             version: version.to_owned(),
             settings: vec![
                 setting("voters", voters.as_deref(), "a majority of them agrees on each grant"),
-                setting("mode", modes.map(|modes| modes.join(", ")).as_deref(), "of the servers of the URL"),
+                setting(
+                    "mode",
+                    modes.map(|modes| modes.join(", ")).as_deref(),
+                    "of the servers of the URL",
+                ),
                 setting(
                     "forceSync",
                     forced.as_deref(),
@@ -143,8 +150,10 @@ fn short(version: &str) -> &str {
 }
 
 fn metric(metrics: &str, name: &str) -> Option<u64> {
-    let mut words =
-        metrics.lines().map(str::split_whitespace).find(|words| words.clone().next() == Some(name))?;
+    let mut words = metrics
+        .lines()
+        .map(str::split_whitespace)
+        .find(|words| words.clone().next() == Some(name))?;
     words.nth(1)?.split('.').next()?.parse().ok()
 }
 
@@ -162,8 +171,8 @@ fn ensemble(config: &str) -> Ensemble {
     }
 }
 
-/// What the servers of the URL say that they are. Addresses alone are no voters: they may be observers, or two names of
-/// one server.
+/// What the servers of the URL say that they are. Addresses alone are no voters: they may be
+/// observers, or two names of one server.
 fn seen(modes: &[&str]) -> Option<Ensemble> {
     let count = |mode: &str| modes.iter().filter(|other| **other == mode).count();
     match (count("leader"), count("follower"), count("standalone")) {

@@ -31,13 +31,17 @@ pub(crate) fn said(folder: &Path) -> String {
 /// The processes that it has started, as soon as there are any.
 pub(crate) fn children_of(parent: u32) -> Vec<u32> {
     until("it starts a process", || {
-        let children =
-            fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))
+            .unwrap_or_default();
         let others = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
-        let others = others.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+        let others =
+            others.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
         let all: Vec<String> = others.chain([children]).collect();
-        let pids: Vec<u32> =
-            all.iter().flat_map(|line| line.split_whitespace()).map(|pid| pid.parse().unwrap()).collect();
+        let pids: Vec<u32> = all
+            .iter()
+            .flat_map(|line| line.split_whitespace())
+            .map(|pid| pid.parse().unwrap())
+            .collect();
         (!pids.is_empty()).then_some(pids)
     })
 }

@@ -103,7 +103,8 @@ async fn c10_a_short_outage_ends_nothing(env: Env) {
     judged(&env, SHORT * 2, async |turn| {
         let (locker, line) = turn.spied_locker().await;
         let ttl = turn.ttl;
-        let guard = turn.take(&turn.lock(&locker, turn.renewed().with_op_timeout(ttl / 10))).await?;
+        let guard =
+            turn.take(&turn.lock(&locker, turn.renewed().with_op_timeout(ttl / 10))).await?;
         line.set(Faults::LOST_REPLIES);
         // Past the first renewal and its first retry.
         renewals(&line, 2, ttl).await;
@@ -133,9 +134,13 @@ async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
     let guard = take(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl))).await;
     line.set(Faults::LOST_REPLIES);
     // The last one that may have been confirmed: a renewal, where this came late.
-    let asked =
-        line.take_calls().into_iter().rfind(|call| matches!(call.op, Op::Attempt | Op::KeepAlive)).unwrap();
-    // On a connection of its own an attempt may be more than one request, and the last one proves it.
+    let asked = line
+        .take_calls()
+        .into_iter()
+        .rfind(|call| matches!(call.op, Op::Attempt | Op::KeepAlive))
+        .unwrap();
+    // On a connection of its own an attempt may be more than one request, and the last one proves
+    // it.
     let by_one_request = env.descriptor().lease_scope != LeaseScope::Connection;
     let proven = if by_one_request { asked.at } else { Instant::now() };
     let mut last = Instant::now();
@@ -177,17 +182,25 @@ async fn c10_a_lost_renewal_is_believed(env: Env) {
     .await;
 }
 
-/// By claims, so that no lease ends meanwhile: a renewal that is refused loses the lock sooner or later.
+/// By claims, so that no lease ends meanwhile: a renewal that is refused loses the lock sooner or
+/// later.
 async fn c10_a_full_store_ends_no_hold(env: Env) {
     let backend = env.backend().await;
     let other = env.backend().await;
     let readers = (env.flavor() == Flavor::Writer).then_some(Mode::Shared);
-    for (name, mode) in ["x", "y"].into_iter().zip([Some(env.flavor().mode()), readers].into_iter().flatten())
+    for (name, mode) in
+        ["x", "y"].into_iter().zip([Some(env.flavor().mode()), readers].into_iter().flatten())
     {
         let mut holder = env.claim_of(&*backend, name, &long(), OwnerId::random(), mode);
-        assert!(matches!(holder.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)), "{name} is free");
+        assert!(
+            matches!(holder.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)),
+            "{name} is free"
+        );
         let mut waiter = env.claim(&*other, name, &long());
-        assert!(matches!(waiter.attempt(Wait::Queue).await.unwrap(), Attempt::Busy { .. }), "{name} is held");
+        assert!(
+            matches!(waiter.attempt(Wait::Queue).await.unwrap(), Attempt::Busy { .. }),
+            "{name} is held"
+        );
         env.harness().fill().await.unwrap();
         for _ in 0..3 {
             let pulse = holder.renew(None).await;
@@ -204,7 +217,9 @@ async fn c10_a_full_store_ends_no_hold(env: Env) {
         env.harness().make_room().await.unwrap();
         let look = async || match waiter.attempt(Wait::Queue).await {
             Ok(Attempt::Granted(_)) => Ok(()),
-            answer => Err(format!("C8: a waiter is not served after the store was full: {answer:?}")),
+            answer => {
+                Err(format!("C8: a waiter is not served after the store was full: {answer:?}"))
+            }
         };
         eventually(soon(), look).await;
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
@@ -234,7 +249,8 @@ async fn c10_nothing_is_renewed_after_its_release(env: Env) {
     let calls = line.take_calls();
     assert!(calls.iter().any(|call| call.op == Op::KeepAlive), "no renewal at all");
     for (at, release) in calls.iter().enumerate().filter(|(_, call)| call.op == Op::Release) {
-        let late = calls[at..].iter().find(|call| call.op == Op::KeepAlive && call.owner == release.owner);
+        let late =
+            calls[at..].iter().find(|call| call.op == Op::KeepAlive && call.owner == release.owner);
         assert!(
             late.is_none(),
             "C10: a renewal {:?} after the release",

@@ -95,7 +95,9 @@ async fn c11_names_that_look_alike_are_different_locks(env: Env) {
     let mut held = Vec::new();
     for name in names() {
         let guard = env.lock(&locker, &name, long()).try_lock().await.unwrap();
-        held.push(guard.unwrap_or_else(|| panic!("C11: {name:?} is the same lock as an earlier name")));
+        held.push(
+            guard.unwrap_or_else(|| panic!("C11: {name:?} is the same lock as an earlier name")),
+        );
     }
     for guard in held {
         let name = guard.name().clone();
@@ -113,7 +115,10 @@ async fn c11_each_name_is_found_again(env: Env) {
     for name in names() {
         let guard = take(&env.lock(&a, &name, long())).await;
         let other = env.lock(&b, &name, long());
-        assert!(other.try_lock().await.unwrap().is_none(), "C11: {name:?} is another lock elsewhere");
+        assert!(
+            other.try_lock().await.unwrap().is_none(),
+            "C11: {name:?} is another lock elsewhere"
+        );
         let seen = other.inspect().await.unwrap();
         assert_eq!(
             seen.holders.first().and_then(|holder| holder.token),

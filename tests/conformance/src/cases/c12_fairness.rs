@@ -92,7 +92,8 @@ async fn c12_a_newcomer_never_barges(env: Env) {
             step().await;
             give_back(held).await
         };
-        let (late, early, _) = tokio::join!(barge, within(soon(), "the waiter's grant", waiting), release);
+        let (late, early, _) =
+            tokio::join!(barge, within(soon(), "the waiter's grant", waiting), release);
         assert!(early.unwrap() < late, "C12: a newcomer was granted before the one that waited");
     }
 }

@@ -64,8 +64,10 @@ async fn c13_an_unreachable_store_is_an_error_in_time(env: Env) {
     let error = lock.try_lock().await.expect_err("C13: an answer of a store that is not there");
     says_it_all(&error, ErrorKind::Unavailable);
     assert!(start.elapsed() < op_timeout + slack(), "C13: an error after {:?}", start.elapsed());
-    let error =
-        lock.lock_timeout(env.moment()).await.expect_err("C13: an answer of a store that is not there");
+    let error = lock
+        .lock_timeout(env.moment())
+        .await
+        .expect_err("C13: an answer of a store that is not there");
     says_it_all(&error, ErrorKind::Unavailable);
     link.heal();
 }
@@ -78,7 +80,11 @@ async fn c13_a_silent_store_is_an_error_in_time(env: Env) {
     let error = lock.try_lock().await.expect_err("C13: an answer of a store that is silent");
     says_it_all(&error, ErrorKind::Unavailable);
     assert!(error.is_outcome_unknown(), "C5: nobody knows whether it was applied");
-    assert!(start.elapsed() < env.patience() + slack(), "C13: an error after {:?}", start.elapsed());
+    assert!(
+        start.elapsed() < env.patience() + slack(),
+        "C13: an error after {:?}",
+        start.elapsed()
+    );
     link.cut();
     link.heal();
 }

@@ -161,7 +161,10 @@ async fn c14_a_foreign_lock_is_respected_and_never_freed(env: Env) {
     give_back(first).await;
 
     env.harness().foreign_lock(lock.name(), long().ttl()).await.unwrap();
-    assert!(lock.try_lock().await.unwrap().is_none(), "C14: a foreign client's lock was overwritten");
+    assert!(
+        lock.try_lock().await.unwrap().is_none(),
+        "C14: a foreign client's lock was overwritten"
+    );
     let seen = lock.inspect().await.unwrap();
     assert_eq!(seen.holders.len(), 1, "{seen:?}");
     assert_eq!((seen.holders[0].owner, seen.holders[0].token), (None, None), "no lockkit client");
@@ -172,7 +175,8 @@ async fn c14_a_foreign_lock_is_respected_and_never_freed(env: Env) {
     let waiting = tokio::spawn(async move { waiter.lock().await });
     env.queued(1, async || lock.inspect().await).await;
     assert!(env.harness().foreign_unlock(lock.name()).await.unwrap(), "C14: it was freed");
-    let next = within(env.poll(), "the grant after the foreign one", waiting).await.unwrap().unwrap();
+    let next =
+        within(env.poll(), "the grant after the foreign one", waiting).await.unwrap().unwrap();
     assert!(next.fencing_token() > old);
     give_back(next).await;
 }

@@ -27,7 +27,10 @@ async fn c1_a_held_lock_is_refused_to_others(env: Env) {
     let other = env.lock(&b, "x", long());
     for _ in 0..3 {
         assert!(other.try_lock().await.unwrap().is_none(), "C1: granted twice");
-        assert!(env.lock(&a, "x", long()).try_lock().await.unwrap().is_none(), "not reentrant by itself");
+        assert!(
+            env.lock(&a, "x", long()).try_lock().await.unwrap().is_none(),
+            "not reentrant by itself"
+        );
     }
     let neighbour = take(&env.lock(&b, "y", long())).await;
     give_back(neighbour).await;

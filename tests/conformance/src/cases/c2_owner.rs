@@ -33,7 +33,8 @@ cases! {
 async fn c2_a_past_owners_release_changes_nothing(env: Env) {
     let a = env.backend().await;
     let b = env.backend().await;
-    // Bare claims: a driver that the store tells of the loss would release before the next owner is there.
+    // Bare claims: a driver that the store tells of the loss would release before the next owner is
+    // there.
     let mut past = env.claim(&*a, "x", &long());
     granted(past.attempt(Wait::No).await.unwrap());
     env.harness().expire_now(&env.name("x")).await.unwrap();

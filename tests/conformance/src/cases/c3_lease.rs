@@ -60,7 +60,8 @@ async fn c3_the_deadline_counts_from_before_the_request(env: Env) {
     let deadline = deadline(&guard);
     let answered = Instant::now() - delay;
     let call = line.take_calls().into_iter().rfind(|call| call.op == Op::Attempt).unwrap();
-    // Where each lock has a connection, several requests make up an attempt, and a later one of them proves the lease.
+    // Where each lock has a connection, several requests make up an attempt, and a later one of
+    // them proves the lease.
     let is_of_connection = env.descriptor().lease_scope == LeaseScope::Connection;
     let latest = if is_of_connection { answered } else { call.at } + options.ttl();
     assert!(deadline <= latest, "C3: the deadline is {:?} late", deadline - latest);
@@ -141,7 +142,10 @@ async fn c3_a_silent_store_loses_the_lock_before_it_can_regrant(env: Env) {
             promised.saturating_duration_since(Instant::now())
         }
     );
-    assert!(early <= ROUNDING, "C3: given up {early:?} before the end of a lease that was confirmed");
+    assert!(
+        early <= ROUNDING,
+        "C3: given up {early:?} before the end of a lease that was confirmed"
+    );
     let (mut later, next) = next;
     later.look(&next);
     witness.record(stay);
@@ -170,15 +174,20 @@ async fn c3_the_store_keeps_what_it_confirmed(env: Env) {
         link.set(Faults::SILENCE);
         let promised = asked.deadline(lease).expect("a lease that ends");
         let mut other = env.claim(&*healthy, &turn.name, &long());
-        eventually(options.ttl() + env.descriptor().takeover_delay + soon(), async || {
-            match other.attempt(Wait::No).await.unwrap() {
-                Attempt::Granted(_) => Ok(()),
-                busy => Err(format!("C9: {busy:?} of what nobody renews")),
-            }
+        eventually(options.ttl() + env.descriptor().takeover_delay + soon(), async || match other
+            .attempt(Wait::No)
+            .await
+            .unwrap()
+        {
+            Attempt::Granted(_) => Ok(()),
+            busy => Err(format!("C9: {busy:?} of what nobody renews")),
         })
         .await;
         let early = promised.saturating_duration_since(Instant::now());
-        assert!(early.is_zero(), "C3: granted to another one {early:?} before the holder's deadline");
+        assert!(
+            early.is_zero(),
+            "C3: granted to another one {early:?} before the holder's deadline"
+        );
         link.cut();
         link.heal();
         other.release().await.unwrap();
@@ -192,8 +201,8 @@ async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
     let options = LockOptions::new().with_ttl(env.ttl(SHORT));
     let guard = take(&env.lock(&locker, "x", options.clone())).await;
     env.harness().pause().await.unwrap();
-    // Whatever was confirmed, was sent before this. A session sends on its own, and on a connection of its own an attempt
-    // may be more than one request.
+    // Whatever was confirmed, was sent before this. A session sends on its own, and on a connection
+    // of its own an attempt may be more than one request.
     let asked = line.take_calls().iter().map(|call| call.at).max().unwrap();
     let by_one_request = env.descriptor().lease_scope == LeaseScope::Claim;
     let confirmed = if by_one_request { asked } else { Instant::now() };
@@ -230,7 +239,9 @@ async fn c3_a_clock_that_goes_back_promises_no_more_than_was_asked(env: Env) {
     for _ in 0..3 {
         let asked = Asked::now();
         let pulse = claim.renew(None).await.unwrap();
-        let Pulse::Alive(lease) = pulse else { panic!("C10: lost by a clock that went back: {pulse:?}") };
+        let Pulse::Alive(lease) = pulse else {
+            panic!("C10: lost by a clock that went back: {pulse:?}")
+        };
         let ends = asked.deadline(lease).expect("a lease that ends");
         let most = asked.at + options.ttl();
         assert!(ends <= most, "C3: {lease:?} was confirmed, and {:?} asked for", options.ttl());

@@ -54,7 +54,11 @@ async fn c5_reply_lost_same_token(env: Env) {
     link.heal();
     let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
     if let Some(token) = token {
-        assert_eq!(guard.fencing_token(), token, "C5: the retry got another grant than the first attempt");
+        assert_eq!(
+            guard.fencing_token(),
+            token,
+            "C5: the retry got another grant than the first attempt"
+        );
     }
     assert!(guard.is_held());
     assert_eq!(healthy.inspect().await.unwrap().holders.len(), 1);
@@ -127,7 +131,8 @@ async fn c5_a_failed_try_removes_what_it_left(env: Env) {
     becomes_free(&healthy).await;
 }
 
-/// The bound is made longer for as long as the store is too slow for the attempt to get there within it.
+/// The bound is made longer for as long as the store is too slow for the attempt to get there
+/// within it.
 async fn unknown_attempt_leaves_nothing(env: Env, give_up: impl AsyncFn(&AnyLock, Duration)) {
     let (locker, link) = env.faulty_locker().await;
     let healthy = env.lock(&env.locker().await, "x", long());
@@ -139,7 +144,8 @@ async fn unknown_attempt_leaves_nothing(env: Env, give_up: impl AsyncFn(&AnyLock
         becomes_free(&known).await;
         link.set(Faults::LOST_REPLIES);
         // Soon after that it is being taken back.
-        let ((), seen) = tokio::join!(give_up(&lock, bound), timeout(bound, applied(&env, &healthy)));
+        let ((), seen) =
+            tokio::join!(give_up(&lock, bound), timeout(bound, applied(&env, &healthy)));
         link.cut();
         link.heal();
         becomes_free(&healthy).await;
@@ -166,8 +172,8 @@ async fn c5_a_storm_of_faults_breaks_nothing(env: Env) {
         let locker = if task % 3 == 0 { &healthy } else { &locker };
         let lock = env.lock(locker, "x", options.clone());
         let witness = Arc::clone(&witness);
-        // The storm may last longer than a session does without it, and breaks connections. To have lost the lock with
-        // them is then no failure.
+        // The storm may last longer than a session does without it, and breaks connections. To have
+        // lost the lock with them is then no failure.
         let session = env.descriptor().lease_scope != LeaseScope::Claim;
         tasks.spawn(async move {
             while start.elapsed() < STORM {
@@ -178,7 +184,9 @@ async fn c5_a_storm_of_faults_breaks_nothing(env: Env) {
                 assert!(stay.look(&guard) || session, "C10: a lease of 30 s was lost");
                 witness.record(stay);
                 match guard.release().await {
-                    Ok(released) => assert!(released == Released::Freed || session, "C2: {released:?}"),
+                    Ok(released) => {
+                        assert!(released == Released::Freed || session, "C2: {released:?}")
+                    }
                     Err(error) => assert!(error.is_outcome_unknown(), "C7: {error:?}"),
                 }
             }
@@ -250,15 +258,16 @@ fn start(lock: AnyLock) -> tokio::task::JoinHandle<Result<LockGuard>> {
     tokio::spawn(async move { lock.lock().await })
 }
 
-/// Where an attempt takes more than one request, the first one gets far enough only if the name was in use before.
+/// Where an attempt takes more than one request, the first one gets far enough only if the name was
+/// in use before.
 async fn known_name(env: &Env, lock: &AnyLock) {
     if env.descriptor().lease_scope == LeaseScope::Connection {
         give_back(take(lock).await).await;
     }
 }
 
-/// Waits until an attempt without an answer has been applied. Returns its token; none where that is given by a later
-/// request, and nothing stays of an attempt that gets no answer.
+/// Waits until an attempt without an answer has been applied. Returns its token; none where that is
+/// given by a later request, and nothing stays of an attempt that gets no answer.
 async fn applied(env: &Env, lock: &AnyLock) -> Option<FencingToken> {
     let by_one_request = env.descriptor().lease_scope != LeaseScope::Connection;
     let mut token = None;

@@ -58,8 +58,8 @@ async fn c6_dropped_lock_calls_leave_nothing_when_contended(env: Env) {
 
 /// Drops calls, and what was granted by then in each way that there is.
 async fn storm(env: Env, names: usize) {
-    // One as the store is, and two whose requests take long enough to be cut on the way there and on the way back,
-    // also in memory.
+    // One as the store is, and two whose requests take long enough to be cut on the way there and
+    // on the way back, also in memory.
     let (slow_there, there) = env.spied_locker().await;
     there.set(Faults { request_delay: STEP, ..Faults::NONE });
     let (slow_back, back) = env.spied_locker().await;
@@ -86,9 +86,11 @@ async fn storm(env: Env, names: usize) {
         witness.verify();
     }
     // A store that stands still for a while finds thousands of calls to be undone.
-    eventually(a_minute(), async || match [&straight, &there, &back].map(|line| line.live_claims()) {
-        [0, 0, 0] => Ok(()),
-        claims => Err(format!("C6: {claims:?} claims of dropped calls are not over")),
+    eventually(a_minute(), async || {
+        match [&straight, &there, &back].map(|line| line.live_claims()) {
+            [0, 0, 0] => Ok(()),
+            claims => Err(format!("C6: {claims:?} claims of dropped calls are not over")),
+        }
     })
     .await;
     let other = env.locker().await;
@@ -111,7 +113,8 @@ async fn use_and_leave(guard: LockGuard, witness: &Witness) {
     }
 }
 
-/// Drops the future before, during or after the round trip of a request. The runtime's timers are too coarse for that.
+/// Drops the future before, during or after the round trip of a request. The runtime's timers are
+/// too coarse for that.
 async fn cut_short<T>(future: impl Future<Output = T>) -> Option<T> {
     let after = rand::random_range(Duration::ZERO..STEP * 3);
     let start = Instant::now();
@@ -187,7 +190,10 @@ async fn c6_a_cancelled_waiter_leaves_the_store_at_once(env: Env) {
         .await;
         sleep(settled).await;
         waiting.abort();
-        assert!(waiting.await.is_err_and(|error| error.is_cancelled()), "C1: granted while it is held");
+        assert!(
+            waiting.await.is_err_and(|error| error.is_cancelled()),
+            "C1: granted while it is held"
+        );
         eventually(soon(), async || match line.live_claims() {
             0 => Ok(()),
             _ => Err("C6: the attempt of a cancelled waiter is not over".to_owned()),

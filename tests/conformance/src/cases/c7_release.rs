@@ -117,7 +117,8 @@ async fn c7_a_release_outside_a_runtime_frees(env: Env) {
     let guard = take(&env.lock(&a, "x", long())).await;
     let (outcome, end) = oneshot::channel();
     thread::spawn(move || drop(outcome.send(block_on(guard.release()))));
-    let released = within(soon(), "the end of the release", end).await.expect("C7: a release panicked");
+    let released =
+        within(soon(), "the end of the release", end).await.expect("C7: a release panicked");
     assert_eq!(released.unwrap(), Released::Freed);
     give_back(take(&env.lock(&b, "x", long())).await).await;
 }

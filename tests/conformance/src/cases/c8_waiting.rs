@@ -65,7 +65,8 @@ async fn c8_a_wait_bound_is_kept(env: Env) {
             let start = Instant::now();
             let answer = other.lock_timeout(bound).await;
             took(start, bound);
-            // The store may have had no chance to say that the lock is taken: within a step, or on a busy machine.
+            // The store may have had no chance to say that the lock is taken: within a step, or on
+            // a busy machine.
             let unanswered = answer.as_ref().is_err_and(Error::is_outcome_unknown);
             assert!(unanswered || answer.as_ref().unwrap().is_none(), "C1: granted twice");
             if !unanswered || bound <= STEP {
@@ -99,7 +100,8 @@ async fn c8_a_bound_is_kept_while_the_store_is_out_of_reach(env: Env) {
             let answer = lock.lock_timeout(bound).await;
             ended(start, bound);
             // There, the silence of the store is what its waiters hear while a lock is taken.
-            let looks_taken = waits_inside_a_request && !faults.refuse && matches!(answer, Ok(None));
+            let looks_taken =
+                waits_inside_a_request && !faults.refuse && matches!(answer, Ok(None));
             assert!(
                 answer.is_err() || looks_taken,
                 "C13: out of reach by {faults:?}, it is told: {answer:?}"
@@ -217,7 +219,8 @@ async fn c8_a_lost_wake_up_costs_only_latency(env: Env) {
     let waiting = tokio::spawn(async move { waiter.lock().await });
     env.queued(1, async || watch.inspect().await).await;
     give_back(held).await;
-    let next = within(env.poll(), "the grant that nobody announced", waiting).await.unwrap().unwrap();
+    let next =
+        within(env.poll(), "the grant that nobody announced", waiting).await.unwrap().unwrap();
     give_back(next).await;
 }
 

@@ -1,4 +1,5 @@
-//! C9: what a dead process held is free within its lease and a known delay. Real processes are killed elsewhere.
+//! C9: what a dead process held is free within its lease and a known delay. Real processes are
+//! killed elsewhere.
 
 use lockkit_core::LockOptions;
 use tokio::time::timeout;

@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use lockkit_core::{Election, ErrorKind, FencingToken, Leader, LeaderWatch, LockOptions, Locker, Released};
+use lockkit_core::{
+    Election, ErrorKind, FencingToken, Leader, LeaderWatch, LockOptions, Locker, Released,
+};
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
@@ -127,7 +129,10 @@ async fn c14_election_others_see_the_value_and_the_term(env: Env) {
     let leader = election_b.leader().await.unwrap().expect("somebody leads");
     assert_eq!(leader.value, "10.0.0.7:8080");
     assert_eq!((leader.term, leader.owner), (leadership.term(), leadership.owner()));
-    assert!(leader.remaining.is_none_or(|left| left <= long().ttl() && !left.is_zero()), "{leader:?}");
+    assert!(
+        leader.remaining.is_none_or(|left| left <= long().ttl() && !left.is_zero()),
+        "{leader:?}"
+    );
     assert!(election_b.try_campaign("10.0.0.8:8080").await.unwrap().is_none(), "C1: two leaders");
     is_refused(async || election_b.campaign_timeout("10.0.0.8:8080", env.patience()).await).await;
     assert_eq!(election_a.leader().await.unwrap().unwrap().term, leadership.term());
@@ -157,9 +162,17 @@ async fn c13_election_the_value_is_checked_and_kept_as_it_is(env: Env) {
             assert!(error.to_string().contains("value"), "{error}");
         }
     }
-    for good in
-        ["7", " ", " a b ", "'; --", "\\", "\u{1f512}", "granted", &*"é".repeat(127), &*"x".repeat(255)]
-    {
+    for good in [
+        "7",
+        " ",
+        " a b ",
+        "'; --",
+        "\\",
+        "\u{1f512}",
+        "granted",
+        &*"é".repeat(127),
+        &*"x".repeat(255),
+    ] {
         let leadership = candidate.try_campaign(good).await.unwrap().expect("nobody leads");
         let leader = observer.leader().await.unwrap().expect("somebody leads");
         assert_eq!(leader.value, good);
@@ -185,7 +198,8 @@ async fn c4_election_terms_rise_from_leader_to_leader(env: Env) {
         let leadership = election(&env, &a, long()).campaign("a").await.unwrap();
         risen(leadership.term());
         env.harness().expire_now(election(&env, &a, long()).name()).await.unwrap();
-        let next = within(env.poll(), "the next leader", election(&env, &b, long()).campaign("b")).await;
+        let next =
+            within(env.poll(), "the next leader", election(&env, &b, long()).campaign("b")).await;
         let next = next.unwrap();
         risen(next.term());
         assert_eq!(next.resign().await.unwrap(), Released::Freed);
@@ -196,7 +210,8 @@ async fn c4_election_terms_rise_from_leader_to_leader(env: Env) {
 async fn c7_election_a_resignation_hands_over(env: Env) {
     let a = env.locker().await;
     let b = env.locker().await;
-    let leading = election(&env, &a, long()).try_campaign("a").await.unwrap().expect("nobody leads");
+    let leading =
+        election(&env, &a, long()).try_campaign("a").await.unwrap().expect("nobody leads");
     let watch = election(&env, &b, long());
     let candidate = watch.clone();
     let waiting = tokio::spawn(async move { candidate.campaign("b").await });
@@ -282,8 +297,14 @@ async fn lost_and_fought_for_again(env: &Env, turn: &Turn<'_>) -> Result<(), Los
     let output = output.map_err(loss_of)?;
     assert_eq!(output, TERMS);
     assert_eq!(living.load(SeqCst), 0);
-    assert!(terms.lock().unwrap().windows(2).all(|pair| pair[0].0 < pair[1].0), "C4: terms must rise");
-    assert!(election.leader().await.unwrap().is_none(), "C7: it leads on although the work is done");
+    assert!(
+        terms.lock().unwrap().windows(2).all(|pair| pair[0].0 < pair[1].0),
+        "C4: terms must rise"
+    );
+    assert!(
+        election.leader().await.unwrap().is_none(),
+        "C7: it leads on although the work is done"
+    );
     Ok(())
 }
 
@@ -302,7 +323,10 @@ async fn c7_election_work_that_is_done_ends_the_leadership(env: Env) {
             })
             .await;
         assert_eq!(done.unwrap(), n);
-        assert!(observer.leader().await.unwrap().is_none(), "C7: it leads on although the work is done");
+        assert!(
+            observer.leader().await.unwrap().is_none(),
+            "C7: it leads on although the work is done"
+        );
     }
 }
 
@@ -314,7 +338,9 @@ async fn c6_election_a_dropped_campaign_leaves_nothing(env: Env) {
     let leading = candidate.try_campaign("a").await.unwrap().expect("nobody leads");
     for wait in env.delays() {
         drop(timeout(wait, other.campaign("b")).await);
-        drop(timeout(wait, other.lead("b", async |_| panic!("C6: a dropped candidate leads"))).await);
+        drop(
+            timeout(wait, other.lead("b", async |_| panic!("C6: a dropped candidate leads"))).await,
+        );
     }
     env.queued(0, async || candidate.inspect().await).await;
     leading.resign().await.unwrap();
@@ -334,7 +360,8 @@ async fn c6_election_a_dropped_campaign_leaves_nothing(env: Env) {
 async fn c6_election_a_shutdown_ends_campaigns_and_watches(env: Env) {
     let a = env.locker().await;
     let b = env.locker().await;
-    let leading = election(&env, &a, long()).try_campaign("a").await.unwrap().expect("nobody leads");
+    let leading =
+        election(&env, &a, long()).try_campaign("a").await.unwrap().expect("nobody leads");
     let election = election(&env, &b, long());
     let mut watch = election.watch();
     assert!(told(&env, &mut watch).await.is_some());
@@ -345,7 +372,8 @@ async fn c6_election_a_shutdown_ends_campaigns_and_watches(env: Env) {
     waiting.spawn(async move { lead.lead_boxed("b", |_| Box::pin(async {})).await });
     waiting.spawn(async move { watch.changed().await.map(drop) });
     // These were dropped while they asked the store.
-    let mut idle: Vec<_> = (1..5).map(|n| election.watch().with_interval(env.moment() / n)).collect();
+    let mut idle: Vec<_> =
+        (1..5).map(|n| election.watch().with_interval(env.moment() / n)).collect();
     for (watch, steps) in idle.iter_mut().zip([0, 1, 2, 5]) {
         drop(timeout(STEP * steps, watch.changed()).await);
     }
@@ -358,7 +386,10 @@ async fn c6_election_a_shutdown_ends_campaigns_and_watches(env: Env) {
     drop(idle);
     let closed = election.watch().changed().await.expect_err("the locker was shut down");
     assert_eq!(closed.kind(), ErrorKind::Closed);
-    assert_eq!(election.leader().await.expect_err("the locker was shut down").kind(), ErrorKind::Closed);
+    assert_eq!(
+        election.leader().await.expect_err("the locker was shut down").kind(),
+        ErrorKind::Closed
+    );
     assert_eq!(leading.resign().await.unwrap(), Released::Freed);
 }
 
@@ -369,7 +400,10 @@ async fn c14_election_a_foreign_holder_is_no_leader_of_ours(env: Env) {
     let observer = election(&env, &b, long());
     let mut watch = observer.watch();
     env.harness().foreign_lock(candidate.name(), long().ttl()).await.unwrap();
-    assert!(candidate.try_campaign("a").await.unwrap().is_none(), "C1: elected beside another program");
+    assert!(
+        candidate.try_campaign("a").await.unwrap().is_none(),
+        "C1: elected beside another program"
+    );
     assert!(observer.leader().await.unwrap().is_none());
     assert!(told(&env, &mut watch).await.is_none());
     assert_eq!(observer.inspect().await.unwrap().holders.len(), 1);

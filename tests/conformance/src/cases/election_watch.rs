@@ -1,4 +1,5 @@
-//! Observers of elections: each settled leader is told, once and in order, and nothing is left of a watch.
+//! Observers of elections: each settled leader is told, once and in order, and nothing is left of a
+//! watch.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -116,7 +117,8 @@ async fn c8_election_a_watch_that_is_dropped_midway_misses_nothing(env: Env) {
     };
     assert!(next().await.is_none());
     for _ in 0..3 {
-        let leadership = candidate.try_campaign("short of time").await.unwrap().expect("nobody leads");
+        let leadership =
+            candidate.try_campaign("short of time").await.unwrap().expect("nobody leads");
         assert_eq!(next().await.map(|leader| leader.term), Some(leadership.term()));
         leadership.resign().await.unwrap();
         assert!(next().await.is_none());
@@ -164,7 +166,8 @@ async fn c6_election_a_dropped_watch_leaves_nothing(env: Env) {
     let observer = election(&env, &b, long());
     let mut leading = None;
     for wait in env.delays().into_iter().chain([settled(&env)]) {
-        let mut watches = [observer.watch(), observer.watch(), observer.watch().with_interval(STEP * 3)];
+        let mut watches =
+            [observer.watch(), observer.watch(), observer.watch().with_interval(STEP * 3)];
         for watch in &mut watches {
             drop(timeout(wait, watch.changed()).await);
             drop(timeout(wait, watch.changed()).await);
@@ -172,7 +175,9 @@ async fn c6_election_a_dropped_watch_leaves_nothing(env: Env) {
         // While somebody leads, and while nobody does.
         match leading.take() {
             None => leading = candidate.try_campaign("a").await.unwrap(),
-            Some(leadership) => drop::<Released>(lockkit_core::Leadership::resign(leadership).await.unwrap()),
+            Some(leadership) => {
+                drop::<Released>(lockkit_core::Leadership::resign(leadership).await.unwrap())
+            }
         }
     }
     drop(leading);

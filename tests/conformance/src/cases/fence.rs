@@ -1,4 +1,5 @@
-//! Tokens that can be raised, and leases of another length: what a quorum and a manual renewal are built on.
+//! Tokens that can be raised, and leases of another length: what a quorum and a manual renewal are
+//! built on.
 
 use lockkit_core::{
     Clock, FencingToken, MIN_TTL, Tick,
@@ -50,7 +51,9 @@ async fn c4_a_raised_token_is_below_all_later_ones(env: Env) {
     let seen = b.inspect(&env.name("x")).await.unwrap();
     assert_eq!(seen.holders[0].token, Some(floor), "C14: inspection shows the old token");
     match first.attempt(Wait::No).await.unwrap() {
-        Attempt::Granted(grant) => assert_eq!(grant.token, floor, "C5: asked again, it has another token"),
+        Attempt::Granted(grant) => {
+            assert_eq!(grant.token, floor, "C5: asked again, it has another token")
+        }
         busy => panic!("C5: {busy:?}"),
     }
     assert!(
@@ -84,7 +87,11 @@ async fn c2_a_past_owner_raises_nothing(env: Env) {
     let mut present = env.claim(&*b, "x", &long());
     let old = granted(&mut *past).await;
     env.harness().expire_now(&env.name("x")).await.unwrap();
-    assert_eq!(past.raise_fence(above(old, 1_000)).await.unwrap(), None, "C2: raised what nobody holds");
+    assert_eq!(
+        past.raise_fence(above(old, 1_000)).await.unwrap(),
+        None,
+        "C2: raised what nobody holds"
+    );
     let token = granted(&mut *present).await;
     assert_eq!(
         past.raise_fence(above(token, 1_000)).await.unwrap(),

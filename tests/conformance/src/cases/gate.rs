@@ -1,4 +1,5 @@
-//! The process gate: a crowd of one process is served in order and costs the store little, and others are not kept out.
+//! The process gate: a crowd of one process is served in order and costs the store little, and
+//! others are not kept out.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -65,7 +66,10 @@ async fn c12_tasks_of_one_process_are_served_in_order(env: Env) {
     give_back(held).await;
     within(soon(), "the end of the line", tasks.join_all()).await;
     let served = served.lock().unwrap_or_else(PoisonError::into_inner);
-    assert!(served.iter().map(|(n, _)| *n).eq(0..CROWD), "C12: not in the order of asking: {served:?}");
+    assert!(
+        served.iter().map(|(n, _)| *n).eq(0..CROWD),
+        "C12: not in the order of asking: {served:?}"
+    );
     let tokens = std::iter::once(token).chain(served.iter().map(|(_, token)| *token));
     assert!(tokens.clone().zip(tokens.skip(1)).all(|(a, b)| a < b), "C4: {served:?}");
 }
@@ -107,12 +111,13 @@ async fn c12_others_are_served_between_hand_overs(env: Env) {
 async fn c8_a_crowd_of_one_process_costs_little(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let held = take(&env.lock(&locker, "x", long())).await;
-    let tasks = crowd(&env, &locker, &held, |_, asking| async move { give_back(asking.await).await });
+    let tasks =
+        crowd(&env, &locker, &held, |_, asking| async move { give_back(asking.await).await });
     give_back(held).await;
     within(soon(), "the end of the line", tasks.join_all()).await;
     let asked = line.take_calls().iter().filter(|call| !matches!(call.op, Op::KeepAlive)).count();
-    // One to take it and one to give it back, for each; and some room for those who joined the store's queue while
-    // it was held for long.
+    // One to take it and one to give it back, for each; and some room for those who joined the
+    // store's queue while it was held for long.
     let bound = (CROWD + 1) * 2 + 4;
     assert!(asked <= bound, "{asked} requests for {} grants", CROWD + 1);
 }

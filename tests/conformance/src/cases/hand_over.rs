@@ -35,8 +35,13 @@ cases! {
 }
 
 fn spec(env: &Env, label: &str) -> ClaimSpec {
-    let mut spec =
-        ClaimSpec::new(env.name("x"), OwnerId::random(), env.flavor().mode(), long().ttl(), OP_TIMEOUT);
+    let mut spec = ClaimSpec::new(
+        env.name("x"),
+        OwnerId::random(),
+        env.flavor().mode(),
+        long().ttl(),
+        OP_TIMEOUT,
+    );
     spec.label = Some(label.into());
     spec
 }
@@ -106,9 +111,14 @@ async fn c2_the_former_owner_has_no_say_after_a_hand_over(env: Env) {
         assert_eq!(seen.holders[0].label.as_deref(), Some("new"));
     }
     assert_eq!(b.force_release(&to.name, old).await.unwrap(), Released::NotHeld);
-    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)), "C10: the new owner can't renew");
+    assert!(
+        matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)),
+        "C10: the new owner can't renew"
+    );
     match claim.attempt(Wait::No).await.unwrap() {
-        Attempt::Granted(again) => assert_eq!(again.token, token, "C5: asked again, it has another token"),
+        Attempt::Granted(again) => {
+            assert_eq!(again.token, token, "C5: asked again, it has another token")
+        }
         busy => panic!("C5: {busy:?}"),
     }
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
@@ -181,7 +191,8 @@ async fn c5_a_hand_over_without_an_answer_is_undone(env: Env) {
         link.set(Faults::LOST_REPLIES);
         let to = spec(&env, "new");
         // As the core does at op_timeout.
-        let reissue = tokio::time::timeout(env.patience(), claim.reissue(&to, Outsiders::Wait)).await;
+        let reissue =
+            tokio::time::timeout(env.patience(), claim.reissue(&to, Outsiders::Wait)).await;
         assert!(!matches!(reissue, Ok(Ok(_))), "an answer that was lost: {reissue:?}");
         link.heal();
         eventually(soon(), async || match claim.release().await {

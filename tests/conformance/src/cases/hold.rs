@@ -1,4 +1,5 @@
-//! How long a hold lasts: its end, the warning before it, leases of another length, and holds without a guard.
+//! How long a hold lasts: its end, the warning before it, leases of another length, and holds
+//! without a guard.
 
 use std::{
     slice,
@@ -72,7 +73,10 @@ async fn c3_a_hold_ends_at_its_max_and_is_freed(env: Env) {
         if reason == LossReason::Expired {
             return Err(format!("C10: it ended with its lease, after {ended:?}"));
         }
-        assert!(reason == LossReason::MaxHold && ended >= max_hold, "C10: {reason:?} after {ended:?}");
+        assert!(
+            reason == LossReason::MaxHold && ended >= max_hold,
+            "C10: {reason:?} after {ended:?}"
+        );
         Ok(())
     })
     .await;
@@ -223,12 +227,14 @@ async fn c9_a_manual_lock_that_was_leaked_lapses(env: Env) {
     assert!(early.is_none() || asked.elapsed() > ttl * 9 / 10, "C9: it was freed early");
     drop(early);
     assert_eq!(within(ttl, "the end", lost.wait()).await, LossReason::Expired);
-    eventually(env.descriptor().takeover_delay + soon(), async || match other.try_lock().await.unwrap() {
-        Some(guard) => {
-            give_back(guard).await;
-            Ok(())
+    eventually(env.descriptor().takeover_delay + soon(), async || {
+        match other.try_lock().await.unwrap() {
+            Some(guard) => {
+                give_back(guard).await;
+                Ok(())
+            }
+            None => Err("C9: it stays taken".to_owned()),
         }
-        None => Err("C9: it stays taken".to_owned()),
     })
     .await;
     assert!(asked.elapsed() > ttl * 9 / 10, "C9: it was freed after {:?}", asked.elapsed());

@@ -75,7 +75,8 @@ mod tests {
     fn each_case_has_a_name_of_its_own_with_its_promise_in_it() {
         let mut seen = BTreeSet::new();
         for case in super::all() {
-            let number = case.name.strip_prefix('c').and_then(|rest| rest.split('_').next()?.parse().ok());
+            let number =
+                case.name.strip_prefix('c').and_then(|rest| rest.split('_').next()?.parse().ok());
             assert!(number.is_some_and(|number: u8| (1..=14).contains(&number)), "{}", case.name);
             assert!(seen.insert(case.name), "{} is there twice", case.name);
         }

@@ -127,7 +127,10 @@ async fn c11_a_set_is_sorted_and_has_no_name_twice(env: Env) {
     let twice = locker.mutex_set(["b", "a", "b"]).unwrap_err();
     assert_eq!(twice.kind(), ErrorKind::InvalidName);
     assert!(twice.to_string().contains("\"b\""), "C13: {twice}");
-    assert_eq!(locker.mutex_set(Vec::<String>::new()).unwrap_err().kind(), ErrorKind::InvalidOption);
+    assert_eq!(
+        locker.mutex_set(Vec::<String>::new()).unwrap_err().kind(),
+        ErrorKind::InvalidOption
+    );
     assert_eq!(locker.lock_all(["a", ""]).await.unwrap_err().kind(), ErrorKind::InvalidName);
     assert!(line.take_calls().is_empty());
     // What is busy in the middle shows the order in which they are asked for.
@@ -157,7 +160,8 @@ async fn c7_a_set_is_given_back_in_reverse(env: Env) {
             }
         } else {
             give_all_back(guard).await;
-            let released: Vec<_> = line.take_calls().into_iter().filter_map(of(Op::Release)).collect();
+            let released: Vec<_> =
+                line.take_calls().into_iter().filter_map(of(Op::Release)).collect();
             taken.reverse();
             assert_eq!(released, taken);
         }
@@ -186,7 +190,10 @@ async fn c3_a_set_is_lost_with_any_of_its_locks(env: Env) {
             match turn.answer(guard.release()).await? {
                 AllReleased::NotHeld(names) => {
                     let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
-                    assert!(names.contains(&name), "C7: {names:?}, and {name} was not ours any more");
+                    assert!(
+                        names.contains(&name),
+                        "C7: {names:?}, and {name} was not ours any more"
+                    );
                     if first.as_str() != name || names.len() > 1 {
                         return Err(format!("C10: {first}, of {names:?}, was lost by itself"));
                     }
@@ -250,7 +257,8 @@ async fn c6_a_cancelled_call_for_a_set_leaves_nothing(env: Env) {
 const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];
 const TASKS: usize = 32;
 
-/// 32 tasks take random sets, and drop some of the calls and guards anywhere. No round is waited for without a bound.
+/// 32 tasks take random sets, and drop some of the calls and guards anywhere. No round is waited
+/// for without a bound.
 async fn c1_c6_overlapping_sets_never_lock_each_other_out(env: Env) {
     let lockers = [env.locker().await, env.locker().await, env.locker().await];
     let witnesses: Arc<[Witness; NAMES.len()]> = Arc::default();
@@ -281,7 +289,8 @@ async fn c1_c6_overlapping_sets_never_lock_each_other_out(env: Env) {
             grants
         });
     }
-    let grants: Vec<usize> = within(STORM * 2 + a_minute(), "the end of the storm", tasks.join_all()).await;
+    let grants: Vec<usize> =
+        within(STORM * 2 + a_minute(), "the end of the storm", tasks.join_all()).await;
     let seen: usize = witnesses.iter().map(Witness::verify).sum();
     assert!(grants.iter().sum::<usize>() >= TASKS && seen >= TASKS, "{grants:?}");
     for name in NAMES {

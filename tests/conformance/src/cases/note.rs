@@ -56,8 +56,8 @@ fn note(revision: u64, text: &str) -> Note {
     Note::new(revision, text.to_owned())
 }
 
-/// A locker whose connection can be broken, on a store that has seen a note: what it must learn first, such as a script,
-/// it knows.
+/// A locker whose connection can be broken, on a store that has seen a note: what it must learn
+/// first, such as a script, it knows.
 async fn faulty_locker(env: &Env) -> (Locker, Arc<dyn Link>) {
     let (locker, link) = env.faulty_locker().await;
     let guard = take(&env.lock(&locker, "noted before", long())).await;
@@ -81,14 +81,30 @@ async fn c2_only_the_present_holder_writes_the_note(env: Env) {
     assert!(!attempt(&mut *second).await, "C1: a note has freed the lock");
     assert_eq!(second.write_note(&note(2, "other")).await.unwrap(), Noted::NotHeld);
     env.harness().expire_now(&name).await.unwrap();
-    assert_eq!(first.write_note(&note(2, "late")).await.unwrap(), Noted::NotHeld, "C2: nobody holds it");
+    assert_eq!(
+        first.write_note(&note(2, "late")).await.unwrap(),
+        Noted::NotHeld,
+        "C2: nobody holds it"
+    );
     assert!(attempt(&mut *second).await);
-    assert_eq!(first.write_note(&note(2, "late")).await.unwrap(), Noted::NotHeld, "C2: another one holds it");
+    assert_eq!(
+        first.write_note(&note(2, "late")).await.unwrap(),
+        Noted::NotHeld,
+        "C2: another one holds it"
+    );
     assert_eq!(second.write_note(&note(2, "two")).await.unwrap(), Noted::Written);
     first.release().await.unwrap();
     assert_eq!(second.release().await.unwrap(), Released::Freed);
-    assert_eq!(second.write_note(&note(3, "late")).await.unwrap(), Noted::NotHeld, "C2: it was released");
-    assert_eq!(admin(&*a).note(&name).await.unwrap(), note(2, "two"), "a note stays when its lock is free");
+    assert_eq!(
+        second.write_note(&note(3, "late")).await.unwrap(),
+        Noted::NotHeld,
+        "C2: it was released"
+    );
+    assert_eq!(
+        admin(&*a).note(&name).await.unwrap(),
+        note(2, "two"),
+        "a note stays when its lock is free"
+    );
 }
 
 async fn c2_a_note_changes_neither_lease_nor_token(env: Env) {
@@ -96,14 +112,17 @@ async fn c2_a_note_changes_neither_lease_nor_token(env: Env) {
     let name = env.name("x");
     let options = env.fleeting(AMPLE);
     let mut claim = env.claim(&*backend, "x", &options);
-    let Attempt::Granted(grant) = claim.attempt(Wait::No).await.unwrap() else { panic!("it is taken") };
+    let Attempt::Granted(grant) = claim.attempt(Wait::No).await.unwrap() else {
+        panic!("it is taken")
+    };
     let shown = async || backend.inspect(&name).await.unwrap().holders.pop().expect("a holder");
     let before = shown().await;
     env.pause().await;
     assert_eq!(claim.write_note(&note(1, "one")).await.unwrap(), Noted::Written);
     let after = shown().await;
     assert_eq!((after.owner, after.token), (before.owner, Some(grant.token)));
-    if let (false, Some(before), Some(after)) = (env.has_session_leases(), before.remaining, after.remaining)
+    if let (false, Some(before), Some(after)) =
+        (env.has_session_leases(), before.remaining, after.remaining)
     {
         assert!(after < before, "a note renewed the lease: {before:?}, then {after:?}");
     }
@@ -150,15 +169,16 @@ async fn c5_a_note_whose_reply_is_lost_is_written(env: Env) {
         let guard = &guard;
         let first = &first;
         let name = lock.name();
-        let (outcome, ()) = tokio::join!(within(soon(), "the note", guard.write_note(first)), async {
-            eventually(soon(), async || match healthy.note(name).await {
-                Ok(seen) if seen == *first => Ok(()),
-                other => Err(format!("the note is not there: {other:?}")),
-            })
-            .await;
-            link.cut();
-            link.heal();
-        });
+        let (outcome, ()) =
+            tokio::join!(within(soon(), "the note", guard.write_note(first)), async {
+                eventually(soon(), async || match healthy.note(name).await {
+                    Ok(seen) if seen == *first => Ok(()),
+                    other => Err(format!("the note is not there: {other:?}")),
+                })
+                .await;
+                link.cut();
+                link.heal();
+            });
         outcome
     };
     assert_eq!(healthy.note(lock.name()).await.unwrap(), first);
@@ -203,7 +223,9 @@ async fn c6_a_note_is_written_though_its_caller_has_left(env: Env) {
     let guard = take(&lock).await;
     let first = note(1, "one");
     link.set(Faults { hold_requests: true, ..Faults::NONE });
-    timeout(env.moment(), guard.write_note(&first)).await.expect_err("it was written before it arrived");
+    timeout(env.moment(), guard.write_note(&first))
+        .await
+        .expect_err("it was written before it arrived");
     link.heal();
     eventually(soon(), async || match healthy.note(lock.name()).await {
         Ok(seen) if seen == first => Ok(()),
@@ -227,7 +249,11 @@ async fn c5_a_late_note_does_nothing(env: Env) {
     assert_eq!(next.write_note(&note(1, "next")).await.unwrap(), Noted::Written);
     link.heal();
     tokio::time::sleep(env.patience()).await;
-    assert_eq!(healthy.note(lock.name()).await.unwrap(), note(1, "next"), "C5: a late note was written");
+    assert_eq!(
+        healthy.note(lock.name()).await.unwrap(),
+        note(1, "next"),
+        "C5: a late note was written"
+    );
     give_back(next).await;
     drop(guard);
 }
@@ -236,7 +262,19 @@ async fn c11_notes_of_two_names_never_meet(env: Env) {
     let locker = env.locker().await;
     let long_a = "y".repeat(254) + "a";
     let long_b = "y".repeat(254) + "b";
-    let names = ["a", "A", "a ", "a:note", "a/note", "{a}", "a%", "\u{1f512}", "a\u{301}", &long_a, &long_b];
+    let names = [
+        "a",
+        "A",
+        "a ",
+        "a:note",
+        "a/note",
+        "{a}",
+        "a%",
+        "\u{1f512}",
+        "a\u{301}",
+        &long_a,
+        &long_b,
+    ];
     for name in names {
         let guard = take(&env.lock(&locker, name, long())).await;
         assert_eq!(guard.write_note(&note(1, name)).await.unwrap(), Noted::Written);
@@ -246,7 +284,11 @@ async fn c11_notes_of_two_names_never_meet(env: Env) {
         assert_eq!(locker.note(&env.name(name)).await.unwrap(), note(1, name));
     }
     let election = locker.election("a").unwrap();
-    assert_eq!(locker.note(election.name()).await.unwrap(), Note::default(), "C11: a note of another kind");
+    assert_eq!(
+        locker.note(election.name()).await.unwrap(),
+        Note::default(),
+        "C11: a note of another kind"
+    );
     let leader = election.campaign("me").await.unwrap();
     assert_eq!(leader.guard().write_note(&note(1, "leader")).await.unwrap(), Noted::Written);
     assert_eq!(locker.note(&env.name("a")).await.unwrap(), note(1, "a"));
@@ -258,8 +300,19 @@ async fn c11_a_note_says_what_was_written(env: Env) {
     let locker = env.locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     let whole = "\u{1f512}".repeat(MAX_NOTE_BYTES / 4);
-    let texts =
-        ["", " ", "a ", "A", "a", "'\"\\%_*{}", "two\nlines\r\n\t", "\0", "\u{1f512}\u{e9}", "1", &whole];
+    let texts = [
+        "",
+        " ",
+        "a ",
+        "A",
+        "a",
+        "'\"\\%_*{}",
+        "two\nlines\r\n\t",
+        "\0",
+        "\u{1f512}\u{e9}",
+        "1",
+        &whole,
+    ];
     let mut last = Note::default();
     for text in texts {
         last = last.next(text);
@@ -282,13 +335,17 @@ async fn c13_what_has_no_note_says_so(env: Env) {
         let lock = flavor.lock(&locker, "y", long()).unwrap();
         env.will_be_free(lock.name());
         let guard = take(&lock).await;
-        assert_eq!(guard.write_note(&note(1, "a")).await.unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(
+            guard.write_note(&note(1, "a")).await.unwrap_err().kind(),
+            ErrorKind::Unsupported
+        );
         assert_eq!(locker.note(lock.name()).await.unwrap_err().kind(), ErrorKind::Unsupported);
         give_back(guard).await;
     }
 }
 
-/// Servers under test run on this machine, some with a clock that a test has set: by hours, not by years.
+/// Servers under test run on this machine, some with a clock that a test has set: by hours, not by
+/// years.
 const DAYS: Duration = Duration::from_secs(3 * 24 * 3_600);
 
 async fn c14_the_store_tells_the_time(env: Env) {
@@ -300,5 +357,9 @@ async fn c14_the_store_tells_the_time(env: Env) {
     env.pause().await;
     let passed = locker.time().await.unwrap().duration_since(before).expect("time goes on");
     let least = env.moment() / 2;
-    assert!((least..soon()).contains(&passed), "{passed:?} passed on the store's clock in {:?}", least * 2);
+    assert!(
+        (least..soon()).contains(&passed),
+        "{passed:?} passed on the store's clock in {:?}",
+        least * 2
+    );
 }

@@ -50,15 +50,30 @@ async fn c14_names_in_use_are_listed_by_prefix(env: Env) {
 async fn c14_names_are_listed_as_they_were_given(env: Env) {
     let locker = env.locker().await;
     let long_one = "y".repeat(255);
-    let names =
-        ["*", "a*b", "a?b", "a_b", "a%b", "[a]", "{x}", "\\", "/", "a/b", " ", "\u{1f512}", "'", &*long_one];
+    let names = [
+        "*",
+        "a*b",
+        "a?b",
+        "a_b",
+        "a%b",
+        "[a]",
+        "{x}",
+        "\\",
+        "/",
+        "a/b",
+        " ",
+        "\u{1f512}",
+        "'",
+        &*long_one,
+    ];
     let mut guards = Vec::new();
     for name in names {
         guards.push(take(&env.lock(&locker, name, long())).await);
     }
     assert_eq!(listed(&env, "").await, names.map(str::to_owned).into());
     for name in names {
-        let expected = names.iter().filter(|other| other.starts_with(name)).map(|other| (*other).to_owned());
+        let expected =
+            names.iter().filter(|other| other.starts_with(name)).map(|other| (*other).to_owned());
         assert_eq!(listed(&env, name).await, expected.collect(), "by the prefix {name:?}");
     }
     for guard in guards {

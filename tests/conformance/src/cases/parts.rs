@@ -138,7 +138,11 @@ async fn c14_election_a_leader_has_one_term_whichever_part_is_silent(env: Env) {
         if let Ok(Ok(told)) =
             timeout(options(&env).op_timeout().unwrap() + env.patience(), watch.changed()).await
         {
-            assert_eq!(told.map(|leader| leader.term), Some(leadership.term()), "C14: of the one leader");
+            assert_eq!(
+                told.map(|leader| leader.term),
+                Some(leadership.term()),
+                "C14: of the one leader"
+            );
         }
         silent.heal();
     }

@@ -43,7 +43,8 @@ cases! {
 const LIMIT: u32 = 3;
 
 async fn semaphore(env: &Env, options: LockOptions) -> Semaphore {
-    let semaphore = env.locker().await.semaphore("x", LIMIT).unwrap().with_options(options).unwrap();
+    let semaphore =
+        env.locker().await.semaphore("x", LIMIT).unwrap().with_options(options).unwrap();
     env.will_be_free(semaphore.name());
     semaphore
 }
@@ -95,7 +96,10 @@ async fn c2_one_permits_release_leaves_the_others(env: Env) {
     let one = one.unwrap().unwrap();
     let two = two.unwrap().unwrap();
     assert_eq!(one.release().await.unwrap(), Released::Freed);
-    assert!(semaphore.try_acquire_many(2).await.unwrap().is_none(), "C2: a release gave too much back");
+    assert!(
+        semaphore.try_acquire_many(2).await.unwrap().is_none(),
+        "C2: a release gave too much back"
+    );
     two.renew().await.unwrap();
     assert_eq!(two.release().await.unwrap(), Released::Freed);
 }
@@ -109,7 +113,10 @@ async fn c4_no_two_permits_share_a_token(env: Env) {
             .map(|g| g.unwrap().unwrap());
         for guard in guards {
             let token = guard.fencing_token();
-            assert!(seen.last().is_none_or(|last| *last < token), "C4: token {token} follows {seen:?}");
+            assert!(
+                seen.last().is_none_or(|last| *last < token),
+                "C4: token {token} follows {seen:?}"
+            );
             seen.insert(token);
             drop(guard);
         }
@@ -153,7 +160,8 @@ async fn c9_a_dead_permit_frees_within_its_lease(env: Env) {
     dead_grant(&env, "x", short, mode(2)).await;
     let live = semaphore.try_acquire().await.unwrap().unwrap();
     let bound = ttl + env.descriptor().takeover_delay + env.poll();
-    let taken_over = within(bound, "the permits of a dead holder", semaphore.acquire_many(2)).await.unwrap();
+    let taken_over =
+        within(bound, "the permits of a dead holder", semaphore.acquire_many(2)).await.unwrap();
     assert!(live.is_held());
     give_back(live).await;
     give_back(taken_over).await;
@@ -164,7 +172,10 @@ async fn c13_impossible_permits_are_refused(env: Env) {
     assert_eq!(locker.semaphore("x", 0).unwrap_err().kind(), ErrorKind::InvalidOption);
     let semaphore = semaphore(&env, long()).await;
     for impossible in [0, LIMIT + 1] {
-        assert_eq!(semaphore.acquire_many(impossible).await.unwrap_err().kind(), ErrorKind::InvalidOption);
+        assert_eq!(
+            semaphore.acquire_many(impossible).await.unwrap_err().kind(),
+            ErrorKind::InvalidOption
+        );
         assert_eq!(
             semaphore.try_acquire_many(impossible).await.unwrap_err().kind(),
             ErrorKind::InvalidOption
@@ -188,7 +199,10 @@ async fn c14_all_permits_are_shown(env: Env) {
     assert_shown(&semaphore.inspect().await.unwrap(), &guards);
     let [one, two] = guards;
     free_by_force(async || semaphore.force_release(one.fencing_token()).await).await;
-    assert!(semaphore.try_acquire_many(2).await.unwrap().is_none(), "C14: more was freed than asked for");
+    assert!(
+        semaphore.try_acquire_many(2).await.unwrap().is_none(),
+        "C14: more was freed than asked for"
+    );
     assert_eq!(two.release().await.unwrap(), Released::Freed);
     assert_eq!(one.release().await.unwrap(), Released::NotHeld);
 }

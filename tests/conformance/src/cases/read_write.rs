@@ -50,7 +50,8 @@ async fn rw(env: &Env, options: LockOptions) -> RwLock {
 async fn c1_readers_share_and_exclude_the_writer(env: Env) {
     let a = rw(&env, long()).await;
     let b = rw(&env, long()).await;
-    let readers = [a.try_read().await, a.try_read().await, b.try_read().await].map(|r| r.unwrap().unwrap());
+    let readers =
+        [a.try_read().await, a.try_read().await, b.try_read().await].map(|r| r.unwrap().unwrap());
     assert!(b.try_write().await.unwrap().is_none(), "C1: a writer beside readers");
     assert!(a.try_write().await.unwrap().is_none(), "C1: a writer beside readers");
     for reader in readers {
@@ -101,7 +102,8 @@ async fn c4_a_readers_token_lies_between_its_writers(env: Env) {
     let lock = rw(&env, long()).await;
     let mut last_writer = None;
     for _ in 0..5 {
-        let readers = [lock.try_read().await.unwrap().unwrap(), lock.try_read().await.unwrap().unwrap()];
+        let readers =
+            [lock.try_read().await.unwrap().unwrap(), lock.try_read().await.unwrap().unwrap()];
         let highest = readers.iter().map(|reader| reader.fencing_token()).max();
         for reader in readers {
             assert!(
@@ -170,8 +172,9 @@ async fn c9_a_dead_reader_frees_within_its_lease(env: Env) {
 
 async fn c10_a_live_reader_keeps_it_for_many_leases(env: Env) {
     judged(&env, SHORT, async |turn| {
-        let lock =
-            |locker: Locker, options| locker.rw_lock(&turn.name).unwrap().with_options(options).unwrap();
+        let lock = |locker: Locker, options| {
+            locker.rw_lock(&turn.name).unwrap().with_options(options).unwrap()
+        };
         let a = lock(turn.locker().await, turn.renewed());
         let b = lock(env.locker().await, long());
         env.will_be_free(a.name());
@@ -195,7 +198,8 @@ async fn c12_writers_are_not_starved(env: Env) {
     let mut guard = a.read().await.unwrap();
     let readers = tokio::spawn(async move {
         loop {
-            // The next reader comes before the last one leaves, for as long as the store lets readers in.
+            // The next reader comes before the last one leaves, for as long as the store lets
+            // readers in.
             while let Some(next) = a.try_read().await.unwrap() {
                 guard = next;
                 step().await;
@@ -213,7 +217,8 @@ async fn c12_writers_are_not_starved(env: Env) {
 
 async fn c14_all_readers_are_shown(env: Env) {
     let lock = rw(&env, long()).await;
-    let readers = [lock.try_read().await.unwrap().unwrap(), lock.try_read().await.unwrap().unwrap()];
+    let readers =
+        [lock.try_read().await.unwrap().unwrap(), lock.try_read().await.unwrap().unwrap()];
     assert_shown(&lock.inspect().await.unwrap(), &readers);
     let [first, second] = readers;
     free_by_force(async || lock.force_release(first.fencing_token()).await).await;

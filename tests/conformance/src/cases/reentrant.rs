@@ -5,7 +5,9 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
-use lockkit_core::{ErrorKind, LockOptions, Locker, Owner, ReentrantMutex, ReentrantReleased, spi::Released};
+use lockkit_core::{
+    ErrorKind, LockOptions, Locker, Owner, ReentrantMutex, ReentrantReleased, spi::Released,
+};
 use tokio::{
     task::{JoinSet, yield_now},
     time::timeout,
@@ -81,7 +83,10 @@ async fn c1_a_reentrant_lock_excludes_all_others(env: Env) {
     let taken = async |locker: &Locker| {
         let other = mutex(&env, &locker.owner(), "x", long());
         assert!(other.try_lock().await.unwrap().is_none(), "C1: another owner");
-        assert!(env.lock(locker, "x", long()).try_lock().await.unwrap().is_none(), "C1: a plain mutex");
+        assert!(
+            env.lock(locker, "x", long()).try_lock().await.unwrap().is_none(),
+            "C1: a plain mutex"
+        );
     };
     taken(&a).await;
     taken(&b).await;
@@ -154,7 +159,11 @@ async fn c6_a_cancelled_call_of_an_owner_leaves_the_others_going(env: Env) {
     let asks = call();
     // It is the one that asks.
     eventually(soon(), async || {
-        if format!("{owner:?}").contains("\"x\"") { Ok(()) } else { Err("it does not ask".to_owned()) }
+        if format!("{owner:?}").contains("\"x\"") {
+            Ok(())
+        } else {
+            Err("it does not ask".to_owned())
+        }
     })
     .await;
     let waits = call();
@@ -194,8 +203,11 @@ async fn c1_c6_owners_under_cancellations_exclude_each_other(env: Env) {
                 }
                 // Some are patient, so that the storm gets on with a slow store.
                 let call = lock.lock();
-                let guard =
-                    if round % 3 == 0 { Ok(call.await) } else { timeout(STEP * (round % 11), call).await };
+                let guard = if round % 3 == 0 {
+                    Ok(call.await)
+                } else {
+                    timeout(STEP * (round % 11), call).await
+                };
                 let Ok(guard) = guard else { continue };
                 let guard = guard.unwrap();
                 inside[me].fetch_add(1, SeqCst);

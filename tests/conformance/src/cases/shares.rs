@@ -7,7 +7,8 @@ use crate::{
     wait::{eventually, soon, within},
 };
 
-/// Makes an attempt whose reply is lost, and returns what its retry is granted: with the token that it was given first.
+/// Makes an attempt whose reply is lost, and returns what its retry is granted: with the token that
+/// it was given first.
 pub(super) async fn granted_by_a_retry(
     link: &dyn Link,
     attempt: impl Future<Output = Result<LockGuard>> + Send + 'static,

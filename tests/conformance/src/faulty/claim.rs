@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, OwnerId, Result,
     spi::{
-        Attachment, Attempt, Claim, ClaimSpec, Hint, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait,
+        Attachment, Attempt, Claim, ClaimSpec, Hint, Note, Noted, Outsiders, Pulse, Reissued,
+        Released, Wait,
     },
 };
 
@@ -22,7 +23,12 @@ pub(super) struct FaultyClaim {
 }
 
 impl FaultyClaim {
-    pub(super) fn new(inner: Box<dyn Claim>, line: Arc<Line>, bell: Arc<Bell>, owner: OwnerId) -> Self {
+    pub(super) fn new(
+        inner: Box<dyn Claim>,
+        line: Arc<Line>,
+        bell: Arc<Bell>,
+        owner: OwnerId,
+    ) -> Self {
         line.claim_born();
         Self { inner, line, bell, owner }
     }

@@ -108,7 +108,8 @@ impl Line {
         self.wake_ups.fetch_add(1, SeqCst);
     }
 
-    /// How many claims live: one of an abandoned call does until its attempt has ended and what it left is taken back.
+    /// How many claims live: one of an abandoned call does until its attempt has ended and what it
+    /// left is taken back.
     #[must_use]
     pub fn live_claims(&self) -> usize {
         self.live_claims.load(SeqCst)
@@ -137,7 +138,8 @@ impl Line {
         mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How long the core has waited for an answer, at most, whether it came or not: to anything but a renewal.
+    /// How long the core has waited for an answer, at most, whether it came or not: to anything but
+    /// a renewal.
     pub(crate) fn slowest(&self) -> Duration {
         *self.slowest.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -166,7 +168,9 @@ impl Line {
         let mut state = self.state.subscribe();
         let faults = state.borrow().faults;
         if faults.refuse {
-            return Err(Error::new(ErrorKind::Unavailable, "connection refused").with_backend(self.backend));
+            return Err(
+                Error::new(ErrorKind::Unavailable, "connection refused").with_backend(self.backend)
+            );
         }
         let journey = async {
             pause(faults.request_delay).await;

@@ -8,7 +8,10 @@ use std::{future, sync::Arc, time::SystemTime};
 use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, Kind, LockName, Result,
-    spi::{Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Hint, Inspection, Note, Released, Role},
+    spi::{
+        Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Hint, Inspection, Note, Released,
+        Role,
+    },
 };
 
 use self::claim::FaultyClaim;

@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     Error, ErrorKind, FencingToken, OwnerId, Result,
     spi::{
-        Attachment, Attempt, Backend, Claim, ClaimSpec, Grant, Hint, Lease, Note, Noted, Outsiders, Pulse,
-        Reissued, Released, Wait,
+        Attachment, Attempt, Backend, Claim, ClaimSpec, Grant, Hint, Lease, Note, Noted, Outsiders,
+        Pulse, Reissued, Released, Wait,
     },
 };
 use tokio::time::sleep;
@@ -79,7 +79,10 @@ impl MutantClaim {
             (Flaw::ExtendThatShortens, _) => self.end_what_is_over().await?,
             (Flaw::OneRuntime, _) => self.mutation.needs_its_home()?,
             (Flaw::RetryReportsWholeLease, Some(grant)) => {
-                return Ok(Some(Attempt::Granted(Grant { lease: Lease::For(self.spec.ttl), ..grant })));
+                return Ok(Some(Attempt::Granted(Grant {
+                    lease: Lease::For(self.spec.ttl),
+                    ..grant
+                })));
             }
             _ => {}
         }
@@ -94,7 +97,9 @@ impl MutantClaim {
                 let holders = self.backend.inspect(&self.spec.name).await?.holders;
                 grant.token = holders.iter().find_map(|holder| holder.token).unwrap_or(grant.token);
             }
-            Flaw::RetryReportsWholeLease if self.unanswered => grant.lease = Lease::For(self.spec.ttl),
+            Flaw::RetryReportsWholeLease if self.unanswered => {
+                grant.lease = Lease::For(self.spec.ttl)
+            }
             _ => grant.lease = self.counted(grant.lease),
         }
         self.granted = Some(grant);
@@ -125,7 +130,9 @@ impl MutantClaim {
                 return Err(Error::new(ErrorKind::StoreFull, "there is no room for the lease"));
             }
             Flaw::NeverRenewed => return Err(unknown("there is no answer")),
-            Flaw::RenewsOnce if self.renewals > 1 => return Err(unknown("the connection is used up")),
+            Flaw::RenewsOnce if self.renewals > 1 => {
+                return Err(unknown("the connection is used up"));
+            }
             // However long the lease is, and however quick all else.
             Flaw::SlowRenewal => sleep(self.spec.ttl.mul_f64(1.5)).await,
             _ => {}
@@ -176,7 +183,9 @@ impl Claim for MutantClaim {
         }
         match answer.map_err(|error| self.told(error))? {
             Attempt::Granted(grant) => Ok(Attempt::Granted(self.distorted(grant).await?)),
-            Attempt::Busy { .. } if self.flaw() == Flaw::NoRecheckAfterWait && self.attempts > 1 => {
+            Attempt::Busy { .. }
+                if self.flaw() == Flaw::NoRecheckAfterWait && self.attempts > 1 =>
+            {
                 let token = FencingToken::new(MADE_UP);
                 Ok(Attempt::Granted(Grant::new(token, Lease::For(self.spec.ttl))))
             }
@@ -244,7 +253,9 @@ impl Claim for MutantClaim {
             Flaw::ReleasedIsNotHeld => self.inner.release().await.map(|_| Released::NotHeld),
             Flaw::ReplyLostIsFailed => self.inner.release().await.map_err(|error| self.told(error)),
             // A second request is one too many.
-            Flaw::UnreleasedOnTrouble if mem::replace(&mut self.unreleased, true) => Ok(Released::NotHeld),
+            Flaw::UnreleasedOnTrouble if mem::replace(&mut self.unreleased, true) => {
+                Ok(Released::NotHeld)
+            }
             _ => self.inner.release().await,
         }
     }

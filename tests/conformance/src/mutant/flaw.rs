@@ -98,7 +98,8 @@ flaws! {
     TokenSharedByPermits,
     /// What the store can't tell is called free.
     UnclearIsFree,
-    /// A second try to release says that nothing was held, for certain, and the first one is forgotten.
+    /// A second try to release says that nothing was held, for certain, and the first one is
+    /// forgotten.
     UnreleasedOnTrouble,
 }
 
@@ -107,6 +108,8 @@ impl FromStr for Flaw {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.iter().find(|flaw| format!("{flaw:?}") == text);
-        found.copied().ok_or_else(|| format!("no flaw is called {text:?}; there are {:?}", Self::ALL))
+        found
+            .copied()
+            .ok_or_else(|| format!("no flaw is called {text:?}; there are {:?}", Self::ALL))
     }
 }

@@ -18,7 +18,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, LockName, Result, Tick,
     spi::{
-        Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Hint, Inspection, Mode, Note, Released, Role,
+        Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Hint, Inspection, Mode, Note,
+        Released, Role,
     },
 };
 use tokio::{task::JoinHandle, time::timeout};
@@ -72,7 +73,11 @@ impl Mutation {
 
     /// Puts the flaw into a connection to a store that has several parts.
     #[must_use]
-    pub fn wrap_whole(&self, inner: Arc<dyn Backend>, parts: Vec<Arc<dyn Backend>>) -> Arc<dyn Backend> {
+    pub fn wrap_whole(
+        &self,
+        inner: Arc<dyn Backend>,
+        parts: Vec<Arc<dyn Backend>>,
+    ) -> Arc<dyn Backend> {
         Arc::new(Mutant { inner, parts, mutation: self.clone() })
     }
 
@@ -90,7 +95,10 @@ impl Mutation {
     fn needs_its_home(&self) -> Result<()> {
         let home = self.shared.home.get_or_init(|| tokio::spawn(future::pending::<()>()));
         if home.is_finished() {
-            return Err(Error::new(ErrorKind::Unavailable, "the runtime of the connection has ended"));
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                "the runtime of the connection has ended",
+            ));
         }
         Ok(())
     }
@@ -111,7 +119,9 @@ impl Mutant {
     /// What the store is told instead of a claim's own words.
     fn distorted(&self, mut spec: ClaimSpec) -> ClaimSpec {
         match (self.mutation.flaw, spec.mode) {
-            (Flaw::BroadcastOnRelease, _) => lock(&self.mutation.shared.hints).push(spec.hint.clone()),
+            (Flaw::BroadcastOnRelease, _) => {
+                lock(&self.mutation.shared.hints).push(spec.hint.clone())
+            }
             (Flaw::FoldedNames, _) => {
                 spec.name = renamed(&spec.name, &spec.name.as_str().to_lowercase());
             }

@@ -18,8 +18,13 @@ use super::{
 /// A server that doesn't close an orphaned connection by itself is left after this long.
 const ORPHAN_LIFE: Duration = Duration::from_secs(5);
 
-pub(super) async fn serve(client: TcpStream, server: SocketAddr, mut state: watch::Receiver<State>) {
-    // With zero linger, dropping a socket sends RST; an orderly end shuts down first. `into_split` would send FIN.
+pub(super) async fn serve(
+    client: TcpStream,
+    server: SocketAddr,
+    mut state: watch::Receiver<State>,
+) {
+    // With zero linger, dropping a socket sends RST; an orderly end shuts down first. `into_split`
+    // would send FIN.
     if client.set_zero_linger().is_err() {
         return;
     }
@@ -57,7 +62,8 @@ async fn forward(
             let read_requests = fill(from_client, sender, state.clone(), |t| &t.up);
             let read_replies = fill(&mut from_server, back, state.clone(), |t| &t.down);
             let answer = drain(replies, to_client, state.clone(), |t| &t.down);
-            let whole = async { tokio::try_join!(read_requests, &mut deliver, read_replies, answer) };
+            let whole =
+                async { tokio::try_join!(read_requests, &mut deliver, read_replies, answer) };
             tokio::select! {
                 // First, so that a fault that is lifted with the reset lets nothing through.
                 biased;

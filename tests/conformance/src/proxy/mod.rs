@@ -1,5 +1,5 @@
-//! A TCP proxy that does to a connection what networks do: it delays, swallows, cuts and resets. It needs no
-//! privilege and no kernel module.
+//! A TCP proxy that does to a connection what networks do: it delays, swallows, cuts and resets. It
+//! needs no privilege and no kernel module.
 
 mod connection;
 mod link;
@@ -49,11 +49,12 @@ pub struct Direction {
     pub jitter: Duration,
     /// A black hole: nothing arrives until it is lifted, and then everything does.
     pub hold: bool,
-    /// Bytes are read and thrown away. A connection that lost some is reset when this is lifted: no TCP stream goes
-    /// on behind a hole.
+    /// Bytes are read and thrown away. A connection that lost some is reset when this is lifted: no
+    /// TCP stream goes on behind a hole.
     pub discard: bool,
-    /// Each connection is reset when so many bytes more have passed: counted from its start, or from when this was
-    /// set, whichever was later. Where what was sent at once would end just there, it lacks its last byte.
+    /// Each connection is reset when so many bytes more have passed: counted from its start, or
+    /// from when this was set, whichever was later. Where what was sent at once would end just
+    /// there, it lacks its last byte.
     pub cut_after: Option<u64>,
 }
 
@@ -112,8 +113,9 @@ impl Proxy {
         self.state.send_modify(|state| state.resets += 1);
     }
 
-    /// Resets the client's end of every live connection. What is under way to the server still arrives there, but
-    /// not before `late` has passed: a request that comes after its client has given up.
+    /// Resets the client's end of every live connection. What is under way to the server still
+    /// arrives there, but not before `late` has passed: a request that comes after its client has
+    /// given up.
     pub fn reset_clients(&self, late: Duration) {
         self.state.send_modify(|state| {
             state.client_resets += 1;

@@ -1,5 +1,6 @@
-//! One direction of a connection: a reader that stamps each piece with the time at which it is due, a queue, and a
-//! writer. Apart from each other, so that delays of pieces that follow each other closely don't add up.
+//! One direction of a connection: a reader that stamps each piece with the time at which it is due,
+//! a queue, and a writer. Apart from each other, so that delays of pieces that follow each other
+//! closely don't add up.
 
 use std::{io, time::Duration};
 
@@ -84,7 +85,9 @@ pub(super) async fn drain(
         let cut = length >= room;
         if cut {
             // Never all of it: an end between two messages is no cut.
-            bytes.truncate(usize::try_from(room.min(length.saturating_sub(1))).unwrap_or(usize::MAX));
+            bytes.truncate(
+                usize::try_from(room.min(length.saturating_sub(1))).unwrap_or(usize::MAX),
+            );
         }
         to.write_all(&bytes).await?;
         if cut {

@@ -142,7 +142,10 @@ async fn a_cut_counts_from_when_it_was_set_and_comes_within_a_message() {
         }
         let limit = usize::try_from(limit).unwrap();
         // The reset may overtake what it cuts.
-        assert!(replies.len() >= (limit - 1) / 4 * 4 && replies.len() <= limit, "{limit}: {replies:?}");
+        assert!(
+            replies.len() >= (limit - 1) / 4 * 4 && replies.len() <= limit,
+            "{limit}: {replies:?}"
+        );
         assert!(limit % 4 != 0 || replies.len() < limit, "{limit}: cut between messages");
     }
 }
@@ -160,7 +163,10 @@ async fn a_heal_delivers_what_is_late_at_once_and_in_order() {
     proxy.heal();
     client.write_all(&[5]).await.unwrap();
     let mut replies = [0; 6];
-    timeout(LONG, client.read_exact(&mut replies)).await.expect("nothing is late any more").unwrap();
+    timeout(LONG, client.read_exact(&mut replies))
+        .await
+        .expect("nothing is late any more")
+        .unwrap();
     assert_eq!(replies, [0, 1, 2, 3, 4, 5]);
 }
 

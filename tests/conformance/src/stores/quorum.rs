@@ -83,7 +83,10 @@ struct QuorumHarness {
 
 impl QuorumHarness {
     fn members(&self) -> Vec<Arc<dyn Backend>> {
-        self.members.iter().map(|(_, faulty)| -> Arc<dyn Backend> { Arc::<Faulty>::clone(faulty) }).collect()
+        self.members
+            .iter()
+            .map(|(_, faulty)| -> Arc<dyn Backend> { Arc::<Faulty>::clone(faulty) })
+            .collect()
     }
 
     fn quorum(&self) -> Result<Quorum, BoxError> {
@@ -91,7 +94,8 @@ impl QuorumHarness {
     }
 }
 
-/// From the third on members answer late: each in a way of its own, so that their answers come one after the other.
+/// From the third on members answer late: each in a way of its own, so that their answers come one
+/// after the other.
 fn stagger(place: usize) -> Faults {
     let (request_delay, reply_delay) = match place {
         0 | 1 => (ms(0), ms(0)),
@@ -127,7 +131,9 @@ impl Harness for QuorumHarness {
         let left = self.members.iter().map(|(member, _)| member).enumerate();
         let left = left.filter(|(_, member)| !member.is_empty());
         Ok(left
-            .map(|(place, member)| format!("member {}: {} names are not idle", place + 1, member.len()))
+            .map(|(place, member)| {
+                format!("member {}: {} names are not idle", place + 1, member.len())
+            })
             .collect())
     }
 

@@ -1,5 +1,5 @@
-//! The suite is fair to stores that differ from the memory store: one that gives no short leases, one whose claims live
-//! on a session, and one in which attempts wait.
+//! The suite is fair to stores that differ from the memory store: one that gives no short leases,
+//! one whose claims live on a session, and one in which attempts wait.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,5 +1,5 @@
-//! The suite is tested by stores that are wrong on purpose: each is caught, by the case that is there for it. The
-//! right store passes the same cases.
+//! The suite is tested by stores that are wrong on purpose: each is caught, by the case that is
+//! there for it. The right store passes the same cases.
 
 mod mutant;
 mod slow;
@@ -39,7 +39,10 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (Flaw::BroadcastOnRelease, &["c8_one_release_does_not_wake_all"]),
     (Flaw::ConstantToken, &["c4_tokens_rise_over_releases", "c1_a_storm_of_tasks_never_overlaps"]),
     (Flaw::DeadlineFromReply, &["c3_the_deadline_counts_from_before_the_request"]),
-    (Flaw::DeleteWithoutCompare, &["c2_a_past_owners_release_changes_nothing", "c7_a_release_is_idempotent"]),
+    (
+        Flaw::DeleteWithoutCompare,
+        &["c2_a_past_owners_release_changes_nothing", "c7_a_release_is_idempotent"],
+    ),
     (Flaw::ExtendThatShortens, &["c2_a_renewal_never_shortens"]),
     (Flaw::ForceReleaseWithoutCompare, &["c14_force_release_of_another_token_changes_nothing"]),
     (Flaw::FoldedNames, &["c11_names_that_look_alike_are_different_locks"]),
@@ -51,7 +54,10 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
         Flaw::LimitOffByOne,
         &["c1_permits_add_up_to_the_limit", "c1_a_storm_on_permits_never_exceeds_the_limit"],
     ),
-    (Flaw::LostRenewalIgnored, &["c10_a_lost_renewal_is_believed", "c2_a_past_owners_renewal_is_refused"]),
+    (
+        Flaw::LostRenewalIgnored,
+        &["c10_a_lost_renewal_is_believed", "c2_a_past_owners_renewal_is_refused"],
+    ),
     (Flaw::MuteStore, &["c8_a_push_beats_the_poll"]),
     (Flaw::NoLease, &["c9_a_dead_holder_frees_within_its_lease"]),
     (Flaw::NoQueue, &["c12_waiters_are_granted_in_order"]),
@@ -61,7 +67,10 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (Flaw::NoteIsReplaced, &["c5_an_older_note_never_replaces_a_newer_one"]),
     (
         Flaw::NoteOfAnybody,
-        &["c2_only_the_present_holder_writes_the_note", "c2_a_holder_whose_lock_was_freed_writes_no_note"],
+        &[
+            "c2_only_the_present_holder_writes_the_note",
+            "c2_a_holder_whose_lock_was_freed_writes_no_note",
+        ],
     ),
     (Flaw::OneRuntime, &["c7_what_its_runtime_left_undone_is_released"]),
     (Flaw::QueueEntryStays, &["c8_a_wait_that_timed_out_is_out_of_the_queue"]),
@@ -88,7 +97,10 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (Flaw::SlowRenewal, &["c10_a_live_holder_keeps_it_for_many_leases"]),
     (Flaw::SlowRenewalIgnored, &["c10_slow_round_trips_end_no_hold"]),
     (Flaw::TokenSharedByPermits, &["c4_no_two_permits_share_a_token"]),
-    (Flaw::UnreleasedOnTrouble, &["c5_a_storm_of_faults_breaks_nothing", "c7_a_release_is_idempotent"]),
+    (
+        Flaw::UnreleasedOnTrouble,
+        &["c5_a_storm_of_faults_breaks_nothing", "c7_a_release_is_idempotent"],
+    ),
 ];
 
 /// Each flaw of a store with sessions, and the cases that must fail on it.
@@ -107,10 +119,12 @@ const CAUGHT_ON_SESSIONS: &[(SessionFlaw, &[&str])] = &[
     (SessionFlaw::ProvenByNothing, &["c3_the_store_keeps_what_it_confirmed"]),
 ];
 
-/// A flaw of a store with or without sessions: there, whoever asks is told the session's lease, also when the claim is
-/// gone.
-const CAUGHT_ON_SESSIONS_TOO: (Flaw, [&str; 2]) =
-    (Flaw::LostRenewalIgnored, ["c2_a_past_owners_renewal_is_refused", "c10_a_lost_renewal_is_believed"]);
+/// A flaw of a store with or without sessions: there, whoever asks is told the session's lease,
+/// also when the claim is gone.
+const CAUGHT_ON_SESSIONS_TOO: (Flaw, [&str; 2]) = (
+    Flaw::LostRenewalIgnored,
+    ["c2_a_past_owners_renewal_is_refused", "c10_a_lost_renewal_is_believed"],
+);
 
 /// Cases with leases of some milliseconds, which pass on a store that is right and slow.
 const PASS_ON_SLOW_STORES: &[&str] = &[
@@ -133,7 +147,8 @@ const CAUGHT_ON_PARTS: &[(Flaw, &[&str])] = &[
 ];
 
 const BLOCKING_CASE: &str = "c6_a_cancelled_waiter_leaves_the_store_at_once";
-const CAUGHT_WHILE_BLOCKING: &[BlockingFlaw] = &[BlockingFlaw::IgnoresCaller, BlockingFlaw::LeavesItsPlace];
+const CAUGHT_WHILE_BLOCKING: &[BlockingFlaw] =
+    &[BlockingFlaw::IgnoresCaller, BlockingFlaw::LeavesItsPlace];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -142,7 +157,9 @@ fn main() -> ExitCode {
     for (flaw, cases) in CAUGHT {
         for case in *cases {
             let store = MutantStore { right: MemoryStore::new(), flaw: *flaw };
-            trials.push(Trial::test(format!("{flaw:?}::is_caught_by::{case}"), || is_caught(store, case)));
+            trials.push(Trial::test(format!("{flaw:?}::is_caught_by::{case}"), || {
+                is_caught(store, case)
+            }));
         }
     }
     for (flaw, cases) in CAUGHT_ON_SESSIONS {
@@ -163,8 +180,9 @@ fn main() -> ExitCode {
             let wrong = right.clone().with_flaw(*flaw);
             let name = format!("parts::{flaw:?}::is_caught_by::{case}");
             trials.push(Trial::test(name, || is_caught(wrong, case)));
-            trials
-                .push(Trial::test(format!("parts::the_right_store::passes::{case}"), || passes(right, case)));
+            trials.push(Trial::test(format!("parts::the_right_store::passes::{case}"), || {
+                passes(right, case)
+            }));
         }
     }
     for flaw in CAUGHT_WHILE_BLOCKING {
@@ -208,7 +226,10 @@ fn is_caught(store: impl Store, case: &str) -> Result<(), Failed> {
     match run_case(&store, case) {
         Ok(()) => Err(format!("{case} passes on {store:?}").into()),
         Err(failure) => {
-            println!("{store:?} is caught by {case}: {}", failure.lines().next().unwrap_or_default());
+            println!(
+                "{store:?} is caught by {case}: {}",
+                failure.lines().next().unwrap_or_default()
+            );
             Ok(())
         }
     }

@@ -51,7 +51,10 @@ impl Store for AlteredStore {
     }
 
     async fn open(&self) -> Result<Box<dyn Harness>, BoxError> {
-        Ok(Box::new(AlteredHarness { memory: MemoryStore::new().open().await?, store: self.clone() }))
+        Ok(Box::new(AlteredHarness {
+            memory: MemoryStore::new().open().await?,
+            store: self.clone(),
+        }))
     }
 }
 

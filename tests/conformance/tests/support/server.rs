@@ -1,4 +1,5 @@
-//! The server of the store with sessions: it knows which claims live on which session, and ends them together.
+//! The server of the store with sessions: it knows which claims live on which session, and ends
+//! them together.
 
 use std::{
     collections::HashMap,
@@ -92,7 +93,9 @@ impl Server {
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Clock::Boot.now();
-        for (_, session) in state.sessions.extract_if(|_, session| session.heard.after(self.timeout) <= now) {
+        for (_, session) in
+            state.sessions.extract_if(|_, session| session.heard.after(self.timeout) <= now)
+        {
             self.end(session);
         }
         state

@@ -15,8 +15,8 @@ use lockkit_conformance::{
 use lockkit_core::{
     Clock, FencingToken, LockName, Result, Tick,
     spi::{
-        Attempt, Backend, Claim, ClaimSpec, Descriptor, Grant, Inspection, Lease, LeaseScope, LossReason,
-        Pulse, Released, Wait,
+        Attempt, Backend, Claim, ClaimSpec, Descriptor, Grant, Inspection, Lease, LeaseScope,
+        LossReason, Pulse, Released, Wait,
     },
 };
 use tokio::{task::JoinHandle, time};
@@ -37,7 +37,8 @@ pub(crate) enum SessionFlaw {
     Endless,
     /// A heartbeat that is answered after the next one was due proves nothing.
     LateIsNoProof,
-    /// The lease is counted from when it is asked for, not from a heartbeat, of which there are few.
+    /// The lease is counted from when it is asked for, not from a heartbeat, of which there are
+    /// few.
     ProvenByNothing,
 }
 
@@ -192,7 +193,8 @@ impl Client {
         while state.answered.get(1).is_some_and(|next| next.after(RIPE) <= now) {
             state.answered.pop_front();
         }
-        let at = if self.flaw == Some(SessionFlaw::ProvenByNothing) { now } else { state.answered[0] };
+        let at =
+            if self.flaw == Some(SessionFlaw::ProvenByNothing) { now } else { state.answered[0] };
         Lease::Proven { at, lasts: TIMEOUT }
     }
 }
@@ -210,7 +212,8 @@ impl SessionBackend {
         let heart = tokio::spawn({
             // For as long as a claim or the backend lives: a guard may outlive its locker.
             let client = Arc::downgrade(&client);
-            let pause = if flaw == Some(SessionFlaw::ProvenByNothing) { HEARTBEAT * 8 } else { HEARTBEAT };
+            let pause =
+                if flaw == Some(SessionFlaw::ProvenByNothing) { HEARTBEAT * 8 } else { HEARTBEAT };
             async move {
                 loop {
                     time::sleep(pause).await;
@@ -266,9 +269,17 @@ impl Claim for SessionClaim {
         let session = self.client.session();
         self.session = Some(session);
         let lease = self.client.lease();
-        match self.client.server.with_claim(session, &self.spec, async |claim| claim.attempt(wait).await) {
-            Some(Ok(Attempt::Granted(Grant { token, .. }))) => Ok(Attempt::Granted(Grant::new(token, lease))),
-            Some(Ok(Attempt::Busy { queued, .. })) => Ok(Attempt::Busy { queued, retry_after: None }),
+        match self
+            .client
+            .server
+            .with_claim(session, &self.spec, async |claim| claim.attempt(wait).await)
+        {
+            Some(Ok(Attempt::Granted(Grant { token, .. }))) => {
+                Ok(Attempt::Granted(Grant::new(token, lease)))
+            }
+            Some(Ok(Attempt::Busy { queued, .. })) => {
+                Ok(Attempt::Busy { queued, retry_after: None })
+            }
             Some(Err(error)) => Err(error),
             // The next heartbeat finds it out and opens another one.
             None => Ok(Attempt::Busy { queued: false, retry_after: Some(HEARTBEAT) }),
@@ -281,7 +292,11 @@ impl Claim for SessionClaim {
         let Some(session) = self.session.filter(|session| *session == self.client.session()) else {
             return Ok(lost);
         };
-        match self.client.server.with_claim(session, &self.spec, async |claim| claim.renew(None).await) {
+        match self
+            .client
+            .server
+            .with_claim(session, &self.spec, async |claim| claim.renew(None).await)
+        {
             Some(Ok(Pulse::Alive(_))) => Ok(Pulse::Alive(lease)),
             Some(answer) => answer,
             None => Ok(lost),
@@ -290,7 +305,8 @@ impl Claim for SessionClaim {
 
     async fn release(&mut self) -> Result<Released> {
         let Some(session) = self.session else { return Ok(Released::NotHeld) };
-        let answer = self.client.server.with_claim(session, &self.spec, async |claim| claim.release().await);
+        let answer =
+            self.client.server.with_claim(session, &self.spec, async |claim| claim.release().await);
         answer.unwrap_or(Ok(Released::NotHeld))
     }
 }

@@ -31,8 +31,8 @@ pub(crate) struct Bounds {
     pub(crate) ungated: f64,
 }
 
-/// Catches a gate that lets all in, hand-overs that are a release and an acquisition, and waiters that poll behind the
-/// gate; and, without the gate, waiters that poll in the store.
+/// Catches a gate that lets all in, hand-overs that are a release and an acquisition, and waiters
+/// that poll behind the gate; and, without the gate, waiters that poll in the store.
 pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), Failed> {
     Runtime::new()?.block_on(async {
         for hold in [Duration::ZERO, Duration::from_millis(1)] {
@@ -73,7 +73,8 @@ async fn crowd(store: &Store, locker: &Locker, hold: Duration) -> Result<Cost, F
     let grants = grants(locker, hold, COUNTED).await?;
     let elapsed = start.elapsed();
     let requests = store.requests().await? - before;
-    let [grants, requests] = [grants, requests].map(|count| f64::from(u32::try_from(count).unwrap()));
+    let [grants, requests] =
+        [grants, requests].map(|count| f64::from(u32::try_from(count).unwrap()));
     Ok(Cost { per_grant: requests / grants, rate: grants / elapsed.as_secs_f64() })
 }
 

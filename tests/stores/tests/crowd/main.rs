@@ -1,5 +1,5 @@
-//! C12 for crowds on one name: what a grant costs the store when many tasks of one process want it, and whether processes
-//! get equal shares of it.
+//! C12 for crowds on one name: what a grant costs the store when many tasks of one process want it,
+//! and whether processes get equal shares of it.
 //!
 //! The test binary starts itself again as the processes.
 
@@ -45,8 +45,8 @@ fn main() -> Result<(), Failed> {
             name: "mariadb",
             start: || Store::sql("optimistic"),
             cost: cost::Bounds { gated: 1.1, ungated: 5.0 },
-            // Nobody queues in this store: whoever looks first, is next, and a busy machine decides who that is. A
-            // process that never lets go leaves the others a hundredth.
+            // Nobody queues in this store: whoever looks first, is next, and a busy machine decides
+            // who that is. A process that never lets go leaves the others a hundredth.
             shares: shares::Bounds { per_turn: 3.0, unequal: 6.0 },
         },
         Bed {
@@ -62,9 +62,10 @@ fn main() -> Result<(), Failed> {
             format!("{name}::c12_a_grant_among_64_tasks_costs_less_by_the_gate"),
             move || cost::measure(name, &start()?, cost),
         ));
-        trials.push(Trial::test(format!("{name}::c1_c4_c12_eight_processes_get_equal_shares"), move || {
-            shares::measure(name, &start()?, shares)
-        }));
+        trials.push(Trial::test(
+            format!("{name}::c1_c4_c12_eight_processes_get_equal_shares"),
+            move || shares::measure(name, &start()?, shares),
+        ));
     }
     libtest_mimic::run(&arguments, trials).exit();
 }

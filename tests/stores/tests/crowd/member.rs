@@ -1,4 +1,5 @@
-//! One of the processes: its tasks take the lock again and again, and it writes down when each of them had it.
+//! One of the processes: its tasks take the lock again and again, and it writes down when each of
+//! them had it.
 
 use std::sync::Arc;
 

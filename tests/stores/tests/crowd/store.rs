@@ -31,12 +31,14 @@ impl Store {
         }
     }
 
-    /// How many requests of clients the server has had so far. On Redis without the commands inside of scripts.
+    /// How many requests of clients the server has had so far. On Redis without the commands inside
+    /// of scripts.
     pub(crate) async fn requests(&self) -> Result<u64, Failed> {
         match self {
             Self::Redis(server) => {
                 let stats = server.ask(["INFO", "commandstats"])?.text();
-                let sent = ["evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe"];
+                let sent =
+                    ["evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe"];
                 let calls = stats.lines().filter_map(|line| {
                     let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
                     let calls: u64 = rest.split(',').next()?.parse().ok()?;

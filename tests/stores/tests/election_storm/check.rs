@@ -41,7 +41,8 @@ pub(crate) fn verify(records: &[Record], terms: &Terms) -> Result<(), Failed> {
     Ok(())
 }
 
-/// C14: how many stood for longer than `bound`, and the longest time until an observer saw one of them.
+/// C14: how many stood for longer than `bound`, and the longest time until an observer saw one of
+/// them.
 fn observed(records: &[Record], bound: Duration) -> Result<(usize, Duration), Failed> {
     let terms = terms(records);
     let mut looks: BTreeMap<u32, Vec<(u64, Option<u64>)>> = BTreeMap::new();
@@ -59,9 +60,11 @@ fn observed(records: &[Record], bound: Duration) -> Result<(usize, Duration), Fa
         let seen: Vec<_> = looks.into_iter().filter_map(|(at, token)| Some((at, token?))).collect();
         if let Some(pair) = seen.windows(2).find(|pair| pair[0].1 >= pair[1].1) {
             // The same leader again, after nobody, would be no new one.
-            return Err(
-                format!("C14: observer {observer} saw the terms {} and {}", pair[0].1, pair[1].1).into()
-            );
+            return Err(format!(
+                "C14: observer {observer} saw the terms {} and {}",
+                pair[0].1, pair[1].1
+            )
+            .into());
         }
         let stood = |term: &&Term| term.gained >= begun && term.leads >= term.gained + nanos(bound);
         settled = 0;

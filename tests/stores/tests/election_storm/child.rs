@@ -25,7 +25,9 @@ pub(crate) fn lock() -> Lock {
 }
 
 pub(crate) fn run(words: &[String]) -> Result<(), Failed> {
-    let [role, url, process, ttl, folder] = words else { return Err("what is this process to be?".into()) };
+    let [role, url, process, ttl, folder] = words else {
+        return Err("what is this process to be?".into());
+    };
     end_with_parent();
     let process = process.parse()?;
     let ttl = Duration::from_millis(ttl.parse()?);
@@ -43,9 +45,19 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failed> {
         if role == OBSERVER {
             return observe(&election, &history).await;
         }
-        let candidate =
-            Candidate { election, history, process, ttl, claims: Cell::new(0), state: Cell::default() };
-        if process.is_multiple_of(2) { candidate.by_hand().await } else { candidate.by_the_helper().await }
+        let candidate = Candidate {
+            election,
+            history,
+            process,
+            ttl,
+            claims: Cell::new(0),
+            state: Cell::default(),
+        };
+        if process.is_multiple_of(2) {
+            candidate.by_hand().await
+        } else {
+            candidate.by_the_helper().await
+        }
     })
 }
 
@@ -57,8 +69,11 @@ async fn observe(election: &Election, history: &Writer) -> Result<(), Failed> {
             Err(error) if error.kind() == ErrorKind::Unavailable => continue,
             leader => leader?,
         };
-        let holders =
-            leader.map(|leader| Holder { op: None, token: Some(leader.term.get()), mode: Mode::Exclusive });
+        let holders = leader.map(|leader| Holder {
+            op: None,
+            token: Some(leader.term.get()),
+            mode: Mode::Exclusive,
+        });
         let answered = now();
         let holders = holders.into_iter().collect();
         history.write_at(answered, Event::Seen { lock: lock(), answered, holders, waiters: None });
@@ -91,8 +106,10 @@ impl Candidate {
             let leadership = match self.election.campaign(&self.process.to_string()).await {
                 // As above.
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    self.history
-                        .write(Event::Refused { op: self.op(), why: Refusal::Unknown(error.to_string()) });
+                    self.history.write(Event::Refused {
+                        op: self.op(),
+                        why: Refusal::Unknown(error.to_string()),
+                    });
                     continue;
                 }
                 leadership => leadership?,
@@ -188,8 +205,8 @@ impl Candidate {
     }
 }
 
-/// The work of a leader. The helper drops it when the leadership is lost, maybe before the work has seen that by itself, and
-/// campaigns again.
+/// The work of a leader. The helper drops it when the leadership is lost, maybe before the work has
+/// seen that by itself, and campaigns again.
 struct Work<'a>(&'a Candidate);
 
 impl Drop for Work<'_> {

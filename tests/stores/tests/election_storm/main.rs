@@ -1,8 +1,9 @@
-//! C1, C3, C4, C9 and C14 for elections, with real processes: candidates that lead in turn, observers that watch, and the
-//! present leader killed or stopped again and again.
+//! C1, C3, C4, C9 and C14 for elections, with real processes: candidates that lead in turn,
+//! observers that watch, and the present leader killed or stopped again and again.
 //!
-//! The test binary starts itself again as the candidates and the observers. Each of them writes down what it believes, line
-//! by line, by the clock that all processes of a machine share; the checker of the torture tool reads it.
+//! The test binary starts itself again as the candidates and the observers. Each of them writes
+//! down what it believes, line by line, by the clock that all processes of a machine share; the
+//! checker of the torture tool reads it.
 
 mod check;
 mod child;
@@ -109,7 +110,8 @@ impl Casting<'_> {
     fn start(&mut self, role: &str) -> Result<Actor, Failed> {
         self.last += 1;
         let Place { url, ttl, .. } = self.place;
-        let words = format!("{role} {url} {} {} {}", self.last, ttl.as_millis(), self.folder.display());
+        let words =
+            format!("{role} {url} {} {} {}", self.last, ttl.as_millis(), self.folder.display());
         Ok(Actor { process: Peer::start(&words)?, number: self.last })
     }
 }
@@ -121,8 +123,10 @@ async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<(), Fa
     let mut chance = StdRng::seed_from_u64(seed);
     let director = Writer::create(&folder.join("director.jsonl"), DIRECTOR)?;
     let mut casting = Casting { place, folder, last: 0 };
-    let observers = (0..OBSERVERS).map(|_| casting.start(OBSERVER)).collect::<Result<Vec<_>, _>>()?;
-    let mut candidates = (0..CANDIDATES).map(|_| casting.start(CANDIDATE)).collect::<Result<Vec<_>, _>>()?;
+    let observers =
+        (0..OBSERVERS).map(|_| casting.start(OBSERVER)).collect::<Result<Vec<_>, _>>()?;
+    let mut candidates =
+        (0..CANDIDATES).map(|_| casting.start(CANDIDATE)).collect::<Result<Vec<_>, _>>()?;
     let mut watch = locker.election(ELECTION)?.watch();
     let mut fault = 0;
     let mut last = 0;
@@ -152,8 +156,10 @@ async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<(), Fa
         let strikes = |kind: &str| {
             let kind = kind.to_owned();
             let target = "the leader".to_owned();
-            director
-                .write_at(last, Event::Strikes { fault, kind, target, victim: Some(number), weakens: None });
+            director.write_at(
+                last,
+                Event::Strikes { fault, kind, target, victim: Some(number), weakens: None },
+            );
         };
         if fault % 3 == 0 {
             strikes("stop");
@@ -170,7 +176,8 @@ async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<(), Fa
         watch.changed().await?;
     }
     // The last one that was hit is followed as well.
-    let is_next = |record: &Record| record.at > last && matches!(record.event, Event::Granted { .. });
+    let is_next =
+        |record: &Record| record.at > last && matches!(record.event, Event::Granted { .. });
     while !read(folder)?.iter().any(is_next) {
         if now() > end + child::nanos(LONGEST) {
             break; // the history tells

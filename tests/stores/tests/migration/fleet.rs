@@ -54,7 +54,11 @@ impl World {
         };
         while behind(self.counts()) {
             self.check();
-            assert!(start.elapsed() < PATIENCE, "somebody gets no turn: {before:?}, {:?}", self.counts());
+            assert!(
+                start.elapsed() < PATIENCE,
+                "somebody gets no turn: {before:?}, {:?}",
+                self.counts()
+            );
             sleep(Duration::from_millis(2)).await;
         }
         self.check();

@@ -99,7 +99,8 @@ async fn stop_over(url: &str, mut last: FencingToken) -> FencingToken {
     last
 }
 
-/// What the page warns of: a token that was raised above the clock is in the old store's record only.
+/// What the page warns of: a token that was raised above the clock is in the old store's record
+/// only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_tokens_fall_if_the_old_store_forgets_while_they_are_ahead_of_its_clock() {
     let redis = redis();

@@ -35,7 +35,8 @@ pub(crate) fn with_base(url: &str, base: u64) -> String {
 pub(crate) fn base_of_the_page() -> u64 {
     let page = include_str!("../../../../docs/migrating.md");
     let section = page.split_once("**Which base?**").expect("what it says of bases").1;
-    let command = section.split_once("```sh\n").expect("a command").1.split_once("```").expect("its end").0;
+    let command =
+        section.split_once("```sh\n").expect("a command").1.split_once("```").expect("its end").0;
     let said = Command::new("sh").args(["-c", command]).output().unwrap();
     String::from_utf8(said.stdout).unwrap().trim().parse().expect("a number")
 }
@@ -46,8 +47,9 @@ pub(crate) fn all_of(members: &[&str]) -> String {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
         _ => format!("%{byte:02X}"),
     };
-    let members =
-        members.iter().map(|url| format!("&member={}", url.bytes().map(encode).collect::<String>()));
+    let members = members
+        .iter()
+        .map(|url| format!("&member={}", url.bytes().map(encode).collect::<String>()));
     format!("quorum://?need=all{}", members.collect::<String>())
 }
 
@@ -56,7 +58,9 @@ pub(crate) async fn raised(url: &str, ahead: u64) {
     let parsed = StoreUrl::parse(url).unwrap();
     let backend: Arc<dyn Backend> = match parsed.scheme() {
         "file" => Arc::new(file::FileStore::open(file::Config::from_url(parsed).unwrap()).unwrap()),
-        _ => Arc::new(redis::Redis::connect(redis::Config::from_url(parsed).unwrap()).await.unwrap()),
+        _ => {
+            Arc::new(redis::Redis::connect(redis::Config::from_url(parsed).unwrap()).await.unwrap())
+        }
     };
     for name in NAMES {
         let name = LockName::new(Kind::Mutex, name).unwrap();

@@ -74,7 +74,10 @@ async fn c1_a_step_forward_frees_early_and_a_holder_is_told_at_its_next_renewal(
         assert!(!stale.is_held());
         assert_eq!(stale.release().await.unwrap(), Released::NotHeld);
         fresh.renew().await.unwrap();
-        assert!(fresh.is_held(), "{mode:?} {name}: what the past holder leaves behind does not touch it");
+        assert!(
+            fresh.is_held(),
+            "{mode:?} {name}: what the past holder leaves behind does not touch it"
+        );
         assert_eq!(fresh.release().await.unwrap(), Released::Freed);
     }
     for locker in [first, second] {
@@ -133,7 +136,10 @@ async fn c8_a_step_back_hangs_no_waiter_and_loses_no_live_holder() {
             let released = Instant::now();
             let (guard, granted) = waiter.await.unwrap().unwrap();
             assert!(granted - released < SOON, "{mode:?}");
-            assert!(guard.fencing_token() > last, "{mode:?}: the clock has gone back, a token must not");
+            assert!(
+                guard.fencing_token() > last,
+                "{mode:?}: the clock has gone back, a token must not"
+            );
             last = guard.fencing_token();
             assert_eq!(guard.release().await.unwrap(), Released::Freed);
         }
@@ -150,7 +156,8 @@ async fn c4_tokens_rise_over_steps_and_the_last_one_is_kept_for_a_day() {
     const DAY_MS: i64 = 24 * 3_600_000;
     let server = start();
     let locker = connect(&server.url()).await;
-    for (mode, fence) in [(Mode::Mutex, "mutex"), (Mode::Permit, "semaphore"), (Mode::Write, "rw")] {
+    for (mode, fence) in [(Mode::Mutex, "mutex"), (Mode::Permit, "semaphore"), (Mode::Write, "rw")]
+    {
         let mut last = None;
         for direction in [ClockDirection::Forward, ClockDirection::Back, ClockDirection::Back] {
             for _ in 0..2 {
@@ -184,8 +191,8 @@ async fn c5_after_a_step_the_first_answer_corrects_the_idea_of_the_servers_time(
     locker.shutdown().await.unwrap();
 }
 
-/// A request that was sent before a step back, and arrives after its caller has given up. It is released again and again
-/// for one ttl.
+/// A request that was sent before a step back, and arrives after its caller has given up. It is
+/// released again and again for one ttl.
 #[tokio::test]
 async fn c5_what_was_under_way_at_a_step_back_may_come_late_and_is_taken_back() {
     let server = start();
@@ -203,7 +210,8 @@ async fn c5_what_was_under_way_at_a_step_back_may_come_late_and_is_taken_back() 
         proxy.set(|toxics| toxics.up.hold = true);
         let locker = locker.clone();
         let options = options.clone();
-        let attempt = tokio::spawn(async move { Mode::Mutex.try_lock(&locker, name, options).await });
+        let attempt =
+            tokio::spawn(async move { Mode::Mutex.try_lock(&locker, name, options).await });
         sleep(late / 4).await;
         proxy.reset_clients(late);
         proxy.heal();
@@ -248,7 +256,11 @@ async fn c3_a_hand_over_across_a_step_is_not_believed_without_asking() {
             let (left, guard) = waiter.await.unwrap();
             // Whoever believes the message takes the step for time that has passed.
             let proved = left <= window + STEP * 2;
-            assert_eq!(proved, direction.is_none(), "{mode:?}, a step {direction:?}: {left:?} left");
+            assert_eq!(
+                proved,
+                direction.is_none(),
+                "{mode:?}, a step {direction:?}: {left:?} left"
+            );
             assert_eq!(guard.release().await.unwrap(), Released::Freed);
         }
     }

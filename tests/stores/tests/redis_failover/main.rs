@@ -1,4 +1,5 @@
-//! What Redis can't promise, and what is left of the promises then: restarts, failovers, and steps of the server's clock.
+//! What Redis can't promise, and what is left of the promises then: restarts, failovers, and steps
+//! of the server's clock.
 //!
 //! docs/guarantees/redis.md names these tests as the proof of what it says.
 

@@ -43,7 +43,8 @@ impl Pair {
     async fn confirms_within(&self, patience: Duration) -> bool {
         let client = redis::Client::open(self.primary.url()).unwrap();
         let settings = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-        let mut connection = client.get_multiplexed_async_connection_with_config(&settings).await.unwrap();
+        let mut connection =
+            client.get_multiplexed_async_connection_with_config(&settings).await.unwrap();
         // WAIT is about the writes of its own connection.
         let mut ask = redis::pipe();
         ask.cmd("SET").arg("marker").arg("x").ignore();
@@ -73,12 +74,19 @@ async fn c1_c4_a_failover_that_loses_a_lock_grants_it_again_and_the_token_stops_
     let second = connect(&pair.replica.url()).await;
     let fresh = Mode::Mutex.try_lock(&second, "a", with_ttl(TTL)).await.unwrap();
     let fresh = fresh.expect("the new primary never heard of the first grant");
-    assert!(stale.is_held(), "both believe that they hold it: this is the exception async_failover");
+    assert!(
+        stale.is_held(),
+        "both believe that they hold it: this is the exception async_failover"
+    );
     assert!(fresh.fencing_token() > stale.fencing_token(), "the token must rise all the same");
     assert!(register.write(fresh.fencing_token()));
     assert!(!register.write(stale.fencing_token()), "the resource refuses the stale holder");
 
-    assert_eq!(stale.lost().wait().await, LossReason::Expired, "told at the local deadline at the latest");
+    assert_eq!(
+        stale.lost().wait().await,
+        LossReason::Expired,
+        "told at the local deadline at the latest"
+    );
     assert!(fresh.is_held());
     assert_eq!(fresh.release().await.unwrap(), Released::Freed);
     assert_eq!(keys_but_fences(&pair.replica), [""; 0]);
@@ -130,12 +138,18 @@ async fn c4_a_new_primary_whose_clock_is_behind_loses_the_order_of_tokens_with_t
     let register = Register::default();
     assert!(register.write(lost_token));
     let fresh = Mode::Mutex.try_lock(&second, "lost", with_ttl(TTL)).await.unwrap().unwrap();
-    assert!(fresh.fencing_token() < lost_token, "neither the last token nor the time tells the new primary");
-    assert!(!register.write(fresh.fencing_token()), "the resource stays safe, and the new holder can't work");
+    assert!(
+        fresh.fencing_token() < lost_token,
+        "neither the last token nor the time tells the new primary"
+    );
+    assert!(
+        !register.write(fresh.fencing_token()),
+        "the resource stays safe, and the new holder can't work"
+    );
     assert_eq!(fresh.release().await.unwrap(), Released::Freed);
 
-    // Where the fence has reached the replica, tokens rise whatever the clock says. The lock stands until the new
-    // primary's clock says that it has lapsed; an operator need not wait for that.
+    // Where the fence has reached the replica, tokens rise whatever the clock says. The lock stands
+    // until the new primary's clock says that it has lapsed; an operator need not wait for that.
     let mutex = second.mutex("known").unwrap();
     assert_eq!(mutex.force_release(known_token).await.unwrap(), Released::Freed);
     let next = Mode::Mutex.try_lock(&second, "known", with_ttl(TTL)).await.unwrap().unwrap();

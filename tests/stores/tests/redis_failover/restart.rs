@@ -50,7 +50,8 @@ async fn try_through_restart(mode: Mode, locker: &Locker) -> Option<lockkit::Loc
 
 #[tokio::test]
 async fn c1_a_server_that_writes_all_to_disk_knows_its_locks_after_a_restart() {
-    let server = RedisServer::start_with(["--appendonly", "yes", "--appendfsync", "always"]).unwrap();
+    let server =
+        RedisServer::start_with(["--appendonly", "yes", "--appendfsync", "always"]).unwrap();
     restart_under_a_holder(server, true).await;
 }
 

@@ -1,4 +1,5 @@
-//! C1, C3, C4, C8, C10 over a failover by sentinels: the primary is killed, or stopped and let go on.
+//! C1, C3, C4, C8, C10 over a failover by sentinels: the primary is killed, or stopped and let go
+//! on.
 
 use std::{
     sync::{
@@ -28,7 +29,8 @@ const DOWN_AFTER: Duration = Duration::from_secs(3);
 const TOLD: Duration = Duration::from_secs(6);
 /// For those who only try.
 const BRIEF: Duration = Duration::from_secs(1);
-/// From the agreement of the sentinels to new grants: the longest pause of a store in trouble, and what that costs.
+/// From the agreement of the sentinels to new grants: the longest pause of a store in trouble, and
+/// what that costs.
 const RECONNECT: Duration = Duration::from_millis(1500);
 /// The default for `LONG`.
 const OP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -69,7 +71,8 @@ struct Win {
 impl Scene {
     async fn start() -> Self {
         let group = block_in_place(|| {
-            SentinelGroup::start_with(SentinelOptions::default().with_down_after(DOWN_AFTER)).unwrap()
+            SentinelGroup::start_with(SentinelOptions::default().with_down_after(DOWN_AFTER))
+                .unwrap()
         });
         let holder = connect(&group.url()).await;
         let waiter = connect(&group.url()).await;
@@ -90,7 +93,8 @@ impl Scene {
         eventually("the replicas have the locks and their queues", async || {
             let keys = waiters.iter().map(|waiter| lock_key(&waiter.name));
             let keys = keys.flat_map(|key| [format!("{key}:queue"), key]);
-            keys.into_iter().all(|key| group.servers()[1..].iter().all(|replica| has_key(replica, &key)))
+            keys.into_iter()
+                .all(|key| group.servers()[1..].iter().all(|replica| has_key(replica, &key)))
         })
         .await;
         Self { group, holder, waiter, long, short, waiters }
@@ -126,7 +130,8 @@ impl Traffic {
     async fn granted_after(&self, fall: Instant) -> Duration {
         let mut granted = None;
         eventually("a new grant", async || {
-            granted = self.granted.lock().unwrap().iter().find(|at| **at > fall + LAST_ANSWER).copied();
+            granted =
+                self.granted.lock().unwrap().iter().find(|at| **at > fall + LAST_ANSWER).copied();
             granted.is_some()
         })
         .await;
@@ -141,7 +146,12 @@ impl Traffic {
     }
 }
 
-async fn try_on(locker: Locker, index: usize, done: Arc<AtomicBool>, granted: Arc<Mutex<Vec<Instant>>>) {
+async fn try_on(
+    locker: Locker,
+    index: usize,
+    done: Arc<AtomicBool>,
+    granted: Arc<Mutex<Vec<Instant>>>,
+) {
     let name = format!("tried {index}");
     let mut last = None;
     while !done.load(SeqCst) {
@@ -162,7 +172,8 @@ async fn try_on(locker: Locker, index: usize, done: Arc<AtomicBool>, granted: Ar
 async fn fail_over(fall: Fall) {
     let Scene { mut group, holder, waiter, long, short, waiters } = Scene::start().await;
     let tries = connect(&group.url()).await;
-    let idle = [connect(&group.url()).await, connect(&format!("{}?wait_replicas=1", group.url())).await];
+    let idle =
+        [connect(&group.url()).await, connect(&format!("{}?wait_replicas=1", group.url())).await];
     for locker in &idle {
         // All of their connections are open.
         let guard = Mode::Mutex.lock(locker, "warm", with_ttl(LONG)).await.unwrap();
@@ -212,9 +223,15 @@ async fn fail_over(fall: Fall) {
     println!(
         "{fall:?}: the sentinels agreed after {agreed:?}, a try was granted after {granted:?}, a waiter after {last:?}"
     );
-    assert!(granted < agreed + RECONNECT, "a try was granted {granted:?} after the fall, agreed {agreed:?}");
+    assert!(
+        granted < agreed + RECONNECT,
+        "a try was granted {granted:?} after the fall, agreed {agreed:?}"
+    );
     // A request to a primary that hangs takes its time.
-    assert!(last < agreed.max(OP_TIMEOUT) + RECONNECT, "a waiter was granted {last:?} after the fall");
+    assert!(
+        last < agreed.max(OP_TIMEOUT) + RECONNECT,
+        "a waiter was granted {last:?} after the fall"
+    );
 
     let new = group.primary().unwrap();
     if fall == Fall::Stopped {
@@ -224,12 +241,14 @@ async fn fail_over(fall: Fall) {
         locker.shutdown().await.unwrap();
     }
     assert_eq!(keys_but_fences(&group.servers()[new]), [""; 0]);
-    eventually("nobody is connected to the new primary", async || connections(&group.servers()[new]) == 0)
-        .await;
+    eventually("nobody is connected to the new primary", async || {
+        connections(&group.servers()[new]) == 0
+    })
+    .await;
 }
 
-/// A primary that was stopped does not know that it was replaced, until a sentinel tells it. Those who were idle meanwhile
-/// don't know it either.
+/// A primary that was stopped does not know that it was replaced, until a sentinel tells it. Those
+/// who were idle meanwhile don't know it either.
 async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2]) {
     let fresh = connect(&group.url()).await;
     let believer = Mode::Mutex.lock(&fresh, "both", with_ttl(LONG)).await.unwrap();
@@ -241,14 +260,23 @@ async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2
         Mode::Mutex.try_lock(careful, "one", with_ttl(LONG)),
     );
     let second = granted.unwrap().expect("the old primary knows of no other grant");
-    assert!(second.is_held() && believer.is_held(), "both believe: this is the exception async_failover");
-    assert!(second.fencing_token() > believer.fencing_token(), "the token tells which is the later one");
+    assert!(
+        second.is_held() && believer.is_held(),
+        "both believe: this is the exception async_failover"
+    );
+    assert!(
+        second.fencing_token() > believer.fencing_token(),
+        "the token tells which is the later one"
+    );
     let error = refused.unwrap_err().to_string();
-    assert!(error.contains("wait_replicas"), "no replica confirms anything to the old primary: {error}");
+    assert!(
+        error.contains("wait_replicas"),
+        "no replica confirms anything to the old primary: {error}"
+    );
 
     for sentinel in group.sentinels() {
-        // A server that wrongly takes itself for a primary is looked at once in the second, and put right after 4 times
-        // the first. By default these are 2 s and 10 s.
+        // A server that wrongly takes itself for a primary is looked at once in the second, and put
+        // right after 4 times the first. By default these are 2 s and 10 s.
         sentinel.ask(["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "300", "INFO-PERIOD", "300"]).unwrap();
     }
     block_in_place(|| eventually_demoted(old));
@@ -257,7 +285,8 @@ async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2
     let told = demoted.elapsed();
     assert!(told < TOLD, "told only {told:?} after the old primary's end");
     for (locker, held) in [(idle, believer), (careful, alone)] {
-        let next = Mode::Mutex.try_lock(locker, held.name().as_str(), with_ttl(LONG)).await.unwrap();
+        let next =
+            Mode::Mutex.try_lock(locker, held.name().as_str(), with_ttl(LONG)).await.unwrap();
         assert!(next.is_none(), "the new primary knows the lock");
         assert!(held.is_held());
         assert_eq!(held.release().await.unwrap(), Released::Freed);
@@ -268,7 +297,8 @@ async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2
 
 fn eventually_demoted(server: &RedisServer) {
     let start = Instant::now();
-    // The sentinels close all its connections as they demote it, and the one that asks may be among them.
+    // The sentinels close all its connections as they demote it, and the one that asks may be among
+    // them.
     while server.is_primary().unwrap_or(true) {
         assert!(start.elapsed() < SOON * 2, "the sentinels left the old primary as it is");
         thread::sleep(Duration::from_millis(5));

@@ -118,8 +118,9 @@ pub(crate) fn is_lost(error: &Error) -> bool {
 pub(crate) fn keys_but_fences(server: &RedisServer) -> Vec<String> {
     let keys = server.ask(["KEYS", &format!("{PREFIX}:*")]).unwrap();
     let keys = keys.elements().iter().map(lockkit_fixture::RedisReply::text);
-    let stays =
-        |key: &str| key.ends_with("}:fence") && lapses(server, key) || key == format!("{PREFIX}:keys");
+    let stays = |key: &str| {
+        key.ends_with("}:fence") && lapses(server, key) || key == format!("{PREFIX}:keys")
+    };
     keys.filter(|key| !stays(key)).collect()
 }
 

@@ -1,4 +1,5 @@
-//! MariaDB and MySQL under test: servers of our own, or the one that `LOCKKIT_TEST_MYSQL_URL` names; both strategies.
+//! MariaDB and MySQL under test: servers of our own, or the one that `LOCKKIT_TEST_MYSQL_URL`
+//! names; both strategies.
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,7 +58,8 @@ impl SqlStore {
                 (Strategy::Pessimistic, false, "-pessimistic"),
                 (Strategy::Pessimistic, true, "-strict"),
             ] {
-                let tables = Tables { strategy, strict, prefix: format!("probe{suffix}").replace('-', "_") };
+                let tables =
+                    Tables { strategy, strict, prefix: format!("probe{suffix}").replace('-', "_") };
                 let descriptor = runtime.block_on(async {
                     let backend = tables.connect(&place.address.url()).await?;
                     let descriptor = backend.descriptor().clone();
@@ -158,14 +160,17 @@ impl Harness for SqlHarness {
         let table = |table| self.tables.table(table);
         match self.tables.strategy {
             Strategy::Optimistic => {
-                let row =
-                    format!("UPDATE {} SET owner='',expires_us=0 WHERE kind=? AND name=?", table("lock"));
+                let row = format!(
+                    "UPDATE {} SET owner='',expires_us=0 WHERE kind=? AND name=?",
+                    table("lock")
+                );
                 admin.exec_drop(row, key()).await?;
                 let holders = format!("DELETE FROM {} WHERE kind=? AND name=?", table("holder"));
                 admin.exec_drop(holders, key()).await?;
             }
             Strategy::Pessimistic => {
-                let holder = format!("SELECT thread FROM {} WHERE kind=? AND name=?", table("fence"));
+                let holder =
+                    format!("SELECT thread FROM {} WHERE kind=? AND name=?", table("fence"));
                 let thread: Option<u64> = admin.exec_first(holder, key()).await?;
                 let thread = thread.ok_or("nobody had it so far")?;
                 // Until there is no such connection any more: a killed one takes its time.
@@ -173,7 +178,8 @@ impl Harness for SqlHarness {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 // An operator who ends a lease does not make the next one wait for it.
-                let lease = format!("UPDATE {} SET open_us=0 WHERE kind=? AND name=?", table("fence"));
+                let lease =
+                    format!("UPDATE {} SET open_us=0 WHERE kind=? AND name=?", table("fence"));
                 admin.exec_drop(lease, key()).await?;
             }
         }
@@ -191,7 +197,12 @@ impl Harness for SqlHarness {
             self.tables.table("lock"),
             by.as_micros()
         );
-        Ok(self.place.admin().await?.exec_drop(later, (name.kind().as_str(), name.as_str())).await?)
+        Ok(self
+            .place
+            .admin()
+            .await?
+            .exec_drop(later, (name.kind().as_str(), name.as_str()))
+            .await?)
     }
 
     async fn close(&self) {
@@ -252,8 +263,10 @@ impl Tables {
             Strategy::Pessimistic if self.strict => "pessimistic&strict_lease=true",
             Strategy::Pessimistic => "pessimistic",
         };
-        let url =
-            format!("{url}?strategy={strategy}&pool_size=64&connect_timeout=8s&table_prefix={}", self.prefix);
+        let url = format!(
+            "{url}?strategy={strategy}&pool_size=64&connect_timeout=8s&table_prefix={}",
+            self.prefix
+        );
         Ok(MySql::connect(Config::from_url(StoreUrl::parse(&url)?)?).await?)
     }
 

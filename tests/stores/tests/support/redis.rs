@@ -1,5 +1,5 @@
-//! Redis under test: a server of our own, or the one that `LOCKKIT_TEST_REDIS_URL` names; Valkey; the primary that
-//! sentinels name; and a cluster of three masters.
+//! Redis under test: a server of our own, or the one that `LOCKKIT_TEST_REDIS_URL` names; Valkey;
+//! the primary that sentinels name; and a cluster of three masters.
 
 use std::{
     slice,
@@ -18,8 +18,8 @@ use lockkit_core::{
     url::StoreUrl,
 };
 use lockkit_fixture::{
-    Leashed, RedisCluster, RedisClusterOptions, RedisServer, SentinelGroup, SentinelOptions, TestRedis,
-    redis_from_env_or_start,
+    Leashed, RedisCluster, RedisClusterOptions, RedisServer, SentinelGroup, SentinelOptions,
+    TestRedis, redis_from_env_or_start,
 };
 use lockkit_redis::{
     Config, Redis,
@@ -51,8 +51,9 @@ pub(crate) struct RedisStore {
 #[derive(Clone, Debug)]
 struct Place {
     url: String,
-    /// Of one that stands alone. Several tell clients their addresses by themselves, and no proxy stands there: so there
-    /// is no [`Hook::Wire`] then, and faults are made between core and backend.
+    /// Of one that stands alone. Several tell clients their addresses by themselves, and no proxy
+    /// stands there: so there is no [`Hook::Wire`] then, and faults are made between core and
+    /// backend.
     alone: Option<Address>,
     servers: Shared<Topology>,
 }
@@ -80,7 +81,8 @@ impl RedisStore {
     /// Starts servers that belong together, and asks what each topology can do.
     pub(crate) fn start_topologies() -> Result<[Self; 2], BoxError> {
         let group = SentinelGroup::start_with(SentinelOptions::default().with_down_after(NEVER))?;
-        let cluster = RedisCluster::start_with(RedisClusterOptions::default().with_node_timeout(SETTLED))?;
+        let cluster =
+            RedisCluster::start_with(RedisClusterOptions::default().with_node_timeout(SETTLED))?;
         let at_sentinels = group.url();
         let at_nodes = cluster.url();
         Ok([
@@ -91,7 +93,12 @@ impl RedisStore {
 
     fn alone(name: &'static str, url: &str, server: Option<RedisServer>) -> Result<Self, BoxError> {
         let address = Address::parse(url, PORT)?;
-        Self::on(name, address.url(), Some(address), server.map(|server| Topology::Alone(Box::new(server))))
+        Self::on(
+            name,
+            address.url(),
+            Some(address),
+            server.map(|server| Topology::Alone(Box::new(server))),
+        )
     }
 
     fn on(
@@ -191,8 +198,8 @@ struct RedisHarness {
 }
 
 impl RedisHarness {
-    /// A connection to each server that takes writes. Nothing else shares them, as a server may have been restarted since
-    /// the last ones.
+    /// A connection to each server that takes writes. Nothing else shares them, as a server may
+    /// have been restarted since the last ones.
     async fn admins(&self) -> Result<Vec<MultiplexedConnection>, BoxError> {
         let servers = &self.place.servers;
         let urls: Vec<_> = if servers.are_ours() {
@@ -284,8 +291,11 @@ impl Harness for RedisHarness {
         for mut admin in self.admins().await? {
             for key in self.keys(&mut admin).await? {
                 let lives: i64 = admin.pttl(&key).await?;
-                // What stays of a name that nobody uses: the last token for a while, and the note. And of the prefix.
-                let stays = lives == -2 || (key.ends_with("}:note") && lives == -1) || key.ends_with(":keys");
+                // What stays of a name that nobody uses: the last token for a while, and the note.
+                // And of the prefix.
+                let stays = lives == -2
+                    || (key.ends_with("}:note") && lives == -1)
+                    || key.ends_with(":keys");
                 if !stays && (!key.ends_with("}:fence") || lives < 0) {
                     leaks.push(format!("the key {key:?}, which lives for {lives} ms"));
                 }
@@ -295,7 +305,9 @@ impl Harness for RedisHarness {
                 question.arg(kind).arg(format!("{}:*", self.prefix));
                 let mut channels: Vec<String> = question.query_async(&mut admin).await?;
                 channels.retain(|channel| !channel.starts_with(&format!("{}:wake:", self.prefix)));
-                leaks.extend(channels.into_iter().map(|channel| format!("a subscription to {channel:?}")));
+                leaks.extend(
+                    channels.into_iter().map(|channel| format!("a subscription to {channel:?}")),
+                );
             }
         }
         Ok(leaks)
@@ -317,7 +329,11 @@ impl Harness for RedisHarness {
 
     async fn foreign_lock(&self, name: &LockName, ttl: Duration) -> Result<(), BoxError> {
         let mut set = redis::cmd("SET");
-        set.arg(self.lock_key(name)).arg(FOREIGN).arg("NX").arg("PX").arg(u64::try_from(ttl.as_millis())?);
+        set.arg(self.lock_key(name))
+            .arg(FOREIGN)
+            .arg("NX")
+            .arg("PX")
+            .arg(u64::try_from(ttl.as_millis())?);
         let set: Option<String> = self.ask(&set).await?;
         set.map(drop).ok_or_else(|| "the lock is not free".into())
     }
@@ -352,7 +368,8 @@ impl Harness for RedisHarness {
 impl Drop for RedisHarness {
     fn drop(&mut self) {
         if self.filled.load(Ordering::Relaxed) {
-            // A case that failed must not take the next ones with it; a paused server would not hear of it.
+            // A case that failed must not take the next ones with it; a paused server would not
+            // hear of it.
             self.place.servers.resume().expect("the server goes on");
             self.limit_memory(NO_LIMIT).expect("the server has room");
         }

@@ -1,4 +1,5 @@
-//! What the harnesses of all servers share: a server's address, servers that cases stop and start, and proxies.
+//! What the harnesses of all servers share: a server's address, servers that cases stop and start,
+//! and proxies.
 
 use std::{
     fmt::Debug,
@@ -52,7 +53,8 @@ impl<S: Debug + Deref<Target = Leashed> + Send> Servers for S {
     }
 }
 
-/// The servers of a store, as one case has them, which may stop them and start them again. `None`: they are not ours.
+/// The servers of a store, as one case has them, which may stop them and start them again. `None`:
+/// they are not ours.
 #[derive(Debug)]
 pub(crate) struct Shared<S: Servers> {
     servers: Option<Arc<Mutex<S>>>,
@@ -61,7 +63,10 @@ pub(crate) struct Shared<S: Servers> {
 
 impl<S: Servers> Shared<S> {
     pub(crate) fn new(servers: Option<S>) -> Self {
-        Self { servers: servers.map(|servers| Arc::new(Mutex::new(servers))), are_paused: Mutex::default() }
+        Self {
+            servers: servers.map(|servers| Arc::new(Mutex::new(servers))),
+            are_paused: Mutex::default(),
+        }
     }
 
     pub(crate) fn are_ours(&self) -> bool {
@@ -116,7 +121,10 @@ impl<S: Servers> Drop for Shared<S> {
 pub(crate) struct Spare<P>(Arc<Mutex<Option<P>>>);
 
 impl<P: Clone> Spare<P> {
-    pub(crate) fn get_or_start(&self, start: impl FnOnce() -> Result<P, BoxError>) -> Result<P, BoxError> {
+    pub(crate) fn get_or_start(
+        &self,
+        start: impl FnOnce() -> Result<P, BoxError>,
+    ) -> Result<P, BoxError> {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = &*place {
             return Ok(place.clone());
@@ -139,7 +147,8 @@ impl<P> Default for Spare<P> {
     }
 }
 
-/// The proxies of a case. They are kept to its end: what the case leaves behind is cleaned up through them.
+/// The proxies of a case. They are kept to its end: what the case leaves behind is cleaned up
+/// through them.
 #[derive(Debug, Default)]
 pub(crate) struct Proxies(Mutex<Vec<Arc<Proxy>>>);
 

@@ -8,8 +8,13 @@ use lockkit_mysql::{
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 
 /// Rows with a lease that is not over, statements under way, and what open transactions keep.
-pub(crate) async fn leaks(admin: &mut Conn, strategy: Strategy, prefix: &str) -> Result<Vec<String>, Error> {
-    let there = "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME=?";
+pub(crate) async fn leaks(
+    admin: &mut Conn,
+    strategy: Strategy,
+    prefix: &str,
+) -> Result<Vec<String>, Error> {
+    let there =
+        "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME=?";
     let are_there: Option<u8> = admin.exec_first(there, (format!("{prefix}_meta"),)).await?;
     let tables = match strategy {
         _ if are_there.is_none() => [].as_slice(),
@@ -25,11 +30,14 @@ pub(crate) async fn leaks(admin: &mut Conn, strategy: Strategy, prefix: &str) ->
             let live = format!("SELECT name FROM {table} WHERE expires_us>{NOW}");
             let names: Vec<Vec<u8>> = admin.query(live).await?;
             leaks.extend(
-                names.iter().map(|name| format!("a live row of {:?}", String::from_utf8_lossy(name))),
+                names
+                    .iter()
+                    .map(|name| format!("a live row of {:?}", String::from_utf8_lossy(name))),
             );
         }
         let all: Vec<u8> = admin.query(format!("SELECT 1 FROM {table}")).await?;
-        let free: Vec<u8> = admin.query(format!("SELECT 1 FROM {table} FOR UPDATE SKIP LOCKED")).await?;
+        let free: Vec<u8> =
+            admin.query(format!("SELECT 1 FROM {table} FOR UPDATE SKIP LOCKED")).await?;
         if free.len() < all.len() {
             leaks.push(format!("{} locked rows of {table}", all.len() - free.len()));
         }

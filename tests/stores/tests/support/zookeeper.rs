@@ -13,7 +13,9 @@ use lockkit_core::{
     spi::{Backend, Descriptor},
     url::StoreUrl,
 };
-use lockkit_fixture::{TestZooKeeper, ZooKeeperOptions, ZooKeeperServer, zookeeper_from_env_or_start};
+use lockkit_fixture::{
+    TestZooKeeper, ZooKeeperOptions, ZooKeeperServer, zookeeper_from_env_or_start,
+};
 use lockkit_zk::{
     Config, ZooKeeper,
     zookeeper_client::{self as zk, Acls, Client, CreateMode},
@@ -23,9 +25,11 @@ use tokio::time::sleep;
 use crate::shared::{Address, Proxies, Shared, Spare};
 
 const PORT: u16 = 2181;
-/// Short, so that the cases in which a lease ends are; a connection outlasts a server that stands still for two seconds.
+/// Short, so that the cases in which a lease ends are; a connection outlasts a server that stands
+/// still for two seconds.
 const SESSION: &str = "18s";
-/// A server that has just started, or that stands still, may take longer for its first requests than such sessions allow.
+/// A server that has just started, or that stands still, may take longer for its first requests
+/// than such sessions allow.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn options() -> ZooKeeperOptions {
@@ -68,7 +72,8 @@ impl ZooKeeperStore {
                 // The other locks are the same with and without fair mutexes.
                 (descriptor.capabilities.shared, descriptor.capabilities.permits) = (false, false);
             }
-            let store = Self { name, parameters, descriptor, place: place.clone(), spare: spare.clone() };
+            let store =
+                Self { name, parameters, descriptor, place: place.clone(), spare: spare.clone() };
             Ok::<_, BoxError>(store)
         };
         Ok([store("zookeeper", "fair=true")?, store("zookeeper-unfair", "fair=false")?])
@@ -166,7 +171,9 @@ impl ZooKeeperHarness {
         while let Some(node) = nodes.get(next).cloned() {
             next += 1;
             match admin.list_children(&node).await {
-                Ok(children) => nodes.extend(children.iter().map(|child| format!("{node}/{child}"))),
+                Ok(children) => {
+                    nodes.extend(children.iter().map(|child| format!("{node}/{child}")))
+                }
                 Err(zk::Error::NoNode) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -284,8 +291,9 @@ impl Harness for ZooKeeperHarness {
 }
 
 async fn connect(host: SocketAddr, prefix: &str, parameters: &str) -> Result<ZooKeeper, BoxError> {
-    let url =
-        format!("zk://{host}/?prefix={prefix}&session_timeout={SESSION}&connect_timeout=4s&{parameters}");
+    let url = format!(
+        "zk://{host}/?prefix={prefix}&session_timeout={SESSION}&connect_timeout=4s&{parameters}"
+    );
     let start = Instant::now();
     loop {
         match ZooKeeper::connect(Config::from_url(StoreUrl::parse(&url)?)?).await {

@@ -1,8 +1,8 @@
-//! Torture of every store that the suite knows, on servers of its own: random work in real processes, random faults, and a
-//! checker that reads every step afterwards.
+//! Torture of every store that the suite knows, on servers of its own: random work in real
+//! processes, random faults, and a checker that reads every step afterwards.
 //!
-//! Run as a test, it is the first tier, a short round on each kind of store. `cargo xtask torture` runs the others. The
-//! program starts itself again as the processes that take locks.
+//! Run as a test, it is the first tier, a short round on each kind of store. `cargo xtask torture`
+//! runs the others. The program starts itself again as the processes that take locks.
 
 mod site;
 #[path = "../support/sql_leaks.rs"]

@@ -37,7 +37,8 @@ const LONG: Duration = Duration::from_secs(60);
 const LEAST_WRITES: u64 = 20;
 /// Of the third tier every fourth round has so many tasks in each process, most of which wait.
 const CROWD: u32 = 250;
-/// Where a hold shows what is wrong only if it outlasts a session, with names for all who wait then.
+/// Where a hold shows what is wrong only if it outlasts a session, with names for all who wait
+/// then.
 const LONG_HOLDS: (&str, Duration, u32) = ("zookeeper-deposed", Duration::from_secs(20), 10);
 /// Names of the third tier.
 const NAMES: u32 = 10_000;
@@ -64,7 +65,9 @@ pub(crate) fn first(place: Place, seed: u64) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?.keep();
     let round = round(seed, SHORT, folder.join("round"));
     let text = match play_first(name, start, &round) {
-        Ok(outcome) if outcome.verdict.violations.is_empty() && is_worth_something(&outcome, &round) => {
+        Ok(outcome)
+            if outcome.verdict.violations.is_empty() && is_worth_something(&outcome, &round) =>
+        {
             return Ok(fs::remove_dir_all(folder)?);
         }
         Ok(outcome) => told(&outcome),
@@ -77,13 +80,15 @@ fn play_first(name: &str, start: Start, round: &Round) -> Result<Outcome, Failed
     // Not within the runtime: a site may have one of its own.
     let arena = Arena::new(start()?, program()?);
     Runtime::new()?.block_on(async {
-        let outcome = arena.play(round, |plan| println!("{name}, seed {}:\n{plan}", round.seed)).await?;
+        let outcome =
+            arena.play(round, |plan| println!("{name}, seed {}:\n{plan}", round.seed)).await?;
         outcome.write(&round.folder)?;
         Ok(outcome)
     })
 }
 
-/// Whether there was enough work, and each kind of fault that was planned: a run in which nothing happens finds nothing.
+/// Whether there was enough work, and each kind of fault that was planned: a run in which nothing
+/// happens finds nothing.
 fn is_worth_something(outcome: &Outcome, round: &Round) -> bool {
     let figures = &outcome.verdict.figures;
     outcome.error.is_none()
@@ -103,7 +108,8 @@ fn lacks(total: &Total) -> Vec<String> {
     let figures = &total.figures;
     let rounds = u64::from(total.rounds);
     let least = least_grants(&round(0, MIDDLE, PathBuf::new()));
-    let mut lacks: Vec<_> = total.error.iter().map(|error| format!("it could not go on: {error}")).collect();
+    let mut lacks: Vec<_> =
+        total.error.iter().map(|error| format!("it could not go on: {error}")).collect();
     if figures.grants <= least * rounds || figures.accepted <= LEAST_WRITES * rounds {
         lacks.push(format!("too little: {} grants, {} writes", figures.grants, figures.accepted));
     }
@@ -140,11 +146,14 @@ struct Done {
 /// The second tier, or with `--hours` the third.
 pub(crate) fn run(cli: &Cli) -> Result<ExitCode, Failed> {
     let mut places = site::all();
-    if let Some(unknown) = cli.stores.iter().find(|name| places.iter().all(|(known, _)| known != name)) {
+    if let Some(unknown) =
+        cli.stores.iter().find(|name| places.iter().all(|(known, _)| known != name))
+    {
         let known: Vec<_> = places.iter().map(|(name, _)| *name).collect();
         return Err(format!("there is no store {unknown}; there are {}", known.join(", ")).into());
     }
-    places.retain(|(name, _)| cli.stores.is_empty() || cli.stores.iter().any(|store| store == name));
+    places
+        .retain(|(name, _)| cli.stores.is_empty() || cli.stores.iter().any(|store| store == name));
     let seed = cli.seed.unwrap_or_else(|| rand::random::<u32>().into());
     let lanes = cli.lanes.clamp(1, places.len());
     println!("seed {seed}, {} stores, {lanes} at a time", places.len());
@@ -161,7 +170,10 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, Failed> {
                 Ok(total) => {
                     let grants = total.figures.grants;
                     let broken = total.violations.len();
-                    format!("{grants} grants, {broken} broken promises. {}", lacks(total).join("; "))
+                    format!(
+                        "{grants} grants, {broken} broken promises. {}",
+                        lacks(total).join("; ")
+                    )
                 }
                 Err(error) => error.message().unwrap_or("it failed").to_owned(),
             };
@@ -205,7 +217,8 @@ fn on_one((name, start): Place, seed: u64, share: Duration, cli: &Cli) -> Result
 
 /// Writes what all came to, and tells whether all went well.
 fn report(done: &[Done], folder: &Path) -> Result<ExitCode, Failed> {
-    let totals: Vec<_> = done.iter().filter_map(|it| Some((it.name, it.result.as_ref().ok()?))).collect();
+    let totals: Vec<_> =
+        done.iter().filter_map(|it| Some((it.name, it.result.as_ref().ok()?))).collect();
     let mut text = format!("# All\n\n{}\n", overview(&totals));
     let mut is_clean = true;
     for Done { name, result } in done {

@@ -1,4 +1,5 @@
-//! Holds a throw-away Redis server until it is killed or its standard input ends, for trying things out by hand.
+//! Holds a throw-away Redis server until it is killed or its standard input ends, for trying things
+//! out by hand.
 
 use std::io::Read as _;
 

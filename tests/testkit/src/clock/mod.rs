@@ -28,9 +28,9 @@ pub enum ClockDirection {
 
 /// The wall clock of one server process: apart from the machine's by as much as a test wants.
 ///
-/// Only what can be set is shifted, the `CLOCK_REALTIME` family: monotonic clocks go on as ever, and with them a
-/// server's timers. Waits up to a wall-clock time that the kernel keeps, as of `pthread_cond_timedwait`, are not
-/// shifted.
+/// Only what can be set is shifted, the `CLOCK_REALTIME` family: monotonic clocks go on as ever,
+/// and with them a server's timers. Waits up to a wall-clock time that the kernel keeps, as of
+/// `pthread_cond_timedwait`, are not shifted.
 #[derive(Debug)]
 pub struct WallClock {
     library: PathBuf,
@@ -60,10 +60,12 @@ impl WallClock {
         Ok(Self { library, file: path, shift: Mutex::new(shift) })
     }
 
-    /// What to run the server by: this program and its arguments come first, the server's own follow.
+    /// What to run the server by: this program and its arguments come first, the server's own
+    /// follow.
     #[must_use]
     pub fn wrapper(&self) -> Vec<OsString> {
-        let assign = |name: &str, path: &Path| [OsStr::new(name), path.as_os_str()].join(OsStr::new("="));
+        let assign =
+            |name: &str, path: &Path| [OsStr::new(name), path.as_os_str()].join(OsStr::new("="));
         vec!["env".into(), assign("LD_PRELOAD", &self.library), assign(VARIABLE, &self.file)]
     }
 
@@ -90,7 +92,9 @@ impl Shift {
     fn set(&mut self, nanoseconds: i64) -> Result<()> {
         // Twice: the reader looks until both are the same.
         let bytes = [nanoseconds.to_ne_bytes(); 2];
-        self.file.write_all_at(bytes.as_flattened(), 0).context("the clock's file can't be written")?;
+        self.file
+            .write_all_at(bytes.as_flattened(), 0)
+            .context("the clock's file can't be written")?;
         self.nanoseconds = nanoseconds;
         Ok(())
     }
@@ -106,7 +110,10 @@ fn signed(distance: Duration, direction: ClockDirection) -> Result<i64> {
 
 fn compile(compiler: &OsStr, source: &Path, library: &Path) -> Result<()> {
     let mut command = Command::new(compiler);
-    command.args(["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(library).arg(source);
+    command
+        .args(["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(library)
+        .arg(source);
     let output = command.output().with_context(|| {
         format!(
             "a server with a clock of its own needs a C compiler, and {} can't be started. This command installs \
@@ -115,7 +122,11 @@ fn compile(compiler: &OsStr, source: &Path, library: &Path) -> Result<()> {
         )
     })?;
     if !output.status.success() {
-        bail!("{command:?} failed ({}):\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "{command:?} failed ({}):\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(())
 }
@@ -131,7 +142,8 @@ mod tests {
     /// The seconds since 1970 by a program under the clock.
     fn seconds(clock: &WallClock) -> i64 {
         let wrapper = clock.wrapper();
-        let output = Command::new(&wrapper[0]).args(&wrapper[1..]).args(["date", "+%s"]).output().unwrap();
+        let output =
+            Command::new(&wrapper[0]).args(&wrapper[1..]).args(["date", "+%s"]).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
     }
 
@@ -169,7 +181,11 @@ mod tests {
     #[test]
     fn a_missing_compiler_is_named_with_what_installs_one() {
         let nowhere = Path::new("nowhere");
-        let error = compile(OsStr::new("lockkit-no-such-cc"), nowhere, nowhere).unwrap_err().to_string();
-        assert!(error.contains("lockkit-no-such-cc") && error.contains("apt-get install"), "{error}");
+        let error =
+            compile(OsStr::new("lockkit-no-such-cc"), nowhere, nowhere).unwrap_err().to_string();
+        assert!(
+            error.contains("lockkit-no-such-cc") && error.contains("apt-get install"),
+            "{error}"
+        );
     }
 }

@@ -31,8 +31,9 @@ const CLUSTER: &str = "6c6f636b-6b69-7400-0000-000000000001";
 
 /// Two MariaDB servers on 127.0.0.1 that both take writes and replicate them to each other.
 ///
-/// Both start with copies of one data folder that say so, so neither has to send its data to the other one. Therefore a
-/// node that was killed can't join again: that would need the programs of a state transfer.
+/// Both start with copies of one data folder that say so, so neither has to send its data to the
+/// other one. Therefore a node that was killed can't join again: that would need the programs of a
+/// state transfer.
 #[derive(Debug)]
 pub struct GaleraCluster {
     nodes: [SqlServer; 2],
@@ -42,7 +43,8 @@ impl GaleraCluster {
     /// Starts both nodes, and waits until both serve.
     ///
     /// # Errors
-    /// When MariaDB or Galera is not installed (the text says how to get it), or a node does not come up.
+    /// When MariaDB or Galera is not installed (the text says how to get it), or a node does not
+    /// come up.
     pub fn start() -> Result<Self> {
         let library = library().context(NO_GALERA)?;
         let mut failure = None;
@@ -70,8 +72,10 @@ impl GaleraCluster {
 
     fn start_on(library: &Path, ports: [u16; 2]) -> Result<Self> {
         let [first, second] = ports;
-        // The first node counts its start as one change, which the second one's copy of the data then has.
-        let founder = start(library, first, 0, &["--wsrep-new-cluster", "--wsrep-cluster-address=gcomm://"])?;
+        // The first node counts its start as one change, which the second one's copy of the data
+        // then has.
+        let founder =
+            start(library, first, 0, &["--wsrep-new-cluster", "--wsrep-cluster-address=gcomm://"])?;
         let address = format!("--wsrep-cluster-address=gcomm://127.0.0.1:{first}");
         let joiner = start(library, second, 1, &[&address])?;
         Ok(Self { nodes: [founder, joiner] })
@@ -110,7 +114,10 @@ fn start(library: &Path, port: u16, changes: u64, arguments: &[&str]) -> Result<
     let deadline = Instant::now() + JOIN_TIMEOUT;
     while !node.log().contains(SYNCED) {
         if Instant::now() > deadline {
-            bail!("a node did not join its cluster within {JOIN_TIMEOUT:?}; its log:\n{}", node.log());
+            bail!(
+                "a node did not join its cluster within {JOIN_TIMEOUT:?}; its log:\n{}",
+                node.log()
+            );
         }
         thread::sleep(Duration::from_millis(20));
     }

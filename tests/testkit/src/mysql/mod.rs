@@ -61,7 +61,8 @@ pub struct TestSql {
     pub server: Option<SqlServer>,
 }
 
-/// Takes the server that `LOCKKIT_TEST_MYSQL_URL` names, or starts a MariaDB, and a MySQL where there is one.
+/// Takes the server that `LOCKKIT_TEST_MYSQL_URL` names, or starts a MariaDB, and a MySQL where
+/// there is one.
 ///
 /// A MySQL that is missing is announced on standard error, past any capture of a test's output.
 ///
@@ -78,7 +79,8 @@ pub fn sql_servers_from_env_or_start() -> Result<Vec<TestSql>> {
     Ok(servers)
 }
 
-/// Makes two tests of each asynchronous function of a [`SqlFlavor`], one on MariaDB and one on MySQL, where that is there.
+/// Makes two tests of each asynchronous function of a [`SqlFlavor`], one on MariaDB and one on
+/// MySQL, where that is there.
 #[macro_export]
 macro_rules! on_both {
     ($($test:ident),* $(,)?) => {
@@ -100,7 +102,8 @@ macro_rules! on_both {
     };
 }
 
-/// Whether there is a MySQL. One that is missing is announced once on standard error, past any capture of a test's output.
+/// Whether there is a MySQL. One that is missing is announced once on standard error, past any
+/// capture of a test's output.
 pub fn has_mysql() -> bool {
     static ANNOUNCED: Once = Once::new();
     let missing = mysql_is_there().err();
@@ -112,7 +115,12 @@ pub fn has_mysql() -> bool {
 
 fn start(flavor: SqlFlavor) -> Result<TestSql> {
     let server = SqlServer::start(flavor)?;
-    Ok(TestSql { flavor: Some(flavor), name: flavor.name(), url: server.url(), server: Some(server) })
+    Ok(TestSql {
+        flavor: Some(flavor),
+        name: flavor.name(),
+        url: server.url(),
+        server: Some(server),
+    })
 }
 
 /// `eprintln!` would be captured, and shown only if the test fails.

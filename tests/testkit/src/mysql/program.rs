@@ -14,7 +14,8 @@ use anyhow::{Context as _, Error, Result, bail};
 use super::{MYSQL_URL_VARIABLE, SqlFlavor};
 use crate::cache;
 
-/// The variable that names the folder of an unpacked MySQL, which is otherwise in the user's cache folder.
+/// The variable that names the folder of an unpacked MySQL, which is otherwise in the user's cache
+/// folder.
 pub const MYSQL_HOME_VARIABLE: &str = "LOCKKIT_TEST_MYSQL_HOME";
 
 /// Debian keeps daemons where an ordinary user's PATH doesn't look.
@@ -87,11 +88,12 @@ impl SqlProgram {
     }
 
     fn installed(flavor: SqlFlavor, path: PathBuf) -> Result<Self> {
-        Self { flavor, path, loader: Vec::new(), places: Vec::new(), version: String::new() }.with_version()
+        Self { flavor, path, loader: Vec::new(), places: Vec::new(), version: String::new() }
+            .with_version()
     }
 
-    /// A MySQL that was built for another release of the system than this one: it comes with its own libraries, down
-    /// to the loader, and looks for its files where they are not.
+    /// A MySQL that was built for another release of the system than this one: it comes with its
+    /// own libraries, down to the loader, and looks for its files where they are not.
     fn unpacked(home: &Path) -> Result<Self> {
         let server = home.join(UNPACKED_SERVER);
         let libraries = child(&home.join("usr/lib"), |name| name.ends_with("-linux-gnu"))?;
@@ -123,7 +125,11 @@ impl SqlProgram {
         // mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))
         let version = text.split_once("Ver ").and_then(|(_, rest)| rest.split_whitespace().next());
         let Some(version) = version.filter(|_| output.status.success()) else {
-            bail!("{} --version: {text}{}", self.path.display(), String::from_utf8_lossy(&output.stderr));
+            bail!(
+                "{} --version: {text}{}",
+                self.path.display(),
+                String::from_utf8_lossy(&output.stderr)
+            );
         };
         if text.contains("MariaDB") != (self.flavor == SqlFlavor::MariaDb) {
             bail!("{} is no {}: {}", self.path.display(), self.flavor, text.trim());
@@ -149,8 +155,8 @@ pub fn unpacked_mysql(home: &Path) -> Result<String> {
     SqlProgram::unpacked(home).map(|program| program.version)
 }
 
-/// The folder that a MySQL is unpacked to where none is installed: `LOCKKIT_TEST_MYSQL_HOME`, or `lockkit/mysql` in the
-/// user's cache folder.
+/// The folder that a MySQL is unpacked to where none is installed: `LOCKKIT_TEST_MYSQL_HOME`, or
+/// `lockkit/mysql` in the user's cache folder.
 ///
 /// # Errors
 /// None of `LOCKKIT_TEST_MYSQL_HOME`, `XDG_CACHE_HOME` and `HOME` is set.
@@ -170,7 +176,8 @@ fn find_mariadb() -> Result<SqlProgram, String> {
 
 fn find_mysql() -> Result<SqlProgram, String> {
     // A MariaDB under this name is no reason to complain.
-    if let Some(program) = find("mysqld").and_then(|path| SqlProgram::installed(SqlFlavor::MySql, path).ok())
+    if let Some(program) =
+        find("mysqld").and_then(|path| SqlProgram::installed(SqlFlavor::MySql, path).ok())
     {
         return Ok(program);
     }
@@ -197,10 +204,13 @@ fn find(name: &str) -> Option<PathBuf> {
 
 /// The one entry of a folder that has such a name.
 fn child(folder: &Path, is_it: impl Fn(&str) -> bool) -> Result<PathBuf> {
-    let entries = fs::read_dir(folder).with_context(|| format!("can't read {}", folder.display()))?;
-    let mut found =
-        entries.filter_map(|entry| entry.ok()).filter(|entry| entry.file_name().to_str().is_some_and(&is_it));
-    let entry =
-        found.next().with_context(|| format!("{} is not what was unpacked there", folder.display()))?;
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("can't read {}", folder.display()))?;
+    let mut found = entries
+        .filter_map(|entry| entry.ok())
+        .filter(|entry| entry.file_name().to_str().is_some_and(&is_it));
+    let entry = found
+        .next()
+        .with_context(|| format!("{} is not what was unpacked there", folder.display()))?;
     Ok(entry.path())
 }

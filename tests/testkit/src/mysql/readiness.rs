@@ -13,8 +13,8 @@ const GREETING: u8 = 10;
 const REFUSAL: u8 = 0xff;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Asks through the socket in our own folder: on the port, somebody else might answer. The server opens its port
-/// before its socket, and greets nobody before its start is complete.
+/// Asks through the socket in our own folder: on the port, somebody else might answer. The server
+/// opens its port before its socket, and greets nobody before its start is complete.
 pub(super) fn answers(socket: &Path) -> bool {
     first_byte(socket).is_ok_and(|byte| byte == GREETING || byte == REFUSAL)
 }

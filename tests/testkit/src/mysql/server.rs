@@ -28,10 +28,12 @@ const PORT_ATTEMPTS: usize = 10;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A MariaDB or MySQL on a free port of 127.0.0.1 and on a Unix socket, killed when this value is dropped.
+/// A MariaDB or MySQL on a free port of 127.0.0.1 and on a Unix socket, killed when this value is
+/// dropped.
 ///
-/// It has no binary log. What is committed is in the kernel's hands (`innodb_flush_log_at_trx_commit=2`): a server that
-/// is killed loses none of it, a machine that fails would.
+/// It has no binary log. What is committed is in the kernel's hands
+/// (`innodb_flush_log_at_trx_commit=2`): a server that is killed loses none of it, a machine that
+/// fails would.
 #[derive(Debug)]
 pub struct SqlServer {
     // Dropped first: the server must be gone before its folder is.
@@ -60,17 +62,21 @@ impl SqlServer {
         Self::start_with::<&str>(flavor, [])
     }
 
-    /// As [`start`](Self::start), with more options, such as `["--read-only=1"]`. They take precedence over all others.
+    /// As [`start`](Self::start), with more options, such as `["--read-only=1"]`. They take
+    /// precedence over all others.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
-    pub fn start_with<A: Into<String>>(flavor: SqlFlavor, args: impl IntoIterator<Item = A>) -> Result<Self> {
+    pub fn start_with<A: Into<String>>(
+        flavor: SqlFlavor,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<Self> {
         let arguments = args.into_iter().map(|arg| arg.into().into()).collect();
         Self::start_in(folder()?, flavor, None, None, arguments)
     }
 
-    /// As [`start_with`](Self::start_with), with a wall clock of its own: see [`clock`](Self::clock). Its waits for locks
-    /// don't follow that.
+    /// As [`start_with`](Self::start_with), with a wall clock of its own: see
+    /// [`clock`](Self::clock). Its waits for locks don't follow that.
     ///
     /// # Errors
     /// As for [`start`](Self::start), and for [`WallClock::make`].
@@ -84,8 +90,8 @@ impl SqlServer {
         Self::start_in(folder, flavor, None, Some(clock), arguments)
     }
 
-    /// As [`start`](Self::start), with a certificate for 127.0.0.1 and localhost; [`tls_ca`](Self::tls_ca) has issued it.
-    /// Clients that ask for no TLS are served, too.
+    /// As [`start`](Self::start), with a certificate for 127.0.0.1 and localhost;
+    /// [`tls_ca`](Self::tls_ca) has issued it. Clients that ask for no TLS are served, too.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -124,7 +130,9 @@ impl SqlServer {
         for _ in 0..PORT_ATTEMPTS {
             let port = ports::free()?;
             match listen(&program, folder.path(), port, &arguments) {
-                Ok(process) => return Ok(Self { process, program, port, arguments, tls, clock, folder }),
+                Ok(process) => {
+                    return Ok(Self { process, program, port, arguments, tls, clock, folder });
+                }
                 Err(Failure::PortTaken) => {}
                 Err(Failure::Other(error)) => return Err(error),
             }
@@ -144,8 +152,8 @@ impl SqlServer {
         &self.program.version
     }
 
-    /// The URL of the database `lockkit` for a user who has every privilege on it, and no global one. His password holds
-    /// characters that a URL must escape.
+    /// The URL of the database `lockkit` for a user who has every privilege on it, and no global
+    /// one. His password holds characters that a URL must escape.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_of(USER)
@@ -189,8 +197,8 @@ impl SqlServer {
         self.clock.as_ref()
     }
 
-    /// Asks the server to end (SIGTERM), and waits until it has: it closes its connections and rolls back what is open.
-    /// Its data stays for [`restart`](Self::restart).
+    /// Asks the server to end (SIGTERM), and waits until it has: it closes its connections and
+    /// rolls back what is open. Its data stays for [`restart`](Self::restart).
     ///
     /// # Errors
     /// When the server has ended before, or does not end: a paused one can't.
@@ -198,19 +206,17 @@ impl SqlServer {
         stop(&mut self.process)
     }
 
-    /// Kills the server if it still runs, and starts it again on the same port with the data that it had: it recovers as
-    /// from a crash, and open transactions are rolled back.
+    /// Kills the server if it still runs, and starts it again on the same port with the data that
+    /// it had: it recovers as from a crash, and open transactions are rolled back.
     ///
     /// # Errors
     /// When the port was taken meanwhile, or the server does not come up.
     pub fn restart(&mut self) -> Result<()> {
         self.kill()?;
-        self.process =
-            listen(&self.program, self.folder.path(), self.port, &self.arguments).map_err(|failure| {
-                match failure {
-                    Failure::PortTaken => Error::msg(format!("port {} was taken meanwhile", self.port)),
-                    Failure::Other(error) => error,
-                }
+        self.process = listen(&self.program, self.folder.path(), self.port, &self.arguments)
+            .map_err(|failure| match failure {
+                Failure::PortTaken => Error::msg(format!("port {} was taken meanwhile", self.port)),
+                Failure::Other(error) => error,
             })?;
         Ok(())
     }
@@ -281,12 +287,17 @@ fn listen(
 ) -> Result<Leashed, Failure> {
     let place = ["--bind-address=127.0.0.1".into(), format!("--port={port}").into()];
     let arguments: Vec<_> = place.into_iter().chain(arguments.iter().cloned()).collect();
-    launch(program, folder, &arguments)
-        .map_err(|error| if ports::is_taken(&error) { Failure::PortTaken } else { Failure::Other(error) })
+    launch(program, folder, &arguments).map_err(|error| {
+        if ports::is_taken(&error) { Failure::PortTaken } else { Failure::Other(error) }
+    })
 }
 
 /// Starts a server on the data in `folder/data`, and waits until it answers.
-pub(super) fn launch(program: &SqlProgram, folder: &Path, arguments: &[OsString]) -> Result<Leashed> {
+pub(super) fn launch(
+    program: &SqlProgram,
+    folder: &Path,
+    arguments: &[OsString],
+) -> Result<Leashed> {
     let socket = socket(folder);
     let pid = folder.join("sql.pid");
     // A killed server leaves these, with a process id in them that may be somebody else's by now.

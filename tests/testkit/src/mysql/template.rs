@@ -16,7 +16,8 @@ use super::{
 };
 use crate::cache;
 
-/// The name and the password of the user of [`SqlServer::url`](super::SqlServer::url), and the name of his database.
+/// The name and the password of the user of [`SqlServer::url`](super::SqlServer::url), and the name
+/// of his database.
 pub(super) const USER: (&str, &str) = ("lockkit", "l@ck/kit");
 pub(super) const DATABASE: &str = "lockkit";
 /// As [`USER`], of [`SqlServer::admin_url`](super::SqlServer::admin_url).
@@ -35,7 +36,8 @@ fn users() -> String {
     let (user, password) = USER;
     let (admin, admin_password) = ADMIN;
     [
-        // They come with an empty folder, and a user from there takes precedence over one from anywhere.
+        // They come with an empty folder, and a user from there takes precedence over one from
+        // anywhere.
         "DROP USER IF EXISTS root@localhost, mysql@localhost;".to_owned(),
         format!("CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci;"),
         format!("CREATE USER {user}@'%' IDENTIFIED BY '{password}';"),
@@ -57,7 +59,8 @@ fn get(program: &SqlProgram) -> Result<PathBuf> {
     if template.is_dir() {
         return Ok(template);
     }
-    // Test programs run side by side: one makes it, the others wait. The lock ends with its file, however that happens.
+    // Test programs run side by side: one makes it, the others wait. The lock ends with its file,
+    // however that happens.
     let lock = File::create(folder.join(format!("{key}.lock")))?;
     lock.lock()?;
     if template.is_dir() {
@@ -81,7 +84,9 @@ fn get(program: &SqlProgram) -> Result<PathBuf> {
 /// Makes the data folder, and lets a server without a port create the users.
 fn make(program: &SqlProgram, folder: &Path) -> Result<()> {
     let mut install = program.installer()?;
-    install.args(server::fixed_arguments(program.flavor)).arg(option("datadir", &folder.join("data")));
+    install
+        .args(server::fixed_arguments(program.flavor))
+        .arg(option("datadir", &folder.join("data")));
     let output = install.output().with_context(|| format!("{install:?} can't be started"))?;
     if !output.status.success() {
         bail!(

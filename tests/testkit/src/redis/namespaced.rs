@@ -17,14 +17,16 @@ const HOSTS: u8 = 3;
 pub type NamespacedSentinels = Namespaced<SentinelGroup>;
 
 impl NamespacedSentinels {
-    /// Starts all of them, and waits until the replicas are in sync and the sentinels know everybody.
+    /// Starts all of them, and waits until the replicas are in sync and the sentinels know
+    /// everybody.
     ///
     /// # Errors
     /// As for [`SentinelGroup::start`], or it [is not possible](Self::is_possible) here.
     pub fn start(options: &SentinelOptions) -> Result<Self> {
         let network = Network::new(HOSTS)?;
         let places = network.ends().filter(|&end| end != TEST);
-        let places = places.map(|host| Place { ip: network.addr(host), wrapper: network.wrapper(host) });
+        let places =
+            places.map(|host| Place { ip: network.addr(host), wrapper: network.wrapper(host) });
         let group = SentinelGroup::start_at(&places.collect::<Vec<_>>(), options)?;
         Ok(Self::of(group, network))
     }
@@ -60,7 +62,8 @@ mod tests {
         // A machine that stands still for long may have them choose again.
         let primaries = || {
             let all = group.servers().iter().enumerate();
-            all.filter_map(|(index, server)| server.is_primary().ok()?.then_some(index)).collect::<Vec<_>>()
+            all.filter_map(|(index, server)| server.is_primary().ok()?.then_some(index))
+                .collect::<Vec<_>>()
         };
         let agreement = || match *primaries() {
             [only] => Ok(group.all_trust(only)?.then_some(())),

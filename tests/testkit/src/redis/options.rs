@@ -36,7 +36,8 @@ impl Default for Place {
 }
 
 impl RedisOptions {
-    /// More arguments, such as `["--requirepass", "secret"]`, which win over earlier ones of the same name.
+    /// More arguments, such as `["--requirepass", "secret"]`, which win over earlier ones of the
+    /// same name.
     ///
     /// The fixture's own connections authenticate with that password, as the user `default`.
     #[must_use]
@@ -80,7 +81,8 @@ impl RedisOptions {
         self
     }
 
-    /// Another program that takes redis-server's arguments, such as [`valkey_server`](super::valkey_server).
+    /// Another program that takes redis-server's arguments, such as
+    /// [`valkey_server`](super::valkey_server).
     #[must_use]
     pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = Some(program.into());

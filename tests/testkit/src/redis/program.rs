@@ -23,14 +23,16 @@ pub(super) fn redis_server() -> Result<PathBuf> {
     })
 }
 
-/// The valkey-server on the `PATH`, or else in [`valkey_home`], if there is one: no test depends on it.
+/// The valkey-server on the `PATH`, or else in [`valkey_home`], if there is one: no test depends on
+/// it.
 #[must_use]
 pub fn valkey_server() -> Option<PathBuf> {
     let fetched = || Some(valkey_home().ok()?.join(VALKEY)).filter(|program| program.is_file());
     find(&[VALKEY]).or_else(fetched)
 }
 
-/// The folder for a valkey-server that `cargo xtask` fetches. A newer version is fetched to another one.
+/// The folder for a valkey-server that `cargo xtask` fetches. A newer version is fetched to another
+/// one.
 ///
 /// # Errors
 /// When no cache folder is known.
@@ -41,6 +43,8 @@ pub fn valkey_home() -> Result<PathBuf> {
 fn find(names: &[&str]) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     names.iter().find_map(|name| {
-        env::split_paths(&path).map(|folder| folder.join(name)).find(|candidate| candidate.is_file())
+        env::split_paths(&path)
+            .map(|folder| folder.join(name))
+            .find(|candidate| candidate.is_file())
     })
 }

@@ -9,7 +9,8 @@ use super::{
 };
 
 impl RedisServer {
-    /// Starts a replica of `primary`, with the same password, and waits until it has all of its data.
+    /// Starts a replica of `primary`, with the same password, and waits until it has all of its
+    /// data.
     ///
     /// # Errors
     /// As for [`start`](Self::start), or it does not synchronize.
@@ -44,7 +45,8 @@ impl RedisServer {
         Ok(())
     }
 
-    /// Waits until this replica has its primary's data and gets what the primary writes from then on.
+    /// Waits until this replica has its primary's data and gets what the primary writes from then
+    /// on.
     ///
     /// # Errors
     /// When that takes more than a minute.
@@ -75,11 +77,19 @@ mod tests {
 
     #[test]
     fn a_replica_has_the_data_of_its_primary_and_keeps_it_when_it_is_promoted() {
-        let primary = RedisServer::start_as(RedisOptions::default().with_password("secret")).unwrap();
+        let primary =
+            RedisServer::start_as(RedisOptions::default().with_password("secret")).unwrap();
         primary.ask(["SET", "a", "b"]).unwrap();
         let replica = RedisServer::start_replica_of(&primary).unwrap();
         assert_eq!(replica.ask(["GET", "a"]).unwrap().text(), "b");
-        assert!(replica.ask(["SET", "a", "c"]).unwrap_err().root_cause().to_string().starts_with("READONLY"));
+        assert!(
+            replica
+                .ask(["SET", "a", "c"])
+                .unwrap_err()
+                .root_cause()
+                .to_string()
+                .starts_with("READONLY")
+        );
         assert!(!replica.is_primary().unwrap());
 
         replica.promote().unwrap();

@@ -89,7 +89,9 @@ impl<S: Read + Write> Connection<S> {
     fn reply(&mut self) -> io::Result<RedisReply> {
         let mut line = String::new();
         self.stream.read_line(&mut line)?;
-        let Some(line) = line.strip_suffix("\r\n") else { return Err(io::ErrorKind::UnexpectedEof.into()) };
+        let Some(line) = line.strip_suffix("\r\n") else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
         let (kind, rest) = line.split_at_checked(1).ok_or_else(|| invalid(line))?;
         Ok(match kind {
             "+" => RedisReply::Status(rest.to_owned()),

@@ -60,8 +60,8 @@ impl SentinelOptions {
         self
     }
 
-    /// How to run the servers that are watched. Their password is the sentinels' for them, and not for the
-    /// sentinels.
+    /// How to run the servers that are watched. Their password is the sentinels' for them, and not
+    /// for the sentinels.
     #[must_use]
     pub fn with_servers(mut self, servers: RedisOptions) -> Self {
         self.servers = servers;
@@ -77,7 +77,8 @@ pub struct SentinelGroup {
 }
 
 impl SentinelGroup {
-    /// Starts all of them, and waits until the replicas are in sync and the sentinels know everybody.
+    /// Starts all of them, and waits until the replicas are in sync and the sentinels know
+    /// everybody.
     ///
     /// # Errors
     /// As for [`RedisServer::start`], or they don't agree.
@@ -100,7 +101,8 @@ impl SentinelGroup {
         Self::of(servers, sentinels)
     }
 
-    /// As [`start_with`](Self::start_with), with a server and a sentinel at each place, where all ports are free.
+    /// As [`start_with`](Self::start_with), with a server and a sentinel at each place, where all
+    /// ports are free.
     pub(super) fn start_at(places: &[Place], options: &SentinelOptions) -> Result<Self> {
         let taken = "a port is taken in a namespace that has just been made";
         let mut servers = Vec::<RedisServer>::new();
@@ -112,11 +114,13 @@ impl SentinelGroup {
             };
             servers.push(RedisServer::start_at(SERVER_PORT, server)?.context(taken)?);
         }
-        let addrs: Vec<_> = places.iter().map(|place| SocketAddrV4::new(place.ip, SENTINEL_PORT)).collect();
+        let addrs: Vec<_> =
+            places.iter().map(|place| SocketAddrV4::new(place.ip, SENTINEL_PORT)).collect();
         let mut sentinels = Vec::new();
         for (place, &addr) in places.iter().zip(&addrs) {
             let sentinel = Some(sentinel_config(options, &servers, addr, &addrs));
-            let options = RedisOptions { sentinel, place: place.clone(), ..RedisOptions::default() };
+            let options =
+                RedisOptions { sentinel, place: place.clone(), ..RedisOptions::default() };
             sentinels.push(RedisServer::start_at(SENTINEL_PORT, options)?.context(taken)?);
         }
         Self::of(servers, sentinels)
@@ -134,7 +138,8 @@ impl SentinelGroup {
         Ok(group)
     }
 
-    /// The URL of the sentinels, and the name of what they watch. A password is for the caller to add.
+    /// The URL of the sentinels, and the name of what they watch. A password is for the caller to
+    /// add.
     #[must_use]
     pub fn url(&self) -> String {
         let sentinels: Vec<_> = self.sentinels.iter().map(RedisServer::addr).collect();
@@ -153,8 +158,8 @@ impl SentinelGroup {
         &self.servers
     }
 
-    /// The server `index`, to be killed and restarted: with the role it had at the start, which the sentinels put
-    /// right within about 10 s.
+    /// The server `index`, to be killed and restarted: with the role it had at the start, which the
+    /// sentinels put right within about 10 s.
     ///
     /// # Panics
     /// When there is none.
@@ -193,8 +198,8 @@ impl SentinelGroup {
         Err(failure.context("there are no sentinels")?)
     }
 
-    /// Waits until every sentinel that answers takes the same server other than `old` for the primary, and that
-    /// server does so, too; returns its index.
+    /// Waits until every sentinel that answers takes the same server other than `old` for the
+    /// primary, and that server does so, too; returns its index.
     ///
     /// A replica follows it soon after, the old primary if it lives about 10 s later.
     ///
@@ -202,14 +207,16 @@ impl SentinelGroup {
     /// When that takes longer than `timeout`.
     pub fn wait_for_new_primary(&self, old: usize, timeout: Duration) -> Result<usize> {
         wait_for("a new primary", timeout, || {
-            let mut views = self.sentinels.iter().filter_map(|sentinel| self.primary_of(sentinel).ok());
+            let mut views =
+                self.sentinels.iter().filter_map(|sentinel| self.primary_of(sentinel).ok());
             let index = views.next().context("no sentinel answers")?;
             let agreed = index != old && views.all(|view| view == index);
             Ok((agreed && self.servers[index].is_primary()?).then_some(index))
         })
     }
 
-    /// Whether every sentinel takes this server for the primary, and neither for down nor for one to be replaced.
+    /// Whether every sentinel takes this server for the primary, and neither for down nor for one
+    /// to be replaced.
     ///
     /// # Errors
     /// When one of them does not answer.
@@ -217,7 +224,8 @@ impl SentinelGroup {
         for sentinel in &self.sentinels {
             let master = sentinel.peek(["SENTINEL", "MASTER", SERVICE])?;
             let mut fields = master.elements().chunks_exact(2);
-            let sound = fields.any(|field| field[0].text() == "flags" && field[1].text() == "master");
+            let sound =
+                fields.any(|field| field[0].text() == "flags" && field[1].text() == "master");
             if self.primary_of(sentinel)? != index || !sound || !knows_everybody(sentinel)? {
                 return Ok(false);
             }
@@ -234,7 +242,8 @@ impl SentinelGroup {
     }
 }
 
-/// Starts sentinels that know each other and the servers from the start: finding out takes them seconds.
+/// Starts sentinels that know each other and the servers from the start: finding out takes them
+/// seconds.
 fn start_sentinels(options: &SentinelOptions, servers: &[RedisServer]) -> Result<Vec<RedisServer>> {
     'attempt: for _ in 0..PORT_ATTEMPTS {
         let on = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
@@ -275,11 +284,9 @@ fn sentinel_config(
     if let Some(password) = options.servers.password() {
         lines.push(format!("sentinel auth-pass {SERVICE} {password}"));
     }
-    lines.extend(
-        servers[1..]
-            .iter()
-            .map(|replica| format!("sentinel known-replica {SERVICE} {} {}", replica.ip(), replica.port())),
-    );
+    lines.extend(servers[1..].iter().map(|replica| {
+        format!("sentinel known-replica {SERVICE} {} {}", replica.ip(), replica.port())
+    }));
     lines.extend(sentinels.iter().filter(|&&addr| addr != own).map(|&addr| {
         let ip = addr.ip();
         let port = addr.port();

@@ -26,10 +26,12 @@ pub(super) const PORT_ATTEMPTS: usize = 10;
 /// For a start, and for what servers then have to agree on.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
-/// For those who ask several servers, of which one may be paused. One that is busy may stand still for seconds.
+/// For those who ask several servers, of which one may be paused. One that is busy may stand still
+/// for seconds.
 const PEEK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A redis-server on a free port of 127.0.0.1, without persistence, killed when this value is dropped.
+/// A redis-server on a free port of 127.0.0.1, without persistence, killed when this value is
+/// dropped.
 #[derive(Debug)]
 pub struct RedisServer {
     // Dropped first: the server must be gone before its folder is.
@@ -78,7 +80,9 @@ impl RedisServer {
     /// When it does not come up.
     pub fn start_valkey() -> Result<Option<Self>> {
         let program = program::valkey_server();
-        program.map(|program| Self::start_as(RedisOptions::default().with_program(program))).transpose()
+        program
+            .map(|program| Self::start_as(RedisOptions::default().with_program(program)))
+            .transpose()
     }
 
     /// Starts a server as these options say, and waits until it answers.
@@ -90,7 +94,10 @@ impl RedisServer {
     }
 
     /// Starts a server on the port that is chosen, or on the next one if that is taken meanwhile.
-    pub(super) fn start_on(choose: impl Fn() -> Result<u16>, options: RedisOptions) -> Result<Self> {
+    pub(super) fn start_on(
+        choose: impl Fn() -> Result<u16>,
+        options: RedisOptions,
+    ) -> Result<Self> {
         for _ in 0..PORT_ATTEMPTS {
             if let Some(server) = Self::start_at(choose()?, options.clone())? {
                 return Ok(server);
@@ -149,11 +156,15 @@ impl RedisServer {
         self.options.password()
     }
 
-    /// Sends one command, such as `["GET", "key"]`, over a new connection, and returns the reply or refusal.
+    /// Sends one command, such as `["GET", "key"]`, over a new connection, and returns the reply or
+    /// refusal.
     ///
     /// # Errors
     /// When the server is down, or does not reply within a minute.
-    pub fn command<W: AsRef<[u8]>>(&self, words: impl IntoIterator<Item = W>) -> Result<RedisReply> {
+    pub fn command<W: AsRef<[u8]>>(
+        &self,
+        words: impl IntoIterator<Item = W>,
+    ) -> Result<RedisReply> {
         self.send(words, REPLY_TIMEOUT)
     }
 
@@ -166,7 +177,10 @@ impl RedisServer {
     }
 
     /// As [`ask`](Self::ask), without much patience.
-    pub(super) fn peek<W: AsRef<[u8]>>(&self, words: impl IntoIterator<Item = W>) -> Result<RedisReply> {
+    pub(super) fn peek<W: AsRef<[u8]>>(
+        &self,
+        words: impl IntoIterator<Item = W>,
+    ) -> Result<RedisReply> {
         self.accepted(self.send(words, PEEK_TIMEOUT)?)
     }
 
@@ -190,20 +204,23 @@ impl RedisServer {
             connection.command(&words)
         };
         exchange().with_context(|| {
-            let name =
-                words.first().map_or_else(Default::default, |word| String::from_utf8_lossy(word.as_ref()));
+            let name = words
+                .first()
+                .map_or_else(Default::default, |word| String::from_utf8_lossy(word.as_ref()));
             format!("{name} on {}", self.addr())
         })
     }
 
-    /// Kills the server if it still runs, and starts an empty one on the same port, with the same arguments.
+    /// Kills the server if it still runs, and starts an empty one on the same port, with the same
+    /// arguments.
     ///
     /// # Errors
     /// When the port was taken meanwhile, or the server does not come up.
     pub fn restart(&mut self) -> Result<()> {
         self.kill()?;
         let process = self.home.launch(self.port, &self.options)?;
-        self.process = process.with_context(|| format!("port {} was taken meanwhile", self.port))?;
+        self.process =
+            process.with_context(|| format!("port {} was taken meanwhile", self.port))?;
         Ok(())
     }
 }
@@ -227,8 +244,8 @@ impl Home {
     fn make(options: &RedisOptions) -> Result<Self> {
         let dir = TempDir::with_prefix("lockkit-redis-")?;
         let program = options.program.clone().map_or_else(program::redis_server, Ok)?;
-        // A name of its own: the binary may be Debian's redis-check-rdb, which is the same program and decides by
-        // its name what to be.
+        // A name of its own: the binary may be Debian's redis-check-rdb, which is the same program
+        // and decides by its name what to be.
         symlink(program, dir.path().join("redis-server"))?;
         if let Some(config) = &options.sentinel {
             fs::write(dir.path().join("sentinel.conf"), config)?;
@@ -249,7 +266,9 @@ impl Home {
         let _ = fs::remove_file(&socket);
         let command = self.command(port, options)?;
         let (program, arguments) = command.split_first().context("no program")?;
-        match Leashed::start((Path::new(program), arguments), &log, START_TIMEOUT, || answers(&socket)) {
+        match Leashed::start((Path::new(program), arguments), &log, START_TIMEOUT, || {
+            answers(&socket)
+        }) {
             Err(error) if ports::is_taken(&error) => Ok(None),
             answer => answer.map(Some),
         }
@@ -276,10 +295,22 @@ impl Home {
         let fixed = ["--unixsocket", &socket, "--dir", dir, "--daemonize", "no"];
         let volatile = ["--save", "", "--appendonly", "no"];
         // A full synchronization starts at once, and a silent peer is given up after 5 s.
-        let quick =
-            ["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "5"];
+        let quick = [
+            "--repl-diskless-sync-delay",
+            "0",
+            "--repl-ping-replica-period",
+            "1",
+            "--repl-timeout",
+            "5",
+        ];
         command.extend(
-            ports.into_iter().chain(bind).chain(fixed).chain(volatile).chain(quick).map(OsString::from),
+            ports
+                .into_iter()
+                .chain(bind)
+                .chain(fixed)
+                .chain(volatile)
+                .chain(quick)
+                .map(OsString::from),
         );
         command.extend(self.tls.iter().flat_map(RedisTls::arguments).map(OsString::from));
         command.extend(options.args.iter().map(OsString::from));
@@ -287,8 +318,8 @@ impl Home {
     }
 }
 
-/// Asks through the socket in our own folder: on the port, somebody else might answer. The server opens its port
-/// before its socket.
+/// Asks through the socket in our own folder: on the port, somebody else might answer. The server
+/// opens its port before its socket.
 fn answers(socket: &Path) -> bool {
     let ping = || -> io::Result<bool> {
         let stream = UnixStream::connect(socket)?;
@@ -381,7 +412,8 @@ mod tests {
 
     #[test]
     fn a_tls_port_speaks_tls_and_asks_for_a_certificate_only_if_told_to() {
-        let start = |clients| RedisServer::start_as(RedisOptions::default().with_tls(clients)).unwrap();
+        let start =
+            |clients| RedisServer::start_as(RedisOptions::default().with_tls(clients)).unwrap();
         let server = start(ClientCertificates::Ignored);
         assert_eq!(server.url(), format!("rediss://127.0.0.1:{}/", server.port()));
         assert_eq!(ping_by_tls(&server, false), "PONG\n");
@@ -409,7 +441,8 @@ mod tests {
         assert!((-3600..-3540).contains(&(time(&server) - before)));
         let left: i64 = server.ask(["PTTL", "long"]).unwrap().text().parse().unwrap();
         assert!((10_740_000..=10_800_000).contains(&left), "{left}");
-        // Nobody asks for the key again: it goes by the server's timer, which the step back must not have stopped.
+        // Nobody asks for the key again: it goes by the server's timer, which the step back must
+        // not have stopped.
         server.ask(["SET", "brief", "x", "PX", "20"]).unwrap();
         let deadline = Instant::now() + START_TIMEOUT;
         while server.ask(["DBSIZE"]).unwrap() != RedisReply::Integer(1) {

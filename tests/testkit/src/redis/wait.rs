@@ -9,7 +9,8 @@ use anyhow::{Context as _, Result, bail};
 
 const POLL: Duration = Duration::from_millis(10);
 
-/// Asks until there is an answer, and returns it. An error is no answer yet: a server may be on its way up or down.
+/// Asks until there is an answer, and returns it. An error is no answer yet: a server may be on its
+/// way up or down.
 pub(super) fn wait_for<T>(
     what: &str,
     timeout: Duration,

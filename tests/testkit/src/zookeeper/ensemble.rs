@@ -15,8 +15,8 @@ use super::{
 };
 use crate::ports;
 
-/// With the limits below, followers and leader part when one is silent for 2 s. On two busy cores a JVM stalls for
-/// hundreds of milliseconds; less patience would elect leaders for no reason.
+/// With the limits below, followers and leader part when one is silent for 2 s. On two busy cores a
+/// JVM stalls for hundreds of milliseconds; less patience would elect leaders for no reason.
 const TICK: Duration = Duration::from_millis(500);
 const SYNC_TICKS: u32 = 4;
 /// For the first contact with a leader, while all the JVMs start at once.
@@ -65,7 +65,12 @@ impl ZooKeeperEnsemble {
         let mut nodes = Vec::new();
         for (id, place) in (1..).zip(places) {
             let member = Member { id, config: config.clone(), wrapper: place.wrapper.clone() };
-            nodes.push(ZooKeeperServer::spawn(options, options.tick_or(TICK), place.addr, Some(member))?);
+            nodes.push(ZooKeeperServer::spawn(
+                options,
+                options.tick_or(TICK),
+                place.addr,
+                Some(member),
+            )?);
         }
         let mut ensemble = Self { nodes };
         Ok(ensemble.wait_for_start()?.then_some(ensemble))
@@ -112,7 +117,8 @@ impl ZooKeeperEnsemble {
         self.leader_among(|_| true)
     }
 
-    /// As [`leader`](Self::leader), whatever the server `index` says: after it was killed, paused or cut off.
+    /// As [`leader`](Self::leader), whatever the server `index` says: after it was killed, paused
+    /// or cut off.
     ///
     /// # Errors
     /// As for [`leader`](Self::leader).
@@ -131,8 +137,10 @@ impl ZooKeeperEnsemble {
     /// # Errors
     /// When one does not for as long as a start may take.
     pub fn wait_until_whole(&self) -> Result<()> {
-        let whole =
-            || (self.leaders(|_| true).len() + self.followers().len() == self.nodes.len()).then_some(());
+        let whole = || {
+            (self.leaders(|_| true).len() + self.followers().len() == self.nodes.len())
+                .then_some(())
+        };
         poll(whole).with_context(|| self.state())
     }
 
@@ -142,7 +150,9 @@ impl ZooKeeperEnsemble {
     }
 
     fn leaders(&self, eligible: impl Fn(usize) -> bool) -> Vec<usize> {
-        (0..self.nodes.len()).filter(|&index| eligible(index) && self.says(index, "leader")).collect()
+        (0..self.nodes.len())
+            .filter(|&index| eligible(index) && self.says(index, "leader"))
+            .collect()
     }
 
     fn says(&self, index: usize, mode: &str) -> bool {
@@ -155,7 +165,10 @@ impl ZooKeeperEnsemble {
             Ok(None) => format!("{} serves nobody", node.addr()),
             Err(error) => format!("{error:#}"),
         });
-        format!("the ensemble is not as it was waited for: {}", states.collect::<Vec<_>>().join("; "))
+        format!(
+            "the ensemble is not as it was waited for: {}",
+            states.collect::<Vec<_>>().join("; ")
+        )
     }
 
     /// Waits until all serve; false if a port was taken.
@@ -213,7 +226,8 @@ mod tests {
 
     /// A server may stand still for seconds, and is missed only after four ticks.
     fn start() -> ZooKeeperEnsemble {
-        ZooKeeperEnsemble::start(3, ZooKeeperOptions::default().with_tick(Duration::from_secs(2))).unwrap()
+        ZooKeeperEnsemble::start(3, ZooKeeperOptions::default().with_tick(Duration::from_secs(2)))
+            .unwrap()
     }
 
     #[test]
@@ -223,7 +237,12 @@ mod tests {
         let followers = ensemble.followers();
         assert_eq!(followers.len(), 2);
         assert!(!followers.contains(&leader));
-        let hosts = ensemble.nodes().iter().map(|node| node.addr().to_string()).collect::<Vec<_>>().join(",");
+        let hosts = ensemble
+            .nodes()
+            .iter()
+            .map(|node| node.addr().to_string())
+            .collect::<Vec<_>>()
+            .join(",");
         assert_eq!(ensemble.url(), format!("zk://{hosts}/"));
 
         create(ensemble.node(followers[0]).addr(), "/by-a-follower");

@@ -29,7 +29,8 @@ pub(super) fn metric(reply: &str, name: &str) -> Result<u64> {
     value.parse().with_context(|| format!("`mntr` tells {name} {value}, which is no whole number"))
 }
 
-/// What `srvr` says the server is: `standalone`, `leader`, `follower`; `None` while it serves nobody.
+/// What `srvr` says the server is: `standalone`, `leader`, `follower`; `None` while it serves
+/// nobody.
 pub(super) fn mode(reply: &str) -> Option<&str> {
     reply.lines().find_map(|line| line.strip_prefix("Mode: "))
 }
@@ -40,10 +41,12 @@ mod tests {
 
     #[test]
     fn a_metric_is_found_by_its_whole_name() {
-        let reply = "zk_version\t3.8.0\nzk_watch_count_total\t7\nzk_watch_count\t2\nzk_avg_latency\t0.5\n";
+        let reply =
+            "zk_version\t3.8.0\nzk_watch_count_total\t7\nzk_watch_count\t2\nzk_avg_latency\t0.5\n";
         assert_eq!(metric(reply, "zk_watch_count").unwrap(), 2);
         assert!(metric(reply, "zk_avg_latency").unwrap_err().to_string().contains("0.5"));
-        let error = metric("This ZooKeeper instance is not currently serving requests", "zk_watch_count");
+        let error =
+            metric("This ZooKeeper instance is not currently serving requests", "zk_watch_count");
         assert!(error.unwrap_err().to_string().contains("not currently serving"));
     }
 

@@ -16,8 +16,8 @@ pub const CURATOR_CLASS_PATH_VARIABLE: &str = "LOCKKIT_TEST_CURATOR_CLASSPATH";
 
 /// Where Debian puts jars. Each names in its manifest what it needs from there.
 const JARS: &str = "/usr/share/java";
-/// The logger is left to the user of ZooKeeper: this one writes to standard error and needs no configuration. The codec,
-/// which TLS needs, is missing in the manifest.
+/// The logger is left to the user of ZooKeeper: this one writes to standard error and needs no
+/// configuration. The codec, which TLS needs, is missing in the manifest.
 const ZOOKEEPER: [&str; 3] = ["zookeeper.jar", "slf4j-simple.jar", "netty-codec.jar"];
 const SERVER_PACKAGES: &str = "libzookeeper-java default-jre-headless";
 const CURATOR: [&str; 3] = ["curator-recipes.jar", "curator-framework.jar", "curator-client.jar"];
@@ -94,7 +94,11 @@ fn program(name: &str) -> Option<PathBuf> {
 fn class_path(folder: &Path, jars: &[&str]) -> Result<String, String> {
     let paths = jars.iter().map(|jar| {
         let path = folder.join(jar);
-        if path.is_file() { Ok(path.display().to_string()) } else { Err(path.display().to_string()) }
+        if path.is_file() {
+            Ok(path.display().to_string())
+        } else {
+            Err(path.display().to_string())
+        }
     });
     Ok(paths.collect::<Result<Vec<_>, _>>()?.join(":"))
 }

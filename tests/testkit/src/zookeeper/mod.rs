@@ -17,7 +17,8 @@ use anyhow::Result;
 pub use self::{
     ensemble::ZooKeeperEnsemble,
     java::{
-        CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, curator_classpath, java_compiler, java_runtime,
+        CLASS_PATH_VARIABLE, CURATOR_CLASS_PATH_VARIABLE, curator_classpath, java_compiler,
+        java_runtime,
     },
     namespaced::NamespacedEnsemble,
     options::ZooKeeperOptions,

@@ -32,7 +32,8 @@ impl NamespacedEnsemble {
             wrapper: network.wrapper(host),
         });
         let ensemble = ZooKeeperEnsemble::start_at(&places.collect::<Vec<_>>(), &options)?;
-        let ensemble = ensemble.context("a port is taken in a namespace that has just been made")?;
+        let ensemble =
+            ensemble.context("a port is taken in a namespace that has just been made")?;
         Ok(Self::of(ensemble, network))
     }
 }

@@ -57,9 +57,10 @@ impl ZooKeeperOptions {
 
     /// Every write is on disk before its answer, as in production: **for benchmarks**.
     ///
-    /// Without it the data is in memory where possible and no write waits for a disk: a test asks what the server
-    /// does, not what the disk does, and a busy disk stalls a server past the session timeouts of a test. A killed
-    /// server's data survives either way, a machine's crash only with this.
+    /// Without it the data is in memory where possible and no write waits for a disk: a test asks
+    /// what the server does, not what the disk does, and a busy disk stalls a server past the
+    /// session timeouts of a test. A killed server's data survives either way, a machine's crash
+    /// only with this.
     #[must_use]
     pub fn with_durable(mut self) -> Self {
         self.durable = true;
@@ -103,6 +104,7 @@ impl ZooKeeperOptions {
 fn has_enough(folder: &Path) -> bool {
     #[allow(clippy::useless_conversion, reason = "the fields' types differ between systems")]
     statvfs(folder).is_ok_and(|stat| {
-        u64::from(stat.blocks_available()).saturating_mul(u64::from(stat.fragment_size())) >= ENOUGH_MEMORY
+        u64::from(stat.blocks_available()).saturating_mul(u64::from(stat.fragment_size()))
+            >= ENOUGH_MEMORY
     })
 }

@@ -69,7 +69,8 @@ impl ZooKeeperServer {
     /// Starts a server of its own on a free port of 127.0.0.1 and waits until it serves.
     ///
     /// # Errors
-    /// When Java or ZooKeeper is not installed (the text says how to get it), or the server does not come up.
+    /// When Java or ZooKeeper is not installed (the text says how to get it), or the server does
+    /// not come up.
     pub fn start() -> Result<Self> {
         Self::start_with(ZooKeeperOptions::default())
     }
@@ -124,7 +125,8 @@ impl ZooKeeperServer {
         command.extend([
             // By this a server that answers is known to be ours.
             format!("-Djava.io.tmpdir={path}").into(),
-            format!("-Dzookeeper.forceSync={}", if options.durable() { "yes" } else { "no" }).into(),
+            format!("-Dzookeeper.forceSync={}", if options.durable() { "yes" } else { "no" })
+                .into(),
             "-Dorg.slf4j.simpleLogger.showShortLogName=true".into(),
             "-Dorg.slf4j.simpleLogger.showDateTime=true".into(),
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS".into(),
@@ -162,8 +164,8 @@ impl ZooKeeperServer {
         self.tls().addr
     }
 
-    /// The file of the certificate (PEM) that a client of the TLS port is to trust. It names the server's
-    /// address (127.0.0.1, where the server stands alone) and localhost.
+    /// The file of the certificate (PEM) that a client of the TLS port is to trust. It names the
+    /// server's address (127.0.0.1, where the server stands alone) and localhost.
     ///
     /// # Panics
     /// Without [`with_tls`](ZooKeeperOptions::with_tls).
@@ -176,8 +178,9 @@ impl ZooKeeperServer {
         self.tls.as_ref().expect("the server was not started with_tls")
     }
 
-    /// Kills the server if it still runs, and starts it again on the same port with the data that it had: nodes and
-    /// sessions are still there. Waits until it serves; a member of an ensemble, until it answers.
+    /// Kills the server if it still runs, and starts it again on the same port with the data that
+    /// it had: nodes and sessions are still there. Waits until it serves; a member of an ensemble,
+    /// until it answers.
     ///
     /// # Errors
     /// When the port was taken meanwhile, or the server does not come up.
@@ -201,7 +204,8 @@ impl ZooKeeperServer {
         self.restart()
     }
 
-    /// The answer to one of ZooKeeper's four-letter words, such as `srvr`, `mntr`, `wchs`, `cons`, `dump`.
+    /// The answer to one of ZooKeeper's four-letter words, such as `srvr`, `mntr`, `wchs`, `cons`,
+    /// `dump`.
     ///
     /// # Errors
     /// When the server does not answer within a minute: it is paused, killed or out of reach.
@@ -217,7 +221,8 @@ impl ZooKeeperServer {
         four_letter::metric(&self.four_letter("mntr")?, name)
     }
 
-    /// What the server is: `standalone`, `leader` or `follower`; `None` while it serves nobody, for want of a quorum.
+    /// What the server is: `standalone`, `leader` or `follower`; `None` while it serves nobody, for
+    /// want of a quorum.
     ///
     /// # Errors
     /// When the server does not answer.
@@ -239,7 +244,10 @@ impl ZooKeeperServer {
         loop {
             match self.progress()? {
                 Progress::Starting if Instant::now() > deadline => {
-                    bail!("ZooKeeper did not answer within {START_TIMEOUT:?}; its log:\n{}", self.log_tail())
+                    bail!(
+                        "ZooKeeper did not answer within {START_TIMEOUT:?}; its log:\n{}",
+                        self.log_tail()
+                    )
                 }
                 Progress::Starting => thread::sleep(Duration::from_millis(5)),
                 done => return Ok(done),
@@ -266,7 +274,8 @@ impl ZooKeeperServer {
 
     /// As [`mode`](Self::mode), for a server that may be unable to answer.
     pub(super) fn probe_mode(&self) -> Result<Option<String>> {
-        Ok(four_letter::mode(&four_letter::ask(self.addr, "srvr", PROBE_TIMEOUT)?).map(str::to_owned))
+        Ok(four_letter::mode(&four_letter::ask(self.addr, "srvr", PROBE_TIMEOUT)?)
+            .map(str::to_owned))
     }
 
     /// On the port, somebody else might answer.
@@ -300,8 +309,8 @@ fn data(folder: &Path) -> PathBuf {
     folder.join("data")
 }
 
-/// A server that is killed before it has written the first bytes of a new transaction log would not start again
-/// (ZOOKEEPER-2332). Who runs such a server removes the empty file.
+/// A server that is killed before it has written the first bytes of a new transaction log would not
+/// start again (ZOOKEEPER-2332). Who runs such a server removes the empty file.
 fn remove_empty_logs(data: &Path) -> Result<()> {
     let Ok(files) = fs::read_dir(data.join("version-2")) else { return Ok(()) };
     for file in files {
@@ -366,13 +375,15 @@ mod tests {
     fn a_taken_port_is_noticed_even_if_a_zookeeper_answers_there() {
         let server = ZooKeeperServer::start().unwrap();
         let mut second =
-            ZooKeeperServer::spawn(&ZooKeeperOptions::default(), TICK, server.addr(), None).unwrap();
+            ZooKeeperServer::spawn(&ZooKeeperOptions::default(), TICK, server.addr(), None)
+                .unwrap();
         assert_eq!(second.wait().unwrap(), Progress::PortTaken);
     }
 
     #[test]
     fn a_bad_configuration_shows_the_log() {
-        let error = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_config("clientPort=none"));
+        let error =
+            ZooKeeperServer::start_with(ZooKeeperOptions::default().with_config("clientPort=none"));
         let error = error.unwrap_err().to_string();
         assert!(error.contains("NumberFormatException"), "{error}");
     }

@@ -28,7 +28,12 @@ impl Tls {
         let certificate = folder.join("server.pem");
         let mut key = Command::new(java::keytool()?);
         key.args(["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3650"]);
-        key.args(["-dname", "CN=localhost", "-ext", &format!("SAN=ip:{},dns:localhost", addr.ip())]);
+        key.args([
+            "-dname",
+            "CN=localhost",
+            "-ext",
+            &format!("SAN=ip:{},dns:localhost", addr.ip()),
+        ]);
         run(with_store(&mut key, &store))?;
         let mut export = Command::new(java::keytool()?);
         export.args(["-exportcert", "-rfc", "-file"]).arg(&certificate);
@@ -45,7 +50,8 @@ impl Tls {
 
     pub(super) fn java(&self) -> Vec<String> {
         vec![
-            "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),
+            "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory"
+                .to_owned(),
             format!("-Dzookeeper.ssl.keyStore.location={}", self.store.display()),
             format!("-Dzookeeper.ssl.keyStore.password={PASSWORD}"),
             // The default demands a certificate of every client.
@@ -55,7 +61,9 @@ impl Tls {
 }
 
 fn with_store<'a>(command: &'a mut Command, store: &Path) -> &'a mut Command {
-    command.args(["-alias", "server", "-storetype", "PKCS12", "-storepass", PASSWORD, "-keystore"]).arg(store)
+    command
+        .args(["-alias", "server", "-storetype", "PKCS12", "-storepass", PASSWORD, "-keystore"])
+        .arg(store)
 }
 
 fn run(command: &mut Command) -> Result<()> {

@@ -1,4 +1,5 @@
-//! (f) What was said to be undone is undone: at once if that was said for certain, else when its lease has passed.
+//! (f) What was said to be undone is undone: at once if that was said for certain, else when its
+//! lease has passed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +21,8 @@ fn gone(index: &Index<'_>, claim: &Claim<'_>) -> Option<(u64, Place, &'static st
     let later = |place: Place| index.bound(index.at(place), claim.lease, Some(process));
     // What was undone may be done again where a replica takes over that has not heard of it.
     let undone = |place: Place| {
-        let may_be_lost = index.terms.async_failover && index.servers_suffer(index.at(place), claim.lease);
+        let may_be_lost =
+            index.terms.async_failover && index.servers_suffer(index.at(place), claim.lease);
         if may_be_lost { later(place) } else { index.at(place) }
     };
     if let Some((place, why)) = index.refusal(claim) {
@@ -28,7 +30,8 @@ fn gone(index: &Index<'_>, claim: &Claim<'_>) -> Option<(u64, Place, &'static st
             Refusal::Failed(_) => (undone(place), place, "failed for certain"),
             Refusal::Busy => {
                 let before = index.at(claim.asks).saturating_sub(claim.lease);
-                let is_certain = index.disturbances(process, before, index.at(place)).next().is_none();
+                let is_certain =
+                    index.disturbances(process, before, index.at(place)).next().is_none();
                 let from = index.at(place).saturating_add(nanos(index.terms.slack));
                 (if is_certain { from } else { later(place) }, place, "found it busy")
             }
@@ -67,7 +70,8 @@ fn looks(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             }
             let later = between(index.at(place), record.at);
             let what = format!("{op} {said}, and is seen as a holder by a look {later:?} later");
-            let slice = vec![Some(claim.asks), claim.granted, claim.releases, Some(place), Some(look)];
+            let slice =
+                vec![Some(claim.asks), claim.granted, claim.releases, Some(place), Some(look)];
             let rule = Rule::Ambiguity;
             let at = record.at;
             let lock = Some(lock);
@@ -87,8 +91,8 @@ fn store(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             Event::Applied { op, .. } => {
                 applied.insert(*op, place);
                 let failed = index.claim(op).filter(|claim| failed(index, claim));
-                if let Some(claim) =
-                    failed.filter(|claim| claim.refused.is_some_and(|end| index.at(end) < record.at))
+                if let Some(claim) = failed
+                    .filter(|claim| claim.refused.is_some_and(|end| index.at(end) < record.at))
                 {
                     broken.push((claim, place));
                 }

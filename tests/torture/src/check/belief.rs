@@ -12,8 +12,8 @@ use super::{
 };
 use crate::history::{Event, Lock, Mode, Op, Record, Renewal};
 
-/// By so much an end may be told differently, because one clock is told by another, and a busy server reads its own only so
-/// often.
+/// By so much an end may be told differently, because one clock is told by another, and a busy
+/// server reads its own only so often.
 const ROUNDING: Duration = Duration::from_millis(50);
 
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
@@ -29,7 +29,9 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             for op in holders.iter().filter_map(|holder| holder.op) {
                 let what = match index.claim(&op) {
                     Some(claim) if claim.lock == lock => continue,
-                    Some(_) => format!("{op} is seen at another lock than the one that it asked for"),
+                    Some(_) => {
+                        format!("{op} is seen at another lock than the one that it asked for")
+                    }
                     None => format!("{op} is seen in the store, but nobody asked"),
                 };
                 if told.insert(op) {
@@ -40,7 +42,9 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
         let Some(op) = op_of(&record.event) else { continue };
         let claim = index.claim(&op);
         let wrong = match claim {
-            Some(claim) => step(index, claim, place, &mut beliefs).or_else(|| asked(record, &mut limits)),
+            Some(claim) => {
+                step(index, claim, place, &mut beliefs).or_else(|| asked(record, &mut limits))
+            }
             None => Some("did something, but never asked".to_owned()),
         };
         if let Some(wrong) = wrong
@@ -62,7 +66,14 @@ fn nonsense<'f>(
     let mut slice = vec![Some(place)];
     if let Some(claim) = claim {
         let before = claim.proof.map(|(proof, _)| proof);
-        slice.extend([Some(claim.asks), claim.granted, before, claim.refused, claim.lost, claim.releases]);
+        slice.extend([
+            Some(claim.asks),
+            claim.granted,
+            before,
+            claim.refused,
+            claim.lost,
+            claim.releases,
+        ]);
     }
     Finding { rule: Rule::Belief, at: index.at(place), lock, what, slice, losable: Vec::new() }
 }
@@ -72,14 +83,23 @@ fn after_death<'f>(index: &Index<'_>, place: Place) -> Option<Finding<'f>> {
     let died = index.death(record.process).filter(|died| index.at(*died) < record.at)?;
     let what = format!("process {} wrote after it had died", record.process);
     let slice = vec![Some(died), Some(place)];
-    Some(Finding { rule: Rule::Belief, at: record.at, lock: None, what, slice, losable: Vec::new() })
+    Some(Finding {
+        rule: Rule::Belief,
+        at: record.at,
+        lock: None,
+        what,
+        slice,
+        losable: Vec::new(),
+    })
 }
 
 /// What is wrong with what is asked for.
 fn asked<'a>(record: &'a Record, limits: &mut HashMap<&'a str, u32>) -> Option<String> {
     let Event::Asks { lock, mode, .. } = &record.event else { return None };
     match (lock, mode) {
-        (Lock::Mutex(_), Mode::Exclusive) | (Lock::RwLock(_), Mode::Exclusive | Mode::Shared) => None,
+        (Lock::Mutex(_), Mode::Exclusive) | (Lock::RwLock(_), Mode::Exclusive | Mode::Shared) => {
+            None
+        }
         (Lock::Semaphore { name, limit }, Mode::Permits(permits)) => {
             let first = *limits.entry(name).or_insert(*limit);
             if first != *limit {
@@ -105,8 +125,9 @@ struct Belief {
 }
 
 impl Belief {
-    /// By so much the next end may be before the latest one: an answer counts from before its request, and what the store
-    /// tells of the lease may be as old as its reply. A renewal that the locker sends by itself is not written down.
+    /// By so much the next end may be before the latest one: an answer counts from before its
+    /// request, and what the store tells of the lease may be as old as its reply. A renewal that
+    /// the locker sends by itself is not written down.
     fn tolerance(self, claim: &Claim<'_>, now: u64, slack: Duration) -> u64 {
         let travel = match claim.renewal {
             Renewal::Manual => self.renews.map_or(0, |sent| now.saturating_sub(sent)),
@@ -129,8 +150,10 @@ fn step(
         return Some(format!("did something in process {}", record.process));
     }
     let before = |step: Option<Place>| step.is_some_and(|step| step < place);
-    let ungranted =
-        || (!before(claim.granted)).then(|| "did what only a holder does, but was not granted".to_owned());
+    let ungranted = || {
+        (!before(claim.granted))
+            .then(|| "did what only a holder does, but was not granted".to_owned())
+    };
     match &record.event {
         Event::Asks { .. } => (place != claim.asks).then(|| "asked twice".to_owned()),
         Event::Granted { until, .. } => {
@@ -190,9 +213,14 @@ fn step(
     }
 }
 
-/// A lease is never longer than what its holder asked for, whatever the store's clock does meanwhile. A lease of a session
-/// or a connection is as long as that lives.
-fn past_its_lease(index: &Index<'_>, claim: &Claim<'_>, place: Place, until: u64) -> Option<String> {
+/// A lease is never longer than what its holder asked for, whatever the store's clock does
+/// meanwhile. A lease of a session or a connection is as long as that lives.
+fn past_its_lease(
+    index: &Index<'_>,
+    claim: &Claim<'_>,
+    place: Place,
+    until: u64,
+) -> Option<String> {
     let left = until.saturating_sub(index.at(place));
     if !index.terms.ends_with_links && left > claim.lease.saturating_add(nanos(ROUNDING)) {
         let left = between(0, left);
@@ -207,7 +235,10 @@ fn past_max_hold(index: &Index<'_>, claim: &Claim<'_>, until: u64) -> Option<Str
     let granted = index.at(claim.granted?);
     let most = nanos(claim.max_hold?).saturating_add(nanos(ROUNDING));
     (until.saturating_sub(granted) > most).then(|| {
-        format!("was to hold until {:?} after its grant, past its longest hold", between(granted, until))
+        format!(
+            "was to hold until {:?} after its grant, past its longest hold",
+            between(granted, until)
+        )
     })
 }
 

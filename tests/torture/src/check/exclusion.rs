@@ -89,7 +89,8 @@ fn sweep(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
                 told_of(index, claim),
                 told_of(index, other)
             );
-            let slice = [other, claim].into_iter().flat_map(|claim| decisive(index, claim)).collect();
+            let slice =
+                [other, claim].into_iter().flat_map(|claim| decisive(index, claim)).collect();
             let rule = Rule::Exclusion;
             let lock = Some(lock);
             findings.add(Finding { rule, at, lock, what, slice, losable });
@@ -99,8 +100,10 @@ fn sweep(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
             && in_use > u64::from(*limit)
             && permits(claim.mode) > 0
         {
-            let what =
-                format!("{} was granted, and {in_use} permits of {limit} were held", told_of(index, claim));
+            let what = format!(
+                "{} was granted, and {in_use} permits of {limit} were held",
+                told_of(index, claim)
+            );
             let set = || others.iter().map(|(.., other)| claims[*other]).chain([claim]);
             let losable = set().map(|claim| claim.op).collect();
             let slice = set().flat_map(|claim| decisive(index, claim)).collect();

@@ -47,7 +47,9 @@ pub(super) fn of(index: &Index<'_>) -> Figures {
                 let locks_of =
                     held.filter_map(|claim| index.lock_number(claim.lock)).collect::<BTreeSet<_>>();
                 taken.extend(
-                    locks_of.iter().filter_map(|lock| locks[*lock].taken_over(index, own, *lock, fault)),
+                    locks_of
+                        .iter()
+                        .filter_map(|lock| locks[*lock].taken_over(index, own, *lock, fault)),
                 );
             }
             None => {
@@ -84,14 +86,17 @@ impl Traffic {
         for claim in index.claims_of(lock) {
             traffic.asks.push(claim.asks);
             traffic.answers.extend(index.answer(claim));
-            traffic.grants.extend(claim.granted.map(|granted| (index.at(granted), claim.op.process)));
+            traffic
+                .grants
+                .extend(claim.granted.map(|granted| (index.at(granted), claim.op.process)));
         }
         traffic.answers.sort_unstable();
         traffic.grants.sort_unstable();
         traffic
     }
 
-    /// How long others that waited when the fault struck waited for the next grant. `own` are the claims of its victim.
+    /// How long others that waited when the fault struck waited for the next grant. `own` are the
+    /// claims of its victim.
     fn taken_over(
         &self,
         index: &Index<'_>,
@@ -102,13 +107,15 @@ impl Traffic {
         let before = |places: &[Place]| places.partition_point(|place| *place < fault.strikes);
         let own_here = own.iter().filter(|claim| index.lock_number(claim.lock) == Some(lock));
         let own_waiting = own_here.filter(|claim| {
-            claim.asks < fault.strikes && index.answer(claim).is_none_or(|answer| answer > fault.strikes)
+            claim.asks < fault.strikes
+                && index.answer(claim).is_none_or(|answer| answer > fault.strikes)
         });
         if before(&self.asks) <= before(&self.answers) + own_waiting.count() {
             return None;
         }
         let next = self.grants.partition_point(|(at, _)| *at <= fault.from);
-        let mut others = self.grants[next..].iter().filter(|(_, process)| Some(*process) != fault.victim);
+        let mut others =
+            self.grants[next..].iter().filter(|(_, process)| Some(*process) != fault.victim);
         others.next().map(|(at, _)| between(fault.from, *at))
     }
 }

@@ -1,4 +1,5 @@
-//! What the rules find: told whole up to a number, counted beyond it, and set apart if it is documented.
+//! What the rules find: told whole up to a number, counted beyond it, and set apart if it is
+//! documented.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,8 @@ pub(super) struct Finding<'f> {
     pub(super) what: String,
     /// The records that explain it.
     pub(super) slice: Vec<Option<Place>>,
-    /// The holds of which one may have been lost by a fault that weakens exclusion; none if no fault excuses this.
+    /// The holds of which one may have been lost by a fault that weakens exclusion; none if no
+    /// fault excuses this.
     pub(super) losable: Vec<Op>,
 }
 
@@ -41,8 +43,8 @@ impl<'a, 'i> Findings<'a, 'i> {
         Self { index, of: BTreeMap::new() }
     }
 
-    /// The fault after which the store's documentation allows for less at that instant: one of those holds was asked for
-    /// before it was over, and may have been lost by it.
+    /// The fault after which the store's documentation allows for less at that instant: one of
+    /// those holds was asked for before it was over, and may have been lost by it.
     fn weakened(&self, at: u64, losable: &[Op]) -> Option<&'i Fault<'a>> {
         let after = self.index.aftermath();
         let slack = nanos(self.index.terms.slack);
@@ -87,7 +89,8 @@ impl<'a, 'i> Findings<'a, 'i> {
         let mut slice: Vec<Place> = slice.into_iter().flatten().chain(faults).collect();
         slice.sort_unstable();
         slice.dedup();
-        let slice: Vec<Record> = slice.into_iter().map(|place| self.index.records[place].clone()).collect();
+        let slice: Vec<Record> =
+            slice.into_iter().map(|place| self.index.records[place].clone()).collect();
         let documented = weakened.and_then(|fault| fault.weakens).map(str::to_owned);
         found.told.push((at, Violation { rule, lock: lock.cloned(), what, slice, documented }));
     }
@@ -95,7 +98,9 @@ impl<'a, 'i> Findings<'a, 'i> {
     /// How many there are that are documented.
     pub(super) fn documented(&self) -> u64 {
         let documented = self.of.iter().filter(|((_, is_documented), _)| *is_documented);
-        documented.map(|(_, found)| found.others + u64::try_from(found.told.len()).unwrap_or(u64::MAX)).sum()
+        documented
+            .map(|(_, found)| found.others + u64::try_from(found.told.len()).unwrap_or(u64::MAX))
+            .sum()
     }
 
     /// The violations, the earliest first, and those that are documented.
@@ -107,7 +112,8 @@ impl<'a, 'i> Findings<'a, 'i> {
             let words = found.told.first().and_then(|(_, first)| first.documented.clone());
             list.extend(found.told);
             if found.others > 0 {
-                let what = format!("and {} more of this rule, which are not told here", found.others);
+                let what =
+                    format!("and {} more of this rule, which are not told here", found.others);
                 let lock = None;
                 let slice = Vec::new();
                 list.push((u64::MAX, Violation { rule, lock, what, slice, documented: words }));

@@ -94,7 +94,9 @@ impl<'a> Index<'a> {
             fault.to = match (fault.heals, fault.victim) {
                 (Some(heals), _) => records[heals].at,
                 (None, None) => fault.from,
-                (None, Some(victim)) => index.died.get(&victim).map_or(u64::MAX, |died| records[*died].at),
+                (None, Some(victim)) => {
+                    index.died.get(&victim).map_or(u64::MAX, |died| records[*died].at)
+                }
             };
         }
         index
@@ -174,20 +176,26 @@ impl<'a> Index<'a> {
                 let claim = &mut self.claims[number];
                 if came_back {
                     claim.came_back.get_or_insert(place);
-                } else if claim.came_back.is_none() && claim.lost.is_none() && claim.releases.is_none() {
+                } else if claim.came_back.is_none()
+                    && claim.lost.is_none()
+                    && claim.releases.is_none()
+                {
                     claim.proves(place, *until);
                 }
             }
             event => {
-                let Some(claim) = op_of(event).and_then(|op| self.claim_of.get(&op)) else { return };
+                let Some(claim) = op_of(event).and_then(|op| self.claim_of.get(&op)) else {
+                    return;
+                };
                 let longest = self.claims[*claim].follow(place, self.records);
                 self.longest_ttl = self.longest_ttl.max(longest);
             }
         }
     }
 
-    /// Whether nothing can have prolonged the belief that is told here and was over before. Of a locker that renews by
-    /// itself that is known only if its process was stopped for longer than a lease.
+    /// Whether nothing can have prolonged the belief that is told here and was over before. Of a
+    /// locker that renews by itself that is known only if its process was stopped for longer than a
+    /// lease.
     fn comes_back(&self, claim: &Claim<'_>, place: Place, until: u64) -> bool {
         let at = self.records[place].at;
         let Some((_, before)) = claim.proof else { return false };
@@ -239,11 +247,13 @@ impl<'a> Index<'a> {
     /// When the process may have been dead already.
     pub(super) fn killed_at(&self, process: u32) -> Option<u64> {
         let died = self.at(self.death(process)?);
-        let kill = self.faults.iter().rfind(|fault| fault.victim == Some(process) && fault.from <= died);
+        let kill =
+            self.faults.iter().rfind(|fault| fault.victim == Some(process) && fault.from <= died);
         Some(kill.map_or(died, |fault| fault.from))
     }
 
-    /// The instants of which it is proven that the claim held, and in which nobody else could: none if empty.
+    /// The instants of which it is proven that the claim held, and in which nobody else could: none
+    /// if empty.
     pub(super) fn held(&self, claim: &Claim<'_>) -> Option<(u64, u64)> {
         let from = self.at(claim.granted?);
         let (_, until) = claim.proof?;
@@ -282,14 +292,20 @@ impl<'a> Index<'a> {
         nanos(self.terms.takeover_delay).saturating_add(nanos(self.terms.slack))
     }
 
-    /// `from` and a lease and what the store may take beyond it, put off by each fault that was in its way: one of the
-    /// servers or links, or of that process.
+    /// `from` and a lease and what the store may take beyond it, put off by each fault that was in
+    /// its way: one of the servers or links, or of that process.
     pub(super) fn bound(&self, from: u64, lease: u64, process: Option<u32>) -> u64 {
         self.put_off(from, from.saturating_add(lease).saturating_add(self.grace()), lease, process)
     }
 
     /// See [`bound`](Self::bound): a fault that ends later makes it begin afresh.
-    pub(super) fn put_off(&self, from: u64, mut bound: u64, lease: u64, process: Option<u32>) -> u64 {
+    pub(super) fn put_off(
+        &self,
+        from: u64,
+        mut bound: u64,
+        lease: u64,
+        process: Option<u32>,
+    ) -> u64 {
         let slack = nanos(self.terms.slack);
         for fault in self.faults.iter().filter(|fault| !fault.is_weather()) {
             let in_the_way = fault.victim.is_none() || fault.victim == process;
@@ -302,14 +318,20 @@ impl<'a> Index<'a> {
 
     /// Whether anything was done to the process from then to then.
     pub(super) fn was_hit(&self, process: u32, from: u64, to: u64) -> bool {
-        let near =
-            |fault: &Fault<'_>| fault.from <= to && fault.to.saturating_add(nanos(self.terms.slack)) >= from;
+        let near = |fault: &Fault<'_>| {
+            fault.from <= to && fault.to.saturating_add(nanos(self.terms.slack)) >= from
+        };
         self.faults.iter().any(|fault| fault.victim == Some(process) && near(fault))
             || self.death(process).is_some_and(|died| self.at(died) <= to)
     }
 
     /// What was done to the process, to its way or to the servers from then to then.
-    pub(super) fn disturbances(&self, process: u32, from: u64, to: u64) -> impl Iterator<Item = &Fault<'a>> {
+    pub(super) fn disturbances(
+        &self,
+        process: u32,
+        from: u64,
+        to: u64,
+    ) -> impl Iterator<Item = &Fault<'a>> {
         let slack = nanos(self.terms.slack);
         self.faults.iter().filter(move |fault| {
             fault.victim.is_none_or(|victim| victim == process)
@@ -322,7 +344,9 @@ impl<'a> Index<'a> {
     pub(super) fn servers_suffer(&self, at: u64, within: u64) -> bool {
         let from = at;
         let to = at.saturating_add(within);
-        self.faults.iter().any(|fault| fault.victim.is_none() && fault.from <= to && fault.to >= from)
+        self.faults
+            .iter()
+            .any(|fault| fault.victim.is_none() && fault.from <= to && fault.to >= from)
     }
 
     /// The last line that the process wrote.
@@ -335,7 +359,8 @@ impl<'a> Index<'a> {
         let stops = self.faults.iter().filter(|fault| fault.stops(process));
         let stops = stops.map(|fault| (fault.from, fault.to));
         let stalls = self.stalls.get(&process).into_iter().flatten().copied();
-        let mut times: Vec<_> = stops.chain(stalls).map(|(a, b)| (a.max(from), b.min(to))).collect();
+        let mut times: Vec<_> =
+            stops.chain(stalls).map(|(a, b)| (a.max(from), b.min(to))).collect();
         times.sort_unstable();
         // One that was stopped says itself that it got no turn.
         let sum = |(sum, counted): (u64, u64), (a, b): (u64, u64)| {
@@ -347,7 +372,9 @@ impl<'a> Index<'a> {
     /// For how long of that time the process stood still.
     pub(super) fn stood_still(&self, process: u32, from: u64, to: u64) -> u64 {
         let faults = self.faults.iter().filter(|fault| fault.stops(process));
-        faults.map(|fault| fault.to.min(to).saturating_sub(fault.from.max(from))).fold(0, u64::saturating_add)
+        faults
+            .map(|fault| fault.to.min(to).saturating_sub(fault.from.max(from)))
+            .fold(0, u64::saturating_add)
     }
 }
 

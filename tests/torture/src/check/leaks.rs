@@ -12,9 +12,10 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     for (place, record) in index.records.iter().enumerate() {
         let (lock, what) = match &record.event {
             Event::Leaks { what } => (None, format!("left in the store: {what}")),
-            Event::Ends { tasks, files } if tasks + files > 0 => {
-                (None, format!("process {} ended with {tasks} tasks and {files} files", record.process))
-            }
+            Event::Ends { tasks, files } if tasks + files > 0 => (
+                None,
+                format!("process {} ended with {tasks} tasks and {files} files", record.process),
+            ),
             Event::Seen { lock, holders, waiters, .. } if record.process == DIRECTOR => {
                 let waiters = waiters.unwrap_or(0);
                 if holders.is_empty() && waiters == 0 {
@@ -31,6 +32,13 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             _ => continue,
         };
         let slice = vec![Some(place)];
-        findings.add(Finding { rule: Rule::Leaks, at: record.at, lock, what, slice, losable: Vec::new() });
+        findings.add(Finding {
+            rule: Rule::Leaks,
+            at: record.at,
+            lock,
+            what,
+            slice,
+            losable: Vec::new(),
+        });
     }
 }

@@ -1,4 +1,5 @@
-//! (g) Who listens for the loss of its lock is told when its lease has ended, and before another has it (C3).
+//! (g) Who listens for the loss of its lock is told when its lease has ended, and before another
+//! has it (C3).
 
 use super::{
     Rule,
@@ -34,7 +35,12 @@ fn token(index: &Index<'_>, granted: Place) -> Option<u64> {
 }
 
 /// `next` is whoever had the lock alone after it.
-fn told(index: &Index<'_>, claim: &Claim<'_>, next: Option<&Claim<'_>>, findings: &mut Findings<'_, '_>) {
+fn told(
+    index: &Index<'_>,
+    claim: &Claim<'_>,
+    next: Option<&Claim<'_>>,
+    findings: &mut Findings<'_, '_>,
+) {
     let Some(listens) = claim.listens else { return };
     let granted = next.and_then(|next| next.granted);
     let taken = granted.map(|granted| index.at(granted));
@@ -44,7 +50,9 @@ fn told(index: &Index<'_>, claim: &Claim<'_>, next: Option<&Claim<'_>>, findings
     let from = end.max(index.at(listens));
     let to = index.at(last);
     let late = to.saturating_sub(from);
-    if late.saturating_sub(index.got_no_turn(claim.op.process, from, to)) <= nanos(index.terms.told_within) {
+    if late.saturating_sub(index.got_no_turn(claim.op.process, from, to))
+        <= nanos(index.terms.told_within)
+    {
         return;
     }
     let late = between(0, late);
@@ -59,15 +67,29 @@ fn told(index: &Index<'_>, claim: &Claim<'_>, next: Option<&Claim<'_>>, findings
     };
     let proof = claim.proof.map(|(proof, _)| proof);
     let is_taken = taken == Some(end);
-    let mut slice =
-        vec![Some(claim.asks), claim.granted, Some(listens), proof, claim.lost, claim.releases, Some(last)];
+    let mut slice = vec![
+        Some(claim.asks),
+        claim.granted,
+        Some(listens),
+        proof,
+        claim.lost,
+        claim.releases,
+        Some(last),
+    ];
     slice.extend(granted.filter(|_| is_taken).map(Some));
     // What a lease ends needs no store, so that no fault of one excuses it.
     let losable = if is_taken { vec![claim.op] } else { Vec::new() };
-    findings.add(Finding { rule: Rule::Loss, at: from, lock: Some(claim.lock), what, slice, losable });
+    findings.add(Finding {
+        rule: Rule::Loss,
+        at: from,
+        lock: Some(claim.lock),
+        what,
+        slice,
+        losable,
+    });
 }
-/// When its lease had ended, at the latest, as far as that can be told: what its locker renews by itself is not written
-/// down.
+/// When its lease had ended, at the latest, as far as that can be told: what its locker renews by
+/// itself is not written down.
 fn end_of_lease(index: &Index<'_>, claim: &Claim<'_>) -> Option<u64> {
     let (_, until) = claim.proof?;
     let is_known = claim.renewal == Renewal::Manual && !claim.is_renewing;
@@ -76,10 +98,11 @@ fn end_of_lease(index: &Index<'_>, claim: &Claim<'_>) -> Option<u64> {
     [is_known.then_some(until), longest(), found].into_iter().flatten().min()
 }
 
-/// The last record up to which it is known to have listened, and whether it was told then. Who died may have died right
-/// after its last line.
+/// The last record up to which it is known to have listened, and whether it was told then. Who died
+/// may have died right after its last line.
 fn listened_until(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, bool)> {
     let told = claim.told.filter(|told| claim.releases.is_none_or(|releases| *told < releases));
-    let not_told = || claim.releases.or_else(|| index.last_of(claim.op.process)).map(|place| (place, false));
+    let not_told =
+        || claim.releases.or_else(|| index.last_of(claim.op.process)).map(|place| (place, false));
     told.map(|told| (told, true)).or_else(not_told)
 }

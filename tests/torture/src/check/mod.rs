@@ -1,6 +1,7 @@
 //! The checker: from what was written down it tells which promises were broken.
 //!
-//! No search is needed, because owners and tokens are unique: each rule is one pass over the records in order of time.
+//! No search is needed, because owners and tokens are unique: each rule is one pass over the
+//! records in order of time.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -28,13 +29,15 @@ pub(crate) mod tests;
 mod tokens;
 mod waiting;
 
-/// Tells what was broken in `records`, which come in order of their time, of a store that is held to `terms`.
+/// Tells what was broken in `records`, which come in order of their time, of a store that is held
+/// to `terms`.
 ///
-/// Of each rule the first violations are told whole and the others counted. A fault that the history never heals ended
-/// where it began, if it hit no process of ours; else it lasts until that process has died. One whose kind says `stop`
-/// leaves its victim without a chance to renew; one whose kind is `weather` says that requests got lost or late all along,
-/// one here and one there, which excuses what it did and puts nothing off; and one whose kind is `link-slow` leaves lockers time
-/// to renew, unless their leases are those of sessions or connections.
+/// Of each rule the first violations are told whole and the others counted. A fault that the
+/// history never heals ended where it began, if it hit no process of ours; else it lasts until that
+/// process has died. One whose kind says `stop` leaves its victim without a chance to renew; one
+/// whose kind is `weather` says that requests got lost or late all along, one here and one there,
+/// which excuses what it did and puts nothing off; and one whose kind is `link-slow` leaves lockers
+/// time to renew, unless their leases are those of sessions or connections.
 #[must_use]
 pub fn check(records: &[Record], terms: &Terms) -> Verdict {
     let index = Index::of(records, terms);
@@ -59,7 +62,8 @@ pub fn check(records: &[Record], terms: &Terms) -> Verdict {
 pub struct Terms {
     /// Its leases end with a connection, and not only with their time.
     pub connection_bound: bool,
-    /// A holder can lose its lock with its session or its connection, whether others get it then or not.
+    /// A holder can lose its lock with its session or its connection, whether others get it then or
+    /// not.
     pub ends_with_links: bool,
     /// A failover can lose what it has answered: a release, too.
     pub async_failover: bool,
@@ -92,26 +96,31 @@ impl Terms {
 /// A rule that can be broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// (a) A token or an owner was given twice, or a token is not above one that was known before it was asked for, or before
-    /// its holder was known to hold (C2, C4).
+    /// (a) A token or an owner was given twice, or a token is not above one that was known before
+    /// it was asked for, or before its holder was known to hold (C2, C4).
     Tokens,
-    /// (a) The register took a token below one that it had taken (C4), or refused one whose holder held (C1).
+    /// (a) The register took a token below one that it had taken (C4), or refused one whose holder
+    /// held (C1).
     Register,
     /// (b) Two hold what only one can, or more permits than there are (C1, C3).
     Exclusion,
     /// (c) A name stayed taken for too long after its holder had died (C9).
     Takeover,
-    /// (d) A request never ended, or ended after its bound (C8), or somebody is still waiting in the store (C6).
+    /// (d) A request never ended, or ended after its bound (C8), or somebody is still waiting in
+    /// the store (C6).
     Waiting,
     /// (e) Something was left: in the store, or in a process (C6).
     Leaks,
     /// (f) What was said to be undone or freed was done or held (C5, C7).
     Ambiguity,
-    /// (g) Who listened was not told that its lease had ended, or late: after another had the lock, too (C3).
+    /// (g) Who listened was not told that its lease had ended, or late: after another had the lock,
+    /// too (C3).
     Loss,
-    /// A holder believed past what it was told or asked for, or a process wrote what makes no sense (C3).
+    /// A holder believed past what it was told or asked for, or a process wrote what makes no sense
+    /// (C3).
     Belief,
-    /// A live holder was not left what it had, or its locker did not renew it, without a cause (C10, C7, C1).
+    /// A live holder was not left what it had, or its locker did not renew it, without a cause
+    /// (C10, C7, C1).
     Renewal,
 }
 
@@ -143,7 +152,8 @@ pub struct Violation {
     pub what: String,
     /// The fewest records that explain it, in order of time.
     pub slice: Vec<Record>,
-    /// The documentation says that this may happen after the fault that was at work then: its words.
+    /// The documentation says that this may happen after the fault that was at work then: its
+    /// words.
     pub documented: Option<String>,
 }
 
@@ -172,8 +182,8 @@ pub struct Figures {
     pub documented: u64,
     /// How often each kind of fault was done.
     pub faults: BTreeMap<String, u64>,
-    /// By kind of fault: how long it took until somebody was granted what had been held or waited for. From the end of a
-    /// fault that lasts, from the fault itself where nothing is healed.
+    /// By kind of fault: how long it took until somebody was granted what had been held or waited
+    /// for. From the end of a fault that lasts, from the fault itself where nothing is healed.
     pub recoveries: BTreeMap<String, Vec<Duration>>,
 }
 

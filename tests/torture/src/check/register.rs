@@ -42,12 +42,14 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
                 Vec::new(),
             );
         } else if largest != floor {
-            let what =
-                format!("the register compared token {token} of {op} with {largest}, but had taken {floor}");
+            let what = format!(
+                "the register compared token {token} of {op} with {largest}, but had taken {floor}"
+            );
             add(what, Vec::new(), Vec::new());
         } else if !accepted && token >= floor {
-            let what =
-                format!("the register refused token {token} of {op}, though none above {floor} was taken");
+            let what = format!(
+                "the register refused token {token} of {op}, though none above {floor} was taken"
+            );
             add(what, Vec::new(), Vec::new());
         }
         if accepted && before.is_none_or(|(floor, _)| token > floor) {
@@ -59,8 +61,9 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             && let Some((from, to)) = index.held(claim)
             && (from..to).contains(&at)
         {
-            let what =
-                format!("{op} held with token {token} and was refused, because {floor} had been taken");
+            let what = format!(
+                "{op} held with token {token} and was refused, because {floor} had been taken"
+            );
             let proof = claim.proof.map(|(place, _)| place);
             let other = before.and_then(|(_, place)| match &index.records[place].event {
                 Event::Compared { op, .. } => index.claim(op),

@@ -1,4 +1,5 @@
-//! A live holder keeps its lock: it is lost early, or taken from it, only for a cause (C1, C7, C10).
+//! A live holder keeps its lock: it is lost early, or taken from it, only for a cause (C1, C7,
+//! C10).
 
 use super::{
     Rule,
@@ -8,12 +9,14 @@ use super::{
 use crate::history::{Event, Outcome, Renewal};
 use std::time::Duration;
 
-/// By so much an end may be told differently: by the time for which the answer to a renewal grew old on a busy machine.
+/// By so much an end may be told differently: by the time for which the answer to a renewal grew
+/// old on a busy machine.
 const ROUNDING: Duration = Duration::from_millis(250);
 
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     for claim in &index.claims {
-        let Some((place, what)) = taken_away(index, claim).or_else(|| not_renewed(index, claim)) else {
+        let Some((place, what)) = taken_away(index, claim).or_else(|| not_renewed(index, claim))
+        else {
             continue;
         };
         findings.add(Finding {
@@ -50,7 +53,9 @@ fn taken_away(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
         return (!(excused && has_a_cause(index, claim, index.at(place)))).then_some((place, what));
     }
     let place = claim.released?;
-    let Event::Released { outcome: Outcome::NotHeld, .. } = index.records[place].event else { return None };
+    let Event::Released { outcome: Outcome::NotHeld, .. } = index.records[place].event else {
+        return None;
+    };
     let left = early(place)?;
     if index.terms.ends_with_links && has_a_cause(index, claim, index.at(place)) {
         return None;
@@ -62,13 +67,14 @@ fn taken_away(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
 fn has_a_cause(index: &Index<'_>, claim: &Claim<'_>, lost: u64) -> bool {
     let until = claim.proof.map_or(lost, |(_, until)| until.min(lost));
     let since = until.saturating_sub(index.aftermath());
-    // A session is proved by several round trips: what is left then is no longer than what a busy machine may take.
+    // A session is proved by several round trips: what is left then is no longer than what a busy
+    // machine may take.
     let is_cause = |fault: &Fault<'_>| index.terms.ends_with_links || !fault.is_bearable();
     index.disturbances(claim.op.process, since, lost).any(is_cause)
 }
 
-/// The locker did not renew it, and nothing kept it from that. A lease that is no longer than what a busy machine may take
-/// proves nothing.
+/// The locker did not renew it, and nothing kept it from that. A lease that is no longer than what
+/// a busy machine may take proves nothing.
 fn not_renewed(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
     let lost = claim.lost.filter(|_| claim.renewal == Renewal::Auto)?;
     let granted = claim.granted?;
@@ -86,5 +92,8 @@ fn not_renewed(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> 
     if is_over || too_short || late || has_a_cause(index, claim, at) {
         return None;
     }
-    Some((lost, "was to be renewed by its locker, and was lost though nothing was wrong".to_owned()))
+    Some((
+        lost,
+        "was to be renewed by its locker, and was lost though nothing was wrong".to_owned(),
+    ))
 }

@@ -1,6 +1,7 @@
 //! (c) What a dead process held is had by somebody else in time.
 //!
-//! Told only of what nobody beside the dead process held: who waits for permits or to write may wait for others, too.
+//! Told only of what nobody beside the dead process held: who waits for permits or to write may
+//! wait for others, too.
 
 use super::{
     Rule,
@@ -79,8 +80,9 @@ fn follow(
         waits.then_some((*claim, bound))
     });
     let Some((waiter, bound)) = waiter else { return false };
-    let taken =
-        claims.iter().any(|claim| claim.op != dead.op && stood_after(index, claim, dead, death, bound));
+    let taken = claims
+        .iter()
+        .any(|claim| claim.op != dead.op && stood_after(index, claim, dead, death, bound));
     if taken {
         return true;
     }
@@ -105,8 +107,15 @@ fn follow(
     true
 }
 
-/// Whether the claim had the lock after the dead one or beside it, so that the dead one stands in nobody's way.
-fn stood_after(index: &Index<'_>, claim: &Claim<'_>, dead: &Claim<'_>, death: &Death, bound: u64) -> bool {
+/// Whether the claim had the lock after the dead one or beside it, so that the dead one stands in
+/// nobody's way.
+fn stood_after(
+    index: &Index<'_>,
+    claim: &Claim<'_>,
+    dead: &Claim<'_>,
+    death: &Death,
+    bound: u64,
+) -> bool {
     let (Some(granted), Some((_, until))) = (claim.granted, claim.proof) else { return false };
     if index.at(granted) > bound {
         return false;
@@ -123,7 +132,8 @@ fn stood_after(index: &Index<'_>, claim: &Claim<'_>, dead: &Claim<'_>, death: &D
     end >= death.killed
 }
 
-/// When the lock should have been free: what ends later makes the bound begin afresh, and each dead waiter costs its own.
+/// When the lock should have been free: what ends later makes the bound begin afresh, and each dead
+/// waiter costs its own.
 fn put_off(index: &Index<'_>, claims: &[&Claim<'_>], dead: &Claim<'_>, death: &Death) -> u64 {
     let own = |claim: &Claim<'_>| claim.lease.saturating_add(index.grace());
     let mut bound = death.seen.saturating_add(own(dead));
@@ -146,7 +156,8 @@ fn put_off(index: &Index<'_>, claims: &[&Claim<'_>], dead: &Claim<'_>, death: &D
     }
 }
 
-/// Until when another claim may have had it or stood before it, if its process was hit as well or did not know.
+/// Until when another claim may have had it or stood before it, if its process was hit as well or
+/// did not know.
 fn in_the_way(
     index: &Index<'_>,
     claim: &Claim<'_>,
@@ -155,7 +166,8 @@ fn in_the_way(
     bound: u64,
 ) -> Option<u64> {
     let asks = index.at(claim.asks);
-    let came_before = claim.granted.is_some() && claim.granted < dead.granted && dead.mode == Mode::Exclusive;
+    let came_before =
+        claim.granted.is_some() && claim.granted < dead.granted && dead.mode == Mode::Exclusive;
     if asks > bound || came_before {
         return None;
     }
@@ -181,7 +193,8 @@ fn in_the_way(
     }
     // From when on nobody knows of it any more, or its process can give it back again.
     let died = index.death(process).map(|died| index.at(died)).filter(|died| *died <= bound);
-    let hits = index.faults.iter().filter(|fault| fault.victim == Some(process) && fault.from <= bound);
+    let hits =
+        index.faults.iter().filter(|fault| fault.victim == Some(process) && fault.from <= bound);
     let healed = hits.map(|fault| fault.to).chain(died).max().unwrap_or(0).saturating_add(own);
     Some(if doubtful { end.max(healed) } else { healed })
 }

@@ -1,5 +1,5 @@
-//! (a) Tokens rise: no two claims have the same; one that was asked for later has a larger one, and so has one that holds
-//! when another that it excludes is known already.
+//! (a) Tokens rise: no two claims have the same; one that was asked for later has a larger one, and
+//! so has one that holds when another that it excludes is known already.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -70,12 +70,14 @@ fn later_than_asked(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             Step::Known(known) => known,
         };
         let Known { at, place, op, token, .. } = known;
-        let granted = index.claim(&op).and_then(|claim| claim.granted).filter(|granted| *granted != place);
+        let granted =
+            index.claim(&op).and_then(|claim| claim.granted).filter(|granted| *granted != place);
         let own = granted.and_then(|granted| match index.records[granted].event {
             Event::Granted { token, .. } => Some((granted, token)),
             _ => None,
         });
-        // A look at a quorum may show the token of members that are not raised yet: before the grant, and never after.
+        // A look at a quorum may show the token of members that are not raised yet: before the
+        // grant, and never after.
         if own.is_some_and(|(granted, own)| token < own && index.at(place) <= index.at(granted)) {
             continue;
         }
@@ -100,14 +102,18 @@ fn later_than_asked(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
                 format!("token {token} was given to {owner} and to {op}"),
                 vec![Some(first), asks, Some(place)],
             );
-        } else if let Some((floor, above)) = floors.get(&op).copied().filter(|(floor, _)| token < *floor) {
+        } else if let Some((floor, above)) =
+            floors.get(&op).copied().filter(|(floor, _)| token < *floor)
+        {
             let what = format!("{op} got token {token}, though {floor} was known before it asked");
             add(what, vec![Some(above), asks, Some(place)]);
         }
-        if let Some((granted, own)) = own.filter(|(granted, _)| index.at(*granted) < index.at(place))
+        if let Some((granted, own)) =
+            own.filter(|(granted, _)| index.at(*granted) < index.at(place))
             && own != token
         {
-            // A primary that has lost the grant, and still knows of the place in the queue, grants it once more.
+            // A primary that has lost the grant, and still knows of the place in the queue, grants
+            // it once more.
             findings.add(Finding {
                 rule: Rule::Tokens,
                 at,
@@ -138,7 +144,9 @@ impl<'c, 'a> Heights<'c, 'a> {
             self.permits.range(enough..).map(|(_, height)| *height).max_by_key(|(token, _)| *token)
         };
         match claim.mode {
-            Mode::Exclusive => self.exclusive.into_iter().chain(self.shared).max_by_key(|(token, _)| *token),
+            Mode::Exclusive => {
+                self.exclusive.into_iter().chain(self.shared).max_by_key(|(token, _)| *token)
+            }
             Mode::Shared => self.exclusive,
             Mode::Permits(number) => permits(number),
         }
@@ -146,7 +154,8 @@ impl<'c, 'a> Heights<'c, 'a> {
 
     fn rise(&mut self, claim: &'c Claim<'a>, token: u64) {
         let new = Some((token, claim));
-        let higher = |old: Option<(u64, &'c Claim<'a>)>| old.filter(|(old, _)| *old >= token).or(new);
+        let higher =
+            |old: Option<(u64, &'c Claim<'a>)>| old.filter(|(old, _)| *old >= token).or(new);
         match claim.mode {
             Mode::Exclusive => self.exclusive = higher(self.exclusive),
             Mode::Shared => self.shared = higher(self.shared),
@@ -159,7 +168,8 @@ impl<'c, 'a> Heights<'c, 'a> {
     }
 }
 
-/// Who holds was granted after all that it excludes and that is known by then: what was granted later met its lease.
+/// Who holds was granted after all that it excludes and that is known by then: what was granted
+/// later met its lease.
 fn in_turn(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
     let claims = index.claims_of(lock).filter_map(|claim| Some((claim.granted?, claim)));
     let mut grants: Vec<(Place, &Claim<'_>)> = claims.collect();
@@ -228,7 +238,8 @@ impl Step<'_> {
     }
 }
 
-/// Requests and tokens in the order in which they were known: what an observer saw, when it had its answer.
+/// Requests and tokens in the order in which they were known: what an observer saw, when it had its
+/// answer.
 fn steps<'a>(index: &Index<'a>) -> Vec<Step<'a>> {
     let mut steps = Vec::new();
     for (place, record) in index.records.iter().enumerate() {
@@ -237,7 +248,13 @@ fn steps<'a>(index: &Index<'a>) -> Vec<Step<'a>> {
             Event::Asks { op, lock, .. } => steps.push(Step::Asks { at, lock, op: *op }),
             Event::Granted { op, token, .. } => {
                 if let Some(claim) = index.claim(op) {
-                    steps.push(Step::Known(Known { at, place, lock: claim.lock, op: *op, token: *token }));
+                    steps.push(Step::Known(Known {
+                        at,
+                        place,
+                        lock: claim.lock,
+                        op: *op,
+                        token: *token,
+                    }));
                 }
             }
             Event::Seen { lock, answered, holders, .. } => {

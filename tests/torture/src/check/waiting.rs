@@ -20,13 +20,22 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
         let mut add = |at: u64, what: String, last| {
             let lock = Some(claim.lock);
             let slice = vec![Some(claim.asks), last];
-            findings.add(Finding { rule: Rule::Waiting, at, lock, what, slice, losable: Vec::new() });
+            findings.add(Finding {
+                rule: Rule::Waiting,
+                at,
+                lock,
+                what,
+                slice,
+                losable: Vec::new(),
+            });
         };
         if let Some((place, Refusal::Busy)) = index.refusal(claim)
             && is_idle(index, claim, index.at(place))
         {
-            let what =
-                format!("{} was told that it was busy, and nobody else had it or asked for it", claim.op);
+            let what = format!(
+                "{} was told that it was busy, and nobody else had it or asked for it",
+                claim.op
+            );
             add(index.at(place), what, Some(place));
         }
         let Some(answer) = index.answer(claim) else {
@@ -38,7 +47,8 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
         if let (Some(releases), None) = (claim.releases, claim.released)
             && !index.was_cut_off(process)
         {
-            let what = format!("{} was never told how its release ended, and its process lived", claim.op);
+            let what =
+                format!("{} was never told how its release ended, and its process lived", claim.op);
             add(index.at(releases), what, Some(releases));
         }
         let bound = match claim.patience {
@@ -61,12 +71,13 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     }
 }
 
-/// Whether nobody can have had the lock or stood before it up to then: nobody else asked for so long that all is over, and
-/// nothing was wrong.
+/// Whether nobody can have had the lock or stood before it up to then: nobody else asked for so
+/// long that all is over, and nothing was wrong.
 fn is_idle(index: &Index<'_>, claim: &Claim<'_>, to: u64) -> bool {
     let Some(lock) = index.lock_number(claim.lock) else { return false };
     let from = index.at(claim.asks).saturating_sub(index.aftermath());
-    let others = index.claims_of(lock).filter(|other| other.op != claim.op && index.at(other.asks) <= to);
+    let others =
+        index.claims_of(lock).filter(|other| other.op != claim.op && index.at(other.asks) <= to);
     let is_over = |other: &Claim<'_>| {
         let died = index.death(other.op.process);
         let end = other.released.or(other.refused).or(died);

@@ -30,12 +30,14 @@ impl Program {
     /// The system doesn't tell where this program is.
     pub fn this_program<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> Result<Self> {
         let program = std::env::current_exe();
-        let program = program.map_err(|error| Error::of("can't tell where this program is", error))?;
+        let program =
+            program.map_err(|error| Error::of("can't tell where this program is", error))?;
         Ok(Self { program, arguments: arguments.into_iter().map(Into::into).collect() })
     }
 }
 
-/// What a child process is to be. It is told on its standard input, and nowhere else: the URL may hold a password.
+/// What a child process is to be. It is told on its standard input, and nowhere else: the URL may
+/// hold a password.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {

@@ -37,13 +37,15 @@ pub struct Child {
 impl Child {
     /// Starts a process, and waits until it is at work.
     ///
-    /// It is at work as well when its store can't be reached just now: it goes on trying for a while.
+    /// It is at work as well when its store can't be reached just now: it goes on trying for a
+    /// while.
     ///
-    /// If the thread that polls this dies, a stopped child goes on, as it does when all of this process dies: best poll
-    /// it on a runtime that lives for as long as the child.
+    /// If the thread that polls this dies, a stopped child goes on, as it does when all of this
+    /// process dies: best poll it on a runtime that lives for as long as the child.
     ///
     /// # Errors
-    /// The process can't be started, ends at once, says why it can't work, or is not at work after half a minute.
+    /// The process can't be started, ends at once, says why it can't work, or is not at work after
+    /// half a minute.
     pub async fn start(program: &Program, role: Role) -> Result<Self> {
         let number = role.number();
         let mut command = Command::new(&program.program);
@@ -65,11 +67,16 @@ impl Child {
             .await
             .map_err(|_| Error::new(format!("process {number} did not start within {START:?}")))?;
         let line = line.map_err(failed)?;
-        let line = line.ok_or_else(|| Error::new(format!("process {number} ended before it was at work")))?;
+        let line = line
+            .ok_or_else(|| Error::new(format!("process {number} ended before it was at work")))?;
         match serde_json::from_str(&line) {
-            Ok(Answer::Ready { address }) => Ok(Self { number, address, process, input, _output: output }),
+            Ok(Answer::Ready { address }) => {
+                Ok(Self { number, address, process, input, _output: output })
+            }
             Ok(Answer::Failed { reason }) => Err(Error::new(format!("process {number}: {reason}"))),
-            Err(error) => Err(Error::of(format!("process {number} said what nobody understands"), error)),
+            Err(error) => {
+                Err(Error::of(format!("process {number} said what nobody understands"), error))
+            }
         }
     }
 
@@ -122,11 +129,12 @@ impl Child {
         self.signal("continue", Signal::SIGCONT)
     }
 
-    /// Tells it to end, and waits for that. True if it did so by itself in that time; false if it had to be killed, or
-    /// had been.
+    /// Tells it to end, and waits for that. True if it did so by itself in that time; false if it
+    /// had to be killed, or had been.
     ///
     /// # Errors
-    /// It ended by itself and said on standard error why it could not work, such as a store that refuses the password.
+    /// It ended by itself and said on standard error why it could not work, such as a store that
+    /// refuses the password.
     ///
     /// # Cancel safety
     /// Dropped midway, it is killed.
@@ -151,7 +159,11 @@ impl Child {
         kill(Pid::from_raw(id), signal).map_err(|error| self.failed(what, error))
     }
 
-    fn failed(&self, what: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    fn failed(
+        &self,
+        what: &str,
+        error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Error {
         Error::of(format!("can't {what} process {}", self.number), error)
     }
 }
@@ -161,6 +173,8 @@ fn by_itself(number: u32, status: ExitStatus) -> Result<bool> {
         Some(0) => Ok(true),
         // By a signal.
         None | Some(HUNG) => Ok(false),
-        Some(_) => Err(Error::new(format!("process {number} could not go on, and has said why: {status}"))),
+        Some(_) => {
+            Err(Error::new(format!("process {number} could not go on, and has said why: {status}")))
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What happened, step by step: each process writes a line before it goes on.
 //!
-//! All processes of a machine read the same clock, which counts from boot, so that their lines can be put in order.
+//! All processes of a machine read the same clock, which counts from boot, so that their lines can
+//! be put in order.
 
 mod reader;
 mod writer;
@@ -28,8 +29,8 @@ pub const REGISTER: u32 = u32::MAX;
 /// The number of whoever does the faults and starts the processes.
 pub const DIRECTOR: u32 = u32::MAX - 1;
 
-/// One claim on one lock, from its request to its end. It is the claim's label in the store, too, so that whoever
-/// inspects the lock can tell whose it is.
+/// One claim on one lock, from its request to its end. It is the claim's label in the store, too,
+/// so that whoever inspects the lock can tell whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Op {
     /// The process that asks.
@@ -297,7 +298,8 @@ pub enum Event {
         /// How many waited, if the store knows.
         waiters: Option<u64>,
     },
-    /// By the store itself, where that is a part of the test: it granted this. Never written by a process.
+    /// By the store itself, where that is a part of the test: it granted this. Never written by a
+    /// process.
     Applied {
         /// The claim.
         op: Op,
@@ -319,10 +321,12 @@ pub enum Event {
         target: String,
         /// The process it hits, if it is one of ours.
         victim: Option<u32>,
-        /// What the store's documentation gives up because of it: exclusion, until the leases of that time are over.
+        /// What the store's documentation gives up because of it: exclusion, until the leases of
+        /// that time are over.
         weakens: Option<String>,
     },
-    /// It is over: healed, gone on, or started again. A fault that leaves nothing to heal ends where it begins.
+    /// It is over: healed, gone on, or started again. A fault that leaves nothing to heal ends
+    /// where it begins.
     Heals {
         /// Its number.
         fault: u32,

@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 /// # Errors
 /// A file can't be read, or holds anything else that is no record.
 pub fn read(folder: &Path) -> Result<Vec<Record>> {
-    let unreadable = |error| Error::of(format!("can't read the folder {}", folder.display()), error);
+    let unreadable =
+        |error| Error::of(format!("can't read the folder {}", folder.display()), error);
     let entries = fs::read_dir(folder).map_err(unreadable)?;
     let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
     let mut paths = paths.map_err(unreadable)?;
@@ -31,7 +32,8 @@ pub fn read(folder: &Path) -> Result<Vec<Record>> {
 }
 
 fn read_file(path: &PathBuf, records: &mut Vec<Record>) -> Result<()> {
-    let bytes = fs::read(path).map_err(|error| Error::of(format!("can't read {}", path.display()), error))?;
+    let bytes = fs::read(path)
+        .map_err(|error| Error::of(format!("can't read {}", path.display()), error))?;
     // What follows the last end of a line is empty, or cut.
     let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
     for (index, line) in bytes[..end].split(|byte| *byte == b'\n').enumerate() {
@@ -63,8 +65,10 @@ mod tests {
         one.write_at(30, releases(1));
         two.write_at(20, releases(2));
         one.write_at(20, releases(3));
-        one.clone()
-            .write_at(10, Event::Released { op: Op { process: 1, number: 4 }, outcome: Outcome::Freed });
+        one.clone().write_at(
+            10,
+            Event::Released { op: Op { process: 1, number: 4 }, outcome: Outcome::Freed },
+        );
         let read = read(folder.path()).unwrap();
         let order: Vec<_> = read.iter().map(|record| (record.at, record.process)).collect();
         assert_eq!(order, [(10, 1), (20, 1), (20, 2), (30, 1)]);
@@ -77,7 +81,12 @@ mod tests {
         let path = folder.path().join("1.jsonl");
         Writer::create(&path, 1).unwrap().write(releases(1));
         let append = |text: &str| {
-            OpenOptions::new().append(true).open(&path).unwrap().write_all(text.as_bytes()).unwrap();
+            OpenOptions::new()
+                .append(true)
+                .open(&path)
+                .unwrap()
+                .write_all(text.as_bytes())
+                .unwrap();
         };
         append(r#"{"at":7,"proc"#);
         assert_eq!(read(folder.path()).unwrap().len(), 1);

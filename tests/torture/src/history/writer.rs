@@ -13,8 +13,8 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Writes down what happens in one process. Each line is one write to the file, without a buffer: what is written
-/// survives the writer's death, whatever it dies of.
+/// Writes down what happens in one process. Each line is one write to the file, without a buffer:
+/// what is written survives the writer's death, whatever it dies of.
 #[derive(Clone, Debug)]
 pub struct Writer {
     to: Arc<Sink>,
@@ -28,13 +28,15 @@ struct Sink {
 }
 
 impl Writer {
-    /// Writes to a new file, in a folder that [`read`](super::read) reads if its name ends in `.jsonl`.
+    /// Writes to a new file, in a folder that [`read`](super::read) reads if its name ends in
+    /// `.jsonl`.
     ///
     /// # Errors
     /// The file is there already, or can't be made.
     pub fn create(path: &Path, process: u32) -> Result<Self> {
         let file = OpenOptions::new().append(true).create_new(true).open(path);
-        let file = file.map_err(|error| Error::of(format!("can't create {}", path.display()), error))?;
+        let file =
+            file.map_err(|error| Error::of(format!("can't create {}", path.display()), error))?;
         Ok(Self { to: Arc::new(Sink { process, path: path.to_owned(), file }) })
     }
 

@@ -13,8 +13,8 @@ use crate::{
 };
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
-/// The number of the first observer. Others count down from below the reserved numbers: those of the holders depend on
-/// the seed alone.
+/// The number of the first observer. Others count down from below the reserved numbers: those of
+/// the holders depend on the seed alone.
 const OBSERVER: u32 = 0;
 
 /// Both, while they are looked after.
@@ -46,7 +46,8 @@ impl Companions {
         }
     }
 
-    /// Replaces an observer that ended by itself. Without a register nobody compares what the holders write: an error.
+    /// Replaces an observer that ended by itself. Without a register nobody compares what the
+    /// holders write: an error.
     async fn look_after(&mut self) -> Result<()> {
         if self.register.has_ended() {
             return Err(Error::new("the register ended by itself"));
@@ -98,7 +99,8 @@ mod tests {
     #[tokio::test]
     async fn an_observer_that_dies_is_noted_and_replaced_and_a_register_that_dies_ends_the_round() {
         let folder = tempfile::tempdir().unwrap();
-        let notes = Notes::new(Writer::create(&folder.path().join("director.jsonl"), DIRECTOR).unwrap());
+        let notes =
+            Notes::new(Writer::create(&folder.path().join("director.jsonl"), DIRECTOR).unwrap());
         let history = folder.path().join("register.jsonl");
         let register = Child::start(&program(), Role::Register { history }).await.unwrap();
         let crew = Crew {
@@ -117,7 +119,8 @@ mod tests {
         assert_eq!(companions.observer.number(), DIRECTOR - 1);
         companions.register.kill().await.unwrap();
         assert_eq!(companions.watch().await.to_string(), "the register ended by itself");
-        let events: Vec<_> = read(folder.path()).unwrap().into_iter().map(|record| record.event).collect();
+        let events: Vec<_> =
+            read(folder.path()).unwrap().into_iter().map(|record| record.event).collect();
         assert!(events.contains(&Event::Died { victim: OBSERVER }), "{events:?}");
         assert!(events.iter().any(|event| matches!(event, Event::Leaks { .. })), "{events:?}");
     }

@@ -83,7 +83,8 @@ impl Crew {
 impl Fleet {
     pub(crate) async fn start(crew: Crew, notes: Notes) -> Result<Self> {
         let mut fleet = Self { crew, notes, places: Vec::new(), next: 1, lives: Vec::new() };
-        let urls: Vec<String> = [&fleet.crew.url].into_iter().chain(&fleet.crew.more_urls).cloned().collect();
+        let urls: Vec<String> =
+            [&fleet.crew.url].into_iter().chain(&fleet.crew.more_urls).cloned().collect();
         let places = 0..fleet.crew.workload.processes;
         for (_, url) in places.zip(urls.into_iter().cycle()) {
             let link = Link::to(&url).await?;
@@ -141,7 +142,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Whoever was lost by accident is noted; all others give back what they have, and end. Tells how long each lived.
+    /// Whoever was lost by accident is noted; all others give back what they have, and end. Tells
+    /// how long each lived.
     pub(crate) async fn end(self, within: Duration) -> Vec<Life> {
         let Self { places, notes, mut lives, .. } = self;
         lives.extend(places.iter().map(Place::life));
@@ -156,7 +158,9 @@ impl Fleet {
         for (victim, in_order) in futures_util::future::join_all(ending).await {
             let why = match in_order {
                 Ok(true) => continue,
-                Ok(false) => format!("process {victim} did not give back what it had within {within:?}"),
+                Ok(false) => {
+                    format!("process {victim} did not give back what it had within {within:?}")
+                }
                 Err(error) => error.to_string(),
             };
             notes.writer.write(Event::Died { victim });

@@ -17,7 +17,8 @@ const SEARCH: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(500);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
-/// Kills a process that holds a lock which all want. If none is found, any does: `chance` is a random number.
+/// Kills a process that holds a lock which all want. If none is found, any does: `chance` is a
+/// random number.
 pub(crate) async fn kill_a_holder(
     fleet: &mut Fleet,
     locker: &Locker,
@@ -30,7 +31,8 @@ pub(crate) async fn kill_a_holder(
     kill(fleet, place, notes).await
 }
 
-/// The place of a process that was stopped while it held: it can't give the lock back before it is killed.
+/// The place of a process that was stopped while it held: it can't give the lock back before it is
+/// killed.
 async fn caught(fleet: &Fleet, locker: &Locker, locks: &Locks) -> Option<usize> {
     let end = Instant::now() + SEARCH;
     loop {

@@ -42,7 +42,13 @@ impl Notes {
     }
 
     /// Writes down that a fault begins, and answers its number.
-    fn strikes(&self, kind: &str, target: String, victim: Option<u32>, weakens: Option<&str>) -> u32 {
+    fn strikes(
+        &self,
+        kind: &str,
+        target: String,
+        victim: Option<u32>,
+        weakens: Option<&str>,
+    ) -> u32 {
         let fault = self.faults.fetch_add(1, Relaxed) + 1;
         let kind = kind.to_owned();
         let weakens = weakens.map(str::to_owned);
@@ -78,7 +84,8 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Waits for a strike that is due then. False if there is no more time for it: an earlier one took longer than planned.
+    /// Waits for a strike that is due then. False if there is no more time for it: an earlier one
+    /// took longer than planned.
     async fn reaches(&self, at: Duration, lasts: Duration) -> bool {
         sleep_until(self.start + at).await;
         Instant::now() + lasts <= self.start + self.span + Duration::from_secs(1)

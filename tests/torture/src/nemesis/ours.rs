@@ -31,12 +31,18 @@ pub(crate) async fn hurt_processes(
         fleet.look_after().await?;
         match strike.what {
             What::Holder(HolderFault::Kill, place) => kill(fleet, place, notes).await?,
-            What::Holder(HolderFault::Stop, place) => stop(&fleet.places()[place], strike, notes).await?,
-            What::Link(fault, None) => cut(fleet.places(), fault, strike, notes, connection_bound).await,
+            What::Holder(HolderFault::Stop, place) => {
+                stop(&fleet.places()[place], strike, notes).await?
+            }
+            What::Link(fault, None) => {
+                cut(fleet.places(), fault, strike, notes, connection_bound).await
+            }
             What::Link(fault, Some(place)) => {
                 cut(&fleet.places()[place..=place], fault, strike, notes, connection_bound).await;
             }
-            What::Server(_) => return Err(Error::new("a fault of the servers among those of the processes")),
+            What::Server(_) => {
+                return Err(Error::new("a fault of the servers among those of the processes"));
+            }
         }
     }
     schedule.ends().await;
@@ -62,10 +68,18 @@ async fn stop(place: &Place, strike: &Strike, notes: &Notes) -> Result<()> {
     Ok(())
 }
 
-async fn cut(places: &[Place], fault: LinkFault, strike: &Strike, notes: &Notes, connection_bound: bool) {
+async fn cut(
+    places: &[Place],
+    fault: LinkFault,
+    strike: &Strike,
+    notes: &Notes,
+    connection_bound: bool,
+) {
     let weakens = (connection_bound && fault.breaks_connections()).then_some(CONNECTION_BOUND);
     let (target, victim) = match places {
-        [one] => (format!("the connections of process {}", one.child.number()), Some(one.child.number())),
+        [one] => {
+            (format!("the connections of process {}", one.child.number()), Some(one.child.number()))
+        }
         _ => ("all connections".to_owned(), None),
     };
     let number = notes.strikes(fault.kind(), target, victim, weakens);

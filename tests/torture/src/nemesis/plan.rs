@@ -76,8 +76,8 @@ pub(crate) struct Deck {
     pub(crate) pause: Duration,
 }
 
-/// The faults of a run. Those to the processes and their links come one after the other, and so do those to the servers,
-/// but both go on at the same time.
+/// The faults of a run. Those to the processes and their links come one after the other, and so do
+/// those to the servers, but both go on at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     pub(crate) ours: Vec<Strike>,
@@ -95,7 +95,10 @@ impl Deck {
         // A stream for each, so that a server more does not change what happens to the processes.
         let mut one = chance.fork_stream();
         let mut other = chance.fork_stream();
-        Plan { ours: self.deal(&ours, span, &mut one), servers: self.deal(&servers, span, &mut other) }
+        Plan {
+            ours: self.deal(&ours, span, &mut one),
+            servers: self.deal(&servers, span, &mut other),
+        }
     }
 
     /// Whether this kind of fault is to be done.
@@ -108,9 +111,10 @@ impl Deck {
         let mut known: Vec<_> = self.ours().iter().chain(&self.servers()).map(What::kind).collect();
         known.push(NONE);
         match self.only.iter().find(|only| !known.contains(&only.as_str())) {
-            Some(unknown) => {
-                Err(Error::new(format!("there is no fault {unknown} here; there are {}", known.join(", "))))
-            }
+            Some(unknown) => Err(Error::new(format!(
+                "there is no fault {unknown} here; there are {}",
+                known.join(", ")
+            ))),
             None if self.only.len() > 1 && self.wants(NONE) => {
                 Err(Error::new(format!("the fault {NONE} goes with no other")))
             }
@@ -181,10 +185,14 @@ impl Deck {
         match what {
             What::Holder(HolderFault::Kill, _) => Duration::ZERO..=Duration::ZERO,
             // Past the longest lease, or shorter than the shortest.
-            What::Holder(HolderFault::Stop, _) => self.longest_ttl / 8..=self.longest_ttl.mul_f64(1.5),
+            What::Holder(HolderFault::Stop, _) => {
+                self.longest_ttl / 8..=self.longest_ttl.mul_f64(1.5)
+            }
             What::Link(fault, _) if fault.is_momentary() => Duration::ZERO..=Duration::ZERO,
             // So late is what was sent.
-            What::Link(LinkFault::ResetLate, _) => Duration::from_millis(20)..=Duration::from_millis(420),
+            What::Link(LinkFault::ResetLate, _) => {
+                Duration::from_millis(20)..=Duration::from_millis(420)
+            }
             What::Link(..) => Duration::from_millis(50)..=self.longest_ttl.mul_f64(1.3),
             What::Server(fault) => fault.lasts.clone(),
         }
@@ -248,8 +256,11 @@ mod tests {
     use super::*;
 
     fn deck() -> Deck {
-        let kill =
-            ServerFault { kind: "kill", lasts: Duration::ZERO..=Duration::from_secs(1), weakens: None };
+        let kill = ServerFault {
+            kind: "kill",
+            lasts: Duration::ZERO..=Duration::from_secs(1),
+            weakens: None,
+        };
         let stop = ServerFault { kind: "stop", ..kill.clone() };
         Deck {
             holders: 3,
@@ -274,7 +285,9 @@ mod tests {
     fn each_kind_is_done_before_one_is_done_again_and_all_is_healed_in_time() {
         let span = Duration::from_secs(90);
         let plan = deck().draw(1, span);
-        let kinds = |strikes: &[Strike]| strikes.iter().map(|strike| strike.what.kind()).collect::<Vec<_>>();
+        let kinds = |strikes: &[Strike]| {
+            strikes.iter().map(|strike| strike.what.kind()).collect::<Vec<_>>()
+        };
         let ours = kinds(&plan.ours);
         let mut first = ours.get(..11).unwrap().to_vec();
         first.sort_unstable();
@@ -297,7 +310,8 @@ mod tests {
             _ => None,
         });
         let round_trips: Vec<_> = round_trips.collect();
-        let some = |range: RangeInclusive<u128>| round_trips.iter().any(|trip| range.contains(trip));
+        let some =
+            |range: RangeInclusive<u128>| round_trips.iter().any(|trip| range.contains(trip));
         assert!(some(50..=60) && some(130..=150), "{round_trips:?}");
         assert!(round_trips.iter().all(|trip| (50..=150).contains(trip)), "{round_trips:?}");
     }
@@ -323,7 +337,10 @@ mod tests {
             assert_eq!(refused(only, true), None, "{only:?}");
         }
         let text = refused(&["stop", "kil-holder"], true).unwrap();
-        assert!(text.starts_with("there is no fault kil-holder here; there are kill-holder, "), "{text}");
+        assert!(
+            text.starts_with("there is no fault kil-holder here; there are kill-holder, "),
+            "{text}"
+        );
         assert!(text.contains("link-slow") && text.ends_with("kill, stop, none"), "{text}");
         // As where no proxy can stand.
         assert!(refused(&["link-slow"], false).is_some());

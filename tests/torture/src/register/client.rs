@@ -53,6 +53,8 @@ impl Client {
 async fn bounded<T>(what: &str, work: impl Future<Output = io::Result<T>>) -> Result<T> {
     match timeout(PATIENCE, work).await {
         Ok(done) => done.map_err(|error| Error::of(format!("can't {what} the register"), error)),
-        Err(_) => Err(Error::new(format!("can't {what} the register: no answer within {PATIENCE:?}"))),
+        Err(_) => {
+            Err(Error::new(format!("can't {what} the register: no answer within {PATIENCE:?}")))
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! What the locks protect: it compares fencing tokens, as any resource should, and takes no write of the past.
+//! What the locks protect: it compares fencing tokens, as any resource should, and takes no write
+//! of the past.
 
 mod client;
 mod server;

@@ -42,7 +42,8 @@ impl Server {
     /// Serves until it is dropped.
     ///
     /// # Errors
-    /// It was told what it doesn't understand, or the system lets nobody in: either way no run is worth going on.
+    /// It was told what it doesn't understand, or the system lets nobody in: either way no run is
+    /// worth going on.
     pub(crate) async fn serve(self) -> Result<()> {
         let mut callers = JoinSet::new();
         loop {
@@ -93,8 +94,9 @@ async fn attend(caller: TcpStream, shelf: Arc<Shelf>) -> Result<()> {
             return Ok(());
         }
         let write = serde_json::from_slice(&line);
-        let write =
-            write.map_err(|error| Error::of("the register was told what it doesn't understand", error))?;
+        let write = write.map_err(|error| {
+            Error::of("the register was told what it doesn't understand", error)
+        })?;
         let answer = answer(&shelf.compare(write))?;
         if caller.write_all(&answer).await.is_err() {
             return Ok(());
@@ -141,7 +143,10 @@ mod tests {
         assert_eq!(first.write(OP, &one, 7).await.unwrap(), verdict(true, 7));
         serving.abort();
         let compared: Vec<_> = read(folder.path()).unwrap().into_iter().map(seen).collect();
-        assert_eq!(compared, [(5, 0, true), (4, 5, false), (5, 5, true), (1, 0, true), (7, 5, true)]);
+        assert_eq!(
+            compared,
+            [(5, 0, true), (4, 5, false), (5, 5, true), (1, 0, true), (7, 5, true)]
+        );
     }
 
     #[tokio::test]

@@ -9,13 +9,16 @@ use crate::{
     history::{DIRECTOR, Event, Lock, Mode, Outcome, REGISTER, Record, Refusal},
 };
 
-/// The verdict as a page with the name `title`: what it says in a sentence, what was broken, what was weaker and is
-/// documented to be, and what there was.
+/// The verdict as a page with the name `title`: what it says in a sentence, what was broken, what
+/// was weaker and is documented to be, and what there was.
 #[must_use]
 pub fn markdown(verdict: &Verdict, title: &str) -> String {
     let mut page = format!("# {title}\n\n{}\n", in_a_sentence(verdict));
-    let sections = [("Broken promises", &verdict.violations), ("Weaker, as documented", &verdict.documented)];
-    for (heading, violations) in sections.into_iter().filter(|(_, violations)| !violations.is_empty()) {
+    let sections =
+        [("Broken promises", &verdict.violations), ("Weaker, as documented", &verdict.documented)];
+    for (heading, violations) in
+        sections.into_iter().filter(|(_, violations)| !violations.is_empty())
+    {
         _ = write!(page, "\n## {heading}\n");
         for (number, violation) in (1..).zip(violations) {
             tell(&mut page, number, violation);
@@ -41,11 +44,15 @@ fn in_a_sentence(verdict: &Verdict) -> String {
         [] if grants == &0 => format!("**Nothing was tested**: {of}."),
         [] => format!("**Every promise was kept** over {of}."),
         [first, ..] => {
-            let mut rules: Vec<_> = verdict.violations.iter().map(|violation| violation.rule).collect();
+            let mut rules: Vec<_> =
+                verdict.violations.iter().map(|violation| violation.rule).collect();
             rules.sort_unstable();
             rules.dedup();
             let rules = rules.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-            format!("**Promises were broken** over {of}: {rules}. The first: {}.", escaped(&first.what))
+            format!(
+                "**Promises were broken** over {of}: {rules}. The first: {}.",
+                escaped(&first.what)
+            )
         }
     }
 }
@@ -64,7 +71,12 @@ fn tell(page: &mut String, number: usize, violation: &Violation) {
     page.push_str("\n```text\n");
     for record in slice {
         let at = millis(i128::from(record.at) - i128::from(first.at));
-        _ = writeln!(page, "{at:>12} ms  {:<9} {}", process(record.process), line(record, first.at));
+        _ = writeln!(
+            page,
+            "{at:>12} ms  {:<9} {}",
+            process(record.process),
+            line(record, first.at)
+        );
     }
     page.push_str("```\n");
 }
@@ -104,10 +116,17 @@ pub(crate) fn recoveries(page: &mut String, figures: &Figures) {
         }
         let max = taken.iter().max().copied().unwrap_or_default();
         // A bucket's upper end may lie beyond all that is in it.
-        let at = |quantile| told(Duration::from_micros(histogram.value_at_quantile(quantile)).min(max));
+        let at =
+            |quantile| told(Duration::from_micros(histogram.value_at_quantile(quantile)).min(max));
         let p50 = at(0.5);
         let p99 = at(0.99);
-        _ = writeln!(page, "| {} | {} | {p50} | {p99} | {} |", escaped(kind), taken.len(), told(max));
+        _ = writeln!(
+            page,
+            "| {} | {} | {p50} | {p99} | {} |",
+            escaped(kind),
+            taken.len(),
+            told(max)
+        );
     }
 }
 
@@ -128,7 +147,9 @@ fn escaped(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
-            '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '|' | '#' => plain.extend(['\\', letter]),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '|' | '#' => {
+                plain.extend(['\\', letter])
+            }
             '\n' | '\r' => plain.push(' '),
             letter => plain.push(letter),
         }
@@ -158,7 +179,8 @@ fn line(record: &Record, zero: u64) -> String {
     let text = match &record.event {
         Event::Begins { backend } => format!("begins on {backend}"),
         Event::Asks { op, lock, mode, ttl, renewal, patience, max_hold } => {
-            let most = max_hold.map_or(String::new(), |most| format!(", held for at most {most:?}"));
+            let most =
+                max_hold.map_or(String::new(), |most| format!(", held for at most {most:?}"));
             let how = mode_of(*mode);
             let lock = name(lock);
             format!(
@@ -186,7 +208,9 @@ fn line(record: &Record, zero: u64) -> String {
             Some(lease) => format!("{op} renews for {lease:?}"),
             None => format!("{op} renews"),
         },
-        Event::Renewed { op, error } => format!("{op} has renewed: {}", error.as_deref().unwrap_or("done")),
+        Event::Renewed { op, error } => {
+            format!("{op} has renewed: {}", error.as_deref().unwrap_or("done"))
+        }
         Event::Releases { op } => format!("{op} begins to release"),
         Event::Released { op, outcome } => match outcome {
             Outcome::Freed => format!("{op} is told: freed"),
@@ -196,11 +220,19 @@ fn line(record: &Record, zero: u64) -> String {
             Outcome::Dropped => format!("the guard of {op} is dropped"),
         },
         Event::Writes { op, careless } => {
-            format!("{op} writes{}", if *careless { ", without having asked whether it holds" } else { "" })
+            format!(
+                "{op} writes{}",
+                if *careless { ", without having asked whether it holds" } else { "" }
+            )
         }
-        Event::Written { op, accepted } => format!("{op} is told that its write was {}", taken(*accepted)),
+        Event::Written { op, accepted } => {
+            format!("{op} is told that its write was {}", taken(*accepted))
+        }
         Event::Compared { op, token, largest, accepted, .. } => {
-            format!("{op} writes with token {token}, the largest is {largest}: {}", taken(*accepted))
+            format!(
+                "{op} writes with token {token}, the largest is {largest}: {}",
+                taken(*accepted)
+            )
         }
         Event::Seen { answered, holders, waiters, .. } => {
             let holders = holders.iter().map(|holder| {
@@ -215,7 +247,9 @@ fn line(record: &Record, zero: u64) -> String {
         }
         Event::Applied { op, token } => format!("the store grants {op} token {token}"),
         Event::Gone { op } => format!("the store has nothing left of {op}"),
-        Event::Strikes { fault, kind, target, .. } => format!("fault {fault} strikes: {kind}, {target}"),
+        Event::Strikes { fault, kind, target, .. } => {
+            format!("fault {fault} strikes: {kind}, {target}")
+        }
         Event::Heals { fault } => format!("fault {fault} is over"),
         Event::Died { victim } => format!("p{victim} is dead"),
         Event::Ends { tasks, files } => {

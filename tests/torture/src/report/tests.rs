@@ -19,7 +19,11 @@ fn overtaken() -> Told {
         second,
         Outcome::Freed,
     );
-    told.wrote(1510, first, 1, 2, false, true).lost(1520, first).released(1525, first, Outcome::NotHeld);
+    told.wrote(1510, first, 1, 2, false, true).lost(1520, first).released(
+        1525,
+        first,
+        Outcome::NotHeld,
+    );
     told
 }
 
@@ -36,7 +40,9 @@ fn a_page_says_first_that_all_is_well() {
     told.released(10, op, Outcome::Freed);
     let page = markdown(&told.verdict(), "redis");
     assert!(
-        page.starts_with("# redis\n\n**Every promise was kept** over 1 requests, 1 grants and 0 faults.\n"),
+        page.starts_with(
+            "# redis\n\n**Every promise was kept** over 1 requests, 1 grants and 0 faults.\n"
+        ),
         "{page}"
     );
     assert!(markdown(&Told::new().verdict(), "redis").contains("**Nothing was tested**"));
@@ -53,7 +59,10 @@ fn a_page_tells_what_was_broken_with_times_from_its_first_record() {
         page.contains("     700.000 ms  p2        p2.2 is granted token 2 until 1700.000 ms\n"),
         "{page}"
     );
-    assert!(page.contains("     320.000 ms  director  fault 1 strikes: stop-holder, somebody\n"), "{page}");
+    assert!(
+        page.contains("     320.000 ms  director  fault 1 strikes: stop-holder, somebody\n"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -137,7 +146,11 @@ fn a_picture_of_a_look() {
     let mut told = Told::new();
     let one = told.holder(0, 1, 1);
     let two = told.asks(3, 2);
-    told.released(40, one, Outcome::Freed).granted(42, two, 2, 1000).released(60, two, Outcome::Freed);
+    told.released(40, one, Outcome::Freed).granted(42, two, 2, 1000).released(
+        60,
+        two,
+        Outcome::Freed,
+    );
     told.seen(55, 9, &[(one, 1), (two, 2)]);
     assert!(drawn("look.svg", &told).contains("sees p1.1, p2.2"));
 }

@@ -18,7 +18,10 @@ pub(super) fn lacking(records: &[Record], lives: &[Life], span: Duration) -> Opt
     let most = u64::try_from(span.as_nanos() / 2).unwrap_or(u64::MAX);
     let lived = |life: &&Life| life.to.saturating_sub(life.from) > most;
     let idle = lives.iter().filter(lived).find(|life| !begun.contains(&life.process))?;
-    Some(format!("process {} was there for most of the round, and never reached the store", idle.process))
+    Some(format!(
+        "process {} was there for most of the round, and never reached the store",
+        idle.process
+    ))
 }
 
 #[cfg(test)]

@@ -44,14 +44,19 @@ impl Arena {
                 if is_empty || Instant::now() > end {
                     let holders = seen.holders.iter().map(holder).collect();
                     let answered = clock::now();
-                    notes.writer.write_at(at, Event::Seen { lock, answered, holders, waiters: seen.waiters });
+                    notes.writer.write_at(
+                        at,
+                        Event::Seen { lock, answered, holders, waiters: seen.waiters },
+                    );
                     break;
                 }
                 sleep(BETWEEN_LOOKS).await;
             }
         }
         if descriptor.capabilities.names {
-            for name in self.lasting(end, async || names(locker, &round.workload.prefix).await).await? {
+            for name in
+                self.lasting(end, async || names(locker, &round.workload.prefix).await).await?
+            {
                 notes.leaks(format!("{name} is still in use"));
             }
         }
@@ -108,7 +113,9 @@ pub(super) async fn answered<T>(ask: impl AsyncFn() -> lockkit::Result<T>) -> lo
     let end = Instant::now() + FAREWELL;
     loop {
         match ask().await {
-            Err(error) if error.is_temporary() && Instant::now() < end => sleep(BETWEEN_LOOKS).await,
+            Err(error) if error.is_temporary() && Instant::now() < end => {
+                sleep(BETWEEN_LOOKS).await
+            }
             answer => return answer,
         }
     }

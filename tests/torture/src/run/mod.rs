@@ -25,8 +25,8 @@ use crate::{
     history::{DIRECTOR, Writer, read},
     link::Link,
     nemesis::{
-        Companions, Crew, Deck, Fleet, Hands, KILL_HOLDER, Life, Notes, Plan, Schedule, hurt_processes,
-        hurt_servers, kill_a_holder,
+        Companions, Crew, Deck, Fleet, Hands, KILL_HOLDER, Life, Notes, Plan, Schedule,
+        hurt_processes, hurt_servers, kill_a_holder,
     },
     report,
     site::Site,
@@ -42,11 +42,13 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// What one round is made of.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// All that is left to chance follows from it, but for what the stores and the machine do with their time.
+    /// All that is left to chance follows from it, but for what the stores and the machine do with
+    /// their time.
     pub seed: u64,
     /// For how long faults are done.
     pub span: Duration,
-    /// How long it goes on without any, before the end; longer if whoever follows a dead holder may take longer.
+    /// How long it goes on without any, before the end; longer if whoever follows a dead holder may
+    /// take longer.
     pub calm: Duration,
     /// What the processes do.
     pub workload: Workload,
@@ -71,7 +73,8 @@ pub struct Outcome {
     pub plan: Plan,
     /// The kinds of faults that there was no time for, each as often as it was left out.
     pub skipped: Vec<&'static str>,
-    /// Why it proves nothing that no promise was broken: the round came to no good end, or nothing happened in it.
+    /// Why it proves nothing that no promise was broken: the round came to no good end, or nothing
+    /// happened in it.
     pub error: Option<String>,
 }
 
@@ -137,9 +140,9 @@ impl Arena {
     /// Plays a round, and judges it. `announce` is told the plan before it begins.
     ///
     /// # Errors
-    /// The round could not begin: the folder is in use, nobody knows a fault that is asked for, the store can't be
-    /// reached, or a process not be started. What a lock did wrong is no error, but in the verdict; and what stood in
-    /// the way of a round that had begun is in the outcome.
+    /// The round could not begin: the folder is in use, nobody knows a fault that is asked for, the
+    /// store can't be reached, or a process not be started. What a lock did wrong is no error, but
+    /// in the verdict; and what stood in the way of a round that had begun is in the outcome.
     pub async fn play(&self, round: &Round, announce: impl FnOnce(&Plan)) -> Result<Outcome> {
         let folder = &round.folder;
         if fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some()) {
@@ -148,7 +151,8 @@ impl Arena {
                 "{folder} is not empty, as after an earlier round: choose another"
             )));
         }
-        let opened = self.hands.work("the store can't be used", |site| Ok((site.open()?, site.more_urls())));
+        let opened =
+            self.hands.work("the store can't be used", |site| Ok((site.open()?, site.more_urls())));
         let (url, more_urls) = opened.await?;
         let locker = connect(&url).await?;
         let descriptor = locker.descriptor().clone();
@@ -201,7 +205,13 @@ impl Arena {
         header.write(folder)?;
         let Header { store, terms, error, .. } = header;
         let Stage { plan, notes, .. } = stage;
-        Ok(Outcome { store, verdict: check(&records, &terms), plan, skipped: notes.skipped(), error })
+        Ok(Outcome {
+            store,
+            verdict: check(&records, &terms),
+            plan,
+            skipped: notes.skipped(),
+            error,
+        })
     }
 
     /// Starts all processes.
@@ -209,7 +219,8 @@ impl Arena {
         let Stage { round, url, more_urls, notes, .. } = stage;
         let history = round.folder.join("register.jsonl");
         let register = Child::start(&self.program, Role::Register { history }).await?;
-        let address = register.address().ok_or_else(|| Error::new("the register has no address"))?;
+        let address =
+            register.address().ok_or_else(|| Error::new("the register has no address"))?;
         let crew = Crew {
             program: self.program.clone(),
             url: url.clone(),
@@ -224,7 +235,12 @@ impl Arena {
     }
 
     /// Does the faults, and lets all work on without any.
-    async fn perform(&self, stage: &Stage<'_>, fleet: &mut Fleet, companions: &mut Companions) -> Result<()> {
+    async fn perform(
+        &self,
+        stage: &Stage<'_>,
+        fleet: &mut Fleet,
+        companions: &mut Companions,
+    ) -> Result<()> {
         let Stage { round, locker, descriptor, plan, notes, .. } = stage;
         let schedule = Schedule { start: Instant::now(), span: round.span };
         let connection_bound = descriptor.exceptions.connection_bound;
@@ -251,7 +267,12 @@ impl Arena {
     }
 
     /// Lets all processes end, looks for what is left, and tells how long each of them lived.
-    async fn end(&self, stage: &Stage<'_>, fleet: Fleet, companions: Companions) -> Result<Vec<Life>> {
+    async fn end(
+        &self,
+        stage: &Stage<'_>,
+        fleet: Fleet,
+        companions: Companions,
+    ) -> Result<Vec<Life>> {
         let mut lives = fleet.end(FAREWELL).await;
         lives.push(companions.end(FAREWELL).await);
         self.look_for_leaks(stage.round, &stage.locker, &stage.descriptor).await?;
@@ -266,8 +287,9 @@ impl Outcome {
     #[must_use]
     pub fn missing(&self) -> BTreeSet<&'static str> {
         let mut missing = self.plan.kinds();
-        missing
-            .retain(|kind| !self.verdict.figures.faults.contains_key(*kind) && !self.skipped.contains(kind));
+        missing.retain(|kind| {
+            !self.verdict.figures.faults.contains_key(*kind) && !self.skipped.contains(kind)
+        });
         missing
     }
 
@@ -296,7 +318,8 @@ pub fn check_folder(folder: &Path) -> Result<Checked> {
         Error::of(format!("{} is not the folder of a round", folder.display()), error)
     };
     let text = fs::read_to_string(&path).map_err(|error| of(error.into()))?;
-    let Header { store, terms, error, .. } = serde_json::from_str(&text).map_err(|error| of(error.into()))?;
+    let Header { store, terms, error, .. } =
+        serde_json::from_str(&text).map_err(|error| of(error.into()))?;
     let verdict = check(&read(folder)?, &terms);
     let report = write_report(&verdict, &store, folder)?;
     Ok(Checked { verdict, error, report })
@@ -305,7 +328,10 @@ pub fn check_folder(folder: &Path) -> Result<Checked> {
 fn write_report(verdict: &Verdict, store: &str, folder: &Path) -> Result<PathBuf> {
     let records = read(folder)?;
     for (n, violation) in verdict.violations.iter().chain(&verdict.documented).enumerate() {
-        write(&folder.join(format!("timeline-{}.svg", n + 1)), &report::timeline(violation, &records))?;
+        write(
+            &folder.join(format!("timeline-{}.svg", n + 1)),
+            &report::timeline(violation, &records),
+        )?;
     }
     let path = folder.join("report.md");
     write(&path, &report::markdown(verdict, store))?;
@@ -313,7 +339,8 @@ fn write_report(verdict: &Verdict, store: &str, folder: &Path) -> Result<PathBuf
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).map_err(|error| Error::of(format!("{} can't be written", path.display()), error))
+    fs::write(path, text)
+        .map_err(|error| Error::of(format!("{} can't be written", path.display()), error))
 }
 
 async fn connect(url: &str) -> Result<Locker> {

@@ -28,9 +28,13 @@ fn round(folder: &Path, only: &[&str]) -> Round {
 #[tokio::test]
 async fn a_round_in_which_nobody_gets_a_lock_is_no_proof() {
     let folder = tempfile::tempdir().unwrap();
-    let outcome = arena(UNTIL_THE_END).play(&round(folder.path(), &["none"]), |_| {}).await.unwrap();
+    let outcome =
+        arena(UNTIL_THE_END).play(&round(folder.path(), &["none"]), |_| {}).await.unwrap();
     assert!(outcome.verdict.violations.is_empty(), "{outcome:?}");
-    assert!(outcome.verdict.figures.faults.is_empty() && outcome.missing().is_empty(), "{outcome:?}");
+    assert!(
+        outcome.verdict.figures.faults.is_empty() && outcome.missing().is_empty(),
+        "{outcome:?}"
+    );
     assert!(outcome.error.as_ref().unwrap().contains("nobody got a lock"), "{outcome:?}");
     assert_eq!(check_folder(folder.path()).unwrap().error, outcome.error, "nor is it later");
 }
@@ -43,7 +47,8 @@ async fn a_holder_dies_at_the_end_with_time_to_tell_who_follows() {
     let outcome = arena(UNTIL_THE_END).play(&round, |_| {}).await.unwrap();
     assert!(outcome.plan.kinds().is_empty(), "{outcome:?}");
     let records = read(folder.path()).unwrap();
-    let deaths: Vec<_> = records.iter().filter(|record| matches!(record.event, Event::Died { .. })).collect();
+    let deaths: Vec<_> =
+        records.iter().filter(|record| matches!(record.event, Event::Died { .. })).collect();
     assert_eq!(deaths.len(), 1, "{records:?}");
 }
 
@@ -55,14 +60,19 @@ async fn a_fault_that_nobody_knows_and_a_folder_in_use_are_refused_before_the_ro
     assert!(told.starts_with("there is no fault kil-holder"), "{told}");
     assert!(!typo.folder.exists());
     fs::write(folder.path().join("register.jsonl"), "").unwrap();
-    let told = arena(UNTIL_THE_END).play(&round(folder.path(), &[]), |_| {}).await.unwrap_err().to_string();
+    let told = arena(UNTIL_THE_END)
+        .play(&round(folder.path(), &[]), |_| {})
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(told.contains("is not empty"), "{told}");
 }
 
 #[tokio::test]
 async fn what_there_is_of_a_round_without_a_register_is_judged() {
     let folder = tempfile::tempdir().unwrap();
-    let dies = format!("case \"$role\" in *'\"register\":{{'*) sleep 0.2; exit 1;; esac; {UNTIL_THE_END}");
+    let dies =
+        format!("case \"$role\" in *'\"register\":{{'*) sleep 0.2; exit 1;; esac; {UNTIL_THE_END}");
     let outcome = arena(&dies).play(&round(folder.path(), &["none"]), |_| {}).await.unwrap();
     assert_eq!(outcome.error.as_deref(), Some("the register ended by itself"));
     assert!(outcome.verdict.violations.is_empty(), "{outcome:?}");

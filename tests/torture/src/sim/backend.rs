@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use lockkit::{
     Error, FencingToken, LockName, OwnerId, Released, Result,
     spi::{
-        Admin, Attempt, Backend, Claim, ClaimSpec, Descriptor, Grant, Inspection, Lease, Note, Noted,
-        Outsiders, Pulse, Reissued, Role, Wait,
+        Admin, Attempt, Backend, Claim, ClaimSpec, Descriptor, Grant, Inspection, Lease, Note,
+        Noted, Outsiders, Pulse, Reissued, Role, Wait,
     },
 };
 use tokio::{
@@ -55,7 +55,11 @@ impl Backend for Simulator {
         let link = Arc::clone(&self.link);
         let name = name.clone();
         self.link
-            .carry(Sort::Other, PATIENCE, async move { link.world.store.inspect(link.process, &name) })
+            .carry(
+                Sort::Other,
+                PATIENCE,
+                async move { link.world.store.inspect(link.process, &name) },
+            )
             .await
     }
 
@@ -63,7 +67,9 @@ impl Backend for Simulator {
         let link = Arc::clone(&self.link);
         let name = name.clone();
         self.link
-            .carry(Sort::Other, PATIENCE, async move { link.world.store.free(link.process, &name, token) })
+            .carry(Sort::Other, PATIENCE, async move {
+                link.world.store.free(link.process, &name, token)
+            })
             .await
     }
 
@@ -108,11 +114,9 @@ impl Contender {
         let world = Arc::clone(&self.link.world);
         let asker = self.asker.clone();
         self.link
-            .carry(
-                Sort::Other,
-                self.given_up(Duration::ZERO),
-                async move { world.store.renew(&asker, lease) },
-            )
+            .carry(Sort::Other, self.given_up(Duration::ZERO), async move {
+                world.store.renew(&asker, lease)
+            })
             .await
     }
 
@@ -142,7 +146,8 @@ impl Contender {
             }
             waits(&world, &asker, patience, &leaves).await
         };
-        let mut asking = std::pin::pin!(self.link.carry(Sort::Other, self.given_up(patience), request));
+        let mut asking =
+            std::pin::pin!(self.link.carry(Sort::Other, self.given_up(patience), request));
         let (attempt, waited) = tokio::select! {
             biased;
             answer = &mut asking => answer?,
@@ -228,11 +233,9 @@ impl Claim for Contender {
         let world = Arc::clone(&self.link.world);
         let asker = self.asker.clone();
         self.link
-            .carry(
-                Sort::Other,
-                self.given_up(Duration::ZERO),
-                async move { world.store.raise(&asker, floor) },
-            )
+            .carry(Sort::Other, self.given_up(Duration::ZERO), async move {
+                world.store.raise(&asker, floor)
+            })
             .await
     }
 

@@ -1,5 +1,5 @@
-//! The way between one virtual process and the store. A request travels by itself: it may arrive, and be done, long
-//! after its sender gave it up.
+//! The way between one virtual process and the store. A request travels by itself: it may arrive,
+//! and be done, long after its sender gave it up.
 
 use std::{
     fmt,
@@ -67,7 +67,8 @@ impl World {
                 self.log.count("wake-up lost");
                 continue;
             }
-            let link = lock(&self.links).iter().find(|link| link.process == process).map(Arc::clone);
+            let link =
+                lock(&self.links).iter().find(|link| link.process == process).map(Arc::clone);
             let delay = self.dice.up_to(weather.latency);
             if delay.is_zero() && link.is_none() {
                 hint.ring();
@@ -181,8 +182,8 @@ impl Link {
         Fate::Arrives(there, Some(way(slow)))
     }
 
-    /// Brings a request to the store and its answer back, if they get that far. `given_up`: when its sender stops
-    /// waiting for it.
+    /// Brings a request to the store and its answer back, if they get that far. `given_up`: when
+    /// its sender stops waiting for it.
     pub(super) async fn carry<T: Send + 'static>(
         self: &Arc<Self>,
         sort: Sort,

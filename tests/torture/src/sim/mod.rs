@@ -1,9 +1,10 @@
-//! Virtual processes on a scripted store, in one thread, on a clock that stands still unless all wait: the same seed does
-//! the same, to the last line of the history.
+//! Virtual processes on a scripted store, in one thread, on a clock that stands still unless all
+//! wait: the same seed does the same, to the last line of the history.
 //!
-//! The processes are lockers of their own. What is between them and the store comes from the seed: how long a request
-//! takes, whether it, its reply or a wake-up gets lost, whether it arrives after its sender gave it up; whether the store
-//! falls silent, a process is paused, dies, or loses a lock by the hand of an operator.
+//! The processes are lockers of their own. What is between them and the store comes from the seed:
+//! how long a request takes, whether it, its reply or a wake-up gets lost, whether it arrives after
+//! its sender gave it up; whether the store falls silent, a process is paused, dies, or loses a
+//! lock by the hand of an operator.
 
 mod backend;
 mod dice;
@@ -73,7 +74,8 @@ pub fn simulate(seed: u64) -> Simulated {
 /// If the machine has no more file descriptors for a runtime.
 #[must_use]
 pub fn run(scenario: Scenario) -> Simulated {
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+    let runtime =
+        Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
     runtime.block_on(async {
         let _seeded = Seeded::begin(scenario.seed);
         act(Arc::new(scenario)).await

@@ -34,7 +34,11 @@ pub(super) struct Nemesis {
 }
 
 impl Nemesis {
-    pub(super) fn new(world: &Arc<World>, register: &Arc<Register>, scenario: &Arc<Scenario>) -> Self {
+    pub(super) fn new(
+        world: &Arc<World>,
+        register: &Arc<Register>,
+        scenario: &Arc<Scenario>,
+    ) -> Self {
         Self {
             world: Arc::clone(world),
             register: Arc::clone(register),
@@ -68,7 +72,13 @@ impl Nemesis {
         }
     }
 
-    fn strikes(&mut self, kind: &'static str, target: String, victim: Option<u32>, weakens: Option<&str>) {
+    fn strikes(
+        &mut self,
+        kind: &'static str,
+        target: String,
+        victim: Option<u32>,
+        weakens: Option<&str>,
+    ) {
         self.faults += 1;
         self.world.log.count(kind);
         let fault = self.faults;
@@ -109,7 +119,9 @@ impl Nemesis {
             return;
         }
         let at = self.dice.number(0..=u64::try_from(held.len()).unwrap_or(1) - 1);
-        let Some((name, token)) = held.into_iter().nth(usize::try_from(at).unwrap_or(0)) else { return };
+        let Some((name, token)) = held.into_iter().nth(usize::try_from(at).unwrap_or(0)) else {
+            return;
+        };
         self.strikes("eviction", name.to_string(), None, Some(EVICTED));
         let (_, wakes) = self.world.store.free(DIRECTOR, &name, lockkit::FencingToken::new(token));
         self.world.wake(wakes);
@@ -118,7 +130,8 @@ impl Nemesis {
 
     fn kill(&mut self, processes: &mut Vec<Running>, dead: &mut Vec<Running>) {
         let number = self.choose(processes).process.number();
-        let Some(at) = processes.iter().position(|running| running.process.number() == number) else {
+        let Some(at) = processes.iter().position(|running| running.process.number() == number)
+        else {
             return;
         };
         let mut victim = processes.remove(at);
@@ -128,7 +141,12 @@ impl Nemesis {
         self.heals();
         self.world.store.bury(number);
         dead.push(victim);
-        processes.push(Running::start(&self.world, &self.register, &self.scenario, self.next_process));
+        processes.push(Running::start(
+            &self.world,
+            &self.register,
+            &self.scenario,
+            self.next_process,
+        ));
         self.next_process += 1;
     }
 

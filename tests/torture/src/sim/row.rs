@@ -1,14 +1,16 @@
-//! One name of the scripted store: who has it, who waits, and its last token. A model of a correct store.
+//! One name of the scripted store: who has it, who waits, and its last token. A model of a correct
+//! store.
 //!
-//! It follows the same rules of order as lockkit's memory store, and shares [`Taken`] with it. It plays what the memory store
-//! does not: leases that a session or a connection ends, retries that extend nothing, places that each sort of store keeps
-//! for another time. And it tells the history at which instant each grant began and ended.
+//! It follows the same rules of order as lockkit's memory store, and shares [`Taken`] with it. It
+//! plays what the memory store does not: leases that a session or a connection ends, retries that
+//! extend nothing, places that each sort of store keeps for another time. And it tells the history
+//! at which instant each grant began and ended.
 
 use lockkit::{
     FencingToken, LossReason, OwnerId, Released,
     spi::{
-        Attempt, ClaimSpec, Grant, Hint, Holder, Inspection, Lease, Mode, Outsiders, Pulse, Reissued, Taken,
-        Wait,
+        Attempt, ClaimSpec, Grant, Hint, Holder, Inspection, Lease, Mode, Outsiders, Pulse,
+        Reissued, Taken, Wait,
     },
 };
 use tokio::time::Instant;
@@ -130,7 +132,8 @@ impl Row {
                 self.queue.remove(at);
             }
             if queued {
-                let ends = if sort.leases == Leases::Own { now + sort.place(spec.ttl) } else { ends };
+                let ends =
+                    if sort.leases == Leases::Own { now + sort.place(spec.ttl) } else { ends };
                 let at = ahead.min(self.queue.len());
                 self.queue.insert(at, Place { asker: asker.clone(), ends, rung: false });
             }
@@ -169,7 +172,13 @@ impl Row {
         self.queue.iter().any(|place| place.asker.spec.owner == owner)
     }
 
-    pub(super) fn renew(&mut self, sort: StoreSort, owner: OwnerId, now: Instant, ends: Instant) -> Pulse {
+    pub(super) fn renew(
+        &mut self,
+        sort: StoreSort,
+        owner: OwnerId,
+        now: Instant,
+        ends: Instant,
+    ) -> Pulse {
         let Some(holding) = self.holding(owner) else {
             let own = sort.leases == Leases::Own;
             return Pulse::Lost(if own { LossReason::Evicted } else { LossReason::SessionLost });
@@ -214,7 +223,12 @@ impl Row {
         if freed.is_some() { Released::Freed } else { Released::NotHeld }
     }
 
-    pub(super) fn free(&mut self, token: u64, now: Instant, deeds: &mut Deeds) -> Option<(u32, Hint)> {
+    pub(super) fn free(
+        &mut self,
+        token: u64,
+        now: Instant,
+        deeds: &mut Deeds,
+    ) -> Option<(u32, Hint)> {
         let holding = self.holders.iter().find(|holding| holding.token == token)?;
         let whom = (holding.asker.process, holding.asker.spec.hint.clone());
         self.take(|holding| holding.token == token, now, deeds);
@@ -222,7 +236,12 @@ impl Row {
     }
 
     /// Takes one holder out, and tells how it had it.
-    fn take(&mut self, which: impl Fn(&Holding) -> bool, now: Instant, deeds: &mut Deeds) -> Option<Mode> {
+    fn take(
+        &mut self,
+        which: impl Fn(&Holding) -> bool,
+        now: Instant,
+        deeds: &mut Deeds,
+    ) -> Option<Mode> {
         let at = self.holders.iter().position(which)?;
         let Asker { spec, .. } = &self.holders[at].asker;
         let mode = spec.mode;
@@ -257,9 +276,12 @@ impl Row {
     /// What is left of whom, beside certain processes.
     pub(super) fn left(&self, except: &[u32]) -> impl Iterator<Item = String> {
         let holders = self.holders.iter().map(|holding| ("the grant", &holding.asker));
-        let all = holders.chain(self.queue.iter().map(|place| ("the place in the queue", &place.asker)));
+        let all =
+            holders.chain(self.queue.iter().map(|place| ("the place in the queue", &place.asker)));
         let all = all.filter(|(_, asker)| !except.contains(&asker.process));
-        all.map(|(what, asker)| format!("{what} of {}", asker.spec.label.as_deref().unwrap_or("nobody")))
+        all.map(|(what, asker)| {
+            format!("{what} of {}", asker.spec.label.as_deref().unwrap_or("nobody"))
+        })
     }
 }
 
@@ -269,6 +291,10 @@ impl Holding {
     }
 
     fn lease(&self, sort: StoreSort, now: Instant) -> Lease {
-        if let Leases::Bound(_) = sort.leases { Lease::Session } else { Lease::For(self.ends - now) }
+        if let Leases::Bound(_) = sort.leases {
+            Lease::Session
+        } else {
+            Lease::For(self.ends - now)
+        }
     }
 }

@@ -159,7 +159,8 @@ impl Scenario {
 
 impl StoreSort {
     fn drawn(dice: &Dice, shortest_ttl: Duration) -> Self {
-        let waiting = dice.pick(&[Waiting::Polls, Waiting::Rung, Waiting::Watches, Waiting::Inside]);
+        let waiting =
+            dice.pick(&[Waiting::Polls, Waiting::Rung, Waiting::Watches, Waiting::Inside]);
         let leases = match dice.small(0..=9) {
             // A real store refuses a ttl below its session's timeout.
             0..=1 => Leases::Session(shortest_ttl),
@@ -173,7 +174,8 @@ impl StoreSort {
             extend: own && dice.chance(600),
             reissue: dice.chance(500),
             raise_fence: dice.chance(200),
-            // What arrives late must lapse, and what belongs to a session does not for as long as that lives.
+            // What arrives late must lapse, and what belongs to a session does not for as long as
+            // that lives.
             not_after: !own || dice.chance(500),
             retry_extends: dice.chance(500),
             tells_lapse: dice.chance(500),
@@ -226,10 +228,21 @@ impl StoreSort {
 }
 
 impl Weather {
-    /// Each request and each wake-up gets through in time, unless a whole process or the store stands still.
+    /// Each request and each wake-up gets through in time, unless a whole process or the store
+    /// stands still.
     pub(super) fn is_fair(&self) -> bool {
-        let Self { far: _, latency: _, lost, lost_reply, late, refused, failed, slow, deaf, episodes: _ } =
-            *self;
+        let Self {
+            far: _,
+            latency: _,
+            lost,
+            lost_reply,
+            late,
+            refused,
+            failed,
+            slow,
+            deaf,
+            episodes: _,
+        } = *self;
         [lost, lost_reply, late, refused, failed, slow, deaf].iter().all(|often| *often == 0)
     }
 
@@ -241,7 +254,8 @@ impl Weather {
     fn drawn(dice: &Dice, shortest_ttl: Duration) -> Self {
         let latency = Duration::from_millis(dice.pick(&[0, 1, 3, 8]));
         // Round trips of a twelfth of a lease, and of a fifth.
-        let far = if dice.chance(150) { shortest_ttl / dice.pick(&[24, 10]) } else { Duration::ZERO };
+        let far =
+            if dice.chance(150) { shortest_ttl / dice.pick(&[24, 10]) } else { Duration::ZERO };
         let calm = Self { latency, far, ..CALM };
         let strength = dice.pick(&[0, 1, 3, 6]);
         if strength == 0 {

@@ -127,11 +127,20 @@ impl Store {
         (if held { Noted::Written } else { Noted::NotHeld }, wakes)
     }
 
-    pub(super) fn raise(&self, asker: &Asker, floor: FencingToken) -> (Option<FencingToken>, Wakes) {
+    pub(super) fn raise(
+        &self,
+        asker: &Asker,
+        floor: FencingToken,
+    ) -> (Option<FencingToken>, Wakes) {
         self.change(asker.process, &asker.spec.name, |row, _, _| row.raise(asker.spec.owner, floor))
     }
 
-    pub(super) fn reissue(&self, from: &Asker, to: &Asker, outsiders: Outsiders) -> (Reissued, Wakes) {
+    pub(super) fn reissue(
+        &self,
+        from: &Asker,
+        to: &Asker,
+        outsiders: Outsiders,
+    ) -> (Reissued, Wakes) {
         let ends = self.ends(to.spec.ttl);
         self.change(from.process, &from.spec.name, |row, now, deeds| {
             row.reissue(self.sort, from.spec.owner, to, outsiders, (now, ends), deeds)
@@ -149,7 +158,12 @@ impl Store {
     }
 
     /// Frees a grant, and wakes the one who had it.
-    pub(super) fn free(&self, process: u32, name: &LockName, token: FencingToken) -> (Released, Wakes) {
+    pub(super) fn free(
+        &self,
+        process: u32,
+        name: &LockName,
+        token: FencingToken,
+    ) -> (Released, Wakes) {
         let (whom, mut wakes) =
             self.change(process, name, |row, now, deeds| row.free(token.get(), now, deeds));
         let freed = if whom.is_some() { Released::Freed } else { Released::NotHeld };
@@ -160,7 +174,8 @@ impl Store {
     /// Names that are held, each with a token.
     pub(super) fn held(&self) -> Vec<(LockName, u64)> {
         let rows = lock(&self.rows);
-        let held = rows.iter().flat_map(|(name, row)| row.tokens().map(|token| (name.clone(), token)));
+        let held =
+            rows.iter().flat_map(|(name, row)| row.tokens().map(|token| (name.clone(), token)));
         held.collect()
     }
 

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use lockkit::{
-    Error, ErrorKind, LockGuard, LockOptions, LossReason, Note, Released, Renewal as Renewing, Result,
+    Error, ErrorKind, LockGuard, LockOptions, LossReason, Note, Released, Renewal as Renewing,
+    Result,
 };
 use tokio::time::{Instant, timeout};
 
@@ -15,7 +16,8 @@ use crate::{
 
 /// How many permits the semaphore has.
 const LIMIT: u32 = 3;
-/// How long one who knows of its loss, or should, goes on listening for it: longer than what is still in time.
+/// How long one who knows of its loss, or should, goes on listening for it: longer than what is
+/// still in time.
 const DISBELIEF: Duration = Duration::from_secs(3);
 
 /// Takes locks until it has taken as many as the scenario says.
@@ -74,18 +76,28 @@ impl Wish {
     /// Asks for it, and writes down what came of it.
     async fn ask(&self, process: &Process) -> Option<LockGuard> {
         let Self { op, mode, ttl, renewal, patience, max_hold, .. } = *self;
-        process.write(Event::Asks { op, lock: self.lock.clone(), mode, ttl, renewal, patience, max_hold });
+        process.write(Event::Asks {
+            op,
+            lock: self.lock.clone(),
+            mode,
+            ttl,
+            renewal,
+            patience,
+            max_hold,
+        });
         let answer = match patience {
             Patience::No => self.acquire(process, Some(Duration::ZERO)).await,
             Patience::For(wait) => self.acquire(process, Some(wait)).await,
             Patience::Unbounded => self.acquire(process, None).await,
-            Patience::UntilDropped(after) => match timeout(after, self.acquire(process, None)).await {
-                Ok(answer) => answer,
-                Err(_) => {
-                    process.write(Event::Refused { op, why: Refusal::Cancelled });
-                    return None;
+            Patience::UntilDropped(after) => {
+                match timeout(after, self.acquire(process, None)).await {
+                    Ok(answer) => answer,
+                    Err(_) => {
+                        process.write(Event::Refused { op, why: Refusal::Cancelled });
+                        return None;
+                    }
                 }
-            },
+            }
         };
         let why = match answer {
             Ok(Some(guard)) => {
@@ -104,7 +116,11 @@ impl Wish {
         None
     }
 
-    async fn acquire(&self, process: &Process, wait: Option<Duration>) -> Result<Option<LockGuard>> {
+    async fn acquire(
+        &self,
+        process: &Process,
+        wait: Option<Duration>,
+    ) -> Result<Option<LockGuard>> {
         let locker = &process.locker;
         let options = self.options();
         match (&self.lock, self.mode) {
@@ -219,7 +235,8 @@ impl Holding<'_> {
         let process = self.process;
         let op = self.wish.op;
         process.write(Event::Listens { op });
-        let tell = |reason: LossReason| process.write(Event::Told { op, reason: reason.to_string() });
+        let tell =
+            |reason: LossReason| process.write(Event::Told { op, reason: reason.to_string() });
         self.signal.beside(tell, self.live()).await;
         self.end().await;
     }
@@ -291,7 +308,8 @@ impl Holding<'_> {
             None => self.guard.renew().await,
             Some(lease) => self.guard.extend(lease).await.map(drop),
         };
-        self.process.write(Event::Renewed { op, error: renewed.as_ref().err().map(Error::to_string) });
+        self.process
+            .write(Event::Renewed { op, error: renewed.as_ref().err().map(Error::to_string) });
         if renewed.is_ok() {
             self.look();
         }
@@ -302,7 +320,8 @@ impl Holding<'_> {
         if !matches!(self.wish.lock, Lock::Mutex(_)) {
             return;
         }
-        let time = if self.wish.renewal == Renewal::Auto { self.wish.ttl * 2 } else { self.wish.ttl / 4 };
+        let time =
+            if self.wish.renewal == Renewal::Auto { self.wish.ttl * 2 } else { self.wish.ttl / 4 };
         let end = Instant::now() + time;
         let mut note = Note::default();
         while Instant::now() < end && self.guard.is_held() {

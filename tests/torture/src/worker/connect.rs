@@ -15,7 +15,8 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(90);
 const BETWEEN: Duration = Duration::from_millis(200);
 
-/// Connects, and tells the parent as soon as it has, or could but for a fault. None if the parent left meanwhile.
+/// Connects, and tells the parent as soon as it has, or could but for a fault. None if the parent
+/// left meanwhile.
 pub(super) async fn connect<F>(parent: &Parent, url: &str, connect: F) -> Result<Option<Locker>>
 where
     F: AsyncFn(&str) -> lockkit::Result<Locker>,

@@ -21,7 +21,9 @@ pub(super) struct Footprint {
 impl Footprint {
     pub(super) fn now() -> Self {
         let files = fs::read_dir("/proc/self/fd").map_or(0, |files| {
-            files.filter(|file| file.as_ref().is_ok_and(|file| !is_of_the_process(&file.path()))).count()
+            files
+                .filter(|file| file.as_ref().is_ok_and(|file| !is_of_the_process(&file.path())))
+                .count()
         });
         let tasks = Handle::current().metrics().num_alive_tasks();
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
@@ -45,7 +47,8 @@ impl Footprint {
     }
 }
 
-/// What waits for timers and sockets is made once, when somebody first needs it, and stays for the life of the process.
+/// What waits for timers and sockets is made once, when somebody first needs it, and stays for the
+/// life of the process.
 fn is_of_the_process(file: &Path) -> bool {
     fs::read_link(file).is_ok_and(|target| target.to_string_lossy().starts_with("anon_inode:"))
 }

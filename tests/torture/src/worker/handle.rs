@@ -16,7 +16,12 @@ pub(super) enum Handle {
 }
 
 impl Handle {
-    pub(super) fn new(locker: &Locker, lock: &Lock, mode: Mode, options: LockOptions) -> Result<Self> {
+    pub(super) fn new(
+        locker: &Locker,
+        lock: &Lock,
+        mode: Mode,
+        options: LockOptions,
+    ) -> Result<Self> {
         Ok(match lock {
             Lock::Mutex(name) => Self::Mutex(locker.mutex(name)?.with_options(options)?),
             Lock::RwLock(name) => {

@@ -21,7 +21,8 @@ use crate::{
 
 /// How often one who works for long checks.
 const BETWEEN_CHECKS: Duration = Duration::from_millis(100);
-/// How long one who knows of its loss, or should, goes on listening for it: longer than what is still in time.
+/// How long one who knows of its loss, or should, goes on listening for it: longer than what is
+/// still in time.
 const DISBELIEF: Duration = Duration::from_secs(3);
 
 /// A guard, and what its holder does with it.
@@ -63,7 +64,8 @@ impl<'a> Hold<'a> {
         let op = self.op;
         let history = self.history;
         if self.plan.listens {
-            let tell = |reason: LossReason| history.write(Event::Told { op, reason: reason.to_string() });
+            let tell =
+                |reason: LossReason| history.write(Event::Told { op, reason: reason.to_string() });
             self.signal.clone().beside(tell, self.live()).await?;
         } else {
             self.live().await?;
@@ -195,7 +197,8 @@ impl<'a> Hold<'a> {
     }
 
     async fn sleep(&mut self, time: Duration) {
-        let lost = async { if self.plan.listens { self.signal.wait().await } else { pending().await } };
+        let lost =
+            async { if self.plan.listens { self.signal.wait().await } else { pending().await } };
         tokio::select! {
             biased;
             () = self.parent.leaves() => self.state = State::Leaving,

@@ -26,7 +26,12 @@ use crate::{
 const RECOVERY: Duration = Duration::from_millis(100);
 
 /// Lets all tasks work until the parent leaves and they have given back what they have.
-pub(super) async fn hold(parent: &Parent, job: &Job, locker: &Locker, history: &Writer) -> Result<()> {
+pub(super) async fn hold(
+    parent: &Parent,
+    job: &Job,
+    locker: &Locker,
+    history: &Writer,
+) -> Result<()> {
     let locks = Locks::of(&job.workload, locker)?;
     let leases = (locker.descriptor().min_ttl, locker.capabilities().extend);
     let mut tasks = JoinSet::new();

@@ -31,11 +31,13 @@ impl Locks {
         let hot = count(exclusive, mutexes).map(|number| Lock::Mutex(name(number)));
         let hot = hot.chain(count(shared, rw_locks).map(|number| Lock::RwLock(name(number))));
         let hot = hot.chain(
-            count(permits, semaphores).map(|number| Lock::Semaphore { name: name(number), limit: PERMITS }),
+            count(permits, semaphores)
+                .map(|number| Lock::Semaphore { name: name(number), limit: PERMITS }),
         );
         let hot: Vec<_> = hot.collect();
-        let wide: Vec<_> =
-            count(exclusive, wide).map(|number| Lock::Mutex(format!("{prefix}/wide-{number}"))).collect();
+        let wide: Vec<_> = count(exclusive, wide)
+            .map(|number| Lock::Mutex(format!("{prefix}/wide-{number}")))
+            .collect();
         if hot.is_empty() && wide.is_empty() {
             return Err(Error::new("the workload names no lock that this store can have"));
         }
@@ -65,9 +67,11 @@ mod tests {
     fn the_same_name_is_wanted_in_each_kind() {
         let locks = Locks::of(&Workload::new(1, 1), &Locker::memory()).unwrap();
         let name = || "torture/hot-0".to_owned();
-        for lock in
-            [Lock::Mutex(name()), Lock::RwLock(name()), Lock::Semaphore { name: name(), limit: PERMITS }]
-        {
+        for lock in [
+            Lock::Mutex(name()),
+            Lock::RwLock(name()),
+            Lock::Semaphore { name: name(), limit: PERMITS },
+        ] {
             assert!(locks.hot().contains(&lock), "{lock:?}");
         }
     }

@@ -28,15 +28,17 @@ use crate::{
 /// What a locker may take to shut down beyond the longest lease.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Does the work of a child process: the program that starts a [`Child`](crate::child::Child) starts itself again to
-/// call this, with `lockkit::connect` or something that makes a [`Locker`] in another way.
+/// Does the work of a child process: the program that starts a [`Child`](crate::child::Child)
+/// starts itself again to call this, with `lockkit::connect` or something that makes a [`Locker`]
+/// in another way.
 ///
-/// It reads its role from standard input, and ends when that ends: when its parent lets it go, or is no more. Needs a
-/// tokio runtime, best one with two threads, on which nothing else runs: what is left of it in the end is counted.
+/// It reads its role from standard input, and ends when that ends: when its parent lets it go, or
+/// is no more. Needs a tokio runtime, best one with two threads, on which nothing else runs: what
+/// is left of it in the end is counted.
 ///
 /// # Errors
-/// It can't work: it was not started as a child, or the set-up is broken. The program that calls this says why on
-/// standard error, and ends with a status other than 0.
+/// It can't work: it was not started as a child, or the set-up is broken. The program that calls
+/// this says why on standard error, and ends with a status other than 0.
 pub async fn child<F>(connect: F) -> Result<()>
 where
     F: AsyncFn(&str) -> lockkit::Result<Locker>,
@@ -90,7 +92,8 @@ async fn register(parent: &Parent, history: &std::path::Path) -> Result<()> {
     }
 }
 
-/// The error that ends the run, if this one says that the set-up is broken: that is no fault, and not to be tested.
+/// The error that ends the run, if this one says that the set-up is broken: that is no fault, and
+/// not to be tested.
 fn broken(error: &lockkit::Error) -> Result<()> {
     match error.kind() {
         ErrorKind::Authentication

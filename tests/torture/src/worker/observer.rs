@@ -18,7 +18,12 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 const RECOVERY: Duration = Duration::from_millis(200);
 
 /// Looks at one lock after the other until the parent leaves.
-pub(super) async fn observe(parent: &Parent, job: &Job, locker: &Locker, history: &Writer) -> Result<()> {
+pub(super) async fn observe(
+    parent: &Parent,
+    job: &Job,
+    locker: &Locker,
+    history: &Writer,
+) -> Result<()> {
     let locks = Locks::of(&job.workload, locker)?;
     let mut rng = seeds(job.seed, job.process, 0);
     let looking = async {
@@ -42,7 +47,8 @@ async fn look(locker: &Locker, lock: &Lock, history: &Writer) -> Result<Duration
     };
     let answered = clock::now();
     let holders = seen.holders.iter().map(holder).collect();
-    history.write_at(at, Event::Seen { lock: lock.clone(), answered, holders, waiters: seen.waiters });
+    history
+        .write_at(at, Event::Seen { lock: lock.clone(), answered, holders, waiters: seen.waiters });
     Ok(BETWEEN_LOOKS)
 }
 

@@ -62,12 +62,14 @@ impl Parent {
     }
 }
 
-/// A child that is stopped when its parent dies would stay for ever: so it goes on, and sees that its parent has left.
+/// A child that is stopped when its parent dies would stay for ever: so it goes on, and sees that
+/// its parent has left.
 #[cfg(target_os = "linux")]
 fn wake_when_it_dies() {
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGCONT);
 }
 
-/// The system ends a stopped child whose group is an orphaned one, unless whoever adopts it is of the same session.
+/// The system ends a stopped child whose group is an orphaned one, unless whoever adopts it is of
+/// the same session.
 #[cfg(not(target_os = "linux"))]
 fn wake_when_it_dies() {}

@@ -1,5 +1,5 @@
-//! What a task is going to do with one claim, chosen before anybody is asked: the same seed makes the same plans,
-//! whatever the store answers.
+//! What a task is going to do with one claim, chosen before anybody is asked: the same seed makes
+//! the same plans, whatever the store answers.
 
 use std::time::Duration;
 
@@ -138,7 +138,9 @@ impl Planner {
             (Renewal::Manual, _) if rng.random_bool(OVERSLEEPS) => {
                 steps.push(Step::Oversleep(up_to(rng, ttl / 2)));
             }
-            (Renewal::Auto, Some(max)) if rng.random_bool(0.5) => steps.push(Step::Work(max + ttl / 4)),
+            (Renewal::Auto, Some(max)) if rng.random_bool(0.5) => {
+                steps.push(Step::Work(max + ttl / 4))
+            }
             (Renewal::Auto, None) if rng.random_bool(LONG) => {
                 let busy = rng.random_bool(0.5);
                 let time = up_to(rng, ttl);
@@ -194,7 +196,8 @@ mod tests {
     fn plans(seed: u64, process: u32, task: u32, min_ttl: Duration) -> Vec<Plan> {
         let workload = Workload::new(1, 1);
         let locks = Locks::of(&workload, &Locker::memory()).unwrap();
-        let mut planner = Planner::new(locks, &workload, (min_ttl, true), seeds(seed, process, task));
+        let mut planner =
+            Planner::new(locks, &workload, (min_ttl, true), seeds(seed, process, task));
         (0..2_000).map(|_| planner.next()).collect()
     }
 
@@ -210,10 +213,13 @@ mod tests {
     #[test]
     fn all_that_can_be_done_is_done() {
         let plans = plans(7, 1, 1, Duration::ZERO);
-        let some = |what: &str, is: &dyn Fn(&Plan) -> bool| assert!(plans.iter().any(is), "no {what}");
+        let some =
+            |what: &str, is: &dyn Fn(&Plan) -> bool| assert!(plans.iter().any(is), "no {what}");
         let steps = |step: fn(&Step) -> bool| move |plan: &Plan| plan.steps.iter().any(step);
         some("reader", &|plan| plan.mode == Mode::Shared);
-        some("writer", &|plan| matches!((&plan.lock, plan.mode), (Lock::RwLock(_), Mode::Exclusive)));
+        some("writer", &|plan| {
+            matches!((&plan.lock, plan.mode), (Lock::RwLock(_), Mode::Exclusive))
+        });
         some("taker of all permits", &|plan| plan.mode == Mode::Permits(PERMITS));
         some("extension", &steps(|step| matches!(step, Step::Extend(_))));
         some("writer of notes", &steps(|step| matches!(step, Step::Note(_))));

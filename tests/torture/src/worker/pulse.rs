@@ -1,4 +1,5 @@
-//! Whether the process gets its turns: on a busy machine it is late with all it does, and lockkit with it.
+//! Whether the process gets its turns: on a busy machine it is late with all it does, and lockkit
+//! with it.
 
 use std::time::Duration;
 

@@ -1,9 +1,12 @@
 //! Figure by figure.
 
 use super::{Change, Comparison};
-use crate::report::{Better, Metric, Outcome, Report, Scenario, Series, Side, Verdict, lookup, table, words};
+use crate::report::{
+    Better, Metric, Outcome, Report, Scenario, Series, Side, Verdict, lookup, table, words,
+};
 
-/// With fewer rounds than these, chance alone puts all of one report beyond all of the other too often.
+/// With fewer rounds than these, chance alone puts all of one report beyond all of the other too
+/// often.
 const MIN_ROUNDS: usize = 5;
 
 /// Of medians: ranges that are so far apart are, however wide they are themselves.
@@ -20,14 +23,19 @@ const fn threshold(metric: Metric) -> f64 {
     }
 }
 
-/// One unlucky wait of a whole run, or what an allocator did: worth a look, and no reason to stop a release.
+/// One unlucky wait of a whole run, or what an allocator did: worth a look, and no reason to stop a
+/// release.
 const fn is_noisy(metric: Metric) -> bool {
     matches!(metric, Metric::WaitMaxUs | Metric::BytesPerLock)
 }
 
-/// There whenever a case was measured. The others need many grants, or a server that tells what it counts.
+/// There whenever a case was measured. The others need many grants, or a server that tells what it
+/// counts.
 const fn is_always_there(metric: Metric) -> bool {
-    matches!(metric, Metric::GrantsPerSecond | Metric::WaitP50Us | Metric::HandOffP50Us | Metric::RecoveryMs)
+    matches!(
+        metric,
+        Metric::GrantsPerSecond | Metric::WaitP50Us | Metric::HandOffP50Us | Metric::RecoveryMs
+    )
 }
 
 pub(super) fn collect(comparison: &mut Comparison, old: &Report, new: &Report) {
@@ -46,7 +54,8 @@ pub(super) fn collect(comparison: &mut Comparison, old: &Report, new: &Report) {
                 figures(comparison, (old, before), (new, after));
             }
             (Verdict::Measured { .. }, after) => {
-                let reason = after.and_then(table::reason).unwrap_or_else(|| "not in the new report".into());
+                let reason =
+                    after.and_then(table::reason).unwrap_or_else(|| "not in the new report".into());
                 comparison.lost.push(format!("{}: {reason}", name(before)));
             }
             (_, Some(after)) if table::reason(after).is_none() => {
@@ -55,12 +64,13 @@ pub(super) fn collect(comparison: &mut Comparison, old: &Report, new: &Report) {
             _ => {}
         }
     }
-    let has_twin =
-        |after: &Outcome| twin(old, after, Side::Lockkit).or_else(|| other_rate(old, after)).is_some();
+    let has_twin = |after: &Outcome| {
+        twin(old, after, Side::Lockkit).or_else(|| other_rate(old, after)).is_some()
+    };
     let is_new = |after: &&Outcome| !has_twin(after);
-    comparison
-        .gained
-        .extend(own(new).filter(is_new).map(|after| format!("{}: not in the old report", name(after))));
+    comparison.gained.extend(
+        own(new).filter(is_new).map(|after| format!("{}: not in the old report", name(after))),
+    );
 }
 
 fn own(report: &Report) -> impl Iterator<Item = &Outcome> {
@@ -95,8 +105,9 @@ fn not_run(new: &Report, before: &Outcome) -> Option<String> {
     if !is_tried(&|after| after.scenario == before.scenario) {
         return Some(format!("{}: not run", words::title(before.scenario)));
     }
-    (!is_tried(&|after| after.scenario == before.scenario && after.case == before.case))
-        .then(|| format!("{}, {}: not run", words::title(before.scenario), words::case(&before.case)))
+    (!is_tried(&|after| after.scenario == before.scenario && after.case == before.case)).then(
+        || format!("{}, {}: not run", words::title(before.scenario), words::case(&before.case)),
+    )
 }
 
 fn name(outcome: &Outcome) -> String {
@@ -149,7 +160,8 @@ fn figures(
     }
 }
 
-/// The ratio to the bare driver. Requests are counted exactly whatever the machine does, and need none.
+/// The ratio to the bare driver. Requests are counted exactly whatever the machine does, and need
+/// none.
 fn relative(report: &Report, own: &Outcome, metric: Metric) -> Option<Series> {
     if metric == Metric::RequestsPerGrant {
         return None;
@@ -176,18 +188,21 @@ impl Change {
         Some((part > 0.0) == (self.metric.better() == Better::Higher))
     }
 
-    /// The gap between the ranges is as wide as the wider of them, or a tenth of the median, or the medians are far apart:
-    /// without that, every hundredth figure of two like runs has no common value.
+    /// The gap between the ranges is as wide as the wider of them, or a tenth of the median, or the
+    /// medians are far apart: without that, every hundredth figure of two like runs has no common
+    /// value.
     fn is_apart(&self) -> bool {
         let range = |series: &Series| Some((series.min()?, series.max()?));
-        let (Some(old), Some(new), Some(median)) = (range(&self.old), range(&self.new), self.old.median())
+        let (Some(old), Some(new), Some(median)) =
+            (range(&self.old), range(&self.new), self.old.median())
         else {
             return false;
         };
         let gap = (new.0 - old.1).max(old.0 - new.1);
         let wider = (old.1 - old.0).max(new.1 - new.0);
-        let is_far =
-            self.part().is_some_and(|part| part + 1.0 >= CLEAR_FACTOR || part + 1.0 <= CLEAR_FACTOR.recip());
+        let is_far = self
+            .part()
+            .is_some_and(|part| part + 1.0 >= CLEAR_FACTOR || part + 1.0 <= CLEAR_FACTOR.recip());
         gap > 0.0 && (gap >= wider || gap >= median.abs() * CLEAR_GAP || is_far)
     }
 }

@@ -4,8 +4,9 @@ use crate::report::{ROUND_TRIP, Report, Setting, Side, Store, Verdict};
 
 /// Why the reports have nothing in common, if so.
 pub(super) fn incomparable(old: &Report, new: &Report) -> Option<String> {
-    let ids =
-        |report: &Report| report.stores.iter().map(|store| store.id.clone()).collect::<Vec<_>>().join(", ");
+    let ids = |report: &Report| {
+        report.stores.iter().map(|store| store.id.clone()).collect::<Vec<_>>().join(", ")
+    };
     if !old.stores.iter().any(|store| find(new, &store.id).is_some()) {
         return Some(format!(
             "no store is in both: the old report has {}, the new one {}",
@@ -25,8 +26,9 @@ pub(super) fn incomparable(old: &Report, new: &Report) -> Option<String> {
     let is_shared = before.iter().any(|(scenario, case, store)| {
         attempted.iter().any(|o| o.scenario == *scenario && o.case == *case && o.store == *store)
     });
-    (!is_shared)
-        .then(|| "no case that the old report measured was tried in the new one; run the same plan".into())
+    (!is_shared).then(|| {
+        "no case that the old report measured was tried in the new one; run the same plan".into()
+    })
 }
 
 /// What makes the reports less alike than they should be.
@@ -51,7 +53,11 @@ pub(super) fn differences(old: &Report, new: &Report) -> Vec<String> {
         let name = |what: &str| format!("{of} {what}", of = before.id);
         differ(&name("is another server"), server(before), server(after));
         differ(&name("is at another address"), before.url.clone(), after.url.clone());
-        differ(&name("guarantee"), before.guarantee.class.to_string(), after.guarantee.class.to_string());
+        differ(
+            &name("guarantee"),
+            before.guarantee.class.to_string(),
+            after.guarantee.class.to_string(),
+        );
         differ(&name("settings"), settings(before, after), settings(after, before));
     }
     found

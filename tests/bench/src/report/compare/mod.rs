@@ -8,10 +8,11 @@ use super::{Case, Metric, Report, Scenario, Series};
 
 /// What differs between two reports.
 ///
-/// A figure of lockkit has changed if no round of one report comes near the other's, and the medians differ by more than
-/// 5 % (requests for each grant, which are counted: 2 %). It takes five rounds in both to call it a regression, and the
-/// slowest wait and the memory for a lock, which chance decides, never are one. Where both reports have the bare driver's figure too, the
-/// ratios to that are compared, as they don't depend on the machine as much.
+/// A figure of lockkit has changed if no round of one report comes near the other's, and the
+/// medians differ by more than 5 % (requests for each grant, which are counted: 2 %). It takes five
+/// rounds in both to call it a regression, and the slowest wait and the memory for a lock, which
+/// chance decides, never are one. Where both reports have the bare driver's figure too, the ratios
+/// to that are compared, as they don't depend on the machine as much.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// Why nothing can be said, if so.

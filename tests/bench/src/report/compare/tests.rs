@@ -11,7 +11,12 @@ fn series(metric: Metric, rounds: &[f64]) -> Report {
 }
 
 fn outcome(side: Side, metric: Metric, rounds: &[f64]) -> Outcome {
-    measured("only", side, (Scenario::OwnNames, Case::default()), [(metric, Series(rounds.to_vec()))])
+    measured(
+        "only",
+        side,
+        (Scenario::OwnNames, Case::default()),
+        [(metric, Series(rounds.to_vec()))],
+    )
 }
 
 fn counts(comparison: &Comparison) -> (usize, usize) {
@@ -33,12 +38,18 @@ fn worse_is_less_throughput_and_more_of_all_else() {
     let large = &[100.0, 101.0, 102.0, 100.5, 101.5][..];
     let throughput = |rounds| series(Metric::GrantsPerSecond, rounds);
     let latency = |rounds| series(Metric::WaitP50Us, rounds);
-    let worse = [compare(&throughput(large), &throughput(small)), compare(&latency(small), &latency(large))];
+    let worse = [
+        compare(&throughput(large), &throughput(small)),
+        compare(&latency(small), &latency(large)),
+    ];
     for found in &worse {
         assert!(found.is_regression(), "{found}");
         assert_eq!(counts(found), (1, 0), "{found}");
     }
-    let better = [compare(&throughput(small), &throughput(large)), compare(&latency(large), &latency(small))];
+    let better = [
+        compare(&throughput(small), &throughput(large)),
+        compare(&latency(large), &latency(small)),
+    ];
     for found in &better {
         assert!(!found.is_regression(), "{found}");
         assert_eq!(counts(found), (0, 1), "{found}");
@@ -87,7 +98,10 @@ fn another_machine_is_no_regression_where_the_floor_went_along() {
     assert!(!found.is_regression(), "{found}");
     assert!(found.to_string().contains("warning: another host"), "{found}");
     new.outcomes.retain(|outcome| outcome.side == Side::Lockkit);
-    assert!(compare(&old, &new).is_regression(), "without the floor only absolute figures are left");
+    assert!(
+        compare(&old, &new).is_regression(),
+        "without the floor only absolute figures are left"
+    );
 }
 
 /// The same absolute figures, while the bare driver became twice as fast.
@@ -113,11 +127,16 @@ fn what_failed_or_vanished_is_a_regression() {
 
     let mut vanished = old.clone();
     vanished.outcomes.remove(0);
-    assert!(compare(&old, &vanished).is_regression(), "the other stores were measured in that case");
+    assert!(
+        compare(&old, &vanished).is_regression(),
+        "the other stores were measured in that case"
+    );
     assert_eq!(compare(&vanished, &old).gained.len(), 1);
 
     let mut poorer = old.clone();
-    let Verdict::Measured { figures, .. } = &mut poorer.outcomes[0].verdict else { panic!("measured") };
+    let Verdict::Measured { figures, .. } = &mut poorer.outcomes[0].verdict else {
+        panic!("measured")
+    };
     figures.remove(&Metric::WaitP50Us);
     let found = compare(&old, &poorer);
     assert!(found.is_regression());
@@ -145,7 +164,8 @@ fn a_figure_that_is_not_always_there_is_no_loss() {
 fn an_open_loop_at_another_rate_is_not_compared() {
     let old = sample::report();
     let mut new = old.clone();
-    for outcome in new.outcomes.iter_mut().filter(|outcome| outcome.scenario == Scenario::OpenLoop) {
+    for outcome in new.outcomes.iter_mut().filter(|outcome| outcome.scenario == Scenario::OpenLoop)
+    {
         outcome.case.rate_per_second = Some(210.0);
         let Verdict::Measured { figures, .. } = &mut outcome.verdict else { continue };
         for series in figures.values_mut() {
@@ -220,7 +240,8 @@ fn nothing_in_common_is_no_regression_but_incomparable() {
 
 #[test]
 fn four_rounds_are_too_few_to_tell() {
-    let found = compare(&series(Metric::WaitP50Us, &[1.0; 4]), &series(Metric::WaitP50Us, &[9.0; 5]));
+    let found =
+        compare(&series(Metric::WaitP50Us, &[1.0; 4]), &series(Metric::WaitP50Us, &[9.0; 5]));
     assert!(!found.is_regression());
     let text = found.to_string();
     assert!(text.contains("Too few rounds to tell:\n  only, Many names"), "{text}");
@@ -236,7 +257,11 @@ fn other_settings_and_versions_are_warned_of() {
     new.stores[2].settings[0].value = "none".into();
     new.is_quick = true;
     new.stores[3].url = "mysql://elsewhere/".into();
-    let trip = |value: &str| Setting { name: ROUND_TRIP.into(), value: value.into(), meaning: String::new() };
+    let trip = |value: &str| Setting {
+        name: ROUND_TRIP.into(),
+        value: value.into(),
+        meaning: String::new(),
+    };
     new.stores[0].settings.push(trip("90 µs"));
     let text = compare(&old, &new).to_string();
     for part in [

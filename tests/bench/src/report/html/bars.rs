@@ -3,7 +3,9 @@
 use maud::{Markup, html};
 
 use super::palette;
-use crate::report::{Case, GuaranteeClass, Metric, Report, Scenario, Series, Side, lookup, numbers, table};
+use crate::report::{
+    Case, GuaranteeClass, Metric, Report, Scenario, Series, Side, lookup, numbers, table,
+};
 
 const WIDTH: f64 = 820.0;
 /// Where bars begin.
@@ -93,7 +95,13 @@ fn draw_row(row: &Row<'_>, top: f64, scale: f64, metric: Metric) -> Markup {
     }
 }
 
-fn draw_bar(series: &Series, class: &str, (top, height): (f64, f64), scale: f64, metric: Metric) -> Markup {
+fn draw_bar(
+    series: &Series,
+    class: &str,
+    (top, height): (f64, f64),
+    scale: f64,
+    metric: Metric,
+) -> Markup {
     let at = |value| place(value, scale);
     let low = at(series.min());
     let end = at(series.median());
@@ -123,7 +131,8 @@ fn place(value: Option<f64>, scale: f64) -> f64 {
 
 /// The bare driver's value, and lockkit's divided by it.
 fn beside(own: Option<&Series>, floor: &Series, metric: Metric) -> String {
-    let bare = floor.median().map_or_else(String::new, |median| numbers::shown(metric, median).text());
+    let bare =
+        floor.median().map_or_else(String::new, |median| numbers::shown(metric, median).text());
     let ratio = own.and_then(|own| lookup::ratio(own, floor)).and_then(|ratio| ratio.median());
     match ratio {
         Some(ratio) => format!("bare driver {bare}, ratio {}", numbers::three(ratio)),
@@ -173,12 +182,17 @@ mod tests {
         let widths: Vec<f64> = svg
             .split("<rect class=\"own\"")
             .skip(1)
-            .map(|rest| rest.split("width=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap())
+            .map(|rest| {
+                rest.split("width=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
+            })
             .collect();
         assert_eq!(widths.len(), 5);
         assert_eq!(widths[0], LENGTH, "the one that is cut");
         assert!(widths[1] > 0.8 * LENGTH && widths[1] < LENGTH, "{widths:?}");
-        assert!((widths[1] / widths[2] - 42_000.0 / 9_000.0).abs() < 0.1, "in proportion: {widths:?}");
+        assert!(
+            (widths[1] / widths[2] - 42_000.0 / 9_000.0).abs() < 0.1,
+            "in proportion: {widths:?}"
+        );
     }
 
     #[test]

@@ -77,7 +77,9 @@ fn all_curves(report: &Report, scenario: Scenario) -> Markup {
 fn hand_off(report: &Report) -> Markup {
     let metric = Metric::HandOffP50Us;
     match plots::by_tasks(report, Scenario::HandOff, metric) {
-        Some(plot) => plotted("From the release by one to the grant of the next, the median", &plot),
+        Some(plot) => {
+            plotted("From the release by one to the grant of the next, the median", &plot)
+        }
         None => all_bars(
             report,
             Scenario::HandOff,

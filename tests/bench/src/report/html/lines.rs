@@ -95,7 +95,10 @@ fn try_draw(svg: &mut String, x: &Axis, y: &Axis, lines: &[Line]) -> Drawn {
             let (_, high) = chart.backend_coord(&(*x, *high));
             root.draw(&PathElement::new(vec![(at, low), (at, high)], own.stroke_width(1)))?;
             for end in [low, high] {
-                root.draw(&PathElement::new(vec![(at - 4, end), (at + 4, end)], own.stroke_width(1)))?;
+                root.draw(&PathElement::new(
+                    vec![(at - 4, end), (at + 4, end)],
+                    own.stroke_width(1),
+                ))?;
             }
         }
         for point in &line.marked {
@@ -175,8 +178,9 @@ fn spread<T>(mut ends: Vec<((i32, i32), T)>) -> Vec<((i32, i32), i32, T)> {
 }
 
 fn colour(hex: &str) -> RGBColor {
-    let part =
-        |at: usize| hex.get(at..at + 2).and_then(|part| u8::from_str_radix(part, 16).ok()).unwrap_or(0);
+    let part = |at: usize| {
+        hex.get(at..at + 2).and_then(|part| u8::from_str_radix(part, 16).ok()).unwrap_or(0)
+    };
     RGBColor(part(1), part(3), part(5))
 }
 

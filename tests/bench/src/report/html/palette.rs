@@ -1,9 +1,11 @@
-//! A colour and a shape for each store, the same in all pictures. The colours are told apart by the colour-blind
-//! (after Okabe and Ito), and stand out from their background; the shapes are for who sees no colours at all.
+//! A colour and a shape for each store, the same in all pictures. The colours are told apart by the
+//! colour-blind (after Okabe and Ito), and stand out from their background; the shapes are for who
+//! sees no colours at all.
 
 use std::fmt::Write as _;
 
-/// On a light background. Also what stands in drawings, where the style sheet finds and replaces it.
+/// On a light background. Also what stands in drawings, where the style sheet finds and replaces
+/// it.
 const LIGHT: [&str; 8] =
     ["#0072B2", "#C84E00", "#00805C", "#A3478A", "#8F6400", "#3D3D9E", "#8A1F2E", "#5A6570"];
 

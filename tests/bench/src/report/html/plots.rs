@@ -47,7 +47,8 @@ pub(super) fn percentiles(
         });
     }
     let y = times("wait", &lines)?;
-    let ticks = PERCENTILES.iter().map(|(p, name)| (-(1.0 - p / 100.0).log10(), (*name).to_owned()));
+    let ticks =
+        PERCENTILES.iter().map(|(p, name)| (-(1.0 - p / 100.0).log10(), (*name).to_owned()));
     let ticks = ticks.filter(|(at, _)| *at <= end).collect();
     let x = Axis { name: "percentile of all grants".into(), range: (0.0, end), ticks };
     Some((x, y, lines))
@@ -59,8 +60,11 @@ pub(super) fn by_tasks(
     scenario: Scenario,
     metric: Metric,
 ) -> Option<(Axis, Axis, Vec<Line>)> {
-    let mut cases: Vec<_> =
-        report.cases(scenario).into_iter().filter_map(|case| Some((f64::from(case.tasks?), case))).collect();
+    let mut cases: Vec<_> = report
+        .cases(scenario)
+        .into_iter()
+        .filter_map(|case| Some((f64::from(case.tasks?), case)))
+        .collect();
     cases.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     let counts: BTreeSet<_> = cases.iter().filter_map(|(_, case)| case.tasks).collect();
     // With a second case of the same number there would be two values at one place.
@@ -70,20 +74,30 @@ pub(super) fn by_tasks(
     let mut lines = Vec::new();
     for (index, store) in report.stores.iter().enumerate() {
         let found: Vec<_> = (cases.iter())
-            .filter_map(|(tasks, case)| place(tasks.log10(), report.own(scenario, case, store, metric)?))
+            .filter_map(|(tasks, case)| {
+                place(tasks.log10(), report.own(scenario, case, store, metric)?)
+            })
             .collect();
         if found.is_empty() {
             continue;
         }
         let points: Vec<_> = found.iter().map(|(point, _)| *point).collect();
         let ranges = found.iter().map(|(_, range)| *range).collect();
-        lines.push(Line { name: store.id.clone(), store: index, marked: points.clone(), points, ranges });
+        lines.push(Line {
+            name: store.id.clone(),
+            store: index,
+            marked: points.clone(),
+            points,
+            ranges,
+        });
     }
     let y = times("from release to grant", &lines)?;
-    let ticks: Vec<_> = counts.iter().map(|count| (f64::from(*count).log10(), count.to_string())).collect();
+    let ticks: Vec<_> =
+        counts.iter().map(|count| (f64::from(*count).log10(), count.to_string())).collect();
     let first = ticks.first()?.0;
     let last = ticks.last()?.0;
-    let x = Axis { name: "tasks that want the name".into(), range: (first - 0.06, last + 0.06), ticks };
+    let x =
+        Axis { name: "tasks that want the name".into(), range: (first - 0.06, last + 0.06), ticks };
     Some((x, y, lines))
 }
 
@@ -99,7 +113,9 @@ fn place(x: f64, series: &Series) -> Option<Place> {
 /// A logarithmic axis of microseconds that holds all lines; `None` if there are none.
 fn times(name: &str, lines: &[Line]) -> Option<Axis> {
     let points = || lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y));
-    let ends = || lines.iter().flat_map(|line| line.ranges.iter().flat_map(|(_, low, high)| [*low, *high]));
+    let ends = || {
+        lines.iter().flat_map(|line| line.ranges.iter().flat_map(|(_, low, high)| [*low, *high]))
+    };
     let low = points().chain(ends()).min_by(f64::total_cmp)?;
     let high = points().chain(ends()).max_by(f64::total_cmp)?;
     let range = (low - 0.08, high + 0.08);
@@ -143,14 +159,23 @@ mod tests {
             ranges: vec![],
         };
         let names = |low, high| {
-            times("", &[line(low, high)]).unwrap().ticks.into_iter().map(|(_, name)| name).collect::<Vec<_>>()
+            times("", &[line(low, high)])
+                .unwrap()
+                .ticks
+                .into_iter()
+                .map(|(_, name)| name)
+                .collect::<Vec<_>>()
         };
         assert_eq!(names(90.0, 2_100.0), ["100 µs", "200 µs", "500 µs", "1 ms", "2 ms"]);
-        assert_eq!(names(0.5, 2_000_000.0), ["1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s"]);
+        assert_eq!(
+            names(0.5, 2_000_000.0),
+            ["1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s"]
+        );
         assert!(times("", &[]).is_none());
     }
 
-    /// The 100th percentile is infinitely far out on this scale: it stands where its one of so many grants belongs.
+    /// The 100th percentile is infinitely far out on this scale: it stands where its one of so many
+    /// grants belongs.
     #[test]
     fn the_slowest_grant_stands_at_the_end_of_its_line() {
         let report = sample::report();
@@ -167,7 +192,8 @@ mod tests {
 
     #[test]
     fn hand_off_is_drawn_over_tasks() {
-        let (x, _, lines) = by_tasks(&sample::report(), Scenario::HandOff, Metric::HandOffP50Us).unwrap();
+        let (x, _, lines) =
+            by_tasks(&sample::report(), Scenario::HandOff, Metric::HandOffP50Us).unwrap();
         assert_eq!(
             x.ticks.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>(),
             ["2", "8", "64", "256"]

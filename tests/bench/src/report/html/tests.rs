@@ -4,7 +4,9 @@ use crate::report::{Metric, Verdict, sample, words};
 #[test]
 fn the_page_needs_nothing_else() {
     let page = html(&sample::report());
-    for forbidden in ["<script", "<link", "<img", "url(", "@import", "href=", "src=\"", "http:", "https:"] {
+    for forbidden in
+        ["<script", "<link", "<img", "url(", "@import", "href=", "src=\"", "http:", "https:"]
+    {
         assert!(!page.contains(forbidden), "{forbidden}");
     }
     assert!(page.contains("default-src 'none'"));
@@ -16,10 +18,16 @@ fn the_answer_comes_first_and_everything_is_there() {
     let page = html(&report);
     let at = |needle: &str| page.find(needle).unwrap_or_else(|| panic!("{needle}"));
     let mut places = vec![at("id=\"verdict\""), at("id=\"stores\""), at("id=\"reading\"")];
-    places.extend(report.scenarios().into_iter().map(|one| at(&format!("<h2>{}</h2>", words::title(one)))));
+    places.extend(
+        report.scenarios().into_iter().map(|one| at(&format!("<h2>{}</h2>", words::title(one)))),
+    );
     places.push(at("id=\"repeat\""));
     assert!(places.is_sorted(), "{places:?}");
-    assert_eq!(page.matches("<svg class=\"lines\"").count(), 4, "uncontended, hot name, hand-off, open loop");
+    assert_eq!(
+        page.matches("<svg class=\"lines\"").count(),
+        4,
+        "uncontended, hot name, hand-off, open loop"
+    );
 }
 
 #[test]

@@ -19,7 +19,11 @@ const FIGURES: [(&str, Scenario, Metric); 5] = [
     ("all names together", Scenario::OwnNames, Metric::GrantsPerSecond),
     ("one hot name", Scenario::HotName, Metric::GrantsPerSecond),
     ("most ÷ least served", Scenario::HotName, Metric::MostOverLeast),
-    ("after a crash of the holder, the next one gets it in", Scenario::Recovery, Metric::RecoveryMs),
+    (
+        "after a crash of the holder, the next one gets it in",
+        Scenario::Recovery,
+        Metric::RecoveryMs,
+    ),
 ];
 
 /// One answer for each family of stores that was measured.
@@ -30,13 +34,17 @@ pub(super) fn answers(report: &Report) -> Vec<Answer> {
 fn answer(report: &Report, name: &str, products: &[&str]) -> Option<Answer> {
     let is_member = |store: &Store| {
         let product = store.product.to_lowercase();
-        store.guarantee.class > GuaranteeClass::Host && products.iter().any(|one| product.contains(one))
+        store.guarantee.class > GuaranteeClass::Host
+            && products.iter().any(|one| product.contains(one))
     };
     let members: Vec<_> = report.stores.iter().filter(|store| is_member(store)).collect();
     let text = match members.as_slice() {
         [] => return None,
         [one] => {
-            vec![format!("{}.", summary(report, one)), format!("Its guarantee: {}.", one.guarantee.class)]
+            vec![
+                format!("{}.", summary(report, one)),
+                format!("Its guarantee: {}.", one.guarantee.class),
+            ]
         }
         _ => choice(report, is_member),
     };

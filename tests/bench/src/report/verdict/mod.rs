@@ -25,7 +25,8 @@ pub(super) struct Answer {
 
 /// The verdict, need by need.
 pub(super) fn answers(report: &Report) -> Vec<Answer> {
-    let mut answers: Vec<_> = needs::NEEDS.iter().filter_map(|need| needs::answer(report, need)).collect();
+    let mut answers: Vec<_> =
+        needs::NEEDS.iter().filter_map(|need| needs::answer(report, need)).collect();
     answers.insert(answers.len().min(3), needs::failover(report));
     answers.extend(families::answers(report));
     answers

@@ -4,7 +4,9 @@ use super::{
     Answer, caution, listed,
     rank::{Finding, Ranked, finding, rank},
 };
-use crate::report::{Better, GuaranteeClass, Metric, Report, Scenario, Side, Store, numbers, table, words};
+use crate::report::{
+    Better, GuaranteeClass, Metric, Report, Scenario, Side, Store, numbers, table, words,
+};
 
 /// A need, and the figure that answers it.
 pub(super) struct Need {
@@ -44,7 +46,8 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     let Some(case) = report.typical(need.scenario, need.metric) else {
         let text = vec!["Nothing was measured that would tell.".into()];
         let was_run = report.scenarios().contains(&need.scenario);
-        let figures = report.stores.iter().filter_map(|store| failures(report, need, store)).collect();
+        let figures =
+            report.stores.iter().filter_map(|store| failures(report, need, store)).collect();
         return was_run.then(|| Answer {
             need: need.name.into(),
             measure: None,
@@ -61,10 +64,13 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     let mut text: Vec<_> = said(report, &found, need.metric).into_iter().collect();
     let named = found.named();
     if !named.is_empty() && named.iter().all(|store| caution(store).is_some()) {
-        let durable: Vec<_> = ranked.iter().filter(|one| caution(one.store).is_none()).cloned().collect();
+        let durable: Vec<_> =
+            ranked.iter().filter(|one| caution(one.store).is_none()).cloned().collect();
         let found = finding(report, &durable);
         if let Some(said) = said(report, &found, need.metric).filter(|_| !durable.is_empty()) {
-            text.push(format!("Among those that forget no grant at a restart or a failover: {said}"));
+            text.push(format!(
+                "Among those that forget no grant at a restart or a failover: {said}"
+            ));
         }
     }
     let measure = Some(format!("{}: {}", words::metric(need.metric), words::case(case)));
@@ -75,7 +81,10 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
         } else if !(need.is_met_by)(store) {
             format!("left out: {}", need.otherwise)
         } else {
-            table::absence(report.outcome(need.scenario, case, &store.id, Side::Lockkit)?, need.metric)?
+            table::absence(
+                report.outcome(need.scenario, case, &store.id, Side::Lockkit)?,
+                need.metric,
+            )?
         };
         Some(format!("{}: {why}", store.id))
     }));
@@ -89,7 +98,8 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     Some(Answer { need: need.name.into(), measure, text, named, figures, cautions })
 }
 
-/// Else the lock of a connection would seem to be free within milliseconds, whatever becomes of its holder.
+/// Else the lock of a connection would seem to be free within milliseconds, whatever becomes of its
+/// holder.
 const KILLED: &str = "only the process was killed, and its system closed its connections at once; where a machine or its \
                       network vanishes, a lock that hangs on a connection takes until the server notices";
 
@@ -97,13 +107,18 @@ const KILLED: &str = "only the process was killed, and its system closed its con
 fn failures(report: &Report, need: &Need, store: &Store) -> Option<String> {
     let (failed, all) = report.failures(need.scenario, &store.id);
     let scenario = words::title(need.scenario);
-    (failed > 0).then(|| format!("{} failed in {failed} of {all} cases of \"{scenario}\"", store.id))
+    (failed > 0)
+        .then(|| format!("{} failed in {failed} of {all} cases of \"{scenario}\"", store.id))
 }
 
-/// Who still knows who has the lock after a server is gone. No figure can answer that: the class of guarantee does.
+/// Who still knows who has the lock after a server is gone. No figure can answer that: the class of
+/// guarantee does.
 pub(super) fn failover(report: &Report) -> Answer {
-    let classes = |class| report.stores.iter().filter(move |store: &&Store| store.guarantee.class == class);
-    let ids = |stores: &[&Store]| listed(&stores.iter().map(|store| store.id.clone()).collect::<Vec<_>>());
+    let classes =
+        |class| report.stores.iter().filter(move |store: &&Store| store.guarantee.class == class);
+    let ids = |stores: &[&Store]| {
+        listed(&stores.iter().map(|store| store.id.clone()).collect::<Vec<_>>())
+    };
     let good: Vec<_> = classes(GuaranteeClass::Consensus).collect();
     let risky: Vec<_> = classes(GuaranteeClass::AsynchronousFailover).collect();
     let text = if good.is_empty() {
@@ -111,10 +126,15 @@ pub(super) fn failover(report: &Report) -> Answer {
          give a lock to two, or nobody takes over."
             .into()
     } else {
-        format!("{}: a majority agrees on each grant, and the loss of a minority is survived.", ids(&good))
+        format!(
+            "{}: a majority agrees on each grant, and the loss of a minority is survived.",
+            ids(&good)
+        )
     };
-    let figures =
-        report.stores.iter().map(|store| format!("{}: {}", store.id, words::class(store.guarantee.class)));
+    let figures = report
+        .stores
+        .iter()
+        .map(|store| format!("{}: {}", store.id, words::class(store.guarantee.class)));
     let cautions = if risky.is_empty() {
         vec![]
     } else {
@@ -167,8 +187,12 @@ fn in_words(found: &Finding<'_>, metric: Metric) -> String {
             "{} can't be told apart in this run: their rounds overlap, or they differ by less than 5%.",
             listed(&all.iter().map(|one| with_value(one, metric)).collect::<Vec<_>>())
         ),
-        Finding::Alone(one) => format!("Only {} was measured that meets this need.", with_value(one, metric)),
+        Finding::Alone(one) => {
+            format!("Only {} was measured that meets this need.", with_value(one, metric))
+        }
         Finding::Nobody => "None of the stores measured meets this need.".into(),
-        Finding::TooShort => "This was measured in fewer than 3 rounds: too few to choose by.".into(),
+        Finding::TooShort => {
+            "This was measured in fewer than 3 rounds: too few to choose by.".into()
+        }
     }
 }

@@ -54,10 +54,15 @@ pub(super) fn finding<'a>(report: &Report, ranked: &[Ranked<'a>]) -> Finding<'a>
         return Finding::TooShort;
     }
     let Some(next) = others.first() else { return Finding::Alone(best.clone()) };
-    let is_like_best = |other: &&Ranked<'a>| best.series.overlaps(other.series) || factor(best, other) < SAME;
+    let is_like_best =
+        |other: &&Ranked<'a>| best.series.overlaps(other.series) || factor(best, other) < SAME;
     let alike: Vec<_> = others.iter().filter(is_like_best).cloned().collect();
     if alike.is_empty() {
-        return Finding::Best { best: best.clone(), next: next.clone(), factor: factor(best, next) };
+        return Finding::Best {
+            best: best.clone(),
+            next: next.clone(),
+            factor: factor(best, next),
+        };
     }
     Finding::Tied([best.clone()].into_iter().chain(alike).collect())
 }

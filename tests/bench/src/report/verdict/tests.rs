@@ -10,9 +10,11 @@ const DURABLE: GuaranteeClass = GuaranteeClass::OneDurableServer;
 
 /// Stores with one figure each.
 fn report(scenario: Scenario, metric: Metric, stores: &[Rounds<'_>]) -> Report {
-    let mut report =
-        sample::empty(stores.iter().map(|(id, class, _)| sample::store(id, "MySQL", *class)).collect());
-    report.outcomes = stores.iter().map(|(id, _, rounds)| outcome(id, scenario, metric, rounds)).collect();
+    let mut report = sample::empty(
+        stores.iter().map(|(id, class, _)| sample::store(id, "MySQL", *class)).collect(),
+    );
+    report.outcomes =
+        stores.iter().map(|(id, _, rounds)| outcome(id, scenario, metric, rounds)).collect();
     report
 }
 
@@ -26,7 +28,10 @@ fn latency(stores: &[Rounds<'_>]) -> Report {
 
 fn answer(report: &Report, need: &str) -> Answer {
     let all = answers(report);
-    all.iter().find(|answer| answer.need == need).unwrap_or_else(|| panic!("{need} in {all:?}")).clone()
+    all.iter()
+        .find(|answer| answer.need == need)
+        .unwrap_or_else(|| panic!("{need} in {all:?}"))
+        .clone()
 }
 
 fn said(report: &Report, need: &str) -> String {
@@ -52,7 +57,8 @@ fn the_lower_latency_and_the_higher_throughput_win() {
 /// The medians differ twofold; one round of the slow one was as quick as one of the quick one.
 #[test]
 fn nobody_wins_where_ranges_overlap() {
-    let report = latency(&[("b", DURABLE, &[20.0, 22.0, 11.5]), ("a", DURABLE, &[10.0, 11.0, 12.0])]);
+    let report =
+        latency(&[("b", DURABLE, &[20.0, 22.0, 11.5]), ("a", DURABLE, &[10.0, 11.0, 12.0])]);
     let text = said(&report, "Lowest latency");
     assert!(
         text.starts_with("a: 11.0 µs (10.0–12.0) and b: 20.0 µs (11.5–22.0) can't be told apart"),
@@ -75,9 +81,11 @@ fn an_overlap_with_any_other_store_is_seen() {
 
 #[test]
 fn a_lead_of_less_than_five_percent_is_none() {
-    let near = latency(&[("a", DURABLE, &[100.0, 100.1, 100.2]), ("b", DURABLE, &[104.0, 104.1, 104.2])]);
+    let near =
+        latency(&[("a", DURABLE, &[100.0, 100.1, 100.2]), ("b", DURABLE, &[104.0, 104.1, 104.2])]);
     assert!(said(&near, "Lowest latency").contains("can't be told apart"));
-    let clear = latency(&[("a", DURABLE, &[100.0, 100.1, 100.2]), ("b", DURABLE, &[110.0, 110.1, 110.2])]);
+    let clear =
+        latency(&[("a", DURABLE, &[100.0, 100.1, 100.2]), ("b", DURABLE, &[110.0, 110.1, 110.2])]);
     assert_eq!(
         said(&clear, "Lowest latency"),
         "a: 100 µs (100–100). The next, b: 110 µs (110–110), 10% more."
@@ -121,7 +129,11 @@ fn a_store_of_one_process_is_never_put_forward() {
         answer.text,
         ["a: 9.00 µs (9.00–9.00). The next, b: 90.0 µs (90.0–90.0), 10.0 times as much."]
     );
-    assert!(answer.figures.iter().any(|line| line.starts_with("memory: left out")), "{:?}", answer.figures);
+    assert!(
+        answer.figures.iter().any(|line| line.starts_with("memory: left out")),
+        "{:?}",
+        answer.figures
+    );
 }
 
 /// Who wins by forgetting is named with a warning, and with the best of those that don't forget.
@@ -142,7 +154,11 @@ fn a_volatile_winner_comes_with_a_warning_and_an_alternative() {
         ]
     );
     assert_eq!(answer.cautions.len(), 1);
-    assert!(answer.cautions[0].starts_with("quick is volatile: a restart"), "{:?}", answer.cautions);
+    assert!(
+        answer.cautions[0].starts_with("quick is volatile: a restart"),
+        "{:?}",
+        answer.cautions
+    );
 }
 
 #[test]
@@ -159,11 +175,16 @@ fn a_durable_winner_needs_no_warning() {
 #[test]
 fn only_a_majority_survives_the_loss_of_a_server() {
     use GuaranteeClass::{AsynchronousFailover, Consensus, OneDurableServer, Process, Volatile};
-    let classes = [("p", Process), ("v", Volatile), ("f", AsynchronousFailover), ("o", OneDurableServer)];
-    let mut stores: Vec<Rounds<'_>> = classes.iter().map(|(id, class)| (*id, *class, &[1.0][..])).collect();
+    let classes =
+        [("p", Process), ("v", Volatile), ("f", AsynchronousFailover), ("o", OneDurableServer)];
+    let mut stores: Vec<Rounds<'_>> =
+        classes.iter().map(|(id, class)| (*id, *class, &[1.0][..])).collect();
     let need = "Survives the loss of a server";
     let weak = answer(&latency(&stores), need);
-    assert!(weak.named.is_empty() && weak.text[0].starts_with("None of the stores measured"), "{weak:?}");
+    assert!(
+        weak.named.is_empty() && weak.text[0].starts_with("None of the stores measured"),
+        "{weak:?}"
+    );
     assert!(weak.cautions[0].starts_with("f may grant a lock twice"), "{:?}", weak.cautions);
     stores.push(("c", Consensus, &[1.0]));
     assert!(said(&latency(&stores), need).starts_with("c: a majority"));
@@ -177,9 +198,15 @@ fn fair_is_only_who_serves_in_order() {
         ("a", DURABLE, &[1.2, 1.2, 1.2]),
         ("b", DURABLE, &[3.0, 3.0, 3.0]),
     ];
-    let answer = answer(&report(Scenario::HotName, Metric::MostOverLeast, &stores), "Fair to all who wait");
+    let answer =
+        answer(&report(Scenario::HotName, Metric::MostOverLeast, &stores), "Fair to all who wait");
     assert_eq!(answer.named, ["a"]);
-    assert!(answer.figures.iter().any(|line| line.starts_with("x-optimistic: left out: it does not serve")));
+    assert!(
+        answer
+            .figures
+            .iter()
+            .any(|line| line.starts_with("x-optimistic: left out: it does not serve"))
+    );
 }
 
 #[test]
@@ -192,7 +219,10 @@ fn without_a_rival_there_is_no_winner() {
     let mut nobody = latency(&[("a", DURABLE, &[1.0, 1.0, 1.0])]);
     nobody.outcomes[0].verdict = Verdict::Failed { reason: "down".into() };
     assert_eq!(said(&nobody, "Lowest latency"), "Nothing was measured that would tell.");
-    assert!(answers(&nobody).iter().all(|answer| answer.need != "Cheap idle locks"), "it was not run");
+    assert!(
+        answers(&nobody).iter().all(|answer| answer.need != "Cheap idle locks"),
+        "it was not run"
+    );
 }
 
 #[test]
@@ -234,10 +264,22 @@ fn who_was_measured_without_the_figure_is_listed() {
 fn who_has_mysql_learns_which_of_its_strategies_is_better_at_what() {
     let report = sample::report();
     let answer = answer(&report, "You already have MySQL or MariaDB");
-    assert!(answer.text[0].starts_with("Many names: mysql-optimistic: 6,300/s"), "{:?}", answer.text);
-    assert!(answer.text[1].starts_with("One hot name: mysql-pessimistic: 720/s"), "{:?}", answer.text);
+    assert!(
+        answer.text[0].starts_with("Many names: mysql-optimistic: 6,300/s"),
+        "{:?}",
+        answer.text
+    );
+    assert!(
+        answer.text[1].starts_with("One hot name: mysql-pessimistic: 720/s"),
+        "{:?}",
+        answer.text
+    );
     assert_eq!(answer.figures.len(), 2);
-    assert!(answer.figures.iter().all(|line| line.contains("crash of the holder")), "{:?}", answer.figures);
+    assert!(
+        answer.figures.iter().all(|line| line.contains("crash of the holder")),
+        "{:?}",
+        answer.figures
+    );
 }
 
 /// Catches a lock of a connection that is praised for its milliseconds without a word.
@@ -248,5 +290,8 @@ fn who_recovers_first_is_said_with_what_was_killed() {
     let report = report(Scenario::Recovery, Metric::RecoveryMs, &stores);
     let answer = answer(&report, "Quickest recovery after a crash of the holder");
     assert_eq!(answer.named, ["link"]);
-    assert!(answer.cautions.iter().any(|text| text.starts_with("only the process was killed")), "{answer:?}");
+    assert!(
+        answer.cautions.iter().any(|text| text.starts_with("only the process was killed")),
+        "{answer:?}"
+    );
 }

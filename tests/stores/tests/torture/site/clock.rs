@@ -12,8 +12,8 @@ const DETOUR: &str = "clock-back-and-forth";
 const FORTH: &str = "clock-forth-and-back";
 const FORWARD: &str = "clock-forward";
 
-/// What can be done to a server that keeps leases by its clock, and its past on its disk: no other fault beside, as one
-/// that is empty *and* late starts below its last tokens.
+/// What can be done to a server that keeps leases by its clock, and its past on its disk: no other
+/// fault beside, as one that is empty *and* late starts below its last tokens.
 pub(super) fn faults(words: &'static str) -> Vec<ServerFault> {
     vec![
         weak(momentary(FORWARD), words),

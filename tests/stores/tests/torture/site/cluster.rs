@@ -50,7 +50,9 @@ impl Cluster {
             let is_master = loop {
                 match node.is_primary() {
                     Ok(is_master) => break is_master,
-                    Err(error) if Instant::now() > deadline => return Err(format!("{error:#}").into()),
+                    Err(error) if Instant::now() > deadline => {
+                        return Err(format!("{error:#}").into());
+                    }
                     // It may be busy with its change of roles.
                     Err(_) => thread::sleep(POLL),
                 }
@@ -68,7 +70,8 @@ impl Cluster {
         let port = self.cluster.nodes()[node].port().to_string();
         for shard in shards.elements() {
             let [_, slots, _, nodes] = shard.elements() else { continue };
-            let is_here = |node: &RedisReply| node.elements().iter().any(|field| field.text() == port);
+            let is_here =
+                |node: &RedisReply| node.elements().iter().any(|field| field.text() == port);
             if nodes.elements().iter().any(is_here)
                 && let Some(first) = slots.elements().first()
             {
@@ -82,7 +85,8 @@ impl Cluster {
     fn slot_in_use(&self, chance: u64) -> Result<u16, BoxError> {
         let mut keys = Vec::new();
         for node in self.nodes(true)? {
-            let found = self.cluster.nodes()[node].ask(["KEYS", &format!("{}:*", self.rounds.now())])?;
+            let found =
+                self.cluster.nodes()[node].ask(["KEYS", &format!("{}:*", self.rounds.now())])?;
             keys.extend(found.elements().iter().map(RedisReply::text));
         }
         keys.sort();
@@ -96,8 +100,8 @@ impl Cluster {
         Ok(self.cluster.nodes()[replica].ask(["CLUSTER", "FAILOVER"]).map(drop)?)
     }
 
-    /// Waits for it, and asks again when that was given up: the masters don't vote on the same one twice within 4 s, and
-    /// the replica does not ask them twice within 8 s.
+    /// Waits for it, and asks again when that was given up: the masters don't vote on the same one
+    /// twice within 4 s, and the replica does not ask them twice within 8 s.
     fn wait_for_takeover(&self, replica: usize) -> Result<(), BoxError> {
         let start = Instant::now();
         let mut asked = Instant::now();
@@ -114,7 +118,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until there are as many masters as replicas, each of these has its master's data, and all agree.
+    /// Waits until there are as many masters as replicas, each of these has its master's data, and
+    /// all agree.
     fn wait_until_whole(&self) -> Result<(), BoxError> {
         let deadline = Instant::now() + SETTLED;
         while !self.is_whole().unwrap_or(false) {
@@ -173,7 +178,10 @@ impl Site for Cluster {
                 let replicas = self.nodes(false)?;
                 let replica = replicas[choose(chance, replicas.len())];
                 self.ask_to_take_over(replica)?;
-                (Struck::FailingOver(replica), format!("the master of node {replica}, which takes over"))
+                (
+                    Struck::FailingOver(replica),
+                    format!("the master of node {replica}, which takes over"),
+                )
             }
             KILL_MASTER => {
                 let node = masters[choose(chance, masters.len())];

@@ -1,5 +1,6 @@
-//! Three ZooKeepers whose leader is cut off from its followers. They elect another one, and the deposed leader goes on to
-//! answer its clients: the connections of these break, and it takes their sessions up again by itself.
+//! Three ZooKeepers whose leader is cut off from its followers. They elect another one, and the
+//! deposed leader goes on to answer its clients: the connections of these break, and it takes their
+//! sessions up again by itself.
 
 use std::{thread, time::Duration};
 
@@ -14,7 +15,8 @@ use super::{Rounds, lasting, zookeeper::leaks};
 const DEPOSE: &str = "depose-leader";
 
 const NODES: usize = 3;
-/// So long that holders still believe when the successor starts; servers give no more than 20 ticks.
+/// So long that holders still believe when the successor starts; servers give no more than 20
+/// ticks.
 const SESSION: &str = "5s";
 /// Sessions end up to a tick late, which hides a lease that is too long by less.
 const TICK: Duration = Duration::from_millis(250);
@@ -22,7 +24,8 @@ const TICK: Duration = Duration::from_millis(250);
 const PATIENCE: &str = "syncLimit=80";
 /// In ticks, for the first contact of servers that all start at once.
 const CONTACT: &str = "initLimit=80";
-/// From the start of the successor to the end of the connections: later than a tick, and while holders believe.
+/// From the start of the successor to the end of the connections: later than a tick, and while
+/// holders believe.
 const RECONNECT_MS: std::ops::Range<u64> = 300..1_300;
 
 /// Each process uses one server, and comes back to it.
@@ -37,11 +40,13 @@ struct Deposed {
 }
 
 pub(super) fn start() -> Result<Box<dyn Site>, Failed> {
-    let options = ZooKeeperOptions::default().with_tick(TICK).with_config(PATIENCE).with_config(CONTACT);
+    let options =
+        ZooKeeperOptions::default().with_tick(TICK).with_config(PATIENCE).with_config(CONTACT);
     let servers = NamespacedEnsemble::start(NODES, options)?;
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let addresses = servers.nodes().iter().map(|node| node.addr());
-    let ways = addresses.map(|addr| runtime.block_on(Proxy::start(addr))).collect::<Result<_, _>>()?;
+    let ways =
+        addresses.map(|addr| runtime.block_on(Proxy::start(addr))).collect::<Result<_, _>>()?;
     let rounds = Rounds::default();
     let is_cut = false;
     Ok(Box::new(Deposed { ways, servers, rounds, is_cut, _runtime: runtime }))
@@ -77,7 +82,8 @@ impl Site for Deposed {
         let followers = self.servers.followers();
         self.is_cut = true;
         self.servers.cut(leader)?;
-        // Restarted followers elect at once: else they wait for the leader as long as it does for them.
+        // Restarted followers elect at once: else they wait for the leader as long as it does for
+        // them.
         for &follower in &followers {
             self.servers.node_mut(follower).kill()?;
         }

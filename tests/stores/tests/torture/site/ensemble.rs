@@ -55,7 +55,8 @@ impl Site for Ensemble {
         Ok(format!("{url}?prefix={}&session_timeout={SESSION}", self.rounds.next()))
     }
 
-    /// None of them breaks a promise: what was answered, a majority has, and a leader without one serves nobody.
+    /// None of them breaks a promise: what was answered, a majority has, and a leader without one
+    /// serves nobody.
     fn faults(&self) -> Vec<ServerFault> {
         // A leader is given up after 2 s.
         let mut faults = vec![

@@ -43,8 +43,8 @@ impl Site for Folder {
         Ok(())
     }
 
-    /// Whoever holds or waits in a record. Those that were killed are no leak until somebody looks: they are told apart
-    /// by their sessions, which the system has unlocked.
+    /// Whoever holds or waits in a record. Those that were killed are no leak until somebody looks:
+    /// they are told apart by their sessions, which the system has unlocked.
     fn leaks(&mut self) -> Result<Vec<String>, BoxError> {
         let round = self.root.path().join(self.rounds.now());
         let living = living(&round.join("sessions"))?;

@@ -1,7 +1,7 @@
 //! Stores on servers of our own, which can be hurt.
 //!
-//! Each topology says what can be done to it, and what the documentation gives up because of that. Two faults at once
-//! are nobody's promise: one is healed before the next.
+//! Each topology says what can be done to it, and what the documentation gives up because of that.
+//! Two faults at once are nobody's promise: one is healed before the next.
 
 mod clock;
 mod cluster;

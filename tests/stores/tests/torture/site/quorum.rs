@@ -51,7 +51,9 @@ fn start(name: &'static str, members: [Box<dyn Server>; MEMBERS]) -> Result<Box<
 /// What a URL may hold as a value of a parameter.
 fn escaped(url: &str) -> String {
     let special = |c: char| matches!(c, '%' | '?' | '&' | '=' | '#' | '+');
-    url.chars().map(|c| if special(c) { format!("%{:02X}", u32::from(c)) } else { c.to_string() }).collect()
+    url.chars()
+        .map(|c| if special(c) { format!("%{:02X}", u32::from(c)) } else { c.to_string() })
+        .collect()
 }
 
 impl Site for Quorum {
@@ -61,8 +63,10 @@ impl Site for Quorum {
 
     fn open(&mut self) -> Result<String, BoxError> {
         let namespace = self.rounds.next();
-        let members =
-            self.members.iter().map(|member| format!("member={}", escaped(&member.url(&namespace))));
+        let members = self
+            .members
+            .iter()
+            .map(|member| format!("member={}", escaped(&member.url(&namespace))));
         Ok(format!("quorum://?{}", members.collect::<Vec<_>>().join("&")))
     }
 
@@ -116,7 +120,9 @@ impl Site for Quorum {
         let namespace = self.rounds.now();
         let mut leaks = Vec::new();
         for (index, member) in self.members.iter().enumerate() {
-            leaks.extend(member.leaks(&namespace)?.into_iter().map(|leak| format!("member {index}: {leak}")));
+            leaks.extend(
+                member.leaks(&namespace)?.into_iter().map(|leak| format!("member {index}: {leak}")),
+            );
         }
         Ok(leaks)
     }

@@ -15,7 +15,8 @@ const CROWD: &str = "crowd";
 const FULL: &str = "full";
 const SCRIPT_FLUSH: &str = "script-flush";
 
-/// Thousands of waiters whose processes are dead, behind whoever waits for each name. They lapse after two seconds.
+/// Thousands of waiters whose processes are dead, behind whoever waits for each name. They lapse
+/// after two seconds.
 const QUEUE_A_CROWD: &str = "
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
@@ -72,7 +73,8 @@ fn durable_faults() -> Vec<ServerFault> {
 
 pub(super) fn volatile() -> Result<Box<dyn Site>, Failed> {
     let server = Redis::start(RedisOptions::default())?;
-    let faults = vec![weak(kill(), "one server without persistence: any restart loses all locks"), stop()];
+    let faults =
+        vec![weak(kill(), "one server without persistence: any restart loses all locks"), stop()];
     Ok(Box::new(Alone::new("redis-volatile", server, faults)))
 }
 
@@ -115,7 +117,14 @@ impl Server for Redis {
                 Ok("every queue".to_owned())
             }
             FULL => {
-                self.server.ask(["CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", "1"])?;
+                self.server.ask([
+                    "CONFIG",
+                    "SET",
+                    "maxmemory-policy",
+                    "noeviction",
+                    "maxmemory",
+                    "1",
+                ])?;
                 Ok("the memory".to_owned())
             }
             SCRIPT_FLUSH => {
@@ -134,15 +143,16 @@ impl Server for Redis {
     }
 }
 
-/// What a server has below a prefix beside what stays: the last tokens of idle names, which lapse, notes, which do not, and
-/// what all lockers have agreed on.
+/// What a server has below a prefix beside what stays: the last tokens of idle names, which lapse,
+/// notes, which do not, and what all lockers have agreed on.
 pub(super) fn leaks(server: &RedisServer, namespace: &str) -> Result<Vec<String>, BoxError> {
     let mut leaks = Vec::new();
     let keys = server.ask(["KEYS", &format!("{namespace}:*")])?;
     for key in keys.elements().iter().map(RedisReply::text) {
         let lives: i64 = server.ask(["PTTL", &key])?.text().parse()?;
-        let stays =
-            lives == -2 || (key.ends_with("}:note") && lives == -1) || key == format!("{namespace}:keys");
+        let stays = lives == -2
+            || (key.ends_with("}:note") && lives == -1)
+            || key == format!("{namespace}:keys");
         if !stays && (!key.ends_with("}:fence") || lives < 0) {
             leaks.push(format!("the key {key:?}, which lives for {lives} ms"));
         }

@@ -45,10 +45,12 @@ impl Wait {
     /// A fault that makes another server the primary.
     fn fails_over(self, fault: ServerFault) -> ServerFault {
         match self {
-            Self::Never => {
-                weak(fault, "a failover can lose a grant, and a primary that was replaced still grants")
-            }
-            // "With N = the number of replicas only those remain that restart empty": none is promoted here that did.
+            Self::Never => weak(
+                fault,
+                "a failover can lose a grant, and a primary that was replaced still grants",
+            ),
+            // "With N = the number of replicas only those remain that restart empty": none is
+            // promoted here that did.
             Self::ForAll => fault,
         }
     }
@@ -74,8 +76,9 @@ enum Struck {
 }
 
 pub(super) fn start(wait: Wait) -> Result<Box<dyn Site>, Failed> {
-    let options =
-        SentinelOptions::default().with_down_after(DOWN_AFTER).with_failover_timeout(FAILOVER_TIMEOUT);
+    let options = SentinelOptions::default()
+        .with_down_after(DOWN_AFTER)
+        .with_failover_timeout(FAILOVER_TIMEOUT);
     let group = match NamespacedSentinels::is_possible() {
         Ok(()) => NamespacedSentinels::start(&options)?,
         Err(reason) => {
@@ -90,7 +93,8 @@ pub(super) fn start(wait: Wait) -> Result<Box<dyn Site>, Failed> {
     Ok(Box::new(site))
 }
 
-/// A server that wrongly takes itself for a primary is put right after a second or two instead of ten.
+/// A server that wrongly takes itself for a primary is put right after a second or two instead of
+/// ten.
 fn hurry(sentinel: &RedisServer) -> Result<(), BoxError> {
     sentinel.ask(["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "300", "INFO-PERIOD", "300"])?;
     Ok(())
@@ -106,22 +110,25 @@ impl Sentinel {
         Ok(self.group.wait_for_new_primary(old, SETTLED)?)
     }
 
-    /// Starts a server again, and at once as a replica of the primary: what it was at its first start is long past.
+    /// Starts a server again, and at once as a replica of the primary: what it was at its first
+    /// start is long past.
     fn bring_back(&mut self, index: usize, primary: usize) -> Result<(), BoxError> {
         self.group.server_mut(index).restart()?;
         let servers = self.group.servers();
         Ok(servers[index].replicate(&servers[primary])?)
     }
 
-    /// Waits until one server is the primary for all, and the others have its data: the next failover finds its
-    /// candidates.
+    /// Waits until one server is the primary for all, and the others have its data: the next
+    /// failover finds its candidates.
     fn wait_until_whole(&self) -> Result<(), BoxError> {
         let deadline = Instant::now() + SETTLED;
         loop {
             match self.is_whole() {
                 Ok(true) => return Ok(()),
                 answer if Instant::now() > deadline => {
-                    return Err(format!("the group is not whole after {SETTLED:?}: {answer:?}").into());
+                    return Err(
+                        format!("the group is not whole after {SETTLED:?}: {answer:?}").into()
+                    );
                 }
                 // A server may be on its way up.
                 _ => thread::sleep(POLL),
@@ -135,7 +142,8 @@ impl Sentinel {
         for (index, server) in self.group.servers().iter().enumerate() {
             let info = server.ask(["INFO", "replication"])?.text();
             let follows = info.contains(&port) && info.contains("master_link_status:up");
-            if (index == primary) != info.contains("role:master") || (index != primary && !follows) {
+            if (index == primary) != info.contains("role:master") || (index != primary && !follows)
+            {
                 return Ok(false);
             }
         }
@@ -167,7 +175,8 @@ impl Site for Sentinel {
             self.wait.fails_over(lasting(FAIL_OVER, 0..=500)),
         ];
         if self.group.is_cuttable() {
-            // From the other servers and sentinels, and not from the clients; long enough for a failover, or not.
+            // From the other servers and sentinels, and not from the clients; long enough for a
+            // failover, or not.
             faults.push(self.wait.fails_over(lasting(CUT_PRIMARY, 200..=6_000)));
         }
         faults
@@ -183,8 +192,11 @@ impl Site for Sentinel {
             STOP_PRIMARY | STOP_BRIEFLY => {
                 self.group.servers()[primary].pause()?;
                 let briefly = fault.kind == STOP_BRIEFLY;
-                let struck =
-                    if briefly { Struck::StoppedBriefly(primary) } else { Struck::StoppedPrimary(primary) };
+                let struck = if briefly {
+                    Struck::StoppedBriefly(primary)
+                } else {
+                    Struck::StoppedPrimary(primary)
+                };
                 (struck, format!("server {primary}, the primary"))
             }
             CUT_PRIMARY => {
@@ -192,7 +204,8 @@ impl Site for Sentinel {
                 (Struck::Cut, format!("server {primary}, the primary, and the sentinel beside it"))
             }
             FAIL_OVER => {
-                let sentinel = &self.group.sentinels()[choose(chance, self.group.sentinels().len())];
+                let sentinel =
+                    &self.group.sentinels()[choose(chance, self.group.sentinels().len())];
                 sentinel.ask(["SENTINEL", "FAILOVER", self.group.service_name()])?;
                 (Struck::FailedOver { old: primary }, format!("server {primary}, the primary"))
             }
@@ -231,7 +244,9 @@ impl Site for Sentinel {
             Some(Struck::StoppedBriefly(old)) => {
                 self.group.servers()[old].resume()?;
                 if self.group.primary()? != old {
-                    return Err("the sentinels failed over from a primary that was stopped briefly".into());
+                    return Err(
+                        "the sentinels failed over from a primary that was stopped briefly".into(),
+                    );
                 }
             }
             Some(Struck::StoppedPrimary(old)) => {

@@ -60,7 +60,14 @@ pub(super) struct Alone<S> {
 
 impl<S: Server> Alone<S> {
     pub(super) fn new(name: &'static str, server: S, faults: Vec<ServerFault>) -> Self {
-        Self { name, server, faults, rounds: Rounds::default(), steps: Steps::default(), struck: None }
+        Self {
+            name,
+            server,
+            faults,
+            rounds: Rounds::default(),
+            steps: Steps::default(),
+            struck: None,
+        }
     }
 }
 
@@ -73,7 +80,8 @@ impl<S: Server> Site for Alone<S> {
         Ok(self.server.url(&self.rounds.next()))
     }
 
-    /// Every second process has no gate: its tasks meet in the store, as those of different processes do.
+    /// Every second process has no gate: its tasks meet in the store, as those of different
+    /// processes do.
     fn more_urls(&self) -> Vec<String> {
         vec![format!("{}&process_gate=false", self.server.url(&self.rounds.now()))]
     }

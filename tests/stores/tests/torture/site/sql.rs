@@ -52,9 +52,10 @@ impl Strategy {
     /// A fault that ends connections.
     fn disconnects(self, fault: ServerFault) -> ServerFault {
         match self {
-            Self::Pessimistic => {
-                weak(fault, "a connection that dies (unless strict_lease=true) frees its locks early")
-            }
+            Self::Pessimistic => weak(
+                fault,
+                "a connection that dies (unless strict_lease=true) frees its locks early",
+            ),
             Self::Optimistic | Self::Strict => fault,
         }
     }
@@ -88,7 +89,8 @@ pub(super) fn start(flavor: SqlFlavor, strategy: Strategy) -> Result<Box<dyn Sit
     Ok(Box::new(Alone::new(name, Sql::start(flavor, strategy)?, faults)))
 }
 
-/// The leases of rows by a clock that is stepped. What waits for a lock in the server does not follow it.
+/// The leases of rows by a clock that is stepped. What waits for a lock in the server does not
+/// follow it.
 pub(super) fn clock(flavor: SqlFlavor) -> Result<Box<dyn Site>, Failed> {
     let name = match flavor {
         SqlFlavor::MariaDb => "mariadb-clock",

@@ -1,4 +1,5 @@
-//! Whether the sites do what they say: faults strike, healed servers serve, and what is left behind is seen.
+//! Whether the sites do what they say: faults strike, healed servers serve, and what is left behind
+//! is seen.
 
 use std::{
     env, thread,
@@ -12,16 +13,24 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{Start, all, zookeeper::SESSION};
 
-/// Set: each fault of each site, for its longest time, instead of one for no time where that takes long.
+/// Set: each fault of each site, for its longest time, instead of one for no time where that takes
+/// long.
 const ALL_FAULTS: &str = "LOCKKIT_TORTURE_ALL_FAULTS";
 /// Of these, only the first fault is done otherwise.
-const SLOW: [&str; 5] =
-    ["redis-cluster", "redis-sentinel", "redis-sentinel-wait", "zookeeper-deposed", "zookeeper-ensemble"];
+const SLOW: [&str; 5] = [
+    "redis-cluster",
+    "redis-sentinel",
+    "redis-sentinel-wait",
+    "zookeeper-deposed",
+    "zookeeper-ensemble",
+];
 
-/// Shorter than the step of `clock-forward`, which ends this lease. Longer than a server stands still under stress.
+/// Shorter than the step of `clock-forward`, which ends this lease. Longer than a server stands
+/// still under stress.
 const TTL: Duration = Duration::from_secs(8);
 const OP_TIMEOUT: Duration = Duration::from_secs(4);
-/// The rounds use short sessions, so that workers lose them. A trial loses none, even on a busy machine.
+/// The rounds use short sessions, so that workers lose them. A trial loses none, even on a busy
+/// machine.
 const LONG_SESSION: &str = "30s";
 /// A server may stand still for seconds.
 const PATIENT: &str = "connect_timeout=8s";
@@ -31,9 +40,10 @@ const POLL: Duration = Duration::from_millis(20);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |(name, start): (&'static str, Start)| {
-        Trial::test(format!("{name}::c4_c6_serves_after_each_fault_and_leaks_are_seen"), move || {
-            check(name, start)
-        })
+        Trial::test(
+            format!("{name}::c4_c6_serves_after_each_fault_and_leaks_are_seen"),
+            move || check(name, start),
+        )
     };
     all().into_iter().map(trial).collect()
 }
@@ -45,7 +55,9 @@ fn is_thorough() -> bool {
 /// Whether a lock can be had while the fault lasts, where that is sure.
 fn serves(kind: &str) -> Option<bool> {
     match kind {
-        "full" | "kill" | "kill-two" | "read-only" | "stop" | "stop-primary" | "stop-two" => Some(false),
+        "full" | "kill" | "kill-two" | "read-only" | "stop" | "stop-primary" | "stop-two" => {
+            Some(false)
+        }
         "connections-used-up"
         | "cut-follower"
         | "kill-follower"

@@ -8,7 +8,8 @@ use super::server::{Alone, Server, kill, stop};
 
 /// Short, so that the dead are followed soon; long enough for heartbeats on a busy machine.
 pub(super) const SESSION: &str = "1500ms";
-/// A line of `zoo.cfg`: the server grants sessions up to a minute. By default it grants at most 20 ticks.
+/// A line of `zoo.cfg`: the server grants sessions up to a minute. By default it grants at most 20
+/// ticks.
 pub(super) const LONGEST_SESSION: &str = "maxSessionTimeout=60000";
 
 /// Whether waiters are served in their order.
@@ -26,8 +27,9 @@ struct ZooKeeper {
 }
 
 pub(super) fn start(queue: Queue) -> Result<Box<dyn Site>, Failed> {
-    let server =
-        ZooKeeperServer::start_with(ZooKeeperOptions::default().with_durable().with_config(LONGEST_SESSION))?;
+    let server = ZooKeeperServer::start_with(
+        ZooKeeperOptions::default().with_durable().with_config(LONGEST_SESSION),
+    )?;
     let name = match queue {
         Queue::Fair => "zookeeper",
         Queue::Unfair => "zookeeper-unfair",
@@ -54,11 +56,14 @@ impl Server for ZooKeeper {
     }
 }
 
-/// The nodes of sessions below a prefix, by a server that knows all sessions: one alone, or a leader.
+/// The nodes of sessions below a prefix, by a server that knows all sessions: one alone, or a
+/// leader.
 pub(super) fn leaks(server: &ZooKeeperServer, namespace: &str) -> Result<Vec<String>, BoxError> {
     let dump = server.four_letter("dump")?;
     if !dump.contains("Sessions with Ephemerals") {
-        return Err(format!("the server does not tell the nodes of sessions, it says: {dump}").into());
+        return Err(
+            format!("the server does not tell the nodes of sessions, it says: {dump}").into()
+        );
     }
     let below = format!("/{namespace}/");
     let heartbeats = format!("/{namespace}/session/");

@@ -32,7 +32,8 @@ impl RedisCluster {
         self.finish_migration(migration)
     }
 
-    /// Starts to move a slot to the master `to`: its owner now answers `ASK` for keys that it does not have.
+    /// Starts to move a slot to the master `to`: its owner now answers `ASK` for keys that it does
+    /// not have.
     ///
     /// # Errors
     /// When a node is down, or refuses.
@@ -52,7 +53,8 @@ impl RedisCluster {
         let from = &self.nodes[migration.from];
         let to = &self.nodes[migration.to];
         loop {
-            let keys = from.ask(["CLUSTER", "GETKEYSINSLOT", &migration.slot.to_string(), BATCH])?;
+            let keys =
+                from.ask(["CLUSTER", "GETKEYSINSLOT", &migration.slot.to_string(), BATCH])?;
             if keys.elements().is_empty() {
                 return Ok(());
             }
@@ -65,7 +67,8 @@ impl RedisCluster {
     /// Gives the slot to its new owner, and tells all masters that answer.
     ///
     /// # Errors
-    /// When one of the two nodes is down, or refuses: the old owner does while it has keys in the slot.
+    /// When one of the two nodes is down, or refuses: the old owner does while it has keys in the
+    /// slot.
     pub fn finish_migration(&self, migration: SlotMigration) -> Result<()> {
         let SlotMigration { slot, from, to } = migration;
         let owner = self.id(to)?;

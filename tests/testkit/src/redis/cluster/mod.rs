@@ -25,8 +25,9 @@ const MASTERS: usize = 3;
 const BUS: u16 = 10_000;
 /// So that the other port, too, is below what outgoing connections are given.
 const LAST_PORT: u16 = 22_000;
-/// A takeover from a live master is given up by the servers after 5 s, without a word: then it is asked for again. So it
-/// is where it was refused, as the replica has only now heard of its master's end.
+/// A takeover from a live master is given up by the servers after 5 s, without a word: then it is
+/// asked for again. So it is where it was refused, as the replica has only now heard of its
+/// master's end.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How to run a cluster.
@@ -44,7 +45,11 @@ pub struct RedisClusterOptions {
 
 impl Default for RedisClusterOptions {
     fn default() -> Self {
-        Self { replicas: false, node_timeout: Duration::from_secs(2), nodes: RedisOptions::default() }
+        Self {
+            replicas: false,
+            node_timeout: Duration::from_secs(2),
+            nodes: RedisOptions::default(),
+        }
     }
 }
 
@@ -92,9 +97,11 @@ impl RedisCluster {
     /// As for [`start`](Self::start).
     pub fn start_with(options: RedisClusterOptions) -> Result<Self> {
         let timeout = options.node_timeout.as_millis().to_string();
-        // A replica is promoted however long it has not heard of its master, and stays with that master.
+        // A replica is promoted however long it has not heard of its master, and stays with that
+        // master.
         let cluster = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
-        let failover = ["--cluster-replica-validity-factor", "0", "--cluster-allow-replica-migration", "no"];
+        let failover =
+            ["--cluster-replica-validity-factor", "0", "--cluster-allow-replica-migration", "no"];
         let node = options.nodes.with_args(cluster).with_args(failover);
         let node = node.with_args(["--cluster-node-timeout", &timeout]);
         let count = if options.replicas { 2 * MASTERS } else { MASTERS };
@@ -119,8 +126,11 @@ impl RedisCluster {
             }
         }
         wait_for("acquaintance of the nodes", START_TIMEOUT, || {
-            let known =
-                self.nodes.iter().map(|node| Ok(View::of(node)?.known())).collect::<Result<Vec<_>>>()?;
+            let known = self
+                .nodes
+                .iter()
+                .map(|node| Ok(View::of(node)?.known()))
+                .collect::<Result<Vec<_>>>()?;
             Ok(known.iter().all(|&known| known == self.nodes.len()).then_some(()))
         })?;
         for (master, replica) in self.nodes.iter().zip(&self.nodes[MASTERS..]) {
@@ -143,8 +153,8 @@ impl RedisCluster {
         &self.nodes
     }
 
-    /// The node `index`, to be killed and restarted: as the same member of the cluster, with the slots it had,
-    /// and without its data unless a master has it.
+    /// The node `index`, to be killed and restarted: as the same member of the cluster, with the
+    /// slots it had, and without its data unless a master has it.
     ///
     /// # Panics
     /// When there is none.
@@ -158,17 +168,22 @@ impl RedisCluster {
     /// # Errors
     /// When no node answers.
     pub fn slot_of(&self, key: &str) -> Result<u16> {
-        let mut replies = self.nodes.iter().filter_map(|node| node.peek(["CLUSTER", "KEYSLOT", key]).ok());
+        let mut replies =
+            self.nodes.iter().filter_map(|node| node.peek(["CLUSTER", "KEYSLOT", key]).ok());
         Ok(replies.next().context("no node answers")?.text().parse()?)
     }
 
-    /// The index of the node that takes itself for the master of the slot: of several, the latest to become so.
+    /// The index of the node that takes itself for the master of the slot: of several, the latest
+    /// to become so.
     ///
     /// # Errors
     /// When no node that answers owns it.
     pub fn owner_of(&self, slot: u16) -> Result<usize> {
-        let views =
-            self.nodes.iter().enumerate().filter_map(|(index, node)| Some((index, View::of(node).ok()?)));
+        let views = self
+            .nodes
+            .iter()
+            .enumerate()
+            .filter_map(|(index, node)| Some((index, View::of(node).ok()?)));
         let owners = views.filter(|(_, view)| view.owns(slot));
         let latest = owners.max_by_key(|(_, view)| view.epoch);
         Ok(latest.with_context(|| format!("no node that answers owns the slot {slot}"))?.0)
@@ -176,8 +191,8 @@ impl RedisCluster {
 
     /// Lets the replica `index` take over from its master, and waits until it has.
     ///
-    /// From a live master no write is lost; from a dead one it takes over without waiting for the other masters to
-    /// notice, as the administrator's last resort (`TAKEOVER`).
+    /// From a live master no write is lost; from a dead one it takes over without waiting for the
+    /// other masters to notice, as the administrator's last resort (`TAKEOVER`).
     ///
     /// # Errors
     /// When that takes more than a minute.
@@ -196,8 +211,8 @@ impl RedisCluster {
         })
     }
 
-    /// Waits until a replica has taken over the slot from the node `old`, by the vote of the masters; returns its
-    /// index.
+    /// Waits until a replica has taken over the slot from the node `old`, by the vote of the
+    /// masters; returns its index.
     ///
     /// # Errors
     /// When that takes longer than `timeout`.
@@ -208,7 +223,8 @@ impl RedisCluster {
         })
     }
 
-    /// Waits until every node that answers serves, and all of them name the same owner for each slot.
+    /// Waits until every node that answers serves, and all of them name the same owner for each
+    /// slot.
     ///
     /// # Errors
     /// When that takes longer than `timeout`.
@@ -239,7 +255,8 @@ fn port_with_bus() -> Result<u16> {
 }
 
 fn takeover_of(replica: &RedisServer) -> Result<&'static [&'static str]> {
-    let master_lives = replica.ask(["INFO", "replication"])?.text().contains("master_link_status:up");
+    let master_lives =
+        replica.ask(["INFO", "replication"])?.text().contains("master_link_status:up");
     Ok(if master_lives { &["CLUSTER", "FAILOVER"] } else { &["CLUSTER", "FAILOVER", "TAKEOVER"] })
 }
 

@@ -26,8 +26,9 @@ fn a_key_lives_on_one_node_and_moves_with_its_slot() {
     let slot = cluster.slot_of("a").unwrap();
     let from = cluster.owner_of(slot).unwrap();
     let to = (from + 1) % MASTERS;
-    let moved =
-        |cluster: &RedisCluster, owner: usize| format!("MOVED {slot} {}", cluster.nodes()[owner].addr());
+    let moved = |cluster: &RedisCluster, owner: usize| {
+        format!("MOVED {slot} {}", cluster.nodes()[owner].addr())
+    };
     cluster.nodes()[from].ask(["SET", "a", "b"]).unwrap();
     for other in [to, third(from, to)] {
         let reply = cluster.nodes()[other].command(["GET", "a"]).unwrap();

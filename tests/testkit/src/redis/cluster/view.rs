@@ -11,7 +11,8 @@ use crate::redis::RedisServer;
 pub(super) struct View {
     /// The node's own.
     pub(super) id: String,
-    /// The configuration by which it owns its slots: of two claims, the one with the higher number wins.
+    /// The configuration by which it owns its slots: of two claims, the one with the higher number
+    /// wins.
     pub(super) epoch: u64,
     slots: Vec<RangeInclusive<u16>>,
     others: BTreeMap<String, Vec<RangeInclusive<u16>>>,

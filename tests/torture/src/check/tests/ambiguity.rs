@@ -50,7 +50,8 @@ fn c5_what_was_busy_is_not_there_soon_after_unless_a_fault_was_at_work() {
 #[test]
 fn c5_no_fault_excuses_what_failed_for_certain() {
     let mut told = refused(Refusal::Failed("no quorum".to_owned()), 51);
-    told.fault(10, 20, "failover", None, Some("a failover may lose a lock")).breaks(Rule::Ambiguity);
+    told.fault(10, 20, "failover", None, Some("a failover may lose a lock"))
+        .breaks(Rule::Ambiguity);
 }
 
 #[test]
@@ -110,7 +111,9 @@ fn applied(told: &mut Told, at: u64, op: Op) -> &mut Told {
 fn c5_what_failed_for_certain_was_not_applied() {
     let mut told = Told::new();
     let op = told.asks(0, 1);
-    applied(&mut told, 10, op).refused(20, op, Refusal::Failed("no".to_owned())).breaks(Rule::Ambiguity);
+    applied(&mut told, 10, op)
+        .refused(20, op, Refusal::Failed("no".to_owned()))
+        .breaks(Rule::Ambiguity);
     let mut told = Told::new();
     let op = told.asks(0, 1);
     told.refused(20, op, Refusal::Failed("no".to_owned()));

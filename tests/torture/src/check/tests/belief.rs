@@ -108,7 +108,8 @@ fn what_makes_no_sense_is_told() {
 
 #[test]
 fn what_nobody_can_ask_for_is_told() {
-    let cases = [(mutex(), Mode::Shared), (rw_lock(), Mode::Permits(1)), (semaphore(2), Mode::Permits(3))];
+    let cases =
+        [(mutex(), Mode::Shared), (rw_lock(), Mode::Permits(1)), (semaphore(2), Mode::Permits(3))];
     for (lock, mode) in cases {
         let mut told = Told::new();
         let op = told.of(lock, mode).asks(0, 1);

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::{
     check::{Rule, Terms, Verdict, Violation, check},
     history::{
-        DIRECTOR, Event, Holder, Lock, Mode, Op, Outcome, Patience, REGISTER, Record, Refusal, Renewal,
+        DIRECTOR, Event, Holder, Lock, Mode, Op, Outcome, Patience, REGISTER, Record, Refusal,
+        Renewal,
     },
 };
 
@@ -194,7 +195,13 @@ impl Told {
         self.write(at, process, Event::Seen { lock, answered, holders, waiters: None })
     }
 
-    pub(crate) fn strikes(&mut self, at: u64, kind: &str, victim: Option<u32>, weakens: Option<&str>) -> u32 {
+    pub(crate) fn strikes(
+        &mut self,
+        at: u64,
+        kind: &str,
+        victim: Option<u32>,
+        weakens: Option<&str>,
+    ) -> u32 {
         self.faults += 1;
         let fault = self.faults;
         let kind = kind.to_owned();
@@ -253,7 +260,9 @@ impl Told {
         assert_eq!(violations.len(), 1, "{violations:#?}");
         let violation = violations.remove(0);
         assert_eq!(violation.rule, rule, "{violation:#?}");
-        assert!(!violation.slice.is_empty() && violation.slice.is_sorted_by_key(|record| record.at));
+        assert!(
+            !violation.slice.is_empty() && violation.slice.is_sorted_by_key(|record| record.at)
+        );
         violation
     }
 }

@@ -37,7 +37,10 @@ fn c1_intervals_that_touch_are_fine() {
 fn c1_two_that_hold_at_once_are_told_once() {
     let (mut told, first, _) = two(50);
     let violation = told.released(60, first, Outcome::Freed).breaks(Rule::Exclusion);
-    assert_eq!(violation.what, "p2.2 (token 2) was granted while p1.1 (token 1) held: both held for 10ms");
+    assert_eq!(
+        violation.what,
+        "p2.2 (token 2) was granted while p1.1 (token 1) held: both held for 10ms"
+    );
     assert_eq!(violation.slice.len(), 6);
 }
 
@@ -166,7 +169,10 @@ fn c14_one_look_at_two_is_told() {
     let one = told.asks(0, 1);
     let two = told.asks(0, 2);
     told.seen(10, 9, &[(one, 1), (two, 2)]).killed(20, 1).killed(20, 2);
-    assert_eq!(told.breaks(Rule::Exclusion).what, "one look at the store shows 2 exclusive of 2 holders");
+    assert_eq!(
+        told.breaks(Rule::Exclusion).what,
+        "one look at the store shows 2 exclusive of 2 holders"
+    );
 }
 
 #[test]
@@ -189,5 +195,8 @@ fn c1_a_writer_among_many_readers_is_told_in_short() {
     for op in ops {
         told.released(50, op, Outcome::Freed);
     }
-    assert_eq!(told.verdict().violations[20].what, "and 10 more of this rule, which are not told here");
+    assert_eq!(
+        told.verdict().violations[20].what,
+        "and 10 more of this rule, which are not told here"
+    );
 }

@@ -5,7 +5,11 @@ use crate::history::{Outcome, Refusal};
 fn all_is_counted_once() {
     let mut told = Told::new();
     let first = told.holder(0, 1, 1);
-    told.early().wrote(5, first, 1, 0, true, false).lost(8, first).released(10, first, Outcome::NotHeld);
+    told.early().wrote(5, first, 1, 0, true, false).lost(8, first).released(
+        10,
+        first,
+        Outcome::NotHeld,
+    );
     for (at, why) in (20..).zip([
         Refusal::Busy,
         Refusal::Cancelled,
@@ -15,7 +19,9 @@ fn all_is_counted_once() {
         let op = told.asks(at, 1);
         told.refused(at, op, why);
     }
-    for (at, outcome) in (30..).step_by(10).zip([Outcome::Dropped, Outcome::Unknown("?".to_owned())]) {
+    for (at, outcome) in
+        (30..).step_by(10).zip([Outcome::Dropped, Outcome::Unknown("?".to_owned())])
+    {
         let op = told.holder(at, 1, at);
         told.released(at + 5, op, outcome);
     }

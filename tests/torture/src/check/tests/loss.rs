@@ -53,8 +53,12 @@ fn c3_an_older_grant_whose_answer_comes_late_takes_nothing() {
         told.granted(300, late, token, 1000).released(310, late, Outcome::NotHeld);
         told.released(900, op, Outcome::NotHeld);
         let verdict = check(&told.records, &told.terms);
-        let rules: Vec<_> = verdict.violations.iter().chain(&verdict.documented).map(|it| it.rule).collect();
-        assert!(rules.contains(&rule) && (rule == Rule::Loss || !rules.contains(&Rule::Loss)), "{rules:?}");
+        let rules: Vec<_> =
+            verdict.violations.iter().chain(&verdict.documented).map(|it| it.rule).collect();
+        assert!(
+            rules.contains(&rule) && (rule == Rule::Loss || !rules.contains(&Rule::Loss)),
+            "{rules:?}"
+        );
     }
 }
 
@@ -109,11 +113,18 @@ fn c3_a_listener_is_told_before_somebody_else_has_it() {
     };
     taken(1600, Renewal::Auto).is_fine();
     let violation = taken(1602, Renewal::Auto).breaks(Rule::Loss);
-    assert_eq!(violation.what, "p1.1 was told of its loss 101ms after p2.2 had been granted the same");
+    assert_eq!(
+        violation.what,
+        "p1.1 was told of its loss 101ms after p2.2 had been granted the same"
+    );
     taken(1101, Renewal::Manual).breaks(Rule::Loss);
     let words = Some("a step of the clock frees what is held");
     assert_eq!(
-        taken(1700, Renewal::Auto).fault(1490, 1491, "clock", None, words).is_fine().documented.len(),
+        taken(1700, Renewal::Auto)
+            .fault(1490, 1491, "clock", None, words)
+            .is_fine()
+            .documented
+            .len(),
         1
     );
     // What is documented is that the store grants early, and not that a lease has no end.
@@ -127,7 +138,11 @@ fn c3_readers_and_those_of_other_locks_take_nothing_from_a_reader() {
         let first = told.early().renewed(Renewal::Auto).of(rw_lock(), Mode::Shared).holder(0, 1, 1);
         told.listens(2, first);
         let second = told.of(lock, mode).holder(1500, 2, 2);
-        told.released(2000, second, Outcome::Freed).told(3000, first).released(6000, first, Outcome::NotHeld);
+        told.released(2000, second, Outcome::Freed).told(3000, first).released(
+            6000,
+            first,
+            Outcome::NotHeld,
+        );
         told
     };
     beside(rw_lock(), Mode::Shared).is_fine();

@@ -1,4 +1,5 @@
-//! Random histories that a right store makes are fine, and each of them with one thing wrong is not.
+//! Random histories that a right store makes are fine, and each of them with one thing wrong is
+//! not.
 
 use proptest::{prelude::*, sample::Index};
 
@@ -53,8 +54,8 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
         1 => Just(End::Slept),
         1 => Just(End::Killed),
     ];
-    let turn = (-20..60_i64, refused, 5..900_u64, any::<(bool, bool, bool)>(), end, 1..4_u64).prop_map(
-        |(asks, refused, holds, (renews, writes, looked_at), end, skips)| Turn {
+    let turn = (-20..60_i64, refused, 5..900_u64, any::<(bool, bool, bool)>(), end, 1..4_u64)
+        .prop_map(|(asks, refused, holds, (renews, writes, looked_at), end, skips)| Turn {
             asks,
             refused,
             holds,
@@ -63,15 +64,15 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
             looked_at,
             end,
             skips,
-        },
-    );
+        });
     prop::collection::vec(turn, 4..24)
 }
 
 /// What a right store makes of them.
 fn told(turns: &[Turn]) -> Vec<Record> {
     let mut told = Told::new();
-    // By whom the lock is had next at the earliest, the last token, and the largest that the register took.
+    // By whom the lock is had next at the earliest, the last token, and the largest that the
+    // register took.
     let mut free = 100_u64;
     let mut token = 0;
     let mut largest = 0;
@@ -122,11 +123,19 @@ fn told(turns: &[Turn]) -> Vec<Record> {
                 told.wrote(until + 11, op, token, largest, token >= largest, true);
                 largest = largest.max(token);
                 // As soon as it goes on, and so far behind as a busy machine may be.
-                told.told(until + 100, op).lost(until + 101, op).released(until + 102, op, Outcome::NotHeld);
+                told.told(until + 100, op).lost(until + 101, op).released(
+                    until + 102,
+                    op,
+                    Outcome::NotHeld,
+                );
                 until + 16
             }
             End::Slept => {
-                told.told(until + 1, op).lost(until + 2, op).released(until + 1500, op, Outcome::NotHeld);
+                told.told(until + 1, op).lost(until + 2, op).released(
+                    until + 1500,
+                    op,
+                    Outcome::NotHeld,
+                );
                 until + 1501
             }
             End::Killed => {
@@ -199,9 +208,9 @@ fn places(records: &[Record], is: impl Fn(&Event) -> bool) -> Vec<usize> {
 /// The signals of those who went on for long after them.
 fn slept(records: &[Record]) -> Vec<usize> {
     let goes_on = |op: Op, at: u64| {
-        records
-            .iter()
-            .any(|record| record.event == (Event::Releases { op }) && record.at > at + 1_000_000_000)
+        records.iter().any(|record| {
+            record.event == (Event::Releases { op }) && record.at > at + 1_000_000_000
+        })
     };
     let told = |place: &usize| match &records[*place] {
         Record { at, event: Event::Told { op, .. }, .. } => goes_on(*op, *at),
@@ -229,7 +238,9 @@ impl Corruption {
             Self::DropReleased => {
                 let released = |event: &Event| {
                     let Event::Released { op, .. } = event else { return false };
-                    !records.iter().any(|record| record.event == (Event::Died { victim: op.process }))
+                    !records
+                        .iter()
+                        .any(|record| record.event == (Event::Died { victim: op.process }))
                 };
                 records.remove(pick(places(records, released))?);
                 Some(Rule::Waiting)
@@ -237,7 +248,9 @@ impl Corruption {
             Self::DropAnswer => {
                 let answered = |event: &Event| {
                     let Event::Refused { op, .. } = event else { return false };
-                    !records.iter().any(|record| record.event == (Event::Died { victim: op.process }))
+                    !records
+                        .iter()
+                        .any(|record| record.event == (Event::Died { victim: op.process }))
                 };
                 records.remove(pick(places(records, answered))?);
                 Some(Rule::Waiting)
@@ -245,20 +258,28 @@ impl Corruption {
             Self::GrantEarlier => {
                 // Into the hold before it: a millisecond before that began to end.
                 let grants = grants(records);
-                let pairs: Vec<_> = grants.windows(2).map(|pair| (pair[0].1, pair[0].0, pair[1])).collect();
+                let pairs: Vec<_> =
+                    grants.windows(2).map(|pair| (pair[0].1, pair[0].0, pair[1])).collect();
                 let releases = |op: Op| {
                     let own = |record: &&Record| record.event == (Event::Releases { op });
-                    let lost = |record: &&Record| record.event == (Event::Lost { op, reason: None });
-                    if records.iter().any(|record| lost(&record)) { None } else { records.iter().find(own) }
+                    let lost =
+                        |record: &&Record| record.event == (Event::Lost { op, reason: None });
+                    if records.iter().any(|record| lost(&record)) {
+                        None
+                    } else {
+                        records.iter().find(own)
+                    }
                 };
                 let pairs: Vec<_> = pairs
                     .into_iter()
                     .filter_map(|(op, held, (second, ..))| Some((releases(op)?.at, held, second)))
                     .filter(|(end, held, _)| *end > records[*held].at + 1_000_000)
                     .collect();
-                let (end, _, second) = if pairs.is_empty() { return None } else { *chosen.get(&pairs) };
+                let (end, _, second) =
+                    if pairs.is_empty() { return None } else { *chosen.get(&pairs) };
                 let granted = op_of(&records[second].event);
-                let asks = |event: &Event| matches!(event, Event::Asks { op, .. } if Some(*op) == granted);
+                let asks =
+                    |event: &Event| matches!(event, Event::Asks { op, .. } if Some(*op) == granted);
                 let asks = pick(places(records, asks))?;
                 records[asks].at = records[asks].at.min(end - 2_000_000);
                 records[second].at = end - 1_000_000;
@@ -273,14 +294,18 @@ impl Corruption {
                 );
                 let last = pick(compared)?;
                 let mut late = records[last].clone();
-                let Event::Compared { op, token: of, largest, .. } = &mut late.event else { return None };
+                let Event::Compared { op, token: of, largest, .. } = &mut late.event else {
+                    return None;
+                };
                 let (_, older, below) = *smaller(*of)?;
                 (*largest, *op, *of) = (*of, older, below);
                 records.insert(last + 1, late);
                 Some(Rule::Register)
             }
             Self::SeenAfterFreed => {
-                let freed = |event: &Event| matches!(event, Event::Released { outcome: Outcome::Freed, .. });
+                let freed = |event: &Event| {
+                    matches!(event, Event::Released { outcome: Outcome::Freed, .. })
+                };
                 let place = pick(places(records, freed))?;
                 let (Some(op), at) = (op_of(&records[place].event), records[place].at) else {
                     return None;

@@ -64,7 +64,11 @@ fn refused(mode: Mode, careless: bool, weakens: Option<&str>) -> Told {
     let holder = told.asks(0, 1);
     let other = told.asks(0, 2);
     // The other one was told too late to hold at all.
-    told.granted(10, holder, 1, 1000).granted(11, other, 2, 11).released(12, other, Outcome::NotHeld);
+    told.granted(10, holder, 1, 1000).granted(11, other, 2, 11).released(
+        12,
+        other,
+        Outcome::NotHeld,
+    );
     told.wrote(20, other, 2, 0, true, true).wrote(30, holder, 1, 2, false, careless);
     told.released(40, holder, Outcome::Freed);
     told
@@ -108,7 +112,8 @@ fn c4_a_fault_excuses_no_token() {
         second,
         Outcome::Freed,
     );
-    let first = told.records.iter().find_map(|record| super::super::index::op_of(&record.event)).unwrap();
+    let first =
+        told.records.iter().find_map(|record| super::super::index::op_of(&record.event)).unwrap();
     told.wrote(90, first, 1, 3, true, true);
     told.breaks(Rule::Register);
 }

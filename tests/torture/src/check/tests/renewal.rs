@@ -19,7 +19,9 @@ fn c7_not_held_before_the_end_of_the_lease_needs_a_cause() {
     assert_eq!(violation.what, "p1.1 did not hold any more, 899ms before the end of its lease");
     told.fault(50, 51, "eviction", None, WORDS).is_fine();
     let (mut told, op) = held();
-    told.fault(50, 51, "stop", None, None).released(100, op, Outcome::NotHeld).breaks(Rule::Renewal);
+    told.fault(50, 51, "stop", None, None)
+        .released(100, op, Outcome::NotHeld)
+        .breaks(Rule::Renewal);
     let (mut told, op) = held();
     told.released(1000, op, Outcome::NotHeld).is_fine();
 }
@@ -39,9 +41,12 @@ fn c10_a_loss_before_the_end_of_the_lease_needs_a_cause() {
 fn c10_a_live_holder_is_renewed_unless_something_is_wrong() {
     let silence = "link-silence";
     let slow = "link-slow";
-    for (fault, fine) in
-        [(None, false), (Some((silence, 2)), false), (Some((silence, 1)), true), (Some((slow, 1)), false)]
-    {
+    for (fault, fine) in [
+        (None, false),
+        (Some((silence, 2)), false),
+        (Some((silence, 1)), true),
+        (Some((slow, 1)), false),
+    ] {
         let mut told = Told::new();
         told.renewed(Renewal::Auto);
         let op = told.holder(0, 1, 1);

@@ -4,7 +4,8 @@ use crate::{
     history::{Mode, Op, Outcome, Patience, Refusal},
 };
 
-/// A holder is killed at 100 with a lease until 1010, and another process waits from 50 on. Others held it before.
+/// A holder is killed at 100 with a lease until 1010, and another process waits from 50 on. Others
+/// held it before.
 fn killed() -> (Told, Op) {
     let mut told = Told::new();
     for (at, outcome) in [(0, Outcome::Freed), (4, Outcome::Dropped)] {
@@ -18,7 +19,9 @@ fn killed() -> (Told, Op) {
 }
 
 fn granted(told: &mut Told, op: Op, at: u64) -> &mut Told {
-    told.granted(at, op, 9, at + 1000).released(at + 10, op, Outcome::Freed).ends(at + 9000, op.process)
+    told.granted(at, op, 9, at + 1000)
+        .released(at + 10, op, Outcome::Freed)
+        .ends(at + 9000, op.process)
 }
 
 #[test]
@@ -173,5 +176,11 @@ fn c9_faults_of_others_do_not_add_up() {
         told.asks(60, process);
         told.fault(300, 400, "link-reset", Some(process), None);
     }
-    assert!(granted(&mut told, waiter, 1600).verdict().violations.iter().any(|it| it.rule == Rule::Takeover));
+    assert!(
+        granted(&mut told, waiter, 1600)
+            .verdict()
+            .violations
+            .iter()
+            .any(|it| it.rule == Rule::Takeover)
+    );
 }

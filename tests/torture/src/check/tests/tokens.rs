@@ -133,7 +133,10 @@ fn c4_a_token_that_was_only_seen_counts() {
     told.seen(10, 9, &[(dead, 8)]).killed(11, 1);
     let next = told.asks(20, 2);
     told.granted(1050, next, 7, 2050).released(1060, next, Outcome::Freed);
-    assert_eq!(told.breaks(Rule::Tokens).what, "p2.2 got token 7, though 8 was known before it asked");
+    assert_eq!(
+        told.breaks(Rule::Tokens).what,
+        "p2.2 got token 7, though 8 was known before it asked"
+    );
 }
 
 #[test]

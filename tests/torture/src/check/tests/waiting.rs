@@ -31,7 +31,9 @@ fn c8_a_killed_process_leaves_its_history_cut() {
 fn c8_who_ended_in_order_is_not_excused_because_it_is_gone() {
     let mut told = Told::new();
     told.asks(0, 1);
-    told.ends(100, 1).write(110, crate::history::DIRECTOR, Event::Died { victim: 1 }).breaks(Rule::Waiting);
+    told.ends(100, 1)
+        .write(110, crate::history::DIRECTOR, Event::Died { victim: 1 })
+        .breaks(Rule::Waiting);
 }
 
 /// A request that is refused after so long.

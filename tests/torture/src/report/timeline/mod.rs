@@ -40,8 +40,9 @@ text { font: 13px system-ui, sans-serif; fill: var(--ink); }
 .halo { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
 ";
 
-/// The violation as a stand-alone SVG, drawn from all records of the claims in it: a row for each, what it asked, held
-/// and believed, what it wrote, and the faults of that time. Times are those of [`markdown`](super::markdown()).
+/// The violation as a stand-alone SVG, drawn from all records of the claims in it: a row for each,
+/// what it asked, held and believed, what it wrote, and the faults of that time. Times are those of
+/// [`markdown`](super::markdown()).
 #[must_use]
 pub fn timeline(violation: &Violation, records: &[Record]) -> String {
     let scene = Scene::of(violation, records);
@@ -131,7 +132,10 @@ impl Plot<'_> {
         let (from, to) = (i128::from(from) - zero, i128::from(to) - zero);
         let steps = (0..17).flat_map(|power| [1, 2, 5].map(|factor| factor * 10_i128.pow(power)));
         let step = steps.into_iter().find(|step| (to - from) / step <= 10).unwrap_or(i128::MAX);
-        let places = [1_000_000, 100_000, 10_000, 1000].iter().position(|unit| step % unit == 0).unwrap_or(6);
+        let places = [1_000_000, 100_000, 10_000, 1000]
+            .iter()
+            .position(|unit| step % unit == 0)
+            .unwrap_or(6);
         let mut ticks = Vec::new();
         let mut at = from.div_euclid(step) * step;
         while at <= to {

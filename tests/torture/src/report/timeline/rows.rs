@@ -123,8 +123,9 @@ fn claims(ops: &[Op], records: &[Record]) -> Vec<Row> {
         }
     }
     let end = records.last().map_or(0, |record| record.at);
-    let row =
-        |op: &Op| claim(*op, of.get(op).map_or(&[], Vec::as_slice), died.get(&op.process).copied(), end);
+    let row = |op: &Op| {
+        claim(*op, of.get(op).map_or(&[], Vec::as_slice), died.get(&op.process).copied(), end)
+    };
     ops.iter().map(row).collect()
 }
 
@@ -159,7 +160,9 @@ fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
                 // One that comes after the end of what it was told proves nothing.
                 row.held = row.held.map(|(from, to)| (from, if at <= largest { at } else { to }));
             }
-            Event::Told { .. } => row.marks.push(Mark { at, sign: Sign::End, what: "told".to_owned() }),
+            Event::Told { .. } => {
+                row.marks.push(Mark { at, sign: Sign::End, what: "told".to_owned() })
+            }
             Event::Lost { reason, .. } => {
                 over.get_or_insert(at);
                 let why = reason.as_deref().unwrap_or("no reason");
@@ -185,7 +188,8 @@ fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
     }
     if let Some((from, known)) = row.held {
         // Without a lease it holds until its process dies: there is no end to be drawn to.
-        let largest = if largest.saturating_sub(end) > A_DAY { died.unwrap_or(end) } else { largest };
+        let largest =
+            if largest.saturating_sub(end) > A_DAY { died.unwrap_or(end) } else { largest };
         let until = over.map_or(largest, |over| over.min(largest)).max(known);
         row.held = Some((from, known));
         row.believed = (until > known).then_some((known, until));
@@ -200,7 +204,8 @@ fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
 
 fn look(record: &Record) -> Option<Row> {
     let Event::Seen { answered, holders, waiters, .. } = &record.event else { return None };
-    let ops = holders.iter().map(|holder| holder.op.map_or("somebody".to_owned(), |op| op.to_string()));
+    let ops =
+        holders.iter().map(|holder| holder.op.map_or("somebody".to_owned(), |op| op.to_string()));
     let mut seen = ops.collect::<Vec<_>>().join(", ");
     if seen.is_empty() {
         seen.push_str("nobody");
@@ -211,7 +216,13 @@ fn look(record: &Record) -> Option<Row> {
     let mark = Mark { at: *answered, sign: Sign::End, what: format!("sees {seen}") };
     let label = process(record.process);
     let detail = "looks at the store".to_owned();
-    Some(Row { label, detail, asked: Some((record.at, *answered)), marks: vec![mark], ..Row::default() })
+    Some(Row {
+        label,
+        detail,
+        asked: Some((record.at, *answered)),
+        marks: vec![mark],
+        ..Row::default()
+    })
 }
 
 fn bands(records: &[Record], window: Span) -> Vec<Band> {
