@@ -142,15 +142,15 @@ async fn c5_a_hand_over_that_comes_too_late_is_not_done(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (backend, proxy) = bed.behind_proxy("").await;
     let mut admin = bed.admin().await;
-    let mut spec = spec("a");
-    spec.op_timeout = SHORT / 3;
-    let mut claim = backend.claim(spec.clone()).unwrap();
+    let short = || lockkit_fixture::claims::spec("a", TTL, SHORT / 3);
+    let mut claim = backend.claim(short()).unwrap();
     granted(Ok(persistently(async || claim.attempt(Wait::No).await).await));
+    // Else the statement would have to be prepared first, and only that would come late.
+    assert!(matches!(claim.reissue(&short(), Outsiders::Wait).await.unwrap(), Reissued::Granted(_)));
     let before = row(&bed, &mut admin, "a").await;
     proxy.set(|toxics| toxics.up.hold = true);
-    let to = crate::support::spec("a");
-    assert!(timeout(spec.op_timeout, claim.reissue(&to, Outsiders::Wait)).await.is_err());
-    sleep(spec.op_timeout).await;
+    assert!(timeout(SHORT / 3, claim.reissue(&short(), Outsiders::Wait)).await.is_err());
+    sleep(SHORT / 3).await;
     proxy.heal();
     for _ in 0..20 {
         assert_eq!(row(&bed, &mut admin, "a").await, before);
