@@ -68,7 +68,7 @@ impl Expiring {
     /// Cancel safe.
     pub async fn wait(&self) -> Duration {
         let held = &self.held;
-        let locker = &held.locker;
+        let locker = &held.locker();
         loop {
             let mut rung = pin!(held.bell.notified());
             rung.as_mut().enable();
@@ -118,7 +118,7 @@ impl Expiring {
                 tokio::select! {
                     () = rung => {}
                     () = wake.closed() => {}
-                    () = held.locker.clock.sleep_until(at) => {}
+                    () = held.locker().clock.sleep_until(at) => {}
                 }
             }
             // Nobody may wait for it any more.

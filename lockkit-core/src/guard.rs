@@ -194,7 +194,7 @@ impl LockGuard {
     /// Cancel safe: a renewal in flight is finished in the background.
     pub async fn extend(&self, lease: Duration) -> Result<Duration> {
         let refuse = |kind, text| Err(self.explain(Error::new(kind, text), "extend"));
-        if !self.held.locker.extends {
+        if !self.held.locker().extends {
             let text =
                 "this backend has no leases of another length than the ttl; use `renew`".to_owned();
             return refuse(ErrorKind::Unsupported, text);
@@ -211,7 +211,7 @@ impl LockGuard {
         if left.is_zero() {
             return Err(self.lost_error("extend"));
         }
-        Ok(left.min(self.held.locker.clock.now().until(self.held.end_in_sight())))
+        Ok(left.min(self.held.locker().clock.now().until(self.held.end_in_sight())))
     }
 
     /// Writes the [`Note`] beside the lock, which stays when the lock is free: what was done under
@@ -235,7 +235,7 @@ impl LockGuard {
     /// not polled, it keeps the renewals waiting, and the lock is lost.
     pub async fn write_note(&self, note: &Note) -> Result<Noted> {
         let explain = |error| self.explain(error, "write note");
-        if !self.held.locker.notes {
+        if !self.held.locker().notes {
             return Err(explain(Error::new(ErrorKind::Unsupported, "this backend has no notes")));
         }
         check_noted(self.name().kind()).and_then(|()| note.check()).map_err(explain)?;
@@ -294,7 +294,7 @@ impl LockGuard {
             agenda.retire(held, Some(Cleanup::Release(Arc::clone(held), None)));
             return Ok(Released::NotHeld);
         }
-        let lease = held.locker.clock.now().until(held.lease_end());
+        let lease = held.locker().clock.now().until(held.lease_end());
         let bound = lease.min(held.limits().op_timeout * 2);
         if let Some(attachment) = held.attachment() {
             // As when it is dropped: the release follows.
@@ -307,7 +307,7 @@ impl LockGuard {
         let releasing = self.finishing(release_held(self.agenda(), Arc::clone(held)));
         within(bound, releasing).await.unwrap_or_else(|| {
             let text =
-                format!("the store did not answer within {bound:?}; {}", held.locker.last_resort);
+                format!("the store did not answer within {bound:?}; {}", held.locker().last_resort);
             let error = Error::new(ErrorKind::Unavailable, text).with_outcome_unknown();
             Err(self.explain(error, "release"))
         })
@@ -347,7 +347,7 @@ impl LockGuard {
     }
 
     fn no_runtime(&self, operation: &'static str) -> Error {
-        let last_resort = self.held.locker.last_resort;
+        let last_resort = self.held.locker().last_resort;
         let text =
             format!("there is no tokio runtime here, and the locker's own has gone; {last_resort}");
         self.explain(Error::new(ErrorKind::NoRuntime, text), operation)

@@ -76,7 +76,7 @@ impl Lost {
                 None => tokio::select! {
                     biased; // either leads to another look
                     () = rung => {}
-                    () = self.0.locker.clock.sleep_until(self.0.deadline()) => {}
+                    () = self.0.locker().clock.sleep_until(self.0.deadline()) => {}
                 },
             }
         }

@@ -45,7 +45,8 @@ impl Locker {
     /// The mutex with this name. Does no I/O.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no exclusive
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), or
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the backend has no exclusive
     /// locks.
     pub fn mutex(&self, name: &str) -> Result<Mutex> {
         self.require(self.capabilities().exclusive, "exclusive locks")?;

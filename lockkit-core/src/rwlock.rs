@@ -43,7 +43,8 @@ impl Locker {
     /// The read/write lock with this name. Does no I/O.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no shared
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), or
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the backend has no shared
     /// locks.
     pub fn rw_lock(&self, name: &str) -> Result<RwLock> {
         self.require(self.capabilities().shared, "read/write locks")?;

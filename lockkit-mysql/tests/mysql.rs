@@ -29,6 +29,8 @@ mod many;
 mod names;
 #[path = "mysql/note.rs"]
 mod note;
+#[path = "mysql/operator.rs"]
+mod operator;
 #[path = "mysql/outage.rs"]
 mod outage;
 #[path = "mysql/polling.rs"]

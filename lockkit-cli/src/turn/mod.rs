@@ -3,16 +3,17 @@
 
 mod lock;
 mod opening;
+mod options;
 mod tail;
 
 use std::{cell::Cell, future::poll_fn, ops::ControlFlow, pin::pin, task::Poll, time::Duration};
 
-use lockkit::{Kind, LockGuard, LockOptions, Released, spi::LeaseScope};
+use lockkit::{Kind, LockGuard, LockOptions, Released};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::opening::Opened;
 pub(crate) use self::{lock::Lock, tail::Tail};
+use self::{opening::Opened, options::options};
 pub(crate) use crate::waiting::Waited;
 use crate::{
     asking,
@@ -21,7 +22,7 @@ use crate::{
     error::Result,
     exit::Exit,
     history::History,
-    job::{self, Ended, Job, check_grace, check_proc, run_under},
+    job::{self, Ended, Job, run_under},
     label,
     signals::Signals,
     status::{Status, StatusFile, millis},
@@ -39,9 +40,6 @@ const LEAVING: Duration = Duration::from_millis(500);
 /// The store has so long for what nothing depends on: a word about a run, or a release that the
 /// lease does as well.
 const PATIENCE: Duration = Duration::from_secs(3);
-
-/// The grace of a job whose lock has room for it.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug)]
@@ -481,41 +479,4 @@ pub(crate) fn outcome(ended: &Ended) -> Option<String> {
         Ended::NotFound => "not found".to_owned(),
         Ended::Lost(_) => return None,
     })
-}
-
-/// The options of a lock that a job runs under, and the job's grace.
-fn options(arguments: &JobArguments, store: &Store) -> Result<(LockOptions, Duration)> {
-    let label = || label::of_command(&job::command(arguments));
-    let mut options = LockOptions::new().with_label(arguments.label.clone().unwrap_or_else(label));
-    if let Some(ttl) = arguments.ttl {
-        options = options.with_ttl(ttl);
-    }
-    let options = options.over(store.locker.defaults());
-    let descriptor = store.locker.descriptor();
-    let lease = match descriptor.lease_scope {
-        _ if descriptor.exceptions.no_lease => Duration::MAX,
-        // A grant lasts for what is left of the session.
-        LeaseScope::Session => options.ttl().min(descriptor.min_ttl),
-        _ => options.ttl(),
-    };
-    let grace = arguments.grace.unwrap_or_else(|| GRACE.min(lease / 3));
-    check_grace(grace, lease)?;
-    check_proc()?;
-    Ok((options, grace))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// As docs/cli.md says: two thirds of the lease, less the grace and 1 %.
-    #[test]
-    fn a_job_survives_an_outage_of_14_7_s_by_default() {
-        let lease = LockOptions::new().ttl();
-        assert_eq!(
-            (lease, GRACE.min(lease / 3)),
-            (Duration::from_secs(30), Duration::from_secs(5))
-        );
-        assert_eq!(job::longest_outage(GRACE, lease), Duration::from_millis(14_700));
-    }
 }

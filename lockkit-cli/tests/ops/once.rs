@@ -1,19 +1,23 @@
 //! `lockkit once`: what is done, what is tried again, and what is never begun twice.
 
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use libtest_mimic::Failed;
 use lockkit::{Kind, LockName};
 use rustix::process::Signal;
 
 use crate::{
-    Test, good,
+    Test, good, json,
     support::{Place, Running, run, runtime, said, until},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
     vec![
         ("once::a_slot_is_done_by_the_first_that_succeeds", succeeds),
+        ("once::who_has_waited_for_the_lock_finds_the_slot_done", waits),
         ("once::a_run_that_failed_is_tried_again_or_not", fails),
         ("once::c9_a_crash_leaves_the_slot_open_or_not", crashes),
         ("once::a_slot_whose_lock_was_lost_stays_open", loses),
@@ -47,6 +51,25 @@ fn succeeds() -> Result<(), Failed> {
     good(once("v2"));
     good(once("v1"));
     assert_eq!(runs(&place), ["v1", "v2"]);
+    Ok(())
+}
+
+/// Catches a once that repeats what was done while it waited.
+fn waits() -> Result<(), Failed> {
+    let place = Place::new();
+    let go = place.path("go");
+    let line = line(&place, &format!("until [ -e {} ]; do sleep 0.01; done", go.display()));
+    let once = || Running::start(place.lockkit(["once", "job", "--slot", "v1", "-c", &line]));
+    let mut first = once();
+    until("the run", || (runs(&place).len() == 1).then_some(()));
+    let mut second = once();
+    until("the waiter", || {
+        let show = json(&good(place.lockkit(["--format=json", "show", "job"])));
+        (show.first()?["waiting"] == 1).then_some(())
+    });
+    fs::write(go, "")?;
+    assert_eq!((first.end().code(), second.end().code()), (Some(0), Some(0)));
+    assert_eq!(runs(&place), ["v1"]);
     Ok(())
 }
 
@@ -207,7 +230,7 @@ fn kept() -> Result<(), Failed> {
         let options = ["once", "job", "--slot=v1", "--keep=1h", &on_fail, "-c", &line];
         let mut once = Running::start(place.lockkit(options));
         until("the run", || note(&place).contains("\"slot\":\"v1\"").then_some(()));
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         fs::write(go, "")?;
         assert_eq!(once.end().code(), Some(code));
         let note: serde_json::Value = serde_json::from_str(&note(&place))?;
@@ -222,9 +245,11 @@ fn busy() -> Result<(), Failed> {
     let place = Place::new();
     let _holder = Running::start(place.lockkit(["run", "job", "-c", &line(&place, "sleep 60")]));
     until("the holder", || (runs(&place).len() == 1).then_some(()));
-    for wait in ["-n", "--wait=6500ms"] {
+    for (wait, bound) in [("-n", 0), ("--wait=6500ms", 6_500)] {
+        let began = Instant::now();
         let once = run(place.lockkit(["once", "job", "--slot", "v1", wait, "true"]));
         assert_eq!(once.status.code(), Some(75), "{}", said(&once));
+        assert!(began.elapsed() >= Duration::from_millis(bound), "{wait}: it gave up before");
     }
     let once = run(place.lockkit(["once", "job", "--slot", "v1", "-n", "-E", "9", "true"]));
     assert_eq!(once.status.code(), Some(9), "{}", said(&once));

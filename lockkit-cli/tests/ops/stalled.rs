@@ -32,7 +32,14 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// Passes on what clients say, up to one thing; what the server says passes always.
+/// Whose words stall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Clients,
+    Server,
+}
+
+/// Passes on what one side says, up to one thing; what the other side says passes always.
 struct Proxy {
     address: SocketAddr,
     state: Arc<State>,
@@ -50,6 +57,11 @@ struct State {
 impl Proxy {
     /// Stalls when clients have said `stalls_at` things.
     fn start(place: &Place, stalls_at: usize) -> Self {
+        Self::of(Side::Clients, place, stalls_at)
+    }
+
+    /// Stalls when this side has said `stalls_at` things.
+    fn of(side: Side, place: &Place, stalls_at: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State { stalls_at: stalls_at.into(), ..State::default() });
@@ -60,10 +72,19 @@ impl Proxy {
                 let client = client.unwrap();
                 let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
                 let to_server = server.try_clone().unwrap();
-                let state = Arc::clone(&shared);
                 let to_client = client.try_clone().unwrap();
-                thread::spawn(move || pass(client, to_server, || state.wait()));
-                thread::spawn(move || pass(server, to_client, || ()));
+                for (from, to, says) in
+                    [(client, to_server, Side::Clients), (server, to_client, Side::Server)]
+                {
+                    let state = Arc::clone(&shared);
+                    thread::spawn(move || {
+                        pass(from, to, || {
+                            if says == side {
+                                state.wait()
+                            }
+                        })
+                    });
+                }
             }
         });
         Self { address, state }
@@ -166,15 +187,21 @@ fn end(mut lockkit: Running, signal: Signal) -> (Output, Duration) {
 }
 
 /// Before the command was started, it ends by the signal; after that, by the signal, as the
-/// command, or with a word about the slot.
+/// command, or with a word about the slot. Catches a once that succeeds without a slot that is
+/// done, and one that says nothing of a slot that counts as done and was not run.
 fn once_ends() -> Result<(), Failed> {
     let place = Place::new();
     let line = line(&place);
-    for (on_fail, name) in [("retry", "a"), ("done", "b")] {
+    for (on_fail, side, name) in [
+        ("retry", Side::Clients, "a"),
+        ("done", Side::Clients, "b"),
+        ("retry", Side::Server, "c"),
+        ("done", Side::Server, "d"),
+    ] {
         let mut stalled = 0;
         for stalls_at in 1.. {
             let signaled = |attempt| {
-                let proxy = Proxy::start(&place, stalls_at);
+                let proxy = Proxy::of(side, &place, stalls_at);
                 // What one leaves held, no other waits for.
                 let name = format!("{name}{stalls_at}-{attempt}");
                 let before = runs(&place);
@@ -206,9 +233,25 @@ fn once_ends() -> Result<(), Failed> {
                     "{status}, {}",
                     said(&output)
                 );
+                let after = runs(&place);
+                let next = run(place.lockkit(["once", &name, "--slot=v1", "-n", "-c", &line]));
+                let is_done = next.status.success() && runs(&place) == after;
+                assert!(
+                    is_done || status.code() != Some(0),
+                    "{stalls_at}: its slot is not done: {}",
+                    said(&next)
+                );
+                let is_told = after > before || said(&output).contains("may count as done");
+                assert!(
+                    is_told || !is_done,
+                    "{stalls_at}: nothing was run: {status}, {}",
+                    said(&output)
+                );
                 Some(((), took))
             };
-            if in_a_hurry(&format!("{on_fail}, stalled at {stalls_at}"), signaled).is_none() {
+            if in_a_hurry(&format!("{on_fail}, {side:?} stalled at {stalls_at}"), signaled)
+                .is_none()
+            {
                 break;
             }
             stalled += 1;

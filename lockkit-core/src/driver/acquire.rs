@@ -145,8 +145,7 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
     let agenda = keeper.agenda();
     let locker = keeper.locker();
     let listener = Arc::clone(agenda);
-    let held =
-        Arc::new(Hold::new(name.clone(), mode, Arc::clone(options), Arc::clone(locker), listener));
+    let held = Arc::new(Hold::new(name.clone(), mode, Arc::clone(options), listener));
     let life = Life::new(Arc::clone(locker), options.limits.ttl);
     locker.check_open()?;
     let claim = backend.claim(spec_of(request, &held))?;
@@ -204,7 +203,7 @@ fn spec_of(Request { name, mode, options, .. }: Request<'_>, held: &Arc<Hold>) -
     let CheckedOptions { options, limits } = &**options;
     let mut spec = ClaimSpec::new(name.clone(), held.asks_as, mode, limits.ttl, limits.op_timeout);
     spec.label.clone_from(&options.label);
-    spec.clock = held.locker.clock;
+    spec.clock = held.locker().clock;
     spec.hint = Hint::to(held);
     spec.caller = Caller::of(held);
     spec.short_lease = options.renewal() == Renewal::Auto;
@@ -230,7 +229,7 @@ async fn compete(
     let limits = request.options.limits;
     let Race { bound, stop, queued } = race;
     let held = Arc::clone(&pending.held);
-    let locker = &held.locker;
+    let locker = &held.locker();
     let descriptor = request.backend.descriptor();
     let clock = locker.clock;
     let mut backoff = Backoff::new(descriptor.poll);

@@ -369,6 +369,10 @@ impl State {
 }
 
 impl HoldListener for Agenda {
+    fn locker(&self) -> &LockerState {
+        &self.locker
+    }
+
     fn hinted(&self, held: Arc<Hold>) {
         self.wake_with(|state| state.rung.push(held));
     }

@@ -39,6 +39,8 @@ pub(super) type Ticket = NonZeroU64;
 
 /// What a hold tells the layers above it.
 pub(crate) trait HoldListener: Send + Sync {
+    fn locker(&self) -> &LockerState;
+
     /// The store hinted that the lock may be lost.
     fn hinted(&self, held: Arc<Hold>);
 
@@ -74,7 +76,7 @@ macro_rules! lock_span {
             $name,
             lock.name = $held.name.as_str(),
             lock.kind = $held.name.kind().as_str(),
-            backend = $held.locker.store,
+            backend = $held.locker().store,
             group = $held.options.options.group.as_deref(),
             token = $held.token().get(),
         )
@@ -95,7 +97,6 @@ pub(crate) struct Hold {
     pub(super) asks_as: OwnerId,
     pub(crate) mode: Mode,
     pub(super) options: Arc<CheckedOptions>,
-    pub(crate) locker: Arc<LockerState>,
     listener: Arc<dyn HoldListener>,
     /// FIFO: whoever has the lock works on the claim, the others join. A release takes the claim
     /// out, so that a renewal that was not started yet finds nothing. It unlocks when a future that
@@ -142,7 +143,6 @@ impl Hold {
         name: LockName,
         mode: Mode,
         options: Arc<CheckedOptions>,
-        locker: Arc<LockerState>,
         listener: Arc<dyn HoldListener>,
     ) -> Self {
         Self {
@@ -152,8 +152,7 @@ impl Hold {
             options,
             slot: Mutex::new(None),
             bell: Notify::new(),
-            timer: Timer::new(locker.next_id()),
-            locker,
+            timer: Timer::new(listener.locker().next_id()),
             listener,
             rung: WakeFlag::new(),
             comebacks: AtomicU8::new(0),
@@ -175,8 +174,12 @@ impl Hold {
     /// the attempt is found by the insert of the first renewal.
     pub(crate) fn grant(&self, token: FencingToken) {
         self.token.store(token.get(), Relaxed);
-        self.granted_at.store(self.locker.clock.now().nanos(), Release);
+        self.granted_at.store(self.locker().clock.now().nanos(), Release);
         self.rung.grant();
+    }
+
+    pub(crate) fn locker(&self) -> &LockerState {
+        self.listener.locker()
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -219,7 +222,7 @@ impl Hold {
 
     /// When a shutdown that has begun ends this hold. Nobody will give back what was leaked.
     pub(super) fn closing_end(&self) -> Tick {
-        match self.locker.draining_since() {
+        match self.locker().draining_since() {
             Some(since) if self.leaked.load(Relaxed) => since,
             Some(since) => since.after(self.limits().ttl),
             None => Tick::NEVER,
@@ -229,9 +232,12 @@ impl Hold {
     /// When a hold that was granted or renewed just now is due for its next renewal.
     pub(super) fn next_renewal(&self, now: Tick) -> Tick {
         match self.options.options.renewal() {
-            Renewal::Auto => {
-                pacing::next_renewal(self.locker.cadence, self.limits().ttl, self.lease_end(), now)
-            }
+            Renewal::Auto => pacing::next_renewal(
+                self.locker().cadence,
+                self.limits().ttl,
+                self.lease_end(),
+                now,
+            ),
             Renewal::Manual => self.deadline(),
         }
     }
@@ -278,11 +284,11 @@ impl Hold {
         if self.ending.get().is_some() {
             return Duration::ZERO;
         }
-        let left = self.locker.clock.now().until(self.deadline());
+        let left = self.locker().clock.now().until(self.deadline());
         if left.is_zero() {
             self.lose(match () {
                 () if self.cap() <= self.lease_end() => LossReason::MaxHold,
-                () if self.locker.is_draining() => LossReason::Closed,
+                () if self.locker().is_draining() => LossReason::Closed,
                 () => LossReason::Expired,
             });
         }
@@ -373,12 +379,12 @@ impl Hold {
 
     /// How long ago it was granted.
     fn age(&self) -> Duration {
-        self.granted_at().until(self.locker.clock.now())
+        self.granted_at().until(self.locker().clock.now())
     }
 
     /// Never call this under the agenda's lock.
     pub(super) fn observe<'a>(&'a self, what: impl FnOnce() -> What<'a>) {
-        self.locker.observe(&self.name, self.options.options.group.as_ref(), what);
+        self.locker().observe(&self.name, self.options.options.group.as_ref(), what);
     }
 
     pub(super) fn renew_span(&self) -> Span {
@@ -391,7 +397,7 @@ impl Hold {
 
     /// Adds what is known here to an error of the store.
     pub(crate) fn explain(&self, error: Error, operation: &'static str) -> Error {
-        error.with_operation(operation).with_backend(self.locker.store).with_name(&self.name)
+        error.with_operation(operation).with_backend(self.locker().store).with_name(&self.name)
     }
 
     pub(crate) fn lost_error(&self) -> Error {

@@ -95,7 +95,7 @@ impl<'a> InLine<'a> {
         if !held.claim_it() {
             return false;
         }
-        let stands = held.stands_at(held.locker.clock.now());
+        let stands = held.stands_at(held.locker().clock.now());
         if !stands {
             take_back(self.agenda, held);
         }
@@ -110,7 +110,7 @@ impl Drop for InLine<'_> {
         match slot {
             Slot::Promised | Slot::Waiting => self.agenda.gates.forget(&self.waiter),
             Slot::Turn { ticket, .. } => {
-                self.agenda.gates.leave(&held.name, ticket, held.locker.clock.now())
+                self.agenda.gates.leave(&held.name, ticket, held.locker().clock.now())
             }
             Slot::Handed => give_back_unclaimed(self.agenda, held),
             Slot::Gone | Slot::Open => {}

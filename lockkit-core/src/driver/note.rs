@@ -15,7 +15,7 @@ use crate::{
 /// # Errors
 /// [`ErrorKind::Lost`] if the lock is lost; any other error may mean that the outcome is unknown.
 pub(crate) async fn write_note(agenda: Arc<Agenda>, held: Arc<Hold>, note: Note) -> Result<Noted> {
-    let clock = held.locker.clock;
+    let clock = held.locker().clock;
     let end = clock.now().after(held.limits().op_timeout * 2).min(held.deadline());
     let mut pause = held.limits().op_timeout / 64;
     let mut unknown = false;
@@ -43,7 +43,7 @@ pub(crate) async fn write_note(agenda: Arc<Agenda>, held: Arc<Hold>, note: Note)
 
 /// Between two attempts, the claim is free for a renewal.
 async fn attempt(held: &Hold, note: &Note, budget: Duration) -> Result<Noted> {
-    let clock = held.locker.clock;
+    let clock = held.locker().clock;
     let end = clock.now().after(budget);
     let mut slot = take_slot(held, budget).await?;
     // Those who wait for the slot get it in order. A renewal must not wait for the requests of all

@@ -29,7 +29,7 @@ const MOST_COMEBACKS: u8 = 8;
 pub(super) async fn clean_up(agenda: Arc<Agenda>, claim: LiveClaim, held: Arc<Hold>) {
     if let Err(error) = Unreleased::new(agenda, Some(claim), Arc::clone(&held)).release().await {
         let error = held.explain(error, "clean up");
-        let last_resort = held.locker.last_resort;
+        let last_resort = held.locker().last_resort;
         tracing::warn!(name = %held.name, "something of an abandoned lock call may be left; {last_resort}: {error}");
         held.observe(|| What::Failed { error: &error });
     }
@@ -53,7 +53,7 @@ async fn released(agenda: Arc<Agenda>, held: Arc<Hold>) -> Result<Released> {
         }
         Err(error) => {
             let error = held.explain(error, "release");
-            let last_resort = held.locker.last_resort;
+            let last_resort = held.locker().last_resort;
             tracing::warn!(name = %held.name, "the lock is given up, but the store was not told; {last_resort}: {error}");
             held.observe(|| What::Failed { error: &error });
             Err(error)
@@ -116,7 +116,7 @@ impl Unreleased {
         let Some(transfer) = self.agenda.gates.transfer(&self.held) else { return outcome };
         let Some(waiter) = transfer.waiter().map(Arc::clone) else { return outcome };
         let successor = waiter.successor();
-        let asked = self.held.locker.clock.now();
+        let asked = self.held.locker().clock.now();
         match claim.reissue(&successor, transfer.outsiders, self.held.limits().op_timeout).await {
             Ok(Reissued::Granted(grant)) => {
                 if !waiter.promise() {
@@ -191,7 +191,7 @@ fn lives_until(held: &Hold, now: Tick) -> Tick {
 /// # Errors
 /// The last error of the store. The outcome is unknown then, and the lease ends it, or the backend.
 async fn give_up(claim: &mut LiveClaim, held: &Hold, mut unknown: bool) -> Result<Released> {
-    let clock = held.locker.clock;
+    let clock = held.locker().clock;
     let mut tries = 0;
     let mut pause = FIRST_PAUSE;
     let mut lapsed = None;

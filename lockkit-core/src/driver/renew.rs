@@ -36,13 +36,13 @@ pub(super) fn renew_due(agenda: Arc<Agenda>, held: Arc<Hold>) -> impl Future<Out
 async fn work_on(mut next: NextTimer) {
     let held = Arc::clone(&next.held);
     let agenda = Arc::clone(&next.agenda);
-    let clock = held.locker.clock;
+    let clock = held.locker().clock;
     let now = clock.now();
-    if now >= held.unclaimed_until() || !held.stands_at(now) || held.locker.is_draining() {
+    if now >= held.unclaimed_until() || !held.stands_at(now) || held.locker().is_draining() {
         give_back_unclaimed(&agenda, &held);
     }
     next.rung = held.rung.begin_renewal();
-    let draining = held.locker.draining_since();
+    let draining = held.locker().draining_since();
     if draining.is_some() && clock.now() >= held.closing_end() {
         held.lose(LossReason::Closed);
     }
@@ -94,7 +94,7 @@ async fn work_on(mut next: NextTimer) {
             // recovers.
             let streak = held.unknown_renewals.load(Relaxed);
             held.unknown_renewals.store(streak.saturating_add(1), Relaxed);
-            let pause = pacing::renewal_retry(held.locker.cadence, held.limits().ttl, streak);
+            let pause = pacing::renewal_retry(held.locker().cadence, held.limits().ttl, streak);
             next.due = Some(clock.now().after(pause));
         }
     }
@@ -123,7 +123,7 @@ pub(crate) async fn renew_now(
     };
     match outcome {
         Ok(()) => {
-            agenda.reschedule(&held, held.next_renewal(held.locker.clock.now()));
+            agenda.reschedule(&held, held.next_renewal(held.locker().clock.now()));
             Ok(())
         }
         Err(error) => {
@@ -180,7 +180,7 @@ async fn renew_once(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Resu
 
 /// How long the request took.
 async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Duration> {
-    let clock = held.locker.clock;
+    let clock = held.locker().clock;
     let asked = clock.now();
     let budget = held.limits().op_timeout.min(asked.until(held.deadline()));
     // A shorter time than what is left would take from what was confirmed (C2): no store knows what
@@ -189,7 +189,7 @@ async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Dura
     let lease = match kind {
         RenewKind::Extend(lease) => Some(lease.max(kept)),
         RenewKind::Keep | RenewKind::Look | RenewKind::Renew
-            if held.locker.extends && kept > held.limits().ttl =>
+            if held.locker().extends && kept > held.limits().ttl =>
         {
             Some(kept)
         }
@@ -246,8 +246,9 @@ impl Drop for NextTimer {
         let due = self.due.unwrap_or_else(|| {
             // Nothing was asked of the store, or no answer came: the hint still stands.
             self.held.rung.put_back(self.rung);
-            let pause = pacing::renewal_retry(self.held.locker.cadence, self.held.limits().ttl, 0);
-            self.held.locker.clock.now().after(pause)
+            let pause =
+                pacing::renewal_retry(self.held.locker().cadence, self.held.limits().ttl, 0);
+            self.held.locker().clock.now().after(pause)
         });
         self.agenda.schedule(&self.held, due.min(self.held.unclaimed_until()));
     }

@@ -28,6 +28,7 @@ on_both!(
     c6_a_storm_of_dropped_waits_leaves_nothing,
     c6_a_storm_on_one_connection_leaves_nothing,
     c6_a_statement_that_waits_for_a_row_ends_with_its_future,
+    c6_it_ends_also_if_the_server_stands_still_meanwhile,
     c6_nothing_is_killed_through_a_proxy_that_numbers_connections_in_its_own_way,
 );
 
@@ -228,6 +229,38 @@ async fn c6_a_statement_that_waits_for_a_row_ends_with_its_future(flavor: SqlFla
     within(SOON, "another name", next_token(&backend, "b")).await;
     admin.run("ROLLBACK").await;
     next_token(&backend, "a").await;
+}
+
+/// Catches a `KILL` that is given up before a connection for it may be.
+async fn c6_it_ends_also_if_the_server_stands_still_meanwhile(flavor: SqlFlavor) {
+    // Longer than a `KILL` takes by itself, and less than the connect_timeout.
+    const STILL: Duration = Duration::from_secs(6);
+    let bed = Bed::own(flavor, &[]);
+    let backend = bed.connect(&format!("pool_size=1&{QUIET}")).await;
+    let mut admin = bed.admin().await;
+    let mut locked = bed.admin().await;
+    bed.wait_for_rows(&mut admin).await;
+    next_token(&backend, "a").await;
+    locked.run("START TRANSACTION").await;
+    locked.run(format!("SELECT 1 FROM {} WHERE name='a' FOR UPDATE", bed.table("lock"))).await;
+    let waits = &bed.waiting();
+    let mut waiting = claim(&backend, "a");
+    let task = tokio::spawn(async move { waiting.attempt(Wait::No).await.map(drop) });
+    until("it waits", async || admin.one::<u64>(waits).await == 1).await;
+    let connections = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER='lockkit'";
+    assert_eq!(
+        admin.one::<u64>(connections).await,
+        1,
+        "there is one already that the KILL can use"
+    );
+    bed.server.pause().unwrap();
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    sleep(STILL).await;
+    bed.server.resume().unwrap();
+    // By itself it would wait for far longer.
+    until("its wait is over", async || admin.one::<u64>(waits).await == 0).await;
+    locked.run("ROLLBACK").await;
 }
 
 /// Catches a `KILL` with a number that is another client's connection to the proxy.

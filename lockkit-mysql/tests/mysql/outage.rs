@@ -231,25 +231,39 @@ async fn c5_a_retry_holds_for_what_the_server_says(flavor: SqlFlavor) {
     }
 }
 
-/// A proxy delivers it when its client has long given up.
+/// A proxy delivers it when its client has long given up. For a row that the client has met there
+/// is another statement.
 async fn c5_a_late_attempt_after_the_release_takes_nothing(flavor: SqlFlavor) {
-    let bed = Bed::shared(flavor);
-    let (backend, proxy) = bed.behind_proxy("").await;
-    next_token(&backend, "a").await;
-    let mut spec = spec("a");
-    spec.op_timeout = SLACK;
-    let mut held = backend.claim(spec.clone()).unwrap();
-    proxy.set(|toxics| toxics.up.hold = true);
-    assert!(timeout(spec.op_timeout, held.attempt(Wait::No)).await.is_err());
-    // It is not known whether it is over, and nothing is claimed to be.
-    let given_up = timeout(spec.op_timeout, held.release()).await;
-    assert!(!matches!(given_up, Ok(Ok(Released::Freed))), "{given_up:?}");
-    sleep(spec.op_timeout).await;
-    proxy.heal();
-    let there = bed.connect("").await;
-    for _ in 0..20 {
+    let bed = Bed::own(flavor, &[]);
+    let there = bed.connect(QUIET).await;
+    let mut admin = bed.admin().await;
+    for is_known in [false, true] {
+        let (backend, proxy) = bed.behind_proxy(QUIET).await;
+        next_token(if is_known { &backend } else { &there }, "a").await;
+        // Else a statement would have to be prepared first, and only that would come late.
+        next_token(&backend, "warm").await;
+        next_token(&backend, "warm").await;
+        let mut spec = spec("a");
+        spec.op_timeout = SLACK;
+        let mut held = backend.claim(spec.clone()).unwrap();
+        proxy.set(|toxics| toxics.up.hold = true);
+        assert!(timeout(spec.op_timeout, held.attempt(Wait::No)).await.is_err());
+        // It is not known whether it is over, and nothing is claimed to be.
+        let given_up = timeout(spec.op_timeout, held.release()).await;
+        assert!(!matches!(given_up, Ok(Ok(Released::Freed))), "{given_up:?}");
+        sleep(spec.op_timeout).await;
+        let executed = admin.status("Com_stmt_execute").await;
+        let connections = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER='lockkit'";
+        let before = admin.all::<u64>(connections).await;
+        proxy.heal();
+        // The lock is free meanwhile: whoever had it would keep a late attempt from it.
+        until("the late attempt has come, or its connection has gone", async || {
+            let now = admin.all::<u64>(connections).await;
+            admin.status("Com_stmt_execute").await > executed
+                || before.iter().any(|id| !now.contains(id))
+        })
+        .await;
         next_token(&there, "a").await;
-        sleep(Duration::from_millis(10)).await;
     }
 }
 

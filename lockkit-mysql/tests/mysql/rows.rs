@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use lockkit_core::{
     Kind, LockName, LockOptions, Renewal,
-    spi::{Backend as _, Mode, Pulse, Released, Wait},
+    spi::{Attempt, Backend as _, Mode, Pulse, Released, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 use lockkit_mysql::mysql_async::Row;
@@ -191,25 +191,32 @@ async fn one_row_is_locked(bed: Bed, op_timeout: Duration) {
     }
 }
 
-/// Those who want a lock whose row somebody else has locked may take every connection of the pool.
+/// Those who want locks whose rows somebody else has locked may take every connection of the pool,
+/// one after the other.
 async fn c10_a_crowd_before_a_locked_row_holds_up_no_renewal(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect(&format!("pool_size=1&{QUIET}")).await;
     let mut admin = bed.admin().await;
-    next_token(&backend, "locked").await;
+    // Of those who wait for one name, one asks.
+    let names: Vec<_> = (0..20).map(|number| format!("locked {number}")).collect();
+    for name in &names {
+        next_token(&backend, name).await;
+    }
+    // More patient than the holder: they never leave the line of the pool all at once.
+    let claims: Vec<_> = names.iter().map(|name| claim(&backend, name)).collect();
     let locker = with_ttl(backend, SHORT);
     let guard = locker.mutex("held").unwrap().lock().await.unwrap();
     admin.run("START TRANSACTION").await;
-    admin
-        .run(format!(
-            "SELECT * FROM {} WHERE kind='mutex' AND name='locked' FOR UPDATE",
-            bed.table("lock")
-        ))
-        .await;
+    for name in &names {
+        let row =
+            format!("FROM {} WHERE kind='mutex' AND name='{name}' FOR UPDATE", bed.table("lock"));
+        admin.run(format!("SELECT * {row}")).await;
+    }
     let mut crowd = JoinSet::new();
-    for _ in 0..20 {
-        let locker = locker.clone();
-        crowd.spawn(async move { locker.mutex("locked").unwrap().lock().await.map(drop) });
+    for mut claim in claims {
+        crowd.spawn(async move {
+            while !matches!(claim.attempt(Wait::No).await, Ok(Attempt::Granted(_))) {}
+        });
     }
     let lost = guard.lost();
     assert!(

@@ -78,6 +78,14 @@ async fn c6_one_waiter_of_a_process_asks_and_passes_it_on(flavor: SqlFlavor) {
     let holder = store.locker().await;
     let locker = store.locker().await;
     let guard = holder.mutex("a").unwrap().lock().await.unwrap();
+    let mut first = store.claim("a");
+    let asking = tokio::spawn(async move { first.attempt(Wait::Block(SOON)).await.map(drop) });
+    until("it waits", || async { store.admin.waiting().await == 1 }).await;
+    // Whoever comes after it asks nothing, and hears so at once.
+    let answer = timeout(SOON / 2, store.claim("a").attempt(Wait::Block(SOON))).await;
+    busy(answer.expect("it asks as well"));
+    asking.abort();
+    until("nobody waits", || async { store.admin.waiting().await == 0 }).await;
     let mut waiting = Vec::new();
     for _ in 0..8 {
         let locker = locker.clone();

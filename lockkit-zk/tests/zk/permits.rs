@@ -51,6 +51,7 @@ async fn c8_a_waiter_behind_one_that_was_granted_before_its_watch_gets_its_permi
     let (attempt, ()) = tokio::join!(first.attempt(Wait::Queue), released);
     granted(attempt);
     // Nobody polls here.
+    woken(&mut second).await;
     lock(&mut second).await;
     drop((first, second));
     bed.assert_clean().await;
@@ -78,6 +79,7 @@ async fn c8_a_waiter_whose_first_look_grants_tells_the_one_behind_it() {
     unanswered(&proxy, first.attempt(Wait::Queue), behind).await;
     granted(Ok(persistently(async || first.attempt(Wait::Queue).await).await));
     // Nobody polls here.
+    woken(&mut second).await;
     lock(&mut second).await;
     drop((first, second));
     bed.assert_clean().await;

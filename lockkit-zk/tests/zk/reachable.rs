@@ -2,6 +2,10 @@
 
 use std::{
     net::{SocketAddr, TcpListener},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -98,6 +102,46 @@ async fn c13_a_black_hole_in_the_list_costs_no_more_than_its_connect_timeout() {
         guard.release().await.unwrap();
         locker.shutdown().await.unwrap();
     }
+    bed.assert_clean().await;
+}
+
+/// Catches a client that is with the first server until it gives up altogether: its next try may
+/// begin with another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c13_one_try_goes_on_from_a_black_hole_to_the_next_server() {
+    let bed = Bed::shared();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = listener.local_addr().unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counting = tokio::spawn({
+        let asked = Arc::clone(&asked);
+        async move {
+            let mut held = Vec::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                held.push(stream);
+                asked.fetch_add(1, Relaxed);
+            }
+        }
+    });
+    let url =
+        format!("zk://{silent},{}/?prefix={}&session_timeout=10m", bed.server.addr(), bed.prefix);
+    // One that finds the other server first shows nothing, nor does one that finds it standing
+    // still.
+    until("a try gets past the black hole", async || {
+        let before = asked.load(Relaxed);
+        match connect(&url).await {
+            Ok(zk) => {
+                locker(zk).shutdown().await.unwrap();
+                asked.load(Relaxed) > before
+            }
+            Err(error) => {
+                assert!(error.is_temporary(), "{error}");
+                false
+            }
+        }
+    })
+    .await;
+    counting.abort();
     bed.assert_clean().await;
 }
 

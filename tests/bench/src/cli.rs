@@ -16,9 +16,10 @@ use crate::{
     address,
     children::WorkerCommand,
     error::{Error, Result},
+    options::Options,
     progress::Shown,
     report::{Outcome, Report, Scenario, Side, Verdict, compare, html, markdown},
-    run::{Options, run},
+    run::run,
     target::Address,
     worker::worker,
 };

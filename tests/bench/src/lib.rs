@@ -8,6 +8,7 @@ mod error;
 mod family;
 mod floor;
 mod host;
+mod options;
 mod plan;
 mod progress;
 pub mod report;
@@ -23,7 +24,8 @@ pub use self::{
     children::WorkerCommand,
     cli::{command_line, command_line_from},
     error::{Error, Result},
-    run::{Options, Progress, run},
+    options::Options,
+    run::{Progress, run},
     target::Address,
     worker::worker,
 };

@@ -10,15 +10,15 @@ use rand::RngExt as _;
 use tokio::time::timeout;
 
 use crate::{
-    address,
-    children::{Children, WorkerCommand},
+    children::Children,
     error::{Error, Result},
     host::host,
+    options::{Options, name_of},
     plan::{self, Planned},
     report::{Metric, Outcome, Report, SCHEMA, Scenario, Side, Verdict},
     sample::{Rounds, Sample, float},
     scenario::{self, Turn},
-    target::{Address, Target},
+    target::Target,
 };
 
 /// For a slice that nobody can bound otherwise: a store that grants nothing any more, and a crowd
@@ -31,80 +31,6 @@ const PATIENCE_EACH: Duration = Duration::from_millis(20);
 const FAREWELL: Duration = Duration::from_secs(15);
 /// Of what the slowest store can do at most: a rate that none of them has to queue for.
 const OPEN_LOOP_SHARE: f64 = 0.3;
-
-/// What is measured, and how.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Options {
-    /// The stores.
-    pub addresses: Vec<Address>,
-    /// Fewer and shorter cases.
-    pub is_quick: bool,
-    /// How often each case is measured on each store.
-    pub rounds: u32,
-    /// How long each measurement goes on.
-    pub slice: Duration,
-    /// Only these scenarios; empty for all.
-    pub only: Vec<Scenario>,
-    /// Requests in a second of [`Scenario::OpenLoop`]; `None` for a rate that the slowest store has
-    /// time for.
-    pub rate_per_second: Option<f64>,
-    /// How to start child processes.
-    pub worker: WorkerCommand,
-}
-
-impl Options {
-    /// A full run: 5 rounds of 400 ms slices.
-    #[must_use]
-    pub fn full(addresses: Vec<Address>, worker: WorkerCommand) -> Self {
-        let rounds = 5;
-        let slice = Duration::from_millis(400);
-        let is_quick = false;
-        let only = Vec::new();
-        let rate_per_second = None;
-        Self { addresses, is_quick, rounds, slice, only, rate_per_second, worker }
-    }
-
-    /// A quick run: 3 rounds of 100 ms slices, and fewer cases. It shows that all works, not which
-    /// store is faster.
-    #[must_use]
-    pub fn quick(addresses: Vec<Address>, worker: WorkerCommand) -> Self {
-        let rounds = 3;
-        let slice = Duration::from_millis(100);
-        Self { is_quick: true, rounds, slice, ..Self::full(addresses, worker) }
-    }
-
-    /// About how long the run takes.
-    #[must_use]
-    pub fn estimate(&self) -> Duration {
-        let stores = u32::try_from(self.addresses.len()).unwrap_or(u32::MAX);
-        plan::estimate(&self.plan(), stores, self.slice)
-    }
-
-    fn plan(&self) -> Vec<Planned> {
-        plan::plan(self.is_quick, self.rounds, &self.only)
-    }
-
-    /// With the rate that the open loop had, so that the next run can have it, too.
-    fn command(&self, rate_per_second: Option<f64>) -> String {
-        let mut words = vec![self.worker.called()];
-        for address in &self.addresses {
-            let label = address.label.as_ref().map(|label| format!("{label}=")).unwrap_or_default();
-            words.push(format!("--url '{label}{}'", address::shown(&address.url)));
-        }
-        if self.is_quick {
-            words.push("--quick".to_owned());
-        }
-        words.push(format!(
-            "--rounds {} --slice {}",
-            self.rounds,
-            humantime::format_duration(self.slice)
-        ));
-        words.extend(self.only.iter().map(|scenario| format!("--only {}", name_of(*scenario))));
-        words.extend(rate_per_second.or(self.rate_per_second).map(|rate| format!("--rate {rate}")));
-        words.join(" ")
-    }
-}
 
 /// Hears how far a run is.
 pub trait Progress: Send + Sync {
@@ -434,12 +360,6 @@ fn two_digits(value: f64) -> f64 {
     (value / unit).round() * unit
 }
 
-/// A scenario as it is written on the command line.
-pub(crate) fn name_of(scenario: Scenario) -> String {
-    let json = serde_json::to_value(scenario).ok();
-    json.and_then(|json| json.as_str().map(str::to_owned)).unwrap_or_default()
-}
-
 /// Which case of how many it is. One that is measured for the sake of another is none of the plan.
 fn place(number: usize, cases: usize) -> String {
     if number < cases { format!("{}/{cases} ", number + 1) } else { String::new() }
@@ -503,26 +423,5 @@ mod tests {
             bound(&planned[0], Duration::from_millis(400))
         };
         assert!(of(Scenario::IdleLocks) > of(Scenario::HotName) + Duration::from_secs(100));
-    }
-
-    #[test]
-    fn the_command_repeats_the_run_and_hides_passwords() {
-        let address =
-            Address { url: "redis://me:s3cret@h/".to_owned(), label: Some("mine".to_owned()) };
-        let worker = WorkerCommand { program: "x".into(), arguments: Vec::new() };
-        let mut options = Options::quick(vec![address], worker);
-        options.only = vec![Scenario::HotName];
-        let expected = "lockkit-bench --url 'mine=redis://me:***@h/' --quick --rounds 3 --slice 100ms --only hot-name";
-        assert_eq!(options.command(None), expected);
-        assert_eq!(options.command(Some(1_200.0)), format!("{expected} --rate 1200"));
-        options.worker = WorkerCommand {
-            program: "/bin/lockkit".into(),
-            arguments: vec!["bench".into(), "worker".into()],
-        };
-        assert!(
-            options.command(None).starts_with("lockkit bench --url "),
-            "{}",
-            options.command(None)
-        );
     }
 }

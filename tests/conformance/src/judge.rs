@@ -39,6 +39,8 @@ pub(crate) struct Turn<'a> {
     slowest_answer: Cell<Duration>,
     /// How much later than that the case itself makes each answer.
     delay: Cell<Duration>,
+    /// So slow may everything be without an excuse.
+    patience: Cell<Duration>,
 }
 
 /// Runs a case that must not lose a lease of [about](Env::ttl) this length.
@@ -78,13 +80,14 @@ impl<'a> Turn<'a> {
             lines: RefCell::default(),
             slowest_answer: Cell::default(),
             delay: Cell::default(),
+            // A lease is renewed for two thirds of it at worst. To send that and to hear of it
+            // takes some turns of threads and an answer, and each of them may be late.
+            patience: Cell::new(ttl / 6),
         }
     }
 
-    /// A lease that is renewed, for two thirds of it at worst. To send that and to hear of it takes
-    /// some turns of threads and an answer, and each of them may be late.
     fn may_lose_it(&self) -> bool {
-        self.meter.longest() + self.slowest() + self.delay.get() >= self.ttl / 6
+        self.meter.longest() + self.slowest() + self.delay.get() >= self.patience.get()
     }
 
     /// Makes each answer so much later from now on, which leaves less time for others to be late.
@@ -114,6 +117,13 @@ impl<'a> Turn<'a> {
     /// This turn's lease, renewed.
     pub(crate) fn renewed(&self) -> LockOptions {
         LockOptions::new().with_ttl(self.ttl)
+    }
+
+    /// This turn's lease, renewed by requests of a tenth of it: several of them fit in.
+    pub(crate) fn renewed_by_short_requests(&self) -> LockOptions {
+        let op_timeout = self.ttl / 10;
+        self.patience.set(op_timeout / 2);
+        self.renewed().with_op_timeout(op_timeout)
     }
 
     /// This turn's lease, which nobody renews.

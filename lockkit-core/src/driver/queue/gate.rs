@@ -78,7 +78,7 @@ impl Gates {
 
     /// Lets one in that wants to ask once, and not to wait.
     pub(in crate::driver) fn try_enter<'a>(&'a self, held: &'a Hold) -> Entry<'a> {
-        let now = held.locker.clock.now();
+        let now = held.locker().clock.now();
         let mut names = self.lock();
         let gate = match names.entry(held.name.clone()) {
             hash_map::Entry::Vacant(place) => return Entry::Turn(self.alone(place, held, now)),
@@ -104,7 +104,7 @@ impl Gates {
         held: &'a Hold,
         waiter: impl FnOnce(Ticket) -> Waiter,
     ) -> Entry<'a> {
-        let now = held.locker.clock.now();
+        let now = held.locker().clock.now();
         let mut names = self.lock();
         let queue = match names.entry(held.name.clone()) {
             hash_map::Entry::Vacant(place) => return Entry::Turn(self.alone(place, held, now)),
@@ -249,10 +249,10 @@ impl Gates {
     /// The next in line, to whom this holder's release may hand over.
     pub(in crate::driver) fn transfer(&self, held: &Hold) -> Option<Transfer<'_>> {
         let ticket = held.ticket()?;
-        if !self.reissues || held.locker.is_draining() {
+        if !self.reissues || held.locker().is_draining() {
             return None;
         }
-        let now = held.locker.clock.now();
+        let now = held.locker().clock.now();
         let mut names = self.lock();
         let Some(Gate::Crowded(queue)) = names.get_mut(&held.name) else { return None };
         if !queue.is_held_by(ticket) || queue.has_rival_at(now) {
@@ -291,7 +291,7 @@ impl Turn<'_> {
     /// It still acts, and the store answers.
     pub(in crate::driver) fn goes_on(&self) {
         let Some(ticket) = self.ticket else { return };
-        let stale_at = self.held.locker.clock.now().after(self.gates.silence_of(self.held));
+        let stale_at = self.held.locker().clock.now().after(self.gates.silence_of(self.held));
         if let Some(gate) = self.gates.lock().get_mut(&self.held.name) {
             gate.goes_on(ticket, stale_at);
         }
@@ -320,7 +320,7 @@ impl Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            self.gates.leave(&self.held.name, ticket, self.held.locker.clock.now());
+            self.gates.leave(&self.held.name, ticket, self.held.locker().clock.now());
         }
     }
 }
@@ -341,7 +341,7 @@ impl Transfer<'_> {
     /// The lock is the waiter's now; false if that has gone meanwhile.
     pub(in crate::driver) fn deliver(mut self) -> bool {
         let Some(waiter) = self.waiter.take() else { return false };
-        let holder = Contender::holder(self.ticket, waiter.held.locker.clock.now(), &waiter.held);
+        let holder = Contender::holder(self.ticket, waiter.held.locker().clock.now(), &waiter.held);
         let mut names = self.gates.lock();
         let queue = names.entry(waiter.name().clone()).or_default().queue();
         waiter.held.set_ticket(self.ticket);
@@ -362,7 +362,7 @@ impl Transfer<'_> {
 
     fn end(&self, waiter: &Arc<Waiter>, yielded: bool) {
         let name = waiter.name();
-        let now = waiter.held.locker.clock.now();
+        let now = waiter.held.locker().clock.now();
         let mut names = self.gates.lock();
         let queue = names.entry(name.clone()).or_default().queue();
         queue.forget(self.ticket);

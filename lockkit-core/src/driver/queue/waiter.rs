@@ -115,7 +115,7 @@ impl Waiter {
         grant: Grant,
     ) -> Result<Tick, LiveClaim> {
         let held = &self.held;
-        let now = held.locker.clock.now();
+        let now = held.locker().clock.now();
         let Some(token) = grant.token.get().checked_add(self.token_base) else { return Err(claim) };
         if held.extend(asked, grant.lease) <= now {
             return Err(claim);

@@ -103,8 +103,7 @@ async fn c10_a_short_outage_ends_nothing(env: Env) {
     judged(&env, SHORT * 2, async |turn| {
         let (locker, line) = turn.spied_locker().await;
         let ttl = turn.ttl;
-        let guard =
-            turn.take(&turn.lock(&locker, turn.renewed().with_op_timeout(ttl / 10))).await?;
+        let guard = turn.take(&turn.lock(&locker, turn.renewed_by_short_requests())).await?;
         line.set(Faults::LOST_REPLIES);
         // Past the first renewal and its first retry.
         renewals(&line, 2, ttl).await;

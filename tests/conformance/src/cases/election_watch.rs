@@ -176,7 +176,7 @@ async fn c6_election_a_dropped_watch_leaves_nothing(env: Env) {
         match leading.take() {
             None => leading = candidate.try_campaign("a").await.unwrap(),
             Some(leadership) => {
-                drop::<Released>(lockkit_core::Leadership::resign(leadership).await.unwrap())
+                leadership.resign().await.unwrap();
             }
         }
     }

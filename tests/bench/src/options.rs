@@ -1,0 +1,117 @@
+//! What a run measures, and how.
+
+use std::time::Duration;
+
+use crate::{
+    address,
+    children::WorkerCommand,
+    plan::{self, Planned},
+    report::Scenario,
+    target::Address,
+};
+
+/// What is measured, and how.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// The stores.
+    pub addresses: Vec<Address>,
+    /// Fewer and shorter cases.
+    pub is_quick: bool,
+    /// How often each case is measured on each store.
+    pub rounds: u32,
+    /// How long each measurement goes on.
+    pub slice: Duration,
+    /// Only these scenarios; empty for all.
+    pub only: Vec<Scenario>,
+    /// Requests in a second of [`Scenario::OpenLoop`]; `None` for a rate that the slowest store has
+    /// time for.
+    pub rate_per_second: Option<f64>,
+    /// How to start child processes.
+    pub worker: WorkerCommand,
+}
+
+impl Options {
+    /// A full run: 5 rounds of 400 ms slices.
+    #[must_use]
+    pub fn full(addresses: Vec<Address>, worker: WorkerCommand) -> Self {
+        let rounds = 5;
+        let slice = Duration::from_millis(400);
+        let is_quick = false;
+        let only = Vec::new();
+        let rate_per_second = None;
+        Self { addresses, is_quick, rounds, slice, only, rate_per_second, worker }
+    }
+
+    /// A quick run: 3 rounds of 100 ms slices, and fewer cases. It shows that all works, not which
+    /// store is faster.
+    #[must_use]
+    pub fn quick(addresses: Vec<Address>, worker: WorkerCommand) -> Self {
+        let rounds = 3;
+        let slice = Duration::from_millis(100);
+        Self { is_quick: true, rounds, slice, ..Self::full(addresses, worker) }
+    }
+
+    /// About how long the run takes.
+    #[must_use]
+    pub fn estimate(&self) -> Duration {
+        let stores = u32::try_from(self.addresses.len()).unwrap_or(u32::MAX);
+        plan::estimate(&self.plan(), stores, self.slice)
+    }
+
+    pub(crate) fn plan(&self) -> Vec<Planned> {
+        plan::plan(self.is_quick, self.rounds, &self.only)
+    }
+
+    /// With the rate that the open loop had, so that the next run can have it, too.
+    pub(crate) fn command(&self, rate_per_second: Option<f64>) -> String {
+        let mut words = vec![self.worker.called()];
+        for address in &self.addresses {
+            let label = address.label.as_ref().map(|label| format!("{label}=")).unwrap_or_default();
+            words.push(format!("--url '{label}{}'", address::shown(&address.url)));
+        }
+        if self.is_quick {
+            words.push("--quick".to_owned());
+        }
+        words.push(format!(
+            "--rounds {} --slice {}",
+            self.rounds,
+            humantime::format_duration(self.slice)
+        ));
+        words.extend(self.only.iter().map(|scenario| format!("--only {}", name_of(*scenario))));
+        words.extend(rate_per_second.or(self.rate_per_second).map(|rate| format!("--rate {rate}")));
+        words.join(" ")
+    }
+}
+
+/// A scenario as it is written on the command line.
+pub(crate) fn name_of(scenario: Scenario) -> String {
+    let json = serde_json::to_value(scenario).ok();
+    json.and_then(|json| json.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_repeats_the_run_and_hides_passwords() {
+        let address =
+            Address { url: "redis://me:s3cret@h/".to_owned(), label: Some("mine".to_owned()) };
+        let worker = WorkerCommand { program: "x".into(), arguments: Vec::new() };
+        let mut options = Options::quick(vec![address], worker);
+        options.only = vec![Scenario::HotName];
+        let expected = "lockkit-bench --url 'mine=redis://me:***@h/' --quick --rounds 3 --slice 100ms --only hot-name";
+        assert_eq!(options.command(None), expected);
+        assert_eq!(options.command(Some(1_200.0)), format!("{expected} --rate 1200"));
+        options.worker = WorkerCommand {
+            program: "/bin/lockkit".into(),
+            arguments: vec!["bench".into(), "worker".into()],
+        };
+        assert!(
+            options.command(None).starts_with("lockkit bench --url "),
+            "{}",
+            options.command(None)
+        );
+    }
+}
