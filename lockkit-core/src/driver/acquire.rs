@@ -1,7 +1,7 @@
 //! Taking a lock: attempts inline on the caller's task, waits between them. What is dropped midway
 //! moves to the keeper.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use tokio::task::consume_budget;
@@ -9,32 +9,21 @@ use tracing::Span;
 
 use super::{
     agenda::Agenda,
+    competition::{Competition, Race},
     hold::Hold,
     line::{Called, InLine},
     live::{Life, LiveClaim},
-    pacing::Backoff,
     pending::PendingClaim,
-    queue::{Entry, Turn, Waiter},
+    queue::{Entry, Waiter},
     request::{Bound, Request},
-    trouble::Trouble,
-    within::within,
 };
 use crate::{
     clock::{Tick, sleep},
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     observe::What,
     options::{CheckedOptions, Renewal},
-    spi::{Attempt, Caller, ClaimSpec, Hint, Wait},
+    spi::{Caller, ClaimSpec, Hint},
 };
-
-/// Leaving a queue inline may take this long beyond the wait bound, or two round trips if that is
-/// more.
-const LEAVING: Duration = Duration::from_millis(5);
-/// How long before the bound the last attempt begins, on a store that answers at once. tokio's
-/// timers may be a millisecond late.
-const LEAST_RESERVE: Duration = Duration::from_millis(2);
-
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Competes for the lock until it is granted, refused for good, or the bound has passed.
 ///
@@ -184,7 +173,7 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
             }
         },
     };
-    let attempts = compete(pending, request, race, turn).await?;
+    let attempts = Competition::new(pending, request, race, turn).run().await?;
     Ok(attempts.map_or(Outcome::Refused, |attempts| Outcome::Granted(Arc::clone(&held), attempts)))
 }
 
@@ -208,134 +197,4 @@ fn spec_of(Request { name, mode, options, .. }: Request<'_>, held: &Arc<Hold>) -
     spec.caller = Caller::of(held);
     spec.short_lease = options.renewal() == Renewal::Auto;
     spec
-}
-
-/// What bounds a competition.
-#[derive(Clone, Copy)]
-struct Race {
-    bound: Bound,
-    stop: Tick,
-    /// It may begin later than its call.
-    queued: bool,
-}
-
-/// Returns the number of attempts that a grant took.
-async fn compete(
-    mut pending: PendingClaim<'_>,
-    request: Request<'_>,
-    race: Race,
-    turn: Option<Turn<'_>>,
-) -> Result<Option<u32>> {
-    let limits = request.options.limits;
-    let Race { bound, stop, queued } = race;
-    let held = Arc::clone(&pending.held);
-    let locker = &held.locker();
-    let descriptor = request.backend.descriptor();
-    let clock = locker.clock;
-    let mut backoff = Backoff::new(descriptor.poll);
-    let mut trouble = Trouble::default();
-    let mut reserve = LEAVING;
-    let mut attempts = 0;
-    loop {
-        // Hears what comes from here on, also before it is polled: tokio promises that for
-        // `notify_waiters`.
-        let mut closing = pin!(locker.closing.notified());
-        locker.check_open().map_err(|error| pending.mark_unknown(error))?;
-        let asked = clock.now();
-        let left = asked.until(stop);
-        let patience = descriptor.max_patience.min(left.saturating_sub(reserve));
-        let wait = match bound {
-            Bound::Try => Wait::No,
-            _ if descriptor.max_patience.is_zero() => Wait::Queue,
-            _ => Wait::Block(patience),
-        };
-        // Try is bounded by the request's own budget, a wait also by its bound.
-        let cut = if matches!(bound, Bound::Try) { Duration::MAX } else { left };
-        attempts += 1;
-        held.rung.begin_attempt();
-        let answer = tokio::select! {
-            biased;
-            answer = within(cut, pending.attempt(wait)) => answer,
-            () = closing.as_mut() => return Err(pending.mark_unknown(locker.closed())),
-        };
-        let now = clock.now();
-        let waited = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
-        let round_trip = asked.until(now).saturating_sub(waited);
-        let mut retry_after = Duration::MAX;
-        match answer {
-            None if attempts == 1 && waited.is_zero() && !queued => return Err(no_answer(left)),
-            None => return trouble.at_the_bound().map_err(|error| pending.mark_unknown(error)),
-            // The shutdown has begun: it would be lost at once.
-            Some(Ok(Attempt::Granted(_))) if locker.is_draining() => {
-                return Err(pending.mark_unknown(locker.closed()));
-            }
-            Some(Ok(Attempt::Granted(grant))) => {
-                if held.extend(asked, grant.lease) > now {
-                    pending
-                        .win(grant, request, now)
-                        .map_err(|error| pending.mark_unknown(error))?;
-                    if let Some(turn) = turn {
-                        turn.wins(&held);
-                    }
-                    return Ok(Some(attempts));
-                }
-                pending.misses();
-                trouble.store_is_too_slow(asked, limits);
-            }
-            Some(Ok(Attempt::Busy { retry_after: lapse, .. })) => {
-                trouble.is_over();
-                // A lease that ends now is no reason to ask without a pause.
-                retry_after = lapse.unwrap_or(Duration::MAX).max(SHORTEST_PAUSE);
-            }
-            Some(Err(error)) => {
-                held.observe(|| What::Failed { error: &error });
-                if !error.is_temporary() {
-                    if let Some(turn) = &turn {
-                        turn.meets_trouble();
-                    }
-                    return Err(pending.mark_unknown(error));
-                }
-                trouble.goes_on(asked, error);
-            }
-        }
-        if let Some(turn) = &turn {
-            if trouble.is_none() { turn.goes_on() } else { turn.meets_trouble() }
-        }
-        if let Bound::Forever = bound
-            && let Some(error) = trouble.outlasts(now, limits)
-        {
-            return Err(pending.mark_unknown(error));
-        }
-        let left = now.until(stop);
-        // The last attempt shall end before the bound; what comes after it, waits for a wake-up
-        // only.
-        reserve = LEAST_RESERVE.max(round_trip * 2);
-        let until_last = if left > reserve { left - reserve } else { left };
-        let well = trouble.is_none();
-        let pause = if well { backoff.jittered().min(retry_after) } else { trouble.pause() };
-        if !left.is_zero() {
-            tokio::select! {
-                biased; // each of them leads to the next attempt
-                // The watch of a broken connection may end at once, each time.
-                () = pending.changed(), if well => {}
-                () = held.bell.notified() => {}
-                () = closing => {}
-                _ = sleep(if left > reserve { pause.min(until_last) } else { left }) => backoff.grow(),
-            }
-        }
-        // Its runtime may have gone meanwhile, and what it left to do may be what this call waits
-        // for.
-        request.keeper.ensure().map_err(|error| pending.mark_unknown(error))?;
-        if clock.now() >= stop {
-            let grace = if well { LEAVING.max(round_trip * 2) } else { Duration::ZERO };
-            let refused = trouble.at_the_bound().map_err(|error| pending.mark_unknown(error));
-            pending.leave(grace.min(limits.op_timeout)).await;
-            return refused;
-        }
-    }
-}
-
-fn no_answer(bound: Duration) -> Error {
-    let text = format!("the store did not answer within the bound on waiting, {bound:?}");
-    Error::new(ErrorKind::Unavailable, text).with_outcome_unknown()
 }

@@ -15,14 +15,15 @@
 //! * [`line`] waits in the queue, [`release`] gives back, [`renew`] renews, and [`note`] writes the
 //!   note beside a lock.
 //! * [`pending`] is a claim that competes, with all that a cancelled call must leave to the
-//!   background task, and [`acquire`] drives its attempts inline, on the caller's task, and waits
-//!   between them.
+//!   background task. [`competition`] drives its attempts inline, on the caller's task, and waits
+//!   between them. [`acquire`] is the whole call.
 //! * [`worker`] is the one background task of a locker.
 //!
 //! An uncontended lock and release spawns no task and waits for no other task.
 
 pub(crate) mod acquire;
 pub(crate) mod agenda;
+mod competition;
 pub(crate) mod finishing;
 mod flags;
 pub(crate) mod hold;

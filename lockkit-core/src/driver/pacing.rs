@@ -12,6 +12,15 @@ use crate::{
 /// A lock that was handed to a task which does not look at it is given back after so long.
 pub(super) const UNCLAIMED: Duration = Duration::from_secs(1);
 
+/// Leaving a queue inline may take this long beyond the wait bound, or two round trips if that is
+/// more.
+pub(super) const LEAVING: Duration = Duration::from_millis(5);
+/// How long before the bound the last attempt begins, on a store that answers at once. tokio's
+/// timers may be a millisecond late.
+const LEAST_RESERVE: Duration = Duration::from_millis(2);
+/// Between two attempts, whatever the store says.
+pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+
 /// A lease that is much shorter than its ttl is renewed so soon.
 const MADE_WHOLE: Duration = Duration::from_millis(50);
 
@@ -78,6 +87,16 @@ pub(super) fn renewal_retry(cadence: Cadence, ttl: Duration, failures_before: u8
 /// soon, unless it is over by then. [`Tick::NEVER`] for a whole lease.
 pub(super) fn made_whole(ttl: Duration, lease_end: Tick, now: Tick) -> Tick {
     if now.until(lease_end) < ttl / 2 { now.after(MADE_WHOLE) } else { Tick::NEVER }
+}
+
+/// How long before the bound the last attempt begins, so that it ends before the bound.
+pub(super) fn last_reserve(round_trip: Duration) -> Duration {
+    LEAST_RESERVE.max(round_trip * 2)
+}
+
+/// How long leaving a queue may take beyond the bound.
+pub(super) fn leaving(round_trip: Duration) -> Duration {
+    LEAVING.max(round_trip * 2)
 }
 
 /// How often one looks for its turn that has so many others before it in line.
