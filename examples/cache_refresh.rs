@@ -1,9 +1,7 @@
-//! One cached page, many readers, a slow source: readers share the lock, and of all who find the
-//! page too old only one refreshes it.
+//! One cached page and a slow source: readers share the lock, and only one refreshes the page.
 //!
-//! `cargo run --example cache_refresh` runs on the embedded memory store; give the URL of another
-//! one as its argument. It needs read/write locks: not MySQL's row locks (`strategy=pessimistic`),
-//! nor `quorum://`.
+//! `cargo run --example cache_refresh` runs on the embedded memory store, or on that of its
+//! argument, a URL. MySQL's row locks (`strategy=pessimistic`) and quorums have no read/write locks.
 
 use std::{
     env,
@@ -47,8 +45,7 @@ async fn page(locker: &Locker, cache: &Cache, wanted: u64) -> Result<u64> {
     if version >= wanted {
         return Ok(version);
     }
-    // No lock turns from shared to exclusive, as two who wait for that would wait for ever: look
-    // again.
+    // No lock turns from shared to exclusive: two would wait for each other. So look again.
     let guard = lock.write().await?;
     if cache.read().await < wanted {
         guard.run(cache.refresh(wanted)).await?;
@@ -66,8 +63,7 @@ async fn main() -> Result<()> {
     let cache = Arc::new(Cache::default());
     let mut readers = JoinSet::new();
     for reader in 0..30 {
-        let locker = locker.clone();
-        let cache = Arc::clone(&cache);
+        let (locker, cache) = (locker.clone(), Arc::clone(&cache));
         readers.spawn(async move {
             let version = page(&locker, &cache, 1 + reader / 10).await?;
             assert!(version > reader / 10, "reader {reader} got the old version {version}");

@@ -1,61 +1,47 @@
-//! Three nodes, one leader: it gives orders until it is gone without a word, and another one takes
-//! over within the lease.
+//! Three nodes, one leader: it gives orders until it is gone, and another one takes over.
 //!
-//! `cargo run --example leader` runs on the embedded memory store; give the URL of another one as
-//! its argument.
+//! `cargo run --example leader` runs on the embedded memory store, or on that of its argument.
 
-use std::{
-    env, sync::Arc, sync::atomic::AtomicU64, sync::atomic::Ordering::SeqCst, time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::{env, time::Duration};
 
 use lockkit::{FencingToken, LeaderWatch, Leadership, LockOptions, Locker, Memory, Result};
-use tokio::{runtime::Runtime, sync::oneshot::Sender, sync::oneshot::channel, time::sleep};
+use tokio::{runtime::Runtime, sync::oneshot, time::sleep};
 
 const ELECTION: &str = "example/orders";
 
 /// What the leader writes to. It refuses whoever led before the latest one it knows.
-#[derive(Clone, Default)]
-struct Orders(Arc<AtomicU64>);
+fn give_order(term: FencingToken) -> bool {
+    static LATEST: AtomicU64 = AtomicU64::new(0);
+    LATEST.fetch_max(term.get(), SeqCst) <= term.get()
+}
 
-impl Orders {
-    fn give(&self, term: FencingToken) -> bool {
-        self.0.fetch_max(term.get(), SeqCst) <= term.get()
-    }
-
-    async fn give_five(&self, leadership: &Leadership) {
-        println!("{:<4} leads in term {}", leadership.value(), leadership.term());
-        for _ in 0..5 {
-            sleep(Duration::from_millis(100)).await;
-            // Exact, and no request: a leader that lost its lease must not even try.
-            assert!(!leadership.is_leader() || self.give(leadership.term()), "two leaders");
-        }
+async fn give_five(leadership: &Leadership) {
+    println!("{:<4} leads in term {}", leadership.value(), leadership.term());
+    for _ in 0..5 {
+        sleep(Duration::from_millis(100)).await;
+        // Exact, and no request: a leader that lost its lease must not even try.
+        assert!(!leadership.is_leader() || give_order(leadership.term()), "two leaders");
     }
 }
 
 /// A node's own locker. The embedded store is this process's; all others are told by their URL.
 async fn connect(url: Option<&str>, memory: &Memory) -> Result<Locker> {
-    let locker = if let Some(url) = url {
-        lockkit::connect(url).await?
-    } else {
-        Locker::new(memory.clone())
+    let locker = match url {
+        Some(url) => lockkit::connect(url).await?,
+        None => Locker::new(memory.clone()),
     };
     let ttl = Duration::from_secs(2).max(locker.descriptor().min_ttl);
     locker.with_defaults(LockOptions::new().with_ttl(ttl))
 }
 
-/// Leads, and is gone all at once with its tasks and connections, as if it was killed: nothing is
-/// given back.
-fn anna(
-    url: Option<&str>,
-    memory: &Memory,
-    orders: &Orders,
-    leads: Sender<()>,
-) -> Result<FencingToken> {
+/// Leads, and is gone with its tasks and connections, as if it was killed: it gives nothing back.
+fn anna(url: Option<&str>, memory: &Memory, leads: oneshot::Sender<()>) -> Result<FencingToken> {
     let runtime = Runtime::new().expect("a runtime of its own");
     let leadership = runtime.block_on(async {
         let leadership = connect(url, memory).await?.election(ELECTION)?.campaign("anna").await?;
         leads.send(()).expect("the others wait for it");
-        orders.give_five(&leadership).await;
+        give_five(&leadership).await;
         Result::Ok(leadership)
     })?;
     runtime.shutdown_background();
@@ -73,25 +59,20 @@ async fn observer(mut watch: LeaderWatch) {
 async fn main() -> Result<()> {
     let url = env::args().nth(1);
     let memory = Memory::new();
-    let orders = Orders::default();
     let locker = connect(url.as_deref(), &memory).await?;
     let election = locker.election(ELECTION)?;
-    let given = orders.clone();
-    let (leads, led) = channel();
-    let anna = tokio::task::spawn_blocking(move || anna(url.as_deref(), &memory, &given, leads));
+    let (leads, led) = oneshot::channel();
+    let anna = tokio::task::spawn_blocking(move || anna(url.as_deref(), &memory, leads));
     led.await.expect("anna leads first");
     tokio::spawn(observer(election.watch()));
     // They campaign while anna leads; `lead` begins again until the work was done by a leader.
-    let lead = async |name| {
-        election.lead(name, async |now| (orders.give_five(now).await, now.term()).1).await
-    };
+    let lead =
+        async |name| election.lead(name, async |now| (give_five(now).await, now.term()).1).await;
     let (ben, cleo) = tokio::try_join!(lead("ben"), lead("cleo"))?;
     let first = anna.await.expect("anna does not panic")?;
-    println!(
-        "three leaders on {}, in the terms {first}, {ben} and {cleo}",
-        locker.descriptor().name
-    );
+    let store = locker.descriptor().name;
+    println!("three leaders on {store}, in the terms {first}, {ben} and {cleo}");
     assert!(first < ben && first < cleo && ben != cleo, "each term is above those before");
-    assert!(!orders.give(first), "an order of a past leader is refused");
+    assert!(!give_order(first), "an order of a past leader is refused");
     locker.shutdown().await
 }

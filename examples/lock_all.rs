@@ -1,8 +1,6 @@
-//! Transfers between accounts: each takes the locks of both, and none waits for another in a
-//! circle.
+//! Transfers between accounts: each takes the locks of both, and nobody waits in a circle.
 //!
-//! `cargo run --example lock_all` runs on the embedded memory store; give the URL of another one as
-//! its argument.
+//! `cargo run --example lock_all` runs on the embedded memory store, or on that of its argument.
 
 use std::{
     env,

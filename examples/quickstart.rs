@@ -1,16 +1,11 @@
 //! Workers compete for one lock and update one record, which refuses stale tokens.
 //!
-//! * `cargo run --example quickstart` runs on the embedded memory store.
-//! * `cargo run --features file --example quickstart -- file:///var/tmp/locks 100` runs on files,
-//!   100 turns for each worker: run it in two terminals at once.
-//! * `cargo run --features redis --example quickstart -- redis://127.0.0.1/` runs on Redis; so do
-//!   `zk` and `mysql`.
+//! `cargo run --example quickstart` runs on the embedded memory store, `cargo run --features file
+//! --example quickstart -- file:///tmp/locks 100` on files with 100 turns for each worker.
 
-use std::{
-    env, process,
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{env, process};
 
 use lockkit::{FencingToken, LockGuard, Locker, Lost, Result};
 
@@ -31,22 +26,19 @@ impl Record {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a violation if somebody else still holds the lock, and has not been told that it is
-    /// lost.
+    /// Counts a violation if somebody else still has the lock, as far as he was told.
     fn enter(&self, guard: &LockGuard) {
-        self.with(|state| {
-            let before = state.holder.replace(guard.lost());
-            state.violations += u32::from(before.is_some_and(|before| !before.is_lost()));
-        });
+        let before = self.with(|state| state.holder.replace(guard.lost()));
+        let is_held = before.is_some_and(|before| !before.is_lost());
+        self.with(|state| state.violations += u32::from(is_held));
     }
 
     /// Refuses a token smaller than the largest one seen.
     fn write(&self, token: FencingToken) -> bool {
         self.with(|state| {
             let fresh = state.largest.is_none_or(|largest| token >= largest);
-            if fresh {
-                (state.value, state.largest) = (state.value + 1, Some(token));
-            }
+            state.value += u64::from(fresh);
+            state.largest = state.largest.max(Some(token));
             fresh
         })
     }
@@ -58,16 +50,14 @@ async fn worker(name: &str, turns: u64, locker: Locker, record: Record) -> Resul
         let guard = locker.mutex("quickstart/record")?.lock().await?;
         let token = guard.fencing_token();
         let waited = asked.elapsed().as_millis();
-        let process = process::id();
         record.enter(&guard);
         tokio::time::sleep(Duration::from_millis(30)).await; // the work
         let wrote = record.write(token);
         record.with(|state| {
-            (state.holder, state.violations) = (None, state.violations + u32::from(!wrote))
+            state.holder = None;
+            state.violations += u32::from(!wrote);
         });
-        println!(
-            "{name} of {process} held the lock with token {token}, waited {waited} ms, wrote: {wrote}"
-        );
+        println!("{name} of {}: token {token}, waited {waited} ms", process::id());
         guard.release().await?;
     }
     Ok(())

@@ -1,9 +1,8 @@
 //! A service that allows three calls at a time, and three in each tenth of a second, to all workers
 //! together: a semaphore that counts on all hosts.
 //!
-//! `cargo run --example rate_limit` runs on the embedded memory store; give the URL of another one
-//! as its argument. It needs semaphores: not MySQL's row locks (`strategy=pessimistic`), nor
-//! `quorum://`.
+//! `cargo run --example rate_limit` runs on the embedded memory store, or on that of its argument,
+//! a URL. MySQL's row locks (`strategy=pessimistic`) and quorums have no semaphores.
 
 use std::{
     env,
@@ -44,8 +43,7 @@ async fn call(service: &Shared) {
 }
 
 async fn worker(number: u32, locker: Locker, service: Shared) -> Result<()> {
-    // Everybody names the same limit; another one is refused as long as somebody holds or awaits a
-    // permit.
+    // Everybody names the same limit. Another one is refused while somebody has or awaits a permit.
     let permits = locker.semaphore("example/calls", LIMIT)?;
     for _ in 0..CALLS_EACH {
         let permit = permits.acquire().await?;

@@ -7,10 +7,7 @@
 
 use std::{
     env,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
@@ -23,24 +20,20 @@ const TURNS: u64 = 5;
 /// Knows nothing of the store: with a lock that excludes, no turn is lost, and tokens rise from
 /// turn to turn.
 async fn count_up(locker: &Locker) -> Result<()> {
-    let counter = Arc::new(AtomicU64::new(0));
-    let largest = Arc::new(AtomicU64::new(0));
+    // What the turns have counted, and the largest token.
+    let shared = Arc::new(Mutex::new((0, 0)));
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
         let mutex = locker.mutex("example/counter")?;
-        let counter = Arc::clone(&counter);
-        let largest = Arc::clone(&largest);
+        let shared = Arc::clone(&shared);
         tasks.spawn(async move {
             for _ in 0..TURNS {
                 let guard = mutex.lock().await?;
-                let seen = counter.load(SeqCst);
                 let token = guard.fencing_token().get();
+                let (seen, largest) = *shared.lock().unwrap_or_else(PoisonError::into_inner);
                 tokio::task::yield_now().await;
-                counter.store(seen + 1, SeqCst);
-                assert!(
-                    largest.swap(token, SeqCst) < token,
-                    "the token {token} is not above those before"
-                );
+                *shared.lock().unwrap_or_else(PoisonError::into_inner) = (seen + 1, token);
+                assert!(largest < token, "the token {token} is not above those before");
                 guard.release().await?;
             }
             Ok::<_, lockkit::Error>(())
@@ -49,7 +42,8 @@ async fn count_up(locker: &Locker) -> Result<()> {
     while let Some(task) = tasks.join_next().await {
         task.expect("no task panics")?;
     }
-    assert_eq!(counter.load(SeqCst), TASKS * TURNS, "turns were lost");
+    let (turns, _) = *shared.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(turns, TASKS * TURNS, "turns were lost");
     Ok(())
 }
 
@@ -61,12 +55,8 @@ async fn try_store(url: &str) -> Result<()> {
     let took = start.elapsed();
     // What a store can't do is told before it is asked for.
     let can = locker.capabilities();
-    let name = locker.descriptor().name;
-    let shared = can.shared;
-    let permits = can.permits;
-    println!(
-        "{name:<8} {TASKS} tasks × {TURNS} turns in {took:>10.1?}; read/write {shared}, semaphores {permits}"
-    );
+    println!("{:<8} {TASKS} tasks × {TURNS} turns in {took:>10.1?}", locker.descriptor().name);
+    println!("         read/write locks {}, semaphores {}", can.shared, can.permits);
     locker.shutdown().await
 }
 
@@ -75,9 +65,8 @@ async fn main() -> Result<()> {
     let mut urls: Vec<_> = env::args().skip(1).collect();
     let folder = tempfile::tempdir().expect("a folder");
     if urls.is_empty() {
-        urls = ["memory://", "memory://?ttl=5s", "memory://?process_gate=false"]
-            .map(str::to_owned)
-            .into();
+        let memory = ["memory://", "memory://?ttl=5s", "memory://?process_gate=false"];
+        urls.extend(memory.map(str::to_owned));
         if cfg!(feature = "file") {
             urls.push(format!("file://{}", folder.path().display()));
         }

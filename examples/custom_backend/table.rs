@@ -1,9 +1,7 @@
 //! The store: exclusive locks with leases and rising tokens, in a table of this process.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use lockkit::{
@@ -29,19 +27,16 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new() -> Self {
-        let descriptor =
-            Descriptor::new("table").with_capabilities(Capabilities::none().with_exclusive());
-        Self { descriptor, rows: Arc::default() }
+        let can = Capabilities::none().with_exclusive();
+        Self { descriptor: Descriptor::new("table").with_capabilities(can), rows: Arc::default() }
     }
 
     /// Works on a row at one instant.
     pub(crate) fn with<T>(&self, name: &LockName, work: impl FnOnce(&mut Row, Tick) -> T) -> T {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Clock::Boot.now();
-        work(
-            rows.entry(name.clone()).or_insert(Row { owner: OwnerId::new(0), token: 0, end: now }),
-            now,
-        )
+        let fresh = Row { owner: OwnerId::new(0), token: 0, end: now };
+        work(rows.entry(name.clone()).or_insert(fresh), now)
     }
 
     /// Ends the grant of a name if it stands and is the one that is meant.
@@ -68,8 +63,8 @@ impl Backend for Table {
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let holder = self.with(name, |row, now| {
-            let holder =
-                Holder::new(Mode::Exclusive).with_grant(row.owner, FencingToken::new(row.token));
+            let token = FencingToken::new(row.token);
+            let holder = Holder::new(Mode::Exclusive).with_grant(row.owner, token);
             (now < row.end).then(|| holder.with_remaining(now.until(row.end)))
         });
         Ok(Inspection::new(holder.into_iter().collect(), None))
