@@ -66,25 +66,17 @@ async fn work_on(mut next: NextTimer) {
         return free_lost(&agenda, &held);
     }
     let Some(claim) = slot.as_mut() else { return };
-    let unknown = held.unknown_renewals.load(Relaxed) > 0;
     // Only a later end proves that what had the slot was a renewal, and was confirmed.
     let renewed = joined && held.lease_end() > before;
-    let regular = match (held.options.options.renewal(), draining) {
-        // A session has no deadline to end it: it must be looked after to the end.
-        (_, Some(_)) if held.lease_end() != Tick::NEVER => false,
-        (Renewal::Auto, _) => !renewed,
-        (Renewal::Manual, _) => unknown, // a hint asked for a look that did not succeed yet
-    };
-    if !next.rung && !regular {
+    if !next.rung && !is_regular(&held, draining.is_some(), renewed) {
         let due = if draining.is_some() { Tick::NEVER } else { held.next_renewal(clock.now()) };
         next.due = Some(due);
         return;
     }
     // A hint is a reason to look, but none to hold on for longer than the user wanted.
-    let kind = if held.options.options.renewal() == Renewal::Manual {
-        RenewKind::Look
-    } else {
-        RenewKind::Keep
+    let kind = match held.options.options.renewal() {
+        Renewal::Auto => RenewKind::Keep,
+        Renewal::Manual => RenewKind::Look,
     };
     match renew_once(&held, claim, kind).await {
         Ok(()) => next.due = Some(held.next_renewal(clock.now())),
@@ -100,7 +92,18 @@ async fn work_on(mut next: NextTimer) {
     }
 }
 
-/// Renews at the user's kind, for another time than the ttl if that is given; the keeper's timer
+/// Whether a timer asks the store that no hint has made due.
+fn is_regular(held: &Hold, is_draining: bool, is_renewed: bool) -> bool {
+    match held.options.options.renewal() {
+        // A session has no deadline to end it: it must be looked after to the end.
+        _ if is_draining && held.lease_end() != Tick::NEVER => false,
+        Renewal::Auto => !is_renewed,
+        // A hint asked for a look that did not succeed yet.
+        Renewal::Manual => held.unknown_renewals.load(Relaxed) > 0,
+    }
+}
+
+/// Renews at the user's wish, for another time than the ttl if that is given; the keeper's timer
 /// follows.
 ///
 /// # Errors

@@ -47,18 +47,7 @@ pub(crate) async fn connect(registry: &Registry, mut url: StoreUrl) -> Result<Ar
     if texts.is_empty() {
         return Err(invalid("it names no members; write quorum://?member=…&member=…"));
     }
-    let mut urls = Vec::<StoreUrl>::new();
-    let mut bases = Vec::new();
-    for (place, text) in texts.iter().enumerate() {
-        let (member, token_base) =
-            parse(registry, text).map_err(|error| of_member(place, None, &error))?;
-        // One store, whatever is added to its tokens.
-        if !member.hosts().is_empty() && urls.iter().any(|other| other.is_like(&member)) {
-            return Err(invalid(&format!("member {} ({member}) is there twice", place + 1)));
-        }
-        urls.push(member);
-        bases.push(token_base);
-    }
+    let (urls, bases) = parse_all(registry, &texts)?;
     let connecting = urls.iter().map(|url| async {
         let connector = registry.connector(url.scheme())?;
         connector.connect(url.clone()).await
@@ -92,6 +81,23 @@ pub(crate) async fn connect(registry: &Registry, mut url: StoreUrl) -> Result<Ar
         members.push(Member { backend, label, token_base: bases[place] });
     }
     Ok(Arc::new(Quorum::of(members, need)?))
+}
+
+/// The members' URLs, and what is added to their tokens.
+fn parse_all(registry: &Registry, texts: &[String]) -> Result<(Vec<StoreUrl>, Vec<Option<u64>>)> {
+    let mut urls = Vec::<StoreUrl>::new();
+    let mut bases = Vec::new();
+    for (place, text) in texts.iter().enumerate() {
+        let (member, token_base) =
+            parse(registry, text).map_err(|error| of_member(place, None, &error))?;
+        // One store, whatever is added to its tokens.
+        if !member.hosts().is_empty() && urls.iter().any(|other| other.is_like(&member)) {
+            return Err(invalid(&format!("member {} ({member}) is there twice", place + 1)));
+        }
+        urls.push(member);
+        bases.push(token_base);
+    }
+    Ok((urls, bases))
 }
 
 fn parse(registry: &Registry, text: &str) -> Result<(StoreUrl, Option<u64>)> {

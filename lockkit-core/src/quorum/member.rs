@@ -99,33 +99,7 @@ const TAKEOVER_DELAY: Duration = Duration::from_millis(250);
 /// # Errors
 /// [`ErrorKind::InvalidOption`] if that is no lock.
 pub(super) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
-    if members.is_empty() {
-        return Err(refused("a quorum needs at least one member"));
-    }
-    for (place, member) in members.iter().enumerate() {
-        let Member { backend, label, token_base } = member;
-        let Descriptor { name, capabilities, .. } = backend.descriptor();
-        if members[..place].iter().any(|other| Arc::ptr_eq(&other.backend, backend)) {
-            return Err(refused(format!(
-                "{label} is there twice; each member must be a store of its own"
-            )));
-        }
-        if *name == NAME {
-            return Err(refused(format!("{label} is a quorum itself; name its members instead")));
-        }
-        if !capabilities.exclusive {
-            return Err(refused(format!("{label} has no exclusive locks")));
-        }
-        if need == Need::Majority && !capabilities.raise_fence {
-            return Err(refused(format!(
-                "{label} can't raise the token of a grant, without which the tokens of a majority don't rise; \
-                 leave it out, or let a lock need all members"
-            )));
-        }
-        if let Some(base) = token_base {
-            check_base(place, label, *base, need, capabilities)?;
-        }
-    }
+    check(members, need)?;
     let descriptors: Vec<_> = members.iter().map(|member| member.backend.descriptor()).collect();
     let all = |can: fn(&Capabilities) -> bool| descriptors.iter().all(|it| can(&it.capabilities));
     let count =
@@ -158,6 +132,39 @@ pub(super) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
         .with_takeover_delay(longest(|it| it.takeover_delay).saturating_add(TAKEOVER_DELAY))
         .with_min_ttl(longest(|it| it.min_ttl))
         .with_cadence(cadence, false))
+}
+
+/// # Errors
+/// A member is of no use in a quorum.
+fn check(members: &[Member], need: Need) -> Result<()> {
+    if members.is_empty() {
+        return Err(refused("a quorum needs at least one member"));
+    }
+    for (place, member) in members.iter().enumerate() {
+        let Member { backend, label, token_base } = member;
+        let Descriptor { name, capabilities, .. } = backend.descriptor();
+        if members[..place].iter().any(|other| Arc::ptr_eq(&other.backend, backend)) {
+            return Err(refused(format!(
+                "{label} is there twice; each member must be a store of its own"
+            )));
+        }
+        if *name == NAME {
+            return Err(refused(format!("{label} is a quorum itself; name its members instead")));
+        }
+        if !capabilities.exclusive {
+            return Err(refused(format!("{label} has no exclusive locks")));
+        }
+        if need == Need::Majority && !capabilities.raise_fence {
+            return Err(refused(format!(
+                "{label} can't raise the token of a grant, without which the tokens of a majority don't rise; \
+                 leave it out, or let a lock need all members"
+            )));
+        }
+        if let Some(base) = token_base {
+            check_base(place, label, *base, need, capabilities)?;
+        }
+    }
+    Ok(())
 }
 
 /// What `member` has less of than [`describe`] took for granted, if there is something.

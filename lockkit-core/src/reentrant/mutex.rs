@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     guard::ReentrantGuard,
-    table::{Asking, End, Part, Table},
+    table::{Asker, Asking, End, Part, Table},
 };
 use crate::{
     driver::{request::Bound, within::within},
@@ -139,20 +139,7 @@ impl ReentrantMutex {
                 Part::Ask(asker) => {
                     let rest =
                         if let Bound::Within(_) = bound { Bound::Within(left) } else { bound };
-                    return match self.handle.acquire(Mode::Exclusive, rest).await {
-                        Ok(Some(guard)) => {
-                            asker.won(guard.held());
-                            Ok(Some(self.guard(guard)))
-                        }
-                        Ok(None) => {
-                            asker.ends(End::Taken);
-                            Ok(None)
-                        }
-                        Err(error) => {
-                            asker.ends(End::Failed(error.copy()));
-                            Err(error)
-                        }
-                    };
+                    return self.ask(asker, rest).await;
                 }
                 Part::Wait(asking) if tries && !matches!(asking.bound, Bound::Try) => {
                     return Ok(None);
@@ -180,6 +167,24 @@ impl ReentrantMutex {
                         Some(_) => {}
                     }
                 }
+            }
+        }
+    }
+
+    /// Asks the store, for all calls of this owner.
+    async fn ask(&self, asker: Asker, bound: Bound) -> Result<Option<ReentrantGuard>> {
+        match self.handle.acquire(Mode::Exclusive, bound).await {
+            Ok(Some(guard)) => {
+                asker.won(guard.held());
+                Ok(Some(self.guard(guard)))
+            }
+            Ok(None) => {
+                asker.ends(End::Taken);
+                Ok(None)
+            }
+            Err(error) => {
+                asker.ends(End::Failed(error.copy()));
+                Err(error)
             }
         }
     }
