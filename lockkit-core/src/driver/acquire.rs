@@ -173,7 +173,8 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
             }
         },
     };
-    let attempts = Competition::new(pending, request, race, turn).run().await?;
+    let mut competition = Competition::new(pending, request, race, turn);
+    let attempts = competition.run().await?;
     Ok(attempts.map_or(Outcome::Refused, |attempts| Outcome::Granted(Arc::clone(&held), attempts)))
 }
 

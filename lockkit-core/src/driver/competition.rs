@@ -87,7 +87,7 @@ impl<'a> Competition<'a> {
     }
 
     /// Returns the number of attempts that a grant took, and `None` where the bound has passed.
-    pub(super) async fn run(mut self) -> Outcome {
+    pub(super) async fn run(&mut self) -> Outcome {
         let locker = self.request.keeper.locker();
         loop {
             // Hears what comes from here on, also before it is polled: tokio promises that for
@@ -226,11 +226,9 @@ impl<'a> Competition<'a> {
     }
 
     /// Leaves the queue before the caller is told.
-    async fn leave(mut self, grace: Duration) -> Outcome {
+    async fn leave(&mut self, grace: Duration) -> Outcome {
         let refused = self.at_the_bound();
-        let Self { turn, pending, request, .. } = self;
-        pending.leave(grace.min(request.options.limits.op_timeout)).await;
-        drop(turn);
+        self.pending.leave(grace.min(self.request.options.limits.op_timeout)).await;
         refused
     }
 

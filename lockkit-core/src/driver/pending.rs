@@ -130,7 +130,7 @@ impl<'a> PendingClaim<'a> {
 
     /// Leaves the queue before the caller is told, so that its next try does not meet its own
     /// shadow. What takes longer than `grace`, the keeper does.
-    pub(super) async fn leave(mut self, grace: Duration) {
+    pub(super) async fn leave(&mut self, grace: Duration) {
         if !self.dirty || grace.is_zero() {
             return;
         }
