@@ -1,7 +1,8 @@
 //! One cached page and a slow source: readers share the lock, and only one refreshes the page.
 //!
 //! `cargo run --example cache_refresh` runs on the embedded memory store, or on that of its
-//! argument, a URL. MySQL's row locks (`strategy=pessimistic`) and quorums have no read/write locks.
+//! argument, a URL. MySQL's row locks (`strategy=pessimistic`) and quorums have no read/write
+//! locks.
 
 use std::{
     env,

@@ -57,7 +57,8 @@ async fn worker(name: &str, turns: u64, locker: Locker, record: Record) -> Resul
             state.holder = None;
             state.violations += u32::from(!wrote);
         });
-        println!("{name} of {}: token {token}, waited {waited} ms", process::id());
+        let process = process::id();
+        println!("{name} of {process} held the lock with token {token}, waited {waited} ms");
         guard.release().await?;
     }
     Ok(())

@@ -42,7 +42,7 @@ pub trait Claim: fmt::Debug + Send + 'static {
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt>;
 
     /// Renews or validates the lease of a grant: for the claim's ttl, or for `lease`, which is
-    /// asked for only where the capability `extend` is on.
+    /// asked for only where the capability `extend` is on: others may ignore it.
     ///
     /// # Behavior
     /// * Never shortens a lease that was confirmed, and never re-creates what is gone.

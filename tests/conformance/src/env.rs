@@ -331,18 +331,21 @@ pub(crate) fn long() -> LockOptions {
 /// is asked again.
 pub(crate) async fn take(lock: &AnyLock) -> LockGuard {
     let mut got = None;
-    let mut was_late = false;
+    let mut late: Option<Instant> = None;
     eventually(a_minute(), async || {
         match lock.try_lock().await {
             Ok(Some(guard)) => {
                 got = Some(guard);
                 Ok(())
             }
-            // What came late may have been applied, and is being taken back.
-            Ok(None) if was_late => Err(format!("{} stays taken", lock.name())),
+            // What came late may have been applied, and is being taken back: sooner than its lease
+            // ends.
+            Ok(None) if late.is_some_and(|late| late.elapsed() < soon()) => {
+                Err(format!("{} stays taken", lock.name()))
+            }
             Ok(None) => panic!("{} is taken", lock.name()),
             Err(error) => {
-                was_late = true;
+                late = Some(Instant::now());
                 Err(too_slow(&error))
             }
         }

@@ -121,7 +121,7 @@ impl Waiter {
             return Err(claim);
         }
         let Ok(mut slot) = held.slot.try_lock() else { return Err(claim) };
-        held.record(claim.attachment(), Some(owner));
+        held.record(claim.attachment(), Some(grant.owner.unwrap_or(owner)));
         *slot = Some(claim);
         drop(slot);
         held.grant(FencingToken::new(token));

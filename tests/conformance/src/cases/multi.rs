@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, SHORT, becomes_free, give_back, long, take, too_slow},
+    env::{Env, SHORT, becomes_free, give_back, lock_soon, long, take, too_slow},
     faulty::Op,
     judge::{judged, loss_of},
     wait::{STEP, STORM, a_minute, at_once, eventually, slack, soon, within},
@@ -101,7 +101,8 @@ async fn c8_one_bound_holds_for_the_whole_set(env: Env) {
     let all = set(&env, &a, &["a", "b", "c"], long().with_wait(bound));
     let last = take(&env.lock(&b, "c", long())).await;
     eventually(a_minute(), async || {
-        let first = take(&env.lock(&b, "a", long())).await;
+        // After an error it is given back in the background.
+        let first = lock_soon(&env.lock(&b, "a", long())).await;
         let start = Instant::now();
         let (outcome, ()) = tokio::join!(all.lock(), async {
             sleep(bound / 2).await;
@@ -109,11 +110,14 @@ async fn c8_one_bound_holds_for_the_whole_set(env: Env) {
         });
         let took = start.elapsed();
         let error = outcome.unwrap_err();
+        assert!(took < bound + slack(), "C8: {took:?}");
         if error.kind() != ErrorKind::Timeout {
-            // A store that stands still has no time to answer.
+            // A store that stands still has no time to answer; at the bound, the last request may
+            // be on its way.
+            assert!(took < bound || error.is_outcome_unknown(), "C8: at the bound: {error}");
             return Err(too_slow(&error));
         }
-        assert!(took >= bound && took < bound + slack(), "C8: {took:?}");
+        assert!(took >= bound, "C8: {took:?}");
         Ok(())
     })
     .await;
