@@ -4,11 +4,8 @@
 //! argument, a URL. MySQL's row locks (`strategy=pessimistic`) and quorums have no read/write
 //! locks.
 
-use std::{
-    env,
-    sync::{Arc, atomic::AtomicU64, atomic::Ordering::SeqCst},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::AtomicU64, atomic::Ordering::SeqCst};
+use std::{env, time::Duration};
 
 use lockkit::{Locker, Result};
 use tokio::{task::JoinSet, time::sleep};
