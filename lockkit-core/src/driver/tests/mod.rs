@@ -162,7 +162,9 @@ impl World {
 
     fn is_clean(&self) -> bool {
         let left = self.store.holders() + self.store.queued() + self.store.live_claims();
-        left == 0 && self.sizes() == (0, 0)
+        // A claim is counted until a moment after its end.
+        let counted = self.locker.keeper.locker().live_claims();
+        left == 0 && counted == 0 && self.sizes() == (0, 0)
     }
 
     async fn clean_now(self, what: &str) {
