@@ -26,7 +26,7 @@ impl Record {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a violation if somebody else still has the lock, as far as he was told.
+    /// Counts a violation if the holder before has not heard that it lost the lock.
     fn enter(&self, guard: &LockGuard) {
         let before = self.with(|state| state.holder.replace(guard.lost()));
         let is_held = before.is_some_and(|before| !before.is_lost());

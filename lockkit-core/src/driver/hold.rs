@@ -39,6 +39,7 @@ pub(super) type Ticket = NonZeroU64;
 
 /// What a hold tells the layers above it.
 pub(crate) trait HoldListener: Send + Sync {
+    /// What the claims of its locker share.
     fn locker(&self) -> &LockerState;
 
     /// The store hinted that the lock may be lost.
