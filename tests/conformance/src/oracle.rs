@@ -7,7 +7,11 @@ use std::{
 
 use tokio::{runtime::Handle, time::sleep};
 
-use crate::{env::Env, execute::runtime, wait::soon};
+use crate::{
+    env::Env,
+    execute::runtime,
+    wait::{a_minute, soon},
+};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -16,7 +20,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 ///
 /// Clean-up goes on in the background, so it gets time; a lease would last longer than that.
 pub(crate) async fn store_is_clean(env: &Env) -> Result<(), String> {
-    poll(|| async {
+    poll(soon(), || async {
         let backend = env
             .harness()
             .connect()
@@ -44,8 +48,10 @@ pub(crate) async fn store_is_clean(env: &Env) -> Result<(), String> {
 }
 
 /// No task of lockkit or of the harness runs any more.
+///
+/// A client that was cut off when it was closed looks for its server until its session has ended.
 pub(crate) async fn no_task_is_left() -> Result<(), String> {
-    poll(|| async {
+    poll(a_minute(), || async {
         match Handle::current().metrics().num_alive_tasks() {
             0 => Ok(()),
             tasks => Err(format!("{tasks} tasks are left although every locker is dropped")),
@@ -79,7 +85,7 @@ impl Baseline {
             if now <= before {
                 return Ok(());
             }
-            if start.elapsed() > soon() {
+            if start.elapsed() > a_minute() {
                 return Err(format!("{} open files are left", now - before));
             }
             std::thread::sleep(LOOK_AGAIN);
@@ -92,12 +98,13 @@ fn open_files() -> Option<usize> {
 }
 
 async fn poll<F: Future<Output = Result<(), String>>>(
+    bound: Duration,
     mut look: impl FnMut() -> F,
 ) -> Result<(), String> {
     let start = Instant::now();
     loop {
         match look().await {
-            Err(wrong) if start.elapsed() > soon() => return Err(wrong),
+            Err(wrong) if start.elapsed() > bound => return Err(wrong),
             Err(_) => sleep(LOOK_AGAIN).await,
             Ok(()) => return Ok(()),
         }

@@ -55,7 +55,7 @@ const THOROUGH_PARTS: [(&str, &str, &[&str]); 4] = [
 const ALONE: [(&str, &str); 2] =
     [("lockkit-stores", "crowd"), ("lockkit-stores", "election_storm")];
 /// The longest, which begin first.
-const FIRST: [(&str, &str); 7] = [
+const FIRST: [(&str, &str); 10] = [
     ("lockkit-stores", "conformance"),
     ("lockkit-stores", "torture"),
     ("lockkit-mysql", "mysql"),
@@ -63,6 +63,9 @@ const FIRST: [(&str, &str); 7] = [
     ("lockkit-mysql", "pessimistic"),
     ("lockkit-cli", "ops"),
     ("lockkit-cli", "run"),
+    ("lockkit-stores", "holder_process"),
+    ("lockkit-redis", "redis"),
+    ("lockkit-fixture", "lockkit_fixture"),
 ];
 
 /// Which tests are run.

@@ -20,7 +20,7 @@ use crate::{
     env::{Env, SHORT, becomes_free, give_back, lock_soon, long, take, too_slow},
     faulty::Op,
     judge::{judged, loss_of},
-    wait::{STEP, STORM, a_minute, at_once, eventually, slack, soon, within},
+    wait::{STEP, STORM, a_minute, at_once, eventually, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -97,20 +97,24 @@ async fn c8_a_set_is_all_or_nothing(env: Env) {
 async fn c8_one_bound_holds_for_the_whole_set(env: Env) {
     let a = env.locker().await;
     let b = env.locker().await;
-    let bound = env.patience() * 2;
-    let all = set(&env, &a, &["a", "b", "c"], long().with_wait(bound));
+    let mut bound = env.patience() * 2;
     let last = take(&env.lock(&b, "c", long())).await;
     eventually(a_minute(), async || {
+        let all = set(&env, &a, &["a", "b", "c"], long().with_wait(bound));
         // After an error it is given back in the background.
         let first = lock_soon(&env.lock(&b, "a", long())).await;
         let start = Instant::now();
-        let (outcome, ()) = tokio::join!(all.lock(), async {
+        let call = async { (all.lock().await.unwrap_err(), start.elapsed()) };
+        let ((error, took), ()) = tokio::join!(call, async {
             sleep(bound / 2).await;
             give_back(first).await;
         });
-        let took = start.elapsed();
-        let error = outcome.unwrap_err();
-        assert!(took < bound + slack(), "C8: {took:?}");
+        if took > bound * 5 / 4 {
+            // On a busy machine; a bound for each name makes it half as long again, however long
+            // the bound is.
+            bound *= 2;
+            return Err(format!("C8: {took:?}"));
+        }
         if error.kind() != ErrorKind::Timeout {
             // A store that stands still has no time to answer; at the bound, the last request may
             // be on its way.
@@ -121,6 +125,7 @@ async fn c8_one_bound_holds_for_the_whole_set(env: Env) {
         Ok(())
     })
     .await;
+    let all = set(&env, &a, &["a", "b", "c"], long());
     becomes_free(&env.lock(&b, "b", long())).await;
     give_back(last).await;
     give_all_back(all.lock().await.unwrap()).await;

@@ -110,6 +110,22 @@ impl Sentinel {
         Ok(self.group.wait_for_new_primary(old, SETTLED)?)
     }
 
+    /// Asks for another primary than one that lives, until there is one: sentinels give up a
+    /// failover that takes longer than its timeout, and begin none anew where nothing is down.
+    fn fail_over(&self, old: usize) -> Result<(), BoxError> {
+        let deadline = Instant::now() + SETTLED;
+        loop {
+            match self.group.wait_for_new_primary(old, FAILOVER_TIMEOUT * 2) {
+                Ok(_) => return Ok(()),
+                Err(error) if Instant::now() > deadline => return Err(error.into()),
+                Err(_) => {}
+            }
+            // Refused while another one is at it.
+            let _ =
+                self.group.sentinels()[0].ask(["SENTINEL", "FAILOVER", self.group.service_name()]);
+        }
+    }
+
     /// Starts a server again, and at once as a replica of the primary: what it was at its first
     /// start is long past.
     fn bring_back(&mut self, index: usize, primary: usize) -> Result<(), BoxError> {
@@ -229,9 +245,7 @@ impl Site for Sentinel {
         match self.struck.take() {
             None => return Ok(()),
             Some(Struck::Cut) => self.group.heal()?,
-            Some(Struck::FailedOver { old }) => {
-                self.wait_for_failover(old)?;
-            }
+            Some(Struck::FailedOver { old }) => self.fail_over(old)?,
             Some(Struck::Killed(index)) => self.bring_back(index, self.group.primary()?)?,
             Some(Struck::KilledPrimary(old)) => {
                 let primary = self.wait_for_failover(old)?;
