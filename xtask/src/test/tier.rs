@@ -54,17 +54,17 @@ const THOROUGH_PARTS: [(&str, &str, &[&str]); 4] = [
 /// These run alone: they keep all cores at work themselves.
 const ALONE: [(&str, &str); 2] =
     [("lockkit-stores", "crowd"), ("lockkit-stores", "election_storm")];
-/// The longest, which begin first.
+/// The longest programs, which begin first, in this order.
 const FIRST: [(&str, &str); 10] = [
     ("lockkit-stores", "conformance"),
     ("lockkit-stores", "torture"),
-    ("lockkit-mysql", "mysql"),
-    ("lockkit-zk", "zk"),
-    ("lockkit-mysql", "pessimistic"),
+    ("lockkit-stores", "holder_process"),
     ("lockkit-cli", "ops"),
     ("lockkit-cli", "run"),
-    ("lockkit-stores", "holder_process"),
+    ("lockkit-zk", "zk"),
+    ("lockkit-mysql", "mysql"),
     ("lockkit-redis", "redis"),
+    ("lockkit-mysql", "pessimistic"),
     ("lockkit-fixture", "lockkit_fixture"),
 ];
 
@@ -79,7 +79,8 @@ pub(crate) enum Tier {
 
 /// Leaves the programs and tests of this tier, the longest programs first.
 pub(super) fn select(tier: Tier, programs: &mut Vec<Program>) {
-    programs.sort_by_key(|program| !is_one_of(&FIRST, program));
+    let place = |program: &Program| FIRST.iter().position(|id| *id == program.id());
+    programs.sort_by_key(|program| place(program).unwrap_or(FIRST.len()));
     if tier == Tier::Thorough {
         return;
     }
