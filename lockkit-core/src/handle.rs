@@ -125,7 +125,7 @@ impl Handle {
             backend: &*self.locker.backend,
             keeper: &self.locker.keeper,
             token_base: self.locker.token_base,
-            gated: self.locker.gated && is_gated(&self.name, mode),
+            gated: self.locker.gated,
             name: &self.name,
             mode,
             options: &self.options,
@@ -150,10 +150,4 @@ impl Handle {
         }
         Ok(Some(guard))
     }
-}
-
-/// Readers and permits of one process hold a lock side by side, and its writers compete with them
-/// in the store.
-fn is_gated(name: &LockName, mode: Mode) -> bool {
-    mode == Mode::Exclusive && matches!(name.kind(), Kind::Election | Kind::Mutex)
 }

@@ -19,13 +19,14 @@ use std::{
 
 use super::{
     name::{Contender, Gate, NameQueue},
+    sharing::fits,
     waiter::{Slot, Waiter},
 };
 use crate::{
     clock::Tick,
     driver::hold::{Hold, Ticket},
-    name::LockName,
-    spi::{Descriptor, Outsiders, Ring as _},
+    name::{Kind, LockName},
+    spi::{Descriptor, Mode, Outsiders, Ring as _},
     token::FencingToken,
 };
 
@@ -81,20 +82,21 @@ impl Gates {
         let now = held.locker().clock.now();
         let mut names = self.lock();
         let gate = match names.entry(held.name.clone()) {
-            hash_map::Entry::Vacant(place) => return Entry::Turn(self.alone(place, held, now)),
+            hash_map::Entry::Vacant(place) => return Entry::Turn(self.first(place, held, now)),
             hash_map::Entry::Occupied(place) => place.into_mut(),
         };
-        let holder = gate.holder();
-        let is_taken = holder.as_ref().is_some_and(|holder| holder.stands_at(now));
-        let entry = if is_taken || (self.fair && gate.has_others_before(now)) {
+        let (first, others) = gate.holders();
+        let standing = first.iter().chain(&others).filter(|holder| holder.stands_at(now));
+        let is_taken = !fits(held.mode, standing.map(|holder| holder.mode));
+        let entry = if is_taken || (self.fair && gate.has_others_before(held.mode, now)) {
             Entry::Taken
-        } else if gate.is_idle() {
+        } else if gate.has_room(held.mode, now) {
             Entry::Turn(self.turn(gate.queue(), held, now))
         } else {
             Entry::Open
         };
         drop(names);
-        drop(holder); // not under the lock: it may be the last reference
+        drop((first, others)); // not under the lock: each may be the last reference
         entry
     }
 
@@ -107,11 +109,11 @@ impl Gates {
         let now = held.locker().clock.now();
         let mut names = self.lock();
         let queue = match names.entry(held.name.clone()) {
-            hash_map::Entry::Vacant(place) => return Entry::Turn(self.alone(place, held, now)),
+            hash_map::Entry::Vacant(place) => return Entry::Turn(self.first(place, held, now)),
             hash_map::Entry::Occupied(place) => place.into_mut().queue(),
         };
         // In trouble somebody must have the turn: by its luck the gate gets over it.
-        if queue.is_idle() || (queue.store_failing && queue.admits(now)) {
+        if queue.admits_new(held.mode, now) {
             return Entry::Turn(self.turn(queue, held, now));
         }
         if queue.store_failing {
@@ -123,12 +125,15 @@ impl Gates {
     }
 
     /// The turn of one who meets nobody.
-    fn alone<'a>(
+    fn first<'a>(
         &'a self,
         place: hash_map::VacantEntry<'_, LockName, Gate>,
         held: &'a Hold,
         now: Tick,
     ) -> Turn<'a> {
+        if held.mode != Mode::Exclusive {
+            return self.turn(place.insert(Gate::default()).queue(), held, now);
+        }
         let ticket = self.ticket();
         place.insert(Gate::Alone(Contender::rival(ticket, now.after(self.silence_of(held)))));
         self.turn_of(held, ticket)
@@ -136,7 +141,7 @@ impl Gates {
 
     fn turn<'a>(&'a self, queue: &mut NameQueue, held: &'a Hold, now: Tick) -> Turn<'a> {
         let ticket = self.ticket();
-        queue.compete(Contender::rival(ticket, now.after(self.silence_of(held))));
+        queue.compete(Contender::rival(ticket, now.after(self.silence_of(held))), held.mode);
         self.turn_of(held, ticket)
     }
 
@@ -157,7 +162,7 @@ impl Gates {
         let mut names = self.lock();
         let hash_map::Entry::Occupied(mut place) = names.entry(name.clone()) else { return };
         let (next, is_last) = match place.get_mut() {
-            Gate::Alone(one) => (None, one.ticket == ticket),
+            Gate::Alone(one) => (Vec::new(), one.ticket == ticket),
             Gate::Crowded(queue) => {
                 queue.forget(ticket);
                 let next = self.advance(queue, now, Duration::ZERO);
@@ -176,7 +181,7 @@ impl Gates {
         let mut names = self.lock();
         let next = match names.get_mut(name) {
             Some(Gate::Crowded(queue)) => self.advance(queue, now, Duration::ZERO),
-            _ => None, // nobody waits
+            _ => Vec::new(), // nobody waits
         };
         drop(names);
         ring(next);
@@ -196,9 +201,9 @@ impl Gates {
     /// nobody out.
     pub(crate) fn freed(&self, name: &LockName, token: FencingToken) {
         let names = self.lock();
-        let holder = names.get(name).and_then(Gate::holder);
+        let (first, others) = names.get(name).map(Gate::holders).unwrap_or_default();
         drop(names);
-        if let Some(held) = holder.filter(|held| held.token() == token) {
+        if let Some(held) = first.into_iter().chain(others).find(|held| held.token() == token) {
             held.pass_on();
             held.ring();
         }
@@ -214,20 +219,18 @@ impl Gates {
         self.lock().len()
     }
 
-    /// Gives the turn to the first in line, if there may be one.
-    fn advance(&self, queue: &mut NameQueue, now: Tick, rest: Duration) -> Option<Arc<Waiter>> {
-        if !queue.admits(now) {
-            return None;
-        }
-        while let Some(waiter) = queue.pop() {
+    /// Gives a turn to the first ones in line that may have one.
+    fn advance(&self, queue: &mut NameQueue, now: Tick, rest: Duration) -> Vec<Arc<Waiter>> {
+        let mut called = Vec::new();
+        while let Some(waiter) = queue.pop_admitted(now) {
             let ticket = self.ticket();
             if waiter.offer(Slot::Turn { ticket, rest }) {
                 let stale_at = now.after(rest).after(self.silence_of(&waiter.held));
-                queue.compete(Contender::rival(ticket, stale_at));
-                return Some(waiter);
+                queue.compete(Contender::rival(ticket, stale_at), waiter.held.mode);
+                called.push(waiter);
             }
         }
-        None
+        called
     }
 
     /// The store is in trouble: everybody may see for himself.
@@ -249,7 +252,8 @@ impl Gates {
     /// The next in line, to whom this holder's release may hand over.
     pub(in crate::driver) fn transfer(&self, held: &Hold) -> Option<Transfer<'_>> {
         let ticket = held.ticket()?;
-        if !self.reissues || held.locker().is_draining() {
+        let is_handed_over = matches!(held.name.kind(), Kind::Election | Kind::Mutex);
+        if !self.reissues || !is_handed_over || held.locker().is_draining() {
             return None;
         }
         let now = held.locker().clock.now();
@@ -264,7 +268,7 @@ impl Gates {
         // itself.
         let waiter = queue.first().map(Arc::clone)?;
         let ticket = self.ticket();
-        queue.compete(Contender::rival(ticket, now.after(self.silence_of(held))));
+        queue.compete(Contender::rival(ticket, now.after(self.silence_of(held))), held.mode);
         Some(Transfer { gates: self, waiter: Some(waiter), ticket, outsiders })
     }
 
@@ -310,10 +314,14 @@ impl Turn<'_> {
         // Under the lock: a loss that comes now finds the holder, or its ticket is found by the
         // drop of the hold.
         held.set_ticket(ticket);
-        match names.get_mut(&held.name) {
-            Some(gate) => gate.won_by(holder),
-            None => _ = names.insert(held.name.clone(), Gate::Alone(holder)),
-        }
+        let gate = names.entry(held.name.clone()).or_default();
+        gate.won_by(holder, held.mode);
+        let next = match gate {
+            Gate::Crowded(queue) => self.gates.advance(queue, held.granted_at(), Duration::ZERO),
+            Gate::Alone(_) => Vec::new(),
+        };
+        drop(names);
+        ring(next);
     }
 }
 
@@ -345,7 +353,7 @@ impl Transfer<'_> {
         let mut names = self.gates.lock();
         let queue = names.entry(waiter.name().clone()).or_default().queue();
         waiter.held.set_ticket(self.ticket);
-        queue.hold(holder);
+        queue.hold(holder, waiter.held.mode);
         queue.streak = queue.streak.saturating_add(1);
         queue.leave(&waiter);
         drop(names);
@@ -371,7 +379,7 @@ impl Transfer<'_> {
             queue.free();
         }
         let next = if queue.is_held() {
-            None // the hold that is being released lets it in when it ends
+            Vec::new() // the hold that is being released lets it in when it ends
         } else {
             let rest = if yielded && !self.gates.lines_up { STAND_BACK } else { Duration::ZERO };
             self.gates.advance(queue, now, rest)

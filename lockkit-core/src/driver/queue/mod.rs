@@ -1,11 +1,14 @@
-//! The process gate: tasks of one locker that want the same name queue here, in order.
+//! The process gate: tasks of one locker that want the same name queue here, in order, of whatever
+//! kind it is.
 //!
 //! * [`gate`] lets in, one after the other.
 //! * [`name`] is what the gate knows of one name.
+//! * [`sharing`] says who can have a name at the same time.
 //! * [`waiter`] is one place in line.
 
 mod gate;
 mod name;
+mod sharing;
 mod waiter;
 
 pub(super) use self::{

@@ -6,10 +6,11 @@ use std::{
     time::Duration,
 };
 
-use super::waiter::Waiter;
+use super::{sharing::fits, waiter::Waiter};
 use crate::{
     clock::Tick,
     driver::hold::{Hold, Ticket},
+    spi::Mode,
 };
 
 /// Behind a longer hold the first in line joins those who wait in the store.
@@ -18,6 +19,7 @@ const LONG_HOLD: Duration = Duration::from_millis(250);
 /// Who stands before the others. As many of these are kept as there are names, most of them with
 /// one alone.
 pub(super) enum Gate {
+    /// It has the name for itself, or wants to.
     Alone(Contender),
     Crowded(Box<NameQueue>),
 }
@@ -32,17 +34,25 @@ pub(super) struct Contender {
     held: Option<Weak<Hold>>,
 }
 
-/// What only a name has that more than one wants.
+/// What only a name has that more than one wants, or can have.
 #[derive(Default)]
 pub(super) struct NameQueue {
-    holder: Option<Contender>,
-    rival: Option<Contender>,
+    holders: Vec<Peer>,
+    rivals: Vec<Peer>,
     /// In order of their places.
     line: BTreeMap<Ticket, Arc<Waiter>>,
     /// Hand-overs since the store granted the lock.
     pub(super) streak: u8,
     /// The store answers by errors.
     pub(super) store_failing: bool,
+}
+
+/// A contender among others.
+struct Peer {
+    contender: Contender,
+    mode: Mode,
+    /// The store has refused it: whoever asks later waits behind it.
+    waits: bool,
 }
 
 impl Contender {
@@ -78,29 +88,37 @@ impl Gate {
         }
     }
 
-    /// The one who has the lock. Never drop it under the lock of the gates: it may be the last
-    /// reference.
-    pub(super) fn holder(&self) -> Option<Arc<Hold>> {
-        let holder = match self {
-            Self::Alone(one) => Some(one),
-            Self::Crowded(queue) => queue.holder.as_ref(),
-        };
-        holder?.held.as_ref()?.upgrade()
-    }
-
-    /// Whether others came before, where nobody may overtake (C12). In trouble everybody may see
-    /// for himself.
-    pub(super) fn has_others_before(&self, now: Tick) -> bool {
+    /// Those who have the lock: the first one, and the others. Never drop them under the lock of
+    /// the gates: each may be the last reference.
+    pub(super) fn holders(&self) -> (Option<Arc<Hold>>, Vec<Arc<Hold>>) {
+        let upgrade = |contender: &Contender| contender.held.as_ref()?.upgrade();
         match self {
-            Self::Alone(one) => one.competes_at(now),
+            Self::Alone(one) => (upgrade(one), Vec::new()),
             Self::Crowded(queue) => {
-                !queue.store_failing && (!queue.line.is_empty() || queue.has_rival_at(now))
+                let mut holders =
+                    queue.holders.iter().filter_map(|holder| upgrade(&holder.contender));
+                (holders.next(), holders.collect())
             }
         }
     }
 
-    pub(super) fn is_idle(&self) -> bool {
-        matches!(self, Self::Crowded(queue) if queue.is_idle())
+    /// Whether others came before, where nobody may overtake (C12). In trouble everybody may see
+    /// for himself.
+    pub(super) fn has_others_before(&self, mode: Mode, now: Tick) -> bool {
+        match self {
+            Self::Alone(one) => one.competes_at(now),
+            Self::Crowded(queue) => {
+                !queue.store_failing && (!queue.line.is_empty() || queue.has_rival_of(mode, now))
+            }
+        }
+    }
+
+    /// Whether one may ask the store that meets nobody who is in its way.
+    pub(super) fn has_room(&self, mode: Mode, now: Tick) -> bool {
+        match self {
+            Self::Alone(_) => false,
+            Self::Crowded(queue) => queue.has_room(mode, now),
+        }
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -108,27 +126,23 @@ impl Gate {
     }
 
     /// The turn with this ticket has the lock now, from the store.
-    pub(super) fn won_by(&mut self, holder: Contender) {
+    pub(super) fn won_by(&mut self, holder: Contender, mode: Mode) {
         match self {
             Self::Alone(one) if one.ticket == holder.ticket => *one = holder,
             _ => {
                 let queue = self.queue();
-                queue.hold(holder);
+                queue.hold(holder, mode);
                 (queue.streak, queue.store_failing) = (0, false);
             }
         }
     }
 
-    /// The turn still acts, and the store answers.
+    /// The turn still acts, and the store has refused it for now.
     pub(super) fn goes_on(&mut self, ticket: Ticket, stale_at: Tick) {
-        let (rival, store_failing) = match self {
-            Self::Alone(one) => (Some(one), None),
-            Self::Crowded(queue) => (queue.rival.as_mut(), Some(&mut queue.store_failing)),
-        };
-        let Some(rival) = rival.filter(|rival| rival.ticket == ticket) else { return };
-        rival.at = stale_at;
-        if let Some(store_failing) = store_failing {
-            *store_failing = false;
+        match self {
+            Self::Alone(one) if one.ticket == ticket => one.at = stale_at,
+            Self::Alone(_) => {}
+            Self::Crowded(queue) => queue.goes_on(ticket, stale_at),
         }
     }
 }
@@ -136,51 +150,87 @@ impl Gate {
 impl NameQueue {
     fn of(one: Contender) -> Self {
         let mut queue = Self::default();
-        let place = if one.held.is_some() { &mut queue.holder } else { &mut queue.rival };
-        *place = Some(one);
+        let place = if one.held.is_some() { &mut queue.holders } else { &mut queue.rivals };
+        place.push(Peer { contender: one, mode: Mode::Exclusive, waits: false });
         queue
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.holder.is_none() && self.rival.is_none() && self.line.is_empty()
+        self.holders.is_empty() && self.rivals.is_empty() && self.line.is_empty()
+    }
+
+    /// Those who compete and still act.
+    fn rivals_at(&self, now: Tick) -> impl Iterator<Item = &Peer> + Clone {
+        self.rivals.iter().filter(move |peer| peer.contender.competes_at(now))
     }
 
     pub(super) fn has_rival_at(&self, now: Tick) -> bool {
-        self.rival.as_ref().is_some_and(|rival| rival.competes_at(now))
+        self.rivals_at(now).next().is_some()
+    }
+
+    /// Whether one who competes is in the way of this mode, or waits in the store.
+    fn has_rival_of(&self, mode: Mode, now: Tick) -> bool {
+        let rivals = self.rivals_at(now);
+        rivals.clone().any(|peer| peer.waits) || !fits(mode, rivals.map(|peer| peer.mode))
+    }
+
+    /// Whether one of this mode finds nobody in its way who has the lock or wants it.
+    pub(super) fn has_room(&self, mode: Mode, now: Tick) -> bool {
+        self.line.is_empty() && !self.has_rival_of(mode, now) && self.fits_at(mode, now)
+    }
+
+    fn fits_at(&self, mode: Mode, now: Tick) -> bool {
+        fits(mode, self.holders.iter().chain(self.rivals_at(now)).map(|peer| peer.mode))
     }
 
     pub(super) fn is_held(&self) -> bool {
-        self.holder.is_some()
+        !self.holders.is_empty()
     }
 
     pub(super) fn is_held_by(&self, ticket: Ticket) -> bool {
-        self.holder.as_ref().is_some_and(|holder| holder.ticket == ticket)
+        self.holders.iter().any(|holder| holder.contender.ticket == ticket)
     }
 
     /// Whether another one may compete in the store.
-    pub(super) fn admits(&self, now: Tick) -> bool {
-        !self.has_rival_at(now)
-            && self.holder.as_ref().is_none_or(|holder| holder.at.after(LONG_HOLD) <= now)
+    pub(super) fn admits(&self, mode: Mode, now: Tick) -> bool {
+        let outlasted = |holder: &Peer| holder.contender.at.after(LONG_HOLD) <= now;
+        !self.has_rival_of(mode, now)
+            && (self.fits_at(mode, now)
+                || (!self.has_rival_at(now) && self.holders.iter().all(outlasted)))
     }
 
-    pub(super) fn compete(&mut self, rival: Contender) {
-        self.rival = Some(rival);
+    /// As [`admits`](Self::admits), for one who comes now.
+    pub(super) fn admits_new(&self, mode: Mode, now: Tick) -> bool {
+        self.line.is_empty() && self.admits(mode, now)
     }
 
-    /// Whoever had it before has lost it.
-    pub(super) fn hold(&mut self, holder: Contender) {
-        self.forget(holder.ticket);
-        self.holder = Some(holder);
+    pub(super) fn compete(&mut self, contender: Contender, mode: Mode) {
+        self.rivals.push(Peer { contender, mode, waits: false });
+    }
+
+    fn goes_on(&mut self, ticket: Ticket, stale_at: Tick) {
+        let mut rivals = self.rivals.iter_mut();
+        let Some(rival) = rivals.find(|rival| rival.contender.ticket == ticket) else { return };
+        rival.contender.at = stale_at;
+        rival.waits = true;
+        self.store_failing = false;
+    }
+
+    /// Whoever had it before, and can't have it beside this one, has lost it.
+    pub(super) fn hold(&mut self, contender: Contender, mode: Mode) {
+        self.forget(contender.ticket);
+        self.holders.retain(|holder| mode != Mode::Exclusive && holder.mode != Mode::Exclusive);
+        self.holders.push(Peer { contender, mode, waits: false });
     }
 
     /// Others than the holder go first.
     pub(super) fn free(&mut self) {
-        self.holder = None;
+        self.holders.clear();
     }
 
     pub(super) fn forget(&mut self, ticket: Ticket) {
-        self.holder.take_if(|holder| holder.ticket == ticket);
-        self.rival.take_if(|rival| rival.ticket == ticket);
+        self.holders.retain(|holder| holder.contender.ticket != ticket);
+        self.rivals.retain(|rival| rival.contender.ticket != ticket);
     }
 
     /// How many are before it.
@@ -212,6 +262,12 @@ impl NameQueue {
 
     pub(super) fn pop(&mut self) -> Option<Arc<Waiter>> {
         self.line.pop_first().map(|(_, waiter)| waiter)
+    }
+
+    /// Takes the first in line, if it may compete in the store.
+    pub(super) fn pop_admitted(&mut self, now: Tick) -> Option<Arc<Waiter>> {
+        let mode = self.first()?.held.mode;
+        if self.admits(mode, now) { self.pop() } else { None }
     }
 }
 
