@@ -12,6 +12,7 @@ mod extend;
 mod gate;
 mod gate_edges;
 mod gate_faults;
+mod gate_sharing;
 mod hints;
 mod leak;
 mod loss;

@@ -1,0 +1,238 @@
+//! The process gate for those who share a name: readers beside a writer, and permits.
+
+use std::sync::Arc;
+
+use tokio::{
+    task::JoinSet,
+    time::{self, Instant},
+};
+
+use super::{World, ms, secs};
+use crate::{
+    LockGuard, Result, RwLock, Semaphore,
+    fake::{Kind, Op, lock},
+};
+
+const TASKS: usize = 40;
+
+fn world() -> World {
+    World::gated(Kind::Memory)
+}
+
+impl World {
+    fn rwlock(&self) -> RwLock {
+        self.locker.rw_lock("a").unwrap()
+    }
+
+    fn permits(&self, limit: u32) -> Semaphore {
+        self.locker.semaphore("a", limit).unwrap()
+    }
+
+    /// As another process has them.
+    fn foreign_permits(&self, limit: u32) -> Semaphore {
+        self.locker.clone().with_process_gate(false).semaphore("a", limit).unwrap()
+    }
+}
+
+/// So many tasks ask, each after the one before; in which order they were served.
+async fn crowd<F>(ask: impl Fn(usize) -> F) -> Vec<usize>
+where
+    F: Future<Output = Result<LockGuard>> + Send + 'static,
+{
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut tasks = JoinSet::new();
+    for n in 0..TASKS {
+        let order = Arc::clone(&order);
+        let asked = ask(n);
+        tasks.spawn(async move {
+            let guard = asked.await.unwrap();
+            lock(&order).push(n);
+            time::sleep(ms(1)).await;
+            guard.release().await.unwrap();
+        });
+        tokio::task::yield_now().await;
+    }
+    tasks.join_all().await;
+    lock(&order).clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn c12_permits_of_a_process_cost_one_attempt_each_and_go_in_order() {
+    let world = world();
+    let order = crowd(|_| {
+        let permits = world.permits(3);
+        async move { permits.acquire().await }
+    })
+    .await;
+    assert!(order.is_sorted(), "{order:?}");
+    assert_eq!(world.store.count(Op::Attempt), TASKS);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c12_readers_and_writers_of_a_process_cost_one_attempt_each_and_go_in_order() {
+    let world = world();
+    let order = crowd(|n| {
+        let rwlock = world.rwlock();
+        async move { if n % 4 == 0 { rwlock.write().await } else { rwlock.read().await } }
+    })
+    .await;
+    assert!(order.is_sorted(), "{order:?}");
+    assert_eq!(world.store.count(Op::Attempt), TASKS);
+    world.clean("").await;
+}
+
+/// Catches a gate that lets one in after the other where all have room.
+#[tokio::test(start_paused = true)]
+async fn readers_and_permits_that_have_room_ask_at_the_same_time() {
+    let world = world();
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS / 2 {
+        let rwlock = world.rwlock();
+        let permits = world.permits(20);
+        tasks.spawn(async move { rwlock.read().await.unwrap() });
+        tasks.spawn(async move { permits.acquire().await.unwrap() });
+    }
+    let guards = tasks.join_all().await;
+    assert!(start.elapsed() < ms(6), "{:?}: a request takes 2 ms", start.elapsed());
+    drop(guards);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_crowd_behind_another_process_only_the_first_ones_wait_in_the_store() {
+    let world = world();
+    let held = world.foreign_permits(1).acquire().await.unwrap();
+    let tasks = tokio::spawn(crowd({
+        let permits = world.permits(1);
+        move |_| {
+            let permits = permits.clone();
+            async move { permits.acquire().await }
+        }
+    }));
+    time::sleep(ms(100)).await;
+    assert_eq!(world.store.queued(), 1);
+    assert_eq!(world.permits(1).inspect().await.unwrap().waiters, Some(40));
+    held.release().await.unwrap();
+    assert!(tasks.await.unwrap().is_sorted());
+    world.clean("").await;
+}
+
+/// Catches a gate that lets all readers in, as they fit together.
+#[tokio::test(start_paused = true)]
+async fn c8_readers_behind_one_that_waits_in_the_store_come_in_when_it_has_the_lock() {
+    let world = world();
+    let foreign = world.locker.clone().with_process_gate(false).rw_lock("a").unwrap();
+    let writes = foreign.write().await.unwrap();
+    let mut readers = JoinSet::new();
+    for _ in 0..TASKS {
+        let rwlock = world.rwlock();
+        readers.spawn(async move { rwlock.read().await.unwrap() });
+        time::sleep(ms(10)).await;
+    }
+    assert_eq!(world.store.queued(), 1);
+    writes.release().await.unwrap();
+    let start = Instant::now();
+    let readers = readers.join_all().await;
+    assert!(start.elapsed() < ms(250), "{:?}: they ask at the same time", start.elapsed());
+    drop((readers, foreign));
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c12_a_reader_does_not_overtake_the_writer_that_waits_in_the_process() {
+    let world = world();
+    let rwlock = world.rwlock();
+    let reads = rwlock.read().await.unwrap();
+    let writes = tokio::spawn(async move { rwlock.write().await });
+    time::sleep(ms(1)).await;
+    let rwlock = world.rwlock();
+    assert!(rwlock.try_read().await.unwrap().is_none(), "a try waits for nobody, and passes none");
+    let read_again = tokio::spawn(async move { rwlock.read().await });
+    time::sleep(ms(20)).await;
+    assert!(!writes.is_finished() && !read_again.is_finished());
+    assert_eq!(world.store.count(Op::Attempt), 1, "the process knows that it is taken");
+    reads.release().await.unwrap();
+    let writes = writes.await.unwrap().unwrap();
+    assert!(!read_again.is_finished());
+    writes.release().await.unwrap();
+    read_again.await.unwrap().unwrap().release().await.unwrap();
+    world.clean("").await;
+}
+
+/// Its place among other processes is in the store.
+#[tokio::test(start_paused = true)]
+async fn behind_long_holds_the_first_in_line_waits_in_the_store() {
+    let world = world();
+    let held = [world.permits(2).acquire().await.unwrap(), {
+        time::sleep(ms(200)).await;
+        world.permits(2).acquire().await.unwrap()
+    }];
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let permits = world.permits(2);
+            tokio::spawn(async move { permits.acquire().await })
+        })
+        .collect();
+    time::sleep(ms(200)).await;
+    assert_eq!(world.store.queued(), 0, "the younger one is held for 200 ms");
+    time::sleep(ms(400)).await;
+    assert_eq!(world.store.queued(), 1, "the others wait behind it");
+    for guard in held {
+        guard.release().await.unwrap();
+    }
+    for waiter in waiting {
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+    }
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_without_room_in_its_process_is_refused_without_a_request() {
+    let world = world();
+    let first = world.permits(2).acquire().await.unwrap();
+    let second = world.permits(2).try_acquire().await.unwrap().expect("there is room");
+    let asked = world.store.count(Op::Attempt);
+    assert!(world.permits(2).try_acquire().await.unwrap().is_none());
+    assert_eq!(world.store.count(Op::Attempt), asked);
+    second.release().await.unwrap();
+    let third = world.permits(2).try_acquire().await.unwrap();
+    assert!(third.is_some(), "there is room again");
+    drop((first, third));
+    world.clean("").await;
+}
+
+/// Catches a gate that keeps the place of a permit that was taken away.
+#[tokio::test(start_paused = true)]
+async fn c14_a_permit_that_an_operator_frees_makes_room_in_the_process() {
+    let world = world();
+    let permits = world.permits(2);
+    let first = permits.acquire().await.unwrap();
+    let second = permits.acquire().await.unwrap();
+    let waiter = permits.clone();
+    let waiter = tokio::spawn(async move { waiter.acquire().await });
+    time::sleep(ms(10)).await;
+    permits.force_release(first.fencing_token()).await.unwrap();
+    let third = time::timeout(secs(1), waiter).await.unwrap().unwrap().unwrap();
+    assert!(second.is_held() && third.is_held());
+    drop((first, second, third, permits));
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c6_a_cancelled_call_makes_room_for_the_next_in_line() {
+    let world = world();
+    let reads = world.rwlock().read().await.unwrap();
+    let rwlock = world.rwlock();
+    let writes = tokio::spawn(async move { rwlock.write().await });
+    time::sleep(ms(1)).await;
+    let rwlock = world.rwlock();
+    let read_again = tokio::spawn(async move { rwlock.read().await });
+    time::sleep(ms(1)).await;
+    writes.abort();
+    let read_again = time::timeout(secs(1), read_again).await.unwrap().unwrap().unwrap();
+    assert!(reads.is_held() && read_again.is_held());
+    drop((reads, read_again));
+    world.clean("").await;
+}
