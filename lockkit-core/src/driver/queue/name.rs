@@ -174,13 +174,10 @@ impl NameQueue {
         rivals.clone().any(|peer| peer.waits) || !fits(mode, rivals.map(|peer| peer.mode))
     }
 
-    /// Whether one of this mode finds nobody in its way who has the lock or wants it.
+    /// Whether one of this mode finds nobody in its way who has the lock or competes for it.
     pub(super) fn has_room(&self, mode: Mode, now: Tick) -> bool {
-        self.line.is_empty() && !self.has_rival_of(mode, now) && self.fits_at(mode, now)
-    }
-
-    fn fits_at(&self, mode: Mode, now: Tick) -> bool {
-        fits(mode, self.holders.iter().chain(self.rivals_at(now)).map(|peer| peer.mode))
+        let all = self.holders.iter().chain(self.rivals_at(now));
+        !self.has_rival_of(mode, now) && fits(mode, all.map(|peer| peer.mode))
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -193,10 +190,8 @@ impl NameQueue {
 
     /// Whether another one may compete in the store.
     pub(super) fn admits(&self, mode: Mode, now: Tick) -> bool {
-        let outlasted = |holder: &Peer| holder.contender.at.after(LONG_HOLD) <= now;
-        !self.has_rival_of(mode, now)
-            && (self.fits_at(mode, now)
-                || (!self.has_rival_at(now) && self.holders.iter().all(outlasted)))
+        let outlasts = |holder: &Peer| holder.contender.at.after(LONG_HOLD) <= now;
+        self.has_room(mode, now) || (!self.has_rival_at(now) && self.holders.iter().all(outlasts))
     }
 
     /// As [`admits`](Self::admits), for one who comes now.
