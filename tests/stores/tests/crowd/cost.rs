@@ -9,7 +9,7 @@ use std::{
 };
 
 use libtest_mimic::Failed;
-use lockkit::Locker;
+use lockkit::{LockGuard, Locker};
 use tokio::{
     runtime::Runtime,
     task::JoinSet,
@@ -29,6 +29,29 @@ pub(crate) struct Bounds {
     pub(crate) gated: f64,
     /// When each task waits in the store.
     pub(crate) ungated: f64,
+    /// Of a permit, a reader or a writer, with the gate.
+    pub(crate) shared: f64,
+}
+
+/// What the tasks take.
+#[derive(Clone, Copy, Debug)]
+enum Lock {
+    Mutex,
+    /// One of four permits.
+    Permit,
+    /// One of four tasks writes.
+    ReadOrWrite,
+}
+
+impl Lock {
+    async fn take(self, locker: &Locker, task: u64) -> lockkit::Result<LockGuard> {
+        match self {
+            Self::Mutex => locker.mutex("a")?.lock().await,
+            Self::Permit => locker.semaphore("a", 4)?.acquire().await,
+            Self::ReadOrWrite if task.is_multiple_of(4) => locker.rw_lock("a")?.write().await,
+            Self::ReadOrWrite => locker.rw_lock("a")?.read().await,
+        }
+    }
 }
 
 /// Catches a gate that lets all in, hand-overs that are a release and an acquisition, and waiters
@@ -39,7 +62,7 @@ pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), F
             let mut costs = Vec::new();
             for gated in [true, false] {
                 let locker = lockkit::connect(&store.url()).await?.with_process_gate(gated);
-                let cost = timeout(SOON, crowd(store, &locker, hold)).await??;
+                let cost = timeout(SOON, crowd(store, &locker, Lock::Mutex, hold)).await??;
                 locker.shutdown().await?;
                 let gate = if gated { "with" } else { "without" };
                 println!(
@@ -60,17 +83,33 @@ pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), F
     })
 }
 
+/// Catches readers and permits of which each waits in the store.
+pub(crate) fn measure_shared(name: &str, store: &Store, bounds: Bounds) -> Result<(), Failed> {
+    Runtime::new()?.block_on(async {
+        for lock in [Lock::Permit, Lock::ReadOrWrite] {
+            let locker = lockkit::connect(&store.url()).await?;
+            let hold = Duration::from_millis(1);
+            let Cost { per_grant, rate } =
+                timeout(SOON, crowd(store, &locker, lock, hold)).await??;
+            locker.shutdown().await?;
+            println!("{name}, {lock:?}: {per_grant:.3} requests a grant, {rate:.0} grants/s");
+            assert!(per_grant <= bounds.shared, "{lock:?}: {per_grant:.3} requests a grant");
+        }
+        Ok(())
+    })
+}
+
 struct Cost {
     per_grant: f64,
     rate: f64,
 }
 
-async fn crowd(store: &Store, locker: &Locker, hold: Duration) -> Result<Cost, Failed> {
+async fn crowd(store: &Store, locker: &Locker, lock: Lock, hold: Duration) -> Result<Cost, Failed> {
     // Connections, and whatever else is made once, are not counted.
-    grants(locker, hold, Duration::ZERO).await?;
+    grants(locker, lock, hold, Duration::ZERO).await?;
     let before = store.requests().await?;
     let start = Instant::now();
-    let grants = grants(locker, hold, COUNTED).await?;
+    let grants = grants(locker, lock, hold, COUNTED).await?;
     let elapsed = start.elapsed();
     let requests = store.requests().await? - before;
     let [grants, requests] =
@@ -79,16 +118,21 @@ async fn crowd(store: &Store, locker: &Locker, hold: Duration) -> Result<Cost, F
 }
 
 /// How many there are among all tasks in this time; at least one each.
-async fn grants(locker: &Locker, hold: Duration, time: Duration) -> Result<u64, Failed> {
+async fn grants(
+    locker: &Locker,
+    lock: Lock,
+    hold: Duration,
+    time: Duration,
+) -> Result<u64, Failed> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
-    for _ in 0..TASKS {
-        let mutex = locker.mutex("a")?;
+    for task in 0..TASKS {
+        let locker = locker.clone();
         let stop = Arc::clone(&stop);
         tasks.spawn(async move {
             let mut grants = 0_u64;
             while grants == 0 || !stop.load(Relaxed) {
-                let guard = mutex.lock().await.unwrap();
+                let guard = lock.take(&locker, task).await.unwrap();
                 grants += 1;
                 if !hold.is_zero() {
                     sleep(hold).await;
