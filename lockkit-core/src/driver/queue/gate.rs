@@ -19,7 +19,6 @@ use std::{
 
 use super::{
     name::{Contender, Gate, NameQueue},
-    sharing::fits,
     waiter::{Slot, Waiter},
 };
 use crate::{
@@ -85,9 +84,8 @@ impl Gates {
             hash_map::Entry::Vacant(place) => return Entry::Turn(self.first(place, held, now)),
             hash_map::Entry::Occupied(place) => place.into_mut(),
         };
-        let (first, others) = gate.holders();
-        let standing = first.iter().chain(&others).filter(|holder| holder.stands_at(now));
-        let is_taken = !fits(held.mode, standing.map(|holder| holder.mode));
+        let holder = gate.exclusive_holder();
+        let is_taken = holder.as_ref().is_some_and(|holder| holder.stands_at(now));
         let entry = if is_taken || (self.fair && gate.has_others_before(held.mode, now)) {
             Entry::Taken
         } else if gate.has_room(held.mode, now) {
@@ -96,7 +94,7 @@ impl Gates {
             Entry::Open
         };
         drop(names);
-        drop((first, others)); // not under the lock: each may be the last reference
+        drop(holder); // not under the lock: it may be the last reference
         entry
     }
 
@@ -201,9 +199,9 @@ impl Gates {
     /// nobody out.
     pub(crate) fn freed(&self, name: &LockName, token: FencingToken) {
         let names = self.lock();
-        let (first, others) = names.get(name).map(Gate::holders).unwrap_or_default();
+        let holders = names.get(name).map(Gate::holders).unwrap_or_default();
         drop(names);
-        if let Some(held) = first.into_iter().chain(others).find(|held| held.token() == token) {
+        if let Some(held) = holders.into_iter().find(|held| held.token() == token) {
             held.pass_on();
             held.ring();
         }

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use super::{sharing::fits, waiter::Waiter};
+use super::{
+    sharing::{Peers, Usage},
+    waiter::Waiter,
+};
 use crate::{
     clock::Tick,
     driver::hold::{Hold, Ticket},
@@ -37,22 +40,15 @@ pub(super) struct Contender {
 /// What only a name has that more than one wants, or can have.
 #[derive(Default)]
 pub(super) struct NameQueue {
-    holders: Vec<Peer>,
-    rivals: Vec<Peer>,
+    holders: Peers,
+    /// Those who compete in the store.
+    rivals: Peers,
     /// In order of their places.
     line: BTreeMap<Ticket, Arc<Waiter>>,
     /// Hand-overs since the store granted the lock.
     pub(super) streak: u8,
     /// The store answers by errors.
     pub(super) store_failing: bool,
-}
-
-/// A contender among others.
-struct Peer {
-    contender: Contender,
-    mode: Mode,
-    /// The store has refused it: whoever asks later waits behind it.
-    waits: bool,
 }
 
 impl Contender {
@@ -64,8 +60,17 @@ impl Contender {
         Self { ticket, at: stale_at, held: None }
     }
 
-    fn competes_at(&self, now: Tick) -> bool {
+    pub(super) fn competes_at(&self, now: Tick) -> bool {
         self.held.is_none() && self.at > now
+    }
+
+    /// It gives its next sign of life by then.
+    pub(super) fn competes_until(&mut self, stale_at: Tick) {
+        self.at = stale_at;
+    }
+
+    fn hold(&self) -> Option<Arc<Hold>> {
+        self.held.as_ref()?.upgrade()
     }
 }
 
@@ -88,23 +93,29 @@ impl Gate {
         }
     }
 
-    /// Those who have the lock: the first one, and the others. Never drop them under the lock of
-    /// the gates: each may be the last reference.
-    pub(super) fn holders(&self) -> (Option<Arc<Hold>>, Vec<Arc<Hold>>) {
-        let upgrade = |contender: &Contender| contender.held.as_ref()?.upgrade();
+    /// Those who have the lock. Never drop them under the lock of the gates: each may be the last
+    /// reference.
+    pub(super) fn holders(&self) -> Vec<Arc<Hold>> {
         match self {
-            Self::Alone(one) => (upgrade(one), Vec::new()),
+            Self::Alone(one) => one.hold().into_iter().collect(),
             Self::Crowded(queue) => {
-                let mut holders =
-                    queue.holders.iter().filter_map(|holder| upgrade(&holder.contender));
-                (holders.next(), holders.collect())
+                queue.holders.contenders().filter_map(Contender::hold).collect()
             }
+        }
+    }
+
+    /// The one who has the lock alone. Don't drop it there either.
+    pub(super) fn exclusive_holder(&self) -> Option<Arc<Hold>> {
+        match self {
+            Self::Alone(one) => one.hold(),
+            Self::Crowded(queue) if queue.holders.usage().has_room(Mode::Shared) => None,
+            Self::Crowded(queue) => queue.holders.contenders().next()?.hold(),
         }
     }
 
     /// Whether others came before, where nobody may overtake (C12). In trouble everybody may see
     /// for himself.
-    pub(super) fn has_others_before(&self, mode: Mode, now: Tick) -> bool {
+    pub(super) fn has_others_before(&mut self, mode: Mode, now: Tick) -> bool {
         match self {
             Self::Alone(one) => one.competes_at(now),
             Self::Crowded(queue) => {
@@ -113,8 +124,8 @@ impl Gate {
         }
     }
 
-    /// Whether one may ask the store that meets nobody who is in its way.
-    pub(super) fn has_room(&self, mode: Mode, now: Tick) -> bool {
+    /// Whether one of this mode finds nobody in its way who has the lock or competes for it.
+    pub(super) fn has_room(&mut self, mode: Mode, now: Tick) -> bool {
         match self {
             Self::Alone(_) => false,
             Self::Crowded(queue) => queue.has_room(mode, now),
@@ -140,7 +151,7 @@ impl Gate {
     /// The turn still acts, and the store has refused it for now.
     pub(super) fn goes_on(&mut self, ticket: Ticket, stale_at: Tick) {
         match self {
-            Self::Alone(one) if one.ticket == ticket => one.at = stale_at,
+            Self::Alone(one) if one.ticket == ticket => one.competes_until(stale_at),
             Self::Alone(_) => {}
             Self::Crowded(queue) => queue.goes_on(ticket, stale_at),
         }
@@ -151,7 +162,7 @@ impl NameQueue {
     fn of(one: Contender) -> Self {
         let mut queue = Self::default();
         let place = if one.held.is_some() { &mut queue.holders } else { &mut queue.rivals };
-        place.push(Peer { contender: one, mode: Mode::Exclusive, waits: false });
+        place.insert(one, Mode::Exclusive);
         queue
     }
 
@@ -159,25 +170,28 @@ impl NameQueue {
         self.holders.is_empty() && self.rivals.is_empty() && self.line.is_empty()
     }
 
-    /// Those who compete and still act.
-    fn rivals_at(&self, now: Tick) -> impl Iterator<Item = &Peer> + Clone {
-        self.rivals.iter().filter(move |peer| peer.contender.competes_at(now))
-    }
-
     pub(super) fn has_rival_at(&self, now: Tick) -> bool {
-        self.rivals_at(now).next().is_some()
+        self.rivals.contenders().any(|rival| rival.competes_at(now))
     }
 
-    /// Whether one who competes is in the way of this mode, or waits in the store.
-    fn has_rival_of(&self, mode: Mode, now: Tick) -> bool {
-        let rivals = self.rivals_at(now);
-        rivals.clone().any(|peer| peer.waits) || !fits(mode, rivals.map(|peer| peer.mode))
+    /// Whether one who competes is in the way of this mode, or waits in the store. Those who don't
+    /// act any more are looked for only where they matter.
+    fn has_rival_of(&mut self, mode: Mode, now: Tick) -> bool {
+        let is_free = |rivals: &Peers| !rivals.has_waiting() && rivals.usage().has_room(mode);
+        if is_free(&self.rivals) {
+            return false;
+        }
+        self.rivals.drop_stale(now);
+        !is_free(&self.rivals)
     }
 
     /// Whether one of this mode finds nobody in its way who has the lock or competes for it.
-    pub(super) fn has_room(&self, mode: Mode, now: Tick) -> bool {
-        let all = self.holders.iter().chain(self.rivals_at(now));
-        !self.has_rival_of(mode, now) && fits(mode, all.map(|peer| peer.mode))
+    fn has_room(&mut self, mode: Mode, now: Tick) -> bool {
+        !self.has_rival_of(mode, now) && self.usage().has_room(mode)
+    }
+
+    fn usage(&self) -> Usage {
+        self.holders.usage().and(self.rivals.usage())
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -185,47 +199,48 @@ impl NameQueue {
     }
 
     pub(super) fn is_held_by(&self, ticket: Ticket) -> bool {
-        self.holders.iter().any(|holder| holder.contender.ticket == ticket)
+        self.holders.has(ticket)
     }
 
     /// Whether another one may compete in the store.
-    pub(super) fn admits(&self, mode: Mode, now: Tick) -> bool {
-        let outlasts = |holder: &Peer| holder.contender.at.after(LONG_HOLD) <= now;
-        self.has_room(mode, now) || (!self.has_rival_at(now) && self.holders.iter().all(outlasts))
+    pub(super) fn admits(&mut self, mode: Mode, now: Tick) -> bool {
+        if self.has_room(mode, now) {
+            return true;
+        }
+        let outlasts = |holder: &Contender| holder.at.after(LONG_HOLD) <= now;
+        !self.has_rival_at(now) && self.holders.contenders().all(outlasts)
     }
 
     /// As [`admits`](Self::admits), for one who comes now.
-    pub(super) fn admits_new(&self, mode: Mode, now: Tick) -> bool {
+    pub(super) fn admits_new(&mut self, mode: Mode, now: Tick) -> bool {
         self.line.is_empty() && self.admits(mode, now)
     }
 
     pub(super) fn compete(&mut self, contender: Contender, mode: Mode) {
-        self.rivals.push(Peer { contender, mode, waits: false });
+        self.rivals.insert(contender, mode);
     }
 
     fn goes_on(&mut self, ticket: Ticket, stale_at: Tick) {
-        let mut rivals = self.rivals.iter_mut();
-        let Some(rival) = rivals.find(|rival| rival.contender.ticket == ticket) else { return };
-        rival.contender.at = stale_at;
-        rival.waits = true;
-        self.store_failing = false;
+        if self.rivals.wait(ticket, stale_at) {
+            self.store_failing = false;
+        }
     }
 
     /// Whoever had it before, and can't have it beside this one, has lost it.
     pub(super) fn hold(&mut self, contender: Contender, mode: Mode) {
         self.forget(contender.ticket);
-        self.holders.retain(|holder| mode != Mode::Exclusive && holder.mode != Mode::Exclusive);
-        self.holders.push(Peer { contender, mode, waits: false });
+        self.holders.retain_beside(mode);
+        self.holders.insert(contender, mode);
     }
 
     /// Others than the holder go first.
     pub(super) fn free(&mut self) {
-        self.holders.clear();
+        self.holders = Peers::default();
     }
 
     pub(super) fn forget(&mut self, ticket: Ticket) {
-        self.holders.retain(|holder| holder.contender.ticket != ticket);
-        self.rivals.retain(|rival| rival.contender.ticket != ticket);
+        self.holders.remove(ticket);
+        self.rivals.remove(ticket);
     }
 
     /// How many are before it.

@@ -1,19 +1,141 @@
-//! Who can have a name at the same time.
+//! Those of one process who have a name at the same time, or compete for it, and who has room
+//! beside them.
 
-use crate::spi::Mode;
+use std::collections::HashMap;
 
-/// Whether a claim of this mode finds room beside these others of the same name.
-pub(super) fn fits(mode: Mode, mut others: impl Iterator<Item = Mode>) -> bool {
-    match mode {
-        Mode::Exclusive => others.next().is_none(),
-        Mode::Shared => others.all(|other| other == Mode::Shared),
-        Mode::Permits { count, limit } => {
-            let limit = u64::from(limit.get());
-            let taken = |other| match other {
-                Mode::Permits { count, .. } => u64::from(count.get()),
-                Mode::Exclusive | Mode::Shared => limit,
-            };
-            others.map(taken).sum::<u64>() + u64::from(count.get()) <= limit
+use super::name::Contender;
+use crate::{clock::Tick, driver::hold::Ticket, spi::Mode};
+
+/// Contenders for one name, by their tickets. Their number does not matter to who looks for room.
+#[derive(Default)]
+pub(super) struct Peers {
+    all: HashMap<Ticket, Peer>,
+    usage: Usage,
+    waiting: usize,
+}
+
+struct Peer {
+    contender: Contender,
+    mode: Mode,
+    /// The store has refused it: whoever asks later waits behind it.
+    waits: bool,
+}
+
+/// What they take of a name together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Usage {
+    exclusive: u64,
+    shared: u64,
+    permits: u64,
+    /// How many permits there are, as the last one says.
+    limit: u32,
+}
+
+impl Peers {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn has(&self, ticket: Ticket) -> bool {
+        self.all.contains_key(&ticket)
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    pub(super) fn contenders(&self) -> impl Iterator<Item = &Contender> {
+        self.all.values().map(|peer| &peer.contender)
+    }
+
+    /// Whether one of them waits in the store.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waiting > 0
+    }
+
+    pub(super) fn insert(&mut self, contender: Contender, mode: Mode) {
+        self.remove(contender.ticket);
+        self.usage.add(mode);
+        self.all.insert(contender.ticket, Peer { contender, mode, waits: false });
+    }
+
+    pub(super) fn remove(&mut self, ticket: Ticket) {
+        if let Some(peer) = self.all.remove(&ticket) {
+            self.usage.subtract(peer.mode);
+            self.waiting -= usize::from(peer.waits);
+        }
+    }
+
+    /// Keeps those whom one of this mode leaves the name.
+    pub(super) fn retain_beside(&mut self, mode: Mode) {
+        let is_alone = mode == Mode::Exclusive || self.usage.exclusive > 0;
+        if is_alone {
+            *self = Self::default();
+        }
+    }
+
+    /// One of them waits in the store, and gives its next sign of life by then.
+    pub(super) fn wait(&mut self, ticket: Ticket, stale_at: Tick) -> bool {
+        let Some(peer) = self.all.get_mut(&ticket) else { return false };
+        peer.contender.competes_until(stale_at);
+        self.waiting += usize::from(!peer.waits);
+        peer.waits = true;
+        true
+    }
+
+    /// Passes over those that have given no sign of life for too long.
+    pub(super) fn drop_stale(&mut self, now: Tick) {
+        let stale: Vec<_> = self
+            .contenders()
+            .filter(|contender| !contender.competes_at(now))
+            .map(|contender| contender.ticket)
+            .collect();
+        for ticket in stale {
+            self.remove(ticket);
+        }
+    }
+}
+
+impl Usage {
+    fn add(&mut self, mode: Mode) {
+        match mode {
+            Mode::Exclusive => self.exclusive += 1,
+            Mode::Shared => self.shared += 1,
+            Mode::Permits { count, limit } => {
+                self.permits += u64::from(count.get());
+                self.limit = limit.get();
+            }
+        }
+    }
+
+    fn subtract(&mut self, mode: Mode) {
+        match mode {
+            Mode::Exclusive => self.exclusive -= 1,
+            Mode::Shared => self.shared -= 1,
+            Mode::Permits { count, .. } => self.permits -= u64::from(count.get()),
+        }
+    }
+
+    /// Of both together.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            exclusive: self.exclusive + other.exclusive,
+            shared: self.shared + other.shared,
+            permits: self.permits + other.permits,
+            limit: if self.permits > 0 { self.limit } else { other.limit },
+        }
+    }
+
+    /// Whether one of this mode has room beside them. One that does not agree on the limit has: the
+    /// store is to tell it so.
+    pub(super) fn has_room(self, mode: Mode) -> bool {
+        match mode {
+            Mode::Exclusive => self.exclusive + self.shared + self.permits == 0,
+            Mode::Shared => self.exclusive == 0,
+            Mode::Permits { count, limit } => {
+                let agrees = self.permits == 0 || self.limit == limit.get();
+                !agrees || self.permits + u64::from(count.get()) <= u64::from(limit.get())
+            }
         }
     }
 }
@@ -24,37 +146,64 @@ mod tests {
 
     use super::*;
 
+    const READER: Mode = Mode::Shared;
+    const WRITER: Mode = Mode::Exclusive;
+
     fn permits(count: u32, limit: u32) -> Mode {
         let count = NonZeroU32::new(count).unwrap();
         let limit = NonZeroU32::new(limit).unwrap();
         Mode::Permits { count, limit }
     }
 
+    fn has_room(mode: Mode, others: &[Mode]) -> bool {
+        let mut usage = Usage::default();
+        others.iter().for_each(|other| usage.add(*other));
+        let together = Usage::default().and(usage).and(Usage::default());
+        assert_eq!(together.has_room(mode), usage.has_room(mode));
+        usage.has_room(mode)
+    }
+
     #[test]
-    fn c1_readers_fit_together_and_a_writer_fits_with_nobody() {
-        let reader = Mode::Shared;
-        let writer = Mode::Exclusive;
+    fn c1_readers_have_room_together_and_a_writer_beside_nobody() {
         let cases: [(Mode, &[Mode], bool); 7] = [
-            (writer, &[], true),
-            (writer, &[reader], false),
-            (writer, &[writer], false),
-            (reader, &[], true),
-            (reader, &[reader, reader], true),
-            (reader, &[writer], false),
-            (reader, &[reader, writer], false),
+            (WRITER, &[], true),
+            (WRITER, &[READER], false),
+            (WRITER, &[WRITER], false),
+            (READER, &[], true),
+            (READER, &[READER, READER], true),
+            (READER, &[WRITER], false),
+            (READER, &[READER, WRITER], false),
         ];
         for (mode, others, expected) in cases {
-            assert_eq!(fits(mode, others.iter().copied()), expected, "{mode:?} beside {others:?}");
+            assert_eq!(has_room(mode, others), expected, "{mode:?} beside {others:?}");
         }
     }
 
     #[test]
-    fn c1_permits_fit_up_to_their_limit() {
+    fn c1_permits_have_room_up_to_their_limit() {
         for (count, taken, expected) in [(1, 2, true), (1, 3, false), (3, 0, true), (2, 2, false)] {
-            let others = (0..taken).map(|_| permits(1, 3));
-            assert_eq!(fits(permits(count, 3), others), expected, "{count} beside {taken} of 3");
+            let others = vec![permits(1, 3); taken];
+            let found = has_room(permits(count, 3), &others);
+            assert_eq!(found, expected, "{count} beside {taken} of 3");
         }
         let most = permits(u32::MAX, u32::MAX);
-        assert!(!fits(most, [most; 3].into_iter()), "the sum does not overflow");
+        assert!(!has_room(most, &[most; 3]), "the sum does not overflow");
+        assert!(has_room(permits(1, 2), &[permits(3, 3)]), "the store tells of another limit");
+    }
+
+    #[test]
+    fn who_leaves_takes_nothing_any_more() {
+        let mut peers = Peers::default();
+        let [first, second, third] = [1, 2, 3].map(|n| Ticket::new(n).unwrap());
+        let never = Tick::NEVER;
+        peers.insert(Contender::rival(first, never), permits(2, 4));
+        peers.insert(Contender::rival(second, never), permits(2, 4));
+        assert!(peers.wait(first, never) && peers.wait(first, never) && !peers.wait(third, never));
+        assert!(!peers.usage().has_room(permits(1, 4)));
+        peers.remove(first);
+        peers.remove(third);
+        assert!(peers.usage().has_room(permits(2, 4)) && !peers.has_waiting());
+        peers.drop_stale(Tick::NEVER);
+        assert!(peers.is_empty() && peers.usage().has_room(WRITER));
     }
 }

@@ -9,7 +9,7 @@ use tokio::{
 
 use super::{World, ms, secs};
 use crate::{
-    LockGuard, Result, RwLock, Semaphore,
+    ErrorKind, LockGuard, Result, RwLock, Semaphore,
     fake::{Kind, Op, lock},
 };
 
@@ -189,17 +189,25 @@ async fn behind_long_holds_the_first_in_line_waits_in_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_without_room_in_its_process_is_refused_without_a_request() {
+async fn a_try_beside_a_writer_of_its_process_is_refused_without_a_request() {
     let world = world();
-    let first = world.permits(2).acquire().await.unwrap();
-    let second = world.permits(2).try_acquire().await.unwrap().expect("there is room");
-    let asked = world.store.count(Op::Attempt);
-    assert!(world.permits(2).try_acquire().await.unwrap().is_none());
-    assert_eq!(world.store.count(Op::Attempt), asked);
-    second.release().await.unwrap();
-    let third = world.permits(2).try_acquire().await.unwrap();
-    assert!(third.is_some(), "there is room again");
-    drop((first, third));
+    let writes = world.rwlock().write().await.unwrap();
+    assert!(world.rwlock().try_read().await.unwrap().is_none());
+    assert!(world.rwlock().try_write().await.unwrap().is_none());
+    assert_eq!(world.store.count(Op::Attempt), 1);
+    drop(writes);
+    world.clean("").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c13_another_limit_is_refused_by_the_store_and_not_waited_for() {
+    let world = world();
+    let held = world.permits(2).acquire_many(2).await.unwrap();
+    for answer in [world.permits(1).try_acquire().await, world.permits(1).acquire().await.map(Some)]
+    {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::InvalidOption);
+    }
+    drop(held);
     world.clean("").await;
 }
 
