@@ -244,3 +244,24 @@ async fn c6_a_cancelled_call_makes_room_for_the_next_in_line() {
     drop((reads, read_again));
     world.clean("").await;
 }
+
+/// Catches a gate that waits for ever for one whose task is stuck.
+#[tokio::test(start_paused = true)]
+async fn c8_a_reader_that_is_not_polled_any_more_is_passed_over() {
+    let world = world();
+    let foreign = world.locker.clone().with_process_gate(false).rw_lock("a").unwrap();
+    let writes = foreign.write().await.unwrap();
+    let rwlock = world.rwlock();
+    let mut stuck = Box::pin(rwlock.read());
+    time::timeout(ms(10), stuck.as_mut()).await.unwrap_err();
+    writes.release().await.unwrap();
+    let mut waiting = Box::pin(foreign.read());
+    let reads = time::timeout(secs(1), waiting.as_mut()).await.unwrap().unwrap();
+    assert!(world.rwlock().try_read().await.unwrap().is_none(), "it may still act");
+    time::sleep(secs(10)).await;
+    let tried = world.rwlock().try_read().await.unwrap();
+    assert!(tried.is_some(), "a try that nobody stands in the way of");
+    drop((stuck, waiting, reads, tried));
+    drop((rwlock, foreign));
+    world.clean("").await;
+}
