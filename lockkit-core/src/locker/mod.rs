@@ -146,11 +146,12 @@ impl Locker {
 
     /// Turns the process gate on or off; it is on by default.
     ///
-    /// With it, tasks of this locker that want the same mutex queue in the process, first come,
-    /// first served, and only the first of them talks to the store: a crowd costs the store little
-    /// more than one task does. Where the store can, a release hands the lock over to the next of
-    /// them in one request, at most 16 times in a row while others wait outside. Without it, each
-    /// task waits in the store by itself.
+    /// With it, tasks of this locker that want the same name queue in the process, first come, first
+    /// served, and only the first of them waits in the store: a crowd costs the store little more
+    /// than one task does. Readers and permits that have room beside each other ask at the same
+    /// time. Where the store can, a release of a mutex hands the lock over to the next in line in
+    /// one request, at most 16 times in a row while others wait outside. Without the gate, each task
+    /// waits in the store by itself.
     #[must_use]
     pub fn with_process_gate(mut self, on: bool) -> Self {
         self.gated = on;
