@@ -1,4 +1,14 @@
-//! One owner's dealings with a lock.
+//! One owner competing for one name, and holding it.
+//!
+//! 1. Lock the gate of the name, a file that is locked for microseconds, and read the record of the
+//!    name: who holds it, who waits, and the last token.
+//! 2. Drop those from the record whose process has died: nobody locks its session's file any more.
+//! 3. If there is room, add the owner with the next token; otherwise, add it to the queue. Write the
+//!    record to a new file, and put it into the old one's place.
+//! 4. A waiter tries again when the record has changed, which the system tells it.
+//! 5. A renewal looks whether our session's file is still locked, and whether we are still in the
+//!    record.
+//! 6. A release takes the owner out of the record, in the same way.
 
 use std::{
     sync::{

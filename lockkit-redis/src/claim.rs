@@ -1,4 +1,17 @@
 //! One owner competing for one name, and holding it.
+//!
+//! 1. An attempt is one script, which the server runs alone. If the lock's key is there, it is busy:
+//!    an owner that waits gets a place in the queue of the name. If the key is not there, and nobody
+//!    who waits comes first, the script raises the token and sets the key to the owner, with the
+//!    lease as its expiry. If the key is the owner's own, an earlier reply was lost: the answer is
+//!    the same token again.
+//! 2. A waiter refreshes its place, and sleeps until its channel tells it that the lock is its own.
+//! 3. A renewal sets the expiry anew, if the key is still the owner's.
+//! 4. A release deletes the key, if it is still the owner's, and gives the lock to the first in the
+//!    queue.
+//!
+//! Readers, writers and permits do the same with a set of holders in the place of the key. Each
+//! request carries the time of the server after which it does nothing.
 
 mod note;
 mod reissue;

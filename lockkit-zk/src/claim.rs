@@ -1,4 +1,12 @@
 //! One owner in the queue of a lock, and holding it: exclusive, shared, or some permits.
+//!
+//! 1. Create an ephemeral node with a sequence number in the folder of the name. After an answer
+//!    that was lost, look for a node with our id first.
+//! 2. List the folder. If those with smaller numbers leave room, the lock is ours, and the
+//!    transaction that created our node is its token.
+//! 3. Otherwise watch the node that stands in the way, and list again when it has changed.
+//! 4. A renewal looks whether the session lives and our node is still there.
+//! 5. A release deletes our node. The server deletes it when our session ends.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 

@@ -1,4 +1,12 @@
 //! One owner competing for one name, and holding it by a row lock.
+//!
+//! 1. On a connection of its own, begin a transaction and lock the row of the name (`FOR UPDATE`).
+//!    The server lets those who wait in, one after the other.
+//! 2. On another connection, raise the token from the value that was read under the lock.
+//! 3. Ask the lock's connection once more whether it stands. From then on the lock is held, for as
+//!    long as the server waits for a word on that connection (`wait_timeout`).
+//! 4. A renewal is a word on that connection.
+//! 5. A release ends the transaction. If the connection breaks, the server ends it.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
