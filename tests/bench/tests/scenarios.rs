@@ -48,6 +48,13 @@ fn figure(outcome: &Outcome, metric: Metric) -> Option<f64> {
     }
 }
 
+/// Of the round that had the most: a busy machine may leave a short slice no time for one.
+fn most_grants(outcome: &Outcome) -> f64 {
+    let Verdict::Measured { figures, .. } = &outcome.verdict else { panic!("{outcome:?}") };
+    let rates = figures.get(&Metric::GrantsPerSecond).into_iter().flat_map(|series| &series.0);
+    rates.copied().fold(0.0, f64::max)
+}
+
 fn has(case: &Case) -> bool {
     case.processes.unwrap_or(1) > 1
 }
@@ -94,7 +101,7 @@ async fn every_scenario_gives_plausible_figures() {
                 assert_eq!(get(Metric::GrantsPerSecond), None, "that is the rate of the case");
             }
             _ => {
-                assert!(get(Metric::GrantsPerSecond).unwrap() > 0.0, "{outcome:?}");
+                assert!(most_grants(outcome) > 0.0, "{outcome:?}");
                 let is_ours = outcome.side == Side::Lockkit;
                 let p99 = get(Metric::WaitP99Us);
                 assert!(

@@ -173,8 +173,16 @@ impl Harness for SqlHarness {
                     format!("SELECT thread FROM {} WHERE kind=? AND name=?", table("fence"));
                 let thread: Option<u64> = admin.exec_first(holder, key()).await?;
                 let thread = thread.ok_or("nobody had it so far")?;
-                // Until there is no such connection any more: a killed one takes its time.
+                // Until there is no such connection any more, and nobody has the row: a killed one
+                // takes its time.
                 while admin.query_drop(format!("KILL CONNECTION {thread}")).await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                let free = format!(
+                    "SELECT 1 FROM {} WHERE kind=? AND name=? FOR UPDATE NOWAIT",
+                    table("row")
+                );
+                while admin.exec_drop(&free, key()).await.is_err() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 // An operator who ends a lease does not make the next one wait for it.
