@@ -2,11 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{
-    Clock, FencingToken, Kind, LockName, Memory, Need, OwnerId, Quorum, Result,
+use lockkit_core::{
+    Clock, FencingToken, Kind, LockName, Memory, OwnerId, Result,
     fake::{Fake, Kind as Sort, Store},
     spi::{Attempt, Backend, Capabilities, Claim, ClaimSpec, LeaseScope, Mode, Wait},
 };
+
+use crate::{Need, Quorum};
 
 pub(super) const TTL: Duration = Duration::from_secs(30);
 pub(super) const OP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -18,37 +20,34 @@ pub(super) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-impl Fake {
-    pub(super) fn member() -> Self {
-        Self::new(Store::new(LAST_TOKEN), Sort::Memory)
-    }
+pub(super) fn member() -> Fake {
+    Fake::new(Store::new(LAST_TOKEN), Sort::Memory)
+}
 
-    pub(super) fn on_boot_clock() -> Self {
-        Self::new(Store::over(Memory::new()), Sort::Memory)
-    }
+pub(super) fn on_boot_clock() -> Fake {
+    Fake::new(Store::over(Memory::new()), Sort::Memory)
+}
 
-    pub(super) fn without_raise(self) -> Self {
-        self.described(|it| it.with_capabilities(Capabilities::none().with_exclusive()))
-    }
+pub(super) fn without_raise(fake: Fake) -> Fake {
+    fake.described(|it| it.with_capabilities(Capabilities::none().with_exclusive()))
+}
 
-    /// As a store without leases: a session carries each grant, and none ends by itself during a
-    /// test.
-    pub(super) fn without_leases(self) -> Self {
-        self.lasting().described(|it| it.with_lease_scope(LeaseScope::Session))
-    }
+/// As a store without leases: a session carries each grant, and none ends by itself during a test.
+pub(super) fn without_leases(fake: Fake) -> Fake {
+    fake.lasting().described(|it| it.with_lease_scope(LeaseScope::Session))
+}
 
-    /// The larger tokens that this member gives from now on.
-    pub(super) async fn advance(&self, grants: usize) {
-        for _ in 0..grants {
-            let mut claim = self.memory.claim(spec("other")).unwrap();
-            claim.attempt(Wait::No).await.unwrap();
-            claim.release().await.unwrap();
-        }
+/// The larger tokens that this member gives from now on.
+pub(super) async fn advance(fake: &Fake, grants: usize) {
+    for _ in 0..grants {
+        let mut claim = fake.memory.claim(spec("other")).unwrap();
+        claim.attempt(Wait::No).await.unwrap();
+        claim.release().await.unwrap();
     }
 }
 
 pub(super) fn fakes(count: usize) -> Vec<Fake> {
-    (0..count).map(|_| Fake::member()).collect()
+    (0..count).map(|_| member()).collect()
 }
 
 pub(super) fn quorum(fakes: &[Fake]) -> Quorum {

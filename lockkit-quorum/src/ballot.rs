@@ -24,15 +24,15 @@
 
 use std::{ops::ControlFlow, task::Context, time::Duration};
 
-use super::{
-    Need,
-    member::Fence,
-    vote::{Part, Standing, Vote},
-};
-use crate::{
-    clock::{Clock, Tick},
+use lockkit_core::{
+    Clock, FencingToken, OwnerId, Tick,
     spi::{ClaimSpec, Grant, LossReason, Pulse, Released},
-    token::{FencingToken, OwnerId},
+};
+
+use crate::{
+    member::Fence,
+    need::Need,
+    vote::{Part, Standing, Vote},
 };
 
 /// Once the outcome hangs on who is slow or silent, they are waited for so long beyond twice the
@@ -44,28 +44,28 @@ const LAST_ANSWERS: Duration = Duration::from_millis(1);
 
 /// The time of one call, as shares of the core's `op_timeout`, at which the core drops the call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
-    pub(super) clock: Clock,
+pub(crate) struct Budget {
+    pub(crate) clock: Clock,
     op_timeout: Duration,
 }
 
 impl Budget {
-    pub(super) fn of(spec: &ClaimSpec) -> Self {
+    pub(crate) fn of(spec: &ClaimSpec) -> Self {
         Self { clock: spec.clock, op_timeout: spec.op_timeout }
     }
 
     /// Of one request to one member, and of the first phase of a call.
-    pub(super) fn request(self) -> Duration {
+    pub(crate) fn request(self) -> Duration {
         self.op_timeout / 2
     }
 
     /// Until when a call may go on that is not giving back.
-    pub(super) fn call(self) -> Duration {
+    pub(crate) fn call(self) -> Duration {
         self.op_timeout / 4 * 3
     }
 
     /// Of giving back inside a call, and of patience with silent members at a release.
-    pub(super) fn give_back(self) -> Duration {
+    pub(crate) fn give_back(self) -> Duration {
         self.op_timeout / 8
     }
 }
@@ -80,9 +80,9 @@ enum Phase {
 }
 
 #[derive(Debug)]
-pub(super) struct Ballot {
-    pub(super) owner: OwnerId,
-    pub(super) votes: Vec<Vote>,
+pub(crate) struct Ballot {
+    pub(crate) owner: OwnerId,
+    pub(crate) votes: Vec<Vote>,
     need: Need,
     budget: Budget,
     /// The ballot's token, from when enough members have granted. It can rise until the win.
@@ -98,7 +98,7 @@ pub(super) struct Ballot {
 }
 
 impl Ballot {
-    pub(super) fn new(owner: OwnerId, votes: Vec<Vote>, need: Need, budget: Budget) -> Self {
+    pub(crate) fn new(owner: OwnerId, votes: Vec<Vote>, need: Need, budget: Budget) -> Self {
         let phase = Phase::Open;
         let started = budget.clock.now();
         Self {
@@ -115,29 +115,29 @@ impl Ballot {
         }
     }
 
-    pub(super) fn need(&self) -> usize {
+    pub(crate) fn need(&self) -> usize {
         self.need.of(self.votes.len())
     }
 
-    pub(super) fn is_won(&self) -> bool {
+    pub(crate) fn is_won(&self) -> bool {
         self.phase == Phase::Won
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
 
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.phase = Phase::Over;
     }
 
-    pub(super) fn begin_call(&mut self) {
+    pub(crate) fn begin_call(&mut self) {
         (self.started, self.met) = (self.budget.clock.now(), None);
         self.call += 1;
     }
 
     /// Polls what is under way; true if something was answered.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let mut answered = false;
         for vote in self.votes.iter_mut().filter(|vote| vote.is_in_flight()) {
             answered |= vote.poll(cx).is_ready();
@@ -145,16 +145,16 @@ impl Ballot {
         answered
     }
 
-    pub(super) fn has_fresh(&self) -> bool {
+    pub(crate) fn has_fresh(&self) -> bool {
         self.votes.iter().any(Vote::is_fresh)
     }
 
-    pub(super) fn count(&self, which: impl Fn(&Vote) -> bool) -> usize {
+    pub(crate) fn count(&self, which: impl Fn(&Vote) -> bool) -> usize {
         self.votes.iter().filter(|vote| which(vote)).count()
     }
 
     /// Asks for the lock. Breaks with true once it is won, with false when it can't be.
-    pub(super) fn elect(&mut self, now: Tick) -> ControlFlow<bool, Tick> {
+    pub(crate) fn elect(&mut self, now: Tick) -> ControlFlow<bool, Tick> {
         self.ask();
         let Some(token) = self.largest(now) else { return self.await_grants(now) };
         self.token = Some(token);
@@ -195,7 +195,7 @@ impl Ballot {
     }
 
     /// A call before this one was dropped: what failed then is asked again.
-    pub(super) fn resume(&mut self) {
+    pub(crate) fn resume(&mut self) {
         for vote in &mut self.votes {
             if matches!(vote.standing, Standing::Failed) {
                 vote.standing = Standing::Open;
@@ -256,7 +256,7 @@ impl Ballot {
 
     /// The grant of a ballot that was won. It lasts for as long as `need` members do: at least one
     /// of the best of them is in every other quorum.
-    pub(super) fn grant(&self, asked_as: OwnerId) -> Option<Grant> {
+    pub(crate) fn grant(&self, asked_as: OwnerId) -> Option<Grant> {
         let owner = (self.owner != asked_as).then_some(self.owner);
         Some(Grant { owner, ..Grant::new(self.token?, self.last_part()?.proven()) })
     }
@@ -270,7 +270,7 @@ impl Ballot {
     }
 
     /// Renews what was won. Breaks with `None` if the answers leave it open.
-    pub(super) fn beat(
+    pub(crate) fn beat(
         &mut self,
         lease: Option<Duration>,
         now: Tick,
@@ -316,16 +316,16 @@ impl Ballot {
         ControlFlow::Continue(stop)
     }
 
-    pub(super) fn is_confirmed(&self, vote: &Vote) -> bool {
+    pub(crate) fn is_confirmed(&self, vote: &Vote) -> bool {
         vote.is_confirmed_in(self.call) && vote.part().is_some()
     }
 
-    pub(super) fn confirmed(&self) -> usize {
+    pub(crate) fn confirmed(&self) -> usize {
         self.count(|vote| self.is_confirmed(vote))
     }
 
     /// Gives back what has been answered, as far as that is quick.
-    pub(super) fn give_back(&mut self, now: Tick) -> ControlFlow<(), Tick> {
+    pub(crate) fn give_back(&mut self, now: Tick) -> ControlFlow<(), Tick> {
         self.release_idle();
         let stop = self.started.after(self.budget.give_back());
         let busy = self.count(|vote| vote.is_in_flight() && !vote.is_asking());
@@ -338,7 +338,7 @@ impl Ballot {
     /// It is freed once `need` members say so. A member that says nothing for a while is taken at
     /// its word, the lease that it gave: with it, the lock was held until now, and if there are
     /// enough members without it, it is free.
-    pub(super) fn release(
+    pub(crate) fn release(
         &mut self,
         was_won: bool,
         now: Tick,
@@ -399,7 +399,7 @@ impl Ballot {
     }
 
     /// When another ballot may succeed: as many of those that refused must let go as are missing.
-    pub(super) fn retry_after(&self, now: Tick) -> Option<Duration> {
+    pub(crate) fn retry_after(&self, now: Tick) -> Option<Duration> {
         let missing = self.need().saturating_sub(self.count(|vote| vote.valid(now).is_some()));
         let mut lapses: Vec<_> = self
             .votes
@@ -414,7 +414,7 @@ impl Ballot {
     }
 
     /// Whether the members that could be asked would have been enough.
-    pub(super) fn is_contended(&self) -> bool {
+    pub(crate) fn is_contended(&self) -> bool {
         let unasked = |vote: &Vote| matches!(vote.standing, Standing::Open) && vote.is_idle();
         let reached = |vote: &Vote| is_refused(vote) || vote.part().is_some() || unasked(vote);
         self.count(is_refused) > 0 && self.count(reached) >= self.need()

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use lockkit_core::{
+    Clock, FencingToken, LockOptions, Locker,
+    fake::{Fake, Fault, Op},
+    spi::{Backend as _, Claim, ClaimSpec, Pulse, Released},
+};
 use tokio::time::sleep;
 
 use super::{
     grant::grant,
-    members::{OP_TIMEOUT, TTL, fakes, ms, name, quorum, shown, spec},
-};
-use crate::{
-    Clock, FencingToken, LockOptions, Locker,
-    fake::{Fake, Fault, Op},
-    spi::{Backend as _, Claim, ClaimSpec, Pulse, Released},
+    members::{
+        OP_TIMEOUT, TTL, advance, fakes, member, ms, name, quorum, shown, spec, without_leases,
+    },
 };
 
 /// The lease of the one member that has leases.
@@ -25,7 +27,7 @@ fn short_spec() -> ClaimSpec {
 
 /// The first member has leases, the second and the third have none.
 fn one_with_leases() -> [Fake; 3] {
-    [Fake::member(), Fake::member().without_leases(), Fake::member().without_leases()]
+    [member(), without_leases(member()), without_leases(member())]
 }
 
 /// Another client, which is not disturbed, gets the lock and gives it back.
@@ -40,7 +42,7 @@ async fn a_turn_of_another(fakes: &[Fake]) -> FencingToken {
 #[tokio::test(start_paused = true)]
 async fn c4_the_token_rises_with_a_late_grant_after_the_end_of_a_lease() {
     let fakes = one_with_leases();
-    fakes[0].advance(10).await;
+    advance(&fakes[0], 10).await;
     // The win waits for this raise. Meanwhile the lease of the first member ends, and another
     // client is granted.
     fakes[1].always(Op::RaiseFence, Fault::SlowRequest(ms(600)));
@@ -89,7 +91,7 @@ async fn c10_a_late_grant_does_not_revive_a_hold_that_ended_meanwhile() {
 /// that, and the second one does not answer observers.
 async fn a_late_grant_and_a_silent_member() -> (Vec<Fake>, Box<dyn Claim>, FencingToken) {
     let fakes = fakes(3);
-    fakes[0].advance(1_000).await;
+    advance(&fakes[0], 1_000).await;
     fakes[2].always(Op::Attempt, Fault::SlowReply(ms(100)));
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
@@ -152,7 +154,7 @@ async fn c14_a_held_lock_is_not_called_free_while_a_member_of_it_is_silent() {
 async fn c14_a_ballot_that_is_not_won_yet_is_shown_with_no_smaller_token() {
     let fakes = fakes(3);
     for (place, ahead) in [(0, 30), (1, 10), (2, 20)] {
-        fakes[place].advance(ahead).await;
+        advance(&fakes[place], ahead).await;
         fakes[place].always(Op::RaiseFence, Fault::SlowRequest(ms(30)));
     }
     let quorum = quorum(&fakes);
@@ -170,7 +172,7 @@ async fn c14_a_ballot_that_is_not_won_yet_is_shown_with_no_smaller_token() {
 #[tokio::test(start_paused = true)]
 async fn c14_one_leadership_has_one_term_whichever_member_is_silent() {
     let fakes = fakes(3);
-    fakes[0].advance(1_000).await;
+    advance(&fakes[0], 1_000).await;
     fakes[2].always(Op::Attempt, Fault::SlowReply(ms(100)));
     let locker = || Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
     let candidate = locker();

@@ -1,13 +1,16 @@
 //! Ballots: what is granted, with which token, and how soon.
 
-use tokio::time::Instant;
-
-use super::members::{OP_TIMEOUT, TTL, fakes, ms, occupy, of, quorum, shown, spec};
-use crate::{
-    Clock, ErrorKind, FencingToken, Need,
+use lockkit_core::{
+    Clock, ErrorKind, FencingToken,
     fake::{Fake, Fault, Op},
     spi::{Attempt, Backend as _, Claim, Grant, Lease, Pulse, Released, Wait},
 };
+use tokio::time::Instant;
+
+use super::members::{
+    OP_TIMEOUT, TTL, advance, fakes, member, ms, occupy, of, quorum, shown, spec, without_raise,
+};
+use crate::Need;
 
 pub(super) async fn grant(claim: &mut dyn Claim) -> Grant {
     match claim.attempt(Wait::No).await.unwrap() {
@@ -23,7 +26,7 @@ async fn held_by(fakes: &[Fake]) -> usize {
 #[tokio::test(start_paused = true)]
 async fn c4_a_majority_has_the_largest_token_before_the_grant_is_returned() {
     let fakes = fakes(5);
-    fakes[3].advance(50).await;
+    advance(&fakes[3], 50).await;
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
     let shown = shown(&fakes).await;
@@ -38,8 +41,8 @@ async fn c4_a_majority_has_the_largest_token_before_the_grant_is_returned() {
 async fn c4_tokens_rise_though_the_members_of_each_grant_differ() {
     let fakes = fakes(3);
     // The first two are far ahead of the third; then each member is down in turn.
-    fakes[0].advance(1_000).await;
-    fakes[1].advance(2_000).await;
+    advance(&fakes[0], 1_000).await;
+    advance(&fakes[1], 2_000).await;
     let quorum = quorum(&fakes);
     let mut last = FencingToken::new(0);
     for down in (0..30).map(|round| [2, 1, 0, 2, 0, 1][round % 6]) {
@@ -56,7 +59,7 @@ async fn c4_tokens_rise_though_the_members_of_each_grant_differ() {
 #[tokio::test(start_paused = true)]
 async fn c4_a_member_that_was_not_raised_does_not_count() {
     let fakes = fakes(3);
-    fakes[0].advance(9).await;
+    advance(&fakes[0], 9).await;
     fakes[1].always(Op::RaiseFence, Fault::DOWN);
     fakes[2].always(Op::RaiseFence, Fault::Hang);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
@@ -70,7 +73,7 @@ async fn c4_a_member_that_was_not_raised_does_not_count() {
 #[tokio::test(start_paused = true)]
 async fn c4_a_member_that_lost_it_before_the_raise_does_not_count() {
     let fakes = fakes(3);
-    fakes[0].advance(9).await;
+    advance(&fakes[0], 9).await;
     for fake in &fakes[1..] {
         fake.always(Op::RaiseFence, Fault::SlowRequest(ms(100)));
     }
@@ -272,7 +275,7 @@ async fn c3_a_lease_is_that_of_the_member_that_makes_the_quorum() {
 
 #[tokio::test(start_paused = true)]
 async fn c1_all_are_asked_one_after_the_other_and_given_back() {
-    let fakes = [Fake::member(), Fake::member().without_raise(), Fake::member()];
+    let fakes = [member(), without_raise(member()), member()];
     let quorum = of(&fakes, Need::All);
     let mut claim = quorum.claim(spec("x")).unwrap();
     let first = grant(&mut *claim).await.token;

@@ -1,22 +1,23 @@
 //! Inspection, an operator's release, names and health.
 
+use lockkit_core::{
+    Clock, ErrorKind, FencingToken, Kind, Locker,
+    fake::{Fault, Op},
+    spi::{Admin as _, Backend as _, Pulse, Released, Role, Wait},
+};
 use tokio::time::Instant;
 
 use super::{
     grant::grant,
-    members::{TTL, fakes, ms, name, occupy, of, quorum, shown, spec},
+    members::{TTL, advance, fakes, ms, name, occupy, of, quorum, shown, spec},
 };
-use crate::{
-    Clock, ErrorKind, FencingToken, Kind, Locker, Need,
-    fake::{Fault, Op},
-    spi::{Admin as _, Backend as _, Pulse, Released, Role, Wait},
-};
+use crate::Need;
 
 #[tokio::test(start_paused = true)]
 async fn c14_a_holder_is_shown_by_a_majority_with_the_grants_token() {
     let fakes = fakes(5);
-    fakes[3].advance(1_000).await;
-    fakes[4].advance(2_000).await;
+    advance(&fakes[3], 1_000).await;
+    advance(&fakes[4], 2_000).await;
     // They grant after the token is settled, with larger ones.
     fakes[3].always(Op::Attempt, Fault::SlowRequest(ms(100)));
     fakes[4].always(Op::Attempt, Fault::SlowRequest(ms(100)));
@@ -76,7 +77,7 @@ async fn c14_the_remaining_lease_is_that_of_the_quorum() {
 #[tokio::test(start_paused = true)]
 async fn c14_force_release_frees_a_majority_by_the_members_own_tokens() {
     let fakes = fakes(5);
-    fakes[0].advance(1_000).await;
+    advance(&fakes[0], 1_000).await;
     fakes[0].always(Op::Attempt, Fault::SlowRequest(ms(100)));
     let quorum = quorum(&fakes);
     let mut claim = quorum.claim(spec("x")).unwrap();

@@ -4,35 +4,35 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::future::{self, BoxFuture};
+use lockkit_core::{
+    Error, ErrorKind, FencingToken, Kind, LockName, Result,
+    spi::{
+        Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Grade, Holder, Inspection, Mode,
+        Released, Role,
+    },
+};
 use tokio::time;
 
-use super::{
+use crate::{
     claim::QuorumClaim,
     gather::{Answers, gather, good, too_few},
     inspect,
     member::{Member, NAME, describe},
     members::Members,
     need::Need,
+    operator,
     sweeper::Sweeper,
-};
-use crate::{
-    error::{Error, ErrorKind, Result},
-    name::{Kind, LockName},
-    spi::{
-        Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Grade, Holder, Inspection, Mode,
-        Released, Role, operator,
-    },
-    token::FencingToken,
 };
 
 /// A ballot takes some round trips: it is decided by one of these looks, as a rule.
 const BETWEEN_LOOKS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(40)];
 
-/// A lock over several independent stores; see the [module](crate::quorum).
+/// A lock over several independent stores; see the [crate](crate).
 ///
 /// ```
 /// use std::sync::Arc;
-/// use lockkit_core::{Locker, Memory, Quorum, quorum::Need, spi::Backend};
+/// use lockkit_core::{Locker, Memory, spi::Backend};
+/// use lockkit_quorum::{Need, Quorum};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> lockkit_core::Result<()> {
@@ -91,7 +91,7 @@ impl Quorum {
         Self::of(all, self.members.need)
     }
 
-    pub(super) fn of(all: Vec<Member>, need: Need) -> Result<Self> {
+    pub(crate) fn of(all: Vec<Member>, need: Need) -> Result<Self> {
         let descriptor = describe(&all, need)?;
         let sweeper = Sweeper::new(&all);
         Ok(Self { members: Arc::new(Members { all, need, sweeper }), descriptor })

@@ -3,20 +3,19 @@
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use lockkit_core::{Error, ErrorKind, Result};
 use tokio::time;
-
-use crate::error::{Error, ErrorKind, Result};
 
 /// How long the others are waited for once enough have answered. A backend is not told of the bound
 /// of such a call.
 const STRAGGLERS: Duration = Duration::from_millis(200);
 
 /// What each member has answered: `None` if it has not.
-pub(super) type Answers<T> = Vec<Option<Result<T>>>;
+pub(crate) type Answers<T> = Vec<Option<Result<T>>>;
 
 /// Asks until all have answered, or `settled` says that the rest makes no difference, or for a
 /// little while after `least` members have answered.
-pub(super) async fn gather<T>(
+pub(crate) async fn gather<T>(
     requests: Vec<BoxFuture<'_, Result<T>>>,
     least: usize,
     settled: impl Fn(&Answers<T>) -> bool,
@@ -49,13 +48,13 @@ pub(super) async fn gather<T>(
 }
 
 /// The answers that are no errors, with the places of their members.
-pub(super) fn good<T>(answers: &Answers<T>) -> impl Iterator<Item = (usize, &T)> {
+pub(crate) fn good<T>(answers: &Answers<T>) -> impl Iterator<Item = (usize, &T)> {
     let answers = answers.iter().enumerate();
     answers.filter_map(|(place, answer)| Some((place, answer.as_ref()?.as_ref().ok()?)))
 }
 
 /// What is wrong when too few have answered.
-pub(super) fn too_few<'a, T>(
+pub(crate) fn too_few<'a, T>(
     answers: &Answers<T>,
     need: usize,
     label: impl Fn(usize) -> &'a str,
@@ -71,7 +70,7 @@ pub(super) fn too_few<'a, T>(
 }
 
 /// Why each of the others has not answered.
-pub(super) fn silent<'a, T>(answers: &Answers<T>, label: impl Fn(usize) -> &'a str) -> Vec<String> {
+pub(crate) fn silent<'a, T>(answers: &Answers<T>, label: impl Fn(usize) -> &'a str) -> Vec<String> {
     let reasons = answers.iter().enumerate().filter_map(|(place, answer)| match answer {
         Some(Ok(_)) => None,
         Some(Err(error)) => Some(format!("{}: {}", label(place), error.context())),

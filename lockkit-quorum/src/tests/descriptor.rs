@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::members::{fakes, ms, of, quorum, spec, try_of};
-use crate::{
-    ErrorKind, Memory, Need, Quorum,
+use lockkit_core::{
+    Clock, ErrorKind, Memory,
     fake::{Fake, Fault},
-    quorum::member::lacking,
     spi::{Admin as _, Backend, Capabilities, Descriptor, Exceptions, Grade, LeaseScope, Mode},
 };
+
+use super::members::{fakes, member, ms, of, quorum, spec, try_of, without_raise};
+use crate::{Need, Quorum, member::lacking};
 
 fn refusal(members: Vec<Arc<dyn Backend>>) -> String {
     let error = Quorum::new(members).unwrap_err();
@@ -26,7 +27,7 @@ fn c13_members_that_make_no_quorum_are_refused_by_name() {
     );
     let inner: Arc<dyn Backend> = Arc::new(Quorum::new(vec![Arc::clone(&memory)]).unwrap());
     assert!(refusal(vec![memory, inner]).contains("member 2 (quorum) is a quorum itself"));
-    let unraised = [Fake::member(), Fake::member().without_raise(), Fake::member()];
+    let unraised = [member(), without_raise(member()), member()];
     let error = try_of(&unraised, Need::Majority).unwrap_err().to_string();
     assert!(error.contains("member 2 (fake) can't raise the token"), "{error}");
     try_of(&unraised, Need::All).unwrap();
@@ -34,7 +35,7 @@ fn c13_members_that_make_no_quorum_are_refused_by_name() {
 
 #[test]
 fn the_members_descriptors_are_put_together() {
-    let change = |change: fn(Descriptor) -> Descriptor| Fake::member().described(change);
+    let change = |change: fn(Descriptor) -> Descriptor| member().described(change);
     let members = [
         change(|it| {
             it.with_min_ttl(ms(3_000)).with_exceptions(Exceptions::none().with_async_failover())
@@ -65,8 +66,7 @@ fn the_members_descriptors_are_put_together() {
 /// All that the quorum's own descriptor was made of.
 #[test]
 fn c13_a_late_member_may_lack_nothing_that_the_quorum_claims() {
-    let expected =
-        Fake::member().described(|it| it.with_cadence(ms(4_000), false).with_min_ttl(ms(9)));
+    let expected = member().described(|it| it.with_cadence(ms(4_000), false).with_min_ttl(ms(9)));
     let expected = expected.descriptor().clone();
     assert_eq!(lacking(&expected, &expected), None);
     let without = |forget: fn(&mut Capabilities)| {
@@ -111,7 +111,7 @@ fn c13_other_modes_are_refused() {
 #[test]
 fn c13_an_error_of_a_member_names_it() {
     let mut spec = spec("x");
-    spec.clock = crate::Clock::Boot;
+    spec.clock = Clock::Boot;
     let error = quorum(&fakes(3)).claim(spec).unwrap_err();
     assert!(error.to_string().contains("member 1 (fake): "), "{error}");
 }

@@ -6,21 +6,21 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use lockkit_core::{
+    Clock, Tick,
+    chance::below as any,
+    fake::{Fake, Fault, Op},
+    spi::{Attempt, Claim, Grant, Pulse, Wait},
+};
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
 
 use super::{
-    members::{OP_TIMEOUT, TTL, ms, spec},
+    members::{OP_TIMEOUT, TTL, advance, member, ms, spec},
     moves::{BASED, Config, RAISED, Stores, unraised},
-};
-use crate::{
-    chance::{Seeded, below as any},
-    clock::{Clock, Tick},
-    driver::lease::deadline_of,
-    fake::{Fake, Fault, Op},
-    spi::{Attempt, Claim, Grant, Pulse, Wait},
+    storm::storm_seed,
 };
 
 /// Each has three moves between stores that can raise tokens, and one to a store that can't; all
@@ -77,7 +77,7 @@ impl World {
         let mut claim = backend.claim(spec("x")).unwrap();
         if let Some((asked, grant)) = ask(&mut *claim).await {
             let token = grant.token.get() + base;
-            let until = deadline_of(asked, grant.lease);
+            let until = grant.lease.deadline(asked);
             if until > Clock::Tokio.now() {
                 self.register().enter(config, token, until);
                 self.hold(&mut *claim, token, until).await;
@@ -105,7 +105,7 @@ impl World {
             }
             match pulse {
                 Ok(Ok(Pulse::Alive(lease))) => {
-                    until = until.max(deadline_of(sent, lease));
+                    until = until.max(lease.deadline(sent));
                     self.register().stay(token, until);
                 }
                 Ok(Ok(Pulse::Lost(_))) => return,
@@ -189,19 +189,19 @@ fn and_back<const N: usize>(steps: [Config; N]) -> impl Iterator<Item = Config> 
 
 #[tokio::test(start_paused = true)]
 async fn c1_c4_a_move_in_a_storm_breaks_nothing() {
-    let _seeded = Seeded::storm();
+    let _seeded = storm_seed();
     for _ in 0..ROUNDS {
         for (new, old) in [(0, 0), (0, 5_000), (5_000, 0)] {
-            let stores = Stores::new(Fake::member(), Fake::member());
-            stores.new.advance(new).await;
-            stores.old.advance(old).await;
+            let stores = Stores::new(member(), member());
+            advance(&stores.new, new).await;
+            advance(&stores.old, old).await;
             let register = storm(stores, and_back(RAISED)).await;
             println!("{new} and {old}: {} grants", register.grants);
             assert_eq!(register.faults, [""; 0], "{new} and {old}");
             assert!(register.grants > 10, "{} grants", register.grants);
         }
-        let stores = Stores::new(unraised(), Fake::member());
-        stores.old.advance(9_000).await;
+        let stores = Stores::new(unraised(), member());
+        advance(&stores.old, 9_000).await;
         let register = storm(stores, and_back(BASED)).await;
         assert_eq!(register.faults, [""; 0], "with a base");
         assert!(register.grants > 10, "{} grants", register.grants);
@@ -211,9 +211,9 @@ async fn c1_c4_a_move_in_a_storm_breaks_nothing() {
 /// What the storm is there to find.
 #[tokio::test(start_paused = true)]
 async fn c4_a_move_in_a_storm_without_the_raise_is_seen_to_fall() {
-    let _seeded = Seeded::storm();
+    let _seeded = storm_seed();
     let stores = Stores::new(unraised(), unraised());
-    stores.old.advance(5_000).await;
+    advance(&stores.old, 5_000).await;
     let register = storm(stores, RAISED).await;
     assert!(register.faults.iter().any(|fault| fault.starts_with("C4")), "{:?}", register.faults);
 }

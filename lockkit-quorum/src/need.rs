@@ -13,7 +13,7 @@ pub enum Need {
 }
 
 impl Need {
-    pub(super) const fn of(self, members: usize) -> usize {
+    pub(crate) const fn of(self, members: usize) -> usize {
         match self {
             Self::All => members,
             Self::Majority => members / 2 + 1,

@@ -13,19 +13,18 @@ use futures_util::{
     FutureExt as _,
     future::{self, BoxFuture, WeakShared},
 };
-
-use super::member::{NAME, lacking};
-use crate::{
-    clock::{Clock, Tick},
-    error::{Error, ErrorKind, Result},
-    name::{Kind, LockName},
-    registry::Registry,
+use lockkit_core::{
+    Clock, Error, ErrorKind, FencingToken, Kind, LockName, Registry, Result, Tick,
     spi::{
         Admin, Attempt, Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, LossReason,
-        Pulse, Released, Role, Wait, operator,
+        Pulse, Released, Role, Wait,
     },
-    token::FencingToken,
     url::StoreUrl,
+};
+
+use crate::{
+    member::{NAME, lacking},
+    operator,
 };
 
 /// After a failure nobody tries again for so long.
@@ -33,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// A member that may come later. It is taken for what a member of the same scheme is; one that
 /// turns out to be less is refused then.
-pub(super) struct LateMember {
+pub(crate) struct LateMember {
     link: Arc<Link>,
     descriptor: Descriptor,
 }
@@ -45,14 +44,14 @@ struct Link {
     expected: Descriptor,
     backend: OnceLock<Arc<dyn Backend>>,
     connecting: Mutex<Option<WeakShared<BoxFuture<'static, Connected>>>>,
-    failed: Mutex<Option<(Tick, Error)>>,
+    failed: Mutex<Option<(Tick, Arc<Error>)>>,
 }
 
 /// Errors are shared by all who wait.
 type Connected = Result<Arc<dyn Backend>, Arc<Error>>;
 
 impl LateMember {
-    pub(super) fn new(registry: Registry, url: StoreUrl, descriptor: Descriptor) -> Self {
+    pub(crate) fn new(registry: Registry, url: StoreUrl, descriptor: Descriptor) -> Self {
         let backend = OnceLock::new();
         let connecting = Mutex::default();
         let failed = Mutex::default();
@@ -90,19 +89,22 @@ impl Link {
         next
     }
 
-    async fn connect(&self) -> Result<Arc<dyn Backend>> {
+    async fn connect(&self) -> Connected {
         let now = Clock::Boot.now();
         if let Some((at, error)) = &*lock(&self.failed)
             && at.until(now) < PAUSE
         {
-            return Err(error.copy());
+            return Err(Arc::clone(error));
         }
-        let connected = self.connect_now().await;
-        connected.inspect_err(|error| *lock(&self.failed) = Some((Clock::Boot.now(), error.copy())))
+        let connected = self.connect_now().await.map_err(Arc::new);
+        connected.inspect_err(|error| {
+            *lock(&self.failed) = Some((Clock::Boot.now(), Arc::clone(error)));
+        })
     }
 
     async fn connect_now(&self) -> Result<Arc<dyn Backend>> {
-        let backend = self.registry.connector(self.url.scheme())?.connect(self.url.clone()).await?;
+        let connector = self.registry.connector(self.url.scheme())?;
+        let backend = connector.connect(self.url.clone(), &self.registry).await?;
         let Some(lacking) = lacking(&self.expected, backend.descriptor()) else {
             return Ok(backend);
         };
@@ -119,7 +121,7 @@ impl Link {
 async fn connect(link: Arc<Link>) -> Connected {
     // The timers of a runtime that has gone panic; the next connection has new ones.
     match AssertUnwindSafe(link.connect()).catch_unwind().await {
-        Ok(connected) => connected.map_err(Arc::new),
+        Ok(connected) => connected,
         Err(_) => Err(Arc::new(Error::new(ErrorKind::Unavailable, "connecting to it panicked"))),
     }
 }

@@ -2,20 +2,17 @@
 
 use std::fmt::Write as _;
 
-use super::{
+use lockkit_core::{Error, ErrorKind, ErrorStatus, Tick, spi::Released};
+
+use crate::{
     ballot::Ballot,
     member::{Member, NAME},
     members::Members,
     vote::{Standing, Vote},
 };
-use crate::{
-    clock::Tick,
-    error::{Error, ErrorKind, ErrorStatus},
-    spi::Released,
-};
 
 /// An error of one member, with its name in it.
-pub(super) fn of_member(member: &Member, error: Error) -> Error {
+pub(crate) fn of_member(member: &Member, error: Error) -> Error {
     let text = format!("{}: {}", member.label, error.context());
     let kind = error.kind();
     let status = error.status();
@@ -24,7 +21,7 @@ pub(super) fn of_member(member: &Member, error: Error) -> Error {
     if unknown { error.with_outcome_unknown() } else { error }
 }
 
-pub(super) fn of_attempt(members: &Members, ballot: &Ballot, now: Tick) -> Error {
+pub(crate) fn of_attempt(members: &Members, ballot: &Ballot, now: Tick) -> Error {
     let granted = ballot.count(|vote| vote.part().is_some());
     let why = |vote: &Vote| match &vote.standing {
         Standing::Granted(part) if part.deadline() <= now => Some("its lease has ended by now"),
@@ -38,7 +35,7 @@ pub(super) fn of_attempt(members: &Members, ballot: &Ballot, now: Tick) -> Error
     error(members, ballot, granted, "granted", why)
 }
 
-pub(super) fn of_renewal(members: &Members, ballot: &Ballot) -> Error {
+pub(crate) fn of_renewal(members: &Members, ballot: &Ballot) -> Error {
     let confirmed = ballot.confirmed();
     let why = |vote: &Vote| match &vote.standing {
         Standing::Granted(_) if ballot.is_confirmed(vote) => None,
@@ -49,7 +46,7 @@ pub(super) fn of_renewal(members: &Members, ballot: &Ballot) -> Error {
     error(members, ballot, confirmed, "renewed", why).with_outcome_unknown()
 }
 
-pub(super) fn of_release(members: &Members, ballot: &Ballot) -> Error {
+pub(crate) fn of_release(members: &Members, ballot: &Ballot) -> Error {
     let freed = |vote: &Vote| matches!(vote.standing, Standing::Returned(Released::Freed));
     let why = |vote: &Vote| vote.dirty.then_some("no answer in time");
     error(members, ballot, ballot.count(freed), "freed the lock", why).with_outcome_unknown()

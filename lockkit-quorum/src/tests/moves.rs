@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use super::grant::grant;
-use super::members::{OP_TIMEOUT, ms, shown, spec, try_of};
-use crate::{
-    ErrorKind, FencingToken, Need, Quorum, Result,
+use lockkit_core::{
+    ErrorKind, FencingToken, Result,
     fake::{Fake, Fault, Op},
     spi::{Attempt, Backend, Released, Wait},
 };
+
+use super::grant::grant;
+use super::members::{OP_TIMEOUT, advance, member, ms, shown, spec, try_of, without_raise};
+use crate::{Need, Quorum};
 
 /// What a fleet is deployed with.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +100,7 @@ impl Stores {
 }
 
 pub(super) fn unraised() -> Fake {
-    Fake::member().without_raise()
+    without_raise(member())
 }
 
 pub(super) const RAISED: [Config; 3] = [Config::Old, Config::Both, Config::New];
@@ -107,9 +109,9 @@ pub(super) const BASED: [Config; 4] = [Config::Old, Config::Both, Config::Based,
 #[tokio::test(start_paused = true)]
 async fn c4_tokens_rise_through_a_move_whichever_store_is_ahead() {
     for (new, old) in [(0, 0), (5_000, 0), (0, 5_000), (40, 3)] {
-        let stores = Stores::new(Fake::member(), Fake::member());
-        stores.new.advance(new).await;
-        stores.old.advance(old).await;
+        let stores = Stores::new(member(), member());
+        advance(&stores.new, new).await;
+        advance(&stores.old, old).await;
         let last = stores.roll(&RAISED, true, FencingToken::new(0)).await.unwrap();
         // And back again.
         stores.roll(&[Config::New, Config::Both, Config::Old], true, last).await.unwrap();
@@ -119,16 +121,16 @@ async fn c4_tokens_rise_through_a_move_whichever_store_is_ahead() {
 /// The new store hears of the old one's tokens by way of both only.
 #[tokio::test(start_paused = true)]
 async fn c4_a_move_in_which_nobody_used_both_alone_is_seen_to_fall() {
-    let stores = Stores::new(Fake::member(), Fake::member());
-    stores.old.advance(5_000).await;
+    let stores = Stores::new(member(), member());
+    advance(&stores.old, 5_000).await;
     let error = stores.roll(&RAISED, false, FencingToken::new(0)).await.unwrap_err();
     assert!(error.contains(", New"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn c4_tokens_rise_through_a_move_to_a_store_that_cant_raise_them_and_back() {
-    let stores = Stores::new(unraised(), Fake::member());
-    stores.old.advance(9_000).await;
+    let stores = Stores::new(unraised(), member());
+    advance(&stores.old, 9_000).await;
     let last = stores.roll(&BASED, false, FencingToken::new(0)).await.unwrap();
     let back: Vec<_> = BASED.into_iter().rev().collect();
     stores.roll(&back, true, last).await.unwrap();
@@ -138,8 +140,8 @@ async fn c4_tokens_rise_through_a_move_to_a_store_that_cant_raise_them_and_back(
 /// of the old in the other.
 #[tokio::test(start_paused = true)]
 async fn c4_a_move_that_leaves_a_step_out_is_seen_to_fall() {
-    let stores = Stores::new(unraised(), Fake::member());
-    stores.old.advance(9_000).await;
+    let stores = Stores::new(unraised(), member());
+    advance(&stores.old, 9_000).await;
     let error = stores
         .roll(&[Config::Both, Config::NewBased], true, FencingToken::new(0))
         .await
@@ -149,8 +151,8 @@ async fn c4_a_move_that_leaves_a_step_out_is_seen_to_fall() {
 
 #[tokio::test(start_paused = true)]
 async fn c13_a_base_below_the_tokens_of_the_others_is_an_error_and_nothing_is_left() {
-    let stores = Stores::new(unraised(), Fake::member());
-    stores.old.advance(50).await;
+    let stores = Stores::new(unraised(), member());
+    advance(&stores.old, 50).await;
     let new = stores.turn(Config::New).await.unwrap();
     let old = stores.turn(Config::Old).await.unwrap();
     let ahead = old.get() - new.get();
@@ -171,13 +173,13 @@ async fn c13_a_base_below_the_tokens_of_the_others_is_an_error_and_nothing_is_le
 /// further alone.
 #[tokio::test(start_paused = true)]
 async fn c4_c8_a_leading_member_that_is_a_little_behind_catches_up() {
-    let stores = Stores::new(unraised(), Fake::member());
-    stores.old.advance(50).await;
+    let stores = Stores::new(unraised(), member());
+    advance(&stores.old, 50).await;
     let new = stores.turn(Config::New).await.unwrap();
     let old = stores.turn(Config::Old).await.unwrap();
     let mut last = old;
     for late in 0..5 {
-        stores.old.advance(late).await;
+        advance(&stores.old, late).await;
         let quorum = stores.both().with_first_token_base(old.get() - new.get()).unwrap();
         let mut claim = quorum.claim(spec("x")).unwrap();
         let token = grant(&mut *claim).await.token;
@@ -193,8 +195,8 @@ async fn c4_c8_a_leading_member_that_is_a_little_behind_catches_up() {
 #[tokio::test(start_paused = true)]
 async fn c4_a_member_that_was_not_raised_is_no_grant_where_all_are_needed() {
     for act in [Fault::DOWN, Fault::Hang, Fault::HangAfter] {
-        let stores = Stores::new(Fake::member(), Fake::member());
-        stores.new.advance(9).await;
+        let stores = Stores::new(member(), member());
+        advance(&stores.new, 9).await;
         stores.old.always(Op::RaiseFence, act);
         let error = stores.turn(Config::Both).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{act:?}");
@@ -205,7 +207,7 @@ async fn c4_a_member_that_was_not_raised_is_no_grant_where_all_are_needed() {
 
 #[tokio::test(start_paused = true)]
 async fn c14_a_holder_is_seen_and_freed_by_its_token_with_a_base_in_it() {
-    let stores = Stores::new(unraised(), Fake::member());
+    let stores = Stores::new(unraised(), member());
     let quorum = stores.both().with_first_token_base(BASE).unwrap();
     let mut claim = quorum.claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
@@ -221,8 +223,8 @@ async fn c14_a_holder_is_seen_and_freed_by_its_token_with_a_base_in_it() {
 #[tokio::test(start_paused = true)]
 async fn c14_a_holder_of_the_step_before_is_seen_and_freed_by_the_token_of_its_grant() {
     for (holds, looks) in [(Config::Both, Config::Based), (Config::Based, Config::Both)] {
-        let stores = Stores::new(unraised(), Fake::member());
-        stores.old.advance(9_000).await;
+        let stores = Stores::new(unraised(), member());
+        advance(&stores.old, 9_000).await;
         let mut claim = stores.of(holds).0.claim(spec("x")).unwrap();
         let token = grant(&mut *claim).await.token;
         let other = stores.of(looks).0;
@@ -242,20 +244,20 @@ fn c13_only_the_first_of_all_may_have_a_base_and_only_if_it_cant_be_raised() {
         assert_eq!(error.kind(), ErrorKind::InvalidOption);
         error.to_string()
     };
-    let pair = [unraised(), Fake::member()];
-    assert!(refusal(&[Fake::member()], Need::Majority, 1).contains("give it beside the members"));
-    assert!(refusal(&[Fake::member(), unraised()], Need::All, 1).contains("its tokens are raised"));
+    let pair = [unraised(), member()];
+    assert!(refusal(&[member()], Need::Majority, 1).contains("give it beside the members"));
+    assert!(refusal(&[member(), unraised()], Need::All, 1).contains("its tokens are raised"));
     assert!(refusal(&pair, Need::All, (1 << 62) + 1).contains("is too large"));
     try_of(&pair, Need::All).unwrap().with_first_token_base(1 << 62).unwrap();
 }
 
 /// Both members, the leading one behind by three, and the last token.
 async fn behind() -> (Stores, Quorum, FencingToken) {
-    let stores = Stores::new(unraised(), Fake::member());
-    stores.old.advance(50).await;
+    let stores = Stores::new(unraised(), member());
+    advance(&stores.old, 50).await;
     let new = stores.turn(Config::New).await.unwrap();
     let old = stores.turn(Config::Old).await.unwrap();
-    stores.old.advance(3).await;
+    advance(&stores.old, 3).await;
     let quorum = stores.both().with_first_token_base(old.get() - new.get()).unwrap();
     (stores, quorum, FencingToken::new(old.get() + 3))
 }

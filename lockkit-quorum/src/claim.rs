@@ -3,20 +3,18 @@
 use std::{future::poll_fn, ops::ControlFlow, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use async_trait::async_trait;
+use lockkit_core::{
+    Clock, OwnerId, Result, Tick,
+    spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Pulse, Released, Wait},
+};
 use tokio::time::{self, Sleep};
 
-use super::{
+use crate::{
     ballot::{Ballot, Budget},
     failure,
     member::Member,
     members::Members,
     vote::Vote,
-};
-use crate::{
-    clock::{Clock, Tick},
-    error::Result,
-    spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Pulse, Released, Wait},
-    token::OwnerId,
 };
 
 /// A claim on the members, ballot after ballot.
@@ -25,7 +23,7 @@ use crate::{
 /// nothing of a new one. All that a call works on stays here when the call is dropped, and the next
 /// one goes on with it.
 #[derive(Debug)]
-pub(super) struct QuorumClaim {
+pub(crate) struct QuorumClaim {
     members: Arc<Members>,
     spec: ClaimSpec,
     budget: Budget,
@@ -37,7 +35,7 @@ pub(super) struct QuorumClaim {
 impl QuorumClaim {
     /// # Errors
     /// What a member says of the spec.
-    pub(super) fn new(members: Arc<Members>, spec: ClaimSpec) -> Result<Self> {
+    pub(crate) fn new(members: Arc<Members>, spec: ClaimSpec) -> Result<Self> {
         let budget = Budget::of(&spec);
         let mut claim = Self { members, spec, budget, ballot: None, used: false };
         claim.ballot = Some(claim.open_ballot()?);

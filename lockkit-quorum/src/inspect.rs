@@ -2,15 +2,15 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{
-    Need,
+use lockkit_core::{
+    Error, ErrorKind, FencingToken, OwnerId, Result,
+    spi::{Holder, Inspection, Mode},
+};
+
+use crate::{
     gather::{Answers, good, silent},
     member::{Fence, Member},
-};
-use crate::{
-    error::{Error, ErrorKind, Result},
-    spi::{Holder, Inspection, Mode},
-    token::{FencingToken, OwnerId},
+    need::Need,
 };
 
 /// A holder, and the place of the member that shows it.
@@ -24,7 +24,7 @@ type Shown<'a> = (usize, &'a Holder);
 /// that, or with which token. A member that does not answer can be a part of that grant. A member
 /// that granted late can show another token than the grant's, and so does a member while a ballot
 /// is under way.
-pub(super) fn holders(
+pub(crate) fn holders(
     answers: &Answers<Inspection>,
     members: &[Member],
     need: Need,
@@ -43,12 +43,12 @@ pub(super) fn holders(
 }
 
 /// The answers so far are enough, and tell who holds it.
-pub(super) fn is_settled(answers: &Answers<Inspection>, members: &[Member], need: Need) -> bool {
+pub(crate) fn is_settled(answers: &Answers<Inspection>, members: &[Member], need: Need) -> bool {
     good(answers).count() >= need.of(answers.len()) && holders(answers, members, need).is_ok()
 }
 
 /// The token by which each member knows this owner.
-pub(super) fn tokens(answers: &Answers<Inspection>, owner: OwnerId) -> Vec<(usize, FencingToken)> {
+pub(crate) fn tokens(answers: &Answers<Inspection>, owner: OwnerId) -> Vec<(usize, FencingToken)> {
     let shown = good(answers)
         .flat_map(|(place, seen)| seen.holders.iter().map(move |holder| (place, holder)));
     let of_owner = shown.filter(|(_, holder)| holder.owner == Some(owner));

@@ -7,15 +7,12 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-
-use super::member::{Fence, Member, based};
-use crate::{
-    clock::{Clock, Tick},
-    driver::{lease::deadline_of, live::bounded},
-    error::{Error, ErrorKind, Result},
-    spi::{Attempt, Claim, Lease, LossReason, Pulse, Released, Wait},
-    token::FencingToken,
+use lockkit_core::{
+    Clock, Error, ErrorKind, FencingToken, Result, Tick,
+    spi::{Attempt, Claim, Lease, LossReason, Pulse, Released, Wait, bounded},
 };
+
+use crate::member::{Fence, Member, based};
 
 /// How often a ballot asks a leading member again whose token is smaller than those of others.
 const MOST_CATCHING_UP: u32 = 8;
@@ -24,17 +21,17 @@ const MOST_CATCHING_UP: u32 = 8;
 ///
 /// A request owns the claim meanwhile. So it outlives the call that sent it, and is polled on by
 /// the next one.
-pub(super) struct Vote {
+pub(crate) struct Vote {
     /// The member's place.
-    pub(super) place: usize,
-    pub(super) fence: Fence,
+    pub(crate) place: usize,
+    pub(crate) fence: Fence,
     /// What is added to its tokens.
     base: u64,
-    pub(super) standing: Standing,
+    pub(crate) standing: Standing,
     /// Something of it may be in the member's store.
-    pub(super) dirty: bool,
+    pub(crate) dirty: bool,
     /// The last error.
-    pub(super) trouble: Option<Error>,
+    pub(crate) trouble: Option<Error>,
     seat: Seat,
     /// An attempt had no answer: it may be applied later, whatever is answered by then.
     in_doubt: bool,
@@ -57,7 +54,7 @@ pub(super) struct Vote {
 
 /// What the member has said.
 #[derive(Debug)]
-pub(super) enum Standing {
+pub(crate) enum Standing {
     /// Nothing yet.
     Open,
     /// The attempt failed.
@@ -72,22 +69,22 @@ pub(super) enum Standing {
 
 /// A member's grant.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(crate) struct Part {
     /// Its token there, which may have been raised.
-    pub(super) token: FencingToken,
+    pub(crate) token: FencingToken,
     /// When the request was sent that proved the lease.
-    pub(super) at: Tick,
-    pub(super) lease: Lease,
+    pub(crate) at: Tick,
+    pub(crate) lease: Lease,
 }
 
 impl Part {
     /// Until when it counts.
-    pub(super) fn deadline(&self) -> Tick {
-        deadline_of(self.at, self.lease)
+    pub(crate) fn deadline(&self) -> Tick {
+        self.lease.deadline(self.at)
     }
 
     /// Its lease, which counts from the request of this member.
-    pub(super) fn proven(&self) -> Lease {
+    pub(crate) fn proven(&self) -> Lease {
         match self.lease {
             Lease::For(lasts) => Lease::Proven { at: self.at, lasts },
             proven => proven,
@@ -112,7 +109,7 @@ enum Answer {
 }
 
 impl Vote {
-    pub(super) fn new(place: usize, member: &Member, claim: Box<dyn Claim>, clock: Clock) -> Self {
+    pub(crate) fn new(place: usize, member: &Member, claim: Box<dyn Claim>, clock: Clock) -> Self {
         Self {
             place,
             fence: member.fence(),
@@ -134,61 +131,61 @@ impl Vote {
         }
     }
 
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         matches!(self.seat, Seat::Idle(_))
     }
 
-    pub(super) fn is_in_flight(&self) -> bool {
+    pub(crate) fn is_in_flight(&self) -> bool {
         matches!(self.seat, Seat::Asking(_) | Seat::Other(_))
     }
 
     /// Its attempt is under way.
-    pub(super) fn is_asking(&self) -> bool {
+    pub(crate) fn is_asking(&self) -> bool {
         matches!(self.seat, Seat::Asking(_))
     }
 
     /// It gives back a token that is too small, to ask again.
-    pub(super) fn is_catching_up(&self) -> bool {
+    pub(crate) fn is_catching_up(&self) -> bool {
         self.catching_up
     }
 
-    pub(super) fn is_fresh(&self) -> bool {
+    pub(crate) fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    pub(super) fn part(&self) -> Option<&Part> {
+    pub(crate) fn part(&self) -> Option<&Part> {
         if let Standing::Granted(part) = &self.standing { Some(part) } else { None }
     }
 
     /// Its grant, if that counts now.
-    pub(super) fn valid(&self, now: Tick) -> Option<&Part> {
+    pub(crate) fn valid(&self, now: Tick) -> Option<&Part> {
         self.part().filter(|part| part.deadline() > now)
     }
 
-    pub(super) fn is_confirmed_in(&self, call: u64) -> bool {
+    pub(crate) fn is_confirmed_in(&self, call: u64) -> bool {
         self.confirmed_in == call
     }
 
-    pub(super) fn is_released_in(&self, call: u64) -> bool {
+    pub(crate) fn is_released_in(&self, call: u64) -> bool {
         self.released_in == call
     }
 
     /// It did not get a renewal in this call yet.
-    pub(super) fn wants_beat(&self, call: u64) -> bool {
+    pub(crate) fn wants_beat(&self, call: u64) -> bool {
         self.beaten_in != call
     }
 
     /// It was not asked in this call yet to raise its token so far.
-    pub(super) fn wants_raise(&self, floor: FencingToken, call: u64) -> bool {
+    pub(crate) fn wants_raise(&self, floor: FencingToken, call: u64) -> bool {
         self.raised != Some((floor, call))
     }
 
     /// Whether a raise of this call is under way.
-    pub(super) fn is_raising(&self, call: u64) -> bool {
+    pub(crate) fn is_raising(&self, call: u64) -> bool {
         self.raised.is_some_and(|(_, raised_in)| raised_in == call) && self.is_in_flight()
     }
 
-    pub(super) fn ask(&mut self, budget: Duration) {
+    pub(crate) fn ask(&mut self, budget: Duration) {
         if self.send(Request::Ask, budget) {
             (self.standing, self.dirty) = (Standing::Open, true);
         }
@@ -197,7 +194,7 @@ impl Vote {
     /// The ballot's token is settled: a leading member has that one, or its grant is none. Where a
     /// request of a ballot that was given up came late to another member, that member is ahead by
     /// one. So the leading one is asked again, which takes it further.
-    pub(super) fn settle(&mut self, settled: FencingToken, budget: Duration) {
+    pub(crate) fn settle(&mut self, settled: FencingToken, budget: Duration) {
         let Some(part) =
             self.part().filter(|part| self.fence == Fence::Lead && part.token < settled)
         else {
@@ -219,13 +216,13 @@ impl Vote {
             (Standing::Failed, Some(Error::new(ErrorKind::InvalidOption, text)));
     }
 
-    pub(super) fn raise(&mut self, floor: FencingToken, budget: Duration, call: u64) {
+    pub(crate) fn raise(&mut self, floor: FencingToken, budget: Duration, call: u64) {
         self.raised = Some((floor, call));
         self.send(Request::Raise(floor), budget);
     }
 
     /// Renews the lease, for another length if one is given.
-    pub(super) fn beat(&mut self, lease: Option<Duration>, budget: Duration, call: u64) {
+    pub(crate) fn beat(&mut self, lease: Option<Duration>, budget: Duration, call: u64) {
         self.beaten_in = call;
         if let Some(lease) = lease {
             let lapse = self.clock.now().after(budget.saturating_add(lease));
@@ -235,11 +232,11 @@ impl Vote {
     }
 
     /// Until when a lease of its may live, if that of a grant lives until `granted`.
-    pub(super) fn lapse(&self, granted: Tick) -> Tick {
+    pub(crate) fn lapse(&self, granted: Tick) -> Tick {
         self.extended.map_or(granted, |extended| extended.max(granted))
     }
 
-    pub(super) fn release(&mut self, budget: Duration, call: u64) {
+    pub(crate) fn release(&mut self, budget: Duration, call: u64) {
         self.released_in = call;
         self.send(Request::Release, budget);
     }
@@ -261,7 +258,7 @@ impl Vote {
     }
 
     /// Polls what is under way. Ready when that is answered, or when there is nothing.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.fresh = false;
         let flight = match &mut self.seat {
             Seat::Asking(flight) | Seat::Other(flight) => flight,

@@ -6,13 +6,14 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-
-use crate::{
+use lockkit_core::{
     Connector, Error, ErrorKind, LockOptions, Registry, Renewal, Result,
     fake::{Fake, Fault},
     spi::{Backend, Released},
     url::StoreUrl,
 };
+
+use super::members::{ms, on_boot_clock, without_raise};
 
 /// `fake://up`, `fake://down` until it is up, and `fake://lesser`, which can't raise a token.
 #[derive(Clone, Default)]
@@ -32,7 +33,7 @@ impl Connector for Fakes {
         &["fake"]
     }
 
-    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+    async fn connect(&self, url: StoreUrl, _: &Registry) -> Result<Arc<dyn Backend>> {
         let host = url.hosts()[0].name.clone();
         if host == "denied" {
             return Err(Error::new(ErrorKind::Authentication, "wrong password"));
@@ -42,9 +43,9 @@ impl Connector for Fakes {
             return Err(Error::new(ErrorKind::Unavailable, "nobody is there"));
         }
         if down && self.slow.load(SeqCst) {
-            tokio::time::sleep(super::members::ms(20)).await;
+            tokio::time::sleep(ms(20)).await;
         }
-        let fake = Fake::on_boot_clock();
+        let fake = on_boot_clock();
         self.made.lock().unwrap().push(fake.clone());
         if down && self.mute.load(SeqCst) {
             let mut capabilities = fake.descriptor().capabilities;
@@ -52,7 +53,7 @@ impl Connector for Fakes {
             return Ok(Arc::new(fake.described(|it| it.with_capabilities(capabilities))));
         }
         Ok(if host == "lesser" || (down && self.lesser.load(SeqCst)) {
-            Arc::new(fake.without_raise())
+            Arc::new(without_raise(fake))
         } else {
             Arc::new(fake)
         })
@@ -61,6 +62,8 @@ impl Connector for Fakes {
 
 fn registry() -> (Registry, Fakes) {
     let mut registry = Registry::new();
+    crate::register(&mut registry);
+    // Its members are found, whatever is registered first.
     let fakes = Fakes::default();
     registry.register(fakes.clone());
     (registry, fakes)
@@ -69,13 +72,14 @@ fn registry() -> (Registry, Fakes) {
 #[tokio::test]
 async fn a_quorum_is_made_from_its_url() {
     let url = "quorum://?member=memory%3A%2F%2F&member=memory://&member=memory://&ttl=5s";
-    let locker = Registry::new().connect(url).await.unwrap();
+    let (registry, _) = registry();
+    let locker = registry.connect(url).await.unwrap();
     assert_eq!(locker.descriptor().name, "quorum");
     assert_eq!(locker.defaults().ttl(), std::time::Duration::from_secs(5));
     let guard = locker.mutex("x").unwrap().lock().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
     locker.shutdown().await.unwrap();
-    Registry::new().connect("quorum://?need=all&member=memory://&member=memory://").await.unwrap();
+    registry.connect("quorum://?need=all&member=memory://&member=memory://").await.unwrap();
 }
 
 #[tokio::test]
@@ -186,7 +190,7 @@ async fn c13_a_member_that_is_down_at_the_start_comes_later() {
     let url = "quorum://?member=fake://up&member=fake://:hunter2@down&member=fake://up2";
     let locker = registry.connect(url).await.unwrap();
     assert!(!format!("{locker:?}").contains("hunter"), "{locker:?}");
-    let options = LockOptions::new().with_op_timeout(super::members::ms(500));
+    let options = LockOptions::new().with_op_timeout(ms(500));
     let mutex = locker.mutex("x").unwrap().with_options(options).unwrap();
     let guard = mutex.lock().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::Freed);
@@ -235,14 +239,13 @@ async fn c8_a_late_member_is_connected_to_by_whoever_waits() {
     let (registry, fakes) = registry();
     let url = "quorum://?member=fake://up&member=fake://down&member=fake://up2";
     let locker = registry.connect(url).await.unwrap();
-    let options =
-        LockOptions::new().with_op_timeout(super::members::ms(500)).with_renewal(Renewal::Manual);
+    let options = LockOptions::new().with_op_timeout(ms(500)).with_renewal(Renewal::Manual);
     let mutex = |name: &str| locker.mutex(name).unwrap().with_options(options.clone()).unwrap();
     fakes.slow.store(true, SeqCst);
     fakes.up.store(true, SeqCst);
     let first = mutex("x").lock().await.unwrap();
     fakes.made.lock().unwrap()[1].all(Fault::DOWN);
-    let wait = super::members::ms(2_000);
+    let wait = ms(2_000);
     let second = mutex("y").lock_timeout(wait).await.expect("two of three are there").unwrap();
     assert!(first.is_held());
     fakes.made.lock().unwrap()[1].all(Fault::Pass);

@@ -1,16 +1,17 @@
 //! What was won: renewed, lost, given back.
 
+use lockkit_core::{
+    Clock, LockOptions, Locker, Renewal,
+    fake::{Fake, Fault, Op},
+    spi::{Backend as _, Lease, LossReason, Pulse, Released, Wait},
+};
 use tokio::time::Instant;
 
 use super::{
     grant::grant,
-    members::{OP_TIMEOUT, TTL, fakes, ms, name, of, quorum, shown, spec},
+    members::{OP_TIMEOUT, TTL, advance, fakes, ms, name, of, quorum, shown, spec},
 };
-use crate::{
-    Clock, LockOptions, Locker, Need, Renewal,
-    fake::{Fake, Fault, Op},
-    spi::{Backend as _, Lease, LossReason, Pulse, Released, Wait},
-};
+use crate::Need;
 
 async fn evict(fake: &Fake) {
     for holder in fake.memory.inspect(&name()).await.unwrap().holders {
@@ -59,7 +60,7 @@ async fn c10_members_without_an_answer_leave_it_open() {
 #[tokio::test(start_paused = true)]
 async fn c10_a_late_grant_counts_once_its_token_is_raised() {
     let fakes = fakes(3);
-    fakes[0].advance(100).await;
+    advance(&fakes[0], 100).await;
     fakes[2].always(Op::Attempt, Fault::SlowRequest(ms(200)));
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
@@ -77,7 +78,7 @@ async fn c10_a_late_grant_counts_once_its_token_is_raised() {
 #[tokio::test(start_paused = true)]
 async fn c10_a_late_grant_that_can_not_be_raised_does_not_count() {
     let fakes = fakes(3);
-    fakes[0].advance(100).await;
+    advance(&fakes[0], 100).await;
     fakes[2].always(Op::Attempt, Fault::SlowRequest(ms(200)));
     fakes[2].always(Op::RaiseFence, Fault::DOWN);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
@@ -193,7 +194,7 @@ async fn c5_after_a_loss_the_next_attempt_is_a_new_grant() {
     let second = grant(&mut *claim).await;
     assert!(second.token > first);
     assert!(second.owner.is_some());
-    assert!(matches!(claim.attempt(Wait::No).await, Ok(crate::spi::Attempt::Granted(_))));
+    assert!(matches!(claim.attempt(Wait::No).await, Ok(lockkit_core::spi::Attempt::Granted(_))));
 }
 
 /// The longest leases of a quorum may be those of members that forget it.

@@ -1,4 +1,4 @@
-//! One lock over several stores that don't depend on each other.
+//! lockkit's quorum: one lock over several stores that don't depend on each other.
 //!
 //! A [`Quorum`] is a backend over any others: five Redis masters make Redlock, and stores of
 //! several kinds can be mixed. A lock is held once a majority of the members has granted it
@@ -7,7 +7,8 @@
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use lockkit_core::{Locker, Memory, Quorum, Released, Result, spi::Backend};
+//! # use lockkit_core::{Locker, Memory, Released, Result, spi::Backend};
+//! # use lockkit_quorum::Quorum;
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<()> {
 //! let member = || -> Arc<dyn Backend> { Arc::new(Memory::new()) };
@@ -40,7 +41,7 @@
 //!   one for each member, one after the other, and another one if a token is to be raised. Members
 //!   that are down or silent are not waited for; what they may have of a lock is taken back in the
 //!   background, for as long as it may live.
-//! * What members give beside a lock ([`Attachment`](crate::spi::Attachment)) is not handed on.
+//! * What members give beside a lock ([`Attachment`](lockkit_core::spi::Attachment)) is not handed on.
 //!
 //! # What breaks it
 //! * **A member that loses what it granted**, by a restart without persistence, a failover or an
@@ -50,6 +51,8 @@
 //! * **Members that are not independent**: two connections to one server grant and refuse together.
 //! * **Users that don't agree** on the members and the need: all must name the same ones, and where
 //!   all are needed, in the same order.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod ballot;
@@ -62,10 +65,19 @@ mod late;
 mod member;
 mod members;
 mod need;
+mod operator;
 mod sweeper;
 #[cfg(test)]
 mod tests;
 mod vote;
 
-pub(crate) use self::connector::{SCHEMES, connect};
-pub use self::{backend::Quorum, need::Need};
+use lockkit_core::Registry;
+
+use self::connector::QuorumConnector;
+pub use self::{backend::Quorum, connector::SCHEMES, need::Need};
+
+/// Teaches a registry the schemes of this backend. The members of a quorum are found in the
+/// registry that is asked to connect, whatever order its backends were registered in.
+pub fn register(registry: &mut Registry) {
+    registry.register(QuorumConnector);
+}

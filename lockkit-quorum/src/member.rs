@@ -3,26 +3,24 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{self, BoxFuture};
-
-use super::Need;
-use crate::{
-    error::{Error, ErrorKind, Result},
-    name::LockName,
+use lockkit_core::{
+    Error, ErrorKind, FencingToken, LockName, Result,
     spi::{Backend, Cadence, Capabilities, Descriptor, Exceptions, Inspection, Released},
-    token::FencingToken,
 };
+
+use crate::need::Need;
 
 /// One of the stores, and what errors call it.
 #[derive(Clone, Debug)]
-pub(super) struct Member {
-    pub(super) backend: Arc<dyn Backend>,
-    pub(super) label: Arc<str>,
-    pub(super) token_base: Option<u64>,
+pub(crate) struct Member {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) label: Arc<str>,
+    pub(crate) token_base: Option<u64>,
 }
 
 /// How a member's token becomes that of the grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fence {
+pub(crate) enum Fence {
     /// It has the largest one by its `token_base`.
     Lead,
     /// It does not: it can't be raised.
@@ -31,12 +29,12 @@ pub(super) enum Fence {
 }
 
 impl Member {
-    pub(super) fn new(place: usize, backend: Arc<dyn Backend>) -> Self {
+    pub(crate) fn new(place: usize, backend: Arc<dyn Backend>) -> Self {
         let label = label(place, backend.descriptor().name);
         Self { backend, label, token_base: None }
     }
 
-    pub(super) fn fence(&self) -> Fence {
+    pub(crate) fn fence(&self) -> Fence {
         match self.token_base {
             Some(_) => Fence::Lead,
             None if self.backend.descriptor().capabilities.raise_fence => Fence::Raised,
@@ -44,11 +42,11 @@ impl Member {
         }
     }
 
-    pub(super) fn base(&self) -> u64 {
+    pub(crate) fn base(&self) -> u64 {
         self.token_base.unwrap_or(0)
     }
 
-    pub(super) fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Inspection>> {
+    pub(crate) fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Inspection>> {
         Box::pin(async move {
             let mut seen = self.backend.inspect(name).await?;
             for holder in &mut seen.holders {
@@ -59,7 +57,7 @@ impl Member {
     }
 
     /// Takes a token as [`inspect`](Self::inspect) shows it.
-    pub(super) fn force_release<'a>(
+    pub(crate) fn force_release<'a>(
         &'a self,
         name: &'a LockName,
         token: FencingToken,
@@ -73,20 +71,20 @@ impl Member {
 
 /// With a base of up to [`LARGEST_BASE`] that is the sum for any number of transactions of a
 /// ZooKeeper, which is signed.
-pub(super) fn based(token: FencingToken, base: u64) -> FencingToken {
+pub(crate) fn based(token: FencingToken, base: u64) -> FencingToken {
     FencingToken::new(token.get().saturating_add(base))
 }
 
 /// Members are counted from 1 where people read it.
-pub(super) fn label(place: usize, store: &str) -> Arc<str> {
+pub(crate) fn label(place: usize, store: &str) -> Arc<str> {
     format!("member {} ({store})", place + 1).into()
 }
 
-pub(super) fn refused(text: impl Into<String>) -> Error {
+pub(crate) fn refused(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOption, text.into()).with_backend(NAME)
 }
 
-pub(super) const NAME: &str = "quorum";
+pub(crate) const NAME: &str = "quorum";
 const LARGEST_BASE: u64 = 1 << 62;
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
@@ -98,7 +96,7 @@ const TAKEOVER_DELAY: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// [`ErrorKind::InvalidOption`] if that is no lock.
-pub(super) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
+pub(crate) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
     check(members, need)?;
     let descriptors: Vec<_> = members.iter().map(|member| member.backend.descriptor()).collect();
     let all = |can: fn(&Capabilities) -> bool| descriptors.iter().all(|it| can(&it.capabilities));
@@ -113,13 +111,12 @@ pub(super) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
     capabilities.extend = all(|can| can.extend);
     // Two quorums may have one member in common only: what makes that one forget a grant, breaks
     // exclusion.
-    let exceptions = Exceptions {
-        async_failover: count(|has| has.async_failover) > 0,
-        connection_bound: count(|has| has.connection_bound) > 0,
-        server_clock_step: count(|has| has.server_clock_step) > 0,
-        // The others are free after their leases, and may be enough.
-        no_lease: count(|has| has.no_lease) > members.len() - need.of(members.len()),
-    };
+    let mut exceptions = Exceptions::none();
+    exceptions.async_failover = count(|has| has.async_failover) > 0;
+    exceptions.connection_bound = count(|has| has.connection_bound) > 0;
+    exceptions.server_clock_step = count(|has| has.server_clock_step) > 0;
+    // The others are free after their leases, and may be enough.
+    exceptions.no_lease = count(|has| has.no_lease) > members.len() - need.of(members.len());
     let Cadence { longest: cadence, .. } = descriptors
         .iter()
         .map(|it| it.cadence)
@@ -168,7 +165,7 @@ fn check(members: &[Member], need: Need) -> Result<()> {
 }
 
 /// What `member` has less of than [`describe`] took for granted, if there is something.
-pub(super) fn lacking(expected: &Descriptor, member: &Descriptor) -> Option<&'static str> {
+pub(crate) fn lacking(expected: &Descriptor, member: &Descriptor) -> Option<&'static str> {
     let can = &expected.capabilities;
     let has = &member.capabilities;
     let known = &expected.exceptions;

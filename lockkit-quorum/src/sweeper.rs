@@ -9,14 +9,13 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use lockkit_core::{
+    Clock, Result, Tick,
+    spi::{ClaimSpec, LeaseScope, bounded},
+};
 use tokio::{runtime::Handle, sync::Notify, task::unconstrained, time};
 
-use super::{member::Member, vote::Vote};
-use crate::{
-    clock::{Clock, Tick},
-    driver::within::within,
-    spi::{ClaimSpec, LeaseScope},
-};
+use crate::{member::Member, vote::Vote};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -29,7 +28,7 @@ const LAST_CHANCE: Duration = Duration::from_secs(5);
 
 /// One task, while there is something to do. It survives the end of its runtime as the keeper of a
 /// locker does: what was left then is done once something else is, on another runtime.
-pub(super) struct Sweeper {
+pub(crate) struct Sweeper {
     state: Mutex<State>,
     /// Wakes the task.
     bell: Notify,
@@ -59,7 +58,7 @@ struct Leftover {
 }
 
 impl Sweeper {
-    pub(super) fn new(members: &[Member]) -> Arc<Self> {
+    pub(crate) fn new(members: &[Member]) -> Arc<Self> {
         let of_session =
             |member: &Member| member.backend.descriptor().lease_scope == LeaseScope::Session;
         let lasting = members.iter().map(of_session).collect();
@@ -79,7 +78,7 @@ impl Sweeper {
     }
 
     /// Takes over what is left of a ballot, and tells how much that was.
-    pub(super) fn take(
+    pub(crate) fn take(
         self: &Arc<Self>,
         votes: impl Iterator<Item = Vote>,
         spec: &ClaimSpec,
@@ -127,17 +126,17 @@ impl Sweeper {
 
     /// Waits until nothing is left, or for about as long as a request may take. False if something
     /// was left to its lease.
-    pub(super) async fn close(self: &Arc<Self>) -> bool {
+    pub(crate) async fn close(self: &Arc<Self>) -> bool {
         if !self.lock().is_empty() {
             self.ensure();
         }
         let patience = self.lock().patience;
-        let swept = within(patience, self.until_idle()).await.is_some();
+        let swept = bounded(patience, self.until_idle()).await.is_ok();
         if !swept {
             self.lock().abandoned = true;
             self.bell.notify_one();
             // What is under way is dropped with its task, at the next turn of that.
-            within(LAST_CHANCE, self.until_idle()).await;
+            let _ = bounded(LAST_CHANCE, self.until_idle()).await;
             let left = self.lock().left.iter_mut().map(std::mem::take).collect::<Vec<_>>();
             drop(left);
             self.lock().abandoned = false;
@@ -145,11 +144,11 @@ impl Sweeper {
         swept
     }
 
-    async fn until_idle(&self) {
+    async fn until_idle(&self) -> Result<()> {
         loop {
             let idle = self.idle.notified();
             if !self.lock().attended {
-                return;
+                return Ok(());
             }
             idle.await;
         }

@@ -1,15 +1,15 @@
 //! Nothing stays behind at a member that answers late, or again.
 
+use lockkit_core::{
+    Clock, LockOptions, Locker,
+    fake::{Fake, Fault, Op},
+    spi::{Attempt, Backend as _, ClaimSpec, Released, Wait},
+};
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     grant::grant,
     members::{OP_TIMEOUT, TTL, fakes, ms, occupy, quorum, shown, spec},
-};
-use crate::{
-    Clock, LockOptions, Locker,
-    fake::{Fake, Fault, Op},
-    spi::{Attempt, Backend as _, ClaimSpec, Released, Wait},
 };
 
 async fn eventually_free(fakes: &[Fake]) {
