@@ -27,6 +27,12 @@ mod error;
 mod expiring;
 #[cfg(any(test, feature = "simulation"))]
 #[doc(hidden)]
+#[expect(
+    clippy::disallowed_methods,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test double: what goes wrong in it ends the test"
+)]
 pub mod fake;
 mod guard;
 mod handle;

@@ -246,9 +246,9 @@ impl Admin for Quorum {
                 let unknown = Finding::new(Grade::Unknown, "state", "not told");
                 vec![unknown.with_advice(error.context().to_owned())]
             });
-            findings.into_iter().map(|finding| Finding {
-                what: format!("{} of {}", finding.what, member.label),
-                ..finding
+            findings.into_iter().map(|mut finding| {
+                finding.what = format!("{} of {}", finding.what, member.label);
+                finding
             })
         });
         Ok(future::join_all(looks).await.into_iter().flatten().collect())

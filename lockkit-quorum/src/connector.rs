@@ -100,7 +100,7 @@ fn parse_all(registry: &Registry, texts: &[String]) -> Result<(Vec<StoreUrl>, Ve
         let (member, token_base) =
             parse(registry, text).map_err(|error| of_member(place, None, &error))?;
         // One store, whatever is added to its tokens.
-        if !member.hosts().is_empty() && urls.iter().any(|other| *other == member) {
+        if !member.hosts().is_empty() && urls.contains(&member) {
             return Err(invalid(&format!("member {} ({member}) is there twice", place + 1)));
         }
         urls.push(member);

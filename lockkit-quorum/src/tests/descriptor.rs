@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockkit_core::{
     Clock, ErrorKind, Memory,
-    fake::{Fake, Fault},
+    fake::Fault,
     spi::{Admin as _, Backend, Capabilities, Descriptor, Exceptions, Grade, LeaseScope, Mode},
 };
 

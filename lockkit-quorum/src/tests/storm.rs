@@ -182,7 +182,7 @@ impl Told {
 
 async fn storm(fakes: Vec<Fake>, need: Need) -> (usize, usize) {
     for fake in &fakes {
-        advance(&fake, usize::try_from(any(3_000)).unwrap()).await;
+        advance(fake, usize::try_from(any(3_000)).unwrap()).await;
     }
     let start = Instant::now();
     let told = Arc::new(Told::default());

@@ -3,7 +3,7 @@
 use lockkit_core::{
     Clock, LockOptions, Locker,
     fake::{Fake, Fault, Op},
-    spi::{Attempt, Backend as _, ClaimSpec, Released, Wait},
+    spi::{Attempt, Backend as _, Released, Wait},
 };
 use tokio::{runtime::Handle, time::Instant};
 
@@ -124,7 +124,9 @@ async fn c6_a_close_waits_for_the_claim_with_the_longest_requests() {
     fakes[2].always(Op::Attempt, Fault::SlowReply(ms(300)));
     let quorum = quorum(&fakes);
     for (name, op_timeout) in [("x", OP_TIMEOUT), ("y", ms(20))] {
-        let mut claim = quorum.claim(ClaimSpec { op_timeout, ..spec(name) }).unwrap();
+        let mut spec = spec(name);
+        spec.op_timeout = op_timeout;
+        let mut claim = quorum.claim(spec).unwrap();
         grant(&mut *claim).await;
         claim.release().await.unwrap();
     }
