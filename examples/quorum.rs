@@ -1,13 +1,14 @@
 //! A lock over five stores: two of them may be lost, and the tokens go on rising.
 //!
-//! * `cargo run --example quorum` runs on embedded memory stores, and takes two of them away.
-//! * `cargo run --features redis --example quorum -- 'quorum://?member=redis://a/&member=redis://b/&member=redis://c/'`
+//! * `cargo run --features quorum --example quorum` runs on embedded memory stores, and takes two of them away.
+//! * `cargo run --features quorum,redis --example quorum -- 'quorum://?member=redis://a/&member=redis://b/&member=redis://c/'`
 //!   runs on Redis servers.
 
 use std::{env, sync::Arc, time::Duration};
 
 use lockkit::{
-    LockOptions, Locker, Memory, Need, Quorum, Released, Result,
+    LockOptions, Locker, Memory, Released, Result,
+    quorum::{Need, Quorum},
     spi::{Backend, ClaimSpec, Mode, Wait},
     {Kind, LockName, OwnerId},
 };

@@ -48,6 +48,10 @@ pub fn registry() -> Registry {
     lockkit_mysql::register(&mut registry);
     #[cfg(not(feature = "mysql"))]
     registry.register_missing(&["mysql", "mysqls", "mysql+unix"], "mysql");
+    #[cfg(feature = "quorum")]
+    lockkit_quorum::register(&mut registry);
+    #[cfg(not(feature = "quorum"))]
+    registry.register_missing(&["quorum"], "quorum");
     #[cfg(feature = "redis")]
     lockkit_redis::register(&mut registry);
     #[cfg(not(feature = "redis"))]

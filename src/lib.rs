@@ -5,8 +5,8 @@
 //!   [`LockGuard`]s.
 //! * [`Election`] makes one candidate the leader, and [`LeaderWatch`] tells everybody else who it
 //!   is.
-//! * [`Locker::lock_all`] takes several names at once, an [`Owner`] the same one again, and
-//!   [`Quorum`] is one store made of several.
+//! * [`Locker::lock_all`] takes several names at once, and an [`Owner`] the same one again. The
+//!   module `quorum` makes one store of several.
 //! * [`Observer`] hears what a locker does; [`Locker::health`], [`Locker::names`] and
 //!   [`Locker::inspect`] are for operators.
 //! * [`LockOptions`] holds what can be chosen, [`Lost`] is the loss signal, [`Error`] the one error
@@ -20,7 +20,8 @@
 //! | feature | |
 //! |---|---|
 //! | `file`, `mysql`, `redis`, `zk` | a store each; the memory store is always there |
-//! | `full` | all four |
+//! | `quorum` | several stores as one |
+//! | `full` | all five |
 //! | `mysql-tls`, `redis-tls`, `zk-tls` | the store, also over TLS: `mysqls`, `rediss` and its like, `zks` |
 //! | `metrics` | `Locker::with_metrics`: what a locker does, for the crate `metrics` |
 //! | `simulation` | for lockkit-torture; never for a program that relies on locks |
@@ -38,6 +39,10 @@ pub use lockkit_file as file;
 #[cfg(feature = "mysql")]
 #[doc(inline)]
 pub use lockkit_mysql as mysql;
+/// Several stores as one; needs the cargo feature `quorum`.
+#[cfg(feature = "quorum")]
+#[doc(inline)]
+pub use lockkit_quorum as quorum;
 /// The Redis backend; needs the cargo feature `redis`.
 #[cfg(feature = "redis")]
 #[doc(inline)]

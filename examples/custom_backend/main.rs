@@ -10,7 +10,9 @@ mod table;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use lockkit::{Connector, LockOptions, Released, Renewal, Result, spi::Backend, url::StoreUrl};
+use lockkit::{
+    Connector, LockOptions, Registry, Released, Renewal, Result, spi::Backend, url::StoreUrl,
+};
 
 use crate::table::Table;
 
@@ -22,7 +24,7 @@ impl Connector for Tables {
         &["table"]
     }
 
-    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+    async fn connect(&self, url: StoreUrl, _: &Registry) -> Result<Arc<dyn Backend>> {
         // What is left over is unknown, and an error: `table://?tll=1s` asks whether ttl was meant.
         url.params.finish()?;
         Ok(Arc::new(Table::new()))

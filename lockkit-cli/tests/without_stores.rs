@@ -7,6 +7,7 @@
     feature = "bench",
     feature = "file",
     feature = "mysql",
+    feature = "quorum",
     feature = "redis",
     feature = "zk"
 )))]
@@ -36,6 +37,11 @@ async fn c13_mysql_without_its_feature_says_which_one_is_missing() {
         "mysql+unix:///run/mysqld.sock?db=a",
     ];
     names_its_feature("mysql", &urls).await;
+}
+
+#[tokio::test]
+async fn c13_quorums_without_their_feature_say_which_one_is_missing() {
+    names_its_feature("quorum", &["quorum://?member=redis%3A%2F%2F:hunter2%40h%2F"]).await;
 }
 
 #[tokio::test]

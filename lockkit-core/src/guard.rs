@@ -20,7 +20,6 @@ use crate::{
         note::write_note,
         release::release_held,
         renew::renew_now,
-        within::within,
     },
     error::{Error, ErrorKind, Result},
     expiring::Expiring,
@@ -29,6 +28,7 @@ use crate::{
     options::{MAX_TTL, MIN_TTL},
     spi::{Attachment, Mode, Note, Noted, Released, check_noted},
     token::{FencingToken, OwnerId},
+    within::within,
 };
 
 /// A lock that is held, alone, shared, or by some permits, until a deadline that is known here

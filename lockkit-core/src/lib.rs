@@ -10,7 +10,7 @@
 //! | feature | |
 //! |---|---|
 //! | `metrics` | `Metrics`, an observer that hands what a locker does to the crate `metrics` |
-//! | `simulation` | for lockkit-torture: owner ids and jitter from a seed; never for a program that relies on locks |
+//! | `simulation` | for lockkit's own tests: owner ids and jitter from a seed, and a fake store; never for a program that relies on locks |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -25,8 +25,15 @@ mod driver;
 mod election;
 mod error;
 mod expiring;
-#[cfg(test)]
-mod fake;
+#[cfg(any(test, feature = "simulation"))]
+#[doc(hidden)]
+#[expect(
+    clippy::disallowed_methods,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test double: what goes wrong in it ends the test"
+)]
+pub mod fake;
 mod guard;
 mod handle;
 mod locker;
@@ -40,7 +47,6 @@ mod name;
 mod naming;
 mod observe;
 mod options;
-pub mod quorum;
 mod reentrant;
 mod registry;
 mod rwlock;
@@ -49,6 +55,7 @@ pub mod spi;
 mod sync;
 mod token;
 pub mod url;
+mod within;
 
 #[cfg(feature = "metrics")]
 pub use self::metrics::Metrics;
@@ -67,7 +74,6 @@ pub use self::{
     naming::MAX_NAME_BYTES,
     observe::{Event, Observer, What},
     options::{LockOptions, MAX_TTL, MIN_TTL, Renewal},
-    quorum::{Need, Quorum},
     reentrant::{Owner, ReentrantGuard, ReentrantMutex, ReentrantReleased},
     registry::{Connector, Registry},
     rwlock::RwLock,

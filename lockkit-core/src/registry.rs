@@ -9,7 +9,6 @@ use crate::{
     locker::Locker,
     memory::MemoryConnector,
     options::{CheckedOptions, LockOptions},
-    quorum,
     spi::Backend,
     url::StoreUrl,
 };
@@ -28,7 +27,7 @@ use crate::{
 ///         &["shelf"]
 ///     }
 ///
-///     async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+///     async fn connect(&self, url: StoreUrl, _: &Registry) -> Result<Arc<dyn Backend>> {
 ///         url.params.finish()?; // it knows none
 ///         Ok(Arc::new(Memory::new()))
 ///     }
@@ -48,7 +47,8 @@ pub trait Connector: Send + Sync + 'static {
     /// The schemes that it takes, in lower case.
     fn schemes(&self) -> &'static [&'static str];
 
-    /// Connects.
+    /// Connects. `registry` is the one that was asked: a store that is made of others finds their
+    /// connectors there.
     ///
     /// # Behavior
     /// * Takes the parameters that it knows out of `url.params`, and calls
@@ -58,13 +58,13 @@ pub trait Connector: Send + Sync + 'static {
     ///
     /// # Errors
     /// What is wrong with the URL, or with the store.
-    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>>;
+    async fn connect(&self, url: StoreUrl, registry: &Registry) -> Result<Arc<dyn Backend>>;
 }
 
 /// The known schemes.
 ///
-/// [`Registry::new`] knows `memory://` and [`quorum://`](crate::quorum); each backend crate has a
-/// `register` function that adds its own.
+/// [`Registry::new`] knows `memory://`; each backend crate has a `register` function that adds its
+/// own.
 ///
 /// ```
 /// use std::time::Duration;
@@ -88,8 +88,6 @@ pub struct Registry {
 #[derive(Clone)]
 enum Entry {
     Connector(Arc<dyn Connector>),
-    /// A quorum finds its members here.
-    Quorum,
     /// Known, but not compiled in.
     Missing {
         schemes: &'static [&'static str],
@@ -101,17 +99,16 @@ impl Entry {
     fn schemes(&self) -> &'static [&'static str] {
         match self {
             Self::Connector(connector) => connector.schemes(),
-            Self::Quorum => quorum::SCHEMES,
             Self::Missing { schemes, .. } => schemes,
         }
     }
 }
 
 impl Registry {
-    /// A registry that knows `memory://` and `quorum://`.
+    /// A registry that knows `memory://`.
     #[must_use]
     pub fn new() -> Self {
-        Self { entries: vec![Entry::Connector(Arc::new(MemoryConnector)), Entry::Quorum] }
+        Self { entries: vec![Entry::Connector(Arc::new(MemoryConnector))] }
     }
 
     /// Adds a backend. A later one takes over the schemes of an earlier one.
@@ -142,8 +139,7 @@ impl Registry {
 
     async fn locker(&self, url: &str) -> Result<Locker> {
         let mut url = StoreUrl::parse(url)?;
-        let is_quorum = matches!(self.entry(url.scheme()), Some(Entry::Quorum));
-        let connector = if is_quorum { None } else { Some(self.connector(url.scheme())?) };
+        let connector = self.connector(url.scheme())?;
         let mut defaults = LockOptions::new();
         if let Some(ttl) = url.params.duration("ttl")? {
             defaults = defaults.with_ttl(ttl);
@@ -163,24 +159,17 @@ impl Registry {
         let token_base = url.params.parsed("token_base", "a whole number")?.unwrap_or(0);
         let gated = url.params.parsed("process_gate", "true or false")?.unwrap_or(true);
         let defaults = CheckedOptions::new(defaults)?;
-        let backend = match connector {
-            Some(connector) => connector.connect(url).await?,
-            None => quorum::connect(self, url).await?,
-        };
+        let backend = connector.connect(url, self).await?;
         let locker = Locker::from_dyn(backend).with_checked_defaults(defaults);
         Ok(locker.with_token_base(token_base).with_process_gate(gated))
     }
 
-    fn entry(&self, scheme: &str) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.schemes().contains(&scheme))
-    }
-
-    /// Finds the connector of a scheme.
+    /// Finds the connector of a scheme: how a store that is made of others connects to them.
     ///
     /// # Errors
     /// [`ErrorKind::MissingFeature`] or [`ErrorKind::UnknownScheme`]; both say what to do.
-    pub(crate) fn connector(&self, scheme: &str) -> Result<&dyn Connector> {
-        match self.entry(scheme) {
+    pub fn connector(&self, scheme: &str) -> Result<&dyn Connector> {
+        match self.entries.iter().find(|entry| entry.schemes().contains(&scheme)) {
             Some(Entry::Connector(connector)) => Ok(&**connector),
             Some(Entry::Missing { feature, .. }) => Err(Error::new(
                 ErrorKind::MissingFeature,
@@ -188,7 +177,7 @@ impl Registry {
                     "{scheme}:// needs lockkit's cargo feature {feature:?}: cargo add lockkit --features {feature}"
                 ),
             )),
-            Some(Entry::Quorum) | None => {
+            None => {
                 let known =
                     self.entries.iter().filter(|entry| !matches!(entry, Entry::Missing { .. }));
                 let known: Vec<_> =

@@ -92,7 +92,7 @@ impl Connector for FileConnector {
         SCHEMES
     }
 
-    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+    async fn connect(&self, url: StoreUrl, _: &Registry) -> Result<Arc<dyn Backend>> {
         Ok(Arc::new(FileStore::open(Config::from_url(url)?)?))
     }
 }

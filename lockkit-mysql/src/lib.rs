@@ -126,7 +126,7 @@ impl Connector for MySqlConnector {
         SCHEMES
     }
 
-    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+    async fn connect(&self, url: StoreUrl, _: &Registry) -> Result<Arc<dyn Backend>> {
         Ok(Arc::new(MySql::connect(Config::from_url(url)?).await?))
     }
 }

@@ -134,7 +134,7 @@ impl Connector for RedisConnector {
         SCHEMES
     }
 
-    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+    async fn connect(&self, url: StoreUrl, _: &Registry) -> Result<Arc<dyn Backend>> {
         Ok(Arc::new(Redis::connect(Config::from_url(url)?).await?))
     }
 }

@@ -123,7 +123,7 @@ impl Connector for ZkConnector {
         SCHEMES
     }
 
-    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+    async fn connect(&self, url: StoreUrl, _: &Registry) -> Result<Arc<dyn Backend>> {
         Ok(Arc::new(ZooKeeper::connect(Config::from_url(url)?).await?))
     }
 }

@@ -135,7 +135,7 @@ fn examples() -> Result<()> {
     for name in names {
         step(
             &format!("example {name}"),
-            &mut cargo(&["run", "--locked", "--features", "metrics", "--example", &name]),
+            &mut cargo(&["run", "--locked", "--features", "metrics,quorum", "--example", &name]),
         )?;
     }
     // It needs SQLite, and stands apart so that no other example has to wait for it.

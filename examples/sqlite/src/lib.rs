@@ -69,7 +69,7 @@ impl Connector for SqliteConnector {
         SCHEMES
     }
 
-    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+    async fn connect(&self, url: StoreUrl, _: &Registry) -> Result<Arc<dyn Backend>> {
         Ok(Arc::new(Sqlite::open(Config::from_url(url)?).await?))
     }
 }

@@ -21,9 +21,9 @@ pub(crate) fn between(duration: Duration, low: f64, high: f64) -> Duration {
     duration.mul_f64(low + (high - low) * draw(|rng| rng.random::<f64>()))
 }
 
-/// For a storm of a test that can be repeated.
-#[cfg(test)]
-pub(crate) fn below(limit: u64) -> u64 {
+/// A random number below a limit, for a storm of a test that can be repeated.
+#[cfg(any(test, feature = "simulation"))]
+pub fn below(limit: u64) -> u64 {
     draw(|rng| rng.random_range(0..limit))
 }
 

@@ -25,17 +25,6 @@ impl Seeded {
     }
 }
 
-#[cfg(test)]
-impl Seeded {
-    /// With the seed that is told when the test fails, or the one of `LOCKKIT_TEST_STORM_SEED`.
-    pub(crate) fn storm() -> Self {
-        let seed = std::env::var("LOCKKIT_TEST_STORM_SEED").map(|text| text.parse().unwrap());
-        let seed = seed.unwrap_or_else(|_| rand::random());
-        println!("LOCKKIT_TEST_STORM_SEED={seed}");
-        Self::begin(seed)
-    }
-}
-
 impl Drop for Seeded {
     fn drop(&mut self) {
         CHANCES.set(None);

@@ -16,13 +16,13 @@ use super::{
     queue::Turn,
     request::{Bound, Request},
     trouble::Trouble,
-    within::within,
 };
 use crate::{
     clock::{Tick, sleep},
     error::{Error, ErrorKind, Result},
     observe::What,
     spi::{Attempt, Grant, Wait},
+    within::within,
 };
 
 /// What bounds a competition.

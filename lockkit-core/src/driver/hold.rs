@@ -19,7 +19,6 @@ use tracing::{Level, Span};
 
 use super::{
     flags::{CallerGone, Offered, WakeFlag, WakeTarget},
-    lease::{deadline_of, with_drift},
     live::LiveClaim,
     locker_state::LockerState,
     pacing::{self, UNCLAIMED},
@@ -30,7 +29,7 @@ use crate::{
     name::LockName,
     observe::What,
     options::{CheckedOptions, Limits, Renewal},
-    spi::{Attachment, Attendance, Lease, LossReason, Mode, Ring},
+    spi::{Attachment, Attendance, Lease, LossReason, Mode, Ring, with_drift},
     token::{FencingToken, OwnerId},
 };
 
@@ -255,7 +254,7 @@ impl Hold {
     /// Counts a lease from before its request, `asked`, and returns its new end (C3). Never call
     /// this under the agenda's lock.
     pub(crate) fn extend(&self, asked: Tick, lease: Lease) -> Tick {
-        let end = deadline_of(asked, lease);
+        let end = lease.deadline(asked);
         let before = self.lease_end.swap(end.nanos(), AcqRel);
         // Rare: that of a quorum shrinks when a member has lost its part. Who sleeps until the end
         // looks anew.

@@ -1,8 +1,7 @@
 //! A claim object that is counted for as long as it lives, wherever it is.
 
 use std::{
-    any::Any,
-    future::{Future, pending},
+    future::pending,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
@@ -10,12 +9,12 @@ use std::{
 
 use futures_util::FutureExt as _;
 
-use super::{locker_state::LockerState, within::within};
+use super::locker_state::LockerState;
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::Result,
     spi::{
         Attachment, Attempt, Claim, ClaimSpec, Note, Noted, Outsiders, Pulse, Reissued, Released,
-        Wait,
+        Wait, bounded,
     },
 };
 
@@ -95,28 +94,4 @@ impl Drop for Life {
     fn drop(&mut self) {
         self.0.claim_died();
     }
-}
-
-/// A request that is dropped at its budget, or that panics, may have been applied; the claim stays
-/// usable.
-pub(crate) async fn bounded<T>(
-    budget: Duration,
-    request: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    match AssertUnwindSafe(within(budget, request)).catch_unwind().await {
-        Ok(Some(answer)) => answer,
-        Err(panic) => {
-            let text = format!("the backend panicked: {}", panic_text(&*panic));
-            Err(Error::new(ErrorKind::Unexpected, text).with_outcome_unknown())
-        }
-        Ok(None) => {
-            let text = format!("the store did not answer within {budget:?}");
-            Err(Error::new(ErrorKind::Unavailable, text).with_outcome_unknown())
-        }
-    }
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&'static str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

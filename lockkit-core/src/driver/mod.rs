@@ -3,8 +3,8 @@
 //!
 //! In layers, each of which uses only the ones above it in this list:
 //!
-//! * [`lease`] is the arithmetic of deadlines, [`pacing`] says when something is done next,
-//!   [`within`] bounds a wait, and [`flags`] is what threads agree on without a lock.
+//! * [`pacing`] says when something is done next, and [`flags`] is what threads agree on without a
+//!   lock.
 //! * [`locker_state`] is what all claims of a locker share.
 //! * [`live`] is a claim object that is counted for as long as it lives.
 //! * [`hold`] is what guard, keeper, loss signal and hint share of one claim.
@@ -28,7 +28,6 @@ pub(crate) mod finishing;
 mod flags;
 pub(crate) mod hold;
 pub(crate) mod keeper;
-pub(crate) mod lease;
 mod line;
 pub(crate) mod live;
 pub(crate) mod locker_state;
@@ -40,7 +39,6 @@ pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod request;
 mod trouble;
-pub(crate) mod within;
 pub(crate) mod worker;
 
 #[cfg(test)]

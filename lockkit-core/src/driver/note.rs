@@ -4,10 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::MutexGuard;
 
-use super::{agenda::Agenda, hold::Hold, live::LiveClaim, renew::free_lost, within::within};
+use super::{agenda::Agenda, hold::Hold, live::LiveClaim, renew::free_lost};
 use crate::{
     error::{Error, ErrorKind, Result},
     spi::{LossReason, Note, Noted},
+    within::within,
 };
 
 /// Asks again while the outcome is unknown, for as long as a release does.

@@ -10,7 +10,6 @@ use super::{
     pacing,
     release::{Unreleased, clean_up},
     request::Request,
-    within::within,
 };
 use crate::{
     clock::Tick,
@@ -18,6 +17,7 @@ use crate::{
     options::Renewal,
     spi::{Attempt, Grant, LeaseScope, Wait},
     token::FencingToken,
+    within::within,
 };
 
 /// A claim that is not a guard yet. Its `Drop` is the whole story of cancellation.

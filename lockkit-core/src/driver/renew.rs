@@ -11,11 +11,9 @@ use tracing::Instrument as _;
 use super::{
     agenda::{Agenda, Cleanup},
     hold::{Ending, Hold},
-    lease::deadline_of,
     line::give_back_unclaimed,
     live::LiveClaim,
     pacing,
-    within::within,
 };
 use crate::{
     clock::Tick,
@@ -23,6 +21,7 @@ use crate::{
     observe::What,
     options::Renewal,
     spi::{LossReason, Pulse},
+    within::within,
 };
 
 /// Works on a timer that came due: renews, notices a loss, or gives up what a shutdown found still
@@ -213,7 +212,7 @@ async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Dura
             }
             // A look takes what it hears of an earlier end, such as that of a quorum which has lost
             // a member.
-            if kind != RenewKind::Look || deadline_of(asked, lease) < held.lease_end() {
+            if kind != RenewKind::Look || lease.deadline(asked) < held.lease_end() {
                 held.extend(asked, lease);
             }
             held.unknown_renewals.store(0, Relaxed);

@@ -30,7 +30,7 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Leases; waiters poll.
     Ttl,
     /// A queue and session leases; waiters are woken by `changed()`.
@@ -44,10 +44,10 @@ pub(crate) enum Kind {
 }
 
 /// Those with little but exclusive locks.
-pub(crate) const KINDS: [Kind; 4] = [Kind::Ttl, Kind::Queue, Kind::Push, Kind::Pinned];
+pub const KINDS: [Kind; 4] = [Kind::Ttl, Kind::Queue, Kind::Push, Kind::Pinned];
 
 impl Kind {
-    pub(crate) fn has_queue(self) -> bool {
+    pub fn has_queue(self) -> bool {
         matches!(self, Self::Queue | Self::Push | Self::Memory)
     }
 
@@ -73,7 +73,7 @@ impl Kind {
 
 /// A way to a store, which the test has as well.
 #[derive(Clone, Debug)]
-pub(crate) struct Fake {
+pub struct Fake {
     store: Arc<Store>,
     descriptor: Descriptor,
     kind: Kind,
@@ -84,7 +84,7 @@ pub(crate) struct Fake {
 
 /// What a fake gives beside the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attaches {
+pub enum Attaches {
     Note,
     /// A note that panics when its guard is dropped or released.
     Bomb,
@@ -96,9 +96,9 @@ pub(crate) enum Attaches {
 
 /// Tells the store's log of the drop of its guard.
 #[derive(Debug)]
-pub(crate) struct Note {
+pub struct Note {
     store: Arc<Store>,
-    pub(crate) owner: OwnerId,
+    pub owner: OwnerId,
     attaches: Attaches,
 }
 
@@ -125,7 +125,7 @@ impl Deref for Fake {
 }
 
 impl Fake {
-    pub(crate) fn new(store: Arc<Store>, kind: Kind) -> Self {
+    pub fn new(store: Arc<Store>, kind: Kind) -> Self {
         let descriptor = kind.descriptor(store.memory.descriptor());
         // What carries a session lease ends by an order only.
         let lasts = (!kind.has_leases()).then_some(MAX_TTL);
@@ -133,40 +133,40 @@ impl Fake {
     }
 
     /// The same store, reached by another way, which has orders and a log of its own.
-    pub(crate) fn another_way(&self) -> Self {
+    pub fn another_way(&self) -> Self {
         Self { store: Store::over(self.memory.clone()), ..self.clone() }
     }
 
-    pub(crate) fn described(mut self, describe: impl FnOnce(Descriptor) -> Descriptor) -> Self {
+    pub fn described(mut self, describe: impl FnOnce(Descriptor) -> Descriptor) -> Self {
         self.descriptor = describe(self.descriptor);
         self
     }
 
     /// No grant ends by itself during a test.
-    pub(crate) fn lasting(mut self) -> Self {
+    pub fn lasting(mut self) -> Self {
         self.lasts = Some(MAX_TTL);
         self
     }
 
     /// Its attempts wait for as long as they may.
-    pub(crate) fn with_endless_patience(self) -> Self {
+    pub fn with_endless_patience(self) -> Self {
         let poll = Duration::from_millis(1);
         self.described(|it| it.with_max_patience(Duration::MAX).with_poll(poll, Duration::MAX))
     }
 
     /// It claims to serve in order.
-    pub(crate) fn with_fair(mut self) -> Self {
+    pub fn with_fair(mut self) -> Self {
         self.descriptor.capabilities = self.descriptor.capabilities.with_fair();
         self
     }
 
     /// It can hand over inside the process.
-    pub(crate) fn with_reissue(mut self) -> Self {
+    pub fn with_reissue(mut self) -> Self {
         self.descriptor.capabilities = self.descriptor.capabilities.with_reissue();
         self
     }
 
-    pub(crate) fn with_attachment(mut self, attaches: Attaches) -> Self {
+    pub fn with_attachment(mut self, attaches: Attaches) -> Self {
         self.attaches = Some(attaches);
         self
     }

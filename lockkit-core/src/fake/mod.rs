@@ -1,4 +1,4 @@
-//! The one test double of this crate: a [`Memory`](crate::Memory) that behaves as a test orders.
+//! The one test double of the core and of the quorum: a [`Memory`](crate::Memory) that behaves as a test orders.
 //!
 //! * A [`Kind`] says which sort of store it plays: one that is polled, one with a queue, one that
 //!   waits inside.
@@ -9,7 +9,7 @@ mod backend;
 mod orders;
 mod store;
 
-pub(crate) use self::{
+pub use self::{
     backend::{Attaches, Fake, KINDS, Kind, Note},
     orders::{Fault, Op},
     store::{Store, lock},

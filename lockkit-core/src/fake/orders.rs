@@ -12,7 +12,7 @@ use crate::{
 
 /// A request that a claim or a backend can make, or what else the core calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Op {
+pub enum Op {
     Attachment,
     Attempt,
     Changed,
@@ -32,7 +32,7 @@ pub(crate) enum Op {
 
 /// What goes wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// It fails for certain, before anything is done.
     Fail(ErrorKind),
     /// It never comes back; nothing is done.
@@ -55,7 +55,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// The store is out of reach.
-    pub(crate) const DOWN: Self = Self::Fail(ErrorKind::Unavailable);
+    pub const DOWN: Self = Self::Fail(ErrorKind::Unavailable);
 }
 
 #[derive(Debug, Default)]

@@ -31,22 +31,22 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(crate) struct Store {
-    pub(crate) memory: Memory,
+pub struct Store {
+    pub memory: Memory,
     /// Woken at each release.
-    pub(crate) bell: Notify,
+    pub bell: Notify,
     /// Claim objects that live.
     pub(super) claims: AtomicUsize,
     /// Attempts that wait inside the store now.
     waiting: AtomicUsize,
     /// Of all claims that there ever were.
-    pub(crate) callers: Mutex<Vec<Caller>>,
+    pub callers: Mutex<Vec<Caller>>,
     /// What each hand-over was to mean for those outside.
-    pub(crate) outsiders: Mutex<Vec<Outsiders>>,
+    pub outsiders: Mutex<Vec<Outsiders>>,
     /// Of the one to whom a lock was handed over last.
     pub(super) heir: Mutex<Option<Hint>>,
     /// How many claim objects lived when the backend was closed.
-    pub(crate) claims_at_close: Mutex<Vec<usize>>,
+    pub claims_at_close: Mutex<Vec<usize>>,
     /// Of all owners that have or want a lock of a store that rings.
     hints: Mutex<HashMap<OwnerId, Hint>>,
     pub(super) orders: Mutex<Orders>,
@@ -55,12 +55,12 @@ pub(crate) struct Store {
 
 impl Store {
     /// Gives tokens that are larger than `last_token`, and counts leases on tokio's clock.
-    pub(crate) fn new(last_token: u64) -> Arc<Self> {
+    pub fn new(last_token: u64) -> Arc<Self> {
         Self::over(Memory::with_tokens_after(Clock::Tokio, last_token))
     }
 
     /// Another way to a memory store: with orders and a log of its own.
-    pub(crate) fn over(memory: Memory) -> Arc<Self> {
+    pub fn over(memory: Memory) -> Arc<Self> {
         Arc::new(Self {
             memory,
             bell: Notify::new(),
@@ -76,28 +76,28 @@ impl Store {
         })
     }
 
-    pub(crate) fn set_latency(&self, latency: Duration) {
+    pub fn set_latency(&self, latency: Duration) {
         lock(&self.orders).latency = latency;
     }
 
     /// The next requests of this sort meet these faults, one each.
-    pub(crate) fn once(&self, op: Op, faults: impl IntoIterator<Item = Fault>) {
+    pub fn once(&self, op: Op, faults: impl IntoIterator<Item = Fault>) {
         lock(&self.orders).once.entry(op).or_default().extend(faults);
     }
 
     /// All requests of this sort meet this fault.
-    pub(crate) fn always(&self, op: Op, fault: Fault) {
+    pub fn always(&self, op: Op, fault: Fault) {
         lock(&self.orders).always.insert(op, fault);
     }
 
     /// All requests meet this fault, whatever was ordered before.
-    pub(crate) fn all(&self, fault: Fault) {
+    pub fn all(&self, fault: Fault) {
         self.heal();
         lock(&self.orders).everything = Some(fault);
     }
 
     /// No fault is left.
-    pub(crate) fn heal(&self) {
+    pub fn heal(&self) {
         let mut orders = lock(&self.orders);
         orders.once.clear();
         orders.always.clear();
@@ -106,17 +106,17 @@ impl Store {
     }
 
     /// Locks whose name starts with "dead" get no answer to a renewal.
-    pub(crate) fn kill_shard(&self) {
+    pub fn kill_shard(&self) {
         lock(&self.orders).dead_shard = true;
     }
 
     /// What a grant or renewal answers instead of the lease that it has.
-    pub(crate) fn set_lease(&self, lease: Lease) {
+    pub fn set_lease(&self, lease: Lease) {
         lock(&self.orders).lease = Some(lease);
     }
 
     /// What an inspection answers instead of what is there.
-    pub(crate) fn show(&self, shown: Inspection) {
+    pub fn show(&self, shown: Inspection) {
         lock(&self.orders).shown = Some(shown);
     }
 
@@ -165,31 +165,31 @@ impl Store {
     }
 
     /// Attempts that wait inside the store now.
-    pub(crate) fn waiting(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
     }
 
     /// What was done, in order.
-    pub(crate) fn ops(&self) -> Vec<Op> {
+    pub fn ops(&self) -> Vec<Op> {
         lock(&self.log).iter().map(|entry| entry.0).collect()
     }
 
     /// Whose requests of this sort there were, in order.
-    pub(crate) fn owners(&self, op: Op) -> Vec<OwnerId> {
+    pub fn owners(&self, op: Op) -> Vec<OwnerId> {
         lock(&self.log).iter().filter(|entry| entry.0 == op).map(|entry| entry.1).collect()
     }
 
     /// When requests of this sort were sent.
-    pub(crate) fn sent(&self, op: Op) -> Vec<Instant> {
+    pub fn sent(&self, op: Op) -> Vec<Instant> {
         lock(&self.log).iter().filter(|entry| entry.0 == op).map(|entry| entry.2).collect()
     }
 
-    pub(crate) fn count(&self, op: Op) -> usize {
+    pub fn count(&self, op: Op) -> usize {
         self.sent(op).len()
     }
 
     /// How many renewals were sent by an owner that had sent its release before (C10).
-    pub(crate) fn renewals_after_release(&self) -> usize {
+    pub fn renewals_after_release(&self) -> usize {
         let log = lock(&self.log);
         let mut released = HashSet::new();
         let mut late = 0;
@@ -203,12 +203,12 @@ impl Store {
         late
     }
 
-    pub(crate) fn forget_log(&self) {
+    pub fn forget_log(&self) {
         lock(&self.log).clear();
     }
 
     /// Somebody else takes a mutex, for good.
-    pub(crate) fn take(&self, name: &str) -> OwnerId {
+    pub fn take(&self, name: &str) -> OwnerId {
         let owner = OwnerId::random();
         let granted = self.claim(name, owner).attempt(Wait::No).now_or_never().unwrap();
         assert!(matches!(granted, Ok(Attempt::Granted(_))), "{granted:?}");
@@ -216,7 +216,7 @@ impl Store {
     }
 
     /// Takes everything of this owner out, and wakes the next.
-    pub(crate) fn leave(&self, name: &str, owner: OwnerId) {
+    pub fn leave(&self, name: &str, owner: OwnerId) {
         self.claim(name, owner).release().now_or_never().unwrap().unwrap();
         self.forget(owner);
     }
@@ -234,7 +234,7 @@ impl Store {
     }
 
     /// Frees all locks, and rings whoever has a hint.
-    pub(crate) fn evict_all(&self) {
+    pub fn evict_all(&self) {
         for name in self.names() {
             self.free(&name);
         }
@@ -244,7 +244,7 @@ impl Store {
     }
 
     /// Frees one mutex, and tells nobody.
-    pub(crate) fn evict(&self, name: &str) {
+    pub fn evict(&self, name: &str) {
         let hints = std::mem::take(&mut *lock(&self.hints));
         self.free(&mutex(name));
         lock(&self.hints).extend(hints);
@@ -267,31 +267,31 @@ impl Store {
     }
 
     /// Rings all hints for no reason.
-    pub(crate) fn ring_all(&self) {
+    pub fn ring_all(&self) {
         let hints: Vec<_> = lock(&self.hints).values().cloned().collect();
         hints.iter().for_each(Hint::ring);
     }
 
     /// Rings the one to whom a lock was handed over last, for no reason.
-    pub(crate) fn ring_heir(&self) {
+    pub fn ring_heir(&self) {
         lock(&self.heir).iter().for_each(Hint::ring);
     }
 
-    pub(crate) fn holder(&self, name: &str) -> Option<OwnerId> {
+    pub fn holder(&self, name: &str) -> Option<OwnerId> {
         self.look(&mutex(name)).holders.first()?.owner
     }
 
-    pub(crate) fn holders(&self) -> usize {
+    pub fn holders(&self) -> usize {
         self.names().iter().map(|name| self.look(name).holders.len()).sum()
     }
 
     /// Places in the queues, and hints.
-    pub(crate) fn queued(&self) -> usize {
+    pub fn queued(&self) -> usize {
         let waiters = self.names().iter().filter_map(|name| self.look(name).waiters).sum::<u64>();
         usize::try_from(waiters).unwrap() + lock(&self.hints).len()
     }
 
-    pub(crate) fn live_claims(&self) -> usize {
+    pub fn live_claims(&self) -> usize {
         self.claims.load(SeqCst)
     }
 
@@ -339,6 +339,6 @@ async fn pause(time: Duration) {
     }
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap()
 }

@@ -14,7 +14,6 @@ use crate::{
         agenda::Agenda,
         finishing::Finishing,
         keeper::{Keeper, until_quiet},
-        live::bounded,
         worker::work,
     },
     error::{Error, ErrorKind, Result},
@@ -22,7 +21,7 @@ use crate::{
     name::LockName,
     observe::Observer,
     options::{CheckedOptions, LockOptions},
-    spi::{Backend, Capabilities, Descriptor},
+    spi::{Backend, Capabilities, Descriptor, bounded},
 };
 
 /// Makes locks that live in one store. Cheap to clone; all clones share one connection and one

@@ -7,10 +7,10 @@ use std::{
 
 use super::Locker;
 use crate::{
-    driver::{agenda::Agenda, live::bounded},
+    driver::agenda::Agenda,
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
-    spi::{Backend, Finding, Inspection, Note, Released, Role, check_noted, operator},
+    spi::{Backend, Finding, Inspection, Note, Released, Role, bounded, check_noted, operator},
     token::FencingToken,
 };
 

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::Memory;
 use crate::{
     error::{Error, ErrorKind, Result},
-    registry::Connector,
+    registry::{Connector, Registry},
     spi::Backend,
     url::StoreUrl,
 };
@@ -22,7 +22,7 @@ impl Connector for MemoryConnector {
         &["memory"]
     }
 
-    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+    async fn connect(&self, url: StoreUrl, _: &Registry) -> Result<Arc<dyn Backend>> {
         let no_user = url.username().is_none() && url.password().is_none();
         if !(url.hosts().is_empty() && url.path().is_empty() && no_user) {
             return Err(Error::new(
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     async fn connect(url: &str) -> Result<Arc<dyn Backend>> {
-        MemoryConnector.connect(StoreUrl::parse(url)?).await
+        MemoryConnector.connect(StoreUrl::parse(url)?, &Registry::new()).await
     }
 
     #[tokio::test]

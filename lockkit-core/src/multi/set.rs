@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::guard::MultiGuard;
 use crate::{
-    driver::{request::Bound, within::within},
+    driver::request::Bound,
     error::{Error, ErrorKind, Result},
     guard::LockGuard,
     handle::Handle,
@@ -12,6 +12,7 @@ use crate::{
     name::{Kind, LockName},
     options::LockOptions,
     spi::{LossReason, Mode},
+    within::within,
 };
 
 const LEAST_GRACE: Duration = Duration::from_millis(20);

@@ -7,13 +7,14 @@ use super::{
     table::{Asker, Asking, End, Part, Table},
 };
 use crate::{
-    driver::{request::Bound, within::within},
+    driver::request::Bound,
     error::{Error, ErrorKind, ErrorStatus, Result},
     guard::LockGuard,
     handle::Handle,
     name::LockName,
     options::LockOptions,
     spi::Mode,
+    within::within,
 };
 
 /// A mutex that its [`Owner`](super::Owner) can take again while it has it, without a request to

@@ -4,9 +4,9 @@ use std::{fmt, future, num::NonZeroU32, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use super::{Attachment, Caller, Hint, Note, Noted};
+use super::{Attachment, Caller, Hint, Lease, Note, Noted};
 use crate::{
-    clock::{Clock, Tick},
+    clock::Clock,
     error::{Error, Result},
     name::LockName,
     token::{FencingToken, OwnerId},
@@ -278,22 +278,6 @@ impl Grant {
     pub const fn new(token: FencingToken, lease: Lease) -> Self {
         Self { token, lease, owner: None }
     }
-}
-
-/// How long a grant is good for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lease {
-    /// For this long, counted from before the request that proved it was sent.
-    For(Duration),
-    /// For `lasts`, counted from `at`: the send time of the last request that proved it.
-    Proven {
-        /// When the proving request was sent.
-        at: Tick,
-        /// How long it is good for from then.
-        lasts: Duration,
-    },
-    /// As long as the store's session or process lives; the backend rings the hint when that ends.
-    Session,
 }
 
 /// The answer to a renewal.

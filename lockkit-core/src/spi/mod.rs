@@ -4,7 +4,8 @@
 //! Everything else is written once in this crate: waiting, retries, renewal, deadlines,
 //! cancellation, loss, shutdown. A backend never renews, retries, sleeps or computes a deadline by
 //! itself. One whose claims live on its session ([`LeaseScope::Session`]) keeps up that session,
-//! and nothing else.
+//! and nothing else. One that has other backends as members asks them as the core does: it bounds
+//! each request by [`bounded`], and counts a lease until its [`deadline`](Lease::deadline).
 //!
 //! Both traits, and [`Connector`](crate::Connector), are implemented under
 //! `#[async_trait::async_trait]`, from the crate of that name. A test with `lockkit-conformance`
@@ -13,32 +14,36 @@
 mod admin;
 mod attachment;
 mod backend;
+mod bounded;
 mod caller;
 mod capability;
 mod claim;
 mod finding;
 mod hint;
 mod inspection;
+mod lease;
 mod note;
 pub(crate) mod operator;
 mod server_clock;
 mod taken;
 
-pub(crate) use self::note::check_noted;
 pub use self::{
     admin::Admin,
     attachment::Attachment,
     backend::Backend,
+    bounded::bounded,
     caller::{Attendance, Caller},
     capability::{Cadence, Capabilities, Descriptor, Exceptions, LeaseScope, Poll},
     claim::{
-        Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Outsiders, Pulse, Reissued,
-        Released, Wait,
+        Attempt, Claim, ClaimSpec, Grant, LossReason, Mode, Outsiders, Pulse, Reissued, Released,
+        Wait,
     },
     finding::{Finding, Grade},
     hint::{Hint, Ring},
     inspection::{Holder, Inspection, Role},
+    lease::Lease,
     note::{MAX_NOTE_BYTES, Note, Noted},
     server_clock::ServerClock,
     taken::Taken,
 };
+pub(crate) use self::{lease::with_drift, note::check_noted};

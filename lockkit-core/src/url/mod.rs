@@ -20,6 +20,8 @@ const MAX_SCHEME_BYTES: usize = 32;
 /// A parsed store URL. Neither its `Debug` nor its `Display` shows the user's name, the password or
 /// the parameters.
 ///
+/// Two are equal if their parts are, and the parameters that nobody has taken.
+///
 /// ```
 /// use std::time::Duration;
 /// use lockkit_core::url::StoreUrl;
@@ -32,7 +34,7 @@ const MAX_SCHEME_BYTES: usize = 32;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct StoreUrl {
     scheme: String,
     username: Option<String>,
@@ -138,16 +140,6 @@ impl StoreUrl {
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
-    }
-
-    /// Whether both are the same, as far as their parameters have not been taken.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
-        let is_same_user = self.username == other.username && self.password == other.password;
-        let is_same_place = self.hosts == other.hosts && self.path == other.path;
-        self.scheme == other.scheme
-            && is_same_user
-            && is_same_place
-            && self.params.is_like(&other.params)
     }
 }
 

@@ -18,10 +18,6 @@ impl Params {
         Self { given, known: Vec::new() }
     }
 
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        self.given == other.given
-    }
-
     /// Takes a parameter out, as text.
     ///
     /// # Errors
@@ -103,6 +99,15 @@ impl Params {
 fn is_plain(name: &str) -> bool {
     name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }
+
+/// Two are equal if the same parameters are left in them.
+impl PartialEq for Params {
+    fn eq(&self, other: &Self) -> bool {
+        self.given == other.given
+    }
+}
+
+impl Eq for Params {}
 
 impl fmt::Debug for Params {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -15,7 +15,7 @@ mod zookeeper;
 
 use std::{env, process::ExitCode, sync::Arc};
 
-use lockkit::Need;
+use lockkit::quorum::Need;
 use lockkit_conformance::{
     BoxError, Locks, Store,
     stores::{MemoryStore, QuorumStore},

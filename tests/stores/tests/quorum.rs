@@ -9,7 +9,8 @@ use std::{
 };
 
 use lockkit::{
-    ErrorKind, LockGuard, LockOptions, Locker, Memory, Quorum, Released,
+    ErrorKind, LockGuard, LockOptions, Locker, Memory, Released,
+    quorum::Quorum,
     redis::{Config, Redis},
     spi::Backend,
     url::StoreUrl,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::listing;
 
-const MAIN: [(&str, &[&str]); 5] = [
+const MAIN: [(&str, &[&str]); 6] = [
     (
         "lockkit-core",
         &[
@@ -33,7 +33,6 @@ const MAIN: [(&str, &[&str]); 5] = [
             "Observer",
             "Owner",
             "OwnerId",
-            "Quorum",
             "ReentrantMutex",
             "Registry",
             "Renewal",
@@ -44,6 +43,7 @@ const MAIN: [(&str, &[&str]); 5] = [
     ),
     ("lockkit-file", &["Config", "FileStore", "SessionFile"]),
     ("lockkit-mysql", &["Config", "LockTransaction", "MySql"]),
+    ("lockkit-quorum", &["Quorum"]),
     ("lockkit-redis", &["Config", "Redis"]),
     ("lockkit-zk", &["Config", "ZooKeeper"]),
 ];

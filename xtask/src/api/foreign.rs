@@ -2,7 +2,8 @@
 
 /// Of Rust itself and of lockkit; and `futures_core` for its `BoxFuture`, which is another word for
 /// std's own types.
-const ALWAYS: [&str; 7] = ["alloc", "core", "futures_core", "i64", "lockkit_core", "std", "u64"];
+const ALWAYS: [&str; 8] =
+    ["alloc", "core", "futures_core", "i64", "lockkit_core", "lockkit_quorum", "std", "u64"];
 
 /// And of whom else, by crate: each driver is re-exported by the backend that shows it.
 const DRIVERS: [(&str, &str); 3] = [

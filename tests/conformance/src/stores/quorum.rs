@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lockkit_core::{
-    LockName, Memory, Need, Quorum,
+    LockName, Memory,
     spi::{Backend, Descriptor},
 };
+use lockkit_quorum::{Need, Quorum};
 
 use crate::{
     faulty::Faulty,

@@ -15,7 +15,7 @@ use lockkit_conformance::{
     override_slack, run_case,
     stores::{MemoryStore, QuorumStore},
 };
-use lockkit_core::Need;
+use lockkit_quorum::Need;
 
 use self::{
     mutant::MutantStore,

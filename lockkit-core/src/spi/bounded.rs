@@ -1,0 +1,43 @@
+//! Bounds a request to a store, and catches its panic.
+
+use std::{any::Any, future::Future, panic::AssertUnwindSafe, time::Duration};
+
+use futures_util::FutureExt as _;
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    within::within,
+};
+
+/// Drives a request to a store for at most `budget`, and catches its panic.
+///
+/// The core sends each request by this. A backend needs it only if it has other backends as
+/// members: one that hangs or panics then harms no other. A claim stays usable after a request of
+/// it ended so.
+///
+/// # Errors
+/// That of the request; or an error of [unknown outcome](Error::is_outcome_unknown), because the
+/// store may have applied a request that did not answer in time
+/// ([`Unavailable`](ErrorKind::Unavailable)) or that panicked
+/// ([`Unexpected`](ErrorKind::Unexpected)).
+///
+/// # Cancel safety
+/// As the request: when this is dropped, the request is dropped.
+pub async fn bounded<T>(budget: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
+    match AssertUnwindSafe(within(budget, request)).catch_unwind().await {
+        Ok(Some(answer)) => answer,
+        Err(panic) => {
+            let text = format!("the backend panicked: {}", panic_text(&*panic));
+            Err(Error::new(ErrorKind::Unexpected, text).with_outcome_unknown())
+        }
+        Ok(None) => {
+            let text = format!("the store did not answer within {budget:?}");
+            Err(Error::new(ErrorKind::Unavailable, text).with_outcome_unknown())
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&'static str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

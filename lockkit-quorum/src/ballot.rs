@@ -1,0 +1,426 @@
+//! One ballot: the members' claims of one owner, and what their answers come to.
+//!
+//! # Why the tokens rise
+//! A ballot is won when `need` members hold the lock for its owner, all with the ballot's token T:
+//! because they gave it, or because they were raised to it while they held. T is the largest token
+//! of all members that hold the lock for this owner at the win. Any two grants have a member in
+//! common. Whichever of the two held that member first, its T was the member's token then. The
+//! other one's grant there came later, so it has a larger token (C4 of the member), and its own T
+//! is no smaller than that. And the first one ended there before, by its release or its lease: so
+//! it was returned before the second one was, and was over by then.
+//!
+//! T can rise until the win. If it were settled with the first `need` answers, a lease could end
+//! before the win, another client could get the lock with a larger token and give it back, and a
+//! member that grants after that would complete this ballot with the smaller T.
+//!
+//! After the win members may join, if their token is T or larger. They count only while the others
+//! carry the grant without a gap: after a gap another client may have had the lock in between, so
+//! the grant is over, whoever joins.
+//!
+//! Where all members are needed, those that can be raised are: so each of them may be the only
+//! store of the lock before or after, and tokens go on to rise. One that can't be raised has no
+//! part in that; unless it has a `token_base`, which says that it is to be such a store: then it
+//! must have the largest token itself, else there is no grant.
+
+use std::{ops::ControlFlow, task::Context, time::Duration};
+
+use lockkit_core::{
+    Clock, FencingToken, OwnerId, Tick,
+    spi::{ClaimSpec, Grant, LossReason, Pulse, Released},
+};
+
+use crate::{
+    member::Fence,
+    need::Need,
+    vote::{Part, Standing, Vote},
+};
+
+/// Once the outcome hangs on who is slow or silent, they are waited for so long beyond twice the
+/// time until then.
+const STRAGGLERS: Duration = Duration::from_millis(10);
+/// A release waits for the last members at least this long, so that the next grant finds them free,
+/// too.
+const LAST_ANSWERS: Duration = Duration::from_millis(1);
+
+/// The time of one call, as shares of the core's `op_timeout`, at which the core drops the call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    pub(crate) clock: Clock,
+    op_timeout: Duration,
+}
+
+impl Budget {
+    pub(crate) fn of(spec: &ClaimSpec) -> Self {
+        Self { clock: spec.clock, op_timeout: spec.op_timeout }
+    }
+
+    /// Of one request to one member, and of the first phase of a call.
+    pub(crate) fn request(self) -> Duration {
+        self.op_timeout / 2
+    }
+
+    /// Until when a call may go on that is not giving back.
+    pub(crate) fn call(self) -> Duration {
+        self.op_timeout / 4 * 3
+    }
+
+    /// Of giving back inside a call, and of patience with silent members at a release.
+    pub(crate) fn give_back(self) -> Duration {
+        self.op_timeout / 8
+    }
+}
+
+/// How far a ballot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Won,
+    /// It failed, or what it won is given back.
+    Over,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ballot {
+    pub(crate) owner: OwnerId,
+    pub(crate) votes: Vec<Vote>,
+    need: Need,
+    budget: Budget,
+    /// The ballot's token, from when enough members have granted. It can rise until the win.
+    token: Option<FencingToken>,
+    /// What was won has lasted, and lasts, without a gap until then.
+    until: Tick,
+    phase: Phase,
+    /// Counts the calls that work on it.
+    call: u64,
+    started: Tick,
+    /// When so much was answered in this call that the others are waited for a little only.
+    met: Option<Tick>,
+}
+
+impl Ballot {
+    pub(crate) fn new(owner: OwnerId, votes: Vec<Vote>, need: Need, budget: Budget) -> Self {
+        let phase = Phase::Open;
+        let started = budget.clock.now();
+        Self {
+            owner,
+            votes,
+            need,
+            budget,
+            token: None,
+            until: started,
+            phase,
+            call: 0,
+            started,
+            met: None,
+        }
+    }
+
+    pub(crate) fn need(&self) -> usize {
+        self.need.of(self.votes.len())
+    }
+
+    pub(crate) fn is_won(&self) -> bool {
+        self.phase == Phase::Won
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.phase = Phase::Over;
+    }
+
+    pub(crate) fn begin_call(&mut self) {
+        (self.started, self.met) = (self.budget.clock.now(), None);
+        self.call += 1;
+    }
+
+    /// Polls what is under way; true if something was answered.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut answered = false;
+        for vote in self.votes.iter_mut().filter(|vote| vote.is_in_flight()) {
+            answered |= vote.poll(cx).is_ready();
+        }
+        answered
+    }
+
+    pub(crate) fn has_fresh(&self) -> bool {
+        self.votes.iter().any(Vote::is_fresh)
+    }
+
+    pub(crate) fn count(&self, which: impl Fn(&Vote) -> bool) -> usize {
+        self.votes.iter().filter(|vote| which(vote)).count()
+    }
+
+    /// Asks for the lock. Breaks with true once it is won, with false when it can't be.
+    pub(crate) fn elect(&mut self, now: Tick) -> ControlFlow<bool, Tick> {
+        self.ask();
+        let Some(token) = self.largest(now) else { return self.await_grants(now) };
+        self.token = Some(token);
+        let budget = self.budget.request();
+        self.votes.iter_mut().for_each(|vote| vote.settle(token, budget));
+        self.raise(token);
+        if self.count(|vote| self.stands(vote, now)) >= self.need()
+            && let Some(last) = self.last_part()
+        {
+            (self.phase, self.until) = (Phase::Won, last.deadline());
+            return ControlFlow::Break(true);
+        }
+        let hopeful = |vote: &Vote| {
+            self.stands(vote, now)
+                || vote.is_asking()
+                || vote.is_raising(self.call)
+                || vote.is_catching_up()
+        };
+        let stop = self.started.after(self.budget.call());
+        if self.count(hopeful) < self.need() || now >= stop {
+            return ControlFlow::Break(false);
+        }
+        ControlFlow::Continue(stop)
+    }
+
+    /// All at once; or where all are needed, one after the other in their order, so that no two
+    /// ballots have a part of the members each.
+    fn ask(&mut self) {
+        let budget = self.budget.request();
+        for vote in &mut self.votes {
+            if matches!(vote.standing, Standing::Open) && vote.is_idle() {
+                vote.ask(budget);
+            }
+            if self.need == Need::All && vote.part().is_none() {
+                return;
+            }
+        }
+    }
+
+    /// A call before this one was dropped: what failed then is asked again.
+    pub(crate) fn resume(&mut self) {
+        for vote in &mut self.votes {
+            if matches!(vote.standing, Standing::Failed) {
+                vote.standing = Standing::Open;
+            }
+        }
+    }
+
+    /// The largest token of the members that hold it, if they are enough.
+    fn largest(&self, now: Tick) -> Option<FencingToken> {
+        let tokens = self.votes.iter().filter_map(|vote| vote.valid(now)).map(|part| part.token);
+        let count = tokens.clone().count();
+        let largest = tokens.max();
+        largest.filter(|_| count >= self.need())
+    }
+
+    fn await_grants(&mut self, now: Tick) -> ControlFlow<bool, Tick> {
+        let need = self.need();
+        let granted = self.count(|vote| vote.valid(now).is_some());
+        let open = self.count(|vote| matches!(vote.standing, Standing::Open));
+        let refused = self.count(is_refused);
+        let asking = self.count(Vote::is_asking);
+        let lost = granted + open < need;
+        let reached = granted + refused;
+        // Contention, or too many members down? The others can tell.
+        let is_unclear = refused > 0 && reached < need && reached + asking >= need;
+        if lost && !is_unclear {
+            return ControlFlow::Break(false);
+        }
+        let mut stop = self.started.after(self.budget.request());
+        // Others compete: to keep what we have until the silent ones answer would stop them, too.
+        if lost || (refused > 0 && reached >= need) {
+            let met = *self.met.get_or_insert(now);
+            stop = stop.min(met.after(self.started.until(met) * 2 + STRAGGLERS));
+        }
+        if now >= stop { ControlFlow::Break(false) } else { ControlFlow::Continue(stop) }
+    }
+
+    fn raise(&mut self, token: FencingToken) {
+        for vote in &mut self.votes {
+            if vote.fence == Fence::Raised
+                && vote.is_idle()
+                && vote.wants_raise(token, self.call)
+                && vote.part().is_some_and(|part| part.token < token)
+            {
+                vote.raise(token, self.budget.request(), self.call);
+            }
+        }
+    }
+
+    /// Whether the member carries the grant.
+    fn stands(&self, vote: &Vote, now: Tick) -> bool {
+        vote.valid(now).is_some_and(|part| self.is_raised(vote, part))
+    }
+
+    fn is_raised(&self, vote: &Vote, part: &Part) -> bool {
+        self.token.is_some_and(|token| part.token >= token || vote.fence == Fence::Loose)
+    }
+
+    /// The grant of a ballot that was won. It lasts for as long as `need` members do: at least one
+    /// of the best of them is in every other quorum.
+    pub(crate) fn grant(&self, asked_as: OwnerId) -> Option<Grant> {
+        let owner = (self.owner != asked_as).then_some(self.owner);
+        Some(Grant { owner, ..Grant::new(self.token?, self.last_part()?.proven()) })
+    }
+
+    /// The part with which the grant ends.
+    fn last_part(&self) -> Option<Part> {
+        let carried = |vote| Vote::part(vote).filter(|part| self.is_raised(vote, part));
+        let mut parts: Vec<_> = self.votes.iter().filter_map(carried).collect();
+        parts.sort_by_key(|part| std::cmp::Reverse(part.deadline()));
+        parts.get(self.need() - 1).copied().copied()
+    }
+
+    /// Renews what was won. Breaks with `None` if the answers leave it open.
+    pub(crate) fn beat(
+        &mut self,
+        lease: Option<Duration>,
+        now: Tick,
+    ) -> ControlFlow<Option<Pulse>, Tick> {
+        let call = self.call;
+        let need = self.need();
+        let request = self.budget.request();
+        if now >= self.until {
+            return ControlFlow::Break(Some(Pulse::Lost(LossReason::Expired)));
+        }
+        if let Some(token) = self.token {
+            self.raise(token);
+        }
+        for at in 0..self.votes.len() {
+            let vote = &self.votes[at];
+            let is_ours = vote.part().is_some_and(|part| self.is_raised(vote, part));
+            if vote.is_idle() && vote.wants_beat(call) && is_ours {
+                self.votes[at].beat(lease, request, call);
+            }
+        }
+        if self.confirmed() >= need
+            && let Some(last) = self.last_part()
+        {
+            self.until = self.until.max(last.deadline());
+            return ControlFlow::Break(Some(Pulse::Alive(last.proven())));
+        }
+        // A member that never granted is not asked again: it would be a grant of its own, with a
+        // token of its own.
+        let possible = |vote: &Vote| vote.part().is_some() || vote.is_asking();
+        if self.count(possible) < need {
+            let reason = self.votes.iter().rev().find_map(|vote| match vote.standing {
+                Standing::Lost(reason) => Some(reason),
+                _ => None,
+            });
+            return ControlFlow::Break(Some(Pulse::Lost(reason.unwrap_or(LossReason::Evicted))));
+        }
+        let stop = self.started.after(self.budget.call());
+        let hopeful =
+            |vote: &Vote| self.is_confirmed(vote) || (possible(vote) && vote.is_in_flight());
+        if self.count(hopeful) < need || now >= stop {
+            return ControlFlow::Break(None);
+        }
+        ControlFlow::Continue(stop)
+    }
+
+    pub(crate) fn is_confirmed(&self, vote: &Vote) -> bool {
+        vote.is_confirmed_in(self.call) && vote.part().is_some()
+    }
+
+    pub(crate) fn confirmed(&self) -> usize {
+        self.count(|vote| self.is_confirmed(vote))
+    }
+
+    /// Gives back what has been answered, as far as that is quick.
+    pub(crate) fn give_back(&mut self, now: Tick) -> ControlFlow<(), Tick> {
+        self.release_idle();
+        let stop = self.started.after(self.budget.give_back());
+        let busy = self.count(|vote| vote.is_in_flight() && !vote.is_asking());
+        if busy == 0 || now >= stop { ControlFlow::Break(()) } else { ControlFlow::Continue(stop) }
+    }
+
+    /// Gives all back. Breaks with `None` if the answers leave open whether it was held, or whether
+    /// it is free.
+    ///
+    /// It is freed once `need` members say so. A member that says nothing for a while is taken at
+    /// its word, the lease that it gave: with it, the lock was held until now, and if there are
+    /// enough members without it, it is free.
+    pub(crate) fn release(
+        &mut self,
+        was_won: bool,
+        now: Tick,
+    ) -> ControlFlow<Option<Released>, Tick> {
+        self.release_idle();
+        let need = self.need();
+        let freed = self.count(|vote| matches!(vote.standing, Standing::Returned(Released::Freed)));
+        let unknown = self.count(|vote| vote.dirty);
+        let in_flight = self.count(Vote::is_in_flight);
+        let decided = if freed >= need {
+            Some(Released::Freed)
+        } else if freed + unknown < need {
+            Some(Released::NotHeld)
+        } else {
+            None
+        };
+        if let Some(released) = decided {
+            let met = *self.met.get_or_insert(now);
+            let patience = self
+                .started
+                .until(met)
+                .clamp(LAST_ANSWERS, LAST_ANSWERS.max(self.budget.give_back()));
+            let stop = met.after(patience);
+            let done = in_flight == 0 || now >= stop;
+            return if done {
+                ControlFlow::Break(Some(released))
+            } else {
+                ControlFlow::Continue(stop)
+            };
+        }
+        let patience = self.started.after(self.budget.give_back());
+        if in_flight > 0 && now < patience {
+            return ControlFlow::Continue(patience);
+        }
+        if !was_won {
+            return ControlFlow::Break(Some(Released::NotHeld));
+        }
+        let trusted = self.count(|vote| vote.dirty && self.stands(vote, now));
+        if freed + trusted >= need && unknown <= self.votes.len() - need {
+            return ControlFlow::Break(Some(Released::Freed));
+        }
+        let stop = self.started.after(self.budget.call());
+        if in_flight > 0 && now < stop {
+            ControlFlow::Continue(stop)
+        } else {
+            ControlFlow::Break(None)
+        }
+    }
+
+    fn release_idle(&mut self) {
+        let call = self.call;
+        let request = self.budget.request();
+        for vote in &mut self.votes {
+            if vote.dirty && vote.is_idle() && !vote.is_released_in(call) {
+                vote.release(request, call);
+            }
+        }
+    }
+
+    /// When another ballot may succeed: as many of those that refused must let go as are missing.
+    pub(crate) fn retry_after(&self, now: Tick) -> Option<Duration> {
+        let missing = self.need().saturating_sub(self.count(|vote| vote.valid(now).is_some()));
+        let mut lapses: Vec<_> = self
+            .votes
+            .iter()
+            .filter_map(|vote| match vote.standing {
+                Standing::Refused(lapse) => Some(lapse.unwrap_or(Duration::MAX)),
+                _ => None,
+            })
+            .collect();
+        lapses.sort_unstable();
+        lapses.get(missing.checked_sub(1)?).copied().filter(|lapse| *lapse < Duration::MAX)
+    }
+
+    /// Whether the members that could be asked would have been enough.
+    pub(crate) fn is_contended(&self) -> bool {
+        let unasked = |vote: &Vote| matches!(vote.standing, Standing::Open) && vote.is_idle();
+        let reached = |vote: &Vote| is_refused(vote) || vote.part().is_some() || unasked(vote);
+        self.count(is_refused) > 0 && self.count(reached) >= self.need()
+    }
+}
+
+fn is_refused(vote: &Vote) -> bool {
+    matches!(vote.standing, Standing::Refused(_))
+}

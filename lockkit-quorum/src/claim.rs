@@ -1,0 +1,191 @@
+//! One owner's dealings with the members.
+
+use std::{future::poll_fn, ops::ControlFlow, pin::Pin, sync::Arc, task::Poll, time::Duration};
+
+use async_trait::async_trait;
+use lockkit_core::{
+    Clock, OwnerId, Result, Tick,
+    spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Pulse, Released, Wait},
+};
+use tokio::time::{self, Sleep};
+
+use crate::{
+    ballot::{Ballot, Budget},
+    failure,
+    member::Member,
+    members::Members,
+    vote::Vote,
+};
+
+/// A claim on the members, ballot after ballot.
+///
+/// Each ballot has an owner of its own: the release of an old one that reaches a member late finds
+/// nothing of a new one. All that a call works on stays here when the call is dropped, and the next
+/// one goes on with it.
+#[derive(Debug)]
+pub(crate) struct QuorumClaim {
+    members: Arc<Members>,
+    spec: ClaimSpec,
+    budget: Budget,
+    ballot: Option<Ballot>,
+    /// The spec's owner has had its ballot.
+    used: bool,
+}
+
+impl QuorumClaim {
+    /// # Errors
+    /// What a member says of the spec.
+    pub(crate) fn new(members: Arc<Members>, spec: ClaimSpec) -> Result<Self> {
+        let budget = Budget::of(&spec);
+        let mut claim = Self { members, spec, budget, ballot: None, used: false };
+        claim.ballot = Some(claim.open_ballot()?);
+        Ok(claim)
+    }
+
+    fn open_ballot(&mut self) -> Result<Ballot> {
+        let owner = if self.used { OwnerId::random() } else { self.spec.owner };
+        self.used = true;
+        let mut spec = self.spec.clone();
+        (spec.owner, spec.op_timeout, spec.short_lease) = (owner, self.budget.request(), false);
+        let vote = |(place, member): (usize, &Member)| match member.backend.claim(spec.clone()) {
+            Ok(claim) => Ok(Vote::new(place, member, claim, spec.clock)),
+            Err(error) => Err(failure::of_member(member, error)),
+        };
+        let votes: Result<_> = self.members.all.iter().enumerate().map(vote).collect();
+        Ok(Ballot::new(owner, votes?, self.members.need, self.budget))
+    }
+
+    /// Renews what was won, and answers what is left of it: `None` if it was not won at all.
+    async fn beat(&mut self, lease: Option<Duration>) -> Result<Option<Pulse>> {
+        let Some(ballot) = self.ballot.as_mut().filter(|ballot| ballot.is_won()) else {
+            return Ok(None);
+        };
+        ballot.begin_call();
+        match drive(ballot, self.budget.clock, |ballot, now| ballot.beat(lease, now)).await {
+            Some(pulse) => Ok(Some(pulse)),
+            None => Err(failure::of_renewal(&self.members, ballot)),
+        }
+    }
+
+    /// What was won before, confirmed by its members: with the same token, or `None` if it is gone.
+    async fn confirm(&mut self) -> Result<Option<Grant>> {
+        match self.beat(None).await? {
+            Some(Pulse::Alive(_)) => {
+                Ok(self.ballot.as_ref().and_then(|ballot| ballot.grant(self.spec.owner)))
+            }
+            Some(Pulse::Lost(_)) | None => Ok(None),
+        }
+    }
+
+    /// Ends the ballot, and returns how many members may still have something of it, which the
+    /// sweeper takes back.
+    async fn give_back(&mut self) -> usize {
+        let Some(ballot) = &mut self.ballot else { return 0 };
+        ballot.end();
+        ballot.begin_call();
+        drive(ballot, self.budget.clock, Ballot::give_back).await;
+        self.sweep()
+    }
+
+    fn sweep(&mut self) -> usize {
+        let Some(ballot) = self.ballot.take() else { return 0 };
+        let left = ballot.votes.into_iter().filter(|vote| vote.dirty || vote.is_in_flight());
+        self.members.sweeper.take(left, &self.spec)
+    }
+}
+
+#[async_trait]
+impl Claim for QuorumClaim {
+    async fn attempt(&mut self, _: Wait) -> Result<Attempt> {
+        if let Some(grant) = self.confirm().await? {
+            return Ok(Attempt::Granted(grant));
+        }
+        if self.ballot.as_ref().is_some_and(|ballot| ballot.is_won() || ballot.is_over()) {
+            self.give_back().await;
+        }
+        let mut ballot = match self.ballot.take() {
+            Some(ballot) => ballot,
+            None => self.open_ballot()?,
+        };
+        ballot.resume();
+        ballot.begin_call();
+        let asked_as = self.spec.owner;
+        let ballot = self.ballot.insert(ballot);
+        let won = drive(ballot, self.budget.clock, Ballot::elect).await;
+        if won && let Some(grant) = ballot.grant(asked_as) {
+            return Ok(Attempt::Granted(grant));
+        }
+        let now = self.budget.clock.now();
+        if ballot.is_contended() {
+            let retry_after = ballot.retry_after(now);
+            self.give_back().await;
+            return Ok(Attempt::Busy { queued: false, retry_after });
+        }
+        let need = ballot.need();
+        let error = failure::of_attempt(&self.members, ballot, now);
+        let left = self.give_back().await;
+        Err(if left >= need { error.with_outcome_unknown() } else { error })
+    }
+
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+        Ok(self.beat(lease).await?.unwrap_or(Pulse::Lost(LossReason::Evicted)))
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        let Some(ballot) = &mut self.ballot else { return Ok(Released::NotHeld) };
+        let was_won = ballot.is_won();
+        ballot.begin_call();
+        match drive(ballot, self.budget.clock, |ballot, now| ballot.release(was_won, now)).await {
+            Some(released) => {
+                self.sweep();
+                Ok(released)
+            }
+            None => Err(failure::of_release(&self.members, ballot)),
+        }
+    }
+}
+
+impl Drop for QuorumClaim {
+    fn drop(&mut self) {
+        self.sweep();
+    }
+}
+
+/// Polls what is under way until `step`, which is asked after each answer, and again at the instant
+/// that it names, breaks with the outcome.
+async fn drive<T>(
+    ballot: &mut Ballot,
+    clock: Clock,
+    mut step: impl FnMut(&mut Ballot, Tick) -> ControlFlow<T, Tick>,
+) -> T {
+    let mut timer: Option<(Tick, Pin<Box<Sleep>>)> = None;
+    poll_fn(|cx| {
+        loop {
+            while ballot.poll(cx) {}
+            let now = clock.now();
+            let until = match step(ballot, now) {
+                ControlFlow::Break(outcome) => {
+                    // What was begun meanwhile is sent: nobody polls it until the next call.
+                    if ballot.has_fresh() {
+                        ballot.poll(cx);
+                    }
+                    return Poll::Ready(outcome);
+                }
+                ControlFlow::Continue(until) => until,
+            };
+            if ballot.has_fresh() {
+                continue;
+            }
+            if timer.as_ref().is_none_or(|(at, _)| *at != until) {
+                timer = Some((until, Box::pin(time::sleep(now.until(until)))));
+            }
+            if let Some((_, sleep)) = &mut timer
+                && sleep.as_mut().poll(cx).is_pending()
+            {
+                return Poll::Pending;
+            }
+            timer = None;
+        }
+    })
+    .await
+}

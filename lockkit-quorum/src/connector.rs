@@ -1,0 +1,139 @@
+//! `quorum://?member=…&member=…`
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::future;
+use lockkit_core::{Connector, Error, ErrorKind, Registry, Result, spi::Backend, url::StoreUrl};
+
+use crate::{
+    backend::Quorum,
+    late::LateMember,
+    member::{Member, NAME},
+    need::Need,
+};
+
+/// The URL schemes of this backend.
+pub const SCHEMES: &[&str] = &["quorum"];
+
+/// What a whole quorum has once.
+const COMMON: [&str; 6] = ["ttl", "op_timeout", "max_hold", "label", "group", "process_gate"];
+
+/// Makes a quorum of the stores that the parameter `member` names.
+pub(crate) struct QuorumConnector;
+
+#[async_trait]
+impl Connector for QuorumConnector {
+    fn schemes(&self) -> &'static [&'static str] {
+        SCHEMES
+    }
+
+    /// Connects to all members at once.
+    ///
+    /// A member that can't be reached must not keep the others from starting: where a majority is
+    /// enough, it is taken for what the others of its scheme are, and connected to when it is used.
+    ///
+    /// # Errors
+    /// What is wrong with the URL, or with a member; of members that can't be reached only if too
+    /// few others can.
+    async fn connect(&self, mut url: StoreUrl, registry: &Registry) -> Result<Arc<dyn Backend>> {
+        let no_user = url.username().is_none() && url.password().is_none();
+        if !(url.hosts().is_empty() && url.path().is_empty() && no_user) {
+            return Err(invalid(
+                "a quorum has no user, host or path of its own; write quorum://?member=…&member=…",
+            ));
+        }
+        let need = match url.params.text("need")?.as_deref() {
+            None | Some("majority") => Need::Majority,
+            Some("all") => Need::All,
+            Some(_) => return Err(invalid("the parameter need must be majority or all")),
+        };
+        let texts = url.params.texts("member");
+        url.params.finish()?;
+        if texts.is_empty() {
+            return Err(invalid("it names no members; write quorum://?member=…&member=…"));
+        }
+        let (urls, bases) = parse_all(registry, &texts)?;
+        let connecting = urls.iter().map(|url| async {
+            let connector = registry.connector(url.scheme())?;
+            connector.connect(url.clone(), registry).await
+        });
+        let connected = future::join_all(connecting).await;
+        let known: Vec<_> = connected
+            .iter()
+            .zip(&urls)
+            .filter_map(|(it, url)| Some((it.as_ref().ok()?.clone(), url)))
+            .collect();
+        let enough = need.of(urls.len());
+        let count = known.len();
+        let mut members = Vec::new();
+        for (place, (connected, url)) in connected.into_iter().zip(&urls).enumerate() {
+            let alike = known.iter().find(|(_, known)| known.scheme() == url.scheme());
+            let backend = match (connected, alike) {
+                (Ok(backend), _) => backend,
+                (Err(error), Some((alike, _))) if error.is_temporary() && count >= enough => {
+                    tracing::warn!(member = %url, "a member of a quorum can't be reached yet: {error}");
+                    let descriptor = alike.descriptor().clone();
+                    Arc::new(LateMember::new(registry.clone(), url.clone(), descriptor))
+                }
+                (Err(error), _) => {
+                    // What its own backend does not take for a URL may show a piece of a password.
+                    let is_url = !matches!(
+                        error.kind(),
+                        ErrorKind::InvalidUrl | ErrorKind::UnknownParameter
+                    );
+                    return Err(of_member(place, Some(url).filter(|_| is_url), &error));
+                }
+            };
+            let label = format!("member {} ({url})", place + 1).into();
+            members.push(Member { backend, label, token_base: bases[place] });
+        }
+        Ok(Arc::new(Quorum::of(members, need)?))
+    }
+}
+
+/// The members' URLs, and what is added to their tokens.
+fn parse_all(registry: &Registry, texts: &[String]) -> Result<(Vec<StoreUrl>, Vec<Option<u64>>)> {
+    let mut urls = Vec::<StoreUrl>::new();
+    let mut bases = Vec::new();
+    for (place, text) in texts.iter().enumerate() {
+        let (member, token_base) =
+            parse(registry, text).map_err(|error| of_member(place, None, &error))?;
+        // One store, whatever is added to its tokens.
+        if !member.hosts().is_empty() && urls.contains(&member) {
+            return Err(invalid(&format!("member {} ({member}) is there twice", place + 1)));
+        }
+        urls.push(member);
+        bases.push(token_base);
+    }
+    Ok((urls, bases))
+}
+
+fn parse(registry: &Registry, text: &str) -> Result<(StoreUrl, Option<u64>)> {
+    let mut url = StoreUrl::parse(text)?;
+    if SCHEMES.contains(&url.scheme()) {
+        return Err(invalid("a member can't be a quorum itself; name its members instead"));
+    }
+    registry.connector(url.scheme())?;
+    // Who may have one of its own, the quorum says.
+    let token_base = url.params.parsed("token_base", "a whole number")?;
+    for common in COMMON {
+        if url.params.text(common)?.is_some() {
+            return Err(invalid(&format!(
+                "the parameter {common} is one of the whole quorum: give it beside the members"
+            )));
+        }
+    }
+    Ok((url, token_base))
+}
+
+fn of_member(place: usize, url: Option<&StoreUrl>, error: &Error) -> Error {
+    let url = url.map(|url| format!(" ({url})")).unwrap_or_default();
+    let text = format!("member {}{url}: {}", place + 1, error.context());
+    Error::new(error.kind(), text).with_status(error.status()).with_backend(NAME)
+}
+
+fn invalid(reason: &str) -> Error {
+    Error::new(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}"))
+        .with_backend(NAME)
+}

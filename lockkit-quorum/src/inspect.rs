@@ -1,0 +1,136 @@
+//! What the members show together.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use lockkit_core::{
+    Error, ErrorKind, FencingToken, OwnerId, Result,
+    spi::{Holder, Inspection, Mode},
+};
+
+use crate::{
+    gather::{Answers, good, silent},
+    member::{Fence, Member},
+    need::Need,
+};
+
+/// A holder, and the place of the member that shows it.
+type Shown<'a> = (usize, &'a Holder);
+
+/// The holders that `need` members show, all with the token of the grant. `None` stands for those
+/// that are no lockkit clients.
+///
+/// # Errors
+/// [`ErrorKind::Unavailable`] if a client may hold it, or holds it, and the answers do not prove
+/// that, or with which token. A member that does not answer can be a part of that grant. A member
+/// that granted late can show another token than the grant's, and so does a member while a ballot
+/// is under way.
+pub(crate) fn holders(
+    answers: &Answers<Inspection>,
+    members: &[Member],
+    need: Need,
+) -> Result<Vec<Holder>> {
+    let enough = need.of(answers.len());
+    let hidden = answers.len() - good(answers).count();
+    let mut holders = Vec::new();
+    for shown in by_owner(answers).values() {
+        if let Some(holder) = of_grant(shown, members, need, enough) {
+            holders.push(merge(shown, holder.token, enough));
+        } else if shown.len() + hidden >= enough {
+            return Err(unclear(answers, shown, members));
+        }
+    }
+    Ok(holders)
+}
+
+/// The answers so far are enough, and tell who holds it.
+pub(crate) fn is_settled(answers: &Answers<Inspection>, members: &[Member], need: Need) -> bool {
+    good(answers).count() >= need.of(answers.len()) && holders(answers, members, need).is_ok()
+}
+
+/// The token by which each member knows this owner.
+pub(crate) fn tokens(answers: &Answers<Inspection>, owner: OwnerId) -> Vec<(usize, FencingToken)> {
+    let shown = good(answers)
+        .flat_map(|(place, seen)| seen.holders.iter().map(move |holder| (place, holder)));
+    let of_owner = shown.filter(|(_, holder)| holder.owner == Some(owner));
+    of_owner.filter_map(|(place, holder)| Some((place, holder.token?))).collect()
+}
+
+fn by_owner(answers: &Answers<Inspection>) -> BTreeMap<Option<OwnerId>, Vec<Shown<'_>>> {
+    let mut by_owner = BTreeMap::<_, Vec<_>>::new();
+    for (place, seen) in good(answers) {
+        let mut counted = Vec::new();
+        for holder in seen.holders.iter().filter(|holder| holder.mode == Mode::Exclusive) {
+            if !counted.contains(&holder.owner) {
+                counted.push(holder.owner);
+                by_owner.entry(holder.owner).or_default().push((place, holder));
+            }
+        }
+    }
+    by_owner
+}
+
+/// One that shows the token of the grant, if this owner has one. A majority that has won has the
+/// token of the grant at each of its members, and so few can have joined with another one that they
+/// are not enough. Where all are needed, it is the largest token.
+///
+/// Before the win it may be a smaller one, if enough members have granted with the same token and
+/// are not raised yet. That one, too, is larger than the tokens of all grants before.
+fn of_grant<'a>(
+    shown: &[Shown<'a>],
+    members: &[Member],
+    need: Need,
+    enough: usize,
+) -> Option<&'a Holder> {
+    if shown.len() < enough {
+        return None;
+    }
+    let alike = |token| shown.iter().filter(|(_, holder)| holder.token == token).count();
+    match need {
+        Need::Majority => {
+            shown.iter().map(|(_, holder)| *holder).find(|it| alike(it.token) >= enough)
+        }
+        Need::All => trusted(shown, members).into_iter().max_by_key(|holder| holder.token),
+    }
+}
+
+fn unclear(answers: &Answers<Inspection>, shown: &[Shown<'_>], members: &[Member]) -> Error {
+    let label = |place: usize| &*members[place].label;
+    let shown = shown.iter().map(|(place, holder)| match holder.token {
+        Some(token) => format!("{} shows token {token}", label(*place)),
+        None => format!("{} shows a client that is not lockkit", label(*place)),
+    });
+    let reasons: Vec<_> = shown.chain(silent(answers, label)).collect();
+    let text = format!("who holds it, with which token, can't be told now: {}", reasons.join("; "));
+    Error::new(ErrorKind::Unavailable, text)
+}
+
+fn merge(shown: &[Shown<'_>], token: Option<FencingToken>, enough: usize) -> Holder {
+    let mut merged = Holder::new(Mode::Exclusive);
+    let shown: Vec<_> = shown.iter().map(|(_, holder)| *holder).collect();
+    if let (Some(owner), Some(token)) = (shown[0].owner, token) {
+        merged = merged.with_grant(owner, token);
+    }
+    // Where there is no lease, it lasts for ever.
+    let mut remaining: Vec<_> =
+        shown.iter().map(|holder| holder.remaining.unwrap_or(Duration::MAX)).collect();
+    remaining.sort_unstable_by(|a, b| b.cmp(a));
+    merged
+        .with_remaining(remaining.get(enough - 1).copied().filter(|left| *left < Duration::MAX))
+        .with_age(shown.iter().filter_map(|holder| holder.age).min())
+        .with_label(shown.iter().find_map(|holder| holder.label.clone()))
+}
+
+/// Those that can show the token of the grant where all are needed. Whoever uses the same stores
+/// without the base, in the step of a move before or after, has a grant of which the leading member
+/// says more than was granted; one that was raised to the grant's token says that.
+fn trusted<'a>(shown: &[Shown<'a>], members: &[Member]) -> Vec<&'a Holder> {
+    let of = |fence: Fence| {
+        let of_fence = shown.iter().filter(move |(place, _)| members[*place].fence() == fence);
+        of_fence.map(|(_, holder)| *holder).collect::<Vec<_>>()
+    };
+    let raised = of(Fence::Raised);
+    if raised.is_empty() || of(Fence::Lead).is_empty() {
+        return shown.iter().map(|(_, holder)| *holder).collect();
+    }
+    raised
+}

@@ -1,0 +1,237 @@
+//! A member that could not be reached when its quorum was made, and is connected to when it is
+//! used.
+
+use std::{
+    fmt,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::{
+    FutureExt as _,
+    future::{self, BoxFuture, WeakShared},
+};
+use lockkit_core::{
+    Clock, Error, ErrorKind, FencingToken, Kind, LockName, Registry, Result, Tick,
+    spi::{
+        Admin, Attempt, Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, LossReason,
+        Pulse, Released, Role, Wait,
+    },
+    url::StoreUrl,
+};
+
+use crate::{
+    member::{NAME, lacking},
+    operator,
+};
+
+/// After a failure nobody tries again for so long.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A member that may come later. It is taken for what a member of the same scheme is; one that
+/// turns out to be less is refused then.
+pub(crate) struct LateMember {
+    link: Arc<Link>,
+    descriptor: Descriptor,
+}
+
+struct Link {
+    registry: Registry,
+    url: StoreUrl,
+    /// What the quorum's own descriptor was made of, as this member was not there.
+    expected: Descriptor,
+    backend: OnceLock<Arc<dyn Backend>>,
+    connecting: Mutex<Option<WeakShared<BoxFuture<'static, Connected>>>>,
+    failed: Mutex<Option<(Tick, Arc<Error>)>>,
+}
+
+/// Errors are shared by all who wait.
+type Connected = Result<Arc<dyn Backend>, Arc<Error>>;
+
+impl LateMember {
+    pub(crate) fn new(registry: Registry, url: StoreUrl, descriptor: Descriptor) -> Self {
+        let backend = OnceLock::new();
+        let connecting = Mutex::default();
+        let failed = Mutex::default();
+        let link =
+            Link { registry, url, expected: descriptor.clone(), backend, connecting, failed };
+        Self { link: Arc::new(link), descriptor }
+    }
+}
+
+impl Link {
+    async fn backend(self: &Arc<Self>) -> Result<&Arc<dyn Backend>> {
+        if let Some(backend) = self.backend.get() {
+            return Ok(backend);
+        }
+        match self.connecting().await {
+            Ok(backend) => Ok(self.backend.get_or_init(|| backend)),
+            Err(error) => {
+                let copy = Error::new(error.kind(), error.context().to_owned())
+                    .with_status(error.status());
+                Err(copy.with_source(error))
+            }
+        }
+    }
+
+    /// The connection that is being made, or the next one. Driven by whoever waits for it: whoever
+    /// began it may have its lock from the other members by now, and ask no more until it renews or
+    /// releases that.
+    fn connecting(self: &Arc<Self>) -> future::Shared<BoxFuture<'static, Connected>> {
+        let mut connecting = lock(&self.connecting);
+        let begun =
+            connecting.as_ref().and_then(WeakShared::upgrade).filter(|it| it.peek().is_none());
+        let link = Arc::clone(self);
+        let next = begun.unwrap_or_else(|| connect(link).boxed().shared());
+        *connecting = next.downgrade();
+        next
+    }
+
+    async fn connect(&self) -> Connected {
+        let now = Clock::Boot.now();
+        if let Some((at, error)) = &*lock(&self.failed)
+            && at.until(now) < PAUSE
+        {
+            return Err(Arc::clone(error));
+        }
+        let connected = self.connect_now().await.map_err(Arc::new);
+        connected.inspect_err(|error| {
+            *lock(&self.failed) = Some((Clock::Boot.now(), Arc::clone(error)));
+        })
+    }
+
+    async fn connect_now(&self) -> Result<Arc<dyn Backend>> {
+        let connector = self.registry.connector(self.url.scheme())?;
+        let backend = connector.connect(self.url.clone(), &self.registry).await?;
+        let Some(lacking) = lacking(&self.expected, backend.descriptor()) else {
+            return Ok(backend);
+        };
+        // The error below says what is wrong with it, and nobody uses it.
+        let _ = backend.close().await;
+        let text = format!(
+            "{} is not what the other members of its scheme are: it has {lacking}; give all of them the same parameters",
+            self.url
+        );
+        Err(Error::new(ErrorKind::Unsupported, text).with_backend(NAME))
+    }
+}
+
+async fn connect(link: Arc<Link>) -> Connected {
+    // The timers of a runtime that has gone panic; the next connection has new ones.
+    match AssertUnwindSafe(link.connect()).catch_unwind().await {
+        Ok(connected) => connected,
+        Err(_) => Err(Arc::new(Error::new(ErrorKind::Unavailable, "connecting to it panicked"))),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[async_trait]
+impl Backend for LateMember {
+    fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
+        match self.link.backend.get() {
+            Some(backend) => backend.claim(spec),
+            None => Ok(Box::new(LateClaim { link: Arc::clone(&self.link), spec, claim: None })),
+        }
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        self.link.backend().await?.inspect(name).await
+    }
+
+    async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
+        self.link.backend().await?.force_release(name, token).await
+    }
+
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    async fn close(&self) -> Result<()> {
+        match self.link.backend.get() {
+            Some(backend) => backend.close().await,
+            None => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Admin for LateMember {
+    async fn probe(&self) -> Result<Role> {
+        operator::probe(&**self.link.backend().await?).await
+    }
+
+    async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        operator::names(&**self.link.backend().await?, kind, prefix).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        operator::diagnose(&**self.link.backend().await?).await
+    }
+}
+
+impl fmt::Debug for LateMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LateMember").field(&self.link.url).finish()
+    }
+}
+
+/// A claim of a member that was not there when the claim was made. Until it attempts, it has
+/// nothing.
+struct LateClaim {
+    link: Arc<Link>,
+    spec: ClaimSpec,
+    claim: Option<Box<dyn Claim>>,
+}
+
+#[async_trait]
+impl Claim for LateClaim {
+    async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
+        let claim = match &mut self.claim {
+            Some(claim) => claim,
+            None => {
+                let claim = self.link.backend().await?.claim(self.spec.clone())?;
+                self.claim.insert(claim)
+            }
+        };
+        claim.attempt(wait).await
+    }
+
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+        match &mut self.claim {
+            Some(claim) => claim.renew(lease).await,
+            None => Ok(Pulse::Lost(LossReason::Evicted)),
+        }
+    }
+
+    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        match &mut self.claim {
+            Some(claim) => claim.raise_fence(floor).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        match &mut self.claim {
+            Some(claim) => claim.release().await,
+            None => Ok(Released::NotHeld),
+        }
+    }
+}
+
+impl fmt::Debug for LateClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LateClaim")
+            .field("url", &self.link.url)
+            .field("claim", &self.claim)
+            .finish_non_exhaustive()
+    }
+}

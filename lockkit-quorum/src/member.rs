@@ -1,0 +1,221 @@
+//! The members, and what they can do together.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::{self, BoxFuture};
+use lockkit_core::{
+    Error, ErrorKind, FencingToken, LockName, Result,
+    spi::{Backend, Cadence, Capabilities, Descriptor, Exceptions, Inspection, Released},
+};
+
+use crate::need::Need;
+
+/// One of the stores, and what errors call it.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) label: Arc<str>,
+    pub(crate) token_base: Option<u64>,
+}
+
+/// How a member's token becomes that of the grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fence {
+    /// It has the largest one by its `token_base`.
+    Lead,
+    /// It does not: it can't be raised.
+    Loose,
+    Raised,
+}
+
+impl Member {
+    pub(crate) fn new(place: usize, backend: Arc<dyn Backend>) -> Self {
+        let label = label(place, backend.descriptor().name);
+        Self { backend, label, token_base: None }
+    }
+
+    pub(crate) fn fence(&self) -> Fence {
+        match self.token_base {
+            Some(_) => Fence::Lead,
+            None if self.backend.descriptor().capabilities.raise_fence => Fence::Raised,
+            None => Fence::Loose,
+        }
+    }
+
+    pub(crate) fn base(&self) -> u64 {
+        self.token_base.unwrap_or(0)
+    }
+
+    pub(crate) fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<Inspection>> {
+        Box::pin(async move {
+            let mut seen = self.backend.inspect(name).await?;
+            for holder in &mut seen.holders {
+                holder.token = holder.token.map(|token| based(token, self.base()));
+            }
+            Ok(seen)
+        })
+    }
+
+    /// Takes a token as [`inspect`](Self::inspect) shows it.
+    pub(crate) fn force_release<'a>(
+        &'a self,
+        name: &'a LockName,
+        token: FencingToken,
+    ) -> BoxFuture<'a, Result<Released>> {
+        match token.get().checked_sub(self.base()) {
+            Some(own) => self.backend.force_release(name, FencingToken::new(own)),
+            None => Box::pin(future::ready(Ok(Released::NotHeld))),
+        }
+    }
+}
+
+/// With a base of up to [`LARGEST_BASE`] that is the sum for any number of transactions of a
+/// ZooKeeper, which is signed.
+pub(crate) fn based(token: FencingToken, base: u64) -> FencingToken {
+    FencingToken::new(token.get().saturating_add(base))
+}
+
+/// Members are counted from 1 where people read it.
+pub(crate) fn label(place: usize, store: &str) -> Arc<str> {
+    format!("member {} ({store})", place + 1).into()
+}
+
+pub(crate) fn refused(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidOption, text.into()).with_backend(NAME)
+}
+
+pub(crate) const NAME: &str = "quorum";
+const LARGEST_BASE: u64 = 1 << 62;
+const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+
+/// The members' leases end one after the other: an attempt between them is refused, and the next
+/// one comes after a poll.
+const TAKEOVER_DELAY: Duration = Duration::from_millis(250);
+
+/// Says what `members` can do together.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] if that is no lock.
+pub(crate) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
+    check(members, need)?;
+    let descriptors: Vec<_> = members.iter().map(|member| member.backend.descriptor()).collect();
+    let all = |can: fn(&Capabilities) -> bool| descriptors.iter().all(|it| can(&it.capabilities));
+    let count =
+        |has: fn(&Exceptions) -> bool| descriptors.iter().filter(|it| has(&it.exceptions)).count();
+    let longest = |of: fn(&Descriptor) -> Duration| {
+        descriptors.iter().map(|it| of(it)).max().unwrap_or_default()
+    };
+    let mut capabilities = Capabilities::none().with_exclusive();
+    capabilities.labels = all(|can| can.labels);
+    capabilities.names = all(|can| can.names);
+    capabilities.extend = all(|can| can.extend);
+    // Two quorums may have one member in common only: what makes that one forget a grant, breaks
+    // exclusion.
+    let mut exceptions = Exceptions::none();
+    exceptions.async_failover = count(|has| has.async_failover) > 0;
+    exceptions.connection_bound = count(|has| has.connection_bound) > 0;
+    exceptions.server_clock_step = count(|has| has.server_clock_step) > 0;
+    // The others are free after their leases, and may be enough.
+    exceptions.no_lease = count(|has| has.no_lease) > members.len() - need.of(members.len());
+    let Cadence { longest: cadence, .. } = descriptors
+        .iter()
+        .map(|it| it.cadence)
+        .min_by_key(|it| it.longest)
+        .unwrap_or(descriptors[0].cadence);
+    Ok(Descriptor::new(NAME)
+        .with_capabilities(capabilities)
+        .with_exceptions(exceptions)
+        .with_poll(POLL.0, POLL.1)
+        .with_takeover_delay(longest(|it| it.takeover_delay).saturating_add(TAKEOVER_DELAY))
+        .with_min_ttl(longest(|it| it.min_ttl))
+        .with_cadence(cadence, false))
+}
+
+/// # Errors
+/// A member is of no use in a quorum.
+fn check(members: &[Member], need: Need) -> Result<()> {
+    if members.is_empty() {
+        return Err(refused("a quorum needs at least one member"));
+    }
+    for (place, member) in members.iter().enumerate() {
+        let Member { backend, label, token_base } = member;
+        let Descriptor { name, capabilities, .. } = backend.descriptor();
+        if members[..place].iter().any(|other| Arc::ptr_eq(&other.backend, backend)) {
+            return Err(refused(format!(
+                "{label} is there twice; each member must be a store of its own"
+            )));
+        }
+        if *name == NAME {
+            return Err(refused(format!("{label} is a quorum itself; name its members instead")));
+        }
+        if !capabilities.exclusive {
+            return Err(refused(format!("{label} has no exclusive locks")));
+        }
+        if need == Need::Majority && !capabilities.raise_fence {
+            return Err(refused(format!(
+                "{label} can't raise the token of a grant, without which the tokens of a majority don't rise; \
+                 leave it out, or let a lock need all members"
+            )));
+        }
+        if let Some(base) = token_base {
+            check_base(place, label, *base, need, capabilities)?;
+        }
+    }
+    Ok(())
+}
+
+/// What `member` has less of than [`describe`] took for granted, if there is something.
+pub(crate) fn lacking(expected: &Descriptor, member: &Descriptor) -> Option<&'static str> {
+    let can = &expected.capabilities;
+    let has = &member.capabilities;
+    let known = &expected.exceptions;
+    let breaks = &member.exceptions;
+    let checks = [
+        (can.exclusive && !has.exclusive, "no exclusive locks"),
+        (can.raise_fence && !has.raise_fence, "tokens that can't be raised"),
+        (can.extend && !has.extend, "no leases of another length"),
+        (can.labels && !has.labels, "no labels"),
+        (can.names && !has.names, "no lists of names"),
+        (!known.async_failover && breaks.async_failover, "an asynchronous failover"),
+        (
+            !known.connection_bound && breaks.connection_bound,
+            "locks that end with their connections",
+        ),
+        (
+            !known.server_clock_step && breaks.server_clock_step,
+            "leases that end at a step of its clock",
+        ),
+        (!known.no_lease && breaks.no_lease, "no leases"),
+        (member.lease_scope != expected.lease_scope, "leases of another scope"),
+        (member.min_ttl > expected.min_ttl, "a longer shortest ttl"),
+        (
+            member.takeover_delay > expected.takeover_delay,
+            "a longer delay after the end of a lease",
+        ),
+        (member.cadence.longest < expected.cadence.longest, "renewals that must come more often"),
+    ];
+    checks.into_iter().find_map(|(lacks, what)| lacks.then_some(what))
+}
+
+fn check_base(place: usize, label: &str, base: u64, need: Need, can: &Capabilities) -> Result<()> {
+    if need == Need::Majority {
+        return Err(refused(format!(
+            "the token_base of {label} is one of the whole quorum: give it beside the members, unless all are needed"
+        )));
+    }
+    if can.raise_fence {
+        return Err(refused(format!(
+            "{label} needs no token_base of its own: its tokens are raised"
+        )));
+    }
+    // The others' tokens rise with its own then, and never beyond.
+    if place > 0 {
+        return Err(refused(format!("{label} has a token_base, so it must be the first member")));
+    }
+    if base > LARGEST_BASE {
+        return Err(refused(format!(
+            "the token_base {base} of {label} is too large: at most {LARGEST_BASE}"
+        )));
+    }
+    Ok(())
+}

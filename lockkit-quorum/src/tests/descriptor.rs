@@ -1,0 +1,133 @@
+//! What members make together, and who is refused.
+
+use std::sync::Arc;
+
+use lockkit_core::{
+    Clock, ErrorKind, Memory,
+    fake::Fault,
+    spi::{Admin as _, Backend, Capabilities, Descriptor, Exceptions, Grade, LeaseScope, Mode},
+};
+
+use super::members::{fakes, member, ms, of, quorum, spec, try_of, without_raise};
+use crate::{Need, Quorum, member::lacking};
+
+fn refusal(members: Vec<Arc<dyn Backend>>) -> String {
+    let error = Quorum::new(members).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOption);
+    error.to_string()
+}
+
+#[test]
+fn c13_members_that_make_no_quorum_are_refused_by_name() {
+    let memory: Arc<dyn Backend> = Arc::new(Memory::new());
+    assert!(refusal(Vec::new()).contains("at least one member"));
+    assert!(
+        refusal(vec![Arc::clone(&memory), Arc::clone(&memory)])
+            .contains("member 2 (memory) is there twice")
+    );
+    let inner: Arc<dyn Backend> = Arc::new(Quorum::new(vec![Arc::clone(&memory)]).unwrap());
+    assert!(refusal(vec![memory, inner]).contains("member 2 (quorum) is a quorum itself"));
+    let unraised = [member(), without_raise(member()), member()];
+    let error = try_of(&unraised, Need::Majority).unwrap_err().to_string();
+    assert!(error.contains("member 2 (fake) can't raise the token"), "{error}");
+    try_of(&unraised, Need::All).unwrap();
+}
+
+#[test]
+fn the_members_descriptors_are_put_together() {
+    let change = |change: fn(Descriptor) -> Descriptor| member().described(change);
+    let members = [
+        change(|it| {
+            it.with_min_ttl(ms(3_000)).with_exceptions(Exceptions::none().with_async_failover())
+        }),
+        change(|it| {
+            it.with_takeover_delay(ms(700)).with_exceptions(Exceptions::none().with_no_lease())
+        }),
+        change(|it| it.with_cadence(ms(4_000), true)),
+    ];
+    let majority = quorum(&members).descriptor().clone();
+    assert_eq!(
+        (majority.name, majority.min_ttl, majority.takeover_delay),
+        ("quorum", ms(3_000), ms(950))
+    );
+    assert_eq!((majority.cadence.longest, majority.cadence.together), (ms(4_000), false));
+    assert_eq!(majority.exceptions, Exceptions::none().with_async_failover());
+    let capabilities = majority.capabilities;
+    assert!(
+        capabilities.exclusive && capabilities.names && capabilities.labels && capabilities.extend
+    );
+    assert!(
+        !(capabilities.shared || capabilities.permits || capabilities.fair || capabilities.push)
+    );
+    assert!(!(capabilities.reissue || capabilities.raise_fence || capabilities.waiter_count));
+    assert!(of(&members, Need::All).descriptor().exceptions.no_lease);
+}
+
+/// All that the quorum's own descriptor was made of.
+#[test]
+fn c13_a_late_member_may_lack_nothing_that_the_quorum_claims() {
+    let expected = member().described(|it| it.with_cadence(ms(4_000), false).with_min_ttl(ms(9)));
+    let expected = expected.descriptor().clone();
+    assert_eq!(lacking(&expected, &expected), None);
+    let without = |forget: fn(&mut Capabilities)| {
+        let mut capabilities = expected.capabilities;
+        forget(&mut capabilities);
+        expected.clone().with_capabilities(capabilities)
+    };
+    let breaks = |exceptions| expected.clone().with_exceptions(exceptions);
+    let none = Exceptions::none();
+    let lesser = [
+        (without(|can| can.exclusive = false), "no exclusive locks"),
+        (without(|can| can.raise_fence = false), "tokens that can't be raised"),
+        (without(|can| can.extend = false), "no leases of another length"),
+        (without(|can| can.labels = false), "no labels"),
+        (without(|can| can.names = false), "no lists of names"),
+        (breaks(none.with_async_failover()), "an asynchronous failover"),
+        (breaks(none.with_connection_bound()), "locks that end with their connections"),
+        (breaks(none.with_server_clock_step()), "leases that end at a step of its clock"),
+        (breaks(none.with_no_lease()), "no leases"),
+        (expected.clone().with_lease_scope(LeaseScope::Session), "leases of another scope"),
+        (expected.clone().with_min_ttl(ms(10)), "a longer shortest ttl"),
+        (expected.clone().with_takeover_delay(ms(1)), "a longer delay after the end of a lease"),
+        (expected.clone().with_cadence(ms(3_999), false), "renewals that must come more often"),
+    ];
+    for (member, what) in lesser {
+        assert_eq!(lacking(&expected, &member), Some(what));
+        if member.lease_scope == expected.lease_scope {
+            assert_eq!(lacking(&member, &expected), None, "{what}: to have more is no fault");
+        }
+    }
+    let more = without(|can| (can.shared, can.notes, can.fair) = (false, false, false));
+    assert_eq!(lacking(&expected, &more), None, "a quorum does not use it");
+}
+
+#[test]
+fn c13_other_modes_are_refused() {
+    let mut spec = spec("x");
+    spec.mode = Mode::Shared;
+    assert_eq!(quorum(&fakes(3)).claim(spec).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn c13_an_error_of_a_member_names_it() {
+    let mut spec = spec("x");
+    spec.clock = Clock::Boot;
+    let error = quorum(&fakes(3)).claim(spec).unwrap_err();
+    assert!(error.to_string().contains("member 1 (fake): "), "{error}");
+}
+
+#[tokio::test]
+async fn c14_each_member_is_diagnosed_and_one_that_is_down_is_no_error() {
+    let members = fakes(3);
+    members[1].all(Fault::DOWN);
+    let findings = quorum(&members).diagnose().await.unwrap();
+    let marks: Vec<_> = findings.iter().map(|finding| (&*finding.what, finding.grade)).collect();
+    let weak = |what| (what, Grade::Weak);
+    let wanted = [
+        weak("disk of member 1 (fake)"),
+        ("state of member 2 (fake)", Grade::Unknown),
+        weak("disk of member 3 (fake)"),
+    ];
+    assert_eq!(marks, wanted);
+    assert!(findings[1].advice.contains("as ordered"), "{findings:?}");
+}
