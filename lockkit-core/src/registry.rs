@@ -219,6 +219,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::name::Kind;
 
     #[tokio::test]
     async fn the_defaults_of_a_url_stay_where_an_option_is_not_set() {
@@ -239,6 +240,42 @@ mod tests {
         let options = longer.defaults();
         assert_eq!((options.ttl(), options.label()), (Duration::from_secs(9), Some("cron")));
         assert_eq!(options.max_hold(), Some(Duration::from_secs(60)));
+        locker.shutdown().await.unwrap();
+    }
+
+    /// Of each kind of lock: a bound on waiting is set for one of them.
+    #[tokio::test]
+    async fn ttl_and_label_of_a_url_stay_when_one_lock_sets_another_option() {
+        let locker = Registry::new().connect("memory://?ttl=5s&label=cron").await.unwrap();
+        let wait = || LockOptions::new().with_wait(Duration::from_secs(1));
+        let mutex = locker.mutex("a").unwrap().with_options(wait()).unwrap();
+        let rw_lock = locker.rw_lock("a").unwrap().with_options(wait()).unwrap();
+        let semaphore = locker.semaphore("a", 1).unwrap().with_options(wait()).unwrap();
+        let set = locker.mutex_set(["b"]).unwrap().with_options(wait()).unwrap();
+        let again = locker.owner().mutex("c").unwrap().with_options(wait()).unwrap();
+        let election = locker.election("a").unwrap().with_options(wait()).unwrap();
+        let held = (
+            mutex.lock().await.unwrap(),
+            rw_lock.read().await.unwrap(),
+            semaphore.acquire().await.unwrap(),
+            set.lock().await.unwrap(),
+            again.lock().await.unwrap(),
+        );
+        let leadership = election.campaign("10.0.0.7").await.unwrap();
+        assert!(leadership.remaining() <= Duration::from_secs(5));
+        for name in locker.names("").await.unwrap() {
+            let holder = locker.inspect(&name).await.unwrap().holders.remove(0);
+            assert!(holder.remaining.unwrap() <= Duration::from_secs(5), "{name:?}");
+            // The value of a candidate takes the place of its label.
+            let label = if name.kind() == Kind::Election { "10.0.0.7" } else { "cron" };
+            assert_eq!(holder.label.as_deref(), Some(label), "{name:?}");
+        }
+        let error = mutex.lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "its own option counts");
+        let patient = mutex.with_options(LockOptions::new().without_wait_bound()).unwrap();
+        let waiting = tokio::time::timeout(Duration::from_millis(1_200), patient.lock());
+        waiting.await.expect_err("the bound is set back");
+        drop((held, leadership));
         locker.shutdown().await.unwrap();
     }
 
