@@ -37,7 +37,8 @@ fn uncontended_pair(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("bare claim calls", label), |b| {
             b.to_async(&runtime).iter(|| bare_pair(&*backend, &name));
         });
-        let mutex = Locker::from_dyn(Arc::clone(&backend)).mutex("orders/42").unwrap();
+        let locker = Locker::builder(Arc::clone(&backend)).build();
+        let mutex = locker.mutex("orders/42").unwrap();
         group.bench_function(BenchmarkId::new("driver, instant store", label), |b| {
             b.to_async(&runtime)
                 .iter(|| async { mutex.lock().await.unwrap().release().await.unwrap() });

@@ -58,7 +58,7 @@ pub use self::{
     error::{Error, ErrorKind, ErrorStatus, Result},
     expiring::Expiring,
     guard::LockGuard,
-    locker::{Health, Locker},
+    locker::{Health, Locker, LockerBuilder},
     lost::Lost,
     memory::Memory,
     multi::{AllReleased, AnyLost, MultiGuard, MutexSet},

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    locker::Locker,
+    locker::{Locker, LockerBuilder},
     memory::MemoryConnector,
     options::{CheckedOptions, LockOptions},
     quorum,
@@ -137,10 +137,41 @@ impl Registry {
     /// # Cancel safety
     /// Cancel safe: a connection that was half made is closed.
     pub async fn connect(&self, url: &str) -> Result<Locker> {
-        self.locker(url).await.map_err(|error| error.with_operation("connect"))
+        Ok(self.builder(url).await?.build())
     }
 
-    async fn locker(&self, url: &str) -> Result<Locker> {
+    /// Connects to the store of a URL, for a locker with observers or metrics, or on another clock.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use lockkit_core::{Event, Observer, Registry};
+    /// #[derive(Debug)]
+    /// struct Log;
+    ///
+    /// impl Observer for Log {
+    ///     fn on_event(&self, event: &Event<'_>) {
+    ///         println!("{}: {:?}", event.name, event.what);
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> lockkit_core::Result<()> {
+    /// let builder = Registry::new().builder("memory://?ttl=10s").await?;
+    /// let locker = builder.observer(Arc::new(Log)).build();
+    /// # locker.shutdown().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    /// As [`connect`](Self::connect).
+    pub async fn builder(&self, url: &str) -> Result<LockerBuilder> {
+        self.connected(url).await.map_err(|error| error.with_operation("connect"))
+    }
+
+    async fn connected(&self, url: &str) -> Result<LockerBuilder> {
         let mut url = StoreUrl::parse(url)?;
         let is_quorum = matches!(self.entry(url.scheme()), Some(Entry::Quorum));
         let connector = if is_quorum { None } else { Some(self.connector(url.scheme())?) };
@@ -167,8 +198,8 @@ impl Registry {
             Some(connector) => connector.connect(url).await?,
             None => quorum::connect(self, url).await?,
         };
-        let locker = Locker::from_dyn(backend).with_checked_defaults(defaults);
-        Ok(locker.with_token_base(token_base).with_process_gate(gated))
+        let builder = Locker::builder(backend).defaults(defaults);
+        Ok(builder.token_base(token_base).gated(gated))
     }
 
     fn entry(&self, scheme: &str) -> Option<&Entry> {

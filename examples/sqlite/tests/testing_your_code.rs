@@ -45,7 +45,7 @@ async fn one_store_and_two_lockers_are_two_processes() -> lockkit::Result<()> {
 /// A store and a locker on tokio's clock, which a test can pause.
 fn on_tokios_clock() -> (Memory, Locker) {
     let store = Memory::with_clock(Clock::Tokio);
-    let locker = Locker::new(store.clone()).with_clock(Clock::Tokio);
+    let locker = Locker::builder(Arc::new(store.clone())).clock(Clock::Tokio).build();
     (store, locker)
 }
 
@@ -96,7 +96,7 @@ async fn work_ends_when_the_lock_is_taken_away() -> lockkit::Result<()> {
 async fn work_ends_in_time_when_the_store_falls_silent() -> lockkit::Result<()> {
     let store = Faulty::new(Arc::new(Memory::with_clock(Clock::Tokio)));
     let line = store.line();
-    let locker = Locker::new(store).with_clock(Clock::Tokio);
+    let locker = Locker::builder(Arc::new(store)).clock(Clock::Tokio).build();
     let guard = locker.mutex("copy")?.lock().await?;
     line.set(Faults::SILENCE);
     let silent = Clock::Tokio.now();

@@ -64,7 +64,7 @@ fn ms(milliseconds: u64) -> Duration {
 }
 
 fn election(stage: &Stage) -> Election {
-    let locker = Locker::new(stage.backend()).with_clock(Clock::Tokio);
+    let locker = Locker::builder(Arc::new(stage.backend())).clock(Clock::Tokio).build();
     locker.election("e").unwrap().with_options(LockOptions::new().with_ttl(TTL)).unwrap()
 }
 

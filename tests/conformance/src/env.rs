@@ -8,7 +8,8 @@ use std::{
 };
 
 use lockkit_core::{
-    Error, ErrorKind, FencingToken, LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
+    Error, ErrorKind, FencingToken, LockGuard, LockName, LockOptions, Locker, LockerBuilder,
+    OwnerId, Renewal,
     spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, LeaseScope, Mode, Released, Wait},
 };
 
@@ -184,7 +185,15 @@ impl Env {
 
     /// A locker with a connection of its own.
     pub(crate) async fn locker(&self) -> Locker {
-        patient(Locker::from_dyn(self.backend().await))
+        self.built_locker(|builder| builder).await
+    }
+
+    /// As [`locker`](Self::locker), with what is chosen before its first use.
+    pub(crate) async fn built_locker(
+        &self,
+        choose: impl FnOnce(LockerBuilder) -> LockerBuilder,
+    ) -> Locker {
+        patient(choose(Locker::builder(self.backend().await)).build())
     }
 
     pub(crate) async fn backend(&self) -> Arc<dyn Backend> {
@@ -196,7 +205,7 @@ impl Env {
     pub(crate) async fn faulty_locker(&self) -> (Locker, Arc<dyn Link>) {
         let connected = in_the_end(async || self.harness().connect_through_faults().await).await;
         let (backend, link) = connected.expect("the store can be reached");
-        let locker = patient(Locker::from_dyn(backend));
+        let locker = patient(Locker::builder(backend).build());
         self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner).push(locker.clone());
         give_back(take(&self.lock(&locker, "used before", long())).await).await;
         (locker, link)

@@ -114,8 +114,7 @@ async fn c8_a_promise_that_is_broken_while_the_line_is_let_in_strands_nobody() {
 /// hand-over.
 #[test]
 fn c8_a_hand_over_that_is_seen_after_its_lease_is_no_grant() {
-    let World { store, locker } = World::handing_over();
-    let world = World { store, locker: locker.with_clock(Clock::Boot) };
+    let world = World::handing_over_as(|builder| builder.clock(Clock::Boot));
     let keepers = runtimes::single();
     let callers = runtimes::single();
     let guard = keepers.block_on(world.mutex("a").lock()).unwrap();
@@ -184,9 +183,8 @@ impl Observer for Ear {
 #[tokio::test(start_paused = true)]
 async fn what_nobody_acquired_is_not_given_back() {
     let ear = Arc::new(Ear::default());
-    let World { store, locker } = World::handing_over();
     let heard: Arc<Ear> = Arc::clone(&ear);
-    let world = World { store, locker: locker.with_observer(heard) };
+    let world = World::handing_over_as(|builder| builder.observer(heard));
     let guard = world.mutex("a").lock().await.unwrap();
     let mutex = world.mutex("a");
     let mut sleeper = Box::pin(mutex.lock());
@@ -234,8 +232,7 @@ async fn c8_a_hold_that_is_freed_while_it_is_handed_over_lets_the_next_one_in() 
 
 #[test]
 fn c5_a_hand_over_that_was_cut_off_is_followed_by_a_release_only() {
-    let World { store, locker } = World::handing_over();
-    let world = World { store, locker: locker.with_clock(Clock::Boot) };
+    let world = World::handing_over_as(|builder| builder.clock(Clock::Boot));
     let mutex = world.mutex("a");
     let runtime = runtimes::single();
     let other = runtimes::threads();
@@ -434,12 +431,12 @@ async fn c12_a_grant_of_the_store_begins_the_count_anew() {
     world.clean("").await;
 }
 
-/// A token of a clone with another base.
 #[tokio::test(start_paused = true)]
-async fn c4_a_hand_over_adds_the_base_of_the_one_who_gets_it() {
-    let world = World::handing_over();
+async fn c4_a_hand_over_adds_the_token_base() {
+    let world = World::handing_over_as(|builder| builder.token_base(1_000));
     let guard = world.mutex("a").lock().await.unwrap();
-    let other = world.locker.clone().with_token_base(1_000).mutex("a").unwrap();
+    assert_eq!(guard.fencing_token().get(), 1_001);
+    let other = world.mutex("a");
     let waiting = tokio::spawn(async move { other.lock().await.unwrap() });
     time::sleep(ms(5)).await;
     guard.release().await.unwrap();

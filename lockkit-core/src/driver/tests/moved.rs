@@ -183,10 +183,9 @@ fn c13_a_call_that_waits_and_leaves_all_runtimes_is_an_error() {
 /// the store.
 #[test]
 fn c8_a_rest_before_a_turn_moves_to_another_runtime() {
-    let World { store, locker } = World::handing_over();
+    let World { store, locker } = World::handing_over_as(|builder| builder.clock(Clock::Boot));
     store.set_latency(ms(0));
-    let locker =
-        locker.with_clock(Clock::Boot).with_defaults(options().with_ttl(secs(60))).unwrap();
+    let locker = locker.with_defaults(options().with_ttl(secs(60))).unwrap();
     let world = World { store, locker };
     let mutex = world.mutex("a");
     let first = single();

@@ -26,8 +26,7 @@ pub(super) fn threads() -> Runtime {
 
 /// On the boot clock, which all runtimes share.
 pub(super) fn world(kind: Kind) -> World {
-    let World { store, locker } = World::new(kind);
-    World { store, locker: locker.with_clock(Clock::Boot) }
+    World::built(kind, |builder| builder.clock(Clock::Boot))
 }
 
 #[test]
@@ -201,9 +200,10 @@ impl Observer for Deaf {
 fn a_guard_dropped_when_runtime_and_locker_are_gone_leaks_nothing() {
     for (kind, ring) in [(Kind::Ttl, false), (Kind::Push, false), (Kind::Push, true)] {
         for renewal in [Renewal::Auto, Renewal::Manual] {
-            let World { store, locker } = world(kind);
             let ear = Arc::new(Deaf);
-            let locker = locker.with_observer(Arc::<Deaf>::clone(&ear));
+            let deaf = Arc::<Deaf>::clone(&ear);
+            let World { store, locker } =
+                World::built(kind, |builder| builder.clock(Clock::Boot).observer(deaf));
             let runtime = threads();
             let mutex =
                 locker.mutex("a").unwrap().with_options(options().with_renewal(renewal)).unwrap();

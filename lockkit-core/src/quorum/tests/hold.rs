@@ -1,5 +1,7 @@
 //! What was won: renewed, lost, given back.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use super::{
@@ -200,7 +202,7 @@ async fn c5_after_a_loss_the_next_attempt_is_a_new_grant() {
 #[tokio::test(start_paused = true)]
 async fn c2_a_renewal_gives_a_member_that_missed_an_extension_what_the_others_have() {
     let fakes = fakes(3);
-    let locker = Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
+    let locker = Locker::builder(Arc::new(quorum(&fakes))).clock(Clock::Tokio).build();
     let options =
         LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT).with_renewal(Renewal::Manual);
     let guard = locker.mutex("x").unwrap().with_options(options).unwrap().lock().await.unwrap();

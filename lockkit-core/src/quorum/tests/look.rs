@@ -1,5 +1,7 @@
 //! Inspection, an operator's release, names and health.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use super::{
@@ -134,7 +136,7 @@ async fn c14_health_and_names_need_no_dead_member() {
 #[tokio::test(start_paused = true)]
 async fn c13_names_of_silent_members_are_not_waited_for_for_ever() {
     let fakes = fakes(3);
-    let locker = Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
+    let locker = Locker::builder(Arc::new(quorum(&fakes))).clock(Clock::Tokio).build();
     fakes[0].all(Fault::Hang);
     fakes[1].all(Fault::Hang);
     let names = tokio::time::timeout(ms(60_000), locker.names("")).await.expect("it hangs");

@@ -178,7 +178,7 @@ async fn storm(fakes: Vec<Fake>, need: Need) -> (usize, usize) {
     let mut tasks = JoinSet::new();
     let mut lockers = Vec::new();
     for _ in 0..3 {
-        let locker = Locker::new(of(&fakes, need)).with_clock(Clock::Tokio);
+        let locker = Locker::builder(Arc::new(of(&fakes, need))).clock(Clock::Tokio).build();
         for _ in 0..2 {
             tasks.spawn(compete(locker.clone(), Arc::clone(&told), start));
         }

@@ -1,5 +1,7 @@
 //! Nothing stays behind at a member that answers late, or again.
 
+use std::sync::Arc;
+
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
@@ -161,7 +163,7 @@ fn c6_the_sweep_outlives_its_runtime() {
 #[tokio::test(start_paused = true)]
 async fn c14_a_guard_tells_the_owner_that_the_members_know() {
     let fakes = fakes(3);
-    let locker = Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
+    let locker = Locker::builder(Arc::new(quorum(&fakes))).clock(Clock::Tokio).build();
     let mut others = [occupy(&fakes[0]).await, occupy(&fakes[1]).await];
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
     let mutex = locker.mutex("x").unwrap().with_options(options).unwrap();

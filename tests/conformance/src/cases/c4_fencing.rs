@@ -93,7 +93,7 @@ async fn c4_tokens_rise_over_a_restart(env: Env) {
 async fn c4_the_token_base_is_added(env: Env) {
     const BASE: u64 = 1 << 40;
     let plain = env.locker().await;
-    let moved = env.locker().await.with_token_base(BASE);
+    let moved = env.built_locker(|builder| builder.token_base(BASE)).await;
     let guard = take(&env.lock(&plain, "x", long())).await;
     let first = guard.fencing_token().get();
     give_back(guard).await;

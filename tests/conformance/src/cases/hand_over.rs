@@ -166,7 +166,7 @@ async fn c12_outsiders_go_first_when_they_are_to(env: Env) {
     // Nobody waits: there is nobody to go first.
     let answer = holder.reissue(&spec(&env, "inside"), Outsiders::First).await.unwrap();
     assert!(matches!(answer, Reissued::Granted(_)), "{answer:?}");
-    let locker = lockkit_core::Locker::from_dyn(b);
+    let locker = lockkit_core::Locker::builder(b).build();
     let lock = env.lock(&locker, "x", long());
     let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
     eventually(soon(), async || match a.inspect(&env.name("x")).await.unwrap().waiters {
