@@ -29,6 +29,7 @@ mod expiring;
 mod fake;
 mod guard;
 mod handle;
+mod hold;
 mod locker;
 mod lost;
 pub mod memory;
@@ -58,6 +59,7 @@ pub use self::{
     error::{Error, ErrorKind, ErrorStatus, Result},
     expiring::Expiring,
     guard::LockGuard,
+    hold::Hold,
     locker::{Health, Locker, LockerBuilder},
     lost::Lost,
     memory::Memory,

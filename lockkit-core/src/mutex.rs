@@ -1,13 +1,12 @@
 //! The mutex.
 
-use std::time::Duration;
-
-use futures_util::future::BoxFuture;
+use std::{future::Future, time::Duration};
 
 use crate::{
     error::Result,
     guard::LockGuard,
     handle::Handle,
+    hold::Hold,
     locker::Locker,
     name::{Kind, LockName},
     options::LockOptions,
@@ -32,7 +31,7 @@ use crate::{
 /// assert!(mutex.try_lock().await?.is_none()); // it is taken, which is no error
 /// assert_eq!(guard.release().await?, Released::Freed);
 ///
-/// let token = mutex.scope(async |guard| guard.fencing_token()).await?; // locks, works, and gives it back
+/// let token = mutex.scope(async |hold| hold.fencing_token()).await?; // locks, works, and gives it back
 /// # locker.shutdown().await
 /// # }
 /// ```
@@ -121,10 +120,17 @@ impl Mutex {
         self.handle.lock_timeout(Mode::Exclusive, wait).await
     }
 
-    /// Locks, runs `work`, and releases.
+    /// Locks, runs `work`, and releases. The future is `Send` if that of `work` is.
     ///
-    /// When the lock is lost, `work` is dropped where it stands. A future from this method can't be
-    /// proved `Send` for every closure; to spawn it, use [`scope_boxed`](Self::scope_boxed).
+    /// When the lock is lost, `work` is dropped where it stands.
+    ///
+    /// ```
+    /// # async fn spawned(mutex: lockkit_core::Mutex) -> lockkit_core::Result<()> {
+    /// let copied = mutex.scope(|hold| async move { format!("copied under {}", hold.fencing_token()) });
+    /// println!("{}", copied.await?);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`lock`](Self::lock), or [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was
@@ -133,33 +139,14 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// As cancel safe as `work`; the lock is released in the background.
-    pub async fn scope<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T> {
+    pub async fn scope<F: Future>(&self, work: impl FnOnce(Hold) -> F) -> Result<F::Output> {
         let guard = self.lock().await?;
-        let output = guard.run(work(&guard)).await?;
-        end_scope(guard, output).await
-    }
-
-    /// As [`scope`](Self::scope), with a boxed future that is `Send`.
-    ///
-    /// ```
-    /// # async fn spawned(mutex: lockkit_core::Mutex) -> lockkit_core::Result<()> {
-    /// let token = mutex.scope_boxed(|guard| Box::pin(async move { guard.fencing_token() })).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`scope`](Self::scope).
-    ///
-    /// # Cancel safety
-    /// As [`scope`](Self::scope).
-    pub async fn scope_boxed<T: Send>(
-        &self,
-        work: impl for<'a> FnOnce(&'a LockGuard) -> BoxFuture<'a, T> + Send,
-    ) -> Result<T> {
-        let guard = self.lock().await?;
-        let output = guard.run(work(&guard)).await?;
-        end_scope(guard, output).await
+        let output = guard.run(work(guard.hold())).await?;
+        let lost = guard.lost_error("scope");
+        match guard.release().await {
+            Ok(Released::NotHeld) => Err(lost),
+            Ok(Released::Freed) | Err(_) => Ok(output),
+        }
     }
 
     /// Tells who holds it and how many wait for it.
@@ -183,13 +170,5 @@ impl Mutex {
     /// Dropped midway it may or may not have been done; doing it again is harmless.
     pub async fn force_release(&self, token: FencingToken) -> Result<Released> {
         self.handle.force_release(token).await
-    }
-}
-
-async fn end_scope<T>(guard: LockGuard, output: T) -> Result<T> {
-    let lost = guard.lost_error("scope");
-    match guard.release().await {
-        Ok(Released::NotHeld) => Err(lost),
-        Ok(Released::Freed) | Err(_) => Ok(output),
     }
 }

@@ -37,7 +37,7 @@ pub enum Renewal {
     /// The locker's keeper renews the lease for as long as the guard lives.
     #[default]
     Auto,
-    /// Only [`LockGuard::renew`](crate::LockGuard::renew) and [`extend`](crate::LockGuard::extend)
+    /// Only [`Hold::renew`](crate::Hold::renew) and [`extend`](crate::Hold::extend)
     /// do; else the lock ends with its first lease.
     Manual,
 }
@@ -162,7 +162,7 @@ impl LockOptions {
     ///
     /// A holder that dies shortly before that end leaves its last lease behind: for others the lock
     /// is taken for at most `max_hold` + `ttl`, or until the end of a longer lease that
-    /// [`extend`](crate::LockGuard::extend) asked for.
+    /// [`extend`](crate::Hold::extend) asked for.
     #[must_use]
     pub const fn with_max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use lockkit::{Election, FencingToken, Leadership, Locker, Lost, Result};
+use lockkit::{Election, FencingToken, Hold, Locker, Result};
 use tokio::time::sleep;
 
 use crate::shop::Shop;
@@ -20,8 +20,8 @@ pub(crate) struct Replica {
     pub(crate) locker: Locker,
     pub(crate) election: Election,
     pub(crate) shop: Shop,
-    /// The loss signal of its latest term.
-    term: Mutex<Option<Lost>>,
+    /// Its latest term.
+    term: Mutex<Option<Hold>>,
 }
 
 impl Replica {
@@ -36,7 +36,7 @@ impl Replica {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .as_ref()
-            .is_some_and(|lost| !lost.is_lost())
+            .is_some_and(Hold::is_held)
     }
 
     /// Gives an order the next number. Dropped with a client that hangs up, it leaves neither an
@@ -55,14 +55,14 @@ impl Replica {
 
     /// Leads whenever it is its turn, until something can't be mended.
     pub(crate) async fn lead(&self) -> Result<(), Failure> {
-        self.election.lead(&self.name, async |leadership| self.ship(leadership).await).await??;
+        self.election.lead(&self.name, |hold| self.ship(hold)).await??;
         Ok(())
     }
 
     /// Dropped where it stands when the leadership is lost.
-    async fn ship(&self, leadership: &Leadership) -> rusqlite::Result<()> {
-        *self.term.lock().unwrap_or_else(PoisonError::into_inner) = Some(leadership.lost());
-        println!("leads in term {}", leadership.term());
+    async fn ship(&self, hold: Hold) -> rusqlite::Result<()> {
+        *self.term.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold.clone());
+        println!("leads in term {}", hold.fencing_token());
         loop {
             let Some(order) = self.shop.next_to_ship()? else {
                 sleep(Duration::from_millis(50)).await;
@@ -70,7 +70,7 @@ impl Replica {
             };
             sleep(Duration::from_millis(20)).await; // the parcel is packed
             // A leader that was paused after its last look is refused here.
-            let shipped = self.shop.ship(order, leadership.term())?;
+            let shipped = self.shop.ship(order, hold.fencing_token())?;
             println!("order {order} is shipped: {shipped}");
         }
     }

@@ -404,7 +404,10 @@ impl Hold {
     pub(crate) fn lost_error(&self) -> Error {
         let reason = match self.ending() {
             Some(Ending::Lost(reason)) => reason,
-            _ => LossReason::Evicted,
+            Some(Ending::GivenBack) => {
+                return Error::new(ErrorKind::Lost, "the lock was given back before");
+            }
+            None => LossReason::Evicted,
         };
         Error::new(ErrorKind::Lost, format!("the lock was lost: {reason}"))
     }

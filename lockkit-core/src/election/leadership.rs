@@ -5,6 +5,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use crate::{
     error::Result,
     guard::LockGuard,
+    hold::Hold,
     lost::Lost,
     spi::Released,
     token::{FencingToken, OwnerId},
@@ -82,9 +83,10 @@ impl Leadership {
         self.guard.lost()
     }
 
-    /// The lock behind it, for what else a guard can do.
-    pub fn guard(&self) -> &LockGuard {
-        &self.guard
+    /// A view of the lock behind it, for others to work under it. It ends with the leadership.
+    #[must_use]
+    pub fn hold(&self) -> Hold {
+        self.guard.hold()
     }
 
     /// The lock behind it alone, for code that works with any lock. Releasing it is resigning.

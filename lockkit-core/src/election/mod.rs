@@ -8,15 +8,14 @@ mod leadership;
 mod tests;
 mod watch;
 
-use std::{fmt, sync::Arc, time::Duration};
-
-use futures_util::future::BoxFuture;
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use self::{lead::Candidacy, watch::Shared};
 pub use self::{leader::Leader, leadership::Leadership, watch::LeaderWatch};
 use crate::{
     error::{Error, ErrorKind, Result},
     handle::Handle,
+    hold::Hold,
     locker::Locker,
     name::{Kind, LockName},
     naming::check_text,
@@ -148,8 +147,16 @@ impl Election {
     /// While the store can't be used it pauses, for 20 ms at first and for 1 s at most, and
     /// campaigns again. So does a leadership that was lost within its first ttl.
     ///
-    /// A future from this method can't be proved `Send` for every closure; to spawn it, use
-    /// [`lead_boxed`](Self::lead_boxed).
+    /// `work` is given a view of the leadership, whose
+    /// [`fencing_token`](Hold::fencing_token) is the term. The future is `Send` if that of `work`
+    /// is.
+    ///
+    /// ```
+    /// # async fn spawned(election: lockkit_core::Election) -> lockkit_core::Result<()> {
+    /// let term = election.lead("node 7", |hold| async move { hold.fencing_token() }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// What campaigning again can't mend: a bad value, a missing privilege, [`ErrorKind::Closed`]
@@ -158,44 +165,15 @@ impl Election {
     ///
     /// # Cancel safety
     /// As cancel safe as `work`; the leadership is given up in the background.
-    pub async fn lead<T>(
+    pub async fn lead<F: Future>(
         &self,
         value: &str,
-        mut work: impl AsyncFnMut(&Leadership) -> T,
-    ) -> Result<T> {
+        mut work: impl FnMut(Hold) -> F,
+    ) -> Result<F::Output> {
         let mut candidacy = Candidacy::new(self, value);
         loop {
             let leadership = candidacy.win().await?;
-            let done = leadership.run(work(&leadership)).await;
-            if let Some(output) = candidacy.end(leadership, done).await {
-                return Ok(output);
-            }
-        }
-    }
-
-    /// As [`lead`](Self::lead), with boxed futures that are `Send`.
-    ///
-    /// ```
-    /// # async fn spawned(election: lockkit_core::Election) -> lockkit_core::Result<()> {
-    /// let term = election.lead_boxed("node 7", |leadership| Box::pin(async move { leadership.term() })).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`lead`](Self::lead).
-    ///
-    /// # Cancel safety
-    /// As [`lead`](Self::lead).
-    pub async fn lead_boxed<T: Send>(
-        &self,
-        value: &str,
-        mut work: impl for<'a> FnMut(&'a Leadership) -> BoxFuture<'a, T> + Send,
-    ) -> Result<T> {
-        let mut candidacy = Candidacy::new(self, value);
-        loop {
-            let leadership = candidacy.win().await?;
-            let done = leadership.run(work(&leadership)).await;
+            let done = leadership.run(work(leadership.hold())).await;
             if let Some(output) = candidacy.end(leadership, done).await {
                 return Ok(output);
             }

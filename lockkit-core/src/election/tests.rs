@@ -228,8 +228,7 @@ async fn lead_outlasts_an_outage_and_returns_what_it_can_not_mend() {
         time::sleep(TTL * 3).await;
         stage.show(None);
     };
-    let (led, ()) =
-        tokio::join!(election.lead("a", async |leadership| leadership.is_leader()), recover);
+    let (led, ()) = tokio::join!(election.lead("a", async |hold| hold.is_held()), recover);
     assert!(led.unwrap());
     assert!((TTL * 3..TTL * 3 + ms(1_300)).contains(&start.elapsed()), "{:?}", start.elapsed());
     stage.fail(ErrorKind::PermissionDenied);
@@ -242,13 +241,16 @@ async fn what_was_done_after_the_lease_had_ended_is_done_again() {
     let stage = Stage::new(ms(1));
     let election = election(&stage);
     let mut terms = Vec::new();
-    let led = election.lead("a", async |leadership| {
-        terms.push(leadership.term());
-        if terms.len() == 1 {
-            // Neither a renewal nor the loss signal has its turn meanwhile.
-            time::advance(TTL * 2).await;
+    let led = election.lead("a", |hold| {
+        terms.push(hold.fencing_token());
+        let count = terms.len();
+        async move {
+            if count == 1 {
+                // Neither a renewal nor the loss signal has its turn meanwhile.
+                time::advance(TTL * 2).await;
+            }
+            count
         }
-        terms.len()
     });
     assert_eq!(led.await.unwrap(), 2);
     assert!(terms[0] < terms[1]);
@@ -262,7 +264,7 @@ fn watches_and_leaderships_can_be_sent() {
     fn spawned(_: impl Future + Send) {}
     let election = Locker::memory().election("e").unwrap();
     spawned(election.campaign("a"));
-    spawned(election.lead_boxed("a", |_| Box::pin(async {})));
+    spawned(election.lead("a", |_| async {}));
     spawned(election.watch().changed());
 }
 

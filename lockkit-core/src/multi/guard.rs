@@ -66,14 +66,17 @@ impl MultiGuard {
 
     /// The names, in their order.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &LockName> {
-        self.guards.iter().map(LockGuard::name)
+        self.guards.iter().map(|guard| guard.name())
     }
 
     /// The number to hand to the resource that this name protects; `None` if it is none of these
     /// locks.
     #[must_use]
     pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
-        self.guards.iter().find(|guard| guard.name().as_str() == name).map(LockGuard::fencing_token)
+        self.guards
+            .iter()
+            .find(|guard| guard.name().as_str() == name)
+            .map(|guard| guard.fencing_token())
     }
 
     /// The numbers to hand to the resources, by their names, in the order of these.
@@ -85,19 +88,19 @@ impl MultiGuard {
     /// false.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.guards.iter().all(LockGuard::is_held)
+        self.guards.iter().all(|guard| guard.is_held())
     }
 
     /// How long all leases still stand without another renewal: the least of them.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
+        self.guards.iter().map(|guard| guard.remaining()).min().unwrap_or_default()
     }
 
     /// The signal that one of the locks is lost.
     #[must_use]
     pub fn lost(&self) -> AnyLost {
-        AnyLost::new(self.guards.iter().map(LockGuard::lost).collect())
+        AnyLost::new(self.guards.iter().map(|guard| guard.lost()).collect())
     }
 
     /// Runs `work` for as long as all locks are held.
@@ -122,13 +125,13 @@ impl MultiGuard {
     /// Renews all leases now, side by side.
     ///
     /// # Errors
-    /// As [`LockGuard::renew`], for the first name that it failed for; the others were asked for,
+    /// As [`Hold::renew`](crate::Hold::renew), for the first name that it failed for; the others were asked for,
     /// too.
     ///
     /// # Cancel safety
     /// Cancel safe: renewals in flight are finished in the background.
     pub async fn renew(&self) -> Result<()> {
-        join_all(self.guards.iter().map(LockGuard::renew)).await.into_iter().collect()
+        join_all(self.guards.iter().map(|guard| guard.renew())).await.into_iter().collect()
     }
 
     /// Gives all locks back, in reverse order of the names, and says what was true. It goes on

@@ -1,13 +1,12 @@
 //! One of the guards of an owner's hold.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Deref, sync::Arc};
 
 use super::table::Table;
-use crate::{
-    error::Result, guard::LockGuard, lost::Lost, name::LockName, spi::Released, token::FencingToken,
-};
+use crate::{error::Result, guard::LockGuard, hold::Hold, spi::Released};
 
-/// One of the guards of a hold that its [`Owner`](super::Owner) took once or more.
+/// One of the guards of a [`Hold`] that its [`Owner`](super::Owner) took once or more. The hold is
+/// the same for all of them, and ends with the last one.
 ///
 /// # Drop
 /// The last one dropped gives the hold back, as a [`LockGuard`] does. Prefer
@@ -36,36 +35,6 @@ impl ReentrantGuard {
     /// Counted in the table.
     pub(super) fn new(guard: LockGuard, table: Arc<Table>) -> Self {
         Self { guard, table, left: false }
-    }
-
-    /// The name of the lock.
-    #[must_use]
-    pub fn name(&self) -> &LockName {
-        self.guard.name()
-    }
-
-    /// The number to hand to the protected resource: the same for all guards of this hold.
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.guard.fencing_token()
-    }
-
-    /// Whether the lease still stands, by the local clock and without I/O. Once false it stays
-    /// false.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.guard.is_held()
-    }
-
-    /// The signal that the lock is lost, for all guards of this hold.
-    #[must_use]
-    pub fn lost(&self) -> Lost {
-        self.guard.lost()
-    }
-
-    /// The hold that all guards share, with all that can be asked of it.
-    pub fn hold(&self) -> &LockGuard {
-        &self.guard
     }
 
     /// Gives this guard back, and the lock if it is the last one, and says what was true.
@@ -99,6 +68,14 @@ impl ReentrantGuard {
             self.guard.disarm();
         }
         last
+    }
+}
+
+impl Deref for ReentrantGuard {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.guard
     }
 }
 

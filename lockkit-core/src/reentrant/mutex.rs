@@ -204,7 +204,7 @@ impl ReentrantMutex {
     }
 
     fn lost(&self, guard: &ReentrantGuard) -> Error {
-        let lost = guard.hold().lost_error("lock");
+        let lost = guard.lost_error("lock");
         let text = format!(
             "{}, and guards of it still live: drop them before you take it again",
             lost.context()

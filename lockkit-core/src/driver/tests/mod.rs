@@ -32,6 +32,7 @@ mod shutdown_races;
 mod tokens;
 mod traits;
 mod trouble;
+mod view;
 mod waiting;
 
 use std::{sync::Arc, time::Duration};

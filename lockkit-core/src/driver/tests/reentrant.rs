@@ -43,7 +43,7 @@ async fn c2_an_owner_takes_it_again_without_a_request_and_the_last_one_frees_it(
         assert_eq!(world.store.ops(), [], "{kind:?}");
         for guard in [&second, &third, &fourth] {
             assert_eq!(guard.fencing_token(), first.fencing_token());
-            assert_eq!(guard.hold().owner(), first.hold().owner());
+            assert_eq!(guard.owner(), first.owner());
         }
         drop(first);
         assert_eq!(third.release().await.unwrap(), ReentrantReleased::StillHeld);
@@ -349,7 +349,7 @@ async fn c10_the_options_of_the_call_that_asked_count() {
         .lock()
         .await
         .unwrap();
-    assert!(second.hold().remaining() < secs(3));
+    assert!(second.remaining() < secs(3));
     assert_eq!(second.lost().await, LossReason::Expired);
     drop((first, second, owner));
     world.clean("").await;

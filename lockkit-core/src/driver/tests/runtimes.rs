@@ -142,7 +142,7 @@ fn c7_c10_what_was_due_when_the_runtime_ended_is_adopted() {
             if kind == Kind::Ttl {
                 time::sleep(ms(4_500)).await;
                 assert!(
-                    guards.iter().all(crate::LockGuard::is_held),
+                    guards.iter().all(|guard| guard.is_held()),
                     "{kind:?}: nobody renews the others"
                 );
             }

@@ -82,10 +82,10 @@ async fn c1_election_one_leads_at_a_time(env: Env) {
         candidates.spawn(async move {
             for _ in 0..4 {
                 let leadership = election.campaign(&format!("candidate {n}")).await.unwrap();
-                let mut stay = Stay::begin(leadership.guard());
+                let mut stay = Stay::begin(&leadership.hold());
                 let leader = election.leader().await.unwrap().expect("somebody leads");
                 assert_eq!((leader.term, leader.owner), (leadership.term(), leadership.owner()));
-                assert!(stay.look(leadership.guard()) && leadership.is_leader());
+                assert!(stay.look(&leadership.hold()) && leadership.is_leader());
                 witness.record(stay);
                 assert_eq!(leadership.resign().await.unwrap(), Released::Freed);
             }
@@ -154,7 +154,6 @@ async fn c13_election_the_value_is_checked_and_kept_as_it_is(env: Env) {
             candidate.try_campaign(bad).await.map(drop),
             candidate.campaign_timeout(bad, env.patience()).await.map(drop),
             candidate.lead(bad, async |_| ()).await,
-            candidate.lead_boxed(bad, |_| Box::pin(async {})).await,
         ];
         for refused in refused {
             let error = refused.expect_err("C13: a value that can't be kept was taken");
@@ -258,10 +257,10 @@ async fn lost_and_fought_for_again(env: &Env, turn: &Turn<'_>) -> Result<(), Los
         let living = Arc::clone(&living);
         let terms = Arc::clone(&terms);
         tokio::spawn(async move {
-            let work = |leadership: &lockkit_core::Leadership| {
+            let work = |hold: lockkit_core::Hold| {
                 let alive = Living::new(&living);
-                let term = leadership.term();
-                let lost = leadership.lost();
+                let term = hold.fencing_token();
+                let lost = hold.lost();
                 let count = {
                     let mut terms = terms.lock().unwrap();
                     terms.push((term, lost));
@@ -275,7 +274,7 @@ async fn lost_and_fought_for_again(env: &Env, turn: &Turn<'_>) -> Result<(), Los
                     count
                 }
             };
-            election.lead_boxed("again and again", |leadership| Box::pin(work(leadership))).await
+            election.lead("again and again", work).await
         })
     };
     for n in 1..TERMS {
@@ -315,10 +314,10 @@ async fn c7_election_work_that_is_done_ends_the_leadership(env: Env) {
     let observer = election(&env, &b, long());
     for n in 0..3 {
         let done = candidate
-            .lead("worker", async |leadership| {
+            .lead("worker", async |hold| {
                 let leader = observer.leader().await.unwrap().expect("somebody leads");
-                assert_eq!((leader.term, leader.value.as_str()), (leadership.term(), "worker"));
-                assert!(leadership.is_leader());
+                assert_eq!((leader.term, leader.value.as_str()), (hold.fencing_token(), "worker"));
+                assert!(hold.is_held());
                 n
             })
             .await;
@@ -369,7 +368,7 @@ async fn c6_election_a_shutdown_ends_campaigns_and_watches(env: Env) {
     let lead = election.clone();
     let mut waiting = JoinSet::new();
     waiting.spawn(async move { campaign.campaign("b").await.map(drop) });
-    waiting.spawn(async move { lead.lead_boxed("b", |_| Box::pin(async {})).await });
+    waiting.spawn(async move { lead.lead("b", |_| async {}).await });
     waiting.spawn(async move { watch.changed().await.map(drop) });
     // These were dropped while they asked the store.
     let mut idle: Vec<_> =

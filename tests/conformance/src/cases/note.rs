@@ -290,7 +290,7 @@ async fn c11_notes_of_two_names_never_meet(env: Env) {
         "C11: a note of another kind"
     );
     let leader = election.campaign("me").await.unwrap();
-    assert_eq!(leader.guard().write_note(&note(1, "leader")).await.unwrap(), Noted::Written);
+    assert_eq!(leader.hold().write_note(&note(1, "leader")).await.unwrap(), Noted::Written);
     assert_eq!(locker.note(&env.name("a")).await.unwrap(), note(1, "a"));
     assert_eq!(locker.note(election.name()).await.unwrap(), note(1, "leader"));
     assert_eq!(leader.resign().await.unwrap(), Released::Freed);

@@ -183,7 +183,7 @@ async fn c10_a_live_reader_keeps_it_for_many_leases(env: Env) {
         for _ in 0..25 {
             sleep(turn.ttl / 10).await;
             let written = turn.is_granted_beside(&readers, b.try_write()).await?;
-            if written || !readers.iter().all(LockGuard::is_held) {
+            if written || !readers.iter().all(|guard| guard.is_held()) {
                 return Err("C10: a live reader lost it".to_owned());
             }
         }
