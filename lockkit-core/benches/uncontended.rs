@@ -15,6 +15,7 @@ use std::sync::Arc;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use lockkit_core::{
     Kind, LockName, Locker,
+    spi::Released,
     spi::{Backend, Mode, Wait},
 };
 use support::{
@@ -26,7 +27,7 @@ use support::{
 async fn bare_pair(backend: &dyn Backend, name: &LockName) {
     let mut claim = claim(backend, name, 1, Mode::Exclusive);
     claim.attempt(Wait::Queue).await.unwrap();
-    claim.release().await.unwrap();
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
 fn uncontended_pair(c: &mut Criterion) {

@@ -6,18 +6,23 @@ use std::{
     ops::Deref,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    time::Duration,
 };
 
 use tokio::{runtime::Handle as Runtime, sync::oneshot};
 
 use crate::{
     driver::{
-        agenda::Cleanup, hold::Hold as Held, keeper::Keeper, release::release_held, within::within,
+        agenda::Cleanup,
+        hold::{Hold as Held, lost_as},
+        keeper::Keeper,
+        release::release_held,
+        within::within,
     },
     error::{Error, ErrorKind, Result},
     hold::Hold,
     lost::Lost,
-    spi::Released,
+    spi::{LossReason, Released},
 };
 
 /// A lock that is held, alone, shared, or by some permits, until a deadline that is known here
@@ -29,7 +34,7 @@ use crate::{
 /// [`fencing_token`](Hold::fencing_token) and refuses a smaller one than it has seen can stop it.
 ///
 /// ```
-/// use lockkit_core::{Locker, Released};
+/// use lockkit_core::{ErrorKind, Locker};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> lockkit_core::Result<()> {
@@ -39,9 +44,10 @@ use crate::{
 /// // Dropped if the lock is lost.
 /// let written = guard.run(async { format!("UPDATE … WHERE token <= {token}") }).await?;
 /// assert!(guard.is_held());
-/// match guard.release().await? {
-///     Released::Freed => println!("{written}: all of it under the lock"),
-///     Released::NotHeld => println!("{written}: the lock was lost before, and somebody else may have had it"),
+/// match guard.release().await {
+///     Ok(()) => println!("{written}: all of it under the lock"),
+///     Err(lost) if lost.kind() == ErrorKind::Lost => println!("{written}: somebody else may have had the lock"),
+///     Err(unknown) => println!("{written}: the lock is free when its lease ends: {unknown}"),
 /// }
 /// # locker.shutdown().await
 /// # }
@@ -111,26 +117,25 @@ impl LockGuard {
         self.lost()
     }
 
-    /// Gives the lock back and says what was true.
-    ///
-    /// [`Released::NotHeld`] means that it was lost before: somebody else may have worked at the
-    /// same time.
+    /// Gives the lock back and says what was true: it was ours until now, and is free.
     ///
     /// # Errors
-    /// The outcome is unknown. The store was asked, again and again, until the end of the lease or
-    /// twice the operation timeout, whichever came first; the rest is done in the background, and
-    /// the lease ends the lock at the latest. Where the store has no leases, its backend frees the
-    /// lock when it can, or at its end.
+    /// [`ErrorKind::Lost`] if it was lost before: somebody else may have worked at the same time.
+    ///
+    /// Any other error means that the outcome is unknown. The store was asked, again and again,
+    /// until the end of the lease or twice the operation timeout, whichever came first; the rest is
+    /// done in the background, and the lease ends the lock at the latest. Where the store has no
+    /// leases, its backend frees the lock when it can, or at its end.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, the release is finished in the background.
     #[doc(alias = "unlock")]
-    pub async fn release(mut self) -> Result<Released> {
+    pub async fn release(mut self) -> Result<()> {
         self.give_back().await
     }
 
     /// As [`release`](Self::release); nothing is left for the drop.
-    pub(crate) async fn give_back(&mut self) -> Result<Released> {
+    pub(crate) async fn give_back(&mut self) -> Result<()> {
         // The background task is at work until this call ends.
         let _keeper = self.keeper.take();
         let held = self.held();
@@ -138,7 +143,7 @@ impl LockGuard {
         let left = held.remaining();
         if left.is_zero() || !held.give_back() {
             agenda.retire(held, Some(Cleanup::Release(Arc::clone(held), None)));
-            return Ok(Released::NotHeld);
+            return Err(self.lost_error("release"));
         }
         let lease = held.locker().clock.now().until(held.lease_end());
         let bound = lease.min(held.limits().op_timeout * 2);
@@ -146,9 +151,20 @@ impl LockGuard {
             // As when it is dropped: the release follows.
             let _ = catch_unwind(AssertUnwindSafe(|| attachment.guard_released()));
         }
-        if Runtime::try_current().is_err() {
-            return self.release_by_keeper().await;
+        let released = if Runtime::try_current().is_ok() {
+            self.release_inline(bound).await?
+        } else {
+            self.release_by_keeper().await?
+        };
+        match released {
+            Released::Freed => Ok(()),
+            Released::NotHeld => Err(self.explain(lost_as(LossReason::Evicted), "release")),
         }
+    }
+
+    async fn release_inline(&self, bound: Duration) -> Result<Released> {
+        let held = self.held();
+        let agenda = self.agenda();
         agenda.retire(held, None);
         let releasing = self.finishing(release_held(Arc::clone(agenda), Arc::clone(held)));
         within(bound, releasing).await.unwrap_or_else(|| {

@@ -40,6 +40,8 @@ const MARGIN: &str = "lockkit_lease_margin_seconds";
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> lockkit_core::Result<()> {
+/// use std::sync::Arc;
+/// use lockkit_core::{Locker, Memory};
 /// let locker = Locker::builder(Arc::new(Memory::new())).metrics().build();
 /// locker.mutex("orders/42")?.lock().await?.release().await?; // told to the recorder that the program has installed
 /// # locker.shutdown().await
@@ -129,6 +131,7 @@ mod tests {
     use crate::{
         Clock, LockOptions, Locker, LockerBuilder, Memory,
         observe::{Event, Observer},
+        spi::Released,
     };
 
     const TTL: time::Duration = time::Duration::from_secs(3);
@@ -188,7 +191,7 @@ mod tests {
             guard.release().await.unwrap();
             drop(mutex.lock().await.unwrap());
             let doomed = mutex.lock().await.unwrap();
-            mutex.force_release(doomed.fencing_token()).await.unwrap();
+            assert_eq!(mutex.force_release(doomed.fencing_token()).await.unwrap(), Released::Freed);
             doomed.lost().await;
             drop(doomed);
             locker.shutdown().await.unwrap();
@@ -252,7 +255,10 @@ mod tests {
             call(&locker).await.release().await.unwrap();
             drop(call(&locker).await);
             let doomed = call(&locker).await;
-            locker.mutex("a").unwrap().force_release(doomed.fencing_token()).await.unwrap();
+            assert_eq!(
+                locker.mutex("a").unwrap().force_release(doomed.fencing_token()).await.unwrap(),
+                Released::Freed
+            );
             doomed.lost().await;
         });
         assert_eq!((&found[held], &found[waiting]), (&gauge(0.0), &gauge(0.0)), "{found:?}");

@@ -3,7 +3,7 @@
 use std::{future::Future, time::Duration};
 
 use crate::{
-    error::Result,
+    error::{ErrorKind, Result},
     guard::LockGuard,
     handle::Handle,
     hold::Hold,
@@ -21,7 +21,7 @@ use crate::{
 /// has one that is.
 ///
 /// ```
-/// use lockkit_core::{Locker, Released};
+/// use lockkit_core::Locker;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> lockkit_core::Result<()> {
@@ -29,7 +29,7 @@ use crate::{
 /// let mutex = locker.mutex("orders/42")?;
 /// let guard = mutex.lock().await?;
 /// assert!(mutex.try_lock().await?.is_none()); // it is taken, which is no error
-/// assert_eq!(guard.release().await?, Released::Freed);
+/// guard.release().await?; // an error if it was lost before
 ///
 /// let token = mutex.scope(async |hold| hold.fencing_token()).await?; // locks, works, and gives it back
 /// # locker.shutdown().await
@@ -133,8 +133,7 @@ impl Mutex {
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](Self::lock), or [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was
-    /// lost before `work` was done and released. A release that got no answer is no error: `work`
+    /// As [`lock`](Self::lock), or [`ErrorKind::Lost`] when the lock was lost before `work` was done and released. A release that got no answer is no error: `work`
     /// was done while the lock was held.
     ///
     /// # Cancel safety
@@ -142,10 +141,9 @@ impl Mutex {
     pub async fn scope<F: Future>(&self, work: impl FnOnce(Hold) -> F) -> Result<F::Output> {
         let guard = self.lock().await?;
         let output = guard.run(work(guard.hold())).await?;
-        let lost = guard.lost_error("scope");
         match guard.release().await {
-            Ok(Released::NotHeld) => Err(lost),
-            Ok(Released::Freed) | Err(_) => Ok(output),
+            Err(lost) if lost.kind() == ErrorKind::Lost => Err(lost),
+            Ok(()) | Err(_) => Ok(output),
         }
     }
 

@@ -409,8 +409,13 @@ impl Hold {
             }
             None => LossReason::Evicted,
         };
-        Error::new(ErrorKind::Lost, format!("the lock was lost: {reason}"))
+        lost_as(reason)
     }
+}
+
+/// What every call tells that needs a lock which is lost.
+pub(crate) fn lost_as(reason: LossReason) -> Error {
+    Error::new(ErrorKind::Lost, format!("the lock was lost: {reason}"))
 }
 
 impl fmt::Debug for Hold {

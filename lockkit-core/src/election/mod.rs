@@ -140,9 +140,9 @@ impl Election {
     /// is dropped where it stands, and called again once it leads again. Ends when `work` does, and
     /// resigns then.
     ///
-    /// What `work` returned while it led is returned, whatever becomes of the resignation. If the
-    /// lease had ended when it returned, somebody else may have led by then: what it returned is
-    /// dropped, and it is called again.
+    /// What `work` returned is returned if it led until its resignation, or if that got no answer.
+    /// If the leadership was lost before, somebody else may have led by then: what `work` returned
+    /// is dropped, and it is called again.
     ///
     /// While the store can't be used it pauses, for 20 ms at first and for 1 s at most, and
     /// campaigns again. So does a leadership that was lost within its first ttl.

@@ -9,7 +9,6 @@ use crate::{
     error::{Error, ErrorKind, Result},
     guard::LockGuard,
     name::LockName,
-    spi::Released,
     token::FencingToken,
 };
 
@@ -40,15 +39,6 @@ use crate::{
 pub struct MultiGuard {
     /// In the order of their names.
     guards: Vec<LockGuard>,
-}
-
-/// What a release of several locks found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AllReleased {
-    /// All were ours and are free now.
-    Freed,
-    /// These were not ours any more; all others were ours and are free now.
-    NotHeld(Vec<LockName>),
 }
 
 impl MultiGuard {
@@ -134,36 +124,28 @@ impl MultiGuard {
         join_all(self.guards.iter().map(|guard| guard.renew())).await.into_iter().collect()
     }
 
-    /// Gives all locks back, in reverse order of the names, and says what was true. It goes on
-    /// after one that fails.
+    /// Gives all locks back, in reverse order of the names, and says what was true: all were ours
+    /// until now, and are free. It goes on after one that fails.
     ///
     /// # Errors
-    /// The outcome of one or more is unknown: the error names all that were not freed for certain.
-    /// Each is bounded as [`LockGuard::release`].
+    /// [`ErrorKind::Lost`] if one or more were lost before, and all others are free now. Any other
+    /// error means that the outcome of one or more is unknown. The error names all that were not
+    /// freed for certain. Each is bounded as [`LockGuard::release`].
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, the rest is given back in the background.
-    pub async fn release(mut self) -> Result<AllReleased> {
-        let mut not_held = Vec::new();
-        let mut failed = None;
-        let mut unknown = Vec::new();
+    pub async fn release(mut self) -> Result<()> {
+        let mut lost = Failures::default();
+        let mut unknown = Failures::default();
         while let Some(guard) = self.guards.pop() {
             let name = guard.name().clone();
             match guard.release().await {
-                Ok(Released::Freed) => {}
-                Ok(Released::NotHeld) => not_held.push(name),
-                Err(error) => {
-                    unknown.push(name);
-                    failed.get_or_insert(error);
-                }
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Lost => lost.add(name, error),
+                Err(error) => unknown.add(name, error),
             }
         }
-        not_held.reverse();
-        match failed {
-            None if not_held.is_empty() => Ok(AllReleased::Freed),
-            None => Ok(AllReleased::NotHeld(not_held)),
-            Some(error) => Err(not_all(&error, &unknown, &not_held)),
-        }
+        not_all(&lost, &unknown)
     }
 
     /// For what nobody has worked under yet. Dropped midway, the rest goes to the keeper.
@@ -183,17 +165,42 @@ impl MultiGuard {
     }
 }
 
-fn not_all(error: &Error, unknown: &[LockName], not_held: &[LockName]) -> Error {
-    let mut text = format!("{}; whether it was freed is unknown for {unknown:?}", error.context());
-    if !not_held.is_empty() {
-        text = format!("{text}, and not ours any more were {not_held:?}");
+/// The locks that were not freed for one reason.
+#[derive(Default)]
+struct Failures {
+    /// In reverse order of the names.
+    names: Vec<LockName>,
+    first: Option<Error>,
+}
+
+impl Failures {
+    fn add(&mut self, name: LockName, error: Error) {
+        self.names.push(name);
+        self.first.get_or_insert(error);
+    }
+
+    fn names(&self) -> Vec<&LockName> {
+        self.names.iter().rev().collect()
+    }
+}
+
+/// # Errors
+/// One for all that were not freed for certain.
+fn not_all(lost: &Failures, unknown: &Failures) -> Result<()> {
+    let Some(error) = unknown.first.as_ref().or(lost.first.as_ref()) else { return Ok(()) };
+    let mut text = error.context().to_owned();
+    if !unknown.names.is_empty() {
+        text = format!("{text}; whether it was freed is unknown for {:?}", unknown.names());
+    }
+    if !lost.names.is_empty() {
+        text = format!("{text}; lost before were {:?}", lost.names());
     }
     let mut all =
         Error::new(error.kind(), text).with_status(error.status()).with_operation("release all");
     if let Some(backend) = error.backend() {
         all = all.with_backend(backend);
     }
-    if error.is_outcome_unknown() { all.with_outcome_unknown() } else { all }
+    Err(if error.is_outcome_unknown() { all.with_outcome_unknown() } else { all })
 }
 
 impl fmt::Debug for MultiGuard {

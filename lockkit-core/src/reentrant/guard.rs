@@ -3,7 +3,7 @@
 use std::{fmt, ops::Deref, sync::Arc};
 
 use super::table::Table;
-use crate::{error::Result, guard::LockGuard, hold::Hold, spi::Released};
+use crate::{error::Result, guard::LockGuard, hold::Hold};
 
 /// One of the guards of a [`Hold`] that its [`Owner`](super::Owner) took once or more. The hold is
 /// the same for all of them, and ends with the last one.
@@ -20,44 +20,28 @@ pub struct ReentrantGuard {
     left: bool,
 }
 
-/// What the release of one guard meant for the hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ReentrantReleased {
-    /// It was the last guard: the lock was ours and is free now.
-    Freed,
-    /// The lock was not ours any more: the lease had ended, or someone else has it.
-    NotHeld,
-    /// Other guards of the same owner hold it on.
-    StillHeld,
-}
-
 impl ReentrantGuard {
     /// Counted in the table.
     pub(super) fn new(guard: LockGuard, table: Arc<Table>) -> Self {
         Self { guard, table, left: false }
     }
 
-    /// Gives this guard back, and the lock if it is the last one, and says what was true.
+    /// Gives this guard back, and the lock if it is the last one, and says what was true: the lock
+    /// was ours until now.
     ///
     /// # Errors
-    /// As [`LockGuard::release`]; only the release of the last guard asks the store.
+    /// As [`LockGuard::release`]; only the release of the last guard asks the store. Each of them
+    /// tells [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the hold was lost before.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, the release is finished in the background.
-    pub async fn release(mut self) -> Result<ReentrantReleased> {
+    pub async fn release(mut self) -> Result<()> {
         // Asked before it leaves: after that another one may be the last, and give the hold back.
-        let held = self.guard.is_held();
-        if !self.leave() {
-            return Ok(if held {
-                ReentrantReleased::StillHeld
-            } else {
-                ReentrantReleased::NotHeld
-            });
+        let lost = if self.is_held() { None } else { Some(self.lost_error("release")) };
+        if self.leave() {
+            return self.guard.give_back().await;
         }
-        Ok(match self.guard.give_back().await? {
-            Released::Freed => ReentrantReleased::Freed,
-            Released::NotHeld => ReentrantReleased::NotHeld,
-        })
+        lost.map_or(Ok(()), Err)
     }
 
     /// True for the last one, whose [`LockGuard`] is to give the hold back.

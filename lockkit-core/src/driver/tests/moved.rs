@@ -137,7 +137,7 @@ fn c5_a_request_without_an_answer_moves_to_another_runtime() {
     let error = moved(Box::pin(guard.renew())).unwrap_err();
     assert!(error.context().contains("did not answer"), "{error}");
     world.store.once(Op::Release, [Fault::HangAfter]);
-    assert_eq!(moved(Box::pin(guard.release())).unwrap(), Released::Freed);
+    moved(Box::pin(guard.release())).unwrap();
     drop(mutex);
     home.block_on(world.clean(""));
 }

@@ -6,7 +6,7 @@ use tokio::time::{self, Instant};
 
 use super::{World, manual, ms, options, secs};
 use crate::{
-    AllReleased, MutexSet,
+    MutexSet,
     error::ErrorKind,
     fake::{Fault, KINDS, Kind, Op},
     options::LockOptions,
@@ -44,7 +44,7 @@ async fn c8_one_bound_holds_for_all_names_and_what_was_taken_is_given_back_befor
         assert_eq!(world.store.holders(), 1, "{kind:?}");
         d.release().await.unwrap();
         let guard = all.try_lock().await.unwrap().expect("all are free");
-        assert_eq!(guard.release().await.unwrap(), AllReleased::Freed);
+        guard.release().await.unwrap();
         drop(all);
         world.clean(&format!("{kind:?}")).await;
     }
@@ -134,9 +134,9 @@ async fn c7_a_release_goes_on_after_a_failure_and_names_what_was_not_freed() {
         let all = set(&world, &["a", "b", "c"], options());
         let guard = all.lock().await.unwrap();
         world.store.evict("b");
-        let outcome = guard.release().await.unwrap();
-        let AllReleased::NotHeld(names) = outcome else { panic!("{kind:?} {outcome:?}") };
-        assert_eq!(names.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["b"]);
+        let error = guard.release().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lost, "{kind:?}");
+        assert!(error.to_string().contains("lost before were [mutex \"b\"]"), "{error}");
         assert_eq!(world.store.holders(), 0, "{kind:?}");
 
         let guard = all.lock().await.unwrap();
@@ -144,7 +144,7 @@ async fn c7_a_release_goes_on_after_a_failure_and_names_what_was_not_freed() {
         world.store.once(Op::Release, [Fault::Fail(ErrorKind::PermissionDenied)]);
         let error = guard.release().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
-        for named in ["mutex \"c\"", "not ours any more were [mutex \"a\"]"] {
+        for named in ["mutex \"c\"", "lost before were [mutex \"a\"]"] {
             assert!(error.to_string().contains(named), "{error}");
         }
         assert_eq!(world.store.holder("b"), None, "{kind:?}: it gave up after a failure");

@@ -16,7 +16,10 @@ use crate::{
 
 async fn evict(fake: &Fake) {
     for holder in fake.memory.inspect(&name()).await.unwrap().holders {
-        fake.memory.force_release(&name(), holder.token.unwrap()).await.unwrap();
+        assert_eq!(
+            fake.memory.force_release(&name(), holder.token.unwrap()).await.unwrap(),
+            Released::Freed
+        );
     }
 }
 

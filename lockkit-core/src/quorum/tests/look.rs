@@ -41,7 +41,7 @@ async fn c14_a_holder_is_shown_by_a_majority_with_the_grants_token() {
         assert_eq!((seen.holders.len(), seen.waiters), (1, None));
         assert_eq!(seen.holders[0].token, Some(token), "without {hidden:?}");
     }
-    claim.release().await.unwrap();
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     Clock, FencingToken, Kind, LockName, Memory, Need, OwnerId, Quorum, Result,
     fake::{Fake, Kind as Sort, Store},
+    spi::Released,
     spi::{Attempt, Backend, Capabilities, Claim, ClaimSpec, LeaseScope, Mode, Wait},
 };
 
@@ -42,7 +43,7 @@ impl Fake {
         for _ in 0..grants {
             let mut claim = self.memory.claim(spec("other")).unwrap();
             claim.attempt(Wait::No).await.unwrap();
-            claim.release().await.unwrap();
+            assert_eq!(claim.release().await.unwrap(), Released::Freed);
         }
     }
 }

@@ -56,8 +56,8 @@ async fn c2_an_old_ballots_late_release_frees_no_newer_grant() {
     fakes[2].always(Op::Release, Fault::SlowRequest(ms(900)));
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Busy { .. }));
-    other.release().await.unwrap();
-    another.release().await.unwrap();
+    assert_eq!(other.release().await.unwrap(), Released::Freed);
+    assert_eq!(another.release().await.unwrap(), Released::Freed);
     // The member still has the old ballot, whose release is under way.
     let owner = grant(&mut *claim).await.owner.unwrap();
     tokio::time::sleep(ms(1_500)).await;
@@ -81,7 +81,7 @@ async fn c6_the_task_ends_when_nothing_is_left() {
     for _ in 0..40 {
         let mut claim = quorum.claim(spec("x")).unwrap();
         grant(&mut *claim).await;
-        claim.release().await.unwrap();
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 1, "one task for all of it");
     fakes[2].all(Fault::Pass);
@@ -96,7 +96,7 @@ async fn c6_what_a_dead_member_has_is_left_to_its_lease() {
     fakes[2].all(Fault::Hang);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
-    claim.release().await.unwrap();
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
     tokio::time::sleep(TTL + OP_TIMEOUT * 3).await;
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
 }
@@ -109,7 +109,7 @@ async fn c7_a_close_waits_for_the_sweep_but_not_for_the_dead() {
     let mut claim = quorum.claim(spec("x")).unwrap();
     fakes[2].always(Op::Release, Fault::Hang);
     grant(&mut *claim).await;
-    claim.release().await.unwrap();
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
     drop(claim);
     let start = Instant::now();
     quorum.close().await.unwrap();
@@ -128,7 +128,7 @@ async fn c6_a_close_waits_for_the_claim_with_the_longest_requests() {
     for (name, op_timeout) in [("x", OP_TIMEOUT), ("y", ms(20))] {
         let mut claim = quorum.claim(ClaimSpec { op_timeout, ..spec(name) }).unwrap();
         grant(&mut *claim).await;
-        claim.release().await.unwrap();
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
     quorum.close().await.unwrap();
     tokio::time::sleep(ms(300)).await;
@@ -150,7 +150,7 @@ fn c6_the_sweep_outlives_its_runtime() {
     runtime().block_on(async {
         let mut claim = quorum.claim(spec("x")).unwrap();
         grant(&mut *claim).await;
-        claim.release().await.unwrap();
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
     });
     fakes[2].all(Fault::Pass);
     runtime().block_on(async {
@@ -170,14 +170,14 @@ async fn c14_a_guard_tells_the_owner_that_the_members_know() {
     let (guard, ()) = tokio::join!(mutex.lock(), async {
         tokio::time::sleep(ms(400)).await;
         for other in &mut others {
-            other.release().await.unwrap();
+            assert_eq!(other.release().await.unwrap(), Released::Freed);
         }
     });
     let guard = guard.unwrap();
     let seen = mutex.inspect().await.unwrap();
     assert_eq!(seen.holders[0].owner, Some(guard.owner()));
     assert_eq!(seen.holders[0].token, Some(guard.fencing_token()));
-    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    guard.release().await.unwrap();
 }
 
 /// It was extended: there is more of it than a ttl.
