@@ -106,17 +106,17 @@ impl Mutex {
         self.handle.try_lock(Mode::Exclusive).await
     }
 
-    /// Waits at most `wait`; `None` if it was not free by then.
+    /// Waits at most `wait`, whatever bound the options set.
     ///
     /// # Errors
-    /// Whatever the store says, after asking again within the bound. That the lock is taken is no
-    /// error.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when `wait` has passed, or whatever the
+    /// store says, after asking again within the bound.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
     /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
     /// time: pin it outside the loop.
-    pub async fn lock_timeout(&self, wait: Duration) -> Result<Option<LockGuard>> {
+    pub async fn lock_timeout(&self, wait: Duration) -> Result<LockGuard> {
         self.handle.lock_timeout(Mode::Exclusive, wait).await
     }
 

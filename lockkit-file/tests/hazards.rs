@@ -31,7 +31,7 @@ fn on(config: Config) -> Locker {
 }
 
 async fn take(locker: &Locker, name: &str) -> LockGuard {
-    locker.mutex(name).unwrap().lock_timeout(AT_ONCE).await.unwrap().expect("a free lock")
+    locker.mutex(name).unwrap().lock_timeout(AT_ONCE).await.expect("a free lock")
 }
 
 async fn loss(guard: &LockGuard) -> LossReason {

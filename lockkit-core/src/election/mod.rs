@@ -119,21 +119,17 @@ impl Election {
         Ok(guard.map(|guard| Leadership::new(guard, value)))
     }
 
-    /// Waits at most `wait`; `None` if its turn has not come by then.
+    /// Waits at most `wait` for its turn, whatever bound the options set.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for a value that can't be used, or whatever the store says,
-    /// after asking again within the bound. That somebody leads is no error.
+    /// [`ErrorKind::InvalidOption`] for a value that can't be used, [`ErrorKind::Timeout`] when
+    /// `wait` has passed, or whatever the store says, after asking again within the bound.
     ///
     /// # Cancel safety
     /// As [`campaign`](Self::campaign).
-    pub async fn campaign_timeout(
-        &self,
-        value: &str,
-        wait: Duration,
-    ) -> Result<Option<Leadership>> {
+    pub async fn campaign_timeout(&self, value: &str, wait: Duration) -> Result<Leadership> {
         let guard = self.candidate(value)?.lock_timeout(Mode::Exclusive, wait).await?;
-        Ok(guard.map(|guard| Leadership::new(guard, value)))
+        Ok(Leadership::new(guard, value))
     }
 
     /// Campaigns, and runs `work` for as long as it leads: whenever the leadership is lost, `work`

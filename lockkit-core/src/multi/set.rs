@@ -140,7 +140,11 @@ impl MutexSet {
     /// back in the background. It loses its place in the queues. A call that is kept and not polled
     /// keeps what it has taken.
     pub async fn lock(&self) -> Result<MultiGuard> {
-        self.acquire(self.first().bound()).await?.map_err(|busy| {
+        self.lock_within(self.first().bound()).await
+    }
+
+    async fn lock_within(&self, bound: Bound) -> Result<MultiGuard> {
+        self.acquire(bound).await?.map_err(|busy| {
             let text = "it was not free within the bound on waiting for all names of the set";
             busy.explain(Error::new(ErrorKind::Timeout, text), "lock all")
         })
@@ -158,16 +162,15 @@ impl MutexSet {
         Ok(self.acquire(Bound::Try).await?.ok())
     }
 
-    /// Waits for all of them for at most `wait`; `None` if one of them was taken until then.
+    /// Waits for all of them for at most `wait`, whatever bound the options set.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock), but for the bound on waiting.
+    /// As [`lock`](Self::lock), with `wait` as the bound.
     ///
     /// # Cancel safety
     /// As [`lock`](Self::lock).
-    pub async fn lock_timeout(&self, wait: Duration) -> Result<Option<MultiGuard>> {
-        let bound = if wait.is_zero() { Bound::Try } else { Bound::Within(wait) };
-        Ok(self.acquire(bound).await?.ok())
+    pub async fn lock_timeout(&self, wait: Duration) -> Result<MultiGuard> {
+        self.lock_within(Bound::Within(wait)).await
     }
 
     /// The guard, or the one that was not free.

@@ -189,9 +189,12 @@ async fn c13_a_user_with_four_rights_on_existing_tables_is_enough(flavor: SqlFla
         let reader = lock.read().await.unwrap();
         assert!(lock.try_write().await.unwrap().is_none());
         // It needs KILL for its own connections only.
-        let refused =
-            persistently(async || lock.write_timeout(Duration::from_millis(50)).await).await;
-        assert!(refused.is_none());
+        let bound = Duration::from_millis(50);
+        let kind = async || match lock.write_timeout(bound).await {
+            Err(error) if error.kind() == ErrorKind::Timeout => Ok(error.kind()),
+            answer => answer.map(|guard| panic!("{guard:?} beside a reader")),
+        };
+        assert_eq!(persistently(kind).await, ErrorKind::Timeout);
         reader.renew().await.unwrap();
         lock.force_release(reader.fencing_token()).await.unwrap();
         drop(reader);

@@ -34,13 +34,7 @@ impl Stay {
     /// Of a hold that has just begun.
     pub fn begin(hold: &Hold) -> Self {
         let now = Instant::now();
-        Self {
-            token: hold.fencing_token(),
-            mode: hold.mode(),
-            asked: None,
-            from: now,
-            until: now,
-        }
+        Self { token: hold.fencing_token(), mode: hold.mode(), asked: None, from: now, until: now }
     }
 
     /// Prolongs the stay if it is still held; says whether it is.

@@ -41,7 +41,10 @@ async fn c5_an_unknown_attempt_is_taken_back_though_a_later_one_was_refused() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex("a").lock().await.unwrap();
     world.store.once(Op::Attempt, [Fault::LoseReply]);
-    assert!(world.mutex("a").lock_timeout(ms(100)).await.unwrap().is_none());
+    assert_eq!(
+        world.mutex("a").lock_timeout(ms(100)).await.unwrap_err().kind(),
+        ErrorKind::Timeout
+    );
     time::sleep(ms(50)).await;
     assert!(world.store.count(Op::Attempt) > 2, "refused for certain after the unknown one");
     assert_eq!(world.store.count(Op::Release), 1, "the unknown one may still be applied");
@@ -67,7 +70,10 @@ async fn a_caller_that_gave_up_does_not_meet_its_own_shadow() {
         let world = World::new(kind);
         let guard = world.mutex("a").lock().await.unwrap();
         assert!(world.mutex("a").try_lock().await.unwrap().is_none());
-        assert!(world.mutex("a").lock_timeout(ms(100)).await.unwrap().is_none());
+        assert_eq!(
+            world.mutex("a").lock_timeout(ms(100)).await.unwrap_err().kind(),
+            ErrorKind::Timeout
+        );
         // Free at this very moment.
         world.store.evict("a");
         let next = world.mutex("a").try_lock().await.unwrap();

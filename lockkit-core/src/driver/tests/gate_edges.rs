@@ -72,8 +72,8 @@ async fn c8_a_call_that_is_not_polled_until_its_bound_has_passed_finds_it_taken(
         assert_eq!(world.store.holders(), 1, "it was not handed over");
         time::sleep(late).await;
         assert_eq!(world.store.holders(), 0, "it was not taken back");
-        let outcome = waiting.await.unwrap();
-        assert!(outcome.is_none(), "{late:?}");
+        let error = waiting.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{late:?}");
         drop(mutex);
         world.clean(&format!("{late:?}")).await;
     }
@@ -125,8 +125,10 @@ fn c8_a_hand_over_that_is_seen_after_its_lease_is_no_grant() {
         guard.release().await.unwrap();
         thread::sleep(ms(120));
         // Nobody gives it back before its keeper works again.
-        let outcome = waiter.await.unwrap();
-        assert!(outcome.is_none_or(|guard| guard.is_held()), "it was told that it has the lock");
+        match waiter.await {
+            Ok(guard) => assert!(guard.is_held(), "it was told that it has the lock"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Timeout),
+        }
     });
     drop(mutex);
     keepers.block_on(world.clean(""));

@@ -96,7 +96,8 @@ fn c8_a_bounded_call_moves_to_another_runtime() {
                 home.block_on(world.mutex_with("a", options().with_ttl(secs(60))).lock()).unwrap();
             let mutex = world.mutex("a");
             let start = std::time::Instant::now();
-            assert!(moved(Box::pin(mutex.lock_timeout(ms(400)))).unwrap().is_none());
+            let error = moved(Box::pin(mutex.lock_timeout(ms(400)))).unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Timeout);
             assert!(start.elapsed() >= ms(400), "{kind:?}, gated: {gated}: {:?}", start.elapsed());
             drop((guard, mutex));
             home.block_on(world.clean(&format!("{kind:?}, gated: {gated}")));

@@ -39,7 +39,7 @@ async fn c8_one_bound_holds_for_all_names_and_what_was_taken_is_given_back_befor
             start.elapsed()
         );
         assert_eq!(world.store.holders(), 1, "{kind:?}: only \"d\" is taken when the call returns");
-        assert!(all.lock_timeout(Duration::ZERO).await.unwrap().is_none());
+        assert_eq!(all.lock_timeout(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Timeout);
         assert!(all.try_lock().await.unwrap().is_none());
         assert_eq!(world.store.holders(), 1, "{kind:?}");
         d.release().await.unwrap();
@@ -58,12 +58,14 @@ async fn c8_a_bound_that_others_used_up_is_no_trouble_of_the_store_and_silence_i
         let all = set(&world, &["a", "b"], options());
         world.store.once(Op::Attempt, [Fault::SlowReply(ms(900))]);
         let outcome = all.lock_timeout(ms(930)).await;
-        assert!(outcome.expect("10 ms are left for a round trip of 20 ms").is_none(), "{kind:?}");
+        // 10 ms are left for a round trip of 20 ms.
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Timeout, "{kind:?}");
         time::sleep(secs(1)).await;
         world.store.once(Op::Attempt, [Fault::SlowReply(ms(0)), Fault::Hang]);
         let outcome = all.lock_timeout(ms(500)).await;
         if kind == Kind::Pinned {
-            assert!(outcome.unwrap().is_none(), "it may have waited in the store");
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout, "it may have waited in the store");
         } else {
             let error = outcome.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{kind:?}");
@@ -119,7 +121,7 @@ async fn c8_a_silent_store_does_not_hold_the_caller_up_beyond_its_bound() {
         let all = set(&world, &["a", "b"], options());
         world.store.always(Op::Release, Fault::Hang);
         let start = Instant::now();
-        assert!(all.lock_timeout(secs(1)).await.unwrap().is_none());
+        assert_eq!(all.lock_timeout(secs(1)).await.unwrap_err().kind(), ErrorKind::Timeout);
         assert!(start.elapsed() < ms(1_050), "{kind:?} {:?}", start.elapsed());
         world.store.heal();
         drop((b, all));

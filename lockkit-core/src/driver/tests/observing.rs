@@ -7,6 +7,7 @@ use tokio::time;
 use super::{World, ms, options, runtimes};
 use crate::{
     Clock,
+    error::ErrorKind,
     fake::{Fault, Kind, Op, lock},
     observe::{Event, Observer, What},
 };
@@ -104,7 +105,7 @@ async fn an_observer_that_panics_hurts_no_lock() {
         let mutex = world.mutex("a");
         let work = async {
             let guard = mutex.lock().await.unwrap();
-            assert!(mutex.lock_timeout(ms(50)).await.unwrap().is_none());
+            assert_eq!(mutex.lock_timeout(ms(50)).await.unwrap_err().kind(), ErrorKind::Timeout);
             world.store.once(Op::KeepAlive, [Fault::LoseReply]);
             time::sleep(ms(1_500)).await;
             assert!(guard.is_held());

@@ -39,7 +39,7 @@ async fn c2_an_owner_takes_it_again_without_a_request_and_the_last_one_frees_it(
         world.store.forget_log();
         let second = mutex(&owner.clone(), "a").lock().await.unwrap();
         let third = mutex(&owner, "a").try_lock().await.unwrap().unwrap();
-        let fourth = mutex(&owner, "a").lock_timeout(ms(0)).await.unwrap().unwrap();
+        let fourth = mutex(&owner, "a").lock_timeout(ms(0)).await.unwrap();
         assert_eq!(world.store.ops(), [], "{kind:?}");
         for guard in [&second, &third, &fourth] {
             assert_eq!(guard.fencing_token(), first.fencing_token());
@@ -71,7 +71,11 @@ async fn c1_others_in_the_same_process_are_excluded() {
         let again = mutex(&owner, "a").lock().await.unwrap();
         for _ in 0..2 {
             assert!(mutex(&other, "a").try_lock().await.unwrap().is_none(), "{kind:?}");
-            assert!(world.mutex("a").lock_timeout(ms(20)).await.unwrap().is_none(), "{kind:?}");
+            assert_eq!(
+                world.mutex("a").lock_timeout(ms(20)).await.unwrap_err().kind(),
+                ErrorKind::Timeout,
+                "{kind:?}"
+            );
         }
         drop(mutex(&other, "b").lock().await.unwrap());
         let token = first.fencing_token();
@@ -168,7 +172,10 @@ async fn c6_when_the_one_that_asks_is_cancelled_the_other_goes_on() {
         // Its own bound holds, and a try waits for nobody.
         assert!(mutex(&owner, "a").try_lock().await.unwrap().is_none());
         assert_eq!(start.elapsed(), ms(0), "{kind:?}");
-        assert!(mutex(&owner, "a").lock_timeout(ms(100)).await.unwrap().is_none());
+        assert_eq!(
+            mutex(&owner, "a").lock_timeout(ms(100)).await.unwrap_err().kind(),
+            ErrorKind::Timeout
+        );
         let error =
             mutex(&owner, "a").with_options(options().with_wait(ms(100))).unwrap().lock().await;
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Timeout);
@@ -197,7 +204,7 @@ async fn c8_a_call_that_is_not_polled_holds_others_up_for_their_bounds_only() {
     assert!(stuck.as_mut().now_or_never().is_none());
     let start = Instant::now();
     assert!(b.try_lock().await.unwrap().is_none());
-    assert!(b.lock_timeout(ms(500)).await.unwrap().is_none());
+    assert_eq!(b.lock_timeout(ms(500)).await.unwrap_err().kind(), ErrorKind::Timeout);
     assert!(start.elapsed() <= ms(1_510), "op_timeout, and its own bound: {:?}", start.elapsed());
     drop(stuck);
     drop(b.try_lock().await.unwrap());
@@ -303,7 +310,7 @@ async fn c8_the_error_of_one_call_does_not_end_another_before_its_bound() {
     let asks = mutex(&owner, "a");
     let waits = mutex(&owner, "a");
     let first = tokio::spawn(async move { asks.lock().await.unwrap_err().kind() });
-    let second = tokio::spawn(async move { waits.lock_timeout(TTL * 3).await.unwrap().is_some() });
+    let second = tokio::spawn(async move { waits.lock_timeout(TTL * 3).await.is_ok() });
     assert_eq!(first.await.unwrap(), ErrorKind::Unavailable);
     world.store.heal();
     assert!(second.await.unwrap(), "the store came back before its bound");

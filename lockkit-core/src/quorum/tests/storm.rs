@@ -67,11 +67,11 @@ async fn ask(mutex: &crate::Mutex, ttl: Duration) -> Option<LockGuard> {
     let mut asking = Box::pin(mutex.lock_timeout(ms(1 + any(1_499))));
     if any(8) == 0 {
         if let Ok(asked) = timeout(ms(any(100)), &mut asking).await {
-            return asked.ok().flatten();
+            return asked.ok();
         }
         sleep(ttl + ms(any(1_000))).await;
     }
-    asking.await.ok().flatten()
+    asking.await.ok()
 }
 
 async fn compete(locker: Locker, told: Arc<Told>, start: Instant) {

@@ -243,7 +243,7 @@ async fn c8_a_late_member_is_connected_to_by_whoever_waits() {
     let first = mutex("x").lock().await.unwrap();
     fakes.made.lock().unwrap()[1].all(Fault::DOWN);
     let wait = super::members::ms(2_000);
-    let second = mutex("y").lock_timeout(wait).await.expect("two of three are there").unwrap();
+    let second = mutex("y").lock_timeout(wait).await.expect("two of three are there");
     assert!(first.is_held());
     fakes.made.lock().unwrap()[1].all(Fault::Pass);
     drop((first, second));

@@ -129,7 +129,7 @@ impl Wish {
                 match wait {
                     None => mutex.lock().await.map(Some),
                     Some(Duration::ZERO) => mutex.try_lock().await,
-                    Some(wait) => mutex.lock_timeout(wait).await,
+                    Some(wait) => in_time(mutex.lock_timeout(wait).await),
                 }
             }
             (Lock::RwLock(name), Mode::Shared) => {
@@ -137,7 +137,7 @@ impl Wish {
                 match wait {
                     None => lock.read().await.map(Some),
                     Some(Duration::ZERO) => lock.try_read().await,
-                    Some(wait) => lock.read_timeout(wait).await,
+                    Some(wait) => in_time(lock.read_timeout(wait).await),
                 }
             }
             (Lock::RwLock(name), _) => {
@@ -145,7 +145,7 @@ impl Wish {
                 match wait {
                     None => lock.write().await.map(Some),
                     Some(Duration::ZERO) => lock.try_write().await,
-                    Some(wait) => lock.write_timeout(wait).await,
+                    Some(wait) => in_time(lock.write_timeout(wait).await),
                 }
             }
             (Lock::Semaphore { name, limit }, mode) => {
@@ -154,7 +154,7 @@ impl Wish {
                 match wait {
                     None => semaphore.acquire_many(count).await.map(Some),
                     Some(Duration::ZERO) => semaphore.try_acquire_many(count).await,
-                    Some(wait) => semaphore.acquire_many_timeout(count, wait).await,
+                    Some(wait) => in_time(semaphore.acquire_many_timeout(count, wait).await),
                 }
             }
         }
