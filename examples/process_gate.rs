@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockkit::{Event, Locker, Observer, Result, What};
+use lockkit::{Event, Observer, Result, What};
 use tokio::{task::JoinSet, time::sleep};
 
 const TASKS: usize = 64;

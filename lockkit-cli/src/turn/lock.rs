@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lockkit::{Error, ErrorStatus, Kind, LockGuard, LockName, LockOptions, Locker, Result};
+use lockkit::{
+    Error, ErrorKind, ErrorStatus, Kind, LockGuard, LockName, LockOptions, Locker, Result,
+};
 use tokio::time::sleep;
 
 use crate::{cli::Permits, voice::Voice};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lockkit::{
-    Released, Result,
+    ErrorKind, Result,
     spi::{Finding, Grade},
 };
 

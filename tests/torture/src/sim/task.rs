@@ -3,8 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use lockkit::{
-    Error, ErrorKind, LockGuard, LockOptions, LossReason, Note, Released, Renewal as Renewing,
-    Result,
+    Error, ErrorKind, LockGuard, LockOptions, LossReason, Note, Renewal as Renewing, Result,
 };
 use tokio::time::{Instant, timeout};
 
@@ -12,6 +11,7 @@ use super::{dice::Dice, link::pause, process::Process};
 use crate::{
     ear::Signal,
     history::{Event, Holder, Lock, Mode, Op, Outcome, Patience, Refusal, Renewal},
+    worker::in_time,
 };
 
 /// How many permits the semaphore has.
@@ -369,10 +369,9 @@ impl Holding<'_> {
     }
 }
 
-fn outcome_of(released: Result<Released>) -> Outcome {
+fn outcome_of(released: Result<()>) -> Outcome {
     match released {
-        Ok(Released::Freed) => Outcome::Freed,
-        Ok(Released::NotHeld) => Outcome::NotHeld,
+        Ok(()) => Outcome::Freed,
         Err(error) if error.is_outcome_unknown() => Outcome::Unknown(error.to_string()),
         Err(error) if error.kind() == ErrorKind::Lost => Outcome::NotHeld,
         Err(error) => Outcome::Failed(error.to_string()),

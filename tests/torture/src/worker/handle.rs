@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lockkit::{LockGuard, LockOptions, Locker, Mutex, Result, RwLock, Semaphore, spi::Inspection};
+use lockkit::{
+    ErrorKind, LockGuard, LockOptions, Locker, Mutex, Result, RwLock, Semaphore, spi::Inspection,
+};
 
 use crate::history::{Lock, Mode, Patience};
 
