@@ -417,8 +417,7 @@ impl Turn<'_> {
     ) -> Result<Exit> {
         let known_lost = exit.as_ref().is_ok_and(|exit| *exit == Exit::Lost);
         let released = tail.within(PATIENCE, guard.release()).await;
-        let is_lost =
-            matches!(&released, Some(Err(error)) if error.kind() == ErrorKind::Lost);
+        let is_lost = matches!(&released, Some(Err(error)) if error.kind() == ErrorKind::Lost);
         match released {
             _ if is_lost && (known_lost || exit.is_err()) => exit,
             _ if is_lost && tail.lease_left().is_zero() => {

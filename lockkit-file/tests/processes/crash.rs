@@ -8,7 +8,7 @@ use std::{
 
 use libtest_mimic::Failed;
 use lockkit_conformance::{Stay, Witness};
-use lockkit_core::spi::{Mode, Released};
+use lockkit_core::spi::Mode;
 use lockkit_fixture::Peer;
 use nix::{
     sys::signal::{Signal, kill},
@@ -59,7 +59,7 @@ pub(crate) fn holder() -> Result<(), Failed> {
         assert!(last > token, "C4: token {last} follows {token}");
         delays.push(granted - killed);
         slow.push(slowness()?);
-        assert_eq!(store.runtime.block_on(guard.release())?, Released::Freed);
+        store.runtime.block_on(guard.release())?;
     }
     delays.sort();
     slow.sort();

@@ -75,8 +75,7 @@ pub(crate) fn without_a_session() -> Result<(), Failed> {
     for session in store.sessions()? {
         fs::remove_file(session)?;
     }
-    let next =
-        store.runtime.block_on(store.mutex()?.lock_timeout(SOON))?;
+    let next = store.runtime.block_on(store.mutex()?.lock_timeout(SOON))?;
     assert!(next.fencing_token().get() > token);
     holder.signal(Signal::SIGCONT)?;
     assert_eq!(holder.hear()?, "SessionLost");

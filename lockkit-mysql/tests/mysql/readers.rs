@@ -1,5 +1,6 @@
 //! Readers that never all go, and a writer.
 
+use lockkit_core::ErrorKind;
 use std::{
     sync::{
         Arc,
