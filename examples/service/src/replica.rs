@@ -32,11 +32,7 @@ impl Replica {
 
     /// Exact, by the local clock.
     pub(crate) fn is_leader(&self) -> bool {
-        self.term
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_ref()
-            .is_some_and(Hold::is_held)
+        self.term.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(Hold::is_held)
     }
 
     /// Gives an order the next number. Dropped with a client that hangs up, it leaves neither an

@@ -6,7 +6,7 @@ use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockOptions, Renewal,
     spi::{Admin as _, Backend as _, Mode, Note, Noted, Outsiders, Pulse, Released, Wait},
 };
-use lockkit_fixture::SqlFlavor;
+use lockkit_fixture::{SqlFlavor, claims::given_up};
 use lockkit_mysql::{
     Config, Strategy,
     mysql_async::{Conn, Opts},
@@ -196,7 +196,8 @@ async fn c13_a_user_with_four_rights_on_existing_tables_is_enough(flavor: SqlFla
         };
         assert_eq!(persistently(kind).await, ErrorKind::Timeout);
         reader.renew().await.unwrap();
-        lock.force_release(reader.fencing_token()).await.unwrap();
+        let forced = lock.force_release(reader.fencing_token()).await.unwrap();
+        assert_eq!(forced, lockkit_core::Released::Freed);
         drop(reader);
         locker.semaphore("a", 2).unwrap().acquire().await.unwrap().release().await.unwrap();
         locker.shutdown().await.unwrap();

@@ -94,7 +94,9 @@ async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
         // Twice at once has nothing to gain, and asks for each.
         claim.renew(None).await.unwrap();
         let seen = backend.inspect(&in_kind(*kind, name)).await.unwrap();
-        backend.force_release(&in_kind(*kind, name), seen.holders[0].token.unwrap()).await.unwrap();
+        let token = seen.holders[0].token.unwrap();
+        let forced = backend.force_release(&in_kind(*kind, name), token).await.unwrap();
+        assert_eq!(forced, lockkit_core::Released::Freed);
         granted(claim.attempt(Wait::No).await);
         given_up(claim.release()).await;
         granted(claim.attempt(Wait::No).await);

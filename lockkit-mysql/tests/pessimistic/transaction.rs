@@ -7,6 +7,7 @@ use std::{
 
 use lockkit_core::{
     ErrorKind, LockGuard, LockOptions,
+    spi::Released,
     spi::{Attempt, Claim, LossReason, Wait},
 };
 use lockkit_mysql::{LockTransaction, mysql_async::prelude::Queryable as _};
@@ -85,7 +86,8 @@ async fn statements_of_a_lost_lock_are_undone(flavor: SqlFlavor) {
     let locker = store.locker().await;
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     let transaction = begin(&store, &guard).await;
-    locker.force_release(guard.name(), guard.fencing_token()).await.unwrap();
+    let forced = locker.force_release(guard.name(), guard.fencing_token()).await.unwrap();
+    assert_eq!(forced, Released::Freed);
     assert_eq!(guard.lost().wait().await, LossReason::Evicted);
     assert_eq!(transaction.run(async |_| ()).await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);

@@ -3,7 +3,7 @@
 use std::{cell::Cell, future::pending, path::Path, time::Duration};
 
 use libtest_mimic::Failed;
-use lockkit::{Election, ErrorKind, Hold, LockOptions, Released};
+use lockkit::{Election, ErrorKind, Hold, LockOptions};
 use lockkit_fixture::end_with_parent;
 use lockkit_torture::{
     clock::now,
@@ -116,8 +116,8 @@ impl Candidate {
             };
             if self.leads(&leadership.hold()).await {
                 let outcome = match leadership.resign().await {
-                    Ok(Released::Freed) => Outcome::Freed,
-                    Ok(_) => Outcome::NotHeld,
+                    Ok(()) => Outcome::Freed,
+                    Err(error) if error.kind() == ErrorKind::Lost => Outcome::NotHeld,
                     Err(error) if error.kind() == ErrorKind::Unavailable => {
                         Outcome::Unknown(error.to_string())
                     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use libtest_mimic::{Failed, Trial};
-use lockkit::{FencingToken, LockGuard, LockOptions, Locker, Released};
+use lockkit::{ErrorKind, FencingToken, LockGuard, LockOptions, Locker};
 use lockkit_torture::site::{ServerFault, Site};
 use tokio::runtime::{Builder, Runtime};
 
