@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::{env, time::Duration};
 
-use lockkit::{FencingToken, LeaderWatch, Leadership, LockOptions, Locker, Memory, Result};
+use lockkit::{FencingToken, Hold, LeaderWatch, LockOptions, Locker, Memory, Result};
 use tokio::{runtime::Runtime, sync::oneshot, time::sleep};
 
 const ELECTION: &str = "example/orders";
@@ -16,12 +16,12 @@ fn give_order(term: FencingToken) -> bool {
     LATEST.fetch_max(term.get(), SeqCst) <= term.get()
 }
 
-async fn give_five(leadership: &Leadership) {
-    println!("{:<4} leads in term {}", leadership.value(), leadership.term());
+async fn give_five(name: &str, hold: &Hold) {
+    println!("{name:<4} leads in term {}", hold.fencing_token());
     for _ in 0..5 {
         sleep(Duration::from_millis(100)).await;
         // Exact, and no request: a leader that lost its lease must not even try.
-        assert!(!leadership.is_leader() || give_order(leadership.term()), "two leaders");
+        assert!(!hold.is_held() || give_order(hold.fencing_token()), "two leaders");
     }
 }
 
@@ -41,7 +41,7 @@ fn anna(url: Option<&str>, memory: &Memory, leads: oneshot::Sender<()>) -> Resul
     let leadership = runtime.block_on(async {
         let leadership = connect(url, memory).await?.election(ELECTION)?.campaign("anna").await?;
         leads.send(()).expect("the others wait for it");
-        give_five(&leadership).await;
+        give_five("anna", &leadership.hold()).await;
         Result::Ok(leadership)
     })?;
     runtime.shutdown_background();
@@ -66,8 +66,11 @@ async fn main() -> Result<()> {
     led.await.expect("anna leads first");
     tokio::spawn(observer(election.watch()));
     // They campaign while anna leads; `lead` begins again until the work was done by a leader.
-    let lead =
-        async |name| election.lead(name, async |now| (give_five(now).await, now.term()).1).await;
+    let work = async |name, hold: Hold| {
+        give_five(name, &hold).await;
+        hold.fencing_token()
+    };
+    let lead = async |name| election.lead(name, |hold| work(name, hold)).await;
     let (ben, cleo) = tokio::try_join!(lead("ben"), lead("cleo"))?;
     let first = anna.await.expect("anna does not panic")?;
     let store = locker.descriptor().name;

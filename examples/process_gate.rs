@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockkit::{Event, Locker, Observer, Result, What};
+use lockkit::{Event, Observer, Result, What};
 use tokio::{task::JoinSet, time::sleep};
 
 const TASKS: usize = 64;
@@ -28,10 +28,11 @@ impl Observer for Requests {
     }
 }
 
-async fn crowd(locker: &Locker, what: &str) -> Result<Vec<usize>> {
+async fn crowd(url: &str, gated: bool, what: &str) -> Result<Vec<usize>> {
     let requests = Arc::new(Requests::default());
     let observer: Arc<Requests> = Arc::clone(&requests);
-    let mutex = locker.clone().with_observer(observer).mutex("crowded")?;
+    let locker = lockkit::builder(url).await?.observer(observer).build();
+    let mutex = locker.with_process_gate(gated).mutex("crowded")?;
     let served = Arc::new(Mutex::new(Vec::new()));
     let start = Instant::now();
     let mut tasks = JoinSet::new();
@@ -59,9 +60,8 @@ async fn crowd(locker: &Locker, what: &str) -> Result<Vec<usize>> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
-    let locker = lockkit::connect(&url).await?;
-    let order = crowd(&locker, "with the gate").await?;
+    let order = crowd(&url, true, "with the gate").await?;
     assert!(order.is_sorted(), "not in the order of asking: {order:?}");
-    crowd(&locker.clone().with_process_gate(false), "without").await?;
-    locker.shutdown().await
+    crowd(&url, false, "without").await?;
+    Ok(())
 }

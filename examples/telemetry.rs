@@ -20,7 +20,7 @@ async fn main() -> Result<()> {
 
     let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
     let options = LockOptions::new().with_group("stock").with_label("worker 7");
-    let locker = lockkit::connect(&url).await?.with_metrics().with_defaults(options)?;
+    let locker = lockkit::builder(&url).await?.metrics().build().with_defaults(options)?;
 
     let health = locker.health().await?;
     println!("the store is well: {} answered within {:?}", health.role, health.round_trip);

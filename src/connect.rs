@@ -1,6 +1,6 @@
 //! From a URL to a locker, over the backends that are compiled in.
 
-use lockkit_core::{Locker, Registry, Result};
+use lockkit_core::{Locker, LockerBuilder, Registry, Result};
 
 /// Connects to the store of a URL, such as `memory://`, `redis://127.0.0.1:6379/`,
 /// `mysql://user:password@host/database` or `zk://host1:2181,host2:2181/`.
@@ -25,6 +25,24 @@ use lockkit_core::{Locker, Registry, Result};
 /// Cancel safe: a connection that was half made is closed.
 pub async fn connect(url: &str) -> Result<Locker> {
     registry().connect(url).await
+}
+
+/// Connects as [`connect`] does, for a locker with observers or metrics, or on another clock.
+///
+/// ```
+/// # async fn connected(observer: std::sync::Arc<dyn lockkit::Observer>) -> lockkit::Result<()> {
+/// let locker = lockkit::builder("memory://?ttl=10s").await?.observer(observer).build();
+/// # locker.shutdown().await
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`connect`].
+///
+/// # Cancel safety
+/// As [`connect`].
+pub async fn builder(url: &str) -> Result<LockerBuilder> {
+    registry().builder(url).await
 }
 
 /// The backends that are compiled in, to add one's own to.

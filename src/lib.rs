@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //! ## Where things are
 //!
-//! * [`connect`] and [`Locker`] are the way in; [`Mutex`], [`RwLock`] and [`Semaphore`] make
+//! * [`connect`], [`builder`] and [`Locker`] are the way in; [`Mutex`], [`RwLock`] and [`Semaphore`] make
 //!   [`LockGuard`]s.
 //! * [`Election`] makes one candidate the leader, and [`LeaderWatch`] tells everybody else who it
 //!   is.
@@ -23,7 +23,7 @@
 //! | `quorum` | several stores as one |
 //! | `full` | all five |
 //! | `mysql-tls`, `redis-tls`, `zk-tls` | the store, also over TLS: `mysqls`, `rediss` and its like, `zks` |
-//! | `metrics` | `Locker::with_metrics`: what a locker does, for the crate `metrics` |
+//! | `metrics` | `LockerBuilder::metrics`: what a locker does, for the crate `metrics` |
 //! | `simulation` | for lockkit-torture; never for a program that relies on locks |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -52,4 +52,4 @@ pub use lockkit_redis as redis;
 #[doc(inline)]
 pub use lockkit_zk as zk;
 
-pub use self::connect::{connect, registry};
+pub use self::connect::{builder, connect, registry};

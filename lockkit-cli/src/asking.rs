@@ -60,12 +60,12 @@ pub(crate) async fn ask(
 ) -> Result<LockGuard> {
     let options = LockOptions::new().with_label(label(aim, reason));
     let mutex = locker.mutex(&ask_name(name))?.with_options(options)?;
-    let guard = mutex.lock_timeout(patience).await?;
-    guard.ok_or_else(|| {
-        Error::new(format!(
+    match mutex.lock_timeout(patience).await {
+        Err(error) if error.kind() == ErrorKind::Timeout => Err(Error::new(format!(
             "another `lockkit unlock` of {name} is at work for {patience:?} already"
-        ))
-    })
+        ))),
+        answer => Ok(answer?),
+    }
 }
 
 /// Completes with the reason when an operator asks for this grant.

@@ -82,7 +82,7 @@ impl Address {
     /// Connects, once.
     pub(crate) async fn connect(&self) -> lockkit::Result<Store> {
         let renewals = Arc::new(Renewals::default());
-        let locker = lockkit::connect(&self.url).await?.with_observer(renewals.clone());
+        let locker = lockkit::builder(&self.url).await?.observer(renewals.clone()).build();
         Ok(Store { locker, renewals, prefix: self.prefix.clone() })
     }
 

@@ -37,7 +37,7 @@ async fn measure(store: &str, locker: Locker) {
     tokio::time::sleep(TTL * 2).await;
     let busy = (cpu_time() - cpu).as_secs_f64() / start.elapsed().as_secs_f64() * 100.0;
     let tasks = Handle::current().metrics().num_alive_tasks();
-    assert!(guards.iter().all(lockkit_core::LockGuard::is_held), "a lock was lost");
+    assert!(guards.iter().all(|guard| guard.is_held()), "a lock was lost");
     println!(
         "{store}: {GUARDS} guards taken in {taken:?}, {bytes} bytes each, {tasks} task, renewals at ttl {TTL:?}: \
          {busy:.1} % of a core"

@@ -11,6 +11,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use lockkit_core::{
     Kind, Locker,
     memory::Memory,
+    spi::Released,
     spi::{Mode, Wait},
 };
 use support::{
@@ -35,7 +36,7 @@ fn pairs(c: &mut Criterion) {
                 b.to_async(&runtime).iter(|| async {
                     let mut claim = claim(&memory, &name, 1, mode);
                     claim.attempt(Wait::Queue).await.unwrap();
-                    claim.release().await.unwrap();
+                    assert_eq!(claim.release().await.unwrap(), Released::Freed);
                 });
             },
         );

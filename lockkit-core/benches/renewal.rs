@@ -33,8 +33,8 @@ fn renewal(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("bare claim call", store), |b| {
             b.iter(|| runtime.block_on(bare.renew(None)).unwrap());
         });
-        let guard =
-            runtime.block_on(Locker::from_dyn(backend).mutex("orders/42").unwrap().lock()).unwrap();
+        let locker = Locker::builder(backend).build();
+        let guard = runtime.block_on(locker.mutex("orders/42").unwrap().lock()).unwrap();
         group.bench_function(BenchmarkId::new("driver", store), |b| {
             b.iter(|| runtime.block_on(guard.renew()).unwrap());
         });

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use lockkit_core::{
     Kind, LockName, Locker,
+    spi::Released,
     spi::{Backend, Mode, Wait},
 };
 use support::{
@@ -26,7 +27,7 @@ use support::{
 async fn bare_pair(backend: &dyn Backend, name: &LockName) {
     let mut claim = claim(backend, name, 1, Mode::Exclusive);
     claim.attempt(Wait::Queue).await.unwrap();
-    claim.release().await.unwrap();
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
 fn uncontended_pair(c: &mut Criterion) {
@@ -37,7 +38,8 @@ fn uncontended_pair(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("bare claim calls", label), |b| {
             b.to_async(&runtime).iter(|| bare_pair(&*backend, &name));
         });
-        let mutex = Locker::from_dyn(Arc::clone(&backend)).mutex("orders/42").unwrap();
+        let locker = Locker::builder(Arc::clone(&backend)).build();
+        let mutex = locker.mutex("orders/42").unwrap();
         group.bench_function(BenchmarkId::new("driver, instant store", label), |b| {
             b.to_async(&runtime)
                 .iter(|| async { mutex.lock().await.unwrap().release().await.unwrap() });

@@ -62,13 +62,13 @@ impl Tick {
 /// A test that pauses tokio's clock tells both the store and the locker:
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::{sync::Arc, time::Duration};
 /// use lockkit_core::{Clock, Locker, Memory};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let paused = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
 /// paused.block_on(async {
-///     let locker = Locker::new(Memory::with_clock(Clock::Tokio)).with_clock(Clock::Tokio);
+///     let locker = Locker::builder(Arc::new(Memory::with_clock(Clock::Tokio))).clock(Clock::Tokio).build();
 ///     let guard = locker.mutex("orders/42")?.lock().await?;
 ///     tokio::time::sleep(Duration::from_secs(3600)).await; // an hour of renewals, in no time
 ///     assert!(guard.is_held());

@@ -24,7 +24,10 @@ pub enum ErrorKind {
     InvalidOption,
     /// A store URL can't be parsed, or a parameter of it has a bad value.
     InvalidUrl,
-    /// The lock was lost while the caller worked under it.
+    /// The lock was lost before the call that needs it: somebody else may have it, or may have had
+    /// it since. Each call that needs a lock tells so, its release as well; the signals
+    /// ([`Lost`](crate::Lost), [`AnyLost`](crate::AnyLost)) tell the
+    /// [reason](crate::LossReason) at once.
     Lost,
     /// The URL's scheme belongs to a backend whose cargo feature is off.
     MissingFeature,

@@ -24,7 +24,7 @@ use crate::{
 /// the lock.
 ///
 /// `signal.await` and [`wait`](Self::wait) are the same. Made by
-/// [`LockGuard::expiring`](crate::LockGuard::expiring).
+/// [`Hold::expiring`](crate::Hold::expiring).
 ///
 /// ```
 /// use std::time::Duration;

@@ -61,14 +61,22 @@ impl Handle {
         self.options.limits
     }
 
-    /// Waits as long as the options say; a bound that passed is an error.
+    /// Waits as long as the options say.
     pub(crate) async fn lock(&self, mode: Mode) -> Result<LockGuard> {
-        self.acquire(mode, self.bound()).await?.ok_or_else(|| self.timeout())
+        self.lock_within(mode, self.bound()).await
     }
 
-    /// The bound of the options has passed.
-    pub(crate) fn timeout(&self) -> Error {
-        let wait = self.options.options.wait().unwrap_or_default();
+    pub(crate) async fn lock_timeout(&self, mode: Mode, wait: Duration) -> Result<LockGuard> {
+        self.lock_within(mode, Bound::Within(wait)).await
+    }
+
+    async fn lock_within(&self, mode: Mode, bound: Bound) -> Result<LockGuard> {
+        self.acquire(mode, bound).await?.ok_or_else(|| self.timeout(bound))
+    }
+
+    /// The bound on waiting has passed.
+    pub(crate) fn timeout(&self, bound: Bound) -> Error {
+        let wait = if let Bound::Within(wait) = bound { wait } else { Duration::ZERO };
         let timeout = Error::new(ErrorKind::Timeout, format!("it was not free within {wait:?}"));
         self.explain(timeout, "lock")
     }
@@ -84,14 +92,6 @@ impl Handle {
 
     pub(crate) async fn try_lock(&self, mode: Mode) -> Result<Option<LockGuard>> {
         self.acquire(mode, Bound::Try).await
-    }
-
-    pub(crate) async fn lock_timeout(
-        &self,
-        mode: Mode,
-        wait: Duration,
-    ) -> Result<Option<LockGuard>> {
-        self.acquire(mode, Bound::Within(wait)).await
     }
 
     pub(crate) async fn inspect(&self) -> Result<Inspection> {

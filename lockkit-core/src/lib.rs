@@ -36,6 +36,7 @@ mod expiring;
 pub mod fake;
 mod guard;
 mod handle;
+mod hold;
 mod locker;
 mod lost;
 pub mod memory;
@@ -65,16 +66,17 @@ pub use self::{
     error::{Error, ErrorKind, ErrorStatus, Result},
     expiring::Expiring,
     guard::LockGuard,
-    locker::{Health, Locker},
+    hold::Hold,
+    locker::{Health, Locker, LockerBuilder},
     lost::Lost,
     memory::Memory,
-    multi::{AllReleased, AnyLost, MultiGuard, MutexSet},
+    multi::{AnyLost, MultiGuard, MutexSet},
     mutex::Mutex,
     name::{Kind, LockName},
     naming::MAX_NAME_BYTES,
     observe::{Event, Observer, What},
     options::{LockOptions, MAX_TTL, MIN_TTL, Renewal},
-    reentrant::{Owner, ReentrantGuard, ReentrantMutex, ReentrantReleased},
+    reentrant::{Owner, ReentrantGuard, ReentrantMutex},
     registry::{Connector, Registry},
     rwlock::RwLock,
     semaphore::Semaphore,

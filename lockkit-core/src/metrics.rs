@@ -21,7 +21,7 @@ const LOST: &str = "lockkit_lost_total";
 const MARGIN: &str = "lockkit_lease_margin_seconds";
 
 /// Reports what a locker does to the recorder of the [`metrics`] crate. Made by
-/// [`Locker::with_metrics`](crate::Locker::with_metrics); needs the cargo feature `metrics`.
+/// [`LockerBuilder::metrics`](crate::LockerBuilder::metrics); needs the cargo feature `metrics`.
 ///
 /// Every metric has the labels `backend` and `group`, which is that of the lock's
 /// [options](crate::LockOptions::group), or `none`. Names of locks are no labels: there may be too
@@ -40,7 +40,9 @@ const MARGIN: &str = "lockkit_lease_margin_seconds";
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> lockkit_core::Result<()> {
-/// let locker = lockkit_core::Locker::memory().with_metrics();
+/// use std::sync::Arc;
+/// use lockkit_core::{Locker, Memory};
+/// let locker = Locker::builder(Arc::new(Memory::new())).metrics().build();
 /// locker.mutex("orders/42")?.lock().await?.release().await?; // told to the recorder that the program has installed
 /// # locker.shutdown().await
 /// # }
@@ -127,20 +129,21 @@ mod tests {
     use tokio::{runtime::Builder, time};
 
     use crate::{
-        Clock, LockOptions, Locker, Memory,
+        Clock, LockOptions, Locker, LockerBuilder, Memory,
         observe::{Event, Observer},
+        spi::Released,
     };
 
     const TTL: time::Duration = time::Duration::from_secs(3);
 
     /// What the work leaves in a recorder, each as `name{label=value,…}`.
     fn recorded(work: impl AsyncFnOnce(Locker)) -> BTreeMap<String, DebugValue> {
-        recorded_by(Locker::with_metrics, work)
+        recorded_by(LockerBuilder::metrics, work)
     }
 
     /// As [`recorded`], with these observers.
     fn recorded_by(
-        observed: impl FnOnce(Locker) -> Locker,
+        observed: impl FnOnce(LockerBuilder) -> LockerBuilder,
         work: impl AsyncFnOnce(Locker),
     ) -> BTreeMap<String, DebugValue> {
         let recorder = DebuggingRecorder::new();
@@ -149,9 +152,10 @@ mod tests {
             let runtime =
                 Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
             runtime.block_on(async {
-                let locker = Locker::new(Memory::with_clock(Clock::Tokio)).with_clock(Clock::Tokio);
+                let store = Arc::new(Memory::with_clock(Clock::Tokio));
+                let builder = observed(Locker::builder(store).clock(Clock::Tokio));
                 let options = LockOptions::new().with_ttl(TTL).with_group("orders");
-                let locker = observed(locker).with_defaults(options).unwrap();
+                let locker = builder.build().with_defaults(options).unwrap();
                 work(locker.clone()).await;
                 locker.shutdown().await.unwrap();
             });
@@ -187,7 +191,7 @@ mod tests {
             guard.release().await.unwrap();
             drop(mutex.lock().await.unwrap());
             let doomed = mutex.lock().await.unwrap();
-            mutex.force_release(doomed.fencing_token()).await.unwrap();
+            assert_eq!(mutex.force_release(doomed.fencing_token()).await.unwrap(), Released::Freed);
             doomed.lost().await;
             drop(doomed);
             locker.shutdown().await.unwrap();
@@ -237,7 +241,7 @@ mod tests {
 
     #[test]
     fn behind_an_observer_that_panics_the_gauges_are_right() {
-        let panics_first = |locker: Locker| locker.with_observer(Arc::new(Panics)).with_metrics();
+        let panics_first = |builder: LockerBuilder| builder.observer(Arc::new(Panics)).metrics();
         let call = async |locker: &Locker| {
             let mutex = locker.mutex("a").unwrap();
             let guard = mutex.lock().await.unwrap();
@@ -251,7 +255,10 @@ mod tests {
             call(&locker).await.release().await.unwrap();
             drop(call(&locker).await);
             let doomed = call(&locker).await;
-            locker.mutex("a").unwrap().force_release(doomed.fencing_token()).await.unwrap();
+            assert_eq!(
+                locker.mutex("a").unwrap().force_release(doomed.fencing_token()).await.unwrap(),
+                Released::Freed
+            );
             doomed.lost().await;
         });
         assert_eq!((&found[held], &found[waiting]), (&gauge(0.0), &gauge(0.0)), "{found:?}");

@@ -1,13 +1,12 @@
 //! The mutex.
 
-use std::time::Duration;
-
-use futures_util::future::BoxFuture;
+use std::{future::Future, time::Duration};
 
 use crate::{
-    error::Result,
+    error::{ErrorKind, Result},
     guard::LockGuard,
     handle::Handle,
+    hold::Hold,
     locker::Locker,
     name::{Kind, LockName},
     options::LockOptions,
@@ -22,7 +21,7 @@ use crate::{
 /// has one that is.
 ///
 /// ```
-/// use lockkit_core::{Locker, Released};
+/// use lockkit_core::Locker;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> lockkit_core::Result<()> {
@@ -30,9 +29,9 @@ use crate::{
 /// let mutex = locker.mutex("orders/42")?;
 /// let guard = mutex.lock().await?;
 /// assert!(mutex.try_lock().await?.is_none()); // it is taken, which is no error
-/// assert_eq!(guard.release().await?, Released::Freed);
+/// guard.release().await?; // an error if it was lost before
 ///
-/// let token = mutex.scope(async |guard| guard.fencing_token()).await?; // locks, works, and gives it back
+/// let token = mutex.scope(async |hold| hold.fencing_token()).await?; // locks, works, and gives it back
 /// # locker.shutdown().await
 /// # }
 /// ```
@@ -107,59 +106,45 @@ impl Mutex {
         self.handle.try_lock(Mode::Exclusive).await
     }
 
-    /// Waits at most `wait`; `None` if it was not free by then.
+    /// Waits at most `wait`, whatever bound the options set.
     ///
     /// # Errors
-    /// Whatever the store says, after asking again within the bound. That the lock is taken is no
-    /// error.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when `wait` has passed, or whatever the
+    /// store says, after asking again within the bound.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
     /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
     /// time: pin it outside the loop.
-    pub async fn lock_timeout(&self, wait: Duration) -> Result<Option<LockGuard>> {
+    pub async fn lock_timeout(&self, wait: Duration) -> Result<LockGuard> {
         self.handle.lock_timeout(Mode::Exclusive, wait).await
     }
 
-    /// Locks, runs `work`, and releases.
+    /// Locks, runs `work`, and releases. The future is `Send` if that of `work` is.
     ///
-    /// When the lock is lost, `work` is dropped where it stands. A future from this method can't be
-    /// proved `Send` for every closure; to spawn it, use [`scope_boxed`](Self::scope_boxed).
-    ///
-    /// # Errors
-    /// As [`lock`](Self::lock), or [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was
-    /// lost before `work` was done and released. A release that got no answer is no error: `work`
-    /// was done while the lock was held.
-    ///
-    /// # Cancel safety
-    /// As cancel safe as `work`; the lock is released in the background.
-    pub async fn scope<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T> {
-        let guard = self.lock().await?;
-        let output = guard.run(work(&guard)).await?;
-        end_scope(guard, output).await
-    }
-
-    /// As [`scope`](Self::scope), with a boxed future that is `Send`.
+    /// When the lock is lost, `work` is dropped where it stands.
     ///
     /// ```
     /// # async fn spawned(mutex: lockkit_core::Mutex) -> lockkit_core::Result<()> {
-    /// let token = mutex.scope_boxed(|guard| Box::pin(async move { guard.fencing_token() })).await?;
+    /// let copied = mutex.scope(|hold| async move { format!("copied under {}", hold.fencing_token()) });
+    /// println!("{}", copied.await?);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// As [`scope`](Self::scope).
+    /// As [`lock`](Self::lock), or [`ErrorKind::Lost`] when the lock was lost before `work` was done and released. A release that got no answer is no error: `work`
+    /// was done while the lock was held.
     ///
     /// # Cancel safety
-    /// As [`scope`](Self::scope).
-    pub async fn scope_boxed<T: Send>(
-        &self,
-        work: impl for<'a> FnOnce(&'a LockGuard) -> BoxFuture<'a, T> + Send,
-    ) -> Result<T> {
+    /// As cancel safe as `work`; the lock is released in the background.
+    pub async fn scope<F: Future>(&self, work: impl FnOnce(Hold) -> F) -> Result<F::Output> {
         let guard = self.lock().await?;
-        let output = guard.run(work(&guard)).await?;
-        end_scope(guard, output).await
+        let output = guard.run(work(guard.hold())).await?;
+        match guard.release().await {
+            Err(lost) if lost.kind() == ErrorKind::Lost => Err(lost),
+            Ok(()) | Err(_) => Ok(output),
+        }
     }
 
     /// Tells who holds it and how many wait for it.
@@ -183,13 +168,5 @@ impl Mutex {
     /// Dropped midway it may or may not have been done; doing it again is harmless.
     pub async fn force_release(&self, token: FencingToken) -> Result<Released> {
         self.handle.force_release(token).await
-    }
-}
-
-async fn end_scope<T>(guard: LockGuard, output: T) -> Result<T> {
-    let lost = guard.lost_error("scope");
-    match guard.release().await {
-        Ok(Released::NotHeld) => Err(lost),
-        Ok(Released::Freed) | Err(_) => Ok(output),
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
-/// use lockkit_core::{Event, Locker, Observer, What};
+/// use lockkit_core::{Event, Locker, Memory, Observer, What};
 /// #[derive(Debug, Default)]
 /// struct Grants(AtomicU32);
 ///
@@ -32,7 +32,7 @@ use crate::{
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> lockkit_core::Result<()> {
 /// let grants = Arc::new(Grants::default());
-/// let locker = Locker::memory().with_observer(grants.clone());
+/// let locker = Locker::builder(Arc::new(Memory::new())).observer(grants.clone()).build();
 /// locker.mutex("orders/42")?.lock().await?.release().await?;
 /// assert_eq!(grants.0.load(Ordering::Relaxed), 1);
 /// # locker.shutdown().await

@@ -37,15 +37,21 @@ pub enum Renewal {
     /// The locker's keeper renews the lease for as long as the guard lives.
     #[default]
     Auto,
-    /// Only [`LockGuard::renew`](crate::LockGuard::renew) and [`extend`](crate::LockGuard::extend)
+    /// Only [`Hold::renew`](crate::Hold::renew) and [`extend`](crate::Hold::extend)
     /// do; else the lock ends with its first lease.
     Manual,
 }
 
 /// Options of a lock.
 ///
-/// An option that is not set stays what it was: the locker's default, which comes from the URL or
-/// from [`Locker::with_defaults`](crate::Locker::with_defaults), or else the one below.
+/// Each option is set or not set. `with_options` lays the options that are set over those that the
+/// lock has already; an option that is not set stays as it was. A lock begins with the locker's
+/// defaults, which come from the URL and from
+/// [`Locker::with_defaults`](crate::Locker::with_defaults), and these begin with the list below. So
+/// a bound on waiting that is set for one lock keeps the ttl and the label of the URL.
+///
+/// A getter answers the value in force: what was set, or else what the list below says. So
+/// `LockOptions::new().ttl()` is 30 s.
 ///
 /// ```
 /// use std::time::Duration;
@@ -156,7 +162,7 @@ impl LockOptions {
     ///
     /// A holder that dies shortly before that end leaves its last lease behind: for others the lock
     /// is taken for at most `max_hold` + `ttl`, or until the end of a longer lease that
-    /// [`extend`](crate::LockGuard::extend) asked for.
+    /// [`extend`](crate::Hold::extend) asked for.
     #[must_use]
     pub const fn with_max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
@@ -179,44 +185,46 @@ impl LockOptions {
         self
     }
 
-    /// The lease.
+    /// The lease; 30 s if it is not set.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.ttl.unwrap_or(DEFAULT_TTL)
     }
 
-    /// How long [`lock`](crate::Mutex::lock) waits at most; `None` is for ever.
+    /// How long [`lock`](crate::Mutex::lock) waits at most; `None`, which is for ever, also if it is
+    /// not set.
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
         self.wait.filter(|wait| *wait < Duration::MAX)
     }
 
-    /// Who renews the lease.
+    /// Who renews the lease; [`Renewal::Auto`] if it is not set.
     #[must_use]
     pub fn renewal(&self) -> Renewal {
         self.renewal.unwrap_or_default()
     }
 
-    /// How long one request to the store may take; `None` is 3 s or a third of the ttl, whichever
-    /// is shorter.
+    /// How long one request to the store may take; `None` if it is not set, which is 3 s or a third
+    /// of the ttl, whichever is shorter.
     #[must_use]
     pub const fn op_timeout(&self) -> Option<Duration> {
         self.op_timeout
     }
 
-    /// The text that inspection shows.
+    /// The text that inspection shows, if one is set.
     #[must_use]
     pub fn label(&self) -> Option<&str> {
         self.label.as_deref()
     }
 
-    /// How long one hold may last; `None` is for as long as the guard lives.
+    /// How long one hold may last; `None`, which is for as long as the guard lives, also if it is
+    /// not set.
     #[must_use]
     pub fn max_hold(&self) -> Option<Duration> {
         self.max_hold.filter(|max_hold| *max_hold < Duration::MAX)
     }
 
-    /// What metrics and traces file the lock under.
+    /// What metrics and traces file the lock under, if it is set.
     #[must_use]
     pub fn group(&self) -> Option<&str> {
         self.group.as_deref()

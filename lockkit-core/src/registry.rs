@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    locker::Locker,
+    locker::{Locker, LockerBuilder},
     memory::MemoryConnector,
     options::{CheckedOptions, LockOptions},
     spi::Backend,
@@ -134,10 +134,41 @@ impl Registry {
     /// # Cancel safety
     /// Cancel safe: a connection that was half made is closed.
     pub async fn connect(&self, url: &str) -> Result<Locker> {
-        self.locker(url).await.map_err(|error| error.with_operation("connect"))
+        Ok(self.builder(url).await?.build())
     }
 
-    async fn locker(&self, url: &str) -> Result<Locker> {
+    /// Connects to the store of a URL, for a locker with observers or metrics, or on another clock.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use lockkit_core::{Event, Observer, Registry};
+    /// #[derive(Debug)]
+    /// struct Log;
+    ///
+    /// impl Observer for Log {
+    ///     fn on_event(&self, event: &Event<'_>) {
+    ///         println!("{}: {:?}", event.name, event.what);
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> lockkit_core::Result<()> {
+    /// let builder = Registry::new().builder("memory://?ttl=10s").await?;
+    /// let locker = builder.observer(Arc::new(Log)).build();
+    /// # locker.shutdown().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    /// As [`connect`](Self::connect).
+    pub async fn builder(&self, url: &str) -> Result<LockerBuilder> {
+        self.connected(url).await.map_err(|error| error.with_operation("connect"))
+    }
+
+    async fn connected(&self, url: &str) -> Result<LockerBuilder> {
         let mut url = StoreUrl::parse(url)?;
         let connector = self.connector(url.scheme())?;
         let mut defaults = LockOptions::new();
@@ -160,8 +191,8 @@ impl Registry {
         let gated = url.params.parsed("process_gate", "true or false")?.unwrap_or(true);
         let defaults = CheckedOptions::new(defaults)?;
         let backend = connector.connect(url, self).await?;
-        let locker = Locker::from_dyn(backend).with_checked_defaults(defaults);
-        Ok(locker.with_token_base(token_base).with_process_gate(gated))
+        let builder = Locker::builder(backend).defaults(defaults);
+        Ok(builder.token_base(token_base).gated(gated))
     }
 
     /// Finds the connector of a scheme: how a store that is made of others connects to them.
@@ -208,6 +239,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::name::Kind;
 
     #[tokio::test]
     async fn the_defaults_of_a_url_stay_where_an_option_is_not_set() {
@@ -228,6 +260,42 @@ mod tests {
         let options = longer.defaults();
         assert_eq!((options.ttl(), options.label()), (Duration::from_secs(9), Some("cron")));
         assert_eq!(options.max_hold(), Some(Duration::from_secs(60)));
+        locker.shutdown().await.unwrap();
+    }
+
+    /// Of each kind of lock: a bound on waiting is set for one of them.
+    #[tokio::test]
+    async fn ttl_and_label_of_a_url_stay_when_one_lock_sets_another_option() {
+        let locker = Registry::new().connect("memory://?ttl=5s&label=cron").await.unwrap();
+        let wait = || LockOptions::new().with_wait(Duration::from_secs(1));
+        let mutex = locker.mutex("a").unwrap().with_options(wait()).unwrap();
+        let rw_lock = locker.rw_lock("a").unwrap().with_options(wait()).unwrap();
+        let semaphore = locker.semaphore("a", 1).unwrap().with_options(wait()).unwrap();
+        let set = locker.mutex_set(["b"]).unwrap().with_options(wait()).unwrap();
+        let again = locker.owner().mutex("c").unwrap().with_options(wait()).unwrap();
+        let election = locker.election("a").unwrap().with_options(wait()).unwrap();
+        let held = (
+            mutex.lock().await.unwrap(),
+            rw_lock.read().await.unwrap(),
+            semaphore.acquire().await.unwrap(),
+            set.lock().await.unwrap(),
+            again.lock().await.unwrap(),
+        );
+        let leadership = election.campaign("10.0.0.7").await.unwrap();
+        assert!(leadership.remaining() <= Duration::from_secs(5));
+        for name in locker.names("").await.unwrap() {
+            let holder = locker.inspect(&name).await.unwrap().holders.remove(0);
+            assert!(holder.remaining.unwrap() <= Duration::from_secs(5), "{name:?}");
+            // The value of a candidate takes the place of its label.
+            let label = if name.kind() == Kind::Election { "10.0.0.7" } else { "cron" };
+            assert_eq!(holder.label.as_deref(), Some(label), "{name:?}");
+        }
+        let error = mutex.lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "its own option counts");
+        let patient = mutex.with_options(LockOptions::new().without_wait_bound()).unwrap();
+        let waiting = tokio::time::timeout(Duration::from_millis(1_200), patient.lock());
+        waiting.await.expect_err("the bound is set back");
+        drop((held, leadership));
         locker.shutdown().await.unwrap();
     }
 

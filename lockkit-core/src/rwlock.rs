@@ -101,18 +101,18 @@ impl RwLock {
         self.handle.try_lock(Mode::Shared).await
     }
 
-    /// Waits at most `wait` for the lock to read, together with other readers; `None` if it was not
-    /// free by then.
+    /// Waits at most `wait` for the lock to read, together with other readers, whatever bound the
+    /// options set.
     ///
     /// # Errors
-    /// Whatever the store says, after asking again within the bound. That the lock is taken is no
-    /// error.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when `wait` has passed, or whatever the
+    /// store says, after asking again within the bound.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
     /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
     /// time: pin it outside the loop.
-    pub async fn read_timeout(&self, wait: Duration) -> Result<Option<LockGuard>> {
+    pub async fn read_timeout(&self, wait: Duration) -> Result<LockGuard> {
         self.handle.lock_timeout(Mode::Shared, wait).await
     }
 
@@ -144,17 +144,17 @@ impl RwLock {
         self.handle.try_lock(Mode::Exclusive).await
     }
 
-    /// Waits at most `wait` for the lock to write, alone; `None` if it was not free by then.
+    /// Waits at most `wait` for the lock to write, alone, whatever bound the options set.
     ///
     /// # Errors
-    /// Whatever the store says, after asking again within the bound. That the lock is taken is no
-    /// error.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when `wait` has passed, or whatever the
+    /// store says, after asking again within the bound.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
     /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
     /// time: pin it outside the loop.
-    pub async fn write_timeout(&self, wait: Duration) -> Result<Option<LockGuard>> {
+    pub async fn write_timeout(&self, wait: Duration) -> Result<LockGuard> {
         self.handle.lock_timeout(Mode::Exclusive, wait).await
     }
 

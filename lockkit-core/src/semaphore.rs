@@ -106,17 +106,17 @@ impl Semaphore {
         self.try_acquire_many(1).await
     }
 
-    /// Waits at most `wait` for one permit; `None` if there was none by then.
+    /// Waits at most `wait` for one permit, whatever bound the options set.
     ///
     /// # Errors
-    /// Whatever the store says, after asking again within the bound. That the lock is taken is no
-    /// error.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when `wait` has passed, or whatever the
+    /// store says, after asking again within the bound.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
     /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
     /// time: pin it outside the loop.
-    pub async fn acquire_timeout(&self, wait: Duration) -> Result<Option<LockGuard>> {
+    pub async fn acquire_timeout(&self, wait: Duration) -> Result<LockGuard> {
         self.acquire_many_timeout(1, wait).await
     }
 
@@ -150,21 +150,17 @@ impl Semaphore {
         self.handle.try_lock(self.mode(permits)?).await
     }
 
-    /// Waits at most `wait` for several permits; `None` if there were too few by then.
+    /// Waits at most `wait` for several permits, whatever bound the options set.
     ///
     /// # Errors
-    /// Whatever the store says, after asking again within the bound. That the lock is taken is no
-    /// error. [`ErrorKind::InvalidOption`] if `permits` is zero or above the limit.
+    /// [`ErrorKind::Timeout`] when `wait` has passed, [`ErrorKind::InvalidOption`] if `permits` is
+    /// zero or above the limit, or whatever the store says, after asking again within the bound.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
     /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
     /// time: pin it outside the loop.
-    pub async fn acquire_many_timeout(
-        &self,
-        permits: u32,
-        wait: Duration,
-    ) -> Result<Option<LockGuard>> {
+    pub async fn acquire_many_timeout(&self, permits: u32, wait: Duration) -> Result<LockGuard> {
         self.handle.lock_timeout(self.mode(permits)?, wait).await
     }
 

@@ -33,8 +33,8 @@ use crate::chance;
 /// # async fn main() -> lockkit_core::Result<()> {
 /// let locker = Locker::memory();
 /// let mutex = locker.mutex("stock/7")?;
-/// let late = mutex.scope(async |guard| guard.fencing_token()).await?;
-/// let now = mutex.scope(async |guard| guard.fencing_token()).await?;
+/// let late = mutex.scope(async |hold| hold.fencing_token()).await?;
+/// let now = mutex.scope(async |hold| hold.fencing_token()).await?;
 /// let mut stock = Stock { left: 3, token: late };
 /// assert!(stock.write(2, now));
 /// assert!(!stock.write(1, late));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use allocation_counter::measure;
 use lockkit_core::{
     LockGuard, LockName, Locker, OwnerId,
+    spi::Released,
     spi::{Backend, ClaimSpec, Mode, Wait},
 };
 use tokio::runtime::{Builder, Runtime};
@@ -27,7 +28,7 @@ async fn bare_pair(backend: &dyn Backend, name: LockName) {
     let spec = ClaimSpec::new(name, OwnerId::new(1), Mode::Exclusive, TTL, TTL / 10);
     let mut claim = backend.claim(spec).unwrap();
     claim.attempt(Wait::Queue).await.unwrap();
-    claim.release().await.unwrap();
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
 /// Three are the core's own: what is known of the hold, the attempt and the release, each of which

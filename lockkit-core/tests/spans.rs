@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use lockkit_core::{LockOptions, Locker};
+use lockkit_core::{LockOptions, Locker, spi::Released};
 use tracing_subscriber::fmt::format::FmtSpan;
 
 #[derive(Clone, Default)]
@@ -45,7 +45,7 @@ async fn each_step_is_a_span_with_the_same_fields() {
     guard.release().await.unwrap();
     let guard = mutex.lock().await.unwrap();
     let second = guard.fencing_token();
-    mutex.force_release(second).await.unwrap();
+    assert_eq!(mutex.force_release(second).await.unwrap(), Released::Freed);
     guard.lost().await;
     drop((guard, default));
     let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();

@@ -236,7 +236,8 @@ impl Store {
         let now = Now::tell();
         let owed = self.debts.of(place);
         self.drop_dead(&mut record)?;
-        record.release(&owed);
+        // Whatever was left of them: those who owed it were told then.
+        let _ = record.release(&owed);
         record.skip_idle(asker, &now);
         let answer = work(&mut record, &now)?;
         record.settle(&now);

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use lockkit::{Election, FencingToken, Leadership, Locker, Lost, Result};
+use lockkit::{Election, FencingToken, Hold, Locker, Result};
 use tokio::time::sleep;
 
 use crate::shop::Shop;
@@ -20,8 +20,8 @@ pub(crate) struct Replica {
     pub(crate) locker: Locker,
     pub(crate) election: Election,
     pub(crate) shop: Shop,
-    /// The loss signal of its latest term.
-    term: Mutex<Option<Lost>>,
+    /// Its latest term.
+    term: Mutex<Option<Hold>>,
 }
 
 impl Replica {
@@ -32,18 +32,14 @@ impl Replica {
 
     /// Exact, by the local clock.
     pub(crate) fn is_leader(&self) -> bool {
-        self.term
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_ref()
-            .is_some_and(|lost| !lost.is_lost())
+        self.term.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(Hold::is_held)
     }
 
     /// Gives an order the next number. Dropped with a client that hangs up, it leaves neither an
     /// order nor a lock.
     pub(crate) async fn take_order(&self) -> Result<(u64, FencingToken), Failure> {
+        // With too many orders at once the wait ends in an error.
         let guard = self.locker.mutex("shop/orders")?.lock_timeout(Duration::from_secs(10)).await?;
-        let guard = guard.ok_or("too many orders at once, try again")?;
         let number = self.shop.last_order()? + 1;
         let token = guard.fencing_token();
         guard.run(sleep(Duration::from_millis(5))).await?; // the customer pays
@@ -55,14 +51,14 @@ impl Replica {
 
     /// Leads whenever it is its turn, until something can't be mended.
     pub(crate) async fn lead(&self) -> Result<(), Failure> {
-        self.election.lead(&self.name, async |leadership| self.ship(leadership).await).await??;
+        self.election.lead(&self.name, |hold| self.ship(hold)).await??;
         Ok(())
     }
 
     /// Dropped where it stands when the leadership is lost.
-    async fn ship(&self, leadership: &Leadership) -> rusqlite::Result<()> {
-        *self.term.lock().unwrap_or_else(PoisonError::into_inner) = Some(leadership.lost());
-        println!("leads in term {}", leadership.term());
+    async fn ship(&self, hold: Hold) -> rusqlite::Result<()> {
+        *self.term.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold.clone());
+        println!("leads in term {}", hold.fencing_token());
         loop {
             let Some(order) = self.shop.next_to_ship()? else {
                 sleep(Duration::from_millis(50)).await;
@@ -70,7 +66,7 @@ impl Replica {
             };
             sleep(Duration::from_millis(20)).await; // the parcel is packed
             // A leader that was paused after its last look is refused here.
-            let shipped = self.shop.ship(order, leadership.term())?;
+            let shipped = self.shop.ship(order, hold.fencing_token())?;
             println!("order {order} is shipped: {shipped}");
         }
     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lockkit::{Error, ErrorStatus, Kind, LockGuard, LockName, LockOptions, Locker, Result};
+use lockkit::{
+    Error, ErrorKind, ErrorStatus, Kind, LockGuard, LockName, LockOptions, Locker, Result,
+};
 use tokio::time::sleep;
 
 use crate::{cli::Permits, voice::Voice};
@@ -47,7 +49,7 @@ impl Lock {
                 let lock = locker.mutex(name)?.with_options(options)?;
                 match bound {
                     _ if once => lock.try_lock().await,
-                    Some(bound) => lock.lock_timeout(bound).await,
+                    Some(bound) => in_time(lock.lock_timeout(bound).await),
                     None => lock.lock().await.map(Some),
                 }
             }
@@ -55,7 +57,7 @@ impl Lock {
                 let lock = locker.semaphore(name, limit)?.with_options(options)?;
                 match bound {
                     _ if once => lock.try_acquire_many(count).await,
-                    Some(bound) => lock.acquire_many_timeout(count, bound).await,
+                    Some(bound) => in_time(lock.acquire_many_timeout(count, bound).await),
                     None => lock.acquire_many(count).await.map(Some),
                 }
             }
@@ -63,7 +65,7 @@ impl Lock {
                 let lock = locker.rw_lock(name)?.with_options(options)?;
                 match bound {
                     _ if once => lock.try_read().await,
-                    Some(bound) => lock.read_timeout(bound).await,
+                    Some(bound) => in_time(lock.read_timeout(bound).await),
                     None => lock.read().await.map(Some),
                 }
             }
@@ -71,11 +73,19 @@ impl Lock {
                 let lock = locker.rw_lock(name)?.with_options(options)?;
                 match bound {
                     _ if once => lock.try_write().await,
-                    Some(bound) => lock.write_timeout(bound).await,
+                    Some(bound) => in_time(lock.write_timeout(bound).await),
                     None => lock.write().await.map(Some),
                 }
             }
         }
+    }
+}
+
+/// `None` if the bound on waiting has passed.
+fn in_time<T>(answer: Result<T>) -> Result<Option<T>> {
+    match answer {
+        Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
+        answer => answer.map(Some),
     }
 }
 

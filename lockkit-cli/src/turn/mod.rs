@@ -8,7 +8,7 @@ mod tail;
 
 use std::{cell::Cell, future::poll_fn, ops::ControlFlow, pin::pin, task::Poll, time::Duration};
 
-use lockkit::{Kind, LockGuard, LockOptions, Released};
+use lockkit::{ErrorKind, Kind, LockGuard, LockOptions};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -417,16 +417,16 @@ impl Turn<'_> {
     ) -> Result<Exit> {
         let known_lost = exit.as_ref().is_ok_and(|exit| *exit == Exit::Lost);
         let released = tail.within(PATIENCE, guard.release()).await;
+        let is_lost = matches!(&released, Some(Err(error)) if error.kind() == ErrorKind::Lost);
         match released {
-            Some(Ok(Released::NotHeld))
-                if !known_lost && exit.is_ok() && tail.lease_left().is_zero() =>
-            {
+            _ if is_lost && (known_lost || exit.is_err()) => exit,
+            _ if is_lost && tail.lease_left().is_zero() => {
                 let name = self.order.name;
                 self.voice
                     .remark(&format!("the lease of {name:?} has ended before it was given back"));
                 exit
             }
-            Some(Ok(Released::NotHeld)) if !known_lost && exit.is_ok() => {
+            _ if is_lost => {
                 let reason = format!(
                     "{:?} was lost while the command ran, though it has ended by itself: another may have run beside it",
                     self.order.name

@@ -140,7 +140,7 @@ fn freed() -> Result<(), Failed> {
     let freed = runtime().block_on(async {
         let mutex = place.locker().await.mutex("job").unwrap();
         let token = mutex.inspect().await.unwrap().holders[0].token.unwrap();
-        mutex.force_release(token).await.unwrap();
+        assert_eq!(mutex.force_release(token).await.unwrap(), lockkit::Released::Freed);
         now()
     });
     let mut pace = Pace::start();

@@ -403,10 +403,18 @@ impl Hold {
     pub(crate) fn lost_error(&self) -> Error {
         let reason = match self.ending() {
             Some(Ending::Lost(reason)) => reason,
-            _ => LossReason::Evicted,
+            Some(Ending::GivenBack) => {
+                return Error::new(ErrorKind::Lost, "the lock was given back before");
+            }
+            None => LossReason::Evicted,
         };
-        Error::new(ErrorKind::Lost, format!("the lock was lost: {reason}"))
+        lost_as(reason)
     }
+}
+
+/// What every call tells that needs a lock which is lost.
+pub(crate) fn lost_as(reason: LossReason) -> Error {
+    Error::new(ErrorKind::Lost, format!("the lock was lost: {reason}"))
 }
 
 impl fmt::Debug for Hold {

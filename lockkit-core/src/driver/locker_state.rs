@@ -76,10 +76,6 @@ impl LockerState {
         }
     }
 
-    pub(crate) fn observers(&self) -> &[Arc<dyn Observer>] {
-        &self.observers
-    }
-
     /// Never call this under the agenda's lock.
     pub(crate) fn observe<'a>(
         &self,

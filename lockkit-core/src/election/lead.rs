@@ -6,7 +6,7 @@ use super::{Election, Leadership};
 use crate::{
     clock::Tick,
     driver::pacing::Backoff,
-    error::{Error, ErrorStatus, Result},
+    error::{Error, ErrorKind, ErrorStatus, Result},
     spi::Poll,
 };
 
@@ -47,21 +47,33 @@ impl<'a> Candidacy<'a> {
         }
     }
 
-    /// Resigns after the work was done, or says that the leadership was lost before.
+    /// Resigns after the work was done; `None` if the leadership was lost before, after a pause.
     pub(super) async fn end<T>(&mut self, leadership: Leadership, done: Result<T>) -> Option<T> {
         let Ok(output) = done else {
             drop(leadership);
-            if self.won.until(self.now()) >= self.election.handle.limits().ttl {
-                self.backoff = Backoff::new(PAUSES);
-            } else {
-                self.pause().await;
-            }
+            self.rest().await;
             return None;
         };
-        if let Err(error) = leadership.resign().await {
-            tracing::warn!(name = %self.election.name(), "the work is done, the resignation got no answer: {error}");
+        match leadership.resign().await {
+            Ok(()) => {}
+            Err(lost) if lost.kind() == ErrorKind::Lost => {
+                self.rest().await;
+                return None;
+            }
+            Err(error) => {
+                tracing::warn!(name = %self.election.name(), "the work is done, the resignation got no answer: {error}");
+            }
         }
         Some(output)
+    }
+
+    /// After a loss. A store that takes each term away at once is not asked without a pause.
+    async fn rest(&mut self) {
+        if self.won.until(self.now()) >= self.election.handle.limits().ttl {
+            self.backoff = Backoff::new(PAUSES);
+        } else {
+            self.pause().await;
+        }
     }
 
     /// A shutdown is noticed by the next campaign.

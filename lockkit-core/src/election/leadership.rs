@@ -5,8 +5,8 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use crate::{
     error::Result,
     guard::LockGuard,
+    hold::Hold,
     lost::Lost,
-    spi::Released,
     token::{FencingToken, OwnerId},
 };
 
@@ -82,9 +82,10 @@ impl Leadership {
         self.guard.lost()
     }
 
-    /// The lock behind it, for what else a guard can do.
-    pub fn guard(&self) -> &LockGuard {
-        &self.guard
+    /// A view of the lock behind it, for others to work under it. It ends with the leadership.
+    #[must_use]
+    pub fn hold(&self) -> Hold {
+        self.guard.hold()
     }
 
     /// The lock behind it alone, for code that works with any lock. Releasing it is resigning.
@@ -104,18 +105,17 @@ impl Leadership {
         self.guard.run(work).await
     }
 
-    /// Gives the leadership up, and says what was true. The next candidate follows at once.
-    ///
-    /// [`Released::NotHeld`] means that it was lost before: somebody else may have led at the same
-    /// time.
+    /// Gives the leadership up, and says what was true: it led until now. The next candidate
+    /// follows at once.
     ///
     /// # Errors
-    /// As [`LockGuard::release`]: the outcome is unknown, and the lease ends the term, or the
-    /// backend does.
+    /// As [`LockGuard::release`]: [`ErrorKind::Lost`](crate::ErrorKind::Lost) if it was lost
+    /// before, and somebody else may have led at the same time. Any other error means that the
+    /// outcome is unknown, and the lease ends the term, or the backend does.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, it is finished in the background.
-    pub async fn resign(self) -> Result<Released> {
+    pub async fn resign(self) -> Result<()> {
         self.guard.release().await
     }
 }

@@ -8,15 +8,14 @@ mod leadership;
 mod tests;
 mod watch;
 
-use std::{fmt, sync::Arc, time::Duration};
-
-use futures_util::future::BoxFuture;
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use self::{lead::Candidacy, watch::Shared};
 pub use self::{leader::Leader, leadership::Leadership, watch::LeaderWatch};
 use crate::{
     error::{Error, ErrorKind, Result},
     handle::Handle,
+    hold::Hold,
     locker::Locker,
     name::{Kind, LockName},
     naming::check_text,
@@ -120,36 +119,40 @@ impl Election {
         Ok(guard.map(|guard| Leadership::new(guard, value)))
     }
 
-    /// Waits at most `wait`; `None` if its turn has not come by then.
+    /// Waits at most `wait` for its turn, whatever bound the options set.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for a value that can't be used, or whatever the store says,
-    /// after asking again within the bound. That somebody leads is no error.
+    /// [`ErrorKind::InvalidOption`] for a value that can't be used, [`ErrorKind::Timeout`] when
+    /// `wait` has passed, or whatever the store says, after asking again within the bound.
     ///
     /// # Cancel safety
     /// As [`campaign`](Self::campaign).
-    pub async fn campaign_timeout(
-        &self,
-        value: &str,
-        wait: Duration,
-    ) -> Result<Option<Leadership>> {
+    pub async fn campaign_timeout(&self, value: &str, wait: Duration) -> Result<Leadership> {
         let guard = self.candidate(value)?.lock_timeout(Mode::Exclusive, wait).await?;
-        Ok(guard.map(|guard| Leadership::new(guard, value)))
+        Ok(Leadership::new(guard, value))
     }
 
     /// Campaigns, and runs `work` for as long as it leads: whenever the leadership is lost, `work`
     /// is dropped where it stands, and called again once it leads again. Ends when `work` does, and
     /// resigns then.
     ///
-    /// What `work` returned while it led is returned, whatever becomes of the resignation. If the
-    /// lease had ended when it returned, somebody else may have led by then: what it returned is
-    /// dropped, and it is called again.
+    /// What `work` returned is returned if it led until its resignation, or if that got no answer.
+    /// If the leadership was lost before, somebody else may have led by then: what `work` returned
+    /// is dropped, and it is called again.
     ///
     /// While the store can't be used it pauses, for 20 ms at first and for 1 s at most, and
     /// campaigns again. So does a leadership that was lost within its first ttl.
     ///
-    /// A future from this method can't be proved `Send` for every closure; to spawn it, use
-    /// [`lead_boxed`](Self::lead_boxed).
+    /// `work` is given a view of the leadership, whose
+    /// [`fencing_token`](Hold::fencing_token) is the term. The future is `Send` if that of `work`
+    /// is.
+    ///
+    /// ```
+    /// # async fn spawned(election: lockkit_core::Election) -> lockkit_core::Result<()> {
+    /// let term = election.lead("node 7", |hold| async move { hold.fencing_token() }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// What campaigning again can't mend: a bad value, a missing privilege, [`ErrorKind::Closed`]
@@ -158,44 +161,15 @@ impl Election {
     ///
     /// # Cancel safety
     /// As cancel safe as `work`; the leadership is given up in the background.
-    pub async fn lead<T>(
+    pub async fn lead<F: Future>(
         &self,
         value: &str,
-        mut work: impl AsyncFnMut(&Leadership) -> T,
-    ) -> Result<T> {
+        mut work: impl FnMut(Hold) -> F,
+    ) -> Result<F::Output> {
         let mut candidacy = Candidacy::new(self, value);
         loop {
             let leadership = candidacy.win().await?;
-            let done = leadership.run(work(&leadership)).await;
-            if let Some(output) = candidacy.end(leadership, done).await {
-                return Ok(output);
-            }
-        }
-    }
-
-    /// As [`lead`](Self::lead), with boxed futures that are `Send`.
-    ///
-    /// ```
-    /// # async fn spawned(election: lockkit_core::Election) -> lockkit_core::Result<()> {
-    /// let term = election.lead_boxed("node 7", |leadership| Box::pin(async move { leadership.term() })).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`lead`](Self::lead).
-    ///
-    /// # Cancel safety
-    /// As [`lead`](Self::lead).
-    pub async fn lead_boxed<T: Send>(
-        &self,
-        value: &str,
-        mut work: impl for<'a> FnMut(&'a Leadership) -> BoxFuture<'a, T> + Send,
-    ) -> Result<T> {
-        let mut candidacy = Candidacy::new(self, value);
-        loop {
-            let leadership = candidacy.win().await?;
-            let done = leadership.run(work(&leadership)).await;
+            let done = leadership.run(work(leadership.hold())).await;
             if let Some(output) = candidacy.end(leadership, done).await {
                 return Ok(output);
             }

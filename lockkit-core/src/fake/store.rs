@@ -23,6 +23,7 @@ use crate::{
     memory::Memory,
     name::{Kind, LockName},
     options::MAX_TTL,
+    spi::Released,
     spi::{
         Admin as _, Attempt, Backend as _, Caller, Claim, ClaimSpec, Hint, Inspection, Lease, Mode,
         Outsiders, Ring, Wait,
@@ -217,7 +218,10 @@ impl Store {
 
     /// Takes everything of this owner out, and wakes the next.
     pub fn leave(&self, name: &str, owner: OwnerId) {
-        self.claim(name, owner).release().now_or_never().unwrap().unwrap();
+        assert_eq!(
+            self.claim(name, owner).release().now_or_never().unwrap().unwrap(),
+            Released::Freed
+        );
         self.forget(owner);
     }
 
@@ -253,7 +257,7 @@ impl Store {
     fn free(&self, name: &LockName) {
         for holder in self.look(name).holders {
             let freed = self.memory.force_release(name, holder.token.unwrap());
-            freed.now_or_never().unwrap().unwrap();
+            assert_eq!(freed.now_or_never().unwrap().unwrap(), Released::Freed);
         }
     }
 

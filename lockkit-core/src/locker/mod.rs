@@ -1,25 +1,22 @@
 //! The entry point: a store, its keeper, and the defaults of its locks.
 
+mod builder;
 pub(crate) mod operator;
 
-pub use self::operator::Health;
+pub use self::{builder::LockerBuilder, operator::Health};
 
 use std::{fmt, sync::Arc};
 
 use tokio::sync::OnceCell;
 
 use crate::{
-    clock::Clock,
     driver::{
-        agenda::Agenda,
         finishing::Finishing,
         keeper::{Keeper, until_quiet},
-        worker::work,
     },
     error::{Error, ErrorKind, Result},
     memory::Memory,
     name::LockName,
-    observe::Observer,
     options::{CheckedOptions, LockOptions},
     spi::{Backend, Capabilities, Descriptor, bounded},
 };
@@ -58,18 +55,15 @@ pub struct Locker {
 }
 
 impl Locker {
-    /// Makes a locker over a backend.
+    /// Makes a locker over a backend, without any of the choices of a [builder](Self::builder).
     pub fn new(backend: impl Backend) -> Self {
-        Self::from_dyn(Arc::new(backend))
+        Self::builder(Arc::new(backend)).build()
     }
 
-    /// Makes a locker over a backend that may be shared with others.
-    #[must_use]
-    pub fn from_dyn(backend: Arc<dyn Backend>) -> Self {
-        let keeper = Keeper::new(Agenda::new(Clock::Boot, backend.descriptor(), Vec::new(), work));
-        let defaults = Arc::default();
-        let closed = Arc::default();
-        Self { backend, keeper, token_base: 0, gated: true, defaults, closed }
+    /// Begins a locker over a backend, which may be shared with others: a clock, observers, metrics
+    /// and a base for tokens are chosen before its first use.
+    pub fn builder(backend: Arc<dyn Backend>) -> LockerBuilder {
+        LockerBuilder::new(backend)
     }
 
     /// Makes a locker over a fresh embedded store, for this process only.
@@ -78,50 +72,15 @@ impl Locker {
         Self::new(Memory::new())
     }
 
-    /// Sets the clock of all deadlines. Call it before the first use: the result has a background
-    /// task of its own.
-    ///
-    /// The embedded store counts on a clock of its own, which must be the same:
-    /// `Locker::new(Memory::with_clock(Clock::Tokio)).with_clock(Clock::Tokio)` for tests that
-    /// pause tokio's.
-    #[must_use]
-    pub fn with_clock(mut self, clock: Clock) -> Self {
-        let observers = self.keeper.locker().observers().to_vec();
-        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor(), observers, work));
-        self.closed = Arc::default();
-        self
-    }
-
-    /// Adds one who hears the events. Call it before the first use: the result has a background
-    /// task of its own.
-    #[must_use]
-    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        let clock = self.keeper.locker().clock;
-        let mut observers = self.keeper.locker().observers().to_vec();
-        observers.push(observer);
-        self.keeper = Keeper::new(Agenda::new(clock, self.backend.descriptor(), observers, work));
-        self.closed = Arc::default();
-        self
-    }
-
-    /// Reports to the recorder of the [`metrics`](::metrics) crate; see [`Metrics`](crate::Metrics)
-    /// for what. Needs the cargo feature `metrics`. Call it before the first use: the result has a
-    /// background task of its own.
-    #[cfg(feature = "metrics")]
-    #[must_use]
-    pub fn with_metrics(self) -> Self {
-        let backend = self.descriptor().name;
-        self.with_observer(Arc::new(crate::metrics::Metrics::new(backend)))
-    }
-
-    /// Sets the defaults of all locks. An option that is not set stays what it was, such as that of
-    /// the URL.
+    /// The same locker with other defaults for the locks that are made with it. An option that is
+    /// not set stays what it was, such as that of the URL. Clones that were made before keep
+    /// theirs; all share one connection and one background task.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if the options contradict each other.
-    pub fn with_defaults(self, defaults: LockOptions) -> Result<Self> {
-        let defaults = CheckedOptions::new(defaults.over(self.defaults()))?;
-        Ok(self.with_checked_defaults(defaults))
+    pub fn with_defaults(mut self, defaults: LockOptions) -> Result<Self> {
+        self.defaults = Arc::new(CheckedOptions::new(defaults.over(self.defaults()))?);
+        Ok(self)
     }
 
     /// The options of a lock for which nothing else is set.
@@ -130,20 +89,8 @@ impl Locker {
         &self.defaults.options
     }
 
-    pub(crate) fn with_checked_defaults(mut self, defaults: CheckedOptions) -> Self {
-        self.defaults = Arc::new(defaults);
-        self
-    }
-
-    /// Adds a number to every fencing token, so that tokens keep rising after a move from another
-    /// store (C4).
-    #[must_use]
-    pub fn with_token_base(mut self, token_base: u64) -> Self {
-        self.token_base = token_base;
-        self
-    }
-
-    /// Turns the process gate on or off; it is on by default.
+    /// The same locker with the process gate on or off for the locks that are made with it; it is
+    /// on by default. Clones that were made before keep theirs, and all exclude each other.
     ///
     /// With it, tasks of this locker that want the same name queue in the process, first come, first
     /// served, and only the first of them waits in the store: a crowd costs the store little more
@@ -176,7 +123,7 @@ impl Locker {
     /// at most one ttl (a guard that is still held then is told by its loss signal; one that was
     /// [leaked](crate::LockGuard::leak) at once), until everything that dropped guards and futures
     /// left behind is released, and until the backend is closed. A backend that was shared by
-    /// [`from_dyn`](Self::from_dyn) is closed for all.
+    /// its [builder](Self::builder) is closed for all.
     ///
     /// After three ttls the backend is closed all the same: a pinned future of this locker that
     /// nobody polls any more can't be waited for.

@@ -120,7 +120,7 @@ impl Locker {
         Ok(Health { role, round_trip: asked.until(clock.now()) })
     }
 
-    /// The note beside a mutex or an election, which [its holders](crate::LockGuard::write_note)
+    /// The note beside a mutex or an election, which [its holders](crate::Hold::write_note)
     /// write; an empty one of revision zero before the first.
     ///
     /// # Errors

@@ -32,9 +32,9 @@ fn c1_many_shared_holders_beside_no_exclusive_one() {
     world.win(&a);
     world.win(&b);
     world.fail(&writer);
-    world.release(&a);
+    assert_eq!(world.release(&a), Released::Freed);
     world.fail(&writer);
-    world.release(&b);
+    assert_eq!(world.release(&b), Released::Freed);
     world.win(&writer);
     world.fail(&a);
 }
@@ -46,7 +46,7 @@ fn c1_permits_add_up_to_the_limit() {
     world.win(&two);
     world.win(&one);
     world.fail(&other);
-    world.release(&one);
+    assert_eq!(world.release(&one), Released::Freed);
     world.win(&other);
 }
 
@@ -57,7 +57,7 @@ fn c1_the_modes_exclude_each_other() {
     world.win(&permit);
     world.fail(&shared);
     world.fail(&exclusive);
-    world.release(&permit);
+    assert_eq!(world.release(&permit), Released::Freed);
     world.win(&shared);
     world.fail(&permit);
 }
@@ -74,9 +74,9 @@ fn c1_two_limits_of_one_name_are_refused_with_both_numbers() {
         assert!(error.to_string().contains('5') && error.to_string().contains('3'), "{error}");
     };
     refused(&mut world);
-    world.release(&three);
+    assert_eq!(world.release(&three), Released::Freed);
     refused(&mut world);
-    world.release(&waiter);
+    assert_eq!(world.release(&waiter), Released::NotHeld);
     world.win(&five);
 }
 
@@ -102,7 +102,7 @@ fn c2_a_renewal_never_creates_a_grant() {
     let [a] = clients([Exclusive]);
     assert_eq!(world.keep_alive(&a), Pulse::Lost(LossReason::Evicted));
     world.win(&a);
-    world.release(&a);
+    assert_eq!(world.release(&a), Released::Freed);
     assert_eq!(world.keep_alive(&a), Pulse::Lost(LossReason::Evicted));
     world.win(&a);
     world.pass(TTL);
@@ -156,8 +156,8 @@ fn c4_every_grant_has_its_own_rising_token() {
     let [a, b, writer] = clients([Shared, Shared, Exclusive]);
     assert_eq!(world.win(&a), FIRST_TOKEN);
     assert_eq!(world.win(&b), FIRST_TOKEN + 1);
-    world.release(&a);
-    world.release(&b);
+    assert_eq!(world.release(&a), Released::Freed);
+    assert_eq!(world.release(&b), Released::Freed);
     assert_eq!(world.names(), 0);
     assert_eq!(world.win(&writer), FIRST_TOKEN + 2);
     world.pass(TTL);
@@ -186,7 +186,7 @@ fn c6_a_try_leaves_nothing_behind() {
     assert_eq!(world.inspect(&a).waiters, Some(1));
     world.fail(&a);
     assert_eq!(world.inspect(&a).waiters, Some(0));
-    world.release(&holder);
+    assert_eq!(world.release(&holder), Released::Freed);
     assert_eq!(world.names(), 0);
 }
 
@@ -196,7 +196,7 @@ fn c6_a_rung_waiter_that_leaves_passes_the_ring_on() {
     let [holder, a, b, c] = clients([Exclusive; 4]);
     world.win(&holder);
     world.queue_all([&a, &b, &c]);
-    world.release(&holder);
+    assert_eq!(world.release(&holder), Released::Freed);
     assert_eq!(rings([&a, &b, &c]), [1, 0, 0]);
     assert_eq!(world.release(&a), Released::NotHeld);
     assert_eq!(rings([&a, &b, &c]), [0, 1, 0]);
@@ -215,11 +215,11 @@ fn c6_a_forgotten_waiter_loses_its_place() {
         world.queue(&next);
         world.keep_alive(&holder);
     }
-    world.release(&holder);
+    assert_eq!(world.release(&holder), Released::Freed);
     assert_eq!(world.queue(&next), secs(1), "when the place lapses");
     world.pass(secs(1));
     world.win(&next);
-    world.release(&next);
+    assert_eq!(world.release(&next), Released::Freed);
     assert_eq!(world.names(), 0);
 }
 
@@ -233,7 +233,7 @@ fn c6_a_waiter_with_a_short_ttl_keeps_its_place_for_three_polls() {
     world.win(&holder);
     world.queue(&short);
     world.queue(&next);
-    world.release(&holder);
+    assert_eq!(world.release(&holder), Released::Freed);
     world.pass(secs(2));
     assert_eq!(world.queue(&next), secs(1));
     world.win(&short);
@@ -257,7 +257,7 @@ fn c8_a_release_rings_one_exclusive_waiter() {
     let [holder, a, reader, b] = clients([Exclusive, Exclusive, Shared, Exclusive]);
     world.win(&holder);
     world.queue_all([&a, &reader, &b]);
-    world.release(&holder);
+    assert_eq!(world.release(&holder), Released::Freed);
     assert_eq!(rings([&a, &reader, &b]), [1, 0, 0]);
 }
 
@@ -267,13 +267,13 @@ fn c8_a_release_rings_all_leading_shared_waiters() {
     let [holder, a, b, writer, c] = clients([Exclusive, Shared, Shared, Exclusive, Shared]);
     world.win(&holder);
     world.queue_all([&a, &b, &writer, &c]);
-    world.release(&holder);
+    assert_eq!(world.release(&holder), Released::Freed);
     assert_eq!(rings([&a, &b, &writer, &c]), [1, 1, 0, 0]);
     world.win(&b);
     world.win(&a);
-    world.release(&a);
+    assert_eq!(world.release(&a), Released::Freed);
     assert_eq!(rings([&writer, &c]), [0, 0]);
-    world.release(&b);
+    assert_eq!(world.release(&b), Released::Freed);
     assert_eq!(rings([&writer, &c]), [1, 0]);
 }
 
@@ -284,10 +284,10 @@ fn c8_a_release_rings_the_leading_permit_claims_that_fit() {
     let [holder, a, b, big, small] = clients(modes);
     world.win(&holder);
     world.queue_all([&a, &b, &big, &small]);
-    world.release(&holder);
+    assert_eq!(world.release(&holder), Released::Freed);
     assert_eq!(rings([&a, &b, &big, &small]), [1, 1, 0, 0]);
     world.win(&a);
-    world.release(&a);
+    assert_eq!(world.release(&a), Released::Freed);
     assert_eq!(rings([&a, &b, &big, &small]), [0, 0, 1, 0]);
 }
 
@@ -365,13 +365,13 @@ fn c12_waiters_are_granted_in_order_and_nobody_barges() {
     world.win(&holder);
     world.queue(&a);
     world.queue(&b);
-    world.release(&holder);
+    assert_eq!(world.release(&holder), Released::Freed);
     world.fail(&newcomer);
     world.queue(&b);
     world.queue(&newcomer);
     let tokens = [&a, &b, &newcomer].map(|client| {
         let token = world.win(client);
-        world.release(client);
+        assert_eq!(world.release(client), Released::Freed);
         token
     });
     assert!(tokens.is_sorted());
@@ -385,10 +385,10 @@ fn c12_a_reader_behind_a_queued_writer_waits() {
     world.queue(&writer);
     world.fail(&late);
     world.queue(&late);
-    world.release(&reader);
+    assert_eq!(world.release(&reader), Released::Freed);
     world.queue(&late);
     world.win(&writer);
-    world.release(&writer);
+    assert_eq!(world.release(&writer), Released::Freed);
     world.win(&late);
 }
 
@@ -399,7 +399,7 @@ fn c12_readers_behind_a_writer_that_leaves_are_rung() {
     world.win(&reader);
     world.queue(&writer);
     world.queue(&late);
-    world.release(&writer);
+    assert_eq!(world.release(&writer), Released::NotHeld);
     assert_eq!(rings([&writer, &late]), [0, 1]);
     world.win(&late);
 }
@@ -412,7 +412,7 @@ fn c12_a_head_that_wants_many_permits_blocks_smaller_ones() {
     world.queue(&big);
     world.fail(&small);
     world.queue(&small);
-    world.release(&holder);
+    assert_eq!(world.release(&holder), Released::Freed);
     world.queue(&small);
     world.win(&big);
 }
@@ -424,7 +424,7 @@ fn c12_a_newcomer_is_granted_what_nobody_ahead_needs() {
         clients([permits(3, 3), permits(2, 3), permits(1, 3), permits(1, 3)]);
     world.win(&holder);
     world.queue(&rung);
-    world.release(&holder);
+    assert_eq!(world.release(&holder), Released::Freed);
     world.win(&newcomer);
     world.fail(&late);
     world.win(&rung);

@@ -92,7 +92,7 @@ async fn c8_all_leading_shared_waiters_are_woken() {
     for claim in [&mut a, &mut b, &mut writer] {
         queued(claim).await;
     }
-    holder.release().await.unwrap();
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
     assert!(is_rung(&a_alarm).await && is_rung(&b_alarm).await && !is_rung(&writer_alarm).await);
     granted(&mut b).await;
     granted(&mut a).await;
@@ -107,12 +107,12 @@ async fn c6_a_woken_waiter_that_leaves_wakes_the_next() {
     let (mut next, next_alarm) = waiter(&memory, spec(Mode::Exclusive));
     queued(&mut leaving).await;
     queued(&mut next).await;
-    holder.release().await.unwrap();
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
     assert!(is_rung(&leaving_alarm).await && !is_rung(&next_alarm).await);
-    leaving.release().await.unwrap();
+    assert_eq!(leaving.release().await.unwrap(), Released::NotHeld);
     assert!(is_rung(&next_alarm).await);
     granted(&mut next).await;
-    next.release().await.unwrap();
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
     assert!(memory.is_empty());
 }
 

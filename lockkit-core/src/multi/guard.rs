@@ -9,7 +9,6 @@ use crate::{
     error::{Error, ErrorKind, Result},
     guard::LockGuard,
     name::LockName,
-    spi::Released,
     token::FencingToken,
 };
 
@@ -42,15 +41,6 @@ pub struct MultiGuard {
     guards: Vec<LockGuard>,
 }
 
-/// What a release of several locks found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AllReleased {
-    /// All were ours and are free now.
-    Freed,
-    /// These were not ours any more; all others were ours and are free now.
-    NotHeld(Vec<LockName>),
-}
-
 impl MultiGuard {
     pub(super) fn with_capacity(capacity: usize) -> Self {
         Self { guards: Vec::with_capacity(capacity) }
@@ -66,14 +56,17 @@ impl MultiGuard {
 
     /// The names, in their order.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &LockName> {
-        self.guards.iter().map(LockGuard::name)
+        self.guards.iter().map(|guard| guard.name())
     }
 
     /// The number to hand to the resource that this name protects; `None` if it is none of these
     /// locks.
     #[must_use]
     pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
-        self.guards.iter().find(|guard| guard.name().as_str() == name).map(LockGuard::fencing_token)
+        self.guards
+            .iter()
+            .find(|guard| guard.name().as_str() == name)
+            .map(|guard| guard.fencing_token())
     }
 
     /// The numbers to hand to the resources, by their names, in the order of these.
@@ -85,19 +78,19 @@ impl MultiGuard {
     /// false.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.guards.iter().all(LockGuard::is_held)
+        self.guards.iter().all(|guard| guard.is_held())
     }
 
     /// How long all leases still stand without another renewal: the least of them.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
+        self.guards.iter().map(|guard| guard.remaining()).min().unwrap_or_default()
     }
 
     /// The signal that one of the locks is lost.
     #[must_use]
     pub fn lost(&self) -> AnyLost {
-        AnyLost::new(self.guards.iter().map(LockGuard::lost).collect())
+        AnyLost::new(self.guards.iter().map(|guard| guard.lost()).collect())
     }
 
     /// Runs `work` for as long as all locks are held.
@@ -122,45 +115,37 @@ impl MultiGuard {
     /// Renews all leases now, side by side.
     ///
     /// # Errors
-    /// As [`LockGuard::renew`], for the first name that it failed for; the others were asked for,
+    /// As [`Hold::renew`](crate::Hold::renew), for the first name that it failed for; the others were asked for,
     /// too.
     ///
     /// # Cancel safety
     /// Cancel safe: renewals in flight are finished in the background.
     pub async fn renew(&self) -> Result<()> {
-        join_all(self.guards.iter().map(LockGuard::renew)).await.into_iter().collect()
+        join_all(self.guards.iter().map(|guard| guard.renew())).await.into_iter().collect()
     }
 
-    /// Gives all locks back, in reverse order of the names, and says what was true. It goes on
-    /// after one that fails.
+    /// Gives all locks back, in reverse order of the names, and says what was true: all were ours
+    /// until now, and are free. It goes on after one that fails.
     ///
     /// # Errors
-    /// The outcome of one or more is unknown: the error names all that were not freed for certain.
-    /// Each is bounded as [`LockGuard::release`].
+    /// [`ErrorKind::Lost`] if one or more were lost before, and all others are free now. Any other
+    /// error means that the outcome of one or more is unknown. The error names all that were not
+    /// freed for certain. Each is bounded as [`LockGuard::release`].
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, the rest is given back in the background.
-    pub async fn release(mut self) -> Result<AllReleased> {
-        let mut not_held = Vec::new();
-        let mut failed = None;
-        let mut unknown = Vec::new();
+    pub async fn release(mut self) -> Result<()> {
+        let mut lost = Failures::default();
+        let mut unknown = Failures::default();
         while let Some(guard) = self.guards.pop() {
             let name = guard.name().clone();
             match guard.release().await {
-                Ok(Released::Freed) => {}
-                Ok(Released::NotHeld) => not_held.push(name),
-                Err(error) => {
-                    unknown.push(name);
-                    failed.get_or_insert(error);
-                }
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Lost => lost.add(name, error),
+                Err(error) => unknown.add(name, error),
             }
         }
-        not_held.reverse();
-        match failed {
-            None if not_held.is_empty() => Ok(AllReleased::Freed),
-            None => Ok(AllReleased::NotHeld(not_held)),
-            Some(error) => Err(not_all(&error, &unknown, &not_held)),
-        }
+        not_all(&lost, &unknown)
     }
 
     /// For what nobody has worked under yet. Dropped midway, the rest goes to the keeper.
@@ -180,17 +165,42 @@ impl MultiGuard {
     }
 }
 
-fn not_all(error: &Error, unknown: &[LockName], not_held: &[LockName]) -> Error {
-    let mut text = format!("{}; whether it was freed is unknown for {unknown:?}", error.context());
-    if !not_held.is_empty() {
-        text = format!("{text}, and not ours any more were {not_held:?}");
+/// The locks that were not freed for one reason.
+#[derive(Default)]
+struct Failures {
+    /// In reverse order of the names.
+    names: Vec<LockName>,
+    first: Option<Error>,
+}
+
+impl Failures {
+    fn add(&mut self, name: LockName, error: Error) {
+        self.names.push(name);
+        self.first.get_or_insert(error);
+    }
+
+    fn names(&self) -> Vec<&LockName> {
+        self.names.iter().rev().collect()
+    }
+}
+
+/// # Errors
+/// One for all that were not freed for certain.
+fn not_all(lost: &Failures, unknown: &Failures) -> Result<()> {
+    let Some(error) = unknown.first.as_ref().or(lost.first.as_ref()) else { return Ok(()) };
+    let mut text = error.context().to_owned();
+    if !unknown.names.is_empty() {
+        text = format!("{text}; whether it was freed is unknown for {:?}", unknown.names());
+    }
+    if !lost.names.is_empty() {
+        text = format!("{text}; lost before were {:?}", lost.names());
     }
     let mut all =
         Error::new(error.kind(), text).with_status(error.status()).with_operation("release all");
     if let Some(backend) = error.backend() {
         all = all.with_backend(backend);
     }
-    if error.is_outcome_unknown() { all.with_outcome_unknown() } else { all }
+    Err(if error.is_outcome_unknown() { all.with_outcome_unknown() } else { all })
 }
 
 impl fmt::Debug for MultiGuard {

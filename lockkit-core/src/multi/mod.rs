@@ -4,8 +4,4 @@ mod guard;
 mod lost;
 mod set;
 
-pub use self::{
-    guard::{AllReleased, MultiGuard},
-    lost::AnyLost,
-    set::MutexSet,
-};
+pub use self::{guard::MultiGuard, lost::AnyLost, set::MutexSet};

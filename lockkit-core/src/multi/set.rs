@@ -25,7 +25,7 @@ const LEAST_GRACE: Duration = Duration::from_millis(20);
 /// after the other, can close a circle.
 ///
 /// ```
-/// use lockkit_core::{AllReleased, Locker};
+/// use lockkit_core::Locker;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> lockkit_core::Result<()> {
@@ -34,7 +34,7 @@ const LEAST_GRACE: Duration = Duration::from_millis(20);
 /// let guard = both.lock().await?; // who names them the other way round waits, and nobody for ever
 /// assert!(locker.mutex("account/3")?.try_lock().await?.is_none());
 /// assert!(guard.fencing_token("account/3").is_some());
-/// assert_eq!(guard.release().await?, AllReleased::Freed);
+/// guard.release().await?;
 /// # locker.shutdown().await
 /// # }
 /// ```
@@ -63,7 +63,7 @@ impl Locker {
     /// # async fn transfer(locker: lockkit_core::Locker) -> lockkit_core::Result<()> {
     /// let both = locker.lock_all(["account/7", "account/3"]).await?;
     /// // … move the money, with `both.fencing_token("account/7")` …
-    /// let released = both.release().await?;
+    /// both.release().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -141,7 +141,11 @@ impl MutexSet {
     /// back in the background. It loses its place in the queues. A call that is kept and not polled
     /// keeps what it has taken.
     pub async fn lock(&self) -> Result<MultiGuard> {
-        self.acquire(self.first().bound()).await?.map_err(|busy| {
+        self.lock_within(self.first().bound()).await
+    }
+
+    async fn lock_within(&self, bound: Bound) -> Result<MultiGuard> {
+        self.acquire(bound).await?.map_err(|busy| {
             let text = "it was not free within the bound on waiting for all names of the set";
             busy.explain(Error::new(ErrorKind::Timeout, text), "lock all")
         })
@@ -159,16 +163,15 @@ impl MutexSet {
         Ok(self.acquire(Bound::Try).await?.ok())
     }
 
-    /// Waits for all of them for at most `wait`; `None` if one of them was taken until then.
+    /// Waits for all of them for at most `wait`, whatever bound the options set.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock), but for the bound on waiting.
+    /// As [`lock`](Self::lock), with `wait` as the bound.
     ///
     /// # Cancel safety
     /// As [`lock`](Self::lock).
-    pub async fn lock_timeout(&self, wait: Duration) -> Result<Option<MultiGuard>> {
-        let bound = if wait.is_zero() { Bound::Try } else { Bound::Within(wait) };
-        Ok(self.acquire(bound).await?.ok())
+    pub async fn lock_timeout(&self, wait: Duration) -> Result<MultiGuard> {
+        self.lock_within(Bound::Within(wait)).await
     }
 
     /// The guard, or the one that was not free.

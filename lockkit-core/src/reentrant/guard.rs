@@ -1,13 +1,12 @@
 //! One of the guards of an owner's hold.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Deref, sync::Arc};
 
 use super::table::Table;
-use crate::{
-    error::Result, guard::LockGuard, lost::Lost, name::LockName, spi::Released, token::FencingToken,
-};
+use crate::{error::Result, guard::LockGuard, hold::Hold};
 
-/// One of the guards of a hold that its [`Owner`](super::Owner) took once or more.
+/// One of the guards of a [`Hold`] that its [`Owner`](super::Owner) took once or more. The hold is
+/// the same for all of them, and ends with the last one.
 ///
 /// # Drop
 /// The last one dropped gives the hold back, as a [`LockGuard`] does. Prefer
@@ -21,74 +20,28 @@ pub struct ReentrantGuard {
     left: bool,
 }
 
-/// What the release of one guard meant for the hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ReentrantReleased {
-    /// It was the last guard: the lock was ours and is free now.
-    Freed,
-    /// The lock was not ours any more: the lease had ended, or someone else has it.
-    NotHeld,
-    /// Other guards of the same owner hold it on.
-    StillHeld,
-}
-
 impl ReentrantGuard {
     /// Counted in the table.
     pub(super) fn new(guard: LockGuard, table: Arc<Table>) -> Self {
         Self { guard, table, left: false }
     }
 
-    /// The name of the lock.
-    #[must_use]
-    pub fn name(&self) -> &LockName {
-        self.guard.name()
-    }
-
-    /// The number to hand to the protected resource: the same for all guards of this hold.
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.guard.fencing_token()
-    }
-
-    /// Whether the lease still stands, by the local clock and without I/O. Once false it stays
-    /// false.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.guard.is_held()
-    }
-
-    /// The signal that the lock is lost, for all guards of this hold.
-    #[must_use]
-    pub fn lost(&self) -> Lost {
-        self.guard.lost()
-    }
-
-    /// The hold that all guards share, with all that can be asked of it.
-    pub fn hold(&self) -> &LockGuard {
-        &self.guard
-    }
-
-    /// Gives this guard back, and the lock if it is the last one, and says what was true.
+    /// Gives this guard back, and the lock if it is the last one, and says what was true: the lock
+    /// was ours until now.
     ///
     /// # Errors
-    /// As [`LockGuard::release`]; only the release of the last guard asks the store.
+    /// As [`LockGuard::release`]; only the release of the last guard asks the store. Each of them
+    /// tells [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the hold was lost before.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped midway, the release is finished in the background.
-    pub async fn release(mut self) -> Result<ReentrantReleased> {
+    pub async fn release(mut self) -> Result<()> {
         // Asked before it leaves: after that another one may be the last, and give the hold back.
-        let held = self.guard.is_held();
-        if !self.leave() {
-            return Ok(if held {
-                ReentrantReleased::StillHeld
-            } else {
-                ReentrantReleased::NotHeld
-            });
+        let lost = if self.is_held() { None } else { Some(self.lost_error("release")) };
+        if self.leave() {
+            return self.guard.give_back().await;
         }
-        Ok(match self.guard.give_back().await? {
-            Released::Freed => ReentrantReleased::Freed,
-            Released::NotHeld => ReentrantReleased::NotHeld,
-        })
+        lost.map_or(Ok(()), Err)
     }
 
     /// True for the last one, whose [`LockGuard`] is to give the hold back.
@@ -99,6 +52,14 @@ impl ReentrantGuard {
             self.guard.disarm();
         }
         last
+    }
+}
+
+impl Deref for ReentrantGuard {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.guard
     }
 }
 

@@ -5,8 +5,4 @@ mod mutex;
 mod owner;
 mod table;
 
-pub use self::{
-    guard::{ReentrantGuard, ReentrantReleased},
-    mutex::ReentrantMutex,
-    owner::Owner,
-};
+pub use self::{guard::ReentrantGuard, mutex::ReentrantMutex, owner::Owner};

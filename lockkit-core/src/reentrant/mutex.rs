@@ -90,7 +90,7 @@ impl ReentrantMutex {
     /// Cancel safe: as [`Mutex::lock`](crate::Mutex::lock), and other calls of the same owner go
     /// on.
     pub async fn lock(&self) -> Result<ReentrantGuard> {
-        self.acquire(self.handle.bound()).await?.ok_or_else(|| self.handle.timeout())
+        self.lock_within(self.handle.bound()).await
     }
 
     /// Takes the lock again at once if its owner has it; else asks once. `None` if it is taken, or
@@ -106,8 +106,8 @@ impl ReentrantMutex {
         self.acquire(Bound::Try).await
     }
 
-    /// Takes the lock again at once if its owner has it; else waits for it for at most `wait`.
-    /// `None` if it was taken until then.
+    /// Takes the lock again at once if its owner has it; else waits for it for at most `wait`,
+    /// whatever bound the options set.
     ///
     /// # Errors
     /// As [`Mutex::lock_timeout`](crate::Mutex::lock_timeout), or [`ErrorKind::Lost`] as
@@ -115,8 +115,12 @@ impl ReentrantMutex {
     ///
     /// # Cancel safety
     /// Cancel safe, as [`lock`](Self::lock).
-    pub async fn lock_timeout(&self, wait: Duration) -> Result<Option<ReentrantGuard>> {
-        self.acquire(Bound::Within(wait)).await
+    pub async fn lock_timeout(&self, wait: Duration) -> Result<ReentrantGuard> {
+        self.lock_within(Bound::Within(wait)).await
+    }
+
+    async fn lock_within(&self, bound: Bound) -> Result<ReentrantGuard> {
+        self.acquire(bound).await?.ok_or_else(|| self.handle.timeout(bound))
     }
 
     async fn acquire(&self, bound: Bound) -> Result<Option<ReentrantGuard>> {
@@ -205,7 +209,7 @@ impl ReentrantMutex {
     }
 
     fn lost(&self, guard: &ReentrantGuard) -> Error {
-        let lost = guard.hold().lost_error("lock");
+        let lost = guard.lost_error("lock");
         let text = format!(
             "{}, and guards of it still live: drop them before you take it again",
             lost.context()

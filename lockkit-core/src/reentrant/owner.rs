@@ -12,7 +12,7 @@ use crate::{error::Result, locker::Locker};
 /// one. Made by [`Locker::owner`].
 ///
 /// ```
-/// use lockkit_core::{Locker, ReentrantReleased};
+/// use lockkit_core::Locker;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> lockkit_core::Result<()> {

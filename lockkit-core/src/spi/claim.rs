@@ -318,7 +318,9 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// What a release found.
+/// What the store found when it was asked to free a lock. A guard's release tells
+/// [`NotHeld`](Self::NotHeld) as [`ErrorKind::Lost`](crate::ErrorKind::Lost).
+#[must_use = "the lock may not have been ours any more"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Released {
     /// The lock was ours and is free now.

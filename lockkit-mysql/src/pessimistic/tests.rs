@@ -143,7 +143,8 @@ impl World {
         while refusals < 4 {
             match claim.attempt(Wait::No).await {
                 Ok(Attempt::Granted(grant)) => {
-                    claim.release().await.unwrap();
+                    // The token is what counts here.
+                    let _ = claim.release().await.unwrap();
                     return grant.token;
                 }
                 Err(error) if error.is_temporary() => refusals += 1,

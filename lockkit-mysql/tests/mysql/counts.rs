@@ -13,6 +13,7 @@ use lockkit_core::{
     spi::{Admin as _, Mode, Pulse, Wait},
 };
 use lockkit_fixture::SqlFlavor;
+use lockkit_fixture::claims::given_up;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
@@ -234,7 +235,7 @@ async fn c10_a_renewal_that_found_nothing_asks_again_with_a_locking_read(flavor:
             question.contains(&bed.table(table)) && question.ends_with("FOR UPDATE"),
             "{question}"
         );
-        held.release().await.unwrap();
+        given_up(held.release()).await;
     }
 }
 

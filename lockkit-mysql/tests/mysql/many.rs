@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::spi::Wait;
 use lockkit_fixture::SqlFlavor;
+use lockkit_fixture::claims::given_up;
 use tokio::{sync::mpsc, task::JoinSet, time::sleep};
 
 use crate::support::*;
@@ -71,7 +72,7 @@ async fn c8_with_one_connection_a_hand_over_waits_for_no_timeout(flavor: SqlFlav
             let mutex = locker.mutex("a").unwrap();
             let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
             sleep(Duration::from_millis(100 + round * 7)).await;
-            held.release().await.unwrap();
+            given_up(held.release()).await;
             waiting.await.unwrap().release().await.unwrap();
         }
     };

@@ -7,6 +7,7 @@ use lockkit_core::{
     spi::{Admin as _, Note, Noted, Wait},
 };
 use lockkit_fixture::SqlFlavor;
+use lockkit_fixture::claims::given_up;
 
 use crate::support::*;
 
@@ -72,7 +73,7 @@ async fn c4_garbage_collection_leaves_notes_alone(flavor: SqlFlavor) {
     let mut holder = claim(&backend, "a");
     granted(holder.attempt(Wait::No).await);
     assert_eq!(holder.write_note(&note(1, "one")).await.unwrap(), Noted::Written);
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     let aged = "touched_us=1,fence=1";
     admin.run(format!("UPDATE {} SET {aged}", bed.table("lock"))).await;
     assert_eq!(backend.collect_garbage().await.unwrap(), 1);
@@ -80,7 +81,7 @@ async fn c4_garbage_collection_leaves_notes_alone(flavor: SqlFlavor) {
     granted(holder.attempt(Wait::No).await);
     assert_eq!(holder.write_note(&note(1, "other")).await.unwrap(), Noted::Outdated);
     assert_eq!(holder.write_note(&note(2, "two")).await.unwrap(), Noted::Written);
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
 }
 
 async fn c5_revisions_are_exact_up_to_the_last(flavor: SqlFlavor) {
@@ -109,7 +110,7 @@ async fn c5_revisions_are_exact_up_to_the_last(flavor: SqlFlavor) {
         assert_eq!(backend.note(&mutex("a")).await.unwrap(), next);
         last = next;
     }
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
 }
 
 async fn c13_a_demoted_primary_tells_neither_a_note_nor_the_time(flavor: SqlFlavor) {
@@ -138,7 +139,7 @@ async fn c13_a_demoted_primary_tells_neither_a_note_nor_the_time(flavor: SqlFlav
         assert_eq!(backend.note(&mutex("a")).await.unwrap(), note(1, "one"));
     }
     assert_eq!(holder.write_note(&note(2, "two")).await.unwrap(), Noted::Written);
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
 }
 
 async fn c13_a_missing_table_and_a_missing_right_say_what_to_do(flavor: SqlFlavor) {
@@ -170,7 +171,7 @@ async fn c13_a_missing_table_and_a_missing_right_say_what_to_do(flavor: SqlFlavo
         assert!(error.to_string().contains("tables are not there"), "{error}");
     }
     // Nothing of it hangs in a transaction.
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     next_token(&backend, "a").await;
 }
 

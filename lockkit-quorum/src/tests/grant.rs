@@ -84,10 +84,13 @@ async fn c4_a_member_that_lost_it_before_the_raise_does_not_count() {
         for fake in &fakes[1..] {
             let holder =
                 fake.memory.inspect(&super::members::name()).await.unwrap().holders.remove(0);
-            fake.memory
-                .force_release(&super::members::name(), holder.token.unwrap())
-                .await
-                .unwrap();
+            assert_eq!(
+                fake.memory
+                    .force_release(&super::members::name(), holder.token.unwrap())
+                    .await
+                    .unwrap(),
+                Released::Freed
+            );
         }
     });
     error.unwrap_err();
@@ -140,7 +143,7 @@ async fn c2_each_ballot_has_an_owner_of_its_own() {
         ));
     }
     for mut other in others {
-        other.release().await.unwrap();
+        assert_eq!(other.release().await.unwrap(), Released::Freed);
     }
     let granted_to = grant(&mut *claim).await.owner;
     let mut owners = fakes[2].owners(Op::Attempt);
@@ -240,7 +243,7 @@ async fn c13_a_permanent_error_is_one_if_the_others_are_not_enough() {
     let quorum = quorum(&fakes);
     let mut claim = quorum.claim(spec("x")).unwrap();
     grant(&mut *claim).await;
-    claim.release().await.unwrap();
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
     fakes[1].all(Fault::Fail(ErrorKind::PermissionDenied));
     let error = quorum.claim(spec("x")).unwrap().attempt(Wait::No).await.unwrap_err();
     assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::PermissionDenied, false));
@@ -285,7 +288,7 @@ async fn c1_all_are_asked_one_after_the_other_and_given_back() {
     assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Busy { .. }));
     assert_eq!(fakes.each_ref().map(|fake| fake.count(Op::Attempt)), [2, 2, 1]);
     assert_eq!(held_by(&fakes[..1]).await, 0);
-    other.release().await.unwrap();
+    assert_eq!(other.release().await.unwrap(), Released::Freed);
     fakes[2].all(Fault::DOWN);
     let error = claim.attempt(Wait::No).await.unwrap_err();
     assert!(

@@ -1,5 +1,7 @@
 //! What was won: renewed, lost, given back.
 
+use std::sync::Arc;
+
 use lockkit_core::{
     Clock, LockOptions, Locker, Renewal,
     fake::{Fake, Fault, Op},
@@ -15,7 +17,10 @@ use crate::Need;
 
 async fn evict(fake: &Fake) {
     for holder in fake.memory.inspect(&name()).await.unwrap().holders {
-        fake.memory.force_release(&name(), holder.token.unwrap()).await.unwrap();
+        assert_eq!(
+            fake.memory.force_release(&name(), holder.token.unwrap()).await.unwrap(),
+            Released::Freed
+        );
     }
 }
 
@@ -201,7 +206,7 @@ async fn c5_after_a_loss_the_next_attempt_is_a_new_grant() {
 #[tokio::test(start_paused = true)]
 async fn c2_a_renewal_gives_a_member_that_missed_an_extension_what_the_others_have() {
     let fakes = fakes(3);
-    let locker = Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
+    let locker = Locker::builder(Arc::new(quorum(&fakes))).clock(Clock::Tokio).build();
     let options =
         LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT).with_renewal(Renewal::Manual);
     let guard = locker.mutex("x").unwrap().with_options(options).unwrap().lock().await.unwrap();

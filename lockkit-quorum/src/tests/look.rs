@@ -1,5 +1,7 @@
 //! Inspection, an operator's release, names and health.
 
+use std::sync::Arc;
+
 use lockkit_core::{
     Clock, ErrorKind, FencingToken, Kind, Locker,
     fake::{Fault, Op},
@@ -40,7 +42,7 @@ async fn c14_a_holder_is_shown_by_a_majority_with_the_grants_token() {
         assert_eq!((seen.holders.len(), seen.waiters), (1, None));
         assert_eq!(seen.holders[0].token, Some(token), "without {hidden:?}");
     }
-    claim.release().await.unwrap();
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +137,7 @@ async fn c14_health_and_names_need_no_dead_member() {
 #[tokio::test(start_paused = true)]
 async fn c13_names_of_silent_members_are_not_waited_for_for_ever() {
     let fakes = fakes(3);
-    let locker = Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
+    let locker = Locker::builder(Arc::new(quorum(&fakes))).clock(Clock::Tokio).build();
     fakes[0].all(Fault::Hang);
     fakes[1].all(Fault::Hang);
     let names = tokio::time::timeout(ms(60_000), locker.names("")).await.expect("it hangs");

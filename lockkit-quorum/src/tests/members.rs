@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use lockkit_core::{
     Clock, FencingToken, Kind, LockName, Memory, OwnerId, Result,
     fake::{Fake, Kind as Sort, Store},
+    spi::Released,
     spi::{Attempt, Backend, Capabilities, Claim, ClaimSpec, LeaseScope, Mode, Wait},
 };
 
@@ -42,7 +43,7 @@ pub(super) async fn advance(fake: &Fake, grants: usize) {
     for _ in 0..grants {
         let mut claim = fake.memory.claim(spec("other")).unwrap();
         claim.attempt(Wait::No).await.unwrap();
-        claim.release().await.unwrap();
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
 }
 

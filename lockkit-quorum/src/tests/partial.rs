@@ -1,6 +1,6 @@
 //! Members that answer after the win, lose their part of a grant, or do not answer an observer.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use lockkit_core::{
     Clock, FencingToken, LockOptions, Locker,
@@ -174,7 +174,7 @@ async fn c14_one_leadership_has_one_term_whichever_member_is_silent() {
     let fakes = fakes(3);
     advance(&fakes[0], 1_000).await;
     fakes[2].always(Op::Attempt, Fault::SlowReply(ms(100)));
-    let locker = || Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
+    let locker = || Locker::builder(Arc::new(quorum(&fakes))).clock(Clock::Tokio).build();
     let candidate = locker();
     let observer = locker();
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);

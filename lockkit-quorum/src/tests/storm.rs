@@ -78,11 +78,11 @@ async fn ask(mutex: &lockkit_core::Mutex, ttl: Duration) -> Option<LockGuard> {
     let mut asking = Box::pin(mutex.lock_timeout(ms(1 + any(1_499))));
     if any(8) == 0 {
         if let Ok(asked) = timeout(ms(any(100)), &mut asking).await {
-            return asked.ok().flatten();
+            return asked.ok();
         }
         sleep(ttl + ms(any(1_000))).await;
     }
-    asking.await.ok().flatten()
+    asking.await.ok()
 }
 
 async fn compete(locker: Locker, told: Arc<Told>, start: Instant) {
@@ -189,7 +189,7 @@ async fn storm(fakes: Vec<Fake>, need: Need) -> (usize, usize) {
     let mut tasks = JoinSet::new();
     let mut lockers = Vec::new();
     for _ in 0..3 {
-        let locker = Locker::new(of(&fakes, need)).with_clock(Clock::Tokio);
+        let locker = Locker::builder(Arc::new(of(&fakes, need))).clock(Clock::Tokio).build();
         for _ in 0..2 {
             tasks.spawn(compete(locker.clone(), Arc::clone(&told), start));
         }

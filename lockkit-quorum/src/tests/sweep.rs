@@ -1,5 +1,7 @@
 //! Nothing stays behind at a member that answers late, or again.
 
+use std::sync::Arc;
+
 use lockkit_core::{
     Clock, LockOptions, Locker,
     fake::{Fake, Fault, Op},
@@ -54,8 +56,8 @@ async fn c2_an_old_ballots_late_release_frees_no_newer_grant() {
     fakes[2].always(Op::Release, Fault::SlowRequest(ms(900)));
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Busy { .. }));
-    other.release().await.unwrap();
-    another.release().await.unwrap();
+    assert_eq!(other.release().await.unwrap(), Released::Freed);
+    assert_eq!(another.release().await.unwrap(), Released::Freed);
     // The member still has the old ballot, whose release is under way.
     let owner = grant(&mut *claim).await.owner.unwrap();
     tokio::time::sleep(ms(1_500)).await;
@@ -79,7 +81,7 @@ async fn c6_the_task_ends_when_nothing_is_left() {
     for _ in 0..40 {
         let mut claim = quorum.claim(spec("x")).unwrap();
         grant(&mut *claim).await;
-        claim.release().await.unwrap();
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 1, "one task for all of it");
     fakes[2].all(Fault::Pass);
@@ -94,7 +96,7 @@ async fn c6_what_a_dead_member_has_is_left_to_its_lease() {
     fakes[2].all(Fault::Hang);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
-    claim.release().await.unwrap();
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
     tokio::time::sleep(TTL + OP_TIMEOUT * 3).await;
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
 }
@@ -107,7 +109,7 @@ async fn c7_a_close_waits_for_the_sweep_but_not_for_the_dead() {
     let mut claim = quorum.claim(spec("x")).unwrap();
     fakes[2].always(Op::Release, Fault::Hang);
     grant(&mut *claim).await;
-    claim.release().await.unwrap();
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
     drop(claim);
     let start = Instant::now();
     quorum.close().await.unwrap();
@@ -128,7 +130,7 @@ async fn c6_a_close_waits_for_the_claim_with_the_longest_requests() {
         spec.op_timeout = op_timeout;
         let mut claim = quorum.claim(spec).unwrap();
         grant(&mut *claim).await;
-        claim.release().await.unwrap();
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
     quorum.close().await.unwrap();
     tokio::time::sleep(ms(300)).await;
@@ -150,7 +152,7 @@ fn c6_the_sweep_outlives_its_runtime() {
     runtime().block_on(async {
         let mut claim = quorum.claim(spec("x")).unwrap();
         grant(&mut *claim).await;
-        claim.release().await.unwrap();
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
     });
     fakes[2].all(Fault::Pass);
     runtime().block_on(async {
@@ -163,21 +165,21 @@ fn c6_the_sweep_outlives_its_runtime() {
 #[tokio::test(start_paused = true)]
 async fn c14_a_guard_tells_the_owner_that_the_members_know() {
     let fakes = fakes(3);
-    let locker = Locker::new(quorum(&fakes)).with_clock(Clock::Tokio);
+    let locker = Locker::builder(Arc::new(quorum(&fakes))).clock(Clock::Tokio).build();
     let mut others = [occupy(&fakes[0]).await, occupy(&fakes[1]).await];
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
     let mutex = locker.mutex("x").unwrap().with_options(options).unwrap();
     let (guard, ()) = tokio::join!(mutex.lock(), async {
         tokio::time::sleep(ms(400)).await;
         for other in &mut others {
-            other.release().await.unwrap();
+            assert_eq!(other.release().await.unwrap(), Released::Freed);
         }
     });
     let guard = guard.unwrap();
     let seen = mutex.inspect().await.unwrap();
     assert_eq!(seen.holders[0].owner, Some(guard.owner()));
     assert_eq!(seen.holders[0].token, Some(guard.fencing_token()));
-    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    guard.release().await.unwrap();
 }
 
 /// It was extended: there is more of it than a ttl.

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId, Result,
+    spi::Released,
     spi::{Admin as _, Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse, Wait},
 };
 use lockkit_redis::Redis;
@@ -218,7 +219,8 @@ async fn c14_questions_leave_the_store_as_it_is_also_a_full_one() {
         busy(other.attempt(Wait::No).await);
         assert_eq!(store.redis.inspect(&case.name("held")).await.unwrap().holders.len(), 1);
         assert_eq!(store.redis.inspect(&case.name("free")).await.unwrap().holders.len(), 0);
-        store.redis.force_release(&case.name("held"), FencingToken::new(1)).await.unwrap();
+        let forced = store.redis.force_release(&case.name("held"), FencingToken::new(1)).await;
+        assert_eq!(forced.unwrap(), Released::NotHeld, "it has another token");
         assert_eq!(store.admin.keys().await, keys);
         store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await;
         assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));

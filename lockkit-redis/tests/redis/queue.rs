@@ -10,6 +10,7 @@ use lockkit_core::{
     Kind, LockName, OwnerId,
     spi::{Backend as _, ClaimSpec, Hint, Mode, Released, Wait},
 };
+use lockkit_fixture::claims::given_up;
 use lockkit_redis::Redis;
 use tokio::{
     task::JoinSet,
@@ -52,7 +53,7 @@ async fn c12_readers_and_writers_of_all_clients_are_served_in_the_order_of_their
         waiters.push((claim, bell));
     }
     store.admin.reset_calls().await;
-    writer.release().await.unwrap();
+    given_up(writer.release()).await;
     let mut last = 0;
     for together in [0..1, 1..3, 3..4, 4..5, 5..6] {
         for (claim, bell) in &mut waiters[together.clone()] {
@@ -94,7 +95,7 @@ async fn c8_a_release_sends_one_message_to_one_client() {
     let before = heard(0).await;
     let others_before = heard(1).await;
     store.admin.reset_calls().await;
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     first.1.heard().await;
     assert_eq!(store.admin.calls("publish").await, 1);
     assert_eq!(heard(1).await, others_before + answer, "another client was told something");
@@ -119,21 +120,21 @@ async fn c12_a_waiter_without_a_connection_is_passed_over_and_is_the_next_one() 
     bell.heard().await;
     timeout(SOON, async { while channels().await > 1 {} }).await.unwrap();
 
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     let (second, second_bell) = &mut others[0];
     second_bell.heard().await;
     granted(second.attempt(Wait::Queue).await);
     // Back again, in its old place.
     assert!(busy(first.attempt(Wait::Queue).await).0);
-    second.release().await.unwrap();
+    given_up(second.release()).await;
     bell.heard().await;
     let token = granted(first.attempt(Wait::Queue).await).token;
     assert_eq!(others[1].1.rings(), 0);
-    first.release().await.unwrap();
+    given_up(first.release()).await;
     let (third, third_bell) = &mut others[1];
     third_bell.heard().await;
     assert!(granted(third.attempt(Wait::Queue).await).token > token);
-    third.release().await.unwrap();
+    given_up(third.release()).await;
     assert_clean(&store, "a").await;
 }
 
@@ -155,10 +156,10 @@ async fn c8_a_lock_that_nobody_could_be_told_of_is_found_by_who_looks() {
     // The second one looks first, and the first one gets the lock.
     assert!(busy(waiters[1].0.attempt(Wait::Queue).await).0);
     granted(waiters[0].0.attempt(Wait::Queue).await);
-    waiters[0].0.release().await.unwrap();
+    given_up(waiters[0].0.release()).await;
     let (second, bell) = &mut waiters[1];
     wait_for(second, bell).await;
-    second.release().await.unwrap();
+    given_up(second.release()).await;
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
 }
 
@@ -173,16 +174,16 @@ async fn c8_a_message_lost_with_its_connection_costs_no_turn() {
         let mut others = queue(&store, "a", 1).await;
         // The next thing that the client would hear is that it has the lock.
         proxy.cut.store(true, Ordering::SeqCst);
-        holder.release().await.unwrap();
+        given_up(holder.release()).await;
         let fence: String = store.admin.ask(&["GET", &fence_key("a")]).await;
         bell.heard().await;
         let grant = wait_for(&mut first, &bell).await;
         assert!(fence.starts_with(&format!("{}:", grant.token)), "{fence}");
         assert_eq!(rings(&others), [0]);
-        first.release().await.unwrap();
+        given_up(first.release()).await;
         let (second, bell) = &mut others[0];
         lock(second, bell).await;
-        second.release().await.unwrap();
+        given_up(second.release()).await;
     }
     assert_clean(&store, "a").await;
 }
@@ -205,12 +206,12 @@ async fn c1_a_foreign_lock_is_waited_for_to_its_end_and_not_beyond() {
     let token = wait_for(first, bell).await.token.get();
     assert!(token >= lapses * 1000, "{token} is before the end of the lease at {lapses} ms");
     assert!(!foreign().await);
-    first.release().await.unwrap();
+    given_up(first.release()).await;
     // It has passed on at once: a foreign client finds no gap.
     assert!(!foreign().await);
     let (second, bell) = &mut waiters[1];
     lock(second, bell).await;
-    second.release().await.unwrap();
+    given_up(second.release()).await;
     assert!(foreign().await);
 }
 
@@ -224,7 +225,7 @@ async fn c12_a_foreign_lock_taken_behind_the_queues_back_costs_nobody_a_place() 
     store.end_leases(&mutex("a")).await;
     for (waiter, bell) in &mut waiters {
         wait_for(waiter, bell).await;
-        waiter.release().await.unwrap();
+        given_up(waiter.release()).await;
     }
     granted(late.attempt(Wait::Queue).await);
 }
@@ -245,11 +246,11 @@ async fn c6_a_queue_of_the_dead_is_passed_over_and_goes_by_itself() {
     for waiter in dead {
         store.admin.ask::<()>(&["ZADD", &live_key("a"), "XX", "1", &waiter]).await;
     }
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     bell.heard().await;
     granted(living.attempt(Wait::Queue).await);
     assert_eq!(store.admin.ask::<u64>(&["EXISTS", &queue_key("a"), &live_key("a")]).await, 0);
-    living.release().await.unwrap();
+    given_up(living.release()).await;
     assert_clean(&store, "a").await;
 }
 
@@ -301,11 +302,11 @@ async fn c6_one_who_looks_after_all_and_is_dropped_leaves_that_to_another() {
     assert!(busy(waiters[1].0.attempt(Wait::Queue).await).0);
     assert_eq!(before.len(), 3);
     assert!(store.live_longer(&mutex("a"), &before).await);
-    first.release().await.unwrap();
-    holder.release().await.unwrap();
+    given_up(first.release()).await;
+    given_up(holder.release()).await;
     for (claim, bell) in &mut waiters {
         wait_for(claim, bell).await;
-        claim.release().await.unwrap();
+        given_up(claim.release()).await;
     }
     assert_clean(&store, "a").await;
 }

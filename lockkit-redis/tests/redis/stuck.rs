@@ -12,6 +12,7 @@ use lockkit_core::{
     spi::{Attempt, Backend as _, ClaimSpec, Hint, Mode, Pulse, Wait},
 };
 use lockkit_fixture::RedisServer;
+use lockkit_fixture::claims::given_up;
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
@@ -73,7 +74,7 @@ async fn c8_a_patient_waiter_outlives_a_hasty_one_that_was_handed_the_permits() 
     assert!(busy(hasty.attempt(Wait::Queue).await).0);
     let (mut patient, bell) = ring_for(&store, permits(1, 1, OP_TIMEOUT));
     assert!(busy(patient.attempt(Wait::Queue).await).0);
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     // The hasty one is told, and never looks.
     wait_for(&mut patient, &bell).await;
 }
@@ -86,7 +87,7 @@ async fn c8_a_waiter_outlives_the_keys_of_its_queue() {
         let (mut waiter, bell) = store.waiter("a");
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
         store.admin.ask::<()>(&["DEL", &format!("lockkit:mutex:{{a}}:{lost}")]).await;
-        holder.release().await.unwrap();
+        given_up(holder.release()).await;
         wait_for(&mut waiter, &bell).await;
     }
     for lost in ["queue", "live", "grants", "holders"] {
@@ -96,7 +97,7 @@ async fn c8_a_waiter_outlives_the_keys_of_its_queue() {
         let (mut waiter, bell) = ring_for(&store, permits(1, 2, OP_TIMEOUT));
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
         store.admin.ask::<()>(&["DEL", &semaphore_key(lost)]).await;
-        holder.release().await.unwrap();
+        given_up(holder.release()).await;
         wait_for(&mut waiter, &bell).await;
     }
 }
@@ -113,7 +114,7 @@ async fn c13_a_waiter_is_told_that_there_are_no_fences_left() {
         let (mut claim, bell) = ring_for(&store, waits);
         assert!(busy(claim.attempt(Wait::Queue).await).0);
         store.admin.ask::<()>(&["SET", &key, "9007199254740991"]).await;
-        holder.release().await.unwrap();
+        given_up(holder.release()).await;
         let told = async {
             loop {
                 match claim.attempt(Wait::Queue).await {
@@ -212,7 +213,7 @@ async fn c8_a_very_patient_waiter_looks_as_often_as_others() {
     assert!(busy(hasty.attempt(Wait::Queue).await).0);
     let (mut patient, bell) = ring_for(&store, spec_for("a", 5 * minute, 2 * minute));
     assert!(busy(patient.attempt(Wait::Queue).await).0);
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     // The hasty one is told, and never looks.
     wait_for(&mut patient, &bell).await;
 }
@@ -224,7 +225,7 @@ async fn c9_a_very_patient_waiter_that_dies_keeps_the_lock_for_ten_seconds_at_mo
     let mut holder = holder(&store, "a").await;
     let (mut patient, bell) = ring_for(&store, spec_for("a", 10 * minute, 2 * minute));
     assert!(busy(patient.attempt(Wait::Queue).await).0);
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     // It is told, and never looks.
     bell.heard().await;
     let left: u64 = store.admin.ask(&["PTTL", &lock_key("a")]).await;
@@ -248,7 +249,7 @@ async fn c12_a_waiter_that_may_hear_no_more_is_not_passed_over_for_ever() {
     let mut lucky = queue(&store, "a", 2).await;
     let going_round = async {
         loop {
-            holder.release().await.unwrap();
+            given_up(holder.release()).await;
             let (mut next, bell) = lucky.remove(0);
             wait_for_long(&mut next, &bell).await;
             lucky.extend(queue(&store, "a", 1).await);

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt as _, future::join_all};
 use lockkit_core::spi::{Attempt, Backend as _, Released, Wait};
+use lockkit_fixture::claims::given_up;
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
@@ -17,7 +18,7 @@ async fn c8_one_release_rings_the_first_waiter_alone() {
     let mut holder = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 64).await;
     store.admin.reset_calls().await;
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     waiters[0].1.heard().await;
     store.settle().await;
     assert_eq!(rings(&waiters).iter().sum::<usize>(), 1);
@@ -42,7 +43,7 @@ async fn c6_a_waiter_that_was_handed_the_lock_and_leaves_passes_it_on() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 3).await;
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     waiters[0].1.heard().await;
     assert_eq!(rings(&waiters), [1, 0, 0]);
     let (mut first, _) = waiters.remove(0);
@@ -57,7 +58,7 @@ async fn c6_a_waiter_that_was_handed_the_lock_and_leaves_passes_it_on() {
     assert_eq!(rings(&waiters), [1]);
     let (mut second, _) = waiters.remove(0);
     granted(second.attempt(Wait::Queue).await);
-    second.release().await.unwrap();
+    given_up(second.release()).await;
     assert_clean(&store, "a").await;
 }
 
@@ -71,7 +72,7 @@ async fn never_moves(gone: bool) {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 3).await;
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     waiters[0].1.heard().await;
     let left = Duration::from_millis(store.admin.ask(&["PTTL", &lock_key("a")]).await);
     assert!(left <= WINDOW, "{left:?}");
@@ -79,11 +80,11 @@ async fn never_moves(gone: bool) {
     let first = (!gone).then_some(first);
     let (second, bell) = &mut waiters[0];
     wait_for(second, bell).await;
-    second.release().await.unwrap();
+    given_up(second.release()).await;
     let (third, bell) = &mut waiters[1];
     bell.heard().await;
     granted(third.attempt(Wait::Queue).await);
-    third.release().await.unwrap();
+    given_up(third.release()).await;
     if let Some(mut first) = first {
         assert_eq!(first.release().await.unwrap(), Released::NotHeld);
     }
@@ -96,7 +97,7 @@ async fn c6_a_hand_over_is_not_spent_by_an_attempt_without_an_answer() {
     for then in ["asks again", "leaves"] {
         let mut holder = holder(&store, "a").await;
         let mut waiters = queue(&store, "a", 2).await;
-        holder.release().await.unwrap();
+        given_up(holder.release()).await;
         waiters[0].1.heard().await;
         let (mut first, _) = waiters.remove(0);
         let handed: String = store.admin.ask(&["GET", &fence_key("a")]).await;
@@ -145,9 +146,9 @@ async fn c1_a_message_that_nobody_should_have_sent_makes_the_waiter_ask_and_no_m
         busy(waiter.attempt(Wait::Queue).await);
         assert_eq!(store.admin.requests().await, 1);
     }
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     lock(&mut waiter, &bell).await;
-    waiter.release().await.unwrap();
+    given_up(waiter.release()).await;
     assert_clean(&store, "a").await;
 }
 
@@ -171,7 +172,7 @@ async fn c8_a_lock_that_vanished_goes_to_the_first_waiter_when_one_of_them_looks
         () = bell.heard() => {}
     }
     granted(first.attempt(Wait::Queue).await);
-    first.release().await.unwrap();
+    given_up(first.release()).await;
     waiters[1].1.heard().await;
     drop(past);
 }
@@ -187,16 +188,16 @@ async fn c6_a_client_has_one_channel_and_leaves_no_place_in_a_queue() {
     for left in [3, 2, 1] {
         assert_eq!((all().await, waiting().await), (vec![channel.clone()], left));
         let (mut claim, _) = waiters.pop().unwrap();
-        claim.release().await.unwrap();
+        given_up(claim.release()).await;
     }
     assert_eq!(store.admin.keys().await, [lock_key("a"), fence_key("a")]);
     // By a grant, too.
     let (mut last, bell) = store.waiter("a");
     busy(last.attempt(Wait::Queue).await);
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     lock(&mut last, &bell).await;
     assert_eq!(store.admin.keys().await, [lock_key("a"), fence_key("a")]);
-    last.release().await.unwrap();
+    given_up(last.release()).await;
     assert_eq!(all().await, [channel]);
     assert_clean(&store, "a").await;
 }
@@ -208,7 +209,7 @@ async fn c6_an_attempt_dropped_while_it_queues_leaves_no_place_in_the_queue() {
     for pause in 0..60 {
         let (mut claim, _) = store.waiter("a");
         let _ = timeout(Duration::from_micros(pause * 10), claim.attempt(Wait::Queue)).await;
-        claim.release().await.unwrap();
+        given_up(claim.release()).await;
     }
     store.settle().await;
     assert!(store.admin.channels().await.is_empty());
@@ -257,7 +258,7 @@ async fn c6_who_leaves_behind_many_requests_leaves_no_place_in_the_queue() {
     assert!(attempts.into_iter().all(|attempt| matches!(attempt, Ok(Attempt::Granted(_)))));
     assert_eq!(released.unwrap(), Released::NotHeld);
     assert_eq!(store.admin.ask::<u64>(&["EXISTS", &queue_key("a"), &live_key("a")]).await, 0);
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
 }
 
 /// Waiters come and go on one name while the lock goes round: no ring may be lost, as nothing else
@@ -277,7 +278,7 @@ async fn c8_no_wake_up_is_lost_between_queueing_and_leaving() {
                 if timeout(patience, lock(&mut claim, &bell)).await.is_ok() && round % 4 == 0 {
                     tokio::task::yield_now().await;
                 }
-                claim.release().await.unwrap();
+                given_up(claim.release()).await;
                 if round % 2 == 0 {
                     sleep(Duration::from_micros(task * 50)).await;
                 }
@@ -303,7 +304,7 @@ async fn c8_contended_grants_cost_a_constant_number_of_requests() {
                 let (mut claim, bell) = store.waiter("a");
                 lock(&mut claim, &bell).await;
                 sleep(Duration::from_millis(1)).await;
-                claim.release().await.unwrap();
+                given_up(claim.release()).await;
             }
         });
     }
@@ -360,7 +361,7 @@ async fn c8_a_server_that_is_busy_when_a_waiter_looks_is_asked_again() {
     endless.await.unwrap();
     busy(waiter.attempt(Wait::Queue).await);
     let before = bell.rings();
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     while bell.rings() == before {
         bell.heard().await;
     }
@@ -373,7 +374,7 @@ async fn a_server_without_resp3_is_polled_in_turn() {
     assert!(!store.redis.descriptor().capabilities.push);
     let mut holder = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 3).await;
-    holder.release().await.unwrap();
+    given_up(holder.release()).await;
     for at in 0..waiters.len() {
         // The last one asks first, and gets nothing.
         let ask = at + 1 < waiters.len();

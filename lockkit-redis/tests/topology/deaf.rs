@@ -9,6 +9,7 @@ use lockkit_core::{
     Kind, LockName, OwnerId,
     spi::{Attempt, Backend as _, Claim, ClaimSpec, Hint, Mode, Released, Wait},
 };
+use lockkit_fixture::claims::given_up;
 use lockkit_redis::Redis;
 use tokio::time::timeout;
 
@@ -78,7 +79,7 @@ async fn allow_connections(admin: &Admin) {
 async fn locker_that_hears(nodes: &Nodes, shape: Shape) -> Redis {
     let redis = connect(&nodes.cluster.url()).await.unwrap();
     let (mut claim, _) = queued(&redis, shape).await;
-    claim.release().await.unwrap();
+    given_up(claim.release()).await;
     redis
 }
 
@@ -119,7 +120,7 @@ async fn c12_a_waiter_whose_channel_is_lost_for_good_is_served_before_those_who_
     let [client] = clients.lines().collect::<Vec<_>>().try_into().unwrap();
     let id = client.strip_prefix("id=").unwrap().split(' ').next().unwrap();
     let (mut warm, _) = queued(&other, MUTEX).await;
-    warm.release().await.unwrap();
+    given_up(warm.release()).await;
 
     let clients = stat(&admin, "clients", "connected_clients").await;
     let clients = clients + stat(&admin, "clients", "cluster_connections").await;
@@ -202,14 +203,14 @@ async fn c8_a_channel_that_can_not_be_opened_is_tried_once_in_a_while_and_used_o
 
     allow_connections(&admin).await;
     for (waiter, _) in &mut waiters {
-        waiter.release().await.unwrap();
+        given_up(waiter.release()).await;
     }
     let heard = async {
         loop {
             // The one that is there when the channel is opened may have been told to poll.
             let (mut claim, _) = queued(&nodes.redis, MUTEX).await;
             let channels: Vec<String> = admin.ask(&["PUBSUB", "SHARDCHANNELS"]).await;
-            claim.release().await.unwrap();
+            given_up(claim.release()).await;
             if !channels.is_empty() {
                 return;
             }

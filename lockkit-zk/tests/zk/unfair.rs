@@ -4,6 +4,7 @@ use lockkit_core::{
     ErrorKind, Kind,
     spi::{Backend as _, LossReason, Pulse, Released, Wait},
 };
+use lockkit_fixture::claims::given_up;
 use tokio::task::JoinSet;
 
 use crate::support::*;
@@ -48,7 +49,7 @@ async fn c1_c4_clients_that_race_are_served_one_by_one_with_rising_tokens() {
                     *last = guard.fencing_token().get();
                     tokio::task::yield_now().await;
                 }
-                assert_eq!(guard.release().await.unwrap(), Released::Freed);
+                guard.release().await.unwrap();
             }
         });
     }
@@ -91,7 +92,7 @@ async fn c2_a_past_owner_changes_nothing_for_the_present_one() {
     let mut probe = claim(&one, "probe");
     for _ in 0..20 {
         granted(probe.attempt(Wait::Queue).await);
-        probe.release().await.unwrap();
+        given_up(probe.release()).await;
     }
     assert_eq!(admin.created(&node).await, standing);
     assert_eq!(b.release().await.unwrap(), Released::Freed);
@@ -125,7 +126,7 @@ async fn c1_a_prefix_that_is_made_anew_keeps_the_strategy_of_its_live_locker() {
     let admin = bed.admin().await;
     let mut before = claim(&zk, "before");
     granted(before.attempt(Wait::Queue).await);
-    before.release().await.unwrap();
+    given_up(before.release()).await;
     admin.delete_all(&format!("/{}", bed.prefix)).await;
     // Of a name that was known, and of a new one.
     for name in ["before", "after"] {

@@ -124,7 +124,8 @@ async fn c1_c2_an_attempt_that_was_lost_on_its_way_neither_takes_over_nor_frees_
             let (attempt, ()) = tokio::join!(first.attempt(Wait::Queue), lost);
             if attempt.is_ok() {
                 // It was sent only after the reset: once more.
-                persistently(async || first.release().await).await;
+                // An earlier try may have freed it.
+                let _ = persistently(async || first.release().await).await;
             }
             attempt.is_err_and(|error| error.is_outcome_unknown())
         })

@@ -8,7 +8,8 @@ use std::{
 };
 
 use lockkit_core::{
-    Error, ErrorKind, FencingToken, LockGuard, LockName, LockOptions, Locker, OwnerId, Renewal,
+    Error, ErrorKind, FencingToken, LockGuard, LockName, LockOptions, Locker, LockerBuilder,
+    OwnerId, Renewal,
     spi::{Backend, Claim, ClaimSpec, Descriptor, Inspection, LeaseScope, Mode, Released, Wait},
 };
 
@@ -184,7 +185,15 @@ impl Env {
 
     /// A locker with a connection of its own.
     pub(crate) async fn locker(&self) -> Locker {
-        patient(Locker::from_dyn(self.backend().await))
+        self.built_locker(|builder| builder).await
+    }
+
+    /// As [`locker`](Self::locker), with what is chosen before its first use.
+    pub(crate) async fn built_locker(
+        &self,
+        choose: impl FnOnce(LockerBuilder) -> LockerBuilder,
+    ) -> Locker {
+        patient(choose(Locker::builder(self.backend().await)).build())
     }
 
     pub(crate) async fn backend(&self) -> Arc<dyn Backend> {
@@ -196,7 +205,7 @@ impl Env {
     pub(crate) async fn faulty_locker(&self) -> (Locker, Arc<dyn Link>) {
         let connected = in_the_end(async || self.harness().connect_through_faults().await).await;
         let (backend, link) = connected.expect("the store can be reached");
-        let locker = patient(Locker::from_dyn(backend));
+        let locker = patient(Locker::builder(backend).build());
         self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner).push(locker.clone());
         give_back(take(&self.lock(&locker, "used before", long())).await).await;
         (locker, link)
@@ -288,7 +297,7 @@ impl Inner {
             let start = Instant::now();
             claim.attempt(Wait::No).await?;
             let granted = Instant::now();
-            claim.release().await?;
+            assert_eq!(claim.release().await?, Released::Freed);
             let took = (granted - start).max(granted.elapsed());
             // The first time, scripts and rows are made.
             if time > 0 {
@@ -407,8 +416,8 @@ pub(crate) fn too_slow(error: &Error) -> String {
 pub(crate) async fn give_back(guard: LockGuard) {
     let name = guard.name().clone();
     let token = guard.fencing_token();
-    let released = guard.release().await.expect("a healthy store");
-    assert_eq!(released, Released::Freed, "C2: {name} was taken away from token {token}");
+    let released = guard.release().await;
+    released.unwrap_or_else(|error| panic!("C2: {name} is not token {token}'s: {error}"));
 }
 
 /// Waits until the lock can be had, which must be sooner than by the end of a forgotten lease, and

@@ -169,7 +169,7 @@ impl<'a> Turn<'a> {
         let answered = Instant::now();
         if granted {
             assert!(
-                !holders.iter().any(LockGuard::is_held),
+                !holders.iter().any(|guard| guard.is_held()),
                 "C1: granted to another one beside its holder"
             );
             let early =

@@ -4,7 +4,8 @@
 use std::{fmt, time::Duration};
 
 use lockkit_core::{
-    FencingToken, Kind, LockGuard, LockName, LockOptions, Locker, Mutex, Result, RwLock, Semaphore,
+    ErrorKind, FencingToken, Kind, LockGuard, LockName, LockOptions, Locker, Mutex, Result, RwLock,
+    Semaphore,
     spi::{Capabilities, Inspection, Mode, Released},
 };
 
@@ -96,12 +97,13 @@ impl AnyLock {
         }
     }
 
+    /// `None` when the bound has passed.
     pub(crate) async fn lock_timeout(&self, bound: Duration) -> Result<Option<LockGuard>> {
-        match self {
+        in_time(match self {
             Self::Mutex(lock) => lock.lock_timeout(bound).await,
             Self::OnePermit(lock) => lock.acquire_timeout(bound).await,
             Self::Writer(lock) => lock.write_timeout(bound).await,
-        }
+        })
     }
 
     pub(crate) async fn inspect(&self) -> Result<Inspection> {
@@ -118,5 +120,13 @@ impl AnyLock {
             Self::OnePermit(lock) => lock.force_release(token).await,
             Self::Writer(lock) => lock.force_release(token).await,
         }
+    }
+}
+
+/// `None` if the bound on waiting has passed.
+pub(crate) fn in_time<T>(answer: Result<T>) -> Result<Option<T>> {
+    match answer {
+        Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
+        answer => answer.map(Some),
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use lockkit_core::{FencingToken, LockGuard, spi::Mode};
+use lockkit_core::{FencingToken, Hold, spi::Mode};
 
 /// What was held of one name.
 #[derive(Debug, Default)]
@@ -31,22 +31,16 @@ pub struct Stay {
 }
 
 impl Stay {
-    /// Of a guard that was just handed out.
-    pub fn begin(guard: &LockGuard) -> Self {
+    /// Of a hold that has just begun.
+    pub fn begin(hold: &Hold) -> Self {
         let now = Instant::now();
-        Self {
-            token: guard.fencing_token(),
-            mode: guard.mode(),
-            asked: None,
-            from: now,
-            until: now,
-        }
+        Self { token: hold.fencing_token(), mode: hold.mode(), asked: None, from: now, until: now }
     }
 
-    /// Prolongs the stay if the guard is still held; says whether it is.
-    pub fn look(&mut self, guard: &LockGuard) -> bool {
+    /// Prolongs the stay if it is still held; says whether it is.
+    pub fn look(&mut self, hold: &Hold) -> bool {
         let now = Instant::now();
-        let held = guard.is_held();
+        let held = hold.is_held();
         if held {
             self.until = now;
         }

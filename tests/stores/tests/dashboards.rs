@@ -171,7 +171,7 @@ async fn a_locker_tells_the_labels_of_the_table() {
     let recorder = metrics_util::debugging::DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _installed = metrics::set_default_local_recorder(&recorder);
-    let locker = lockkit::Locker::memory().with_metrics();
+    let locker = lockkit::builder("memory://").await.unwrap().metrics().build();
     let mutex = locker.mutex("a").unwrap();
     let guard = mutex.lock().await.unwrap();
     assert!(mutex.try_lock().await.unwrap().is_none());

@@ -9,7 +9,7 @@ use std::{
 };
 
 use lockkit::{
-    ErrorKind, LockGuard, LockOptions, Locker, Memory, Released,
+    ErrorKind, LockGuard, LockOptions, Locker, Memory,
     quorum::Quorum,
     redis::{Config, Redis},
     spi::Backend,
@@ -150,11 +150,11 @@ impl Crowd {
                     while !ended.load(SeqCst) {
                         let asked = Instant::now();
                         match mutex.lock_timeout(OP_TIMEOUT * 2).await {
-                            Ok(Some(guard)) => {
+                            Ok(guard) => {
                                 protected.visit(asked, &guard, strict).await;
                                 errors += usize::from(guard.release().await.is_err());
                             }
-                            Ok(None) => {}
+                            Err(error) if error.kind() == ErrorKind::Timeout => {}
                             Err(error) => {
                                 assert!(error.is_temporary(), "{error:?}");
                                 errors += 1;
@@ -273,7 +273,7 @@ async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() 
     let mut five = Five::start().await;
     let locker = five.locker_with(LONG_TTL, OP_TIMEOUT).await;
     let mutex = locker.mutex("x").unwrap();
-    assert_eq!(mutex.lock().await.unwrap().release().await.unwrap(), Released::Freed);
+    mutex.lock().await.unwrap().release().await.unwrap();
     for place in [0, 2, 3] {
         five.servers[place].kill().unwrap();
     }
@@ -291,7 +291,7 @@ async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() 
                 let start = Instant::now();
                 let answer = match bound {
                     None => mutex.try_lock().await,
-                    Some(bound) => mutex.lock_timeout(bound).await,
+                    Some(bound) => mutex.lock_timeout(bound).await.map(Some),
                 };
                 let took = start.elapsed();
                 let error = answer.unwrap_err();
@@ -335,14 +335,14 @@ async fn c8_members_that_are_down_at_the_start_come_later() {
     five.heal();
     sleep(ms(600)).await;
     let token = first.fencing_token();
-    assert_eq!(first.release().await.unwrap(), Released::Freed);
+    first.release().await.unwrap();
     // Without the two that were there from the start, those that came later make the majority.
     drop(mutex.lock().await.unwrap());
     five.silence(&[1, 4]);
     sleep(ms(600)).await;
-    let second = mutex.lock_timeout(SOON).await.unwrap().expect("nobody else is there");
+    let second = mutex.lock_timeout(SOON).await.expect("nobody else is there");
     assert!(second.fencing_token() > token);
-    assert_eq!(second.release().await.unwrap(), Released::Freed);
+    second.release().await.unwrap();
     locker.shutdown().await.unwrap();
 }
 
@@ -358,7 +358,7 @@ async fn c8_two_silent_members_cost_no_time() {
     let turns = async {
         for _ in 0..20 {
             let guard = mutex.lock().await.unwrap();
-            assert_eq!(guard.release().await.unwrap(), Released::Freed);
+            guard.release().await.unwrap();
         }
     };
     timeout(SOON, turns).await.expect("silent members are waited for");
@@ -391,7 +391,7 @@ async fn c1_c4_stores_of_several_kinds_make_a_quorum() {
         let seen = b.inspect(guard.name()).await.unwrap();
         assert_eq!(seen.holders[0].token, Some(guard.fencing_token()));
         assert_eq!(seen.holders[0].owner, Some(guard.owner()));
-        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+        guard.release().await.unwrap();
     }
     for locker in [a, b] {
         locker.shutdown().await.unwrap();

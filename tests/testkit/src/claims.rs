@@ -1,6 +1,7 @@
 //! Claims of any backend, asked as the core would ask them.
 
 use std::{
+    future::Future,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -10,7 +11,7 @@ use std::{
 
 use lockkit_core::{
     Error, FencingToken, Kind, LockName, OwnerId, Result,
-    spi::{Attempt, Backend, Claim, ClaimSpec, Grant, Hint, Mode, Ring},
+    spi::{Attempt, Backend, Claim, ClaimSpec, Grant, Hint, Mode, Released, Ring},
 };
 use tokio::{
     sync::Notify,
@@ -48,6 +49,15 @@ pub fn waiter(backend: &dyn Backend, mut spec: ClaimSpec) -> (Box<dyn Claim>, Ar
     let bell = Arc::new(Bell::default());
     spec.hint = Hint::to(&bell);
     (backend.claim(spec).unwrap(), bell)
+}
+
+/// Gives up what a claim has in its store, by the release of it.
+///
+/// # Panics
+/// The release fails.
+pub async fn given_up(release: impl Future<Output = Result<Released>>) {
+    // The test is done with the claim, whether that held the lock, waited for it, or had lost it.
+    let _ = release.await.unwrap();
 }
 
 /// What was granted.

@@ -73,10 +73,11 @@ fn main() -> ExitCode {
 async fn connect(url: &str, flaw: Option<Flaw>) -> lockkit::Result<Locker> {
     let redis: Arc<dyn Backend> =
         Arc::new(Redis::connect(Config::from_url(StoreUrl::parse(url)?)?).await?);
-    Ok(Locker::from_dyn(match flaw {
+    let backend = match flaw {
         Some(flaw) => Mutation::new(flaw).wrap(redis),
         None => redis,
-    }))
+    };
+    Ok(Locker::builder(backend).build())
 }
 
 /// One round on a server of its own.

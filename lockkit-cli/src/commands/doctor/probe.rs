@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lockkit::{
-    Released, Result,
+    ErrorKind, Result,
     spi::{Finding, Grade},
 };
 
@@ -30,24 +30,28 @@ async fn steps(store: &Store, findings: &mut Vec<Finding>) -> Result<()> {
     };
     let since = Instant::now();
     let mutex = store.locker.mutex(&store.full(NAME))?;
-    let Some(guard) = mutex.lock_timeout(PATIENCE).await? else {
-        findings.push(Finding::new(Grade::Unknown, "a lock", format!("{NAME:?} is another's")));
-        return Ok(());
+    let guard = match mutex.lock_timeout(PATIENCE).await {
+        Err(error) if error.kind() == ErrorKind::Timeout => {
+            findings.push(Finding::new(Grade::Unknown, "a lock", format!("{NAME:?} is another's")));
+            return Ok(());
+        }
+        answer => answer?,
     };
     tell("lock", since);
     let since = Instant::now();
     guard.renew().await?;
     tell("renew", since);
     let since = Instant::now();
-    match guard.release().await? {
-        Released::Freed => tell("release", since),
-        Released::NotHeld => {
+    match guard.release().await {
+        Ok(()) => tell("release", since),
+        Err(error) if error.kind() == ErrorKind::Lost => {
             let advice = "a lock was lost within an instant: another program uses lockkit's records, or the server is \
                           not what it seems";
             findings.push(
                 Finding::new(Grade::Unsafe, "release", "the lock was lost").with_advice(advice),
             );
         }
+        Err(error) => return Err(error.into()),
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use tokio::time;
 use super::{World, ms, secs};
 use crate::{
     fake::{Attaches, Fake, Fault, KINDS, Kind, Note, Op},
-    spi::{Attachment, Released},
+    spi::Attachment,
 };
 
 #[derive(Debug)]
@@ -83,7 +83,7 @@ async fn c7_a_released_guard_was_not_dropped() {
     for kind in KINDS {
         let world = world(kind, Attaches::Note);
         let guard = world.mutex("a").lock().await.unwrap();
-        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+        guard.release().await.unwrap();
         world.mutex("a").scope(async |_| ()).await.unwrap();
         // A release that began is one, also when it is dropped midway.
         for cut in 0..4 {
@@ -143,7 +143,7 @@ async fn c13_a_panic_in_attachment_costs_the_attachment_only() {
         assert!(guard.attachment::<Note>().is_none());
         time::sleep(secs(10)).await;
         assert!(guard.is_held(), "renewed");
-        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+        guard.release().await.unwrap();
         drop(world.mutex("a").try_lock().await.unwrap().expect("free"));
         world.clean(&format!("{kind:?}")).await;
     }
@@ -172,7 +172,7 @@ async fn c13_a_panic_in_guard_released_still_releases() {
     for kind in KINDS {
         let world = world(kind, Attaches::Bomb);
         let guard = world.mutex("a").lock().await.unwrap();
-        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+        guard.release().await.unwrap();
         world.clean(&format!("{kind:?}")).await;
     }
 }

@@ -8,6 +8,7 @@ use tokio::time;
 
 use super::{World, ms, secs};
 use crate::{
+    error::ErrorKind,
     fake::{KINDS, Kind, Op, lock},
     spi::Caller,
     token::OwnerId,
@@ -76,7 +77,10 @@ async fn c8_an_attempt_leaves_the_store_when_the_bound_has_passed() {
     world.store.set_latency(ms(100));
     let start = time::Instant::now();
     // It gets there after 50 ms and may wait until 145.
-    assert!(world.mutex("a").lock_timeout(ms(100)).await.unwrap().is_none());
+    assert_eq!(
+        world.mutex("a").lock_timeout(ms(100)).await.unwrap_err().kind(),
+        ErrorKind::Timeout
+    );
     assert!(start.elapsed() <= ms(102), "{:?}", start.elapsed());
     time::sleep(ms(1)).await;
     assert_eq!(world.waiting(), 0);

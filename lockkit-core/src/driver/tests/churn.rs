@@ -80,10 +80,11 @@ async fn work(locker: &Locker, seen: &Seen, ttl: Duration) {
         let asked = match random_range(0..4) {
             0 => mutex.try_lock().await,
             1 => time::timeout(ms(random_range(0..4)), mutex.lock()).await.ok().transpose(),
-            2 => mutex.lock_timeout(ms(random_range(0..20))).await,
+            2 => mutex.lock_timeout(ms(random_range(0..20))).await.map(Some),
             _ => time::timeout(SOON, mutex.lock()).await.expect("no hang").map(Some),
         };
         let guard = match asked {
+            Err(error) if error.kind() == ErrorKind::Timeout => None,
             Err(error) if ttl == SHORT && error.kind() == ErrorKind::Unavailable => None,
             asked => asked.unwrap(),
         };

@@ -9,6 +9,7 @@ use tokio::{
 
 use super::{World, manual, ms, secs};
 use crate::{
+    error::ErrorKind,
     fake::{Fake, KINDS, Kind, Op, lock},
     spi::Outsiders,
 };
@@ -56,7 +57,10 @@ async fn c13_a_store_whose_attempts_wait_without_a_bound_panics_nothing() {
     let order = crowd(&world, 10, ms(1)).await;
     assert!(order.iter().is_sorted(), "{order:?}");
     let guard = world.mutex("a").lock().await.unwrap();
-    assert!(world.mutex("a").lock_timeout(ms(500)).await.unwrap().is_none());
+    assert_eq!(
+        world.mutex("a").lock_timeout(ms(500)).await.unwrap_err().kind(),
+        ErrorKind::Timeout
+    );
     let mut tasks = JoinSet::new();
     for _ in 0..3 {
         let mutex = world.mutex("a");
@@ -181,7 +185,7 @@ async fn c8_a_bound_is_kept_in_line() {
         let start = Instant::now();
         let waits = mutexes.iter().map(|mutex| mutex.lock_timeout(ms(1_500)));
         for outcome in futures_util::future::join_all(waits).await {
-            assert!(outcome.unwrap().is_none());
+            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Timeout);
         }
         assert!(start.elapsed() <= ms(1_510), "{kind:?}: {:?}", start.elapsed());
         drop((guard, mutexes));

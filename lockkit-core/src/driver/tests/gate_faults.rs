@@ -13,9 +13,9 @@ use tokio::{
 
 use super::{TTL, World, ms, secs};
 use crate::{
-    error::ErrorKind,
+    error::{Error, ErrorKind},
     fake::{Fault, KINDS, Kind, Op},
-    spi::{Outsiders, Released},
+    spi::Outsiders,
 };
 
 /// A waiter that is dropped at any instant of a hand-over to it; the one behind it gets the lock.
@@ -35,11 +35,11 @@ async fn c6_a_waiter_dropped_at_any_instant_loses_no_turn() {
             time::sleep(time::Duration::from_micros(500 * cut)).await;
             let _ = poll_once(leaver.as_mut()).await;
             drop(leaver);
-            assert_eq!(release.await.unwrap().unwrap(), Released::Freed);
+            release.await.unwrap().unwrap();
             let next = time::timeout(secs(2), stayer).await;
             let next =
                 next.unwrap_or_else(|_| panic!("C8: stuck after cut {cut}, {hands_over}")).unwrap();
-            assert_eq!(next.release().await.unwrap(), Released::Freed);
+            next.release().await.unwrap();
             drop(first);
             world.clean(&format!("cut {cut}, {hands_over}")).await;
         }
@@ -59,7 +59,7 @@ async fn c6_a_release_dropped_at_any_instant_still_hands_over() {
         let next = time::timeout(secs(1), waiting)
             .await
             .unwrap_or_else(|_| panic!("stuck after cut {cut}"));
-        assert_eq!(next.unwrap().release().await.unwrap(), Released::Freed);
+        next.unwrap().release().await.unwrap();
         world.clean(&format!("cut {cut}")).await;
     }
 }
@@ -116,7 +116,8 @@ async fn c13_a_silent_store_is_told_to_all_who_stand_in_line() {
         tasks.spawn(async move { mutex.lock_timeout(secs(4)).await.map(drop) });
     }
     let told = tasks.join_all().await;
-    assert!(told.iter().all(|outcome| outcome.is_err()), "{told:?}");
+    let troubled = |error: &Error| error.kind() != ErrorKind::Timeout;
+    assert!(told.iter().all(|told| told.as_ref().is_err_and(troubled)), "{told:?}");
     assert!(start.elapsed() < secs(5));
     world.store.heal();
     time::sleep(secs(2)).await;
@@ -135,7 +136,7 @@ async fn c7_a_hand_over_without_an_answer_is_a_release() {
         let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
         time::sleep(ms(10)).await;
         world.store.once(Op::Reissue, [fault]);
-        assert_eq!(guard.release().await.unwrap(), Released::Freed, "{fault:?}");
+        guard.release().await.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
         let next = time::timeout(secs(1), waiting)
             .await
             .unwrap_or_else(|_| panic!("stuck: {fault:?}"))
@@ -156,12 +157,12 @@ async fn c7_a_yield_without_an_answer_is_a_release() {
     let mut tasks = JoinSet::new();
     for _ in 0..18 {
         let mutex = world.mutex("a");
-        tasks.spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
+        tasks.spawn(async move { mutex.lock().await.unwrap().release().await });
     }
     time::sleep(ms(10)).await;
     guard.release().await.unwrap();
     for released in tasks.join_all().await {
-        assert_eq!(released, Released::Freed, "C7: it was held until it was given back");
+        released.expect("C7: it was held until it was given back");
     }
     assert_eq!(world.store.outsiders.lock().unwrap()[16], Outsiders::First);
     world.clean("").await;
@@ -175,7 +176,7 @@ async fn c3_a_hand_over_whose_answer_comes_after_its_lease_grants_nothing() {
     let waiting = tokio::spawn(async move { mutex.lock().await });
     time::sleep(ms(10)).await;
     world.store.once(Op::Reissue, [Fault::SlowReply(ms(200))]);
-    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    guard.release().await.unwrap();
     let next = waiting.await.unwrap().unwrap();
     assert!(next.is_held());
     next.release().await.unwrap();
@@ -233,7 +234,7 @@ async fn c10_a_lock_that_was_handed_over_is_renewed() {
     time::sleep(TTL * 3).await;
     assert!(next.is_held(), "C10: not renewed");
     assert!(world.store.count(Op::KeepAlive) >= 6);
-    assert_eq!(next.release().await.unwrap(), Released::Freed);
+    next.release().await.unwrap();
     world.clean("").await;
 }
 

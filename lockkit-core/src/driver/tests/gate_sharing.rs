@@ -9,7 +9,7 @@ use tokio::{
 
 use super::{World, ms, secs};
 use crate::{
-    ErrorKind, LockGuard, Result, RwLock, Semaphore,
+    ErrorKind, LockGuard, Released, Result, RwLock, Semaphore,
     fake::{Kind, Op, lock},
 };
 
@@ -221,7 +221,8 @@ async fn c14_a_permit_that_an_operator_frees_makes_room_in_the_process() {
     let waiter = permits.clone();
     let waiter = tokio::spawn(async move { waiter.acquire().await });
     time::sleep(ms(10)).await;
-    permits.force_release(first.fencing_token()).await.unwrap();
+    let freed = permits.force_release(first.fencing_token()).await.unwrap();
+    assert_eq!(freed, Released::Freed);
     let third = time::timeout(secs(1), waiter).await.unwrap().unwrap().unwrap();
     assert!(second.is_held() && third.is_held());
     drop((first, second, third, permits));

@@ -33,6 +33,7 @@ mod shutdown_races;
 mod tokens;
 mod traits;
 mod trouble;
+mod view;
 mod waiting;
 
 use std::{sync::Arc, time::Duration};
@@ -40,7 +41,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{runtime::Handle, task::JoinSet, time};
 
 use crate::{
-    Clock, Locker, Mutex,
+    Clock, Locker, LockerBuilder, Mutex,
     driver::{agenda::Agenda, request::Request},
     error::ErrorKind,
     fake::{Fake, Kind, Store},
@@ -79,14 +80,26 @@ struct World {
 
 impl World {
     fn new(kind: Kind) -> Self {
-        Self::tuned(kind, |fake| fake)
+        Self::built(kind, |builder| builder)
     }
 
     fn tuned(kind: Kind, tune: impl FnOnce(Fake) -> Fake) -> Self {
+        Self::made(kind, tune, |builder| builder)
+    }
+
+    fn built(kind: Kind, choose: impl FnOnce(LockerBuilder) -> LockerBuilder) -> Self {
+        Self::made(kind, |fake| fake, choose)
+    }
+
+    fn made(
+        kind: Kind,
+        tune: impl FnOnce(Fake) -> Fake,
+        choose: impl FnOnce(LockerBuilder) -> LockerBuilder,
+    ) -> Self {
         let store = Store::new(0);
         store.set_latency(ms(2));
-        let locker =
-            Locker::new(tune(Fake::new(Arc::clone(&store), kind))).with_clock(Clock::Tokio);
+        let fake = Arc::new(tune(Fake::new(Arc::clone(&store), kind)));
+        let locker = choose(Locker::builder(fake).clock(Clock::Tokio)).build();
         // Each task talks to the store by itself, but where the gate is what is tested.
         let locker = locker.with_defaults(options()).unwrap().with_process_gate(false);
         Self { store, locker }
@@ -101,7 +114,11 @@ impl World {
 
     /// With a process gate, over a store that can hand over.
     fn handing_over() -> Self {
-        let mut world = Self::tuned(Kind::Ttl, Fake::with_reissue);
+        Self::handing_over_as(|builder| builder)
+    }
+
+    fn handing_over_as(choose: impl FnOnce(LockerBuilder) -> LockerBuilder) -> Self {
+        let mut world = Self::made(Kind::Ttl, Fake::with_reissue, choose);
         world.locker = world.locker.with_process_gate(true);
         world
     }

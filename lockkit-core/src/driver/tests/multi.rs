@@ -6,7 +6,7 @@ use tokio::time::{self, Instant};
 
 use super::{World, manual, ms, options, secs};
 use crate::{
-    AllReleased, MutexSet,
+    MutexSet,
     error::ErrorKind,
     fake::{Fault, KINDS, Kind, Op},
     options::LockOptions,
@@ -39,12 +39,12 @@ async fn c8_one_bound_holds_for_all_names_and_what_was_taken_is_given_back_befor
             start.elapsed()
         );
         assert_eq!(world.store.holders(), 1, "{kind:?}: only \"d\" is taken when the call returns");
-        assert!(all.lock_timeout(Duration::ZERO).await.unwrap().is_none());
+        assert_eq!(all.lock_timeout(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Timeout);
         assert!(all.try_lock().await.unwrap().is_none());
         assert_eq!(world.store.holders(), 1, "{kind:?}");
         d.release().await.unwrap();
         let guard = all.try_lock().await.unwrap().expect("all are free");
-        assert_eq!(guard.release().await.unwrap(), AllReleased::Freed);
+        guard.release().await.unwrap();
         drop(all);
         world.clean(&format!("{kind:?}")).await;
     }
@@ -58,12 +58,14 @@ async fn c8_a_bound_that_others_used_up_is_no_trouble_of_the_store_and_silence_i
         let all = set(&world, &["a", "b"], options());
         world.store.once(Op::Attempt, [Fault::SlowReply(ms(900))]);
         let outcome = all.lock_timeout(ms(930)).await;
-        assert!(outcome.expect("10 ms are left for a round trip of 20 ms").is_none(), "{kind:?}");
+        // 10 ms are left for a round trip of 20 ms.
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Timeout, "{kind:?}");
         time::sleep(secs(1)).await;
         world.store.once(Op::Attempt, [Fault::SlowReply(ms(0)), Fault::Hang]);
         let outcome = all.lock_timeout(ms(500)).await;
         if kind == Kind::Pinned {
-            assert!(outcome.unwrap().is_none(), "it may have waited in the store");
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout, "it may have waited in the store");
         } else {
             let error = outcome.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{kind:?}");
@@ -119,7 +121,7 @@ async fn c8_a_silent_store_does_not_hold_the_caller_up_beyond_its_bound() {
         let all = set(&world, &["a", "b"], options());
         world.store.always(Op::Release, Fault::Hang);
         let start = Instant::now();
-        assert!(all.lock_timeout(secs(1)).await.unwrap().is_none());
+        assert_eq!(all.lock_timeout(secs(1)).await.unwrap_err().kind(), ErrorKind::Timeout);
         assert!(start.elapsed() < ms(1_050), "{kind:?} {:?}", start.elapsed());
         world.store.heal();
         drop((b, all));
@@ -134,9 +136,9 @@ async fn c7_a_release_goes_on_after_a_failure_and_names_what_was_not_freed() {
         let all = set(&world, &["a", "b", "c"], options());
         let guard = all.lock().await.unwrap();
         world.store.evict("b");
-        let outcome = guard.release().await.unwrap();
-        let AllReleased::NotHeld(names) = outcome else { panic!("{kind:?} {outcome:?}") };
-        assert_eq!(names.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["b"]);
+        let error = guard.release().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lost, "{kind:?}");
+        assert!(error.to_string().contains("lost before were [mutex \"b\"]"), "{error}");
         assert_eq!(world.store.holders(), 0, "{kind:?}");
 
         let guard = all.lock().await.unwrap();
@@ -144,7 +146,7 @@ async fn c7_a_release_goes_on_after_a_failure_and_names_what_was_not_freed() {
         world.store.once(Op::Release, [Fault::Fail(ErrorKind::PermissionDenied)]);
         let error = guard.release().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
-        for named in ["mutex \"c\"", "not ours any more were [mutex \"a\"]"] {
+        for named in ["mutex \"c\"", "lost before were [mutex \"a\"]"] {
             assert!(error.to_string().contains(named), "{error}");
         }
         assert_eq!(world.store.holder("b"), None, "{kind:?}: it gave up after a failure");

@@ -6,6 +6,8 @@ use tokio::time;
 
 use super::{World, ms, options, runtimes};
 use crate::{
+    Clock,
+    error::ErrorKind,
     fake::{Fault, Kind, Op, lock},
     observe::{Event, Observer, What},
 };
@@ -40,9 +42,8 @@ impl Observer for Ear {
 }
 
 fn world(kind: Kind, ear: &Arc<Ear>) -> World {
-    let World { store, locker } = World::new(kind);
     let ear: Arc<Ear> = Arc::clone(ear);
-    World { store, locker: locker.with_observer(ear) }
+    World::built(kind, |builder| builder.observer(ear))
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +105,7 @@ async fn an_observer_that_panics_hurts_no_lock() {
         let mutex = world.mutex("a");
         let work = async {
             let guard = mutex.lock().await.unwrap();
-            assert!(mutex.lock_timeout(ms(50)).await.unwrap().is_none());
+            assert_eq!(mutex.lock_timeout(ms(50)).await.unwrap_err().kind(), ErrorKind::Timeout);
             world.store.once(Op::KeepAlive, [Fault::LoseReply]);
             time::sleep(ms(1_500)).await;
             assert!(guard.is_held());
@@ -131,10 +132,14 @@ async fn an_observer_that_panics_silences_no_other() {
     let afraid = Arc::new(Ear { afraid_of: Some(""), ..Ear::default() });
     let first = Arc::new(Ear::default());
     let last = Arc::new(Ear::default());
-    let world = world(Kind::Ttl, &first);
-    let (panics, hears): (Arc<Ear>, Arc<Ear>) = (Arc::clone(&afraid), Arc::clone(&last));
-    let locker = world.locker.with_observer(panics).with_observer(hears);
-    let world = World { store: world.store, locker };
+    let ears = [&first, &afraid, &last];
+    let world = World::built(Kind::Ttl, |mut builder| {
+        for ear in ears {
+            let ear: Arc<Ear> = Arc::clone(ear);
+            builder = builder.observer(ear);
+        }
+        builder
+    });
     let guard = world.mutex("a").lock().await.unwrap();
     guard.renew().await.unwrap();
     guard.release().await.unwrap();
@@ -149,9 +154,8 @@ async fn an_observer_that_panics_silences_no_other() {
 #[test]
 fn c3_a_guard_dropped_after_the_end_of_its_lease_was_lost() {
     let ear = Arc::new(Ear::default());
-    let World { store, locker } = runtimes::world(Kind::Ttl);
     let hears: Arc<Ear> = Arc::clone(&ear);
-    let world = World { store, locker: locker.with_observer(hears) };
+    let world = World::built(Kind::Ttl, |builder| builder.clock(Clock::Boot).observer(hears));
     runtimes::single().block_on(async {
         let guard = world.mutex_with("a", options().with_ttl(ms(60))).lock().await.unwrap();
         let lost = guard.lost();

@@ -11,7 +11,7 @@ use crate::{
     error::ErrorKind,
     fake::{Fault, KINDS, Kind, Op, lock},
     options::Renewal,
-    spi::{LossReason, Released},
+    spi::LossReason,
 };
 
 /// Closed once, when no claim was left; and the task has gone although the locker is still there.
@@ -79,7 +79,7 @@ async fn guards_that_are_held_on_are_lost_within_one_ttl_and_not_renewed() {
             }
             closing.await.unwrap().unwrap();
             assert!(start.elapsed() < TTL + ms(50), "{what}");
-            assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+            assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
             drop(mutex);
             closed_well(world, &what).await;
         }

@@ -11,8 +11,7 @@ use crate::{
 };
 
 fn world(base: u64) -> World {
-    let World { store, locker } = World::new(Kind::Ttl);
-    World { store, locker: locker.with_token_base(base) }
+    World::built(Kind::Ttl, |builder| builder.token_base(base))
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{World, ms};
 use crate::{
-    Error, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::hold::Hold, fake::Kind,
+    Error, Hold, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::hold::Hold as Held,
+    fake::Kind,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -15,6 +16,7 @@ fn send<T: Send>(_: T) {}
 fn values_can_be_shared_between_threads() {
     shared::<Error>();
     shared::<LockGuard>();
+    shared::<Hold>();
     shared::<Locker>();
     shared::<Lost>();
     shared::<Mutex>();
@@ -35,7 +37,7 @@ fn futures_can_be_spawned(
     send(mutex.lock_timeout(Duration::ZERO));
     send(mutex.inspect());
     send(mutex.force_release(guard.fencing_token()));
-    send(mutex.scope_boxed(|guard| Box::pin(async move { guard.is_held() })));
+    send(mutex.scope(|hold| async move { hold.renew().await }));
     send(rw_lock.read());
     send(rw_lock.write());
     send(semaphore.acquire_many(2));
@@ -85,18 +87,18 @@ fn sizes_stay_small() {
     assert_eq!(size_of::<LockGuard>(), 3 * size_of::<usize>());
     // With the claim, the name and the timer a guard takes less than 512 bytes: see the bench
     // `held_guards`.
-    assert!(size_of::<Hold>() <= 336, "{}", size_of::<Hold>());
+    assert_eq!(size_of::<Hold>(), 2 * size_of::<usize>());
+    assert!(size_of::<Held>() <= 336, "{}", size_of::<Held>());
     let world = World::new(Kind::Ttl);
     let mutex = world.mutex("a");
     assert!(size_of_val(&mutex.lock()) <= 2_048, "{}", size_of_val(&mutex.lock()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_boxed_scope_can_be_spawned() {
+async fn a_scope_can_be_spawned() {
     let world = World::new(Kind::Ttl);
     let mutex = world.mutex("a");
-    let scope =
-        async move { mutex.scope_boxed(|guard| Box::pin(async move { guard.is_held() })).await };
+    let scope = async move { mutex.scope(|hold| async move { hold.is_held() }).await };
     assert!(tokio::spawn(scope).await.unwrap().unwrap());
     world.clean("").await;
 }

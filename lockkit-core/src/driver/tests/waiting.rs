@@ -25,7 +25,10 @@ async fn c8_a_wait_ends_at_its_bound() {
             start.elapsed()
         );
         let start = Instant::now();
-        assert!(world.mutex("a").lock_timeout(ms(150)).await.unwrap().is_none());
+        assert_eq!(
+            world.mutex("a").lock_timeout(ms(150)).await.unwrap_err().kind(),
+            ErrorKind::Timeout
+        );
         assert!(
             (148..160).contains(&start.elapsed().as_millis()),
             "{kind:?} {:?}",
@@ -43,6 +46,28 @@ async fn c8_a_wait_ends_at_its_bound() {
     }
 }
 
+/// However the bound was set.
+#[tokio::test(start_paused = true)]
+async fn c8_a_bound_that_passes_is_a_timeout() {
+    let world = World::gated(Kind::Ttl);
+    let guard = world.mutex("a").lock().await.unwrap();
+    let given = world.mutex("a").lock_timeout(ms(150)).await.unwrap_err();
+    let patient = world.mutex_with("a", options().with_wait(ms(150)));
+    let set = patient.lock().await.unwrap_err();
+    for error in [given, set] {
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert!(error.to_string().contains("within 150ms"), "{error}");
+        assert!(!error.is_outcome_unknown());
+    }
+    let start = Instant::now();
+    let sooner = patient.lock_timeout(ms(20)).await.unwrap_err();
+    assert_eq!(sooner.kind(), ErrorKind::Timeout);
+    assert!(start.elapsed() < ms(30), "the bound of the call goes before that of the options");
+    assert!(patient.try_lock().await.unwrap().is_none(), "who asks once gets an answer");
+    drop((guard, patient));
+    world.clean("").await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn c8_a_wait_ends_at_its_bound_also_when_the_store_is_silent() {
     for kind in KINDS {
@@ -53,7 +78,8 @@ async fn c8_a_wait_ends_at_its_bound_also_when_the_store_is_silent() {
             let outcome = world.mutex("a").lock_timeout(ms(150)).await;
             assert!(start.elapsed() < ms(153), "{kind:?} {:?}", start.elapsed());
             if kind == Kind::Pinned {
-                assert!(outcome.unwrap().is_none(), "silence looks like patience");
+                let error = outcome.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Timeout, "silence looks like patience");
             } else {
                 let error = outcome.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -97,7 +123,8 @@ async fn c8_a_lock_that_is_freed_shortly_before_the_bound_is_obtained() {
                 time::sleep(secs(2) - ms(before)).await;
                 drop(guard);
             });
-            assert!(granted.unwrap().is_some(), "{kind:?}, freed {before} ms before the bound");
+            let granted = granted.map(drop);
+            assert!(granted.is_ok(), "{kind:?}, freed {before} ms before the bound");
             drop(mutex);
             world.clean(&format!("{kind:?}")).await;
         }
@@ -111,7 +138,10 @@ async fn c8_no_attempt_is_begun_that_can_only_be_abandoned() {
         world.store.set_latency(ms(20));
         let guard = world.mutex("a").lock().await.unwrap();
         let start = Instant::now();
-        assert!(world.mutex("a").lock_timeout(wait).await.unwrap().is_none());
+        assert_eq!(
+            world.mutex("a").lock_timeout(wait).await.unwrap_err().kind(),
+            ErrorKind::Timeout
+        );
         let last = *world.store.sent(Op::Attempt).last().unwrap() - start;
         assert!(last + ms(20) <= wait + ms(1), "an attempt at {last:?} of {wait:?}");
         // One that ends two round trips before the bound is the last, and it may have begun one
@@ -127,8 +157,11 @@ async fn c8_no_attempt_is_begun_that_can_only_be_abandoned() {
 #[tokio::test(start_paused = true)]
 async fn a_zero_bound_asks_once() {
     let world = World::new(Kind::Ttl);
-    let guard = world.mutex("a").lock_timeout(Duration::ZERO).await.unwrap().unwrap();
-    assert!(world.mutex("a").lock_timeout(Duration::ZERO).await.unwrap().is_none());
+    let guard = world.mutex("a").lock_timeout(Duration::ZERO).await.unwrap();
+    assert_eq!(
+        world.mutex("a").lock_timeout(Duration::ZERO).await.unwrap_err().kind(),
+        ErrorKind::Timeout
+    );
     assert_eq!(world.store.count(Op::Attempt), 2);
     drop(guard);
     world.clean("").await;

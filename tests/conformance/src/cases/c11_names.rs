@@ -1,6 +1,6 @@
 //! C11: two different names never meet, and every good name works.
 
-use lockkit_core::{ErrorKind, LockGuard, spi::Released};
+use lockkit_core::{ErrorKind, LockGuard};
 
 use crate::{
     case::{Needs, cases},
@@ -101,11 +101,10 @@ async fn c11_names_that_look_alike_are_different_locks(env: Env) {
     }
     for guard in held {
         let name = guard.name().clone();
-        assert_eq!(
-            guard.release().await.unwrap(),
-            Released::Freed,
-            "C11: {name} is the same lock as another"
-        );
+        guard
+            .release()
+            .await
+            .unwrap_or_else(|error| panic!("C11: {name} is the same lock as another: {error}"));
     }
 }
 
@@ -143,7 +142,7 @@ async fn c11_kinds_are_namespaces(env: Env) {
         }
     }
     for guard in held {
-        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+        guard.release().await.unwrap();
     }
 }
 

@@ -1,6 +1,6 @@
 //! C4: tokens strictly rise over the grants of a name.
 
-use lockkit_core::{FencingToken, spi::Released};
+use lockkit_core::{ErrorKind, FencingToken};
 
 use crate::{
     case::{Needs, cases},
@@ -58,7 +58,7 @@ async fn c4_tokens_rise_over_eviction(env: Env) {
         let guard = take(&lock).await;
         rises(&mut last, guard.fencing_token());
         env.harness().expire_now(guard.name()).await.unwrap();
-        assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+        assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     }
 }
 
@@ -74,7 +74,7 @@ async fn c4_tokens_rise_over_data_loss(env: Env) {
             env.harness().flush().await.unwrap();
         } else {
             env.harness().flush().await.unwrap();
-            assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+            assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
         }
     }
 }
@@ -93,7 +93,7 @@ async fn c4_tokens_rise_over_a_restart(env: Env) {
 async fn c4_the_token_base_is_added(env: Env) {
     const BASE: u64 = 1 << 40;
     let plain = env.locker().await;
-    let moved = env.locker().await.with_token_base(BASE);
+    let moved = env.built_locker(|builder| builder.token_base(BASE)).await;
     let guard = take(&env.lock(&plain, "x", long())).await;
     let first = guard.fencing_token().get();
     give_back(guard).await;
@@ -112,7 +112,7 @@ async fn c4_the_token_base_is_added(env: Env) {
         "C14: shown as the holder has it"
     );
     free_by_force(async || lock.force_release(guard.fencing_token()).await).await;
-    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
 fn rises(last: &mut FencingToken, token: FencingToken) {

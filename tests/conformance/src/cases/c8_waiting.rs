@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockkit_core::{Error, ErrorKind};
+use lockkit_core::Error;
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     env::{Env, SHORT, becomes_free, give_back, is_refused, long, take},
     faulty::Op,
     harness::{Faults, Link as _},
+    lock::in_time,
     wait::{STEP, a_minute, eventually, slack, soon, within},
 };
 
@@ -46,12 +47,7 @@ async fn c8_contention_is_no_error(env: Env) {
     assert!(other.try_lock().await.unwrap().is_none());
     is_refused(async || other.lock_timeout(env.patience()).await).await;
     let bounded = env.lock(&b, "x", long().with_wait(env.patience()));
-    is_refused(async || match bounded.lock().await {
-        // It has no other way to say it.
-        Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
-        other => other.map(Some),
-    })
-    .await;
+    is_refused(async || in_time(bounded.lock().await)).await;
     give_back(held).await;
 }
 

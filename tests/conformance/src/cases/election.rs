@@ -8,9 +8,7 @@ use std::{
     time::Duration,
 };
 
-use lockkit_core::{
-    Election, ErrorKind, FencingToken, Leader, LeaderWatch, LockOptions, Locker, Released,
-};
+use lockkit_core::{Election, ErrorKind, FencingToken, Leader, LeaderWatch, LockOptions, Locker};
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
@@ -18,6 +16,7 @@ use crate::{
     env::{Env, SHORT, is_refused, long},
     harness::Hook,
     judge::{Loss, Turn, judged, loss_of},
+    lock::in_time,
     wait::{STEP, at_once, eventually, soon, within},
     witness::{Stay, Witness},
 };
@@ -82,12 +81,12 @@ async fn c1_election_one_leads_at_a_time(env: Env) {
         candidates.spawn(async move {
             for _ in 0..4 {
                 let leadership = election.campaign(&format!("candidate {n}")).await.unwrap();
-                let mut stay = Stay::begin(leadership.guard());
+                let mut stay = Stay::begin(&leadership.hold());
                 let leader = election.leader().await.unwrap().expect("somebody leads");
                 assert_eq!((leader.term, leader.owner), (leadership.term(), leadership.owner()));
-                assert!(stay.look(leadership.guard()) && leadership.is_leader());
+                assert!(stay.look(&leadership.hold()) && leadership.is_leader());
                 witness.record(stay);
-                assert_eq!(leadership.resign().await.unwrap(), Released::Freed);
+                leadership.resign().await.unwrap();
             }
         });
     }
@@ -134,13 +133,16 @@ async fn c14_election_others_see_the_value_and_the_term(env: Env) {
         "{leader:?}"
     );
     assert!(election_b.try_campaign("10.0.0.8:8080").await.unwrap().is_none(), "C1: two leaders");
-    is_refused(async || election_b.campaign_timeout("10.0.0.8:8080", env.patience()).await).await;
+    is_refused(async || {
+        in_time(election_b.campaign_timeout("10.0.0.8:8080", env.patience()).await)
+    })
+    .await;
     assert_eq!(election_a.leader().await.unwrap().unwrap().term, leadership.term());
     // An election and a mutex of one name have nothing to do with each other.
     let mutex = env.lock(&a, "e", long()).try_lock().await.unwrap().expect("it is free");
-    assert_eq!(leadership.resign().await.unwrap(), Released::Freed);
+    leadership.resign().await.unwrap();
     assert!(election_b.leader().await.unwrap().is_none());
-    assert_eq!(mutex.release().await.unwrap(), Released::Freed);
+    mutex.release().await.unwrap();
 }
 
 async fn c13_election_the_value_is_checked_and_kept_as_it_is(env: Env) {
@@ -154,7 +156,6 @@ async fn c13_election_the_value_is_checked_and_kept_as_it_is(env: Env) {
             candidate.try_campaign(bad).await.map(drop),
             candidate.campaign_timeout(bad, env.patience()).await.map(drop),
             candidate.lead(bad, async |_| ()).await,
-            candidate.lead_boxed(bad, |_| Box::pin(async {})).await,
         ];
         for refused in refused {
             let error = refused.expect_err("C13: a value that can't be kept was taken");
@@ -176,7 +177,7 @@ async fn c13_election_the_value_is_checked_and_kept_as_it_is(env: Env) {
         let leadership = candidate.try_campaign(good).await.unwrap().expect("nobody leads");
         let leader = observer.leader().await.unwrap().expect("somebody leads");
         assert_eq!(leader.value, good);
-        assert_eq!(leadership.resign().await.unwrap(), Released::Freed);
+        leadership.resign().await.unwrap();
     }
 }
 
@@ -202,7 +203,7 @@ async fn c4_election_terms_rise_from_leader_to_leader(env: Env) {
             within(env.poll(), "the next leader", election(&env, &b, long()).campaign("b")).await;
         let next = next.unwrap();
         risen(next.term());
-        assert_eq!(next.resign().await.unwrap(), Released::Freed);
+        next.resign().await.unwrap();
         drop(leadership);
     }
 }
@@ -218,12 +219,12 @@ async fn c7_election_a_resignation_hands_over(env: Env) {
     env.queued(1, async || watch.inspect().await).await;
     assert!(!waiting.is_finished(), "C1: two leaders");
     let term = leading.term();
-    assert_eq!(leading.resign().await.unwrap(), Released::Freed);
+    leading.resign().await.unwrap();
     let next = within(env.poll(), "the next leader", waiting).await.unwrap().unwrap();
     assert!(next.term() > term);
     let observed = election(&env, &a, long()).leader().await.unwrap().expect("somebody leads");
     assert_eq!((observed.value.as_str(), observed.term), ("b", next.term()));
-    assert_eq!(next.resign().await.unwrap(), Released::Freed);
+    next.resign().await.unwrap();
 }
 
 /// Counts those that live.
@@ -258,10 +259,10 @@ async fn lost_and_fought_for_again(env: &Env, turn: &Turn<'_>) -> Result<(), Los
         let living = Arc::clone(&living);
         let terms = Arc::clone(&terms);
         tokio::spawn(async move {
-            let work = |leadership: &lockkit_core::Leadership| {
+            let work = |hold: lockkit_core::Hold| {
                 let alive = Living::new(&living);
-                let term = leadership.term();
-                let lost = leadership.lost();
+                let term = hold.fencing_token();
+                let lost = hold.lost();
                 let count = {
                     let mut terms = terms.lock().unwrap();
                     terms.push((term, lost));
@@ -275,7 +276,7 @@ async fn lost_and_fought_for_again(env: &Env, turn: &Turn<'_>) -> Result<(), Los
                     count
                 }
             };
-            election.lead_boxed("again and again", |leadership| Box::pin(work(leadership))).await
+            election.lead("again and again", work).await
         })
     };
     for n in 1..TERMS {
@@ -315,10 +316,10 @@ async fn c7_election_work_that_is_done_ends_the_leadership(env: Env) {
     let observer = election(&env, &b, long());
     for n in 0..3 {
         let done = candidate
-            .lead("worker", async |leadership| {
+            .lead("worker", async |hold| {
                 let leader = observer.leader().await.unwrap().expect("somebody leads");
-                assert_eq!((leader.term, leader.value.as_str()), (leadership.term(), "worker"));
-                assert!(leadership.is_leader());
+                assert_eq!((leader.term, leader.value.as_str()), (hold.fencing_token(), "worker"));
+                assert!(hold.is_held());
                 n
             })
             .await;
@@ -354,7 +355,7 @@ async fn c6_election_a_dropped_campaign_leaves_nothing(env: Env) {
     })
     .await;
     let leading = within(env.poll(), "a leader", candidate.campaign("a")).await.unwrap();
-    assert_eq!(leading.resign().await.unwrap(), Released::Freed);
+    leading.resign().await.unwrap();
 }
 
 async fn c6_election_a_shutdown_ends_campaigns_and_watches(env: Env) {
@@ -369,7 +370,7 @@ async fn c6_election_a_shutdown_ends_campaigns_and_watches(env: Env) {
     let lead = election.clone();
     let mut waiting = JoinSet::new();
     waiting.spawn(async move { campaign.campaign("b").await.map(drop) });
-    waiting.spawn(async move { lead.lead_boxed("b", |_| Box::pin(async {})).await });
+    waiting.spawn(async move { lead.lead("b", |_| async {}).await });
     waiting.spawn(async move { watch.changed().await.map(drop) });
     // These were dropped while they asked the store.
     let mut idle: Vec<_> =
@@ -390,7 +391,7 @@ async fn c6_election_a_shutdown_ends_campaigns_and_watches(env: Env) {
         election.leader().await.expect_err("the locker was shut down").kind(),
         ErrorKind::Closed
     );
-    assert_eq!(leading.resign().await.unwrap(), Released::Freed);
+    leading.resign().await.unwrap();
 }
 
 async fn c14_election_a_foreign_holder_is_no_leader_of_ours(env: Env) {
@@ -410,5 +411,5 @@ async fn c14_election_a_foreign_holder_is_no_leader_of_ours(env: Env) {
     assert!(env.harness().foreign_unlock(candidate.name()).await.unwrap());
     let leadership = within(env.poll(), "a leader", candidate.campaign("a")).await.unwrap();
     assert_eq!(told(&env, &mut watch).await.map(|leader| leader.term), Some(leadership.term()));
-    assert_eq!(leadership.resign().await.unwrap(), Released::Freed);
+    leadership.resign().await.unwrap();
 }

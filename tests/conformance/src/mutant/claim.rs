@@ -146,7 +146,7 @@ impl MutantClaim {
         let is_over = |_: &_, end: &mut _| *end <= now;
         let over: BTreeMap<_, _> = lock(&self.mutation.shared.ends).extract_if(is_over).collect();
         for (name, token) in over.into_keys() {
-            self.backend.force_release(&name, token).await?;
+            assert_eq!(self.backend.force_release(&name, token).await?, Released::Freed);
         }
         Ok(())
     }

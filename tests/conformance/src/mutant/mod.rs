@@ -232,7 +232,7 @@ impl Admin for Mutant {
 
 async fn free_all(store: &dyn Backend, name: &LockName) -> Result<()> {
     for token in store.inspect(name).await?.holders.iter().filter_map(|holder| holder.token) {
-        store.force_release(name, token).await?;
+        assert_eq!(store.force_release(name, token).await?, Released::Freed);
     }
     Ok(())
 }

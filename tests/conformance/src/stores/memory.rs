@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit_core::{
     LockName, Memory,
+    spi::Released,
     spi::{Backend, Descriptor},
 };
 
@@ -53,7 +54,7 @@ impl Harness for MemoryHarness {
     async fn expire_now(&self, name: &LockName) -> Result<(), BoxError> {
         for holder in self.0.inspect(name).await?.holders {
             if let Some(token) = holder.token {
-                self.0.force_release(name, token).await?;
+                assert_eq!(self.0.force_release(name, token).await?, Released::Freed);
             }
         }
         Ok(())

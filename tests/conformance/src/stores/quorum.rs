@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lockkit_core::{
     LockName, Memory,
+    spi::Released,
     spi::{Backend, Descriptor},
 };
 use lockkit_quorum::{Need, Quorum};
@@ -121,7 +122,7 @@ impl Harness for QuorumHarness {
         for (member, _) in &self.members {
             for holder in member.inspect(name).await?.holders {
                 if let Some(token) = holder.token {
-                    member.force_release(name, token).await?;
+                    assert_eq!(member.force_release(name, token).await?, Released::Freed);
                 }
             }
         }

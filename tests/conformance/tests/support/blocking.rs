@@ -87,7 +87,8 @@ impl BlockingClaim {
             };
             if gone || Instant::now() >= stop {
                 self.left_its_place = gone && self.flaw == Some(BlockingFlaw::LeavesItsPlace);
-                self.release().await?;
+                // It leaves the queue, and had nothing that could be freed.
+                let _ = self.release().await?;
                 return Ok(Attempt::Busy { queued: false, retry_after });
             }
         }

@@ -3,7 +3,7 @@
 use std::{cell::Cell, future::pending, path::Path, time::Duration};
 
 use libtest_mimic::Failed;
-use lockkit::{Election, ErrorKind, Leadership, LockOptions, Released};
+use lockkit::{Election, ErrorKind, Hold, LockOptions};
 use lockkit_fixture::end_with_parent;
 use lockkit_torture::{
     clock::now,
@@ -114,10 +114,10 @@ impl Candidate {
                 }
                 leadership => leadership?,
             };
-            if self.leads(&leadership).await {
+            if self.leads(&leadership.hold()).await {
                 let outcome = match leadership.resign().await {
-                    Ok(Released::Freed) => Outcome::Freed,
-                    Ok(_) => Outcome::NotHeld,
+                    Ok(()) => Outcome::Freed,
+                    Err(error) if error.kind() == ErrorKind::Lost => Outcome::NotHeld,
                     Err(error) if error.kind() == ErrorKind::Unavailable => {
                         Outcome::Unknown(error.to_string())
                     }
@@ -131,9 +131,9 @@ impl Candidate {
     async fn by_the_helper(&self) -> Result<(), Failed> {
         loop {
             self.asks();
-            let work = async |leadership: &Leadership| {
+            let work = async |hold: Hold| {
                 let _work = Work(self);
-                if !self.leads(leadership).await {
+                if !self.leads(&hold).await {
                     // The helper takes it from here.
                     pending::<()>().await;
                 }
@@ -168,7 +168,7 @@ impl Candidate {
     }
 
     /// Writes down for how long it leads. False if that ended before it wanted to.
-    async fn leads(&self, leadership: &Leadership) -> bool {
+    async fn leads(&self, hold: &Hold) -> bool {
         if self.state.get() != State::Asked {
             self.asks();
         }
@@ -182,11 +182,11 @@ impl Candidate {
         loop {
             // Before it asks: what is true then, was true now.
             let at = now();
-            let remaining = leadership.remaining();
+            let remaining = hold.remaining();
             let until = at + nanos(remaining);
             if self.state.replace(State::Leads) == State::Asked {
-                let owner = leadership.owner().to_string();
-                let token = leadership.term().get();
+                let owner = hold.owner().to_string();
+                let token = hold.fencing_token().get();
                 self.history.write_at(at, Event::Granted { op, owner, token, until });
             } else if !remaining.is_zero() {
                 self.history.write_at(at, Event::Holds { op, until });

@@ -115,7 +115,7 @@ async fn serve(service: usize, mut told: watch::Receiver<Option<String>>, world:
 }
 
 async fn work(locker: &Locker, service: usize, place: usize, world: &World) -> Result<()> {
-    let guard = locker.mutex(NAMES[place])?.lock_timeout(PATIENCE).await?.expect("a turn");
+    let guard = locker.mutex(NAMES[place])?.lock_timeout(PATIENCE).await?;
     let mut stay = Stay::begin(&guard);
     sleep(Duration::from_millis(rand::random_range(1..4))).await;
     if !stay.look(&guard) {

@@ -131,14 +131,8 @@ async fn c13_a_base_below_the_old_stores_tokens_is_refused_and_nothing_is_left()
         let locker = lockkit::connect(&url).await.unwrap();
         let options = LockOptions::new().with_ttl(Duration::from_secs(20));
         let mutex = locker.mutex(NAMES[0]).unwrap().with_options(options).unwrap();
-        mutex
-            .lock_timeout(Duration::from_secs(5))
-            .await
-            .unwrap()
-            .expect("it is free")
-            .release()
-            .await
-            .unwrap();
+        let guard = mutex.lock_timeout(Duration::from_secs(5)).await.unwrap();
+        guard.release().await.unwrap();
         locker.shutdown().await.unwrap();
     }
     leading.shutdown().await.unwrap();

@@ -68,8 +68,8 @@ impl Running {
         if let Some(flaw) = scenario.flaw {
             backend = Mutation::new(flaw).wrap(backend);
         }
-        let locker =
-            Locker::from_dyn(backend).with_clock(Clock::Tokio).with_process_gate(dice.chance(650));
+        let locker = Locker::builder(backend).clock(Clock::Tokio).build();
+        let locker = locker.with_process_gate(dice.chance(650));
         let process = Arc::new(Process {
             link,
             locker,

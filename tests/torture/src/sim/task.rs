@@ -3,8 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use lockkit::{
-    Error, ErrorKind, LockGuard, LockOptions, LossReason, Note, Released, Renewal as Renewing,
-    Result,
+    Error, ErrorKind, LockGuard, LockOptions, LossReason, Note, Renewal as Renewing, Result,
 };
 use tokio::time::{Instant, timeout};
 
@@ -12,6 +11,7 @@ use super::{dice::Dice, link::pause, process::Process};
 use crate::{
     ear::Signal,
     history::{Event, Holder, Lock, Mode, Op, Outcome, Patience, Refusal, Renewal},
+    worker::in_time,
 };
 
 /// How many permits the semaphore has.
@@ -129,7 +129,7 @@ impl Wish {
                 match wait {
                     None => mutex.lock().await.map(Some),
                     Some(Duration::ZERO) => mutex.try_lock().await,
-                    Some(wait) => mutex.lock_timeout(wait).await,
+                    Some(wait) => in_time(mutex.lock_timeout(wait).await),
                 }
             }
             (Lock::RwLock(name), Mode::Shared) => {
@@ -137,7 +137,7 @@ impl Wish {
                 match wait {
                     None => lock.read().await.map(Some),
                     Some(Duration::ZERO) => lock.try_read().await,
-                    Some(wait) => lock.read_timeout(wait).await,
+                    Some(wait) => in_time(lock.read_timeout(wait).await),
                 }
             }
             (Lock::RwLock(name), _) => {
@@ -145,7 +145,7 @@ impl Wish {
                 match wait {
                     None => lock.write().await.map(Some),
                     Some(Duration::ZERO) => lock.try_write().await,
-                    Some(wait) => lock.write_timeout(wait).await,
+                    Some(wait) => in_time(lock.write_timeout(wait).await),
                 }
             }
             (Lock::Semaphore { name, limit }, mode) => {
@@ -154,7 +154,7 @@ impl Wish {
                 match wait {
                     None => semaphore.acquire_many(count).await.map(Some),
                     Some(Duration::ZERO) => semaphore.try_acquire_many(count).await,
-                    Some(wait) => semaphore.acquire_many_timeout(count, wait).await,
+                    Some(wait) => in_time(semaphore.acquire_many_timeout(count, wait).await),
                 }
             }
         }
@@ -369,10 +369,9 @@ impl Holding<'_> {
     }
 }
 
-fn outcome_of(released: Result<Released>) -> Outcome {
+fn outcome_of(released: Result<()>) -> Outcome {
     match released {
-        Ok(Released::Freed) => Outcome::Freed,
-        Ok(Released::NotHeld) => Outcome::NotHeld,
+        Ok(()) => Outcome::Freed,
         Err(error) if error.is_outcome_unknown() => Outcome::Unknown(error.to_string()),
         Err(error) if error.kind() == ErrorKind::Lost => Outcome::NotHeld,
         Err(error) => Outcome::Failed(error.to_string()),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lockkit::{LockGuard, LockOptions, Locker, Mutex, Result, RwLock, Semaphore, spi::Inspection};
+use lockkit::{
+    ErrorKind, LockGuard, LockOptions, Locker, Mutex, Result, RwLock, Semaphore, spi::Inspection,
+};
 
 use crate::history::{Lock, Mode, Patience};
 
@@ -38,7 +40,7 @@ impl Handle {
     pub(super) async fn ask(&self, patience: Patience) -> Result<Option<LockGuard>> {
         match patience {
             Patience::No => self.try_once().await,
-            Patience::For(wait) => self.within(wait).await,
+            Patience::For(wait) => in_time(self.within(wait).await),
             Patience::UntilDropped(_) | Patience::Unbounded => self.wait().await.map(Some),
         }
     }
@@ -52,7 +54,7 @@ impl Handle {
         }
     }
 
-    async fn within(&self, wait: Duration) -> Result<Option<LockGuard>> {
+    async fn within(&self, wait: Duration) -> Result<LockGuard> {
         match self {
             Self::Mutex(it) => it.lock_timeout(wait).await,
             Self::Read(it) => it.read_timeout(wait).await,
@@ -68,6 +70,14 @@ impl Handle {
             Self::Write(it) => it.write().await,
             Self::Permits(it, count) => it.acquire_many(*count).await,
         }
+    }
+}
+
+/// `None` if the bound on waiting has passed.
+pub(crate) fn in_time<T>(answer: Result<T>) -> Result<Option<T>> {
+    match answer {
+        Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
+        answer => answer.map(Some),
     }
 }
 

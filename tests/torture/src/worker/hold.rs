@@ -3,7 +3,7 @@
 use std::{future::pending, time::Duration};
 
 use futures_util::FutureExt as _;
-use lockkit::{ErrorKind, LockGuard, LossReason, Note, Released};
+use lockkit::{ErrorKind, LockGuard, LossReason, Note};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
@@ -277,8 +277,8 @@ impl<'a> Hold<'a> {
         };
         let (outcome, end) = match released {
             None => (Outcome::Dropped, Ok(())),
-            Some(Ok(Released::Freed)) => (Outcome::Freed, Ok(())),
-            Some(Ok(Released::NotHeld)) => (Outcome::NotHeld, Ok(())),
+            Some(Ok(())) => (Outcome::Freed, Ok(())),
+            Some(Err(error)) if error.kind() == ErrorKind::Lost => (Outcome::NotHeld, Ok(())),
             Some(Err(error)) => {
                 let text = error.to_string();
                 let unknown = error.is_outcome_unknown();

@@ -17,7 +17,10 @@ use lockkit::{ErrorKind, Locker};
 use tokio::time::timeout;
 
 use self::{footprint::Footprint, parent::Parent};
-pub(crate) use self::{handle::inspect, locks::Locks};
+pub(crate) use self::{
+    handle::{in_time, inspect},
+    locks::Locks,
+};
 use crate::{
     child::{Answer, Job, Role},
     error::{Error, Result},

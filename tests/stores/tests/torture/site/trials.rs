@@ -7,7 +7,7 @@ use std::{
 };
 
 use libtest_mimic::{Failed, Trial};
-use lockkit::{FencingToken, LockGuard, LockOptions, Locker, Released};
+use lockkit::{ErrorKind, FencingToken, LockGuard, LockOptions, Locker};
 use lockkit_torture::site::{ServerFault, Site};
 use tokio::runtime::{Builder, Runtime};
 
@@ -184,14 +184,14 @@ impl Scene {
         let mut last = None;
         while let Some(left) = BACK.checked_sub(start.elapsed()) {
             match self.runtime.block_on(mutex.lock_timeout(left)) {
-                Ok(Some(guard)) => {
+                Ok(guard) => {
                     let token = guard.fencing_token();
                     if self.token.replace(token) >= Some(token) {
                         return Err(format!("token {token} is not above the last one").into());
                     }
                     return Ok(guard);
                 }
-                Ok(None) => break,
+                Err(error) if error.kind() == ErrorKind::Timeout => break,
                 Err(error) => last = Some(error),
             }
             thread::sleep(POLL);
@@ -200,10 +200,7 @@ impl Scene {
     }
 
     fn release(&self, guard: LockGuard) -> Result<(), Failed> {
-        match self.runtime.block_on(guard.release())? {
-            Released::Freed => Ok(()),
-            released => Err(format!("the lock was not held any more: {released:?}").into()),
-        }
+        Ok(self.runtime.block_on(guard.release())?)
     }
 
     /// What an attempt left whose answer was lost is taken back, at the latest by its lease.

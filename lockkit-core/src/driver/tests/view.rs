@@ -1,0 +1,116 @@
+//! A view of a hold: it shows what the guard shows, and keeps nothing.
+
+use std::sync::Arc;
+
+use tokio::{runtime::Handle, time};
+
+use super::{TTL, World, manual, ms, secs};
+use crate::{
+    Hold, LossReason,
+    error::ErrorKind,
+    fake::Kind,
+    spi::{Note, Noted},
+};
+
+/// As seen after the guard gave the lock back.
+async fn assert_ended(hold: &Hold) {
+    assert!(!hold.is_held());
+    assert!(hold.remaining().is_zero());
+    let renewal = hold.renew().await.unwrap_err();
+    assert_eq!((renewal.kind(), renewal.operation()), (ErrorKind::Lost, Some("renew")));
+    assert!(renewal.to_string().contains("given back"), "{renewal}");
+    assert_eq!(hold.extend(TTL).await.unwrap_err().kind(), ErrorKind::Lost);
+    let note = hold.write_note(&Note::default().next("late")).await.unwrap_err();
+    assert_eq!(note.kind(), ErrorKind::Lost);
+    assert!(!hold.lost().is_lost(), "it was given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_view_ends_with_its_guard() {
+    for by_drop in [false, true] {
+        let world = World::new(Kind::Ttl);
+        let mutex = world.mutex("a");
+        let guard = mutex.lock().await.unwrap();
+        let hold = guard.hold();
+        let other = hold.clone();
+        assert_eq!((hold.fencing_token(), hold.owner()), (guard.fencing_token(), guard.owner()));
+        hold.renew().await.unwrap();
+        let note = Note::default().next("in time");
+        assert_eq!(hold.write_note(&note).await.unwrap(), Noted::Written);
+        if by_drop {
+            drop(guard);
+        } else {
+            guard.release().await.unwrap();
+        }
+        assert_ended(&hold).await;
+        assert_ended(&other).await;
+        // Nor does a view keep others from the lock.
+        mutex.lock().await.unwrap().release().await.unwrap();
+        drop(mutex);
+        world.clean("").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_view_tells_a_loss_as_the_guard_does() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+    let hold = guard.hold();
+    let warned = tokio::spawn(async move {
+        let left = hold.expiring(ms(500)).await;
+        (left, hold.lost().await, hold)
+    });
+    let (left, reason, hold) = warned.await.unwrap();
+    assert!(left <= ms(500) && !left.is_zero(), "{left:?}");
+    assert_eq!(reason, LossReason::Expired);
+    assert!(!guard.is_held());
+    assert!(hold.renew().await.unwrap_err().to_string().contains("lost"));
+    drop(guard);
+    world.clean("").await;
+}
+
+/// The guard of a scope is given back with the scope, whatever its work leaves behind.
+#[tokio::test(start_paused = true)]
+async fn a_view_that_leaves_its_scope_keeps_nothing() {
+    let world = World::new(Kind::Ttl);
+    let mutex = world.mutex("a");
+    let hold = mutex.scope(|hold| async move { hold }).await.unwrap();
+    assert!(!hold.is_held());
+    let guard = mutex.try_lock().await.unwrap().expect("it is free");
+    assert!(guard.fencing_token() > hold.fencing_token());
+    guard.release().await.unwrap();
+    drop(mutex);
+    world.clean("").await;
+}
+
+/// A view goes on after its guard was leaked.
+#[tokio::test(start_paused = true)]
+async fn a_view_of_a_leaked_hold_renews_it() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex_with("a", manual()).lock().await.unwrap();
+    let hold = guard.hold();
+    let lost = guard.leak();
+    time::sleep(TTL - ms(500)).await;
+    hold.renew().await.unwrap();
+    time::sleep(ms(1_000)).await;
+    assert!(hold.is_held() && !lost.is_lost());
+    time::sleep(TTL).await;
+    assert_eq!(lost.await, LossReason::Expired);
+    assert!(!hold.is_held());
+    world.clean("").await;
+}
+
+/// It neither has the background task at work nor keeps the store connected.
+#[tokio::test(start_paused = true)]
+async fn a_view_does_not_keep_the_locker() {
+    let World { store, locker } = World::new(Kind::Ttl);
+    let guard = locker.mutex("a").unwrap().lock().await.unwrap();
+    let hold = guard.hold();
+    drop((guard, locker));
+    time::sleep(secs(1)).await;
+    assert_eq!(store.holders(), 0);
+    assert_eq!(Arc::strong_count(&store), 1, "the backend is gone");
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+    assert!(!hold.is_held());
+    assert_eq!(hold.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+}

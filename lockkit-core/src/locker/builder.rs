@@ -1,0 +1,101 @@
+//! What is chosen before a locker is used for the first time.
+
+use std::sync::Arc;
+
+use tokio::sync::OnceCell;
+
+use super::Locker;
+use crate::{
+    clock::Clock,
+    driver::{agenda::Agenda, keeper::Keeper, worker::work},
+    observe::Observer,
+    options::CheckedOptions,
+    spi::Backend,
+};
+
+/// A locker in the making: its clock, its observers, and the base of its tokens.
+///
+/// These are the locker's for good, because its locks and its background task rely on them from the
+/// first use on. Made by [`Locker::builder`], or from a URL by
+/// [`Registry::builder`](crate::Registry::builder).
+///
+/// ```
+/// use std::sync::Arc;
+/// use lockkit_core::{Clock, Locker, Memory};
+///
+/// let store = Arc::new(Memory::with_clock(Clock::Tokio));
+/// let locker = Locker::builder(store).clock(Clock::Tokio).token_base(1_000).build();
+/// ```
+#[must_use = "it makes no locker before `build`"]
+#[derive(Debug)]
+pub struct LockerBuilder {
+    backend: Arc<dyn Backend>,
+    clock: Clock,
+    observers: Vec<Arc<dyn Observer>>,
+    token_base: u64,
+    gated: bool,
+    defaults: Arc<CheckedOptions>,
+}
+
+impl LockerBuilder {
+    pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
+        Self {
+            backend,
+            clock: Clock::Boot,
+            observers: Vec::new(),
+            token_base: 0,
+            gated: true,
+            defaults: Arc::default(),
+        }
+    }
+
+    /// Sets the clock of all deadlines; [`Clock::Boot`] if it is not set.
+    ///
+    /// The embedded store counts on a clock of its own, which must be the same: a test that pauses
+    /// tokio's clock sets it here and in [`Memory::with_clock`](crate::Memory::with_clock).
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Adds an observer, which hears the events after those that were added before.
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observers.push(observer);
+        self
+    }
+
+    /// Reports to the recorder of the [`metrics`](::metrics) crate; see [`Metrics`](crate::Metrics)
+    /// for what. Needs the cargo feature `metrics`.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(self) -> Self {
+        let backend = self.backend.descriptor().name;
+        self.observer(Arc::new(crate::metrics::Metrics::new(backend)))
+    }
+
+    /// Adds a number to every fencing token, so that tokens keep rising after a move from another
+    /// store ([C4](crate::contract#c4-fencing)).
+    pub fn token_base(mut self, token_base: u64) -> Self {
+        self.token_base = token_base;
+        self
+    }
+
+    /// As [`Locker::with_process_gate`], for the parameter of a URL.
+    pub(crate) fn gated(mut self, on: bool) -> Self {
+        self.gated = on;
+        self
+    }
+
+    /// As [`Locker::with_defaults`], for the parameters of a URL.
+    pub(crate) fn defaults(mut self, defaults: CheckedOptions) -> Self {
+        self.defaults = Arc::new(defaults);
+        self
+    }
+
+    /// Makes the locker. Does no I/O.
+    pub fn build(self) -> Locker {
+        let Self { backend, clock, observers, token_base, gated, defaults } = self;
+        let keeper = Keeper::new(Agenda::new(clock, backend.descriptor(), observers, work));
+        let closed = Arc::new(OnceCell::new());
+        Locker { backend, keeper, token_base, gated, defaults, closed }
+    }
+}
