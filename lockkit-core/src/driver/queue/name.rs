@@ -108,7 +108,7 @@ impl Gate {
     pub(super) fn exclusive_holder(&self) -> Option<Arc<Hold>> {
         match self {
             Self::Alone(one) => one.hold(),
-            Self::Crowded(queue) if queue.holders.usage().has_room(Mode::Shared) => None,
+            Self::Crowded(queue) if !queue.holders.usage().is_exclusive() => None,
             Self::Crowded(queue) => queue.holders.contenders().next()?.hold(),
         }
     }

@@ -72,7 +72,7 @@ impl Peers {
 
     /// Keeps those whom one of this mode leaves the name.
     pub(super) fn retain_beside(&mut self, mode: Mode) {
-        let is_alone = mode == Mode::Exclusive || self.usage.exclusive > 0;
+        let is_alone = mode == Mode::Exclusive || self.usage.is_exclusive();
         if is_alone {
             *self = Self::default();
         }
@@ -118,6 +118,10 @@ impl Usage {
             Mode::Shared => self.shared -= 1,
             Mode::Permits { count, .. } => self.permits -= u64::from(count.get()),
         }
+    }
+
+    pub(super) fn is_exclusive(self) -> bool {
+        self.exclusive > 0
     }
 
     /// Of both together.
