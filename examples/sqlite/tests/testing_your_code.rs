@@ -6,7 +6,8 @@ use std::{
 };
 
 use lockkit::{
-    Clock, ErrorKind, FencingToken, LockGuard, LockOptions, Locker, LossReason, Memory, Renewal,
+    Clock, ErrorKind, FencingToken, LockGuard, LockOptions, Locker, LossReason, Memory, Released,
+    Renewal,
 };
 use lockkit_conformance::{Faults, Link as _, faulty::Faulty};
 use rusqlite::{Connection, params};
