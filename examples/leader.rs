@@ -66,10 +66,7 @@ async fn main() -> Result<()> {
     led.await.expect("anna leads first");
     tokio::spawn(observer(election.watch()));
     // They campaign while anna leads; `lead` begins again until the work was done by a leader.
-    let work = async |name, hold: Hold| {
-        give_five(name, &hold).await;
-        hold.fencing_token()
-    };
+    let work = async |name, hold: Hold| (give_five(name, &hold).await, hold.fencing_token()).1;
     let lead = async |name| election.lead(name, |hold| work(name, hold)).await;
     let (ben, cleo) = tokio::try_join!(lead("ben"), lead("cleo"))?;
     let first = anna.await.expect("anna does not panic")?;

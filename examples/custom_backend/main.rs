@@ -10,9 +10,7 @@ mod table;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use lockkit::{
-    Connector, LockOptions, Registry, Released, Renewal, Result, spi::Backend, url::StoreUrl,
-};
+use lockkit::{Connector, ErrorKind, LockOptions, Renewal, Result, spi::Backend, url::StoreUrl};
 
 use crate::table::Table;
 
@@ -24,7 +22,7 @@ impl Connector for Tables {
         &["table"]
     }
 
-    async fn connect(&self, url: StoreUrl, _: &Registry) -> Result<Arc<dyn Backend>> {
+    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
         // What is left over is unknown, and an error: `table://?tll=1s` asks whether ttl was meant.
         url.params.finish()?;
         Ok(Arc::new(Table::new()))
@@ -46,7 +44,7 @@ async fn main() -> Result<()> {
         "it is renewed, and nobody else gets it"
     );
     println!("held with token {} for three times its ttl", guard.fencing_token());
-    assert_eq!(guard.release().await?, Released::Freed);
+    guard.release().await?;
 
     let options = LockOptions::new().with_renewal(Renewal::Manual);
     let paused = mutex.clone().with_options(options)?.lock().await?;
@@ -57,8 +55,8 @@ async fn main() -> Result<()> {
         paused.fencing_token(),
         next.fencing_token()
     );
-    assert_eq!(paused.release().await?, Released::NotHeld);
-    assert_eq!(next.release().await?, Released::Freed);
+    assert_eq!(paused.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    next.release().await?;
 
     let typo = registry.connect("table://?tll=1s").await.unwrap_err();
     println!("{typo}");

@@ -51,7 +51,7 @@ async fn steps(store: &Store, findings: &mut Vec<Finding>) -> Result<()> {
                 Finding::new(Grade::Unsafe, "release", "the lock was lost").with_advice(advice),
             );
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     }
     Ok(())
 }

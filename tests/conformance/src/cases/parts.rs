@@ -1,6 +1,6 @@
 //! Stores of several parts, such as members or replicas, of which some answer late or not at all.
 
-use lockkit_core::{FencingToken, LockOptions, spi::Released};
+use lockkit_core::{FencingToken, LockGuard, LockOptions, spi::Released};
 use tokio::time::{sleep, timeout};
 
 use super::election::election;
@@ -44,9 +44,18 @@ fn options(env: &Env) -> LockOptions {
 async fn leave_behind(lock: &AnyLock, part: &dyn Link) {
     part.set(Faults::SILENCE);
     for _ in 0..GRANTS {
-        // Where each part is needed, there is none.
-        let Ok(Some(guard)) = lock.try_lock().await else { break };
+        let Some(guard) = taken_without_a_part(lock).await else { break };
         give_back(guard).await;
+    }
+}
+
+/// A grant while one part is silent. `None` where each part is needed.
+async fn taken_without_a_part(lock: &AnyLock) -> Option<LockGuard> {
+    match lock.try_lock().await {
+        Ok(Some(guard)) => Some(guard),
+        // What the silent part left undone of an earlier grant is being taken back.
+        Ok(None) => lock.lock_timeout(soon()).await.ok().flatten(),
+        Err(_) => None,
     }
 }
 
@@ -59,8 +68,7 @@ async fn c4_tokens_rise_whichever_part_joins_late(env: Env) {
         for part in &parts {
             part.set(Faults::SILENCE);
             for _ in 0..GRANTS {
-                // Where each part is needed, there is none.
-                let Ok(Some(guard)) = lock.try_lock().await else { break };
+                let Some(guard) = taken_without_a_part(&lock).await else { break };
                 assert!(guard.fencing_token() > last, "C4: {} after {last}", guard.fencing_token());
                 last = guard.fencing_token();
                 give_back(guard).await;
