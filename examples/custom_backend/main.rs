@@ -22,7 +22,7 @@ impl Connector for Tables {
         &["table"]
     }
 
-    async fn connect(&self, url: StoreUrl) -> Result<Arc<dyn Backend>> {
+    async fn connect(&self, url: StoreUrl, _: &Registry) -> Result<Arc<dyn Backend>> {
         // What is left over is unknown, and an error: `table://?tll=1s` asks whether ttl was meant.
         url.params.finish()?;
         Ok(Arc::new(Table::new()))
