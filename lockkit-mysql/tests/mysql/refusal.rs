@@ -197,7 +197,7 @@ async fn c13_a_user_with_four_rights_on_existing_tables_is_enough(flavor: SqlFla
         assert_eq!(persistently(kind).await, ErrorKind::Timeout);
         reader.renew().await.unwrap();
         let forced = lock.force_release(reader.fencing_token()).await.unwrap();
-        assert_eq!(forced, lockkit_core::Released::Freed);
+        assert_eq!(forced, Released::Freed);
         drop(reader);
         locker.semaphore("a", 2).unwrap().acquire().await.unwrap().release().await.unwrap();
         locker.shutdown().await.unwrap();

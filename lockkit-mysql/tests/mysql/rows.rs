@@ -96,7 +96,7 @@ async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
         let seen = backend.inspect(&in_kind(*kind, name)).await.unwrap();
         let token = seen.holders[0].token.unwrap();
         let forced = backend.force_release(&in_kind(*kind, name), token).await.unwrap();
-        assert_eq!(forced, lockkit_core::Released::Freed);
+        assert_eq!(forced, Released::Freed);
         granted(claim.attempt(Wait::No).await);
         given_up(claim.release()).await;
         granted(claim.attempt(Wait::No).await);
