@@ -10,7 +10,9 @@ mod table;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use lockkit::{Connector, ErrorKind, LockOptions, Renewal, Result, spi::Backend, url::StoreUrl};
+use lockkit::{
+    Connector, ErrorKind, LockOptions, Registry, Renewal, Result, spi::Backend, url::StoreUrl,
+};
 
 use crate::table::Table;
 
