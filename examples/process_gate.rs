@@ -16,7 +16,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 const TASKS: usize = 64;
 
-/// Counts the requests of the tasks' own: a lock that was handed over took none.
+/// Counts the requests of the tasks' own: a lock that was transferred took none.
 #[derive(Debug, Default)]
 struct Requests(Mutex<u32>);
 

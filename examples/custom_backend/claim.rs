@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit::{
     FencingToken, Result,
-    spi::{self, Attempt, ClaimSpec, Grant, Lease, LossReason, Pulse, Released, Wait},
+    spi::{self, Attempt, ClaimSpec, Grant, Lease, LossReason, Released, RenewalOutcome, Wait},
 };
 
 use crate::table::Table;
@@ -34,14 +34,14 @@ impl spi::Claim for Claim {
         }))
     }
 
-    async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
+    async fn renew(&mut self, _: Option<Duration>) -> Result<RenewalOutcome> {
         let Self { table, spec } = self;
         Ok(table.with(&spec.name, |row, now| {
             if now >= row.end || row.owner != spec.owner {
-                return Pulse::Lost(LossReason::Evicted);
+                return RenewalOutcome::Lost(LossReason::Evicted);
             }
             row.end = row.end.max(now.after(spec.ttl));
-            Pulse::Alive(Lease::For(spec.ttl))
+            RenewalOutcome::Alive(Lease::For(spec.ttl))
         }))
     }
 

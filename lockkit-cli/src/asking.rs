@@ -23,22 +23,22 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Which grants of a lock are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aim {
+pub(crate) enum GrantFilter {
     Exactly(u64),
     /// That one and all before it, so that whoever gets the lock next is left alone.
     UpTo(u64),
 }
 
-impl Aim {
+impl GrantFilter {
     pub(crate) fn meets(self, token: u64) -> bool {
         match self {
-            Self::Exactly(aim) => token == aim,
-            Self::UpTo(aim) => token <= aim,
+            Self::Exactly(filter) => token == filter,
+            Self::UpTo(filter) => token <= filter,
         }
     }
 }
 
-impl fmt::Display for Aim {
+impl fmt::Display for GrantFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exactly(token) => write!(f, "={token}"),
@@ -54,11 +54,11 @@ impl fmt::Display for Aim {
 pub(crate) async fn ask(
     locker: &Locker,
     name: &LockName,
-    aim: Aim,
+    filter: GrantFilter,
     reason: &str,
     patience: Duration,
 ) -> Result<LockGuard> {
-    let options = LockOptions::new().with_label(label(aim, reason));
+    let options = LockOptions::new().with_label(label(filter, reason));
     let mutex = locker.mutex(&ask_name(name))?.with_options(options)?;
     match mutex.lock_timeout(patience).await {
         Err(error) if error.kind() == ErrorKind::Timeout => Err(Error::new(format!(
@@ -97,12 +97,12 @@ pub(crate) fn is_ask(name: &LockName) -> bool {
 
 fn reason_for(token: u64, inspection: &Inspection) -> Option<String> {
     let labels = inspection.holders.iter().filter_map(|holder| holder.label.as_deref());
-    let mut asks = labels.filter_map(parse).filter(|(aim, _)| aim.meets(token));
+    let mut asks = labels.filter_map(parse).filter(|(filter, _)| filter.meets(token));
     asks.next().map(|(_, reason)| reason.to_owned())
 }
 
-fn label(aim: Aim, reason: &str) -> String {
-    let mut label = format!("{aim} ");
+fn label(filter: GrantFilter, reason: &str) -> String {
+    let mut label = format!("{filter} ");
     for c in reason.chars().map(|c| if c.is_control() { ' ' } else { c }) {
         if label.len() + c.len_utf8() > MAX_NAME_BYTES {
             break;
@@ -112,10 +112,10 @@ fn label(aim: Aim, reason: &str) -> String {
     label
 }
 
-fn parse(label: &str) -> Option<(Aim, &str)> {
-    let (aim, reason) = label.split_once(' ')?;
-    let exactly = || aim.strip_prefix('=')?.parse().ok().map(Aim::Exactly);
-    let up_to = || aim.strip_prefix("<=")?.parse().ok().map(Aim::UpTo);
+fn parse(label: &str) -> Option<(GrantFilter, &str)> {
+    let (filter, reason) = label.split_once(' ')?;
+    let exactly = || filter.strip_prefix('=')?.parse().ok().map(GrantFilter::Exactly);
+    let up_to = || filter.strip_prefix("<=")?.parse().ok().map(GrantFilter::UpTo);
     Some((exactly().or_else(up_to)?, reason))
 }
 
@@ -151,10 +151,12 @@ mod tests {
         let seen = |label: String| {
             Inspection::new(vec![Holder::new(Mode::Exclusive).with_label(label)], None)
         };
-        for (aim, met, left) in
-            [(Aim::Exactly(7), 7, 6), (Aim::Exactly(7), 7, 8), (Aim::UpTo(7), 3, 8)]
-        {
-            let asked = seen(label(aim, "disk\nfull"));
+        for (filter, met, left) in [
+            (GrantFilter::Exactly(7), 7, 6),
+            (GrantFilter::Exactly(7), 7, 8),
+            (GrantFilter::UpTo(7), 3, 8),
+        ] {
+            let asked = seen(label(filter, "disk\nfull"));
             assert_eq!(reason_for(met, &asked).as_deref(), Some("disk full"));
             assert_eq!(reason_for(left, &asked), None);
         }
@@ -174,7 +176,7 @@ mod tests {
             "lockkit-unlock/116e64cd414ff78d769a730f48950c27".to_owned()
         );
         assert_ne!(ask_name(&name(Kind::Mutex, "a")), ask_name(&name(Kind::RwLock, "a")));
-        let label = label(Aim::UpTo(u64::MAX), &"é".repeat(300));
+        let label = label(GrantFilter::UpTo(u64::MAX), &"é".repeat(300));
         assert!(label.len() <= 255 && LockName::new(Kind::Mutex, &label).is_ok());
     }
 }

@@ -11,7 +11,7 @@ pub(crate) enum Exit {
     /// What was asked for was done.
     Done,
     /// `doctor` found what weakens locks.
-    Findings,
+    Diagnostics,
     /// Nobody holds the lock that `show --exit-code` looked at.
     Free,
     /// The lock was busy, or not free within the bound on waiting; `-E` chooses another code.
@@ -39,7 +39,7 @@ impl Exit {
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
-            Self::Findings | Self::Free => 1,
+            Self::Diagnostics | Self::Free => 1,
             Self::Busy(code) | Self::Child(code) => code,
             Self::Lost => 123,
             Self::MaxRun => 124,

@@ -7,16 +7,16 @@ use lockkit::LockGuard;
 
 use crate::{
     error::Result,
-    journal::{Journal, Kept, Run, has_history, unix_ms},
+    journal::{Journal, RecordOutcome, Run, has_history, unix_ms},
+    reporter::Reporter,
     store::Store,
-    voice::Voice,
 };
 
 /// What is written of one run: its beginning, and its end.
 #[derive(Debug)]
 pub(crate) struct History<'a> {
     store: &'a Store,
-    voice: Voice,
+    reporter: Reporter,
     program: String,
     slot: Option<String>,
     /// As it was written last.
@@ -26,11 +26,11 @@ pub(crate) struct History<'a> {
 impl<'a> History<'a> {
     pub(crate) fn new(
         store: &'a Store,
-        voice: Voice,
+        reporter: Reporter,
         program: String,
         slot: Option<String>,
     ) -> Self {
-        Self { store, voice, program, slot, journal: None }
+        Self { store, reporter, program, slot, journal: None }
     }
 
     /// One whose beginning is written already.
@@ -50,7 +50,7 @@ impl<'a> History<'a> {
         match self.try_begin(guard).await {
             Ok(journal) => self.journal = journal,
             Err(error) => {
-                self.voice.say(&format!("this run does not get into the history: {error}"))
+                self.reporter.say(&format!("this run does not get into the history: {error}"))
             }
         }
     }
@@ -64,7 +64,7 @@ impl<'a> History<'a> {
         };
         let run = self.run(guard);
         let kept = journal.write(guard, |record| record.begin(run)).await?;
-        Ok(matches!(kept, Kept::Written).then_some(journal))
+        Ok(matches!(kept, RecordOutcome::Written).then_some(journal))
     }
 
     /// Writes how it ended.
@@ -73,7 +73,8 @@ impl<'a> History<'a> {
         let token = guard.fencing_token().get();
         let now = unix_ms(SystemTime::now());
         if let Err(error) = journal.write(guard, |record| record.end(token, now, outcome)).await {
-            self.voice.say(&format!("the end of this run does not get into the history: {error}"));
+            self.reporter
+                .say(&format!("the end of this run does not get into the history: {error}"));
         }
     }
 

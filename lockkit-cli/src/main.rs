@@ -20,6 +20,7 @@ mod journal;
 mod label;
 mod output;
 mod renewals;
+mod reporter;
 mod signals;
 mod slot;
 mod status;
@@ -29,7 +30,6 @@ mod table;
 mod turn;
 mod variables;
 mod view;
-mod voice;
 mod waiting;
 
 use std::process::ExitCode;

@@ -8,7 +8,7 @@ use std::{
 use lockkit::{Event, LockGuard, Observer, What};
 use tokio::sync::Notify;
 
-use crate::voice::Voice;
+use crate::reporter::Reporter;
 
 /// Remembers why the last renewal failed. A process renews one lock, the one that its job runs
 /// under.
@@ -42,7 +42,7 @@ impl Renewals {
         name: &str,
         guard: &LockGuard,
         grace: Duration,
-        voice: Voice,
+        reporter: Reporter,
     ) {
         let mut fails = false;
         loop {
@@ -51,12 +51,12 @@ impl Renewals {
             match &failure {
                 Some(error) if !fails => {
                     let left = guard.remaining().saturating_sub(grace).as_secs();
-                    voice.say(&format!(
+                    reporter.say(&format!(
                         "{name:?} could not be renewed: {error}; lockkit tries again, and stops the command in {left}s \
                          if no renewal succeeds"
                     ));
                 }
-                None if fails => voice.say(&format!("{name:?} is renewed again")),
+                None if fails => reporter.say(&format!("{name:?} is renewed again")),
                 _ => {}
             }
             fails = failure.is_some();

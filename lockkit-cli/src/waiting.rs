@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::{
     error::Result,
     group::{is_foreground, own_group},
+    reporter::Reporter,
     signals::Signals,
     status::millis,
-    voice::Voice,
 };
 
 /// A lock that is free or nearly so is not worth a word.
@@ -38,7 +38,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) short: &'a str,
     /// When it is given up.
     pub(crate) bound: Option<Duration>,
-    pub(crate) voice: Voice,
+    pub(crate) reporter: Reporter,
 }
 
 /// How the wait ended.
@@ -93,18 +93,18 @@ async fn holders(wanted: Wanted<'_>) -> String {
 
 /// Says again and again who holds the lock.
 async fn show(wanted: Wanted<'_>) {
-    if wanted.voice.quiet {
+    if wanted.reporter.quiet {
         return std::future::pending().await;
     }
     let begun = Instant::now();
     // A line that is rewritten would be a nuisance from the background.
-    let live = !wanted.voice.json && is_foreground(stderr(), own_group());
+    let live = !wanted.reporter.json && is_foreground(stderr(), own_group());
     let mut line = Line { live, shown: false };
     sleep(SILENT).await;
     loop {
         // What the store says of its troubles, the wait itself says in the end.
         let inspection = wanted.locker.inspect(wanted.name).await.ok();
-        if wanted.voice.json {
+        if wanted.reporter.json {
             event(wanted, begun.elapsed(), inspection.as_ref());
         } else {
             line.show(&text(wanted, begun.elapsed(), inspection.as_ref()));
@@ -147,7 +147,7 @@ fn event(wanted: Wanted<'_>, waited: Duration, inspection: Option<&Inspection>) 
         })
         .collect();
     let left = wanted.bound.map(|bound| millis(bound.saturating_sub(waited)));
-    wanted.voice.event(
+    wanted.reporter.event(
         "waiting",
         [
             ("name", wanted.short.into()),

@@ -70,8 +70,8 @@ impl Expiring {
         let held = &self.held;
         let locker = &held.locker();
         loop {
-            let mut rung = pin!(held.bell.notified());
-            rung.as_mut().enable();
+            let mut woken = pin!(held.signal.notified());
+            woken.as_mut().enable();
             let closing = locker.closing.notified(); // hears what comes from here on
             let end = held.end_in_sight();
             let held_on = held.is_held();
@@ -89,13 +89,13 @@ impl Expiring {
             let at = if end == Tick::NEVER { end } else { now.after(left - self.before) };
             if keeper::ensure(&self.agenda).is_ok() {
                 tokio::select! {
-                    () = rung => {}
+                    () = woken => {}
                     () = closing => {}
                     () = locker.clock.sleep_until(at) => {}
                 }
             } else {
                 tokio::select! {
-                    () = rung => {}
+                    () = woken => {}
                     () = closing => {}
                     () = self.woken_by_keeper(at) => {}
                 }
@@ -112,11 +112,11 @@ impl Expiring {
         let (mut wake, woken) = oneshot::channel();
         let held = Arc::clone(&self.held);
         self.agenda.push(Cleanup::Finish(Box::pin(async move {
-            let mut rung = pin!(held.bell.notified());
-            rung.as_mut().enable();
+            let mut woken = pin!(held.signal.notified());
+            woken.as_mut().enable();
             if held.ending().is_none() {
                 tokio::select! {
-                    () = rung => {}
+                    () = woken => {}
                     () = wake.closed() => {}
                     () = held.locker().clock.sleep_until(at) => {}
                 }

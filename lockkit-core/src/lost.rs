@@ -66,16 +66,16 @@ impl Lost {
     /// Cancel safe.
     pub async fn wait(&self) -> LossReason {
         loop {
-            let mut rung = pin!(self.0.bell.notified());
-            rung.as_mut().enable();
+            let mut woken = pin!(self.0.signal.notified());
+            woken.as_mut().enable();
             match self.0.ending() {
                 Some(Ending::Lost(reason)) => return reason,
                 Some(Ending::GivenBack) => std::future::pending().await,
                 None if !self.0.is_held() => {}
-                None if Runtime::try_current().is_err() => rung.await,
+                None if Runtime::try_current().is_err() => woken.await,
                 None => tokio::select! {
                     biased; // either leads to another look
-                    () = rung => {}
+                    () = woken => {}
                     () = self.0.locker().clock.sleep_until(self.0.deadline()) => {}
                 },
             }

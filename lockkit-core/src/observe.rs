@@ -79,7 +79,7 @@ pub enum What<'a> {
         token: FencingToken,
         /// From the call to the grant.
         waited: Duration,
-        /// How many requests of its own it took: none, if it was handed over inside the process.
+        /// How many requests of its own it took: none, if it was transferred inside the process.
         attempts: u32,
     },
     /// A call for the lock has begun.

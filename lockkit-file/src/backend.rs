@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Diagnostic, Exceptions,
         Inspection, LeaseScope, Mode, Note, Released, Role,
     },
 };
@@ -20,9 +20,9 @@ use crate::{
     config::Config,
     diagnosis,
     error::{BACKEND, ours},
-    folder::{Folder, Place},
+    folder::{Folder, LockPaths},
+    gate_cache::GateCache,
     host::{self, Now},
-    kept::Kept,
     mount, names, note,
     record::{Record, Share},
     shared::Shared,
@@ -49,8 +49,8 @@ static DESCRIPTOR: Descriptor = Descriptor::new(BACKEND)
             .with_names()
             .with_notes()
             .with_time()
-            .with_reissue()
-            .with_raise_fence(),
+            .with_transfer()
+            .with_raise_token(),
     )
     .with_exceptions(Exceptions::none().with_no_lease())
     .with_poll(POLL, POLL)
@@ -98,12 +98,12 @@ impl FileStore {
             mount::check_access(&part)?;
         }
         let polling = config.polling || is_remote;
-        let kept = if is_remote { Kept::nothing() } else { Kept::new() };
-        Ok(Self { shared: Arc::new(Shared::new(Store::new(folder, kept), polling)) })
+        let gates = if is_remote { GateCache::disabled() } else { GateCache::new() };
+        Ok(Self { shared: Arc::new(Shared::new(Store::new(folder, gates), polling)) })
     }
 
-    fn place(&self, name: &LockName) -> Place {
-        self.shared.store.folder.place(name)
+    fn paths(&self, name: &LockName) -> LockPaths {
+        self.shared.store.folder.paths(name)
     }
 }
 
@@ -131,12 +131,12 @@ impl Backend for FileStore {
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         consume_budget().await;
         let store = &self.shared.store;
-        Ok(store.read_living(&self.place(name))?.inspect(&Now::tell()))
+        Ok(store.read_living(&self.paths(name))?.inspect(&Now::tell()))
     }
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         let free = |record: &mut Record, _: &_| Ok(record.force_release(token));
-        self.shared.store.change(&self.place(name), None, PATIENCE, free, |_| {}).await
+        self.shared.store.change(&self.paths(name), None, PATIENCE, free, |_| {}).await
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -149,9 +149,9 @@ impl Backend for FileStore {
             return std::future::pending().await;
         }
         let observer =
-            Observer { shared: &self.shared, place: self.place(name), bell: Arc::default() };
-        observer.shared.store.locals.observe(&observer.place, &observer.bell);
-        observer.bell.notified().await;
+            Observer { shared: &self.shared, paths: self.paths(name), signal: Arc::default() };
+        observer.shared.store.local_claims.observe(&observer.paths, &observer.signal);
+        observer.signal.notified().await;
     }
 
     async fn close(&self) -> Result<()> {
@@ -174,14 +174,14 @@ impl Admin for FileStore {
     }
 
     async fn note(&self, name: &LockName) -> Result<Note> {
-        note::read(&self.place(name))
+        note::read(&self.paths(name))
     }
 
     async fn time(&self) -> Result<SystemTime> {
         Ok(host::wall_clock())
     }
 
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
+    async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         diagnosis::diagnose(&self.shared.store.folder, self.shared.polling)
     }
 }
@@ -189,13 +189,13 @@ impl Admin for FileStore {
 /// Hears of a lock until it is dropped.
 struct Observer<'a> {
     shared: &'a Shared,
-    place: Place,
-    bell: Arc<Notify>,
+    paths: LockPaths,
+    signal: Arc<Notify>,
 }
 
 impl Drop for Observer<'_> {
     fn drop(&mut self) {
-        self.shared.store.locals.observe_no_more(&self.place, &self.bell);
+        self.shared.store.local_claims.observe_no_more(&self.paths, &self.signal);
     }
 }
 

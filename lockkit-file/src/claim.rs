@@ -3,8 +3,8 @@
 //! 1. Lock the gate of the name, a file that is locked for microseconds, and read the record of the
 //!    name: who holds it, who waits, and the last token.
 //! 2. Drop those from the record whose process has died: nobody locks its session's file any more.
-//! 3. If there is room, add the owner with the next token; otherwise, add it to the queue. Write the
-//!    record to a new file, and put it into the old one's place.
+//! 3. If there is room, add the owner with the next token; otherwise, add it to the queue. Write
+//!    the record to a new file, and put it into the old one's place.
 //! 4. A waiter tries again when the record has changed, which the system tells it.
 //! 5. A renewal looks whether our session's file is still locked, and whether we are still in the
 //!    record.
@@ -22,16 +22,16 @@ use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, OwnerId, Result,
     spi::{
-        Attachment, Attempt, Claim, ClaimSpec, Lease, LossReason, Note, Noted, Outsiders, Pulse,
-        Reissued, Released, Wait,
+        Attachment, Attempt, Claim, ClaimSpec, Lease, LossReason, Note, Noted, QueuePolicy,
+        Released, RenewalOutcome, Transferred, Wait,
     },
 };
 use tokio::task::coop::consume_budget;
 
 use crate::{
     attachment::SessionFile,
-    folder::Place,
-    locals::Stage,
+    folder::LockPaths,
+    local_claims::Stage,
     note,
     record::{Asker, Record, Share},
     session::Session,
@@ -43,35 +43,37 @@ pub(crate) struct FileClaim {
     shared: Arc<Shared>,
     spec: ClaimSpec,
     share: Share,
-    place: Place,
+    paths: LockPaths,
     /// Of the last attempt. None: nothing of us can be in the record.
     session: Option<Arc<Session>>,
-    /// Who may have the grant after a hand-over that failed.
-    heir: Option<OwnerId>,
+    /// Who may have the grant after a transfer that failed.
+    successor: Option<OwnerId>,
 }
 
 impl FileClaim {
     pub(crate) fn new(shared: Arc<Shared>, spec: ClaimSpec, share: Share) -> Self {
-        let place = shared.store.folder.place(&spec.name);
-        Self { shared, spec, share, place, session: None, heir: None }
+        let paths = shared.store.folder.paths(&spec.name);
+        Self { shared, spec, share, paths, session: None, successor: None }
     }
 
     /// Who may stand in the record.
     fn owners(&self) -> impl Iterator<Item = OwnerId> + use<> {
-        [self.spec.owner].into_iter().chain(self.heir)
+        [self.spec.owner].into_iter().chain(self.successor)
     }
 
     /// What we hold, as far as our own session and the record tell.
-    fn look(&self) -> Result<Pulse> {
-        let Some(session) = &self.session else { return Ok(Pulse::Lost(LossReason::Evicted)) };
-        self.shared.store.locals.looks(&self.place, self.spec.owner);
+    fn look(&self) -> Result<RenewalOutcome> {
+        let Some(session) = &self.session else {
+            return Ok(RenewalOutcome::Lost(LossReason::Evicted));
+        };
+        self.shared.store.local_claims.looks(&self.paths, self.spec.owner);
         if !session.stands()? {
-            return Ok(Pulse::Lost(LossReason::SessionLost));
+            return Ok(RenewalOutcome::Lost(LossReason::SessionLost));
         }
-        let record = self.shared.store.read(&self.place)?;
+        let record = self.shared.store.read(&self.paths)?;
         Ok(match record.is_held_by(self.spec.owner, session.id) {
-            true => Pulse::Alive(Lease::Session),
-            false => Pulse::Lost(LossReason::Evicted),
+            true => RenewalOutcome::Alive(Lease::Session),
+            false => RenewalOutcome::Lost(LossReason::Evicted),
         })
     }
 }
@@ -94,10 +96,10 @@ impl Claim for FileClaim {
         let share = self.share;
         let patience = patience_of(&self.spec);
         let session = &mut self.session;
-        let place = &self.place;
+        let paths = &self.paths;
         store
             .change(
-                place,
+                paths,
                 Some(spec.owner),
                 patience,
                 |record, now| {
@@ -108,12 +110,19 @@ impl Claim for FileClaim {
                 },
                 |(answer, session)| match answer {
                     Attempt::Granted(_) => {
-                        store.locals.set(place, spec.owner, Stage::Holds(*session), &spec.hint);
+                        store.local_claims.set(
+                            paths,
+                            spec.owner,
+                            Stage::Holds(*session),
+                            &spec.wake,
+                        );
                     }
                     Attempt::Busy { queued: true, .. } => {
-                        store.locals.set(place, spec.owner, Stage::Waits, &spec.hint);
+                        store.local_claims.set(paths, spec.owner, Stage::Waits, &spec.wake);
                     }
-                    Attempt::Busy { queued: false, .. } => store.locals.remove(place, spec.owner),
+                    Attempt::Busy { queued: false, .. } => {
+                        store.local_claims.remove(paths, spec.owner)
+                    }
                 },
             )
             .await
@@ -125,27 +134,27 @@ impl Claim for FileClaim {
             })
     }
 
-    async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
+    async fn renew(&mut self, _: Option<Duration>) -> Result<RenewalOutcome> {
         consume_budget().await;
-        let pulse = self.look()?;
-        if let Pulse::Lost(_) = pulse {
-            self.shared.store.locals.remove(&self.place, self.spec.owner);
+        let outcome = self.look()?;
+        if let RenewalOutcome::Lost(_) = outcome {
+            self.shared.store.local_claims.remove(&self.paths, self.spec.owner);
         }
-        Ok(pulse)
+        Ok(outcome)
     }
 
-    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+    async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         let store = &self.shared.store;
         let owner = self.spec.owner;
-        let raise = |record: &mut Record, _: &_| Ok(record.raise_fence(owner, floor));
-        store.change(&self.place, Some(owner), patience_of(&self.spec), raise, |_| {}).await
+        let raise = |record: &mut Record, _: &_| Ok(record.raise_token(owner, floor));
+        store.change(&self.paths, Some(owner), patience_of(&self.spec), raise, |_| {}).await
     }
 
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {
         let Some(session) = &self.session else { return Ok(Noted::NotHeld) };
         note::write(
             &self.shared.store,
-            &self.place,
+            &self.paths,
             (self.spec.owner, session),
             note,
             patience_of(&self.spec),
@@ -153,39 +162,39 @@ impl Claim for FileClaim {
         .await
     }
 
-    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
-        let Some(session) = self.session.clone() else { return Ok(Reissued::NotHeld) };
+    async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
+        let Some(session) = self.session.clone() else { return Ok(Transferred::NotHeld) };
         let store = &self.shared.store;
-        let place = &self.place;
+        let paths = &self.paths;
         let from = self.spec.owner;
         let share = self.share;
         // Until it is known, either of the two may have it.
-        self.heir = Some(to.owner);
+        self.successor = Some(to.owner);
         let unsure = AtomicBool::new(true);
-        let reissued = store
+        let transferred = store
             .change(
-                place,
+                paths,
                 Some(from),
                 patience_of(&self.spec),
-                |record, now| record.reissue(from, &asker(to, &session, share), outsiders, now),
-                |reissued| {
+                |record, now| record.transfer(from, &asker(to, &session, share), policy, now),
+                |transferred| {
                     unsure.store(false, SeqCst);
-                    store.locals.remove(place, from);
-                    if let Reissued::Granted(_) = reissued {
-                        store.locals.set(place, to.owner, Stage::Holds(session.id), &to.hint);
+                    store.local_claims.remove(paths, from);
+                    if let Transferred::Granted(_) = transferred {
+                        store.local_claims.set(paths, to.owner, Stage::Holds(session.id), &to.wake);
                     }
                 },
             )
             .await;
         if !unsure.load(SeqCst) {
-            self.heir = None;
+            self.successor = None;
         }
-        match reissued {
-            Ok(Reissued::Granted(_)) => self.spec.clone_from(to),
+        match transferred {
+            Ok(Transferred::Granted(_)) => self.spec.clone_from(to),
             Ok(_) => self.session = None,
             Err(_) => {}
         }
-        reissued
+        transferred
     }
 
     async fn release(&mut self) -> Result<Released> {
@@ -196,12 +205,12 @@ impl Claim for FileClaim {
         let owner = self.spec.owner;
         let owners: Vec<_> = self.owners().collect();
         let release = |record: &mut Record, _: &_| Ok(record.release(&owners));
-        let locals =
-            |_: &_| owners.iter().for_each(|owner| store.locals.remove(&self.place, *owner));
+        let local_claims =
+            |_: &_| owners.iter().for_each(|owner| store.local_claims.remove(&self.paths, *owner));
         let released = store
-            .change(&self.place, Some(owner), patience_of(&self.spec), release, locals)
+            .change(&self.paths, Some(owner), patience_of(&self.spec), release, local_claims)
             .await?;
-        (self.session, self.heir) = (None, None);
+        (self.session, self.successor) = (None, None);
         Ok(released)
     }
 
@@ -213,12 +222,12 @@ impl Claim for FileClaim {
 impl Drop for FileClaim {
     fn drop(&mut self) {
         let store = &self.shared.store;
-        self.owners().for_each(|owner| store.locals.remove(&self.place, owner));
+        self.owners().for_each(|owner| store.local_claims.remove(&self.paths, owner));
         // There is no lease that would end what a release that failed has left.
         if let Some(session) = self.session.take()
             && session.is_of_this_process()
         {
-            store.debts.add(&self.place, &session, self.owners());
+            store.cleanups.add(&self.paths, &session, self.owners());
             self.shared.wake();
         }
     }

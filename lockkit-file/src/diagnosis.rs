@@ -4,7 +4,7 @@ use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
 use lockkit_core::{
     Result,
-    spi::{Finding, Grade},
+    spi::{Diagnostic, Severity},
 };
 
 use crate::{
@@ -24,7 +24,7 @@ const WRITABLE_BY_ALL: u32 = 0o002;
 ///
 /// # Errors
 /// It can't be looked at.
-pub(crate) fn diagnose(folder: &Folder, polling: bool) -> Result<Vec<Finding>> {
+pub(crate) fn diagnose(folder: &Folder, polling: bool) -> Result<Vec<Diagnostic>> {
     let root = folder.root();
     let failed = |error: io::Error| from_io(error, "looking at", root);
     let seen = rustix::fs::statvfs(root).map_err(|error| failed(error.into()))?;
@@ -39,61 +39,61 @@ pub(crate) fn diagnose(folder: &Folder, polling: bool) -> Result<Vec<Finding>> {
     ])
 }
 
-fn file_system(found: FileSystem, root: &Path) -> Finding {
+fn file_system(found: FileSystem, root: &Path) -> Diagnostic {
     let what = "file system";
     let cleaned = CLEANED.into_iter().find(|cleaned| root.starts_with(cleaned));
     match (found, cleaned) {
         (FileSystem::Local, Some(cleaned)) => {
-            Finding::new(Grade::Weak, what, format!("of this host, in {cleaned}")).with_advice(
+            Diagnostic::new(Severity::Weak, what, format!("of this host, in {cleaned}")).with_advice(
                 "it is cleaned at a boot, and often in between: fencing tokens rise over that only if the clock was not \
                  set back, and notes are gone; use a folder that is kept, such as one in /var/lib",
             )
         }
-        (FileSystem::Local, None) => Finding::new(Grade::Good, what, "of this host"),
-        (FileSystem::Remote(name), _) => Finding::new(Grade::Weak, what, name).with_advice(
+        (FileSystem::Local, None) => Diagnostic::new(Severity::Good, what, "of this host"),
+        (FileSystem::Remote(name), _) => Diagnostic::new(Severity::Weak, what, name).with_advice(
             "two hosts may not see each other's locks, so only one may ever use it, and its server must keep its locks \
              while that one lives; use a folder on a disk of this host",
         ),
-        (FileSystem::Volatile(name), _) => Finding::new(Grade::Weak, what, name).with_advice(
+        (FileSystem::Volatile(name), _) => Diagnostic::new(Severity::Weak, what, name).with_advice(
             "it is empty after a boot: fencing tokens rise over that only if the clock was not set back, and notes are \
              gone; use a folder on a disk",
         ),
     }
 }
 
-fn room(what: &str, free: u64, all: u64) -> Finding {
+fn room(what: &str, free: u64, all: u64) -> Diagnostic {
     // Some file systems don't count.
     let percent = free.saturating_mul(100).checked_div(all).unwrap_or(100);
     let found = format!("{percent} % free");
     if percent >= LEAST_ROOM {
-        return Finding::new(Grade::Good, what, found);
+        return Diagnostic::new(Severity::Good, what, found);
     }
-    Finding::new(Grade::Note, what, format!("less than {LEAST_ROOM} % free")).with_advice(
+    Diagnostic::new(Severity::Note, what, format!("less than {LEAST_ROOM} % free")).with_advice(
         "on a full disk, no lock can be had, and one that is given back is free only when there is room again; make some",
     )
 }
 
 /// `None`: it is not asked for.
-fn inotify(news: Option<io::Result<()>>) -> Finding {
+fn inotify(news: Option<io::Result<()>>) -> Diagnostic {
     let what = "news of changes";
     match news {
-        Some(Ok(())) => Finding::new(Grade::Good, what, "from inotify"),
-        Some(Err(error)) => Finding::new(Grade::Note, what, format!("polling, as inotify says: {error}")).with_advice(
+        Some(Ok(())) => Diagnostic::new(Severity::Good, what, "from inotify"),
+        Some(Err(error)) => Diagnostic::new(Severity::Note, what, format!("polling, as inotify says: {error}")).with_advice(
             "waiters hear of a free lock 100 ms to 1 s later; on Linux, raise fs.inotify.max_user_instances or \
              max_user_watches",
         ),
-        None => Finding::new(Grade::Note, what, "polling")
+        None => Diagnostic::new(Severity::Note, what, "polling")
             .with_advice("waiters hear of a free lock 100 ms to 1 s later; on a disk of this host, it need not be"),
     }
 }
 
-fn access(mode: u32) -> Finding {
+fn access(mode: u32) -> Diagnostic {
     let what = "mode of the folder";
     let found = format!("{:04o}", mode & 0o7777);
     if mode & WRITABLE_BY_ALL == 0 {
-        return Finding::new(Grade::Good, what, found);
+        return Diagnostic::new(Severity::Good, what, found);
     }
-    Finding::new(Grade::Note, what, found).with_advice(
+    Diagnostic::new(Severity::Note, what, found).with_advice(
         "each user of this host can take and free all locks, and break what they promise; take the right to write from \
          others",
     )
@@ -110,35 +110,41 @@ mod tests {
     #[test]
     fn a_folder_on_a_disk_is_good_and_what_is_in_memory_or_remote_is_weak() {
         let kept = Path::new("/var/lib/lockkit");
-        assert_eq!(file_system(FileSystem::Local, kept).grade, Grade::Good);
-        assert_eq!(file_system(FileSystem::Local, Path::new("/tmpfoo/locks")).grade, Grade::Good);
+        assert_eq!(file_system(FileSystem::Local, kept).severity, Severity::Good);
+        assert_eq!(
+            file_system(FileSystem::Local, Path::new("/tmpfoo/locks")).severity,
+            Severity::Good
+        );
         for cleaned in ["/tmp/locks", "/run/lock/app", "/dev/shm/locks"] {
-            let finding = file_system(FileSystem::Local, Path::new(cleaned));
+            let diagnostic = file_system(FileSystem::Local, Path::new(cleaned));
             assert!(
-                finding.grade == Grade::Weak && finding.advice.contains("tokens"),
-                "{finding:?}"
+                diagnostic.severity == Severity::Weak && diagnostic.advice.contains("tokens"),
+                "{diagnostic:?}"
             );
         }
         for weak in [FileSystem::Volatile("tmpfs"), FileSystem::Remote("NFS")] {
-            let finding = file_system(weak, kept);
-            assert_eq!(finding.grade, Grade::Weak);
-            assert!(!finding.advice.is_empty());
+            let diagnostic = file_system(weak, kept);
+            assert_eq!(diagnostic.severity, Severity::Weak);
+            assert!(!diagnostic.advice.is_empty());
         }
     }
 
     #[test]
     fn a_disk_that_is_nearly_full_is_told() {
-        assert_eq!(room("room", 10, 1_000).grade, Grade::Good);
-        assert_eq!(room("room", 9, 1_000).grade, Grade::Note);
-        assert_eq!(room("room", 0, 0).grade, Grade::Good, "one that does not count");
+        assert_eq!(room("room", 10, 1_000).severity, Severity::Good);
+        assert_eq!(room("room", 9, 1_000).severity, Severity::Note);
+        assert_eq!(room("room", 0, 0).severity, Severity::Good, "one that does not count");
     }
 
     #[test]
     fn polling_is_told_and_why() {
-        assert_eq!(inotify(Some(Ok(()))).grade, Grade::Good);
+        assert_eq!(inotify(Some(Ok(()))).severity, Severity::Good);
         let limit = inotify(Some(Err(io::Error::from(rustix::io::Errno::MFILE))));
-        assert!(limit.grade == Grade::Note && limit.found.contains("open files"), "{limit:?}");
-        assert_eq!(inotify(None).grade, Grade::Note);
+        assert!(
+            limit.severity == Severity::Note && limit.found.contains("open files"),
+            "{limit:?}"
+        );
+        assert_eq!(inotify(None).severity, Severity::Note);
     }
 
     #[test]
@@ -146,12 +152,12 @@ mod tests {
         let root = TempDir::new().unwrap();
         let folder = Folder::new(root.path().to_owned());
         folder.make().unwrap();
-        let grade = |mode| {
+        let severity = |mode| {
             fs::set_permissions(root.path(), fs::Permissions::from_mode(mode)).unwrap();
-            let findings = diagnose(&folder, false).unwrap();
-            assert_eq!(findings.len(), 5);
-            findings.last().unwrap().grade
+            let diagnostics = diagnose(&folder, false).unwrap();
+            assert_eq!(diagnostics.len(), 5);
+            diagnostics.last().unwrap().severity
         };
-        assert_eq!((grade(0o770), grade(0o777)), (Grade::Good, Grade::Note));
+        assert_eq!((severity(0o770), severity(0o777)), (Severity::Good, Severity::Note));
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Folder {
 
 /// Where the files of a lock are.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LockPaths {
     pub(crate) name: LockName,
     /// `<kind>/<file name without its ending>`.
     pub(crate) key: String,
@@ -40,7 +40,7 @@ pub(crate) struct Place {
     pub(crate) note: PathBuf,
 }
 
-impl Place {
+impl LockPaths {
     /// What whoever is inside this gate calls a new record. Who is stopped inside one that was
     /// removed has another name for his.
     pub(crate) fn draft(&self, gate: u64) -> PathBuf {
@@ -92,11 +92,11 @@ impl Folder {
         Ok(())
     }
 
-    pub(crate) fn place(&self, name: &LockName) -> Place {
+    pub(crate) fn paths(&self, name: &LockName) -> LockPaths {
         let kind = name.kind();
         let stem = stem(name.as_str());
         let file = |ending| self.names(kind).join(format!("{stem}{ending}"));
-        Place {
+        LockPaths {
             name: name.clone(),
             key: format!("{kind}/{stem}"),
             gate: file(".lock"),

@@ -15,9 +15,9 @@ use tokio::time::sleep;
 use crate::{
     error::{from_io, ours},
     files::{self, Identity, is_missing},
-    folder::{Folder, Place},
+    folder::{Folder, LockPaths},
+    gate_cache::{CachedGate, GateCache, Written},
     host,
-    kept::{Kept, Open, Written},
 };
 
 /// Whoever is inside is out again within microseconds, if it runs.
@@ -47,17 +47,17 @@ impl Gate {
     /// Cancel safe.
     pub(crate) async fn enter(
         folder: &Folder,
-        kept: &Kept,
-        place: &Place,
+        gates: &GateCache,
+        paths: &LockPaths,
         patience: Duration,
     ) -> Result<Self> {
         let start = Clock::Boot.now();
         let mut tries = 0;
         loop {
-            match Self::try_enter(folder, kept, place)? {
+            match Self::try_enter(folder, gates, paths)? {
                 Entry::Inside(gate) => return Ok(gate),
                 Entry::Taken(file) if start.until(Clock::Boot.now()) >= patience => {
-                    return Err(stuck(&file, &place.gate, patience));
+                    return Err(stuck(&file, &paths.gate, patience));
                 }
                 Entry::Taken(_) | Entry::Removed => {}
             }
@@ -74,9 +74,13 @@ impl Gate {
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn enter_now(folder: &Folder, kept: &Kept, place: &Place) -> Result<Option<Self>> {
+    pub(crate) fn enter_now(
+        folder: &Folder,
+        gates: &GateCache,
+        paths: &LockPaths,
+    ) -> Result<Option<Self>> {
         for _ in 0..SPINS {
-            if let Entry::Inside(gate) = Self::try_enter(folder, kept, place)? {
+            if let Entry::Inside(gate) = Self::try_enter(folder, gates, paths)? {
                 return Ok(Some(gate));
             }
             thread::yield_now();
@@ -84,9 +88,9 @@ impl Gate {
         Ok(None)
     }
 
-    fn try_enter(folder: &Folder, kept: &Kept, place: &Place) -> Result<Entry> {
-        let path = &place.gate;
-        let Open { gate: file, identity, written } = match kept.take(&place.key) {
+    fn try_enter(folder: &Folder, gates: &GateCache, paths: &LockPaths) -> Result<Entry> {
+        let path = &paths.gate;
+        let CachedGate { gate: file, identity, written } = match gates.take(&paths.key) {
             Some(open) => open,
             None => open(folder, path)?,
         };
@@ -101,15 +105,15 @@ impl Gate {
     }
 
     /// Goes out, and keeps the gate open for the next time.
-    pub(crate) fn leave(mut self, kept: &Kept, place: &Place) {
-        let open = Open {
+    pub(crate) fn leave(mut self, gates: &GateCache, paths: &LockPaths) {
+        let open = CachedGate {
             gate: Arc::clone(&self.file),
             identity: self.identity,
             written: self.written.take(),
         };
         // First, so that nobody takes it who would be let in beside us.
         drop(self);
-        kept.put(&place.key, open);
+        gates.put(&paths.key, open);
     }
 
     fn stands(&self) -> Result<bool> {
@@ -151,7 +155,7 @@ enum Entry {
     Taken(Arc<File>),
 }
 
-fn open(folder: &Folder, path: &Path) -> Result<Open> {
+fn open(folder: &Folder, path: &Path) -> Result<CachedGate> {
     let mut options = files::options();
     options.read(true).write(true).create(true);
     let file = match options.open(path) {
@@ -164,7 +168,7 @@ fn open(folder: &Folder, path: &Path) -> Result<Open> {
     let file = file.map_err(|error| from_io(error, "opening", path))?;
     let seen = file.metadata().map_err(|error| from_io(error, "looking at", path))?;
     files::check_plain(&seen, path)?;
-    Ok(Open { gate: Arc::new(file), identity: Identity::of(&seen), written: None })
+    Ok(CachedGate { gate: Arc::new(file), identity: Identity::of(&seen), written: None })
 }
 
 fn stuck(file: &File, path: &Path, patience: Duration) -> Error {
@@ -203,39 +207,39 @@ mod tests {
 
     use super::*;
 
-    fn place(root: &TempDir) -> (Folder, Place) {
+    fn paths(root: &TempDir) -> (Folder, LockPaths) {
         let folder = Folder::new(root.path().to_owned());
-        let place = folder.place(&LockName::new(Kind::Mutex, "a").unwrap());
-        (folder, place)
+        let paths = folder.paths(&LockName::new(Kind::Mutex, "a").unwrap());
+        (folder, paths)
     }
 
     #[test]
     fn c13_a_child_that_was_forked_by_who_is_inside_keeps_nobody_out() {
         let root = TempDir::new().unwrap();
-        let (folder, place) = place(&root);
-        let gate = Gate::enter_now(&folder, &Kept::new(), &place).unwrap().unwrap();
-        assert!(Gate::enter_now(&folder, &Kept::new(), &place).unwrap().is_none());
+        let (folder, paths) = paths(&root);
+        let gate = Gate::enter_now(&folder, &GateCache::new(), &paths).unwrap().unwrap();
+        assert!(Gate::enter_now(&folder, &GateCache::new(), &paths).unwrap().is_none());
         // The same open file, as a child has it.
         let childs = gate.file.try_clone().unwrap();
         drop(gate);
-        assert!(Gate::enter_now(&folder, &Kept::new(), &place).unwrap().is_some());
+        assert!(Gate::enter_now(&folder, &GateCache::new(), &paths).unwrap().is_some());
         drop(childs);
     }
 
     #[test]
     fn c13_a_gate_that_is_no_plain_file_is_refused() {
         let root = TempDir::new().unwrap();
-        let (folder, place) = place(&root);
+        let (folder, paths) = paths(&root);
         folder.make().unwrap();
-        let _socket = std::os::unix::net::UnixListener::bind(&place.gate).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(&paths.gate).unwrap();
         assert_eq!(
-            Gate::enter_now(&folder, &Kept::new(), &place).unwrap_err().kind(),
+            Gate::enter_now(&folder, &GateCache::new(), &paths).unwrap_err().kind(),
             ErrorKind::WrongType
         );
-        fs::remove_file(&place.gate).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, &place.gate, 0o600.into()).unwrap();
+        fs::remove_file(&paths.gate).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &paths.gate, 0o600.into()).unwrap();
         assert_eq!(
-            Gate::enter_now(&folder, &Kept::new(), &place).unwrap_err().kind(),
+            Gate::enter_now(&folder, &GateCache::new(), &paths).unwrap_err().kind(),
             ErrorKind::WrongType
         );
     }
@@ -244,28 +248,28 @@ mod tests {
     #[test]
     fn c1_a_gate_that_is_kept_open_lets_in_one_at_a_time() {
         let root = TempDir::new().unwrap();
-        let (folder, place) = place(&root);
-        let kept = Kept::new();
+        let (folder, paths) = paths(&root);
+        let gates = GateCache::new();
         for _ in 0..3 {
-            let gate = Gate::enter_now(&folder, &kept, &place).unwrap().unwrap();
-            assert!(Gate::enter_now(&folder, &kept, &place).unwrap().is_none());
-            gate.leave(&kept, &place);
-            let others = Gate::enter_now(&folder, &Kept::new(), &place).unwrap();
+            let gate = Gate::enter_now(&folder, &gates, &paths).unwrap().unwrap();
+            assert!(Gate::enter_now(&folder, &gates, &paths).unwrap().is_none());
+            gate.leave(&gates, &paths);
+            let others = Gate::enter_now(&folder, &GateCache::new(), &paths).unwrap();
             assert!(others.is_some(), "what is kept is locked");
-            assert!(Gate::enter_now(&folder, &kept, &place).unwrap().is_none());
+            assert!(Gate::enter_now(&folder, &gates, &paths).unwrap().is_none());
         }
     }
 
     #[test]
     fn c1_a_gate_that_is_kept_open_and_was_removed_lets_nobody_in() {
         let root = TempDir::new().unwrap();
-        let (folder, place) = place(&root);
-        let kept = Kept::new();
-        Gate::enter_now(&folder, &kept, &place).unwrap().unwrap().leave(&kept, &place);
-        fs::remove_file(&place.gate).unwrap();
-        let inside = Gate::enter_now(&folder, &Kept::new(), &place).unwrap().unwrap();
-        assert!(Gate::enter_now(&folder, &kept, &place).unwrap().is_none(), "two are inside");
+        let (folder, paths) = paths(&root);
+        let gates = GateCache::new();
+        Gate::enter_now(&folder, &gates, &paths).unwrap().unwrap().leave(&gates, &paths);
+        fs::remove_file(&paths.gate).unwrap();
+        let inside = Gate::enter_now(&folder, &GateCache::new(), &paths).unwrap().unwrap();
+        assert!(Gate::enter_now(&folder, &gates, &paths).unwrap().is_none(), "two are inside");
         drop(inside);
-        assert!(Gate::enter_now(&folder, &kept, &place).unwrap().is_some());
+        assert!(Gate::enter_now(&folder, &gates, &paths).unwrap().is_some());
     }
 }

@@ -28,7 +28,7 @@
 //! * **Tokens** are the wall clock in microseconds, or go on from the last one of a name if that is
 //!   larger. Nothing is written to the disk at once, so a restart of the host may lose a record, or
 //!   a backup put an older one back: tokens rise all the same, unless the clock was set back
-//!   meanwhile, or [`raise_fence`](lockkit_core::spi::Claim::raise_fence) had raised the last one
+//!   meanwhile, or [`raise_token`](lockkit_core::spi::Claim::raise_token) had raised the last one
 //!   beyond it.
 //! * **A release that fails** is made up for: the store tries again about once a second, until it
 //!   is done or closed.
@@ -49,16 +49,16 @@
 mod attachment;
 mod backend;
 mod claim;
+mod cleanups;
 mod config;
-mod debts;
 mod diagnosis;
 mod error;
 mod files;
 mod folder;
 mod gate;
+mod gate_cache;
 mod host;
-mod kept;
-mod locals;
+mod local_claims;
 mod mount;
 mod names;
 mod note;

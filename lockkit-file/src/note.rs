@@ -19,7 +19,7 @@ use tokio::{sync::oneshot, task::coop::consume_budget};
 use crate::{
     error::{from_io, newer, ours, stranger},
     files::{self, Draft},
-    folder::Place,
+    folder::LockPaths,
     gate::Gate,
     session::Session,
     store::Store,
@@ -43,20 +43,20 @@ const VERSION: u32 = 1;
 /// # Errors
 /// [`ErrorKind::WrongType`] for what is none of ours, [`ErrorKind::NewerFormat`]; what the system
 /// says.
-pub(crate) fn read(place: &Place) -> Result<Note> {
-    let bytes = files::read(&place.note)?.bytes;
+pub(crate) fn read(paths: &LockPaths) -> Result<Note> {
+    let bytes = files::read(&paths.note)?.bytes;
     if bytes.is_empty() {
         return Ok(Note::default());
     }
-    let failed = |reason: &str| stranger(&place.note, reason);
+    let failed = |reason: &str| stranger(&paths.note, reason);
     if let Some(format) = version::newer(&bytes, VERSION) {
-        return Err(newer(&place.note, format));
+        return Err(newer(&paths.note, format));
     }
     version::check(&bytes, VERSION).map_err(|reason| failed(&reason))?;
     let stored: Stored =
         serde_json::from_slice(&bytes).map_err(|error| failed(&error.to_string()))?;
     if (stored.kind.as_str(), stored.name.as_str())
-        != (place.name.kind().as_str(), place.name.as_str())
+        != (paths.name.kind().as_str(), paths.name.as_str())
     {
         return Err(failed(&format!("it belongs to the {} {:?}", stored.kind, stored.name)));
     }
@@ -72,25 +72,25 @@ pub(crate) fn read(place: &Place) -> Result<Note> {
 /// One that is dropped is written, or not: its outcome is unknown.
 pub(crate) async fn write(
     store: &Store,
-    place: &Place,
+    paths: &LockPaths,
     (owner, session): (OwnerId, &Arc<Session>),
     note: &Note,
     patience: Duration,
 ) -> Result<Noted> {
     consume_budget().await;
-    let gate = Gate::enter(&store.folder, &store.kept, place, patience).await?;
-    if !session.stands()? || !Store::read_inside(&gate, place)?.is_held_by(owner, session.id) {
+    let gate = Gate::enter(&store.folder, &store.gates, paths, patience).await?;
+    if !session.stands()? || !Store::read_inside(&gate, paths)?.is_held_by(owner, session.id) {
         return Ok(Noted::NotHeld);
     }
-    let stored = read(place)?;
+    let stored = read(paths)?;
     let noted = note.replaces(&stored);
     if noted != Noted::Written || *note == stored {
         return Ok(noted);
     }
     let stored = Stored {
         lockkit: VERSION,
-        kind: place.name.kind().as_str().to_owned(),
-        name: place.name.as_str().to_owned(),
+        kind: paths.name.kind().as_str().to_owned(),
+        name: paths.name.as_str().to_owned(),
         revision: note.revision,
         text: note.text.clone(),
     };
@@ -99,8 +99,8 @@ pub(crate) async fn write(
     // A note says what was done, so it must outlast a loss of power; and to wait for the disk is
     // nothing for a runtime.
     let (done, written) = oneshot::channel();
-    let path = place.note.clone();
-    let draft = place.note_draft();
+    let path = paths.note.clone();
+    let draft = paths.note_draft();
     let thread = thread::Builder::new().name("lockkit-file-note".to_owned());
     let started = thread.spawn(move || {
         // Nobody hears it whose caller has gone.
@@ -146,13 +146,13 @@ mod tests {
         let root = TempDir::new().unwrap();
         let folder = Folder::new(root.path().to_owned());
         folder.make().unwrap();
-        let place = folder.place(&LockName::new(Kind::Mutex, "orders/42").unwrap());
-        std::fs::write(&place.note, GOLDEN).unwrap();
-        assert_eq!(read(&place).unwrap(), Note::new(7, "up to 4711".to_owned()));
+        let paths = folder.paths(&LockName::new(Kind::Mutex, "orders/42").unwrap());
+        std::fs::write(&paths.note, GOLDEN).unwrap();
+        assert_eq!(read(&paths).unwrap(), Note::new(7, "up to 4711".to_owned()));
         let stored: Stored = serde_json::from_str(GOLDEN).unwrap();
         assert_eq!(serde_json::to_string_pretty(&stored).unwrap(), GOLDEN);
-        std::fs::write(&place.note, GOLDEN.replace("1,", "2,\n  \"more\": 0,")).unwrap();
-        let error = read(&place).unwrap_err();
+        std::fs::write(&paths.note, GOLDEN.replace("1,", "2,\n  \"more\": 0,")).unwrap();
+        let error = read(&paths).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NewerFormat);
         assert!(
             error.to_string().contains("written by a newer lockkit, in the format 2"),

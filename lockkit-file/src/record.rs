@@ -9,7 +9,8 @@ use std::{mem, num::NonZeroU32, time::Duration};
 use lockkit_core::{
     ErrorKind, FencingToken, LockName, OwnerId, Result,
     spi::{
-        Attempt, Grant, Holder, Inspection, Lease, Mode, Outsiders, Reissued, Released, Taken, Wait,
+        Attempt, Grant, Holder, Inspection, Lease, Mode, Occupancy, QueuePolicy, Released,
+        Transferred, Wait,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -171,8 +172,8 @@ impl Record {
 
     /// It is to be written through this gate. Says through which other one it was before.
     pub(crate) fn pass(&mut self, gate: u64) -> Option<u64> {
-        let former = mem::replace(&mut self.gate, gate);
-        (former != gate).then_some(former)
+        let previous = mem::replace(&mut self.gate, gate);
+        (previous != gate).then_some(previous)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -223,16 +224,16 @@ impl Record {
         self.queue.iter().take(self.ready()).map(|waiting| waiting.owner).collect()
     }
 
-    fn taken(&self) -> Taken {
-        Taken::by(self.holders.iter().map(|holding| holding.mode.mode()))
+    fn occupancy(&self) -> Occupancy {
+        Occupancy::of(self.holders.iter().map(|holding| holding.mode.mode()))
     }
 
     /// How many waiters, from the head of the queue on, can be granted now.
     fn ready(&self) -> usize {
-        let mut taken = self.taken();
-        let fits = |waiting: &&Waiting| match taken.with(waiting.mode.mode()) {
+        let mut occupancy = self.occupancy();
+        let fits = |waiting: &&Waiting| match occupancy.with(waiting.mode.mode()) {
             Some(more) => {
-                taken = more;
+                occupancy = more;
                 true
             }
             None => false,
@@ -268,19 +269,19 @@ impl Record {
             return Ok(Attempt::Granted(holding.grant()));
         }
         self.check_limit(asker.share)?;
-        let place = self.queue.iter().position(|waiting| waiting.owner == asker.owner);
-        let ahead = place.unwrap_or(self.queue.len());
+        let paths = self.queue.iter().position(|waiting| waiting.owner == asker.owner);
+        let ahead = paths.unwrap_or(self.queue.len());
         if !self.fits_behind(ahead, asker.share) {
             let queued = wait == Wait::Queue;
-            match place {
-                Some(place) if !queued => drop(self.queue.remove(place)),
+            match paths {
+                Some(paths) if !queued => drop(self.queue.remove(paths)),
                 None if queued => self.queue.push(Waiting::new(asker)),
                 _ => {}
             }
             return Ok(Attempt::Busy { queued, retry_after: None });
         }
-        if let Some(place) = place {
-            self.queue.remove(place);
+        if let Some(paths) = paths {
+            self.queue.remove(paths);
         }
         Ok(Attempt::Granted(self.grant(asker, now)?))
     }
@@ -301,7 +302,7 @@ impl Record {
     }
 
     /// Raises the token of a grant, and with it all that come after.
-    pub(crate) fn raise_fence(
+    pub(crate) fn raise_token(
         &mut self,
         owner: OwnerId,
         floor: FencingToken,
@@ -316,22 +317,22 @@ impl Record {
     ///
     /// # Errors
     /// There is no larger token.
-    pub(crate) fn reissue(
+    pub(crate) fn transfer(
         &mut self,
         from: OwnerId,
         to: &Asker<'_>,
-        outsiders: Outsiders,
+        policy: QueuePolicy,
         now: &Now,
-    ) -> Result<Reissued> {
+    ) -> Result<Transferred> {
         let Some(at) = self.holders.iter().position(|holding| holding.owner == from) else {
-            return Ok(Reissued::NotHeld);
+            return Ok(Transferred::NotHeld);
         };
-        let former = self.holders.remove(at);
-        let may_stay = outsiders == Outsiders::Wait || self.queue.is_empty();
-        if !may_stay || former.mode != to.share {
-            return Ok(Reissued::Yielded);
+        let previous = self.holders.remove(at);
+        let may_stay = policy == QueuePolicy::TransferFirst || self.queue.is_empty();
+        if !may_stay || previous.mode != to.share {
+            return Ok(Transferred::Yielded);
         }
-        Ok(Reissued::Granted(self.grant(to, now)?))
+        Ok(Transferred::Granted(self.grant(to, now)?))
     }
 
     pub(crate) fn inspect(&self, now: &Now) -> Inspection {
@@ -378,8 +379,9 @@ impl Record {
     /// Whether a claim fits together with all holders and the first `ahead` waiters.
     fn fits_behind(&self, ahead: usize, share: Share) -> bool {
         let mut ahead = self.queue.iter().take(ahead);
-        let taken = ahead.try_fold(self.taken(), |taken, waiting| taken.with(waiting.mode.mode()));
-        taken.and_then(|taken| taken.with(share.mode())).is_some()
+        let occupancy = ahead
+            .try_fold(self.occupancy(), |occupancy, waiting| occupancy.with(waiting.mode.mode()));
+        occupancy.and_then(|occupancy| occupancy.with(share.mode())).is_some()
     }
 }
 

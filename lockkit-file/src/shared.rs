@@ -33,7 +33,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Has the watcher look for debts.
+    /// Has the watcher look for cleanups.
     pub(crate) fn wake(&self) {
         // Without a thread, the next change of that name pays them. A closed store has none.
         if self.watch().is_ok()

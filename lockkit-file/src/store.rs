@@ -9,14 +9,14 @@ use std::{
 use lockkit_core::{OwnerId, Result};
 
 use crate::{
-    debts::Debts,
+    cleanups::Cleanups,
     error::{from_io, newer, stranger},
     files::{self, Content, Draft, Stamp},
-    folder::{Folder, Place},
+    folder::{Folder, LockPaths},
     gate::Gate,
+    gate_cache::{GateCache, Written},
     host::Now,
-    kept::{Kept, Written},
-    locals::Locals,
+    local_claims::LocalClaims,
     record::Record,
     session::{self, Session, SessionId, closed},
     turns::Turns,
@@ -25,9 +25,9 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) folder: Folder,
-    pub(crate) locals: Locals,
-    pub(crate) debts: Debts,
-    pub(crate) kept: Kept,
+    pub(crate) local_claims: LocalClaims,
+    pub(crate) cleanups: Cleanups,
+    pub(crate) gates: GateCache,
     turns: Turns,
     session: Mutex<Ours>,
 }
@@ -39,13 +39,13 @@ enum Ours {
 }
 
 impl Store {
-    pub(crate) fn new(folder: Folder, kept: Kept) -> Self {
+    pub(crate) fn new(folder: Folder, gates: GateCache) -> Self {
         let session = Mutex::new(Ours::Open(None));
         Self {
             folder,
-            locals: Locals::default(),
-            debts: Debts::default(),
-            kept,
+            local_claims: LocalClaims::default(),
+            cleanups: Cleanups::default(),
+            gates,
             turns: Turns::default(),
             session,
         }
@@ -88,7 +88,7 @@ impl Store {
             session.end();
         }
         *ours = Ours::Closed;
-        self.kept.clear();
+        self.gates.clear();
     }
 
     /// Whether that session has ended.
@@ -107,25 +107,25 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for what is none of ours, and
     /// [`ErrorKind::NewerFormat`](lockkit_core::ErrorKind::NewerFormat); what the system says.
-    pub(crate) fn read(&self, place: &Place) -> Result<Record> {
-        self.read_stamped(place).map(|(_, record)| record)
+    pub(crate) fn read(&self, paths: &LockPaths) -> Result<Record> {
+        self.read_stamped(paths).map(|(_, record)| record)
     }
 
     /// And which file it is.
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub(crate) fn read_stamped(&self, place: &Place) -> Result<(Stamp, Record)> {
-        let content = files::read_shared(&place.record)?;
-        Ok((content.stamp, Self::parse(place, &content)?))
+    pub(crate) fn read_stamped(&self, paths: &LockPaths) -> Result<(Stamp, Record)> {
+        let content = files::read_shared(&paths.record)?;
+        Ok((content.stamp, Self::parse(paths, &content)?))
     }
 
     /// A record for whoever is inside its gate: nobody else replaces it, or writes it over.
     ///
     /// # Errors
     /// As [`read`](Self::read), and as [`Gate::check`].
-    pub(crate) fn read_inside(gate: &Gate, place: &Place) -> Result<Record> {
-        let read = files::read(&place.record).and_then(|content| Self::parse(place, &content));
+    pub(crate) fn read_inside(gate: &Gate, paths: &LockPaths) -> Result<Record> {
+        let read = files::read(&paths.record).and_then(|content| Self::parse(paths, &content));
         if read.is_err() {
             // Who came in by another gate may have written it over.
             gate.check()?;
@@ -133,30 +133,30 @@ impl Store {
         read
     }
 
-    fn parse(place: &Place, content: &Content) -> Result<Record> {
-        Record::parse(&content.bytes, &place.name)
-            .or_else(|reason| Self::unread(place, content, &reason))
+    fn parse(paths: &LockPaths, content: &Content) -> Result<Record> {
+        Record::parse(&content.bytes, &paths.name)
+            .or_else(|reason| Self::unread(paths, content, &reason))
     }
 
     /// What stands for a file that can't be read.
-    fn unread(place: &Place, content: &Content, reason: &str) -> Result<Record> {
+    fn unread(paths: &LockPaths, content: &Content, reason: &str) -> Result<Record> {
         // First: one that is whole is no rest, though it was written before the boot.
         if let Some(format) = Record::newer(&content.bytes) {
-            return Err(newer(&place.record, format));
+            return Err(newer(&paths.record, format));
         }
         // Nobody who holds it now can have written that.
         if Record::is_rest(&content.bytes) && Now::tell().is_before_boot(content.stamp.written) {
-            return Ok(Record::new(&place.name));
+            return Ok(Record::new(&paths.name));
         }
-        Err(stranger(&place.record, reason))
+        Err(stranger(&paths.record, reason))
     }
 
     /// A record without the dead.
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub(crate) fn read_living(&self, place: &Place) -> Result<Record> {
-        let mut record = self.read(place)?;
+    pub(crate) fn read_living(&self, paths: &LockPaths) -> Result<Record> {
+        let mut record = self.read(paths)?;
         self.drop_dead(&mut record)?;
         Ok(record)
     }
@@ -204,66 +204,66 @@ impl Store {
     /// Cancel safe: it is done in one step, or not at all.
     pub(crate) async fn change<T>(
         &self,
-        place: &Place,
+        paths: &LockPaths,
         asker: Option<OwnerId>,
         patience: Duration,
         work: impl FnOnce(&mut Record, &Now) -> Result<T>,
         after: impl FnOnce(&T),
     ) -> Result<T> {
         self.turns.wait().await;
-        let gate = Gate::enter(&self.folder, &self.kept, place, patience).await?;
-        self.change_inside(gate, place, asker, work, after)
+        let gate = Gate::enter(&self.folder, &self.gates, paths, patience).await?;
+        self.change_inside(gate, paths, asker, work, after)
     }
 
     fn change_inside<T>(
         &self,
         mut gate: Gate,
-        place: &Place,
+        paths: &LockPaths,
         asker: Option<OwnerId>,
         work: impl FnOnce(&mut Record, &Now) -> Result<T>,
         after: impl FnOnce(&T),
     ) -> Result<T> {
-        let known = gate.written.take().filter(|written| written.is_at(&place.record));
+        let known = gate.written.take().filter(|written| written.is_at(&paths.record));
         let read;
         let stored = match &known {
             Some(written) => &written.record,
             None => {
-                read = Self::read_inside(&gate, place)?;
+                read = Self::read_inside(&gate, paths)?;
                 &read
             }
         };
         let mut record = stored.clone();
         let now = Now::tell();
-        let owed = self.debts.of(place);
+        let leftover = self.cleanups.of(paths);
         self.drop_dead(&mut record)?;
         // Whatever was left of them: those who owed it were told then.
-        let _ = record.release(&owed);
+        let _ = record.release(&leftover);
         record.skip_idle(asker, &now);
         let answer = work(&mut record, &now)?;
         record.settle(&now);
         let has_changed = record != *stored;
-        gate.written = if has_changed { put(&gate, place, &mut record)? } else { known };
-        self.debts.paid(place, &owed);
+        gate.written = if has_changed { put(&gate, paths, &mut record)? } else { known };
+        self.cleanups.done(paths, &leftover);
         after(&answer);
-        gate.leave(&self.kept, place);
+        gate.leave(&self.gates, paths);
         // Those of this process need not wait for the system to tell.
-        self.locals.hear(place, Some(&record));
+        self.local_claims.hear(paths, Some(&record));
         if has_changed {
-            self.locals.tell_observers(place);
+            self.local_claims.tell_observers(paths);
         }
         Ok(answer)
     }
 
     /// Takes out of the records what claims have left in them. What can't be done now remains.
-    pub(crate) fn pay_debts(&self) {
-        for place in self.debts.places() {
-            let paid =
-                Gate::enter_now(&self.folder, &self.kept, &place).and_then(|gate| match gate {
-                    Some(gate) => self.change_inside(gate, &place, None, |_, _| Ok(()), |()| {}),
+    pub(crate) fn clean_up(&self) {
+        for paths in self.cleanups.all_paths() {
+            let done =
+                Gate::enter_now(&self.folder, &self.gates, &paths).and_then(|gate| match gate {
+                    Some(gate) => self.change_inside(gate, &paths, None, |_, _| Ok(()), |()| {}),
                     None => Ok(()),
                 });
-            if let Err(error) = paid {
-                tracing::debug!(name = %place.name, %error, "a lock that was given up is still in its record");
+            if let Err(error) = done {
+                tracing::debug!(name = %paths.name, %error, "a lock that was given up is still in its record");
             }
         }
     }
@@ -274,19 +274,19 @@ impl Store {
 }
 
 /// Writes a record. Nobody else is inside.
-fn put(gate: &Gate, place: &Place, record: &mut Record) -> Result<Option<Written>> {
+fn put(gate: &Gate, paths: &LockPaths, record: &mut Record) -> Result<Option<Written>> {
     if let Some(former) = record.pass(gate.number()) {
         // Whoever is stopped inside a gate that was removed must not find his draft when he goes
         // on.
-        let draft = place.draft(former);
+        let draft = paths.draft(former);
         files::remove(&draft).map_err(|error| from_io(error, "removing", &draft))?;
     }
-    let draft = Draft::write(place.draft(gate.number()), &record.to_bytes()?)?;
+    let draft = Draft::write(paths.draft(gate.number()), &record.to_bytes()?)?;
     if let Err(error) = gate.check() {
         draft.discard();
         return Err(error);
     }
-    Ok(Written::new(draft.swap(&place.record)?, record.clone()))
+    Ok(Written::new(draft.swap(&paths.record)?, record.clone()))
 }
 
 #[cfg(test)]

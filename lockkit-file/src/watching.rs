@@ -1,9 +1,9 @@
 //! The watcher: one plain thread per backend, which hears from the system what other processes do
-//! to our names, and when they end. It changes no record; it rings those whom a change concerns,
+//! to our names, and when they end. It changes no record; it wakes those whom a change concerns,
 //! and they look for themselves.
 
-mod blind;
-mod eyes;
+mod inotify;
+mod poller;
 
 use std::{
     collections::VecDeque,
@@ -23,12 +23,12 @@ use rustix::{
 };
 
 use self::{
-    blind::Blind,
-    eyes::{Eyes, News},
+    inotify::{Inotify, News},
+    poller::FolderPoller,
 };
 use crate::{
     error::ours,
-    folder::{Folder, Place},
+    folder::{Folder, LockPaths},
     session::SessionId,
     store::Store,
 };
@@ -44,7 +44,7 @@ const MOST_LOOKS: u32 = 1_000;
 const MOST_DEAD: usize = 256;
 
 /// How often it tries to take out of a record what claims have left there.
-const PAYMENT: Duration = Duration::from_secs(1);
+const CLEANUP_PAUSE: Duration = Duration::from_secs(1);
 
 /// The watcher's thread; it ends when this is dropped.
 #[derive(Debug)]
@@ -69,16 +69,16 @@ impl Watcher {
         for end in [&line, &orders] {
             end.set_nonblocking(true).map_err(failed)?;
         }
-        let eyes = if polling { None } else { open(&store) };
+        let inotify = if polling { None } else { open(&store) };
         let watch = Watch {
             store,
-            eyes,
+            inotify,
             polling,
             orders,
             dying: Vec::new(),
             dead: VecDeque::new(),
-            blind: Blind::default(),
-            pays_at: Clock::Boot.now(),
+            poller: FolderPoller::default(),
+            cleans_at: Clock::Boot.now(),
             had_news: false,
         };
         let thread = thread::Builder::new().name("lockkit-file".to_owned());
@@ -86,7 +86,7 @@ impl Watcher {
         Ok(Self { line, thread: Some(thread), pid: process::id() })
     }
 
-    /// Has it pay debts now.
+    /// Has it clean up now.
     pub(crate) fn wake(&self) {
         // A line that is full of orders wakes it as well.
         let _ = (&self.line).write(&[0]);
@@ -106,7 +106,7 @@ impl Drop for Watcher {
         // Closing it is not enough: a child that was forked has it open, too.
         let _ = self.line.shutdown(Shutdown::Both);
         let Some(thread) = self.thread.take() else { return };
-        // The last of a locker may go in a ring of ours.
+        // The last handle of a locker may go in a wake-up of ours.
         if thread.thread().id() != thread::current().id() {
             // It has nothing to say.
             let _ = thread.join();
@@ -114,17 +114,17 @@ impl Drop for Watcher {
     }
 }
 
-fn open(store: &Store) -> Option<Eyes> {
-    match Eyes::open(&store.folder) {
-        Ok(eyes) => Some(eyes),
+fn open(store: &Store) -> Option<Inotify> {
+    match Inotify::open(&store.folder) {
+        Ok(inotify) => Some(inotify),
         Err(error) => {
             tracing::warn!(
                 folder = ?store.folder.root(),
                 %error,
                 "the system does not tell of changes, so lockkit looks every {:?} to {:?}; on Linux, raise \
                  fs.inotify.max_user_instances or max_user_watches",
-                blind::SHORTEST,
-                blind::LONGEST,
+                poller::SHORTEST,
+                poller::LONGEST,
             );
             None
         }
@@ -136,49 +136,49 @@ fn open(store: &Store) -> Option<Eyes> {
 /// # Errors
 /// Why it does not.
 pub(crate) fn check(folder: &Folder) -> io::Result<()> {
-    Eyes::open(folder).map(drop)
+    Inotify::open(folder).map(drop)
 }
 
 struct Watch {
     store: Arc<Store>,
-    eyes: Option<Eyes>,
+    inotify: Option<Inotify>,
     polling: bool,
-    /// A byte is an order to pay debts, its end that to end.
+    /// A byte is an order to clean up, its end that to end.
     orders: UnixStream,
     /// Sessions whose files were closed, and how often each was looked at since.
     dying: Vec<(SessionId, u32)>,
     dead: VecDeque<SessionId>,
-    blind: Blind,
-    pays_at: Tick,
+    poller: FolderPoller,
+    cleans_at: Tick,
     /// Whether the last look found any news.
     had_news: bool,
 }
 
 impl Watch {
     fn run(mut self) {
-        // What happened before the eyes were open.
-        self.blind.look_at_all(&self.store);
+        // What happened before inotify was open.
+        self.poller.look_at_all(&self.store);
         while self.wait() {
             match self.orders() {
                 Orders::End => return,
-                Orders::None if Clock::Boot.now() < self.pays_at => {}
-                Orders::None | Orders::Pay => self.pay(),
+                Orders::None if Clock::Boot.now() < self.cleans_at => {}
+                Orders::None | Orders::CleanUp => self.clean_up(),
             }
             let mut news = News::default();
-            match &mut self.eyes {
-                Some(eyes) => {
-                    if eyes.read(&mut news).is_err() {
-                        news.blinded = true;
+            match &mut self.inotify {
+                Some(inotify) => {
+                    if inotify.read(&mut news).is_err() {
+                        news.unwatched = true;
                     }
                 }
-                None => news.everything = self.blind.is_due(),
+                None => news.everything = self.poller.is_due(),
             }
-            if news.blinded {
-                self.eyes = None;
+            if news.unwatched {
+                self.inotify = None;
             }
-            if self.eyes.is_none() && !self.polling && (news.blinded || news.everything) {
+            if self.inotify.is_none() && !self.polling && (news.unwatched || news.everything) {
                 // The folder may have been removed, and made again.
-                self.eyes = Eyes::open(&self.store.folder).ok();
+                self.inotify = Inotify::open(&self.store.folder).ok();
             }
             self.had_news = news.any;
             self.hear(news);
@@ -189,15 +189,18 @@ impl Watch {
     fn wait(&self) -> bool {
         let now = Clock::Boot.now();
         let dying = (!self.dying.is_empty()).then_some(DYING);
-        let paying = (!self.store.debts.are_none()).then(|| now.until(self.pays_at));
-        let blind = self.eyes.is_none().then(|| now.until(self.blind.due()));
-        let rests = self.had_news && !self.store.locals.anybody_waits();
+        let cleaning = (!self.store.cleanups.is_empty()).then(|| now.until(self.cleans_at));
+        let poller = self.inotify.is_none().then(|| now.until(self.poller.due()));
+        let rests = self.had_news && !self.store.local_claims.anybody_waits();
         let rest = rests.then_some(REST);
-        let patience = [dying, paying, blind, rest].into_iter().flatten().min();
+        let patience = [dying, cleaning, poller, rest].into_iter().flatten().min();
         let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
         let mut files = vec![PollFd::new(&self.orders, PollFlags::IN)];
         files.extend(
-            self.eyes.as_ref().filter(|_| !rests).map(|eyes| PollFd::new(eyes, PollFlags::IN)),
+            self.inotify
+                .as_ref()
+                .filter(|_| !rests)
+                .map(|inotify| PollFd::new(inotify, PollFlags::IN)),
         );
         // Where it fails, the polls of the waiters remain, and the next claim starts another
         // thread.
@@ -208,36 +211,36 @@ impl Watch {
         let mut orders = [0; 64];
         match (&self.orders).read(&mut orders) {
             Ok(0) => Orders::End,
-            Ok(_) => Orders::Pay,
+            Ok(_) => Orders::CleanUp,
             Err(_) => Orders::None,
         }
     }
 
-    fn pay(&mut self) {
-        if !self.store.debts.are_none() {
-            self.store.pay_debts();
+    fn clean_up(&mut self) {
+        if !self.store.cleanups.is_empty() {
+            self.store.clean_up();
         }
-        self.pays_at = Clock::Boot.now().after(PAYMENT);
+        self.cleans_at = Clock::Boot.now().after(CLEANUP_PAUSE);
     }
 
     fn hear(&mut self, news: News) {
         if let Some(session) = self.store.present_session()
-            && (news.everything || news.blinded || news.sessions.contains(&session.id))
+            && (news.everything || news.unwatched || news.sessions.contains(&session.id))
             && !session.stands().unwrap_or(true)
         {
             tracing::warn!(folder = ?self.store.folder.root(), "the session's file was removed: what it held is lost");
-            self.store.locals.ring_all();
+            self.store.local_claims.wake_all();
         }
         self.dying.extend(news.sessions.into_iter().map(|session| (session, 0)));
         let anybody_died = self.see_who_died();
-        if news.everything || news.blinded {
-            return self.blind.look_at_all(&self.store);
+        if news.everything || news.unwatched {
+            return self.poller.look_at_all(&self.store);
         }
         if anybody_died {
-            self.store.locals.awaited().iter().for_each(|place| self.look_at(place));
+            self.store.local_claims.awaited().iter().for_each(|paths| self.look_at(paths));
         }
-        for place in news.names.iter().filter_map(|key| self.store.locals.place(key)) {
-            self.look_at(&place);
+        for paths in news.names.iter().filter_map(|key| self.store.local_claims.paths(key)) {
+            self.look_at(&paths);
         }
     }
 
@@ -261,21 +264,21 @@ impl Watch {
         anybody_died
     }
 
-    fn look_at(&self, place: &Place) {
-        let record = self.store.read(place).ok().map(|mut record| {
+    fn look_at(&self, paths: &LockPaths) {
+        let record = self.store.read(paths).ok().map(|mut record| {
             record.without(self.dead.as_slices().0);
             record.without(self.dead.as_slices().1);
             record
         });
-        self.store.locals.hear(place, record.as_ref());
-        self.store.locals.tell_observers(place);
+        self.store.local_claims.hear(paths, record.as_ref());
+        self.store.local_claims.tell_observers(paths);
     }
 }
 
 enum Orders {
     End,
     None,
-    Pay,
+    CleanUp,
 }
 
 #[cfg(test)]
@@ -285,12 +288,12 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::kept::Kept;
+    use crate::gate_cache::GateCache;
 
     fn watcher(root: &TempDir) -> Watcher {
         let folder = Folder::new(root.path().to_owned());
         folder.make().unwrap();
-        Watcher::start(Arc::new(Store::new(folder, Kept::new())), false).unwrap()
+        Watcher::start(Arc::new(Store::new(folder, GateCache::new())), false).unwrap()
     }
 
     #[test]

@@ -14,19 +14,19 @@ mod support {
     pub(crate) mod fairness;
     pub(crate) mod figures;
     pub(crate) mod forms;
-    pub(crate) mod hand_over;
     pub(crate) mod one_name;
     pub(crate) mod own_names;
     pub(crate) mod row_locks;
     pub(crate) mod sql;
     pub(crate) mod stage;
+    pub(crate) mod transfer;
 }
 
 use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
-use support::{classic, fairness, forms, hand_over, one_name, own_names, row_locks, stage::Stage};
+use support::{classic, fairness, forms, one_name, own_names, row_locks, stage::Stage, transfer};
 
 const PARTS: [&str; 7] =
-    ["own-names", "one-name", "classic", "row-locks", "hand-over", "fairness", "forms"];
+    ["own-names", "one-name", "classic", "row-locks", "transfer", "fairness", "forms"];
 const SERVERS: [(&str, SqlFlavor); 2] =
     [("mariadb", SqlFlavor::MariaDb), ("mysql", SqlFlavor::MySql)];
 const DURABILITIES: [(&str, &str); 2] = [("relaxed", "2"), ("durable", "1")];
@@ -52,8 +52,8 @@ async fn all(stage: &Stage) {
     if is_wanted("row-locks", &PARTS) {
         row_locks::compare(stage).await;
     }
-    if is_wanted("hand-over", &PARTS) {
-        hand_over::compare(stage).await;
+    if is_wanted("transfer", &PARTS) {
+        transfer::compare(stage).await;
     }
     if is_wanted("fairness", &PARTS) {
         fairness::measure(stage).await;

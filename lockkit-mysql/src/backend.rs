@@ -6,13 +6,13 @@ use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, Note, Released, Role,
+        Admin, Backend, Claim, ClaimSpec, Descriptor, Diagnostic, Inspection, Note, Released, Role,
     },
 };
 
 use crate::{
     config::{Config, Strategy},
-    janitor::{Janitor, Kept},
+    garbage_collector::{GarbageCollected, GarbageCollector},
     optimistic::Optimistic,
     pessimistic::Pessimistic,
     pool::Pool,
@@ -35,8 +35,8 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct MySql {
-    strategy: Arc<dyn Kept>,
-    janitor: Janitor,
+    strategy: Arc<dyn GarbageCollected>,
+    garbage_collector: GarbageCollector,
 }
 
 impl MySql {
@@ -65,12 +65,12 @@ impl MySql {
         let mut connection = pool.get(pool.config().connect_timeout).await?;
         schema::prepare(&mut connection, pool.config()).await?;
         drop(connection);
-        let strategy: Arc<dyn Kept> = match strategy {
+        let strategy: Arc<dyn GarbageCollected> = match strategy {
             Strategy::Optimistic => Arc::new(Optimistic::new(pool)),
             Strategy::Pessimistic => Arc::new(Pessimistic::new(pool)),
         };
-        let janitor = Janitor::start(&strategy, retention);
-        Ok(Self { strategy, janitor })
+        let garbage_collector = GarbageCollector::start(&strategy, retention);
+        Ok(Self { strategy, garbage_collector })
     }
 
     /// Removes the rows of names that were not used for the retention, and returns how many. A
@@ -109,7 +109,7 @@ impl Backend for MySql {
     }
 
     async fn close(&self) -> Result<()> {
-        self.janitor.stop().await;
+        self.garbage_collector.stop().await;
         self.strategy.close().await
     }
 }
@@ -132,7 +132,7 @@ impl Admin for MySql {
         self.strategy.time().await
     }
 
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
+    async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         self.strategy.diagnose().await
     }
 }

@@ -21,7 +21,7 @@ use tokio::{
 
 use crate::{
     config::Config,
-    connection::{Connection, Corpse},
+    connection::{Connection, GivenUp},
     error, handshake,
 };
 
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) clock: OnceLock<ServerClock>,
     pub(crate) numbers: AtomicU64,
     /// When one was last found broken. Those that were idle then may be broken, too.
-    pub(crate) doubted: AtomicU64,
+    pub(crate) suspect_since: AtomicU64,
     pub(crate) zero: Tick,
 }
 
@@ -53,11 +53,11 @@ impl Shared {
     /// # Errors
     /// It is of no use any more.
     async fn refresh(&self, connection: &mut Connection) -> Result<(), my::Error> {
-        let doubted = self.zero.after(Duration::from_nanos(self.doubted.load(Relaxed)));
+        let suspect_since = self.zero.after(Duration::from_nanos(self.suspect_since.load(Relaxed)));
         // Long before the server ends it by itself.
         let trusted = TRUSTED.min(Duration::from_secs(connection.session().idle_s) / 4);
         let rested = connection.used().until(Clock::Boot.now()) > trusted;
-        if rested || connection.used() <= doubted { connection.ping().await } else { Ok(()) }
+        if rested || connection.used() <= suspect_since { connection.ping().await } else { Ok(()) }
     }
 }
 
@@ -104,7 +104,7 @@ impl Channel {
         slots.lock().in_use += 1;
         let connection = Connection::none();
         let mut checkout =
-            Checkout { connection, slots: Arc::clone(slots), undertaker: None, _permit: permit };
+            Checkout { connection, slots: Arc::clone(slots), on_drop: None, _permit: permit };
         let shared = &slots.shared;
         let limit = shared.config.connect_timeout;
         while let Some(connection) = slots.take_idle() {
@@ -181,9 +181,9 @@ impl fmt::Debug for Channel {
     }
 }
 
-/// Who takes care of a connection that was dropped while the server worked for it.
-pub(crate) trait Undertaker: Send + Sync {
-    fn bury(&self, corpse: Corpse);
+/// Takes care of a connection that was dropped while the server worked for it.
+pub(crate) trait DropHandler: Send + Sync {
+    fn dropped(&self, given_up: GivenUp);
 }
 
 /// A connection of a channel, in one task's hands. It goes back if it is clean; else it is closed,
@@ -191,15 +191,15 @@ pub(crate) trait Undertaker: Send + Sync {
 pub(crate) struct Checkout {
     connection: Connection,
     slots: Arc<Slots>,
-    undertaker: Option<Arc<dyn Undertaker>>,
+    on_drop: Option<Arc<dyn DropHandler>>,
     /// Given back last: whoever waits for it finds the connection.
     _permit: OwnedSemaphorePermit,
 }
 
 impl Checkout {
-    /// Who ends on the server what is dropped midway here.
-    pub(crate) fn with_undertaker(mut self, undertaker: Arc<dyn Undertaker>) -> Self {
-        self.undertaker = Some(undertaker);
+    /// Sets the handler that ends on the server what is dropped midway here.
+    pub(crate) fn with_drop_handler(mut self, on_drop: Arc<dyn DropHandler>) -> Self {
+        self.on_drop = Some(on_drop);
         self
     }
 }
@@ -230,11 +230,11 @@ impl Drop for Checkout {
             state.idle.extend(spare);
         }
         drop(state);
-        if let Some(corpse) = self.connection.give_up()
-            && corpse.is_in_flight
-            && let Some(undertaker) = &self.undertaker
+        if let Some(given_up) = self.connection.give_up()
+            && given_up.is_in_flight
+            && let Some(on_drop) = &self.on_drop
         {
-            undertaker.bury(corpse);
+            on_drop.dropped(given_up);
         }
     }
 }
@@ -304,7 +304,7 @@ mod tests {
         let first = pool.get(patience).await.unwrap().server().thread;
         age.send_modify(|age| *age += 1);
         // As after a quarter of a minute.
-        pool.doubt();
+        pool.mark_suspect();
         let mut second = pool.get(patience).await.unwrap();
         assert_ne!(second.server().thread, first);
         second.ping().await.unwrap();

@@ -371,11 +371,11 @@ impl Connection {
     }
 
     /// Takes the driver's connection out of use.
-    pub(crate) fn give_up(&mut self) -> Option<Corpse> {
+    pub(crate) fn give_up(&mut self) -> Option<GivenUp> {
         let was_clean = self.is_clean();
         let conn = self.conn.take()?;
         let server = self.server.clone();
-        Some(Corpse { conn, was_clean, is_in_flight: self.state == State::InFlight, server })
+        Some(GivenUp { conn, was_clean, is_in_flight: self.state == State::InFlight, server })
     }
 
     /// Ends another connection of the same server.
@@ -400,8 +400,8 @@ impl Connection {
     }
 }
 
-/// A connection that nobody uses any more. Its socket is open until it is dropped.
-pub(crate) struct Corpse {
+/// A connection that was given up. Its socket is open until this value is dropped.
+pub(crate) struct GivenUp {
     conn: Conn,
     was_clean: bool,
     /// A statement of it may still be at work on the server.
@@ -409,7 +409,7 @@ pub(crate) struct Corpse {
     pub(crate) server: Server,
 }
 
-impl Drop for Corpse {
+impl Drop for GivenUp {
     /// Left to itself, the driver would spawn a task that reads what is still to come, which may be
     /// for ever.
     fn drop(&mut self) {

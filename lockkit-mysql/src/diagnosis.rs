@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use lockkit_core::{
     Result,
-    spi::{Finding, Grade},
+    spi::{Diagnostic, Severity},
 };
 
 use crate::{
@@ -29,7 +29,7 @@ const QUESTIONS: &str = "SELECT VERSION();\
 const A_DAY_MS: u64 = 24 * 3_600 * 1_000;
 
 /// Looks at the server that takes the changes.
-pub(crate) async fn diagnose(pool: &Pool) -> Result<Vec<Finding>> {
+pub(crate) async fn diagnose(pool: &Pool) -> Result<Vec<Diagnostic>> {
     let what = "asking for its settings";
     let mut side = pool.get_side(pool.config().connect_timeout).await?;
     let answer = side.script(QUESTIONS).await;
@@ -72,22 +72,22 @@ impl Facts {
     }
 }
 
-fn judge(facts: &Facts) -> Vec<Finding> {
-    let mut findings =
-        vec![Finding::new(Grade::Good, "version", facts.version.as_str()), flush(facts)];
-    findings.push(cluster(facts).unwrap_or_else(|| replication(facts)));
-    findings.extend(binlog(facts));
-    findings.push(connections(facts));
-    findings
+fn judge(facts: &Facts) -> Vec<Diagnostic> {
+    let mut diagnostics =
+        vec![Diagnostic::new(Severity::Good, "version", facts.version.as_str()), flush(facts)];
+    diagnostics.push(cluster(facts).unwrap_or_else(|| replication(facts)));
+    diagnostics.extend(binlog(facts));
+    diagnostics.push(connections(facts));
+    diagnostics
 }
 
 /// Whether a commit is on the disk before it is answered.
-fn flush(facts: &Facts) -> Finding {
+fn flush(facts: &Facts) -> Diagnostic {
     let what = "innodb_flush_log_at_trx_commit";
     match facts.text(what) {
         None => unknown(what),
-        Some("1") => Finding::new(Grade::Good, what, "1"),
-        Some(other) => Finding::new(Grade::Weak, what, other).with_advice(
+        Some("1") => Diagnostic::new(Severity::Good, what, "1"),
+        Some(other) => Diagnostic::new(Severity::Weak, what, other).with_advice(
             "a crash of the machine loses the grants of the last second, and others get them while their holders work \
              on; set it to 1",
         ),
@@ -95,11 +95,11 @@ fn flush(facts: &Facts) -> Finding {
 }
 
 /// Where several servers take changes.
-fn cluster(facts: &Facts) -> Option<Finding> {
+fn cluster(facts: &Facts) -> Option<Diagnostic> {
     if facts.is_on("wsrep_on") {
         let size = facts.text("wsrep_cluster_size").unwrap_or("an unknown number of");
         let found = format!("Galera, {size} nodes");
-        return Some(Finding::new(Grade::Note, "replication", found).with_advice(
+        return Some(Diagnostic::new(Severity::Note, "replication", found).with_advice(
             "two nodes may both grant, and the commit of one of them fails: leases (strategy=optimistic) stay safe, at \
              the price of retries; send all clients to one node",
         ));
@@ -109,20 +109,20 @@ fn cluster(facts: &Facts) -> Option<Finding> {
         let consistency = facts.text("group_replication_consistency").unwrap_or("EVENTUAL");
         let found = format!("group {group}, one primary, consistency {consistency}");
         if !consistency.eq_ignore_ascii_case("EVENTUAL") {
-            return Some(Finding::new(Grade::Good, "replication", found));
+            return Some(Diagnostic::new(Severity::Good, "replication", found));
         }
-        return Some(Finding::new(Grade::Weak, "replication", found).with_advice(
+        return Some(Diagnostic::new(Severity::Weak, "replication", found).with_advice(
             "a new primary grants before it has applied what the one before had granted; set \
              group_replication_consistency to BEFORE_ON_PRIMARY_FAILOVER",
         ));
     }
     let found = format!("group {group}, several primaries");
-    Some(Finding::new(Grade::Note, "replication", found).with_advice(
+    Some(Diagnostic::new(Severity::Note, "replication", found).with_advice(
         "row locks hold on their own node only: use strategy=optimistic, or group_replication_single_primary_mode=ON",
     ))
 }
 
-fn replication(facts: &Facts) -> Finding {
+fn replication(facts: &Facts) -> Diagnostic {
     let what = "replication";
     let clients = facts
         .either(["rpl_semi_sync_source_clients", "rpl_semi_sync_master_clients"], Facts::number);
@@ -140,19 +140,19 @@ fn replication(facts: &Facts) -> Finding {
                 facts.either(["rpl_semi_sync_source_timeout", "rpl_semi_sync_master_timeout"], Facts::number);
             semi_synchronous(clients.unwrap_or(0), &point.unwrap_or_default(), timeout_ms.unwrap_or(0))
         }
-        (_, Some(0)) => Finding::new(Grade::Note, what, "no replica")
+        (_, Some(0)) => Diagnostic::new(Severity::Note, what, "no replica")
             .with_advice("nothing is lost by a failover, as there is none: while the server is down, no lock can be had"),
-        (_, Some(count)) => Finding::new(Grade::Weak, what, format!("asynchronous, {count} replicas")).with_advice(
+        (_, Some(count)) => Diagnostic::new(Severity::Weak, what, format!("asynchronous, {count} replicas")).with_advice(
             "a failover can lose a grant that its holder believes in; use semi-synchronous replication with AFTER_SYNC, \
              and let the resource compare fencing tokens",
         ),
-        (_, None) => Finding::new(Grade::Unknown, what, "not semi-synchronous").with_advice(
+        (_, None) => Diagnostic::new(Severity::Unknown, what, "not semi-synchronous").with_advice(
             "this server does not tell the number of its replicas; if it has some, a failover can lose a grant",
         ),
     }
 }
 
-fn semi_synchronous(replicas: u64, point: &str, timeout_ms: u64) -> Finding {
+fn semi_synchronous(replicas: u64, point: &str, timeout_ms: u64) -> Diagnostic {
     let found = format!("semi-synchronous, {replicas} replicas, {point}, timeout {timeout_ms} ms");
     let advice = if replicas == 0 {
         "no replica confirms: a failover can lose a grant that its holder believes in"
@@ -162,58 +162,62 @@ fn semi_synchronous(replicas: u64, point: &str, timeout_ms: u64) -> Finding {
         "when no replica confirms within the timeout, the server goes on without, and a failover can lose a grant; set it \
          to a day or more, so that locks can't be had rather than be lost"
     } else {
-        return Finding::new(Grade::Good, "replication", found);
+        return Diagnostic::new(Severity::Good, "replication", found);
     };
-    Finding::new(Grade::Weak, "replication", found).with_advice(advice)
+    Diagnostic::new(Severity::Weak, "replication", found).with_advice(advice)
 }
 
 /// What a replica, or the server itself after a crash, may lack.
-fn binlog(facts: &Facts) -> Option<Finding> {
+fn binlog(facts: &Facts) -> Option<Diagnostic> {
     if !facts.is_on("log_bin") {
         return None;
     }
     let what = "sync_binlog";
     Some(match facts.text(what) {
         None => unknown(what),
-        Some("1") => Finding::new(Grade::Good, what, "1"),
-        Some(other) => Finding::new(Grade::Weak, what, other).with_advice(
+        Some("1") => Diagnostic::new(Severity::Good, what, "1"),
+        Some(other) => Diagnostic::new(Severity::Weak, what, other).with_advice(
             "after a crash, replicas may miss grants, or have some that the server has lost; set it to 1",
         ),
     })
 }
 
 /// Each row lock that somebody waits for or holds has a connection of its own.
-fn connections(facts: &Facts) -> Finding {
+fn connections(facts: &Facts) -> Diagnostic {
     let what = "max_connections";
     let (Some(most), Some(now)) = (facts.number(what), facts.number("threads_connected")) else {
         return unknown(what);
     };
     let found = format!("{now} of {most} in use");
     if now.saturating_mul(5) < most.saturating_mul(4) {
-        return Finding::new(Grade::Good, what, found);
+        return Diagnostic::new(Severity::Good, what, found);
     }
-    Finding::new(Grade::Note, what, found).with_advice(
+    Diagnostic::new(Severity::Note, what, found).with_advice(
         "when none is left, locks can neither be had nor renewed; raise it, or lower pool_size in the URL",
     )
 }
 
-fn unknown(what: &str) -> Finding {
-    Finding::new(Grade::Unknown, what, "not told")
+fn unknown(what: &str) -> Diagnostic {
+    Diagnostic::new(Severity::Unknown, what, "not told")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn grades(texts: &[(&str, &str)]) -> Vec<(String, Grade)> {
+    fn severities(texts: &[(&str, &str)]) -> Vec<(String, Severity)> {
         let texts =
             texts.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        let findings = judge(&Facts { version: "1".to_owned(), texts });
-        findings.into_iter().skip(1).map(|finding| (finding.what, finding.grade)).collect()
+        let diagnostics = judge(&Facts { version: "1".to_owned(), texts });
+        diagnostics
+            .into_iter()
+            .skip(1)
+            .map(|diagnostic| (diagnostic.what, diagnostic.severity))
+            .collect()
     }
 
-    fn grade(of: &str, texts: &[(&str, &str)]) -> Grade {
-        grades(texts)
+    fn severity(of: &str, texts: &[(&str, &str)]) -> Severity {
+        severities(texts)
             .into_iter()
             .find(|(what, _)| what == of)
             .unwrap_or_else(|| panic!("no {of}"))
@@ -223,18 +227,21 @@ mod tests {
     #[test]
     fn what_a_crash_loses_is_told() {
         let flush = "innodb_flush_log_at_trx_commit";
-        assert_eq!(grade(flush, &[(flush, "1")]), Grade::Good);
-        assert_eq!(grade(flush, &[(flush, "2")]), Grade::Weak);
-        assert_eq!(grade("sync_binlog", &[("log_bin", "ON"), ("sync_binlog", "0")]), Grade::Weak);
-        assert!(!grades(&[("log_bin", "OFF")]).iter().any(|(what, _)| what == "sync_binlog"));
+        assert_eq!(severity(flush, &[(flush, "1")]), Severity::Good);
+        assert_eq!(severity(flush, &[(flush, "2")]), Severity::Weak);
+        assert_eq!(
+            severity("sync_binlog", &[("log_bin", "ON"), ("sync_binlog", "0")]),
+            Severity::Weak
+        );
+        assert!(!severities(&[("log_bin", "OFF")]).iter().any(|(what, _)| what == "sync_binlog"));
     }
 
     #[test]
     fn what_a_failover_loses_is_told() {
         let of = "replication";
-        assert_eq!(grade(of, &[("slaves_connected", "0")]), Grade::Note);
-        assert_eq!(grade(of, &[("slaves_connected", "2")]), Grade::Weak);
-        assert_eq!(grade(of, &[]), Grade::Unknown);
+        assert_eq!(severity(of, &[("slaves_connected", "0")]), Severity::Note);
+        assert_eq!(severity(of, &[("slaves_connected", "2")]), Severity::Weak);
+        assert_eq!(severity(of, &[]), Severity::Unknown);
         let semi = |replicas, point, timeout| {
             let texts = [
                 ("rpl_semi_sync_source_status", "ON"),
@@ -242,29 +249,29 @@ mod tests {
                 ("rpl_semi_sync_source_wait_point", point),
                 ("rpl_semi_sync_source_timeout", timeout),
             ];
-            grade(of, &texts)
+            severity(of, &texts)
         };
-        assert_eq!(semi("1", "AFTER_SYNC", "4294967295"), Grade::Good);
-        assert_eq!(semi("0", "AFTER_SYNC", "4294967295"), Grade::Weak, "nobody confirms");
-        assert_eq!(semi("1", "AFTER_COMMIT", "4294967295"), Grade::Weak);
-        assert_eq!(semi("1", "AFTER_SYNC", "10000"), Grade::Weak, "then it goes on without");
+        assert_eq!(semi("1", "AFTER_SYNC", "4294967295"), Severity::Good);
+        assert_eq!(semi("0", "AFTER_SYNC", "4294967295"), Severity::Weak, "nobody confirms");
+        assert_eq!(semi("1", "AFTER_COMMIT", "4294967295"), Severity::Weak);
+        assert_eq!(semi("1", "AFTER_SYNC", "10000"), Severity::Weak, "then it goes on without");
         let group = ("group_replication_group_name", "a");
         let single = ("group_replication_single_primary_mode", "ON");
         let consistency = "group_replication_consistency";
         assert_eq!(
-            grade(of, &[group, single, (consistency, "BEFORE_ON_PRIMARY_FAILOVER")]),
-            Grade::Good
+            severity(of, &[group, single, (consistency, "BEFORE_ON_PRIMARY_FAILOVER")]),
+            Severity::Good
         );
-        assert_eq!(grade(of, &[group, single, (consistency, "EVENTUAL")]), Grade::Weak);
-        assert_eq!(grade(of, &[group]), Grade::Note);
-        assert_eq!(grade(of, &[("wsrep_on", "ON")]), Grade::Note);
+        assert_eq!(severity(of, &[group, single, (consistency, "EVENTUAL")]), Severity::Weak);
+        assert_eq!(severity(of, &[group]), Severity::Note);
+        assert_eq!(severity(of, &[("wsrep_on", "ON")]), Severity::Note);
     }
 
     #[test]
     fn few_connections_that_are_left_are_told() {
         let of = "max_connections";
-        assert_eq!(grade(of, &[(of, "100"), ("threads_connected", "79")]), Grade::Good);
-        assert_eq!(grade(of, &[(of, "100"), ("threads_connected", "80")]), Grade::Note);
-        assert_eq!(grade(of, &[]), Grade::Unknown);
+        assert_eq!(severity(of, &[(of, "100"), ("threads_connected", "79")]), Severity::Good);
+        assert_eq!(severity(of, &[(of, "100"), ("threads_connected", "80")]), Severity::Note);
+        assert_eq!(severity(of, &[]), Severity::Unknown);
     }
 }

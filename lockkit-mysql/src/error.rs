@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use lockkit_core::{Error, ErrorKind, FencingToken, Result};
 use mysql_async as my;
 
-use crate::sql::HIGHEST_FENCE;
+use crate::sql::HIGHEST_TOKEN;
 
 /// The short name of this backend.
 pub(crate) const BACKEND: &str = "mysql";
@@ -190,14 +190,14 @@ const NO_TRUST: (ErrorKind, &str) = (
     "the server can't prove who it is; check the parameter ca, and the host's name",
 );
 
-/// The number to which a fence is to be raised.
+/// The number to which a token is to be raised.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidOption`] if it leaves too little room for those that come later.
 pub(crate) fn floor(token: FencingToken) -> Result<u64> {
-    if token.get() > HIGHEST_FENCE {
+    if token.get() > HIGHEST_TOKEN {
         let reason = format!(
-            "a token can be raised to {HIGHEST_FENCE} at most, and not to {token}: later ones must be larger"
+            "a token can be raised to {HIGHEST_TOKEN} at most, and not to {token}: later ones must be larger"
         );
         return Err(ours(ErrorKind::InvalidOption, reason));
     }

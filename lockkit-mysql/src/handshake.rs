@@ -11,7 +11,7 @@ use crate::{
     connection::{Connection, Step},
     error::{self, Phase},
     server::Server,
-    sql::{LEAST_FENCE, NOW},
+    sql::{LEAST_TOKEN, NOW},
 };
 
 /// The settings that statements of ours rely on, whatever `init_connect`, the server's defaults or
@@ -122,7 +122,7 @@ impl Facts {
             );
             return Err(error::ours(ErrorKind::ReadOnly, reason));
         }
-        if self.now_us < LEAST_FENCE {
+        if self.now_us < LEAST_TOKEN {
             let reason = "the server's clock stands before the year 2002; set it: fencing tokens begin with it";
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
@@ -156,7 +156,7 @@ mod tests {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        Facts { thread: 7, now_us: 2 * LEAST_FENCE, uptime_s: 1, variables }
+        Facts { thread: 7, now_us: 2 * LEAST_TOKEN, uptime_s: 1, variables }
     }
 
     #[test]

@@ -18,9 +18,9 @@ use crate::{
     connection::{Connection, Killed},
     error::{self, Phase},
     handshake::{self, value},
-    reaper::Reaper,
     server::Server,
     sql::{NOW, WRITABLE},
+    statement_killer::StatementKiller,
 };
 
 /// For `KILL`, and for tokens: what must not wait behind locks that are held. One for so many of
@@ -35,7 +35,7 @@ const DYING: Duration = Duration::from_millis(2);
 pub(crate) struct Pool {
     main: Channel,
     side: Channel,
-    reaper: Arc<Reaper>,
+    statement_killer: Arc<StatementKiller>,
     shared: Arc<Shared>,
 }
 
@@ -45,14 +45,19 @@ impl Pool {
         let connect_timeout = config.connect_timeout;
         let clock = OnceLock::new();
         let zero = Clock::Boot.now();
-        let shared =
-            Shared { config, clock, numbers: AtomicU64::new(1), doubted: AtomicU64::new(0), zero };
+        let shared = Shared {
+            config,
+            clock,
+            numbers: AtomicU64::new(1),
+            suspect_since: AtomicU64::new(0),
+            zero,
+        };
         let shared = Arc::new(shared);
         let side = (size / SIDE_SHARE).clamp(*SIDE_CONNECTIONS.start(), *SIDE_CONNECTIONS.end());
         let main = Channel::new(Arc::clone(&shared), size, MAIN_FULL);
         let side = Channel::new(Arc::clone(&shared), side, SIDE_FULL);
-        let reaper = Arc::new(Reaper::new(side.clone(), connect_timeout));
-        Self { main, side, reaper, shared }
+        let statement_killer = Arc::new(StatementKiller::new(side.clone(), connect_timeout));
+        Self { main, side, statement_killer, shared }
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -66,8 +71,8 @@ impl Pool {
     /// says.
     pub(crate) async fn get(&self, patience: Duration) -> Result<Checkout> {
         let connection = self.main.get(patience).await?;
-        let reaper = Arc::clone(&self.reaper);
-        Ok(connection.with_undertaker(reaper))
+        let statement_killer = Arc::clone(&self.statement_killer);
+        Ok(connection.with_drop_handler(statement_killer))
     }
 
     /// A connection for something short, also while all others hold locks.
@@ -96,15 +101,15 @@ impl Pool {
             // one.
             if fatal || error.kind() == ErrorKind::ReadOnly {
                 tracing::debug!(target: "lockkit", code = was_server, "a connection is in doubt");
-                self.doubt();
+                self.mark_suspect();
             }
             error
         })
     }
 
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn mark_suspect(&self) {
         let now = self.shared.zero.until(Clock::Boot.now());
-        self.shared.doubted.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        self.shared.suspect_since.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
     /// The server's time at a local instant, in µs; not behind it.
@@ -172,7 +177,7 @@ impl Pool {
             }
             Some(_) => {
                 drop(side.give_up());
-                self.doubt();
+                self.mark_suspect();
                 let reason = format!(
                     "{what}: the server is not a primary, or was demoted; name the primary in the URL"
                 );
@@ -202,7 +207,7 @@ impl Pool {
 
     /// Ends all connections, after what is being killed.
     pub(crate) async fn close(&self) {
-        self.reaper.finish().await;
+        self.statement_killer.finish().await;
         for channel in [&self.main, &self.side] {
             for connection in channel.close() {
                 let _ = time::timeout(self.config().connect_timeout, connection.disconnect()).await;

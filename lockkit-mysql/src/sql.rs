@@ -13,13 +13,13 @@ pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTA
 /// granted there. Newer servers tell it as a word.
 pub(crate) const WRITABLE: &str = "CONCAT(@@GLOBAL.read_only) IN('0','OFF')";
 
-/// A fence is at least the server's time of its grant, so a smaller number in its place means
+/// A token is at least the server's time of its grant, so a smaller number in its place means
 /// something else.
-pub(crate) const LEAST_FENCE: u64 = 1_000_000_000_000_000;
+pub(crate) const LEAST_TOKEN: u64 = 1_000_000_000_000_000;
 
 /// No token is raised above that: there shall be room for all that are granted later. Twice as many
 /// fit into the table.
-pub(crate) const HIGHEST_FENCE: u64 = 1 << 62;
+pub(crate) const HIGHEST_TOKEN: u64 = 1 << 62;
 
 /// A literal that no character set, mode or quote can change.
 pub(crate) fn literal(bytes: &[u8]) -> String {

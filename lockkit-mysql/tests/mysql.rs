@@ -21,8 +21,6 @@ mod format;
 mod galera;
 #[path = "mysql/gc.rs"]
 mod gc;
-#[path = "mysql/hand_over.rs"]
-mod hand_over;
 #[path = "mysql/many.rs"]
 mod many;
 #[path = "mysql/names.rs"]
@@ -50,5 +48,7 @@ mod settings;
 #[cfg(feature = "tls")]
 #[path = "mysql/tls.rs"]
 mod tls;
+#[path = "mysql/transfer.rs"]
+mod transfer;
 #[path = "mysql/turns.rs"]
 mod turns;

@@ -7,8 +7,8 @@ use futures_util::future::{self, BoxFuture};
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Grade, Holder, Inspection, Mode,
-        Released, Role,
+        Admin, Backend, Claim, ClaimSpec, Descriptor, Diagnostic, Holder, Inspection, Mode,
+        Released, Role, Severity,
     },
 };
 use tokio::time;
@@ -240,15 +240,15 @@ impl Admin for Quorum {
     }
 
     /// Of all members, one by one: a quorum is as good as they are.
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
+    async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         let looks = self.members.all.iter().map(|member| async {
-            let findings = operator::diagnose(&*member.backend).await.unwrap_or_else(|error| {
-                let unknown = Finding::new(Grade::Unknown, "state", "not told");
+            let diagnostics = operator::diagnose(&*member.backend).await.unwrap_or_else(|error| {
+                let unknown = Diagnostic::new(Severity::Unknown, "state", "not told");
                 vec![unknown.with_advice(error.context().to_owned())]
             });
-            findings.into_iter().map(|mut finding| {
-                finding.what = format!("{} of {}", finding.what, member.label);
-                finding
+            diagnostics.into_iter().map(|mut diagnostic| {
+                diagnostic.what = format!("{} of {}", diagnostic.what, member.label);
+                diagnostic
             })
         });
         Ok(future::join_all(looks).await.into_iter().flatten().collect())

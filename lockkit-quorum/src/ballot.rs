@@ -26,11 +26,11 @@ use std::{ops::ControlFlow, task::Context, time::Duration};
 
 use lockkit_core::{
     Clock, FencingToken, OwnerId, Tick,
-    spi::{ClaimSpec, Grant, LossReason, Pulse, Released},
+    spi::{ClaimSpec, Grant, LossReason, Released, RenewalOutcome},
 };
 
 use crate::{
-    member::Fence,
+    member::TokenRole,
     need::Need,
     vote::{Part, Standing, Vote},
 };
@@ -235,7 +235,7 @@ impl Ballot {
 
     fn raise(&mut self, token: FencingToken) {
         for vote in &mut self.votes {
-            if vote.fence == Fence::Raised
+            if vote.token_role == TokenRole::Raised
                 && vote.is_idle()
                 && vote.wants_raise(token, self.call)
                 && vote.part().is_some_and(|part| part.token < token)
@@ -251,7 +251,7 @@ impl Ballot {
     }
 
     fn is_raised(&self, vote: &Vote, part: &Part) -> bool {
-        self.token.is_some_and(|token| part.token >= token || vote.fence == Fence::Loose)
+        self.token.is_some_and(|token| part.token >= token || vote.token_role == TokenRole::Ignored)
     }
 
     /// The grant of a ballot that was won. It lasts for as long as `need` members do: at least one
@@ -274,12 +274,12 @@ impl Ballot {
         &mut self,
         lease: Option<Duration>,
         now: Tick,
-    ) -> ControlFlow<Option<Pulse>, Tick> {
+    ) -> ControlFlow<Option<RenewalOutcome>, Tick> {
         let call = self.call;
         let need = self.need();
         let request = self.budget.request();
         if now >= self.until {
-            return ControlFlow::Break(Some(Pulse::Lost(LossReason::Expired)));
+            return ControlFlow::Break(Some(RenewalOutcome::Lost(LossReason::Expired)));
         }
         if let Some(token) = self.token {
             self.raise(token);
@@ -295,7 +295,7 @@ impl Ballot {
             && let Some(last) = self.last_part()
         {
             self.until = self.until.max(last.deadline());
-            return ControlFlow::Break(Some(Pulse::Alive(last.proven())));
+            return ControlFlow::Break(Some(RenewalOutcome::Alive(last.proven())));
         }
         // A member that never granted is not asked again: it would be a grant of its own, with a
         // token of its own.
@@ -305,7 +305,9 @@ impl Ballot {
                 Standing::Lost(reason) => Some(reason),
                 _ => None,
             });
-            return ControlFlow::Break(Some(Pulse::Lost(reason.unwrap_or(LossReason::Evicted))));
+            return ControlFlow::Break(Some(RenewalOutcome::Lost(
+                reason.unwrap_or(LossReason::Evicted),
+            )));
         }
         let stop = self.started.after(self.budget.call());
         let hopeful =

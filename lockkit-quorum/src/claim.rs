@@ -5,7 +5,7 @@ use std::{future::poll_fn, ops::ControlFlow, pin::Pin, sync::Arc, task::Poll, ti
 use async_trait::async_trait;
 use lockkit_core::{
     Clock, OwnerId, Result, Tick,
-    spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Pulse, Released, Wait},
+    spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Released, RenewalOutcome, Wait},
 };
 use tokio::time::{self, Sleep};
 
@@ -56,13 +56,13 @@ impl QuorumClaim {
     }
 
     /// Renews what was won, and answers what is left of it: `None` if it was not won at all.
-    async fn beat(&mut self, lease: Option<Duration>) -> Result<Option<Pulse>> {
+    async fn beat(&mut self, lease: Option<Duration>) -> Result<Option<RenewalOutcome>> {
         let Some(ballot) = self.ballot.as_mut().filter(|ballot| ballot.is_won()) else {
             return Ok(None);
         };
         ballot.begin_call();
         match drive(ballot, self.budget.clock, |ballot, now| ballot.beat(lease, now)).await {
-            Some(pulse) => Ok(Some(pulse)),
+            Some(outcome) => Ok(Some(outcome)),
             None => Err(failure::of_renewal(&self.members, ballot)),
         }
     }
@@ -70,10 +70,10 @@ impl QuorumClaim {
     /// What was won before, confirmed by its members: with the same token, or `None` if it is gone.
     async fn confirm(&mut self) -> Result<Option<Grant>> {
         match self.beat(None).await? {
-            Some(Pulse::Alive(_)) => {
+            Some(RenewalOutcome::Alive(_)) => {
                 Ok(self.ballot.as_ref().and_then(|ballot| ballot.grant(self.spec.owner)))
             }
-            Some(Pulse::Lost(_)) | None => Ok(None),
+            Some(RenewalOutcome::Lost(_)) | None => Ok(None),
         }
     }
 
@@ -127,8 +127,8 @@ impl Claim for QuorumClaim {
         Err(if left >= need { error.with_outcome_unknown() } else { error })
     }
 
-    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
-        Ok(self.beat(lease).await?.unwrap_or(Pulse::Lost(LossReason::Evicted)))
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome> {
+        Ok(self.beat(lease).await?.unwrap_or(RenewalOutcome::Lost(LossReason::Evicted)))
     }
 
     async fn release(&mut self) -> Result<Released> {

@@ -9,7 +9,7 @@ use lockkit_core::{
 
 use crate::{
     gather::{Answers, good, silent},
-    member::{Fence, Member},
+    member::{Member, TokenRole},
     need::Need,
 };
 
@@ -124,12 +124,13 @@ fn merge(shown: &[Shown<'_>], token: Option<FencingToken>, enough: usize) -> Hol
 /// without the base, in the step of a move before or after, has a grant of which the leading member
 /// says more than was granted; one that was raised to the grant's token says that.
 fn trusted<'a>(shown: &[Shown<'a>], members: &[Member]) -> Vec<&'a Holder> {
-    let of = |fence: Fence| {
-        let of_fence = shown.iter().filter(move |(place, _)| members[*place].fence() == fence);
-        of_fence.map(|(_, holder)| *holder).collect::<Vec<_>>()
+    let of = |token_role: TokenRole| {
+        let of_role =
+            shown.iter().filter(move |(place, _)| members[*place].token_role() == token_role);
+        of_role.map(|(_, holder)| *holder).collect::<Vec<_>>()
     };
-    let raised = of(Fence::Raised);
-    if raised.is_empty() || of(Fence::Lead).is_empty() {
+    let raised = of(TokenRole::Raised);
+    if raised.is_empty() || of(TokenRole::Authority).is_empty() {
         return shown.iter().map(|(_, holder)| *holder).collect();
     }
     raised

@@ -16,8 +16,8 @@ use futures_util::{
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Kind, LockName, Registry, Result, Tick,
     spi::{
-        Admin, Attempt, Backend, Claim, ClaimSpec, Descriptor, Finding, Inspection, LossReason,
-        Pulse, Released, Role, Wait,
+        Admin, Attempt, Backend, Claim, ClaimSpec, Descriptor, Diagnostic, Inspection, LossReason,
+        Released, RenewalOutcome, Role, Wait,
     },
     url::StoreUrl,
 };
@@ -173,7 +173,7 @@ impl Admin for LateMember {
         operator::names(&**self.link.backend().await?, kind, prefix).await
     }
 
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
+    async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         operator::diagnose(&**self.link.backend().await?).await
     }
 }
@@ -205,16 +205,16 @@ impl Claim for LateClaim {
         claim.attempt(wait).await
     }
 
-    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome> {
         match &mut self.claim {
             Some(claim) => claim.renew(lease).await,
-            None => Ok(Pulse::Lost(LossReason::Evicted)),
+            None => Ok(RenewalOutcome::Lost(LossReason::Evicted)),
         }
     }
 
-    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+    async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         match &mut self.claim {
-            Some(claim) => claim.raise_fence(floor).await,
+            Some(claim) => claim.raise_token(floor).await,
             None => Ok(None),
         }
     }

@@ -33,7 +33,7 @@
 //! * Waiters poll, every 10 to 200 ms. There is no queue: two members may see two waiters in
 //!   different orders.
 //! * Fencing tokens that strictly rise: a majority of the members is raised to the largest token of
-//!   the grant before that is returned. So each member must be able to raise one (`raise_fence`),
+//!   the grant before that is returned. So each member must be able to raise one (`raise_token`),
 //!   and [`Quorum::new`] refuses those that can't, such as ZooKeeper. Where all are needed, those
 //!   are raised that can be: so a lock that is moved from one member's store to another's, by way
 //!   of both, has rising tokens throughout.
@@ -41,7 +41,8 @@
 //!   one for each member, one after the other, and another one if a token is to be raised. Members
 //!   that are down or silent are not waited for; what they may have of a lock is taken back in the
 //!   background, for as long as it may live.
-//! * What members give beside a lock ([`Attachment`](lockkit_core::spi::Attachment)) is not handed on.
+//! * What members give beside a lock ([`Attachment`](lockkit_core::spi::Attachment)) is not handed
+//!   on.
 //!
 //! # What breaks it
 //! * **A member that loses what it granted**, by a restart without persistence, a failover or an

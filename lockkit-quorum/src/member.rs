@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::{self, BoxFuture};
 use lockkit_core::{
     Error, ErrorKind, FencingToken, LockName, Result,
-    spi::{Backend, Cadence, Capabilities, Descriptor, Exceptions, Inspection, Released},
+    spi::{Backend, Capabilities, Descriptor, Exceptions, Inspection, Released, RenewalPacing},
 };
 
 use crate::need::Need;
@@ -20,11 +20,12 @@ pub(crate) struct Member {
 
 /// How a member's token becomes that of the grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fence {
-    /// It has the largest one by its `token_base`.
-    Lead,
-    /// It does not: it can't be raised.
-    Loose,
+pub(crate) enum TokenRole {
+    /// The grant's token is this member's, which its `token_base` makes the largest.
+    Authority,
+    /// The grant's token is another one: this member's token can't be raised.
+    Ignored,
+    /// The member's token is raised to that of the grant.
     Raised,
 }
 
@@ -34,11 +35,11 @@ impl Member {
         Self { backend, label, token_base: None }
     }
 
-    pub(crate) fn fence(&self) -> Fence {
+    pub(crate) fn token_role(&self) -> TokenRole {
         match self.token_base {
-            Some(_) => Fence::Lead,
-            None if self.backend.descriptor().capabilities.raise_fence => Fence::Raised,
-            None => Fence::Loose,
+            Some(_) => TokenRole::Authority,
+            None if self.backend.descriptor().capabilities.raise_token => TokenRole::Raised,
+            None => TokenRole::Ignored,
         }
     }
 
@@ -117,18 +118,18 @@ pub(crate) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
     exceptions.server_clock_step = count(|has| has.server_clock_step) > 0;
     // The others are free after their leases, and may be enough.
     exceptions.no_lease = count(|has| has.no_lease) > members.len() - need.of(members.len());
-    let Cadence { longest: cadence, .. } = descriptors
+    let RenewalPacing { longest: renewal_pacing, .. } = descriptors
         .iter()
-        .map(|it| it.cadence)
+        .map(|it| it.renewal_pacing)
         .min_by_key(|it| it.longest)
-        .unwrap_or(descriptors[0].cadence);
+        .unwrap_or(descriptors[0].renewal_pacing);
     Ok(Descriptor::new(NAME)
         .with_capabilities(capabilities)
         .with_exceptions(exceptions)
         .with_poll(POLL.0, POLL.1)
         .with_takeover_delay(longest(|it| it.takeover_delay).saturating_add(TAKEOVER_DELAY))
         .with_min_ttl(longest(|it| it.min_ttl))
-        .with_cadence(cadence, false))
+        .with_renewal_pacing(renewal_pacing, false))
 }
 
 /// # Errors
@@ -151,7 +152,7 @@ fn check(members: &[Member], need: Need) -> Result<()> {
         if !capabilities.exclusive {
             return Err(refused(format!("{label} has no exclusive locks")));
         }
-        if need == Need::Majority && !capabilities.raise_fence {
+        if need == Need::Majority && !capabilities.raise_token {
             return Err(refused(format!(
                 "{label} can't raise the token of a grant, without which the tokens of a majority don't rise; \
                  leave it out, or let a lock need all members"
@@ -172,7 +173,7 @@ pub(crate) fn lacking(expected: &Descriptor, member: &Descriptor) -> Option<&'st
     let breaks = &member.exceptions;
     let checks = [
         (can.exclusive && !has.exclusive, "no exclusive locks"),
-        (can.raise_fence && !has.raise_fence, "tokens that can't be raised"),
+        (can.raise_token && !has.raise_token, "tokens that can't be raised"),
         (can.extend && !has.extend, "no leases of another length"),
         (can.labels && !has.labels, "no labels"),
         (can.names && !has.names, "no lists of names"),
@@ -192,7 +193,10 @@ pub(crate) fn lacking(expected: &Descriptor, member: &Descriptor) -> Option<&'st
             member.takeover_delay > expected.takeover_delay,
             "a longer delay after the end of a lease",
         ),
-        (member.cadence.longest < expected.cadence.longest, "renewals that must come more often"),
+        (
+            member.renewal_pacing.longest < expected.renewal_pacing.longest,
+            "renewals that must come more often",
+        ),
     ];
     checks.into_iter().find_map(|(lacks, what)| lacks.then_some(what))
 }
@@ -203,7 +207,7 @@ fn check_base(place: usize, label: &str, base: u64, need: Need, can: &Capabiliti
             "the token_base of {label} is one of the whole quorum: give it beside the members, unless all are needed"
         )));
     }
-    if can.raise_fence {
+    if can.raise_token {
         return Err(refused(format!(
             "{label} needs no token_base of its own: its tokens are raised"
         )));

@@ -3,7 +3,7 @@
 
 use lockkit_core::{
     Error, ErrorKind, Kind, LockName, Result,
-    spi::{Backend, Finding, Role},
+    spi::{Backend, Diagnostic, Role},
 };
 
 /// A member that answers no operator is asked for a lock that nobody has.
@@ -22,7 +22,7 @@ pub(crate) async fn names(member: &dyn Backend, kind: Kind, prefix: &str) -> Res
     }
 }
 
-pub(crate) async fn diagnose(member: &dyn Backend) -> Result<Vec<Finding>> {
+pub(crate) async fn diagnose(member: &dyn Backend) -> Result<Vec<Diagnostic>> {
     match member.admin() {
         Some(admin) => admin.diagnose().await,
         None => Ok(Vec::new()),

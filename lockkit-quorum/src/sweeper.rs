@@ -31,7 +31,7 @@ const LAST_CHANCE: Duration = Duration::from_secs(5);
 pub(crate) struct Sweeper {
     state: Mutex<State>,
     /// Wakes the task.
-    bell: Notify,
+    signal: Notify,
     /// Wakes the close.
     idle: Notify,
     /// Whether what is at a member ends with the session of that, and not by itself.
@@ -71,7 +71,7 @@ impl Sweeper {
         };
         Arc::new(Self {
             state: Mutex::new(state),
-            bell: Notify::new(),
+            signal: Notify::new(),
             idle: Notify::new(),
             lasting,
         })
@@ -111,7 +111,7 @@ impl Sweeper {
         };
         // Not under the lock: a claim that is dropped is a backend's code.
         drop(too_old);
-        self.bell.notify_one();
+        self.signal.notify_one();
     }
 
     fn ensure(self: &Arc<Self>) {
@@ -134,7 +134,7 @@ impl Sweeper {
         let swept = bounded(patience, self.until_idle()).await.is_ok();
         if !swept {
             self.lock().abandoned = true;
-            self.bell.notify_one();
+            self.signal.notify_one();
             // What is under way is dropped with its task, at the next turn of that.
             let _ = bounded(LAST_CHANCE, self.until_idle()).await;
             let left = self.lock().left.iter_mut().map(std::mem::take).collect::<Vec<_>>();
@@ -225,7 +225,7 @@ impl Attendance {
             }
             tokio::select! {
                 Some(()) = sweeps.next() => {}
-                () = sweeper.bell.notified() => {}
+                () = sweeper.signal.notified() => {}
             }
         }
     }

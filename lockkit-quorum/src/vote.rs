@@ -9,10 +9,10 @@ use std::{
 use futures_util::future::BoxFuture;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result, Tick,
-    spi::{Attempt, Claim, Lease, LossReason, Pulse, Released, Wait, bounded},
+    spi::{Attempt, Claim, Lease, LossReason, Released, RenewalOutcome, Wait, bounded},
 };
 
-use crate::member::{Fence, Member, based};
+use crate::member::{Member, TokenRole, based};
 
 /// How often a ballot asks a leading member again whose token is smaller than those of others.
 const MOST_CATCHING_UP: u32 = 8;
@@ -24,7 +24,7 @@ const MOST_CATCHING_UP: u32 = 8;
 pub(crate) struct Vote {
     /// The member's place.
     pub(crate) place: usize,
-    pub(crate) fence: Fence,
+    pub(crate) token_role: TokenRole,
     /// What is added to its tokens.
     base: u64,
     pub(crate) standing: Standing,
@@ -104,7 +104,7 @@ type Flight = BoxFuture<'static, (Box<dyn Claim>, Answer)>;
 enum Answer {
     Asked(Tick, Result<Attempt>),
     Raised(Result<Option<FencingToken>>),
-    Beaten(Tick, Result<Pulse>, u64),
+    Beaten(Tick, Result<RenewalOutcome>, u64),
     Released(Result<Released>),
 }
 
@@ -112,7 +112,7 @@ impl Vote {
     pub(crate) fn new(place: usize, member: &Member, claim: Box<dyn Claim>, clock: Clock) -> Self {
         Self {
             place,
-            fence: member.fence(),
+            token_role: member.token_role(),
             base: member.base(),
             standing: Standing::Open,
             dirty: false,
@@ -195,8 +195,9 @@ impl Vote {
     /// request of a ballot that was given up came late to another member, that member is ahead by
     /// one. So the leading one is asked again, which takes it further.
     pub(crate) fn settle(&mut self, settled: FencingToken, budget: Duration) {
-        let Some(part) =
-            self.part().filter(|part| self.fence == Fence::Lead && part.token < settled)
+        let Some(part) = self
+            .part()
+            .filter(|part| self.token_role == TokenRole::Authority && part.token < settled)
         else {
             return;
         };
@@ -291,13 +292,15 @@ impl Vote {
                 }
             }
             Answer::Raised(Ok(None)) => self.standing = Standing::Lost(LossReason::Evicted),
-            Answer::Beaten(sent, Ok(Pulse::Alive(lease)), call) => {
+            Answer::Beaten(sent, Ok(RenewalOutcome::Alive(lease)), call) => {
                 if let Standing::Granted(part) = &mut self.standing {
                     (part.at, part.lease) = (sent, lease);
                     self.confirmed_in = call;
                 }
             }
-            Answer::Beaten(_, Ok(Pulse::Lost(reason)), _) => self.standing = Standing::Lost(reason),
+            Answer::Beaten(_, Ok(RenewalOutcome::Lost(reason)), _) => {
+                self.standing = Standing::Lost(reason)
+            }
             Answer::Released(Ok(_)) if self.catching_up => {
                 (self.standing, self.dirty, self.catching_up) = (Standing::Open, false, false);
             }
@@ -340,7 +343,7 @@ async fn carry(
         Request::Beat(Some(lease), call) => {
             Answer::Beaten(sent, bounded(budget, claim.renew(Some(lease))).await, call)
         }
-        Request::Raise(floor) => Answer::Raised(bounded(budget, claim.raise_fence(floor)).await),
+        Request::Raise(floor) => Answer::Raised(bounded(budget, claim.raise_token(floor)).await),
         Request::Release => Answer::Released(bounded(budget, claim.release()).await),
     };
     (claim, answer)

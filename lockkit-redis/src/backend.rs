@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Diagnostic, Exceptions,
         Inspection, Note, Released, Role,
     },
 };
@@ -86,8 +86,8 @@ impl Redis {
             .with_waiter_count()
             .with_labels()
             .with_extend()
-            .with_reissue()
-            .with_raise_fence()
+            .with_transfer()
+            .with_raise_token()
             .with_notes()
             .with_time();
         capabilities.push = link.pushes();
@@ -160,7 +160,7 @@ impl Admin for Redis {
         self.store.patiently(time::time(&self.store)).await?
     }
 
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
+    async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         diagnosis::diagnose(&self.store).await
     }
 }

@@ -1,10 +1,10 @@
 //! One owner competing for one name, and holding it.
 //!
-//! 1. An attempt is one script, which the server runs alone. If the lock's key is there, it is busy:
-//!    an owner that waits gets a place in the queue of the name. If the key is not there, and nobody
-//!    who waits comes first, the script raises the token and sets the key to the owner, with the
-//!    lease as its expiry. If the key is the owner's own, an earlier reply was lost: the answer is
-//!    the same token again.
+//! 1. An attempt is one script, which the server runs alone. If the lock's key is there, it is
+//!    busy: an owner that waits gets a place in the queue of the name. If the key is not there, and
+//!    nobody who waits comes first, the script raises the token and sets the key to the owner, with
+//!    the lease as its expiry. If the key is the owner's own, an earlier reply was lost: the answer
+//!    is the same token again.
 //! 2. A waiter refreshes its place, and sleeps until its channel tells it that the lock is its own.
 //! 3. A renewal sets the expiry anew, if the key is still the owner's.
 //! 4. A release deletes the key, if it is still the owner's, and gives the lock to the first in the
@@ -14,10 +14,10 @@
 //! request carries the time of the server after which it does nothing.
 
 mod note;
-mod reissue;
 mod renew;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
@@ -25,8 +25,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result, Tick,
     spi::{
-        Attempt, Claim, ClaimSpec, Grant, Lease, Mode, Note, Noted, Outsiders, Pulse, Reissued,
-        Released, Wait,
+        Attempt, Claim, ClaimSpec, Grant, Lease, Mode, Note, Noted, QueuePolicy, Released,
+        RenewalOutcome, Transferred, Wait,
     },
 };
 use redis::{RedisResult, Value};
@@ -37,10 +37,10 @@ use crate::{
     keys::Keys,
     reply::Acquired,
     script::{self, Arg, Call},
-    servers::{Link, Stop, replicas},
+    servers::{Destination, Link, replicas},
     store::Store,
-    strays::Strays,
-    waiting::{self, News, Place, Sighting, Waiter},
+    unanswered::UnansweredRequests,
+    waiting::{self, ClockReading, News, Registration, Waiter},
 };
 
 /// A claim for a lock of any mode.
@@ -56,14 +56,14 @@ pub(crate) struct RedisClaim {
     owner: String,
     /// In ms.
     lease: i64,
-    fence: Option<i64>,
-    /// Another owner who may have the lock by now: what became of the hand-over is not known.
+    token: Option<i64>,
+    /// Another owner who may have the lock by now, because the outcome of the transfer is unknown.
     successor: Option<String>,
     /// Until when the lease lasts that was asked for.
     reach: Option<Tick>,
-    strays: Strays,
+    unanswered: UnansweredRequests,
     /// Where we wait, once we do.
-    place: Option<Place>,
+    registration: Option<Registration>,
     /// What the store's queue knows us by, if it may have us.
     member: Option<Arc<str>>,
     /// The last attempt was not answered: only the store can tell where we stand.
@@ -82,28 +82,30 @@ impl RedisClaim {
             permits,
             owner,
             lease,
-            fence: None,
+            token: None,
             successor: None,
             reach: None,
-            strays: Strays::default(),
-            place: None,
+            unanswered: UnansweredRequests::default(),
+            registration: None,
             member: None,
             in_doubt: false,
         })
     }
 
-    /// What the waiting room tells, without an attempt; `None` if the store must be asked.
+    /// What the waiter registry tells, without an attempt; `None` if the store must be asked.
     async fn look(&mut self) -> Result<Option<Attempt>> {
-        let Some(place) = self.place.as_ref().filter(|_| !self.in_doubt) else { return Ok(None) };
-        let mut news = place.news(self.takes_short_leases());
+        let Some(registration) = self.registration.as_ref().filter(|_| !self.in_doubt) else {
+            return Ok(None);
+        };
+        let mut news = registration.news(self.takes_short_leases());
         if news == News::Refresh {
-            self.store.refresh_for(place).await?;
-            news = place.news(self.takes_short_leases());
+            self.store.refresh_for(registration).await?;
+            news = registration.news(self.takes_short_leases());
         }
         let pause = match news {
             News::Ask => return Ok(None),
-            News::Granted { fence, lease } => {
-                let grant = self.granted(fence, lease)?;
+            News::Granted { token, lease } => {
+                let grant = self.granted(token, lease)?;
                 return Ok(Some(Attempt::Granted(grant)));
             }
             News::Waits(pause) => pause,
@@ -119,74 +121,83 @@ impl RedisClaim {
         let mut route = store.route(self.keys.slot).alone();
         let mut late = 0;
         loop {
-            let stop = route.next().await?;
-            if self.is_passed_over(&stop.link) {
+            let destination = route.next().await?;
+            if self.is_passed_over(&destination.link) {
                 // It leaves its place there, and held nothing.
                 let _ = self.release().await?;
             }
             // Subscribing costs a request, which a lock that is free can do without.
-            if wait == Wait::Queue && (!stop.link.is_sharded() || !stop.link.pushes()) {
-                self.take_place(&stop.link);
+            if wait == Wait::Queue && (!destination.link.is_sharded() || !destination.link.pushes())
+            {
+                self.register(&destination.link);
             }
-            if self.place.is_some()
-                && let Err(error) = stop.enter(store.rooms(), &self.keys.base).await
+            if self.registration.is_some()
+                && let Err(error) = destination.enter(store.waiters(), &self.keys.base).await
             {
                 // Nothing was asked.
-                route.arrive::<()>(&stop, Err(error), Phase::Read).await?;
+                route.arrive::<()>(&destination, Err(error), Phase::Read).await?;
                 continue;
             }
             let sent = Clock::Boot.now();
-            let reply = self.send(&stop, deadline).await;
+            let reply = self.send(&destination, deadline).await;
             let reply =
                 reply.and_then(|(reply, waited)| Ok((Acquired::from_reply(&reply)?, waited)));
-            let (acquired, waited) = match route.arrive(&stop, reply, Phase::Write).await {
+            let (acquired, waited) = match route.arrive(&destination, reply, Phase::Write).await {
                 Ok(Some(answers)) => answers,
                 Ok(None) => {
-                    self.strays.refused();
+                    self.unanswered.refused();
                     continue;
                 }
                 Err(error) => {
                     if !error.is_outcome_unknown() {
-                        self.strays.refused();
+                        self.unanswered.refused();
                     }
                     return Err(error);
                 }
             };
-            stop.link.clock().observe(sent, acquired.now(), Clock::Boot.now());
+            destination.link.clock().observe(sent, acquired.now(), Clock::Boot.now());
             match acquired {
                 Acquired::Busy { now, ttl } => {
-                    self.strays.settled(now);
-                    let seen = Sighting { link: stop.sender().number(), sent, server_time: now };
-                    if wait == Wait::Queue && self.place.is_none() {
-                        self.take_place(&stop.link);
+                    self.unanswered.settled(now);
+                    let seen = ClockReading {
+                        link: destination.sender().number(),
+                        sent,
+                        server_time: now,
+                    };
+                    if wait == Wait::Queue && self.registration.is_none() {
+                        self.register(&destination.link);
                         continue;
                     }
-                    if self.is_passed_over(&stop.link) {
+                    if self.is_passed_over(&destination.link) {
                         continue;
                     }
                     return Ok(self.busy(seen, script::ttl(ttl)));
                 }
-                Acquired::Granted { now, lease, fence } => {
-                    self.strays.settled(now);
-                    let grant = self.granted(fence, self.lease_for(lease, self.spec.ttl)?)?;
+                Acquired::Granted { now, lease, token } => {
+                    self.unanswered.settled(now);
+                    let grant = self.granted(token, self.lease_for(lease, self.spec.ttl)?)?;
                     return self.unless_unconfirmed(grant, waited).await.map(Attempt::Granted);
                 }
                 Acquired::Late { .. } if late == 0 => {
-                    self.strays.refused();
+                    self.unanswered.refused();
                     late += 1;
                 }
                 refusal => {
-                    self.strays.refused();
+                    self.unanswered.refused();
                     return Err(self.refused(refusal));
                 }
             }
         }
     }
 
-    async fn send(&mut self, stop: &Stop, deadline: Tick) -> RedisResult<(Value, Option<Waited>)> {
-        let not_after = stop.link.clock().at(deadline);
-        self.strays.attempt(stop.sender().number(), not_after);
-        let (publish, channels) = self.store.channels(&stop.link, &self.keys);
+    async fn send(
+        &mut self,
+        destination: &Destination,
+        deadline: Tick,
+    ) -> RedisResult<(Value, Option<Waited>)> {
+        let not_after = destination.link.clock().at(deadline);
+        self.unanswered.attempt(destination.sender().number(), not_after);
+        let (publish, channels) = self.store.channels(&destination.link, &self.keys);
         let liveness = millis(waiting::liveness(self.window()));
         let permits = self.permits.unwrap_or(Permits { count: 0, limit: 0 });
         let args = [
@@ -194,7 +205,7 @@ impl RedisClaim {
             Arg::Number(self.lease),
             Arg::Number(not_after),
             Arg::Text(self.member.as_deref().unwrap_or_default()),
-            Arg::Number(self.place.is_some().into()),
+            Arg::Number(self.registration.is_some().into()),
             Arg::Number(liveness),
             Arg::Text(publish),
             Arg::Text(&channels),
@@ -204,7 +215,7 @@ impl RedisClaim {
         let args = if self.permits.is_some() { &args[..] } else { &args[..8] };
         let call =
             Call { script: &self.family.scripts().acquire, keys: &self.keys.of(self.family), args };
-        stop.run_confirmed(&call, self.replicas()).await
+        destination.run_confirmed(&call, self.replicas()).await
     }
 
     /// Gives the grant back if too few replicas have it.
@@ -215,7 +226,7 @@ impl RedisClaim {
         };
         let released = self.release().await;
         // Not before: it is this server that has the lock.
-        self.store.doubt(self.keys.slot);
+        self.store.mark_suspect(self.keys.slot);
         match released {
             Ok(Released::Freed) => Err(error),
             // Not there: another server may have answered, one that has taken over meanwhile.
@@ -227,19 +238,25 @@ impl RedisClaim {
         replicas::wanted(self.store.config(), self.spec.op_timeout)
     }
 
-    /// Enters the waiting room, before the store may be told to queue us: a message can be faster
-    /// than the reply.
-    fn take_place(&mut self, link: &Link) {
-        if self.place.is_some() {
+    /// Enters the waiter registry, before the store may be told to queue us: a message can be
+    /// faster than the reply.
+    fn register(&mut self, link: &Link) {
+        if self.registration.is_some() {
             return;
         }
-        let client = if link.pushes() { self.store.rooms().client() } else { waiting::DEAF };
+        let client =
+            if link.pushes() { self.store.waiters().client() } else { waiting::NO_CHANNEL };
         let window = self.window();
         let member: Arc<str> =
             family::waiter(client, millis(window), self.permits, &self.owner).into();
-        let waiter = Waiter::new(Arc::clone(&member), window, self.spec.hint.clone());
-        self.place =
-            Some(Place::take(self.store.rooms(), &self.keys, self.family, self.spec.owner, waiter));
+        let waiter = Waiter::new(Arc::clone(&member), window, self.spec.wake.clone());
+        self.registration = Some(Registration::enter(
+            self.store.waiters(),
+            &self.keys,
+            self.family,
+            self.spec.owner,
+            waiter,
+        ));
         self.member = Some(member);
     }
 
@@ -249,26 +266,26 @@ impl RedisClaim {
         !link.pushes() && self.member.as_deref().is_some_and(waiting::hears)
     }
 
-    fn busy(&mut self, seen: Sighting, ttl: Option<Duration>) -> Attempt {
-        let Some(place) = &mut self.place else {
+    fn busy(&mut self, seen: ClockReading, ttl: Option<Duration>) -> Attempt {
+        let Some(registration) = &mut self.registration else {
             return Attempt::Busy { queued: false, retry_after: ttl };
         };
-        place.waits(seen, ttl);
+        registration.waits(seen, ttl);
         // To see after the waiters of this process, if nobody else does.
         let soon = waiting::period(self.window());
         Attempt::Busy { queued: true, retry_after: Some(ttl.map_or(soon, |ttl| ttl.min(soon))) }
     }
 
-    fn granted(&mut self, fence: i64, lease: Lease) -> Result<Grant> {
+    fn granted(&mut self, token: i64, lease: Lease) -> Result<Grant> {
         // Whoever is granted the lock is in no queue, unless an earlier attempt still arrives.
-        self.place = None;
-        if !self.strays.is_any() {
+        self.registration = None;
+        if !self.unanswered.is_any() {
             self.member = None;
         }
-        if self.fence.replace(fence) != Some(fence) {
+        if self.token.replace(token) != Some(token) {
             self.reach = None;
         }
-        let token = u64::try_from(fence).map_err(|_| nonsense())?;
+        let token = u64::try_from(token).map_err(|_| nonsense())?;
         Ok(Grant::new(FencingToken::new(token), lease))
     }
 
@@ -289,7 +306,7 @@ impl RedisClaim {
 
     fn exhausted(&self) -> Error {
         let reason = format!(
-            "the fence in the key {:?} has reached 2^53 and can't rise any more; if nothing has stored such a token, \
+            "the token in the key {:?} has reached 2^53 and can't rise any more; if nothing has stored such a token, \
              delete the key",
             self.keys.fence
         );
@@ -313,10 +330,10 @@ impl RedisClaim {
     }
 
     /// A hand-over gives the claim window only; that must be renewed soon, and counts on the clock
-    /// of the connections. While a stray attempt may still arrive, the release needs the time of a
-    /// whole one to be final.
+    /// of the connections. While an unanswered attempt may still arrive, the release needs the time
+    /// of a whole one to be final.
     fn takes_short_leases(&self) -> bool {
-        !self.strays.is_any()
+        !self.unanswered.is_any()
             && self.spec.short_lease
             && self.spec.clock == Clock::Boot
             && self.store.config().replicas.is_none()
@@ -339,11 +356,11 @@ impl Claim for RedisClaim {
         Ok(answer)
     }
 
-    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome> {
         self.renew_for(lease.unwrap_or(self.spec.ttl)).await
     }
 
-    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+    async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         self.raise(floor).await
     }
 
@@ -351,25 +368,25 @@ impl Claim for RedisClaim {
         self.write(note).await
     }
 
-    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
-        self.hand_to(to, outsiders).await
+    async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
+        self.transfer_to(to, policy).await
     }
 
     async fn release(&mut self) -> Result<Released> {
-        self.place = None;
-        if self.fence.is_none() && !self.strays.is_any() && self.member.is_none() {
+        self.registration = None;
+        if self.token.is_none() && !self.unanswered.is_any() && self.member.is_none() {
             return Ok(Released::NotHeld);
         }
         let store = Arc::clone(&self.store);
         let mut route = store.route(self.keys.slot);
         let answer = loop {
-            let stop = route.next().await?;
-            let strays_until = self.strays.release(stop.link.number());
-            let (publish, channels) = store.channels(&stop.link, &self.keys);
+            let destination = route.next().await?;
+            let may_apply_until = self.unanswered.release(destination.link.number());
+            let (publish, channels) = store.channels(&destination.link, &self.keys);
             let args = [
                 Arg::Text(&self.owner),
                 Arg::Text(self.member.as_deref().unwrap_or_default()),
-                Arg::Number(strays_until),
+                Arg::Number(may_apply_until),
                 Arg::Text(publish),
                 Arg::Text(&channels),
                 Arg::Text(self.successor.as_deref().unwrap_or_default()),
@@ -379,8 +396,8 @@ impl Claim for RedisClaim {
                 keys: &self.keys.of(self.family),
                 args: if self.successor.is_some() { &args } else { &args[..5] },
             };
-            let answer = stop.run(&call).await.and_then(|reply| script::number(&reply));
-            if let Some(answer) = route.arrive(&stop, answer, Phase::Write).await? {
+            let answer = destination.run(&call).await.and_then(|reply| script::number(&reply));
+            if let Some(answer) = route.arrive(&destination, answer, Phase::Write).await? {
                 break answer;
             }
         };
@@ -390,10 +407,10 @@ impl Claim for RedisClaim {
             -1 => return Err(not_final()),
             _ => return Err(nonsense().with_outcome_unknown()),
         };
-        (self.fence, self.reach) = (None, None);
+        (self.token, self.reach) = (None, None);
         self.successor = None;
         self.member = None;
-        self.strays = Strays::default();
+        self.unanswered = UnansweredRequests::default();
         Ok(released)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use lockkit_core::{
     Result,
-    spi::{Finding, Grade},
+    spi::{Diagnostic, Severity},
 };
 use redis::{Cmd, RedisResult, Value};
 
@@ -16,21 +16,21 @@ const SETTINGS: [&str; 4] =
 type Texts = HashMap<String, String>;
 
 /// Looks at each server that keeps locks.
-pub(crate) async fn diagnose(store: &Store) -> Result<Vec<Finding>> {
+pub(crate) async fn diagnose(store: &Store) -> Result<Vec<Diagnostic>> {
     let slots = store.patiently(store.slots()).await??;
     let is_one_of_many = slots.len() > 1;
-    let mut findings = Vec::new();
+    let mut diagnostics = Vec::new();
     for slot in slots {
         let facts = store.patiently(ask(store, slot)).await??;
         let place =
             if is_one_of_many { format!(" of the server with slot {slot}") } else { String::new() };
         let wait_replicas = store.config().replicas.map(|(replicas, _)| replicas);
-        for mut finding in judge(&facts, wait_replicas) {
-            finding.what.push_str(&place);
-            findings.push(finding);
+        for mut diagnostic in judge(&facts, wait_replicas) {
+            diagnostic.what.push_str(&place);
+            diagnostics.push(diagnostic);
         }
     }
-    Ok(findings)
+    Ok(diagnostics)
 }
 
 /// What a server says of itself.
@@ -61,9 +61,9 @@ impl Facts {
 async fn ask(store: &Store, slot: u16) -> Result<Facts> {
     let mut route = store.route(slot);
     loop {
-        let stop = route.next().await?;
-        let answer = facts_of(&stop.link).await.and_then(Facts::of_primary);
-        if let Some(facts) = route.arrive(&stop, answer, Phase::Read).await? {
+        let destination = route.next().await?;
+        let answer = facts_of(&destination.link).await.and_then(Facts::of_primary);
+        if let Some(facts) = route.arrive(&destination, answer, Phase::Read).await? {
             return Ok(facts);
         }
     }
@@ -95,22 +95,22 @@ fn lines(info: Value) -> Option<Texts> {
     Some(pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect())
 }
 
-fn judge(facts: &Facts, wait_replicas: Option<u32>) -> Vec<Finding> {
+fn judge(facts: &Facts, wait_replicas: Option<u32>) -> Vec<Diagnostic> {
     let version = facts.info("redis_version").unwrap_or("not told");
-    let mut findings = vec![Finding::new(Grade::Good, "version", version)];
-    findings.extend([eviction(facts), restart(facts), failover(facts, wait_replicas)]);
-    findings.extend(disk(facts));
-    findings
+    let mut diagnostics = vec![Diagnostic::new(Severity::Good, "version", version)];
+    diagnostics.extend([eviction(facts), restart(facts), failover(facts, wait_replicas)]);
+    diagnostics.extend(disk(facts));
+    diagnostics
 }
 
-fn eviction(facts: &Facts) -> Finding {
+fn eviction(facts: &Facts) -> Diagnostic {
     let what = "maxmemory-policy";
     match (facts.setting("maxmemory"), facts.setting(what)) {
         (_, None) => unknown(what, "CONFIG GET maxmemory-policy"),
-        (_, Some("noeviction")) => Finding::new(Grade::Good, what, "noeviction"),
-        (Some("0"), Some(policy)) => Finding::new(Grade::Note, what, format!("{policy}, without a maxmemory"))
+        (_, Some("noeviction")) => Diagnostic::new(Severity::Good, what, "noeviction"),
+        (Some("0"), Some(policy)) => Diagnostic::new(Severity::Note, what, format!("{policy}, without a maxmemory"))
             .with_advice("nothing is evicted now; set noeviction before you set a maxmemory"),
-        (_, Some(policy)) => Finding::new(Grade::Unsafe, what, policy).with_advice(
+        (_, Some(policy)) => Diagnostic::new(Severity::Unsafe, what, policy).with_advice(
             "when memory is short, locks that are held are evicted, and others get them; set maxmemory-policy to \
              noeviction, or keep locks on a server of their own",
         ),
@@ -118,52 +118,52 @@ fn eviction(facts: &Facts) -> Finding {
 }
 
 /// What a restart of the server leaves of the locks.
-fn restart(facts: &Facts) -> Finding {
+fn restart(facts: &Facts) -> Diagnostic {
     let what = "persistence";
     let Some(is_on) = facts.info("aof_enabled") else { return unknown(what, "INFO") };
     if is_on != "1" {
-        return Finding::new(Grade::Weak, what, "no append-only file").with_advice(
+        return Diagnostic::new(Severity::Weak, what, "no append-only file").with_advice(
             "a restart of the server loses the locks since its last snapshot, or all of them, and others get them while \
              their holders work on; set appendonly yes and appendfsync always",
         );
     }
     match facts.setting("appendfsync") {
         None => unknown("appendfsync", "CONFIG GET appendfsync"),
-        Some("always") => Finding::new(Grade::Good, what, "append-only file, appendfsync always"),
-        Some(other) => Finding::new(Grade::Weak, what, format!("append-only file, appendfsync {other}")).with_advice(
+        Some("always") => Diagnostic::new(Severity::Good, what, "append-only file, appendfsync always"),
+        Some(other) => Diagnostic::new(Severity::Weak, what, format!("append-only file, appendfsync {other}")).with_advice(
             "a crash of the machine loses the grants of the last second or more; set appendfsync always, or let the \
              resource compare fencing tokens",
         ),
     }
 }
 
-fn failover(facts: &Facts, wait_replicas: Option<u32>) -> Finding {
+fn failover(facts: &Facts, wait_replicas: Option<u32>) -> Diagnostic {
     let what = "replication";
     let Some(replicas) = facts.info("connected_slaves") else { return unknown(what, "INFO") };
     let count: u32 = replicas.parse().unwrap_or(0);
     let floor: u32 =
         facts.setting("min-replicas-to-write").and_then(|floor| floor.parse().ok()).unwrap_or(0);
     match (count, wait_replicas) {
-        (0, Some(wanted)) => Finding::new(Grade::Unsafe, what, format!("no replica, wait_replicas={wanted}"))
+        (0, Some(wanted)) => Diagnostic::new(Severity::Unsafe, what, format!("no replica, wait_replicas={wanted}"))
             .with_advice("no lock can be had until that many replicas are connected"),
-        (0, None) => Finding::new(Grade::Note, what, "no replica").with_advice(
+        (0, None) => Diagnostic::new(Severity::Note, what, "no replica").with_advice(
             "nothing is lost by a failover, as there is none: while the server is down, no lock can be had",
         ),
         (_, Some(wanted)) if count < wanted => {
-            Finding::new(Grade::Unsafe, what, format!("{count} replicas, wait_replicas={wanted}"))
+            Diagnostic::new(Severity::Unsafe, what, format!("{count} replicas, wait_replicas={wanted}"))
                 .with_advice("no lock can be had until that many replicas are connected")
         }
         (_, Some(wanted)) if count > wanted => {
-            Finding::new(Grade::Weak, what, format!("{count} replicas, wait_replicas={wanted}")).with_advice(
+            Diagnostic::new(Severity::Weak, what, format!("{count} replicas, wait_replicas={wanted}")).with_advice(
                 "a failover to a replica that was not waited for can lose a grant; wait for all that may be promoted",
             )
         }
         (_, Some(wanted)) => {
-            Finding::new(Grade::Good, what, format!("{count} replicas, wait_replicas={wanted}"))
+            Diagnostic::new(Severity::Good, what, format!("{count} replicas, wait_replicas={wanted}"))
         }
         (_, None) => {
             let found = format!("{count} replicas, min-replicas-to-write {floor}");
-            Finding::new(Grade::Weak, what, found).with_advice(
+            Diagnostic::new(Severity::Weak, what, found).with_advice(
                 "replication is asynchronous: a failover can lose a grant that its holder believes in; add \
                  wait_replicas=N to the URL, and let the resource compare fencing tokens",
             )
@@ -172,18 +172,18 @@ fn failover(facts: &Facts, wait_replicas: Option<u32>) -> Finding {
 }
 
 /// What it says of its last writes.
-fn disk(facts: &Facts) -> Option<Finding> {
+fn disk(facts: &Facts) -> Option<Diagnostic> {
     let failed = |name: &&str| facts.info(name).is_some_and(|status| status != "ok");
     let name = ["aof_last_write_status", "rdb_last_bgsave_status"].into_iter().find(failed)?;
     let found = facts.info(name).unwrap_or_default();
     Some(
-        Finding::new(Grade::Weak, name, found)
+        Diagnostic::new(Severity::Weak, name, found)
             .with_advice("the server can't write to its disk: look at its log"),
     )
 }
 
-fn unknown(what: &str, question: &str) -> Finding {
-    Finding::new(Grade::Unknown, what, "not told")
+fn unknown(what: &str, question: &str) -> Diagnostic {
+    Diagnostic::new(Severity::Unknown, what, "not told")
         .with_advice(format!("this user may not ask {question}"))
 }
 
@@ -195,21 +195,21 @@ mod tests {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
-    fn grades(
+    fn severities(
         info: &[(&str, &str)],
         settings: &[(&str, &str)],
         wait: Option<u32>,
-    ) -> Vec<(String, Grade)> {
+    ) -> Vec<(String, Severity)> {
         let facts = Facts { info: Some(texts(info)), settings: Some(texts(settings)) };
         judge(&facts, wait)
             .into_iter()
             .skip(1)
-            .map(|finding| (finding.what, finding.grade))
+            .map(|diagnostic| (diagnostic.what, diagnostic.severity))
             .collect()
     }
 
-    fn named(grades: [(&str, Grade); 3]) -> Vec<(String, Grade)> {
-        grades.map(|(what, grade)| (what.to_owned(), grade)).to_vec()
+    fn named(severities: [(&str, Severity); 3]) -> Vec<(String, Severity)> {
+        severities.map(|(what, severity)| (what.to_owned(), severity)).to_vec()
     }
 
     #[test]
@@ -219,14 +219,14 @@ mod tests {
         let settings =
             [("maxmemory", "100"), ("maxmemory-policy", "noeviction"), ("appendfsync", "always")];
         let good = [
-            ("maxmemory-policy", Grade::Good),
-            ("persistence", Grade::Good),
-            ("replication", Grade::Good),
+            ("maxmemory-policy", Severity::Good),
+            ("persistence", Severity::Good),
+            ("replication", Severity::Good),
         ];
-        assert_eq!(grades(&info, &settings, Some(2)), named(good));
+        assert_eq!(severities(&info, &settings, Some(2)), named(good));
         assert_eq!(
-            grades(&info, &settings, Some(1))[2].1,
-            Grade::Weak,
+            severities(&info, &settings, Some(1))[2].1,
+            Severity::Weak,
             "the other one may be promoted"
         );
     }
@@ -240,31 +240,35 @@ mod tests {
             ("appendfsync", "everysec"),
         ];
         let bad = [
-            ("maxmemory-policy", Grade::Unsafe),
-            ("persistence", Grade::Weak),
-            ("replication", Grade::Weak),
+            ("maxmemory-policy", Severity::Unsafe),
+            ("persistence", Severity::Weak),
+            ("replication", Severity::Weak),
         ];
-        assert_eq!(grades(&info, &settings, None), named(bad));
+        assert_eq!(severities(&info, &settings, None), named(bad));
         let settings =
             [("maxmemory", "0"), ("maxmemory-policy", "allkeys-lru"), ("appendfsync", "everysec")];
-        assert_eq!(grades(&info, &settings, None)[0].1, Grade::Note);
-        assert_eq!(grades(&info, &settings, Some(2))[2].1, Grade::Unsafe, "too few replicas");
+        assert_eq!(severities(&info, &settings, None)[0].1, Severity::Note);
+        assert_eq!(
+            severities(&info, &settings, Some(2))[2].1,
+            Severity::Unsafe,
+            "too few replicas"
+        );
     }
 
     #[test]
     fn what_may_not_be_asked_is_unknown() {
-        let findings = judge(&Facts::default(), None);
+        let diagnostics = judge(&Facts::default(), None);
         assert!(
-            findings.iter().skip(1).all(|finding| finding.grade == Grade::Unknown),
-            "{findings:?}"
+            diagnostics.iter().skip(1).all(|diagnostic| diagnostic.severity == Severity::Unknown),
+            "{diagnostics:?}"
         );
-        assert_eq!(findings.len(), 4);
+        assert_eq!(diagnostics.len(), 4);
     }
 
     #[test]
     fn a_disk_that_is_full_is_told() {
         let info =
             [("aof_enabled", "1"), ("connected_slaves", "0"), ("aof_last_write_status", "err")];
-        assert_eq!(grades(&info, &[], None).last().unwrap().0, "aof_last_write_status");
+        assert_eq!(severities(&info, &[], None).last().unwrap().0, "aof_last_write_status");
     }
 }

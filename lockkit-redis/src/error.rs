@@ -275,7 +275,7 @@ fn server_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
         "WRONGPASS" => (K::Authentication, WRONG_LOGIN),
         "WRONGTYPE" => (
             K::WrongType,
-            "a key of another type stands where the lock or its fence belongs; remove it, or choose another prefix",
+            "a key of another type stands where the lock or its token belongs; remove it, or choose another prefix",
         ),
         "ERR" => plain_meaning(error.detail().unwrap_or_default()),
         _ => (K::Unexpected, "the server reported something unexpected"),

@@ -22,9 +22,9 @@ pub(crate) struct Scripts {
     pub(crate) refresh: Source,
     pub(crate) inspect: Source,
     pub(crate) force_release: Source,
-    pub(crate) raise_fence: Source,
+    pub(crate) raise_token: Source,
     /// Of the exclusive family only.
-    pub(crate) reissue: Option<Source>,
+    pub(crate) transfer: Option<Source>,
     pub(crate) write_note: Option<Source>,
     pub(crate) read_note: Option<Source>,
 }
@@ -55,8 +55,8 @@ static EXCLUSIVE: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     refresh: source!("clock", "queue", "places", "exclusive/hand_over", "exclusive/refresh"),
     inspect: source!("clock", "exclusive/inspect"),
     force_release: source!("clock", "queue", "exclusive/hand_over", "exclusive/force_release"),
-    raise_fence: source!("clock", "exclusive/raise_fence"),
-    reissue: Some(source!("clock", "queue", "exclusive/hand_over", "exclusive/reissue")),
+    raise_token: source!("clock", "exclusive/raise_token"),
+    transfer: Some(source!("clock", "queue", "exclusive/hand_over", "exclusive/transfer")),
     write_note: Some(source!("clock", "exclusive/write_note")),
     read_note: Some(source!("exclusive/read_note")),
 });
@@ -67,8 +67,8 @@ static COUNTED: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     refresh: source!("clock", "queue", "places", "counted/hand_over", "counted/refresh"),
     inspect: source!("clock", "counted/inspect"),
     force_release: source!("clock", "queue", "counted/hand_over", "counted/force_release"),
-    raise_fence: source!("clock", "queue", "counted/hand_over", "counted/raise_fence"),
-    reissue: None,
+    raise_token: source!("clock", "queue", "counted/hand_over", "counted/raise_token"),
+    transfer: None,
     write_note: None,
     read_note: None,
 });

@@ -40,16 +40,16 @@ pub(crate) async fn force_release(
     let token = token.to_string();
     let mut route = store.route(keys.slot);
     loop {
-        let stop = route.next().await?;
-        let (publish, channels) = store.channels(&stop.link, keys);
+        let destination = route.next().await?;
+        let (publish, channels) = store.channels(&destination.link, keys);
         let args = [Arg::Text(&token), Arg::Text(publish), Arg::Text(&channels)];
         let call = Call {
             script: &keys.family().scripts().force_release,
             keys: &keys.of(keys.family()),
             args: &args,
         };
-        let answer = stop.run(&call).await.and_then(|reply| script::number(&reply));
-        match route.arrive(&stop, answer, Phase::Write).await? {
+        let answer = destination.run(&call).await.and_then(|reply| script::number(&reply));
+        match route.arrive(&destination, answer, Phase::Write).await? {
             Some(-1) => return Err(error::newer(&keys.fence)),
             Some(1) => return Ok(Released::Freed),
             Some(_) => return Ok(Released::NotHeld),
@@ -58,14 +58,14 @@ pub(crate) async fn force_release(
     }
 }
 
-/// Whether the fence in the answer of a family's script is a newer lockkit's.
+/// Whether the token in the answer of a family's script is a newer lockkit's.
 fn is_newer(reply: &Value, family: Family) -> bool {
     let at = match family {
         Family::Exclusive => 3,
         Family::Counted => 1,
     };
     let Value::Array(fields) = reply else { return false };
-    matches!(fields.get(at), Some(Value::BulkString(fence)) if error::is_newer(fence))
+    matches!(fields.get(at), Some(Value::BulkString(token)) if error::is_newer(token))
 }
 
 /// What the script of a family says.
@@ -81,17 +81,17 @@ pub(crate) fn seen(reply: Value, kind: Kind, family: Family) -> RedisResult<Insp
 
 /// `{now, ttl, owner, fence, waiters}`
 fn exclusive(reply: Value) -> RedisResult<Inspection> {
-    let (now, ttl, owner, fence, waiters): (i64, i64, Option<Vec<u8>>, Option<Vec<u8>>, i64) =
+    let (now, ttl, owner, token, waiters): (i64, i64, Option<Vec<u8>>, Option<Vec<u8>>, i64) =
         redis::from_redis_value(reply)?;
     let holder = owner.map(|owner| {
         let text = String::from_utf8_lossy(&owner);
         let holder = Holder::new(Mode::Exclusive).with_remaining(script::ttl(ttl));
-        // A holder is one of ours if the fence was given to it.
-        let fence = fence.as_deref().and_then(|fence| std::str::from_utf8(fence).ok());
-        let fence = fence
-            .and_then(|fence| fence.split_once(':'))
+        // A holder is one of ours if the token was given to it.
+        let token = token.as_deref().and_then(|token| std::str::from_utf8(token).ok());
+        let token = token
+            .and_then(|token| token.split_once(':'))
             .filter(|(_, granted_to)| *granted_to == text);
-        match fence.and_then(|(fence, _)| ours(&text, fence.parse().ok()?)) {
+        match token.and_then(|(token, _)| ours(&text, token.parse().ok()?)) {
             Some(grant) => grant.complete(holder, now),
             None => holder.with_label(text.into_owned()),
         }
@@ -111,7 +111,7 @@ fn counted(reply: Value, kind: Kind) -> RedisResult<Inspection> {
     let limit = if let Value::Int(limit) = limit { *limit } else { 0 };
     let mut inspection = Inspection::new(Vec::new(), u64::try_from(*waiters).ok());
     for holder in holders.chunks(4) {
-        let [Value::BulkString(owner), Value::Int(deadline), Value::Int(count), Value::Int(fence)] =
+        let [Value::BulkString(owner), Value::Int(deadline), Value::Int(count), Value::Int(token)] =
             holder
         else {
             return Err(strange().into());
@@ -120,7 +120,7 @@ fn counted(reply: Value, kind: Kind) -> RedisResult<Inspection> {
         let left = u64::try_from(deadline.saturating_sub(*now)).unwrap_or(0);
         let seen =
             Holder::new(mode(kind, *count, limit)).with_remaining(Duration::from_micros(left));
-        let Some(grant) = u64::try_from(*fence).ok().and_then(|fence| ours(&text, fence)) else {
+        let Some(grant) = u64::try_from(*token).ok().and_then(|token| ours(&text, token)) else {
             return Err(strange().into());
         };
         inspection.holders.push(grant.complete(seen, *now));
@@ -137,27 +137,27 @@ fn mode(kind: Kind, count: i64, limit: i64) -> Mode {
     }
 }
 
-/// What stands in the store of a grant of ours: `id` or `id:label`, and the fence.
+/// What stands in the store of a grant of ours: `id` or `id:label`, and the token.
 struct Ours {
     owner: OwnerId,
     label: Option<String>,
-    fence: u64,
+    token: u64,
 }
 
-fn ours(text: &str, fence: u64) -> Option<Ours> {
+fn ours(text: &str, token: u64) -> Option<Ours> {
     let (id, label) =
         text.split_once(':').map_or((text, None), |(id, label)| (id, Some(label.to_owned())));
     let is_ours = id.len() == 32;
-    Some(Ours { owner: id.parse().ok().filter(|_| is_ours)?, label, fence })
+    Some(Ours { owner: id.parse().ok().filter(|_| is_ours)?, label, token })
 }
 
 impl Ours {
     fn complete(self, holder: Holder, now: i64) -> Holder {
         let holder =
-            holder.with_grant(self.owner, FencingToken::new(self.fence)).with_label(self.label);
-        // The fence is the server's time of the grant, unless it was raised, or the clock was set
+            holder.with_grant(self.owner, FencingToken::new(self.token)).with_label(self.label);
+        // The token is the server's time of the grant, unless it was raised, or the clock was set
         // back before.
-        let age = u64::try_from(now).ok().and_then(|now| now.checked_sub(self.fence));
+        let age = u64::try_from(now).ok().and_then(|now| now.checked_sub(self.token));
         age.map(Duration::from_micros).into_iter().fold(holder, Holder::with_age)
     }
 }

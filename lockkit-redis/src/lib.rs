@@ -47,8 +47,8 @@
 //! | `…:note` | the note of a mutex or an election: a hash of `revision` and `text` | until somebody deletes it |
 //! | `<prefix>:keys` | `escaped` or `raw`: the lockers of a prefix have the same keys for mutexes | until somebody deletes it |
 //!
-//! This is format 1. A newer one writes `lockkit/` and its number to the fence first, and a note
-//! has a field `format` then: what is marked so is refused with
+//! This is format 1. A newer one writes `lockkit/` and its number to the key `…:fence` first, and a
+//! note has a field `format` then: what is marked so is refused with
 //! [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat), and left as it is.
 //!
 //! The store's time is that of the primary; on a cluster, of the one that has slot 0.
@@ -95,8 +95,8 @@ mod script;
 mod servers;
 mod shared;
 mod store;
-mod strays;
 mod time;
+mod unanswered;
 mod waiting;
 
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use crate::{
     inspect,
     keys::{Keys, Keyspace, Sign},
     role, script,
-    servers::{Link, Stop},
+    servers::{Destination, Link},
     store::Store,
 };
 
@@ -38,12 +38,12 @@ pub(crate) async fn names(
     let mut found: BTreeMap<LockName, Sign> = BTreeMap::new();
     for slot in store.patiently(store.slots()).await?? {
         let mut route = store.route(slot);
-        let stop = store.patiently(route.next()).await??;
+        let destination = store.patiently(route.next()).await??;
         let mut cursor = b"0".to_vec();
         loop {
-            let page = store.patiently(scan(&stop, &cursor, &pattern)).await?;
+            let page = store.patiently(scan(&destination, &cursor, &pattern)).await?;
             // No server sends this on: it is about no key.
-            let Some((next, keys)) = route.arrive(&stop, page, Phase::Read).await? else {
+            let Some((next, keys)) = route.arrive(&destination, page, Phase::Read).await? else {
                 continue;
             };
             for key in keys {
@@ -70,10 +70,14 @@ pub(crate) async fn names(
 }
 
 /// `[cursor, keys]`, of a server that is still the primary.
-async fn scan(stop: &Stop, cursor: &[u8], pattern: &str) -> RedisResult<(Vec<u8>, Vec<Vec<u8>>)> {
+async fn scan(
+    destination: &Destination,
+    cursor: &[u8],
+    pattern: &str,
+) -> RedisResult<(Vec<u8>, Vec<Vec<u8>>)> {
     let mut questions = Pipeline::with_capacity(2);
     questions.cmd("SCAN").arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE).cmd("ROLE");
-    let [page, role] = both(stop.link.send_all(&questions).await?)?;
+    let [page, role] = both(destination.link.send_all(&questions).await?)?;
     role::check(role.extract_error())?;
     redis::from_redis_value(page.extract_error()?).map_err(Into::into)
 }
@@ -99,12 +103,12 @@ async fn is_used(store: &Store, keys: &Keys, kind: Kind) -> Result<bool> {
 pub(crate) async fn probe(store: &Store, keys: &Keys) -> Result<Role> {
     let mut route = store.route(keys.slot);
     loop {
-        let stop = route.next().await?;
-        let answer = role_of(&stop.link, &keys.fence).await;
-        let Some(role) = route.arrive(&stop, answer, Phase::Read).await? else { continue };
+        let destination = route.next().await?;
+        let answer = role_of(&destination.link, &keys.fence).await;
+        let Some(role) = route.arrive(&destination, answer, Phase::Read).await? else { continue };
         if role == Role::Replica {
             // Somebody else is the primary by now.
-            store.doubt(keys.slot);
+            store.mark_suspect(keys.slot);
         }
         return Ok(role);
     }

@@ -15,7 +15,7 @@ pub(crate) enum Acquired {
     Granted {
         now: i64,
         lease: i64,
-        fence: i64,
+        token: i64,
     },
     Late {
         now: i64,
@@ -52,7 +52,7 @@ impl Acquired {
         Ok(match reply {
             Value::Array(fields) => match **fields {
                 [Int(0), Int(now), Int(ttl)] => Self::Busy { now, ttl },
-                [Int(1), Int(now), Int(lease), Int(fence)] => Self::Granted { now, lease, fence },
+                [Int(1), Int(now), Int(lease), Int(token)] => Self::Granted { now, lease, token },
                 [Int(2), Int(now)] => Self::Late { now },
                 [Int(3), Int(now)] => Self::Exhausted { now },
                 [Int(4), Int(now), Int(limit)] => Self::Mismatch { now, limit },
@@ -64,16 +64,16 @@ impl Acquired {
     }
 }
 
-/// The answer of `reissue.lua`, likewise.
+/// The answer of `transfer.lua`, likewise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HandedOver {
+pub(crate) enum TransferReply {
     NotHeld {
         now: i64,
     },
     Granted {
         now: i64,
         lease: i64,
-        fence: i64,
+        token: i64,
     },
     Late {
         now: i64,
@@ -90,7 +90,7 @@ pub(crate) enum HandedOver {
     },
 }
 
-impl HandedOver {
+impl TransferReply {
     /// The server's time.
     pub(crate) fn now(&self) -> i64 {
         match *self {
@@ -108,7 +108,7 @@ impl HandedOver {
         Ok(match reply {
             Value::Array(fields) => match **fields {
                 [Int(0), Int(now)] => Self::NotHeld { now },
-                [Int(1), Int(now), Int(lease), Int(fence)] => Self::Granted { now, lease, fence },
+                [Int(1), Int(now), Int(lease), Int(token)] => Self::Granted { now, lease, token },
                 [Int(2), Int(now)] => Self::Late { now },
                 [Int(3), Int(now)] => Self::Exhausted { now },
                 [Int(4), Int(now)] => Self::Yielded { now },

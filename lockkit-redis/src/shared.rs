@@ -5,13 +5,13 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64},
 };
 
-use crate::{config::Config, waiting::Rooms};
+use crate::{config::Config, waiting::WaiterRegistry};
 
 /// The settings, the waiters, and what was noticed.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    pub(crate) rooms: Arc<Rooms>,
+    pub(crate) waiters: Arc<WaiterRegistry>,
     /// How many connections were opened.
     pub(crate) opened: AtomicU64,
     /// It was said that the servers may evict locks.
@@ -22,7 +22,7 @@ impl Shared {
     pub(crate) fn new(config: Config) -> Self {
         let client = format!("{:016x}", client_id());
         Self {
-            rooms: Arc::new(Rooms::new(client, config.is_cluster())),
+            waiters: Arc::new(WaiterRegistry::new(client, config.is_cluster())),
             config,
             opened: AtomicU64::new(0),
             warned: AtomicBool::new(false),

@@ -12,9 +12,9 @@ use crate::{
     error::{self, OpenError, Phase},
     keys::Keys,
     script::{Arg, Call},
-    servers::{Cluster, Link, Node, Route, Seat, Sentinels, Topology},
+    servers::{Cluster, Endpoint, Link, Node, Route, Sentinels, Topology},
     shared::Shared,
-    waiting::{Batch, Place, Rooms},
+    waiting::{Batch, Registration, WaiterRegistry},
 };
 
 /// By then the next request sees that a connection has been silent for too long, and takes another.
@@ -33,13 +33,13 @@ impl Store {
         let channels = config.channels();
         let shared = Arc::new(Shared::new(config));
         let config = &shared.config;
-        let one = |seat| Topology::One(Arc::new(Node::new(Arc::clone(&shared), seat)));
+        let one = |endpoint| Topology::One(Arc::new(Node::new(Arc::clone(&shared), endpoint)));
         let topology = match config.site() {
-            Site::Tcp((host, port)) => one(Seat::At(config.address_of(host, *port))),
-            Site::Unix(path) => one(Seat::At(redis::ConnectionAddr::Unix(path.clone()))),
+            Site::Tcp((host, port)) => one(Endpoint::At(config.address_of(host, *port))),
+            Site::Unix(path) => one(Endpoint::At(redis::ConnectionAddr::Unix(path.clone()))),
             Site::Sentinel { sentinels, service } => {
                 let login = config.sentinel_login().clone();
-                one(Seat::Primary(Arc::new(Sentinels::new(
+                one(Endpoint::Primary(Arc::new(Sentinels::new(
                     config.clone(),
                     sentinels.clone(),
                     service.clone(),
@@ -57,13 +57,13 @@ impl Store {
         &self.shared.config
     }
 
-    pub(crate) fn rooms(&self) -> &Arc<Rooms> {
-        &self.shared.rooms
+    pub(crate) fn waiters(&self) -> &Arc<WaiterRegistry> {
+        &self.shared.waiters
     }
 
     /// Too few replicas have confirmed a write: they may follow another primary by now.
-    pub(crate) fn doubt(&self, slot: u16) {
-        self.topology.doubt(slot);
+    pub(crate) fn mark_suspect(&self, slot: u16) {
+        self.topology.mark_suspect(slot);
     }
 
     /// The way to the node that has this slot.
@@ -87,9 +87,9 @@ impl Store {
     pub(crate) async fn run(&self, slot: u16, phase: Phase, call: &Call<'_>) -> Result<Value> {
         let mut route = self.route(slot);
         loop {
-            let stop = route.next().await?;
-            let answer = stop.run(call).await;
-            if let Some(answer) = route.arrive(&stop, answer, phase).await? {
+            let destination = route.next().await?;
+            let answer = destination.run(call).await;
+            if let Some(answer) = route.arrive(&destination, answer, phase).await? {
                 return Ok(answer);
             }
         }
@@ -101,23 +101,23 @@ impl Store {
         answer.map_err(|_| error::opening(&OpenError::Silent, self.config()))
     }
 
-    /// Keeps the waiters of a room alive, and learns what became of them, unless another one has
+    /// Keeps the waiters of a group alive, and learns what became of them, unless another one has
     /// done that meanwhile. On one server, all waiters of this process whose turn it is; on a
-    /// cluster each room for itself, so that one is not held up by another's node.
-    pub(crate) async fn refresh_for(&self, place: &Place) -> Result<()> {
-        let rooms = self.rooms();
-        let base = place.room();
+    /// cluster each group for itself, so that one is not held up by another's node.
+    pub(crate) async fn refresh_for(&self, registration: &Registration) -> Result<()> {
+        let waiters = self.waiters();
+        let base = registration.group();
         let only = self.shared.config.is_cluster().then_some(base);
         let _turn = match only {
-            Some(base) => rooms.turn_in(base).lock_owned().await,
-            None => rooms.turn().lock_owned().await,
+            Some(base) => waiters.turn_in(base).lock_owned().await,
+            None => waiters.turn().lock_owned().await,
         };
-        if !place.is_due() {
+        if !registration.is_due() {
             return Ok(());
         }
-        for batch in rooms.due(only) {
+        for batch in waiters.due(only) {
             match self.refresh_batch(&batch).await {
-                // One room's broken key must not harm the others.
+                // One group's broken key must not harm the others.
                 Err(error) if !error.is_temporary() => self.refresh_apart(batch, base).await?,
                 answer => answer?,
             }
@@ -134,7 +134,7 @@ impl Store {
                 Err(error) if batch.base() == base => own = Err(error),
                 Err(error) => {
                     tracing::debug!(target: "lockkit", %error, "waiters can't be kept alive");
-                    self.rooms().put_off(&batch);
+                    self.waiters().put_off(&batch);
                 }
                 Ok(()) => {}
             }
@@ -155,8 +155,8 @@ impl Store {
         let script = &batch.family.scripts().refresh;
         let mut route = self.route(batch.slot());
         loop {
-            let stop = route.next().await?;
-            let (publish, channels) = self.channels(&stop.link, keys);
+            let destination = route.next().await?;
+            let (publish, channels) = self.channels(&destination.link, keys);
             let names = batch.keys();
             let args: Vec<_> = [Arg::Text(publish), Arg::Text(&channels)]
                 .into_iter()
@@ -164,16 +164,16 @@ impl Store {
                 .collect();
             let call = Call { script, keys: &names, args: &args };
             let sent = Clock::Boot.now();
-            let answer = match stop.enter(self.rooms(), batch.base()).await {
-                Ok(()) => stop.run(&call).await,
+            let answer = match destination.enter(self.waiters(), batch.base()).await {
+                Ok(()) => destination.run(&call).await,
                 Err(error) => Err(error),
             };
             let answer = answer.and_then(|reply| {
-                let now = self.rooms().refreshed(batch, &stop.link, sent, &reply)?;
-                stop.link.clock().observe(sent, now, Clock::Boot.now());
+                let now = self.waiters().refreshed(batch, &destination.link, sent, &reply)?;
+                destination.link.clock().observe(sent, now, Clock::Boot.now());
                 Ok(())
             });
-            if route.arrive(&stop, answer, Phase::Read).await?.is_some() {
+            if route.arrive(&destination, answer, Phase::Read).await?.is_some() {
                 return Ok(());
             }
         }

@@ -14,9 +14,9 @@ const SLOT: u16 = 0;
 pub(crate) async fn time(store: &Store) -> Result<SystemTime> {
     let mut route = store.route(SLOT);
     loop {
-        let stop = route.next().await?;
-        let answer = time_of(&stop.link).await;
-        if let Some(time) = route.arrive(&stop, answer, Phase::Read).await? {
+        let destination = route.next().await?;
+        let answer = time_of(&destination.link).await;
+        if let Some(time) = route.arrive(&destination, answer, Phase::Read).await? {
             return Ok(time);
         }
     }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding, Holder, Inspection,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Diagnostic, Holder, Inspection,
         LeaseScope, Mode, Note, Released, Role as ServerRole,
     },
 };
@@ -21,7 +21,7 @@ use crate::{
     diagnosis,
     error::{self, Phase},
     folder::can_be_unfair,
-    inspect::{self, Seen},
+    inspect::{self, HolderNode},
     names, note,
     path::Layout,
     queue::Role,
@@ -122,7 +122,7 @@ impl Backend for ZooKeeper {
         let session = self.pool.session().await?;
         let folder = self.layout.lock(name);
         if self.is_single(name.kind()) {
-            let holder = inspect::single(&session, &folder).await?;
+            let holder = inspect::unfair_holder(&session, &folder).await?;
             return Ok(Inspection::new(holder.iter().map(holder_of).collect(), None));
         }
         let queue = inspect::queue(&session, &folder, name.kind()).await?;
@@ -152,7 +152,7 @@ impl Backend for ZooKeeper {
 
     async fn changed(&self, name: &LockName) {
         let subject = match name.kind() {
-            kind if self.is_single(kind) => Subject::Single,
+            kind if self.is_single(kind) => Subject::UnfairNode,
             kind if can_be_unfair(kind) => Subject::First,
             _ => Subject::Folder,
         };
@@ -189,14 +189,14 @@ impl Admin for ZooKeeper {
         time::time(&*self.pool.session().await?, self.pool.config()).await
     }
 
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
+    async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         diagnosis::diagnose(&*self.pool.session().await?, self.pool.config()).await
     }
 }
 
 /// A node without a record of ours is a foreign client's, such as Curator's, whose data is a text
 /// as a rule.
-fn holder_of(seen: &Seen) -> Holder {
+fn holder_of(seen: &HolderNode) -> Holder {
     let holder = Holder::new(seen.role.map_or(Mode::Exclusive, Role::mode));
     match &seen.record {
         Some(record) => holder

@@ -8,7 +8,7 @@ use zookeeper_client::{Client, Error as ZkError, OneshotWatcher};
 
 use crate::{
     queue::Queue,
-    session::{HELD, Pool, Room},
+    session::{HELD, Pool, WatchReservation},
 };
 
 /// What the servers add to the name of a node in a queue, and what we put before it:
@@ -23,7 +23,7 @@ pub(crate) enum Subject {
     /// Any node: several hold it together.
     Folder,
     /// The node at the fixed path.
-    Single,
+    UnfairNode,
 }
 
 /// Completes when the holders may have changed since it was called, or never, if the watch can't be
@@ -32,8 +32,10 @@ pub(crate) enum Subject {
 /// # Cancel safety
 /// Cancel safe: whatever watch is set, or was asked for, is removed from the server.
 pub(crate) async fn changed(pool: &Pool, folder: &str, subject: Subject) {
-    let Ok(room) = pool.room(folder.len() + NODE_BYTES).await else { return pending().await };
-    match arm(&room, folder, subject).await {
+    let Ok(reservation) = pool.reservation(folder.len() + NODE_BYTES).await else {
+        return pending().await;
+    };
+    match arm(&reservation, folder, subject).await {
         Some(Armed::Set(watcher)) => {
             // It fires at the end of the session, too. The client's future panics if its task has
             // died with its runtime.
@@ -51,10 +53,10 @@ enum Armed {
 }
 
 /// `None` if there is no answer. The client is not kept: it would keep the session from its end.
-async fn arm(room: &Room, folder: &str, subject: Subject) -> Option<Armed> {
-    let client = room.session().client().ok()?;
+async fn arm(reservation: &WatchReservation, folder: &str, subject: Subject) -> Option<Armed> {
+    let client = reservation.session().client().ok()?;
     match subject {
-        Subject::Single => {
+        Subject::UnfairNode => {
             // It tells of a node that comes as well.
             let (_, watcher) =
                 client.check_and_watch_stat(&format!("{folder}/{HELD}")).await.ok()?;

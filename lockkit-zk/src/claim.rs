@@ -13,18 +13,20 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Result,
-    spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Note, Noted, Pulse, Released, Wait},
+    spi::{
+        Attempt, Claim, ClaimSpec, Grant, LossReason, Note, Noted, Released, RenewalOutcome, Wait,
+    },
 };
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 
 use crate::{
     error::{self, Fate, Phase, fate},
     folder::{self, InFolder},
+    node_ref::NodeRef,
     note::{self, Outcome},
     queue::{Obstacle, Queue, Role, Turn},
     record::Record,
-    session::{Debt, Place, Pool},
-    stand::Stand,
+    session::{ClaimNode, CleanupTask, Pool},
     watching::{Armed, News, Watching},
 };
 
@@ -42,7 +44,7 @@ pub(crate) struct QueueClaim {
     spec: ClaimSpec,
     role: Role,
     folder: String,
-    place: Option<Place>,
+    claim_node: Option<ClaimNode>,
     watching: Option<Watching>,
     /// It was our turn; that stays so for as long as the node stands.
     granted: bool,
@@ -50,17 +52,17 @@ pub(crate) struct QueueClaim {
 
 impl QueueClaim {
     pub(crate) fn new(pool: Arc<Pool>, folder: String, role: Role, spec: ClaimSpec) -> Self {
-        Self { pool, spec, role, folder, place: None, watching: None, granted: false }
+        Self { pool, spec, role, folder, claim_node: None, watching: None, granted: false }
     }
 
     /// Stands in the queue, or finds that an earlier attempt of ours does. Answers what is in the
     /// queue, if that was read on the way.
     async fn enter(&mut self) -> Result<Option<Vec<String>>> {
-        if self.place.as_ref().is_some_and(Place::is_gone) {
+        if self.claim_node.as_ref().is_some_and(ClaimNode::is_gone) {
             self.start_over();
         }
-        let Some(place) = &mut self.place else { return self.create().await };
-        if place.path().is_some() || place.adopt(self.spec.hint.clone()).await? {
+        let Some(claim_node) = &mut self.claim_node else { return self.create().await };
+        if claim_node.path().is_some() || claim_node.adopt(self.spec.wake.clone()).await? {
             return Ok(None);
         }
         self.start_over();
@@ -69,10 +71,10 @@ impl QueueClaim {
 
     fn start_over(&mut self) {
         (self.watching, self.granted) = (None, false);
-        if let Some(mut place) = self.place.take()
-            && place.is_gone()
+        if let Some(mut claim_node) = self.claim_node.take()
+            && claim_node.is_gone()
         {
-            place.settled();
+            claim_node.settled();
         }
     }
 
@@ -80,14 +82,18 @@ impl QueueClaim {
     async fn create(&mut self) -> Result<Option<Vec<String>>> {
         let stem = self.role.stem(&format!("{:032x}", rand::random::<u128>()));
         let prefix = format!("{}/{stem}", self.folder);
-        let room = self.pool.room(prefix.len() + SEQUENCE_DIGITS).await?;
-        let session = Arc::clone(room.session());
+        let reservation = self.pool.reservation(prefix.len() + SEQUENCE_DIGITS).await?;
+        let session = Arc::clone(reservation.session());
         let config = self.pool.config();
         config.check_ttl(self.spec.ttl, session.timeout())?;
         session.ready(self.spec.op_timeout).await?;
         let client = session.client()?;
-        let place = self.place.insert(Place::new(room));
-        place.owe(Debt::Place { folder: self.folder.clone(), stem, path: None });
+        let claim_node = self.claim_node.insert(ClaimNode::new(reservation));
+        claim_node.add_cleanup(CleanupTask::QueueNode {
+            folder: self.folder.clone(),
+            stem,
+            path: None,
+        });
         let request = Request {
             folder: &self.folder,
             prefix: &prefix,
@@ -101,12 +107,12 @@ impl QueueClaim {
             Ok(made) => made,
             Err(error) => {
                 if fate(&error) != Fate::Unknown {
-                    place.settled();
+                    claim_node.settled();
                 }
                 return Err(session.failed(error, Phase::Write, "creating", &prefix));
             }
         };
-        place.created(path, created, self.spec.hint.clone());
+        claim_node.created(path, created, self.spec.wake.clone());
         match children {
             Ok(children) => Ok(Some(children)),
             Err(error) => Err(session.failed(error, Phase::Write, "listing", &self.folder)),
@@ -120,10 +126,12 @@ impl QueueClaim {
         mut children: Option<Vec<String>>,
         wait: Wait,
     ) -> Result<Option<Attempt>> {
-        let Some(stand) = self.place.as_ref().and_then(Stand::of) else { return Ok(None) };
-        stand.session.ready(self.spec.op_timeout).await?;
+        let Some(node_ref) = self.claim_node.as_ref().and_then(NodeRef::of) else {
+            return Ok(None);
+        };
+        node_ref.session.ready(self.spec.op_timeout).await?;
         if children.is_none() && !self.granted {
-            match self.news(&stand).await? {
+            match self.news(&node_ref).await? {
                 News::Nothing => return Ok(Some(QUEUED)),
                 News::Gone if self.watching.as_ref().is_some_and(Watching::is_for_last) => {
                     self.granted = true
@@ -132,24 +140,24 @@ impl QueueClaim {
             }
         }
         if children.is_none() && self.granted {
-            return self.confirm(&stand).await;
+            return self.confirm(&node_ref).await;
         }
         for _ in 0..MOST_LOOKS {
             let children_now = match children.take() {
                 Some(children) => children,
-                None => match stand.list(&self.folder).await? {
+                None => match node_ref.list(&self.folder).await? {
                     Some(children) => children,
                     None => return Ok(None),
                 },
             };
             let queue = self.queue(children_now)?;
-            let obstacle = match queue.turn(stand.node()) {
+            let obstacle = match queue.turn(node_ref.node()) {
                 Turn::Missing => return Ok(None),
                 Turn::Granted => {
-                    if !queue.is_last(stand.node()) {
-                        self.tell_successor(&stand);
+                    if !queue.is_last(node_ref.node()) {
+                        self.tell_successor(&node_ref);
                     }
-                    return Ok(Some(self.grant(&stand)));
+                    return Ok(Some(self.grant(&node_ref)));
                 }
                 Turn::Disagrees { limit } => return Err(self.disagrees(limit)),
                 Turn::After(_) if wait == Wait::No => return self.leave().await.map(Some),
@@ -159,7 +167,8 @@ impl QueueClaim {
                 return Ok(Some(QUEUED));
             }
             let last = matches!(obstacle, Obstacle::Last(_));
-            match Watching::arm(&stand.session, &stand.client, &self.folder, obstacle).await? {
+            match Watching::arm(&node_ref.session, &node_ref.client, &self.folder, obstacle).await?
+            {
                 Armed::Set(watching) => {
                     self.watching = Some(watching);
                     return Ok(Some(QUEUED));
@@ -168,7 +177,7 @@ impl QueueClaim {
                     self.watching = Some(watching);
                     children = Some(children_now);
                 }
-                Armed::Gone if last => return self.confirm(&stand).await,
+                Armed::Gone if last => return self.confirm(&node_ref).await,
                 Armed::Gone => {}
             }
         }
@@ -177,42 +186,44 @@ impl QueueClaim {
     }
 
     /// What the watch says, or a look of our own if it says nothing: a watch may be lost.
-    async fn news(&mut self, stand: &Stand) -> Result<News> {
+    async fn news(&mut self, node_ref: &NodeRef) -> Result<News> {
         let Some(watching) = &mut self.watching else { return Ok(News::Changed) };
         match watching.news() {
             // That the one ahead was granted shows in the queue alone.
             News::Nothing if matches!(self.role, Role::Permits { .. }) => Ok(News::Changed),
-            News::Nothing => watching.probe(&stand.session, &stand.client, &self.folder).await,
+            News::Nothing => {
+                watching.probe(&node_ref.session, &node_ref.client, &self.folder).await
+            }
             news => Ok(news),
         }
     }
 
     /// It is our turn if our own node still stands (C8): the watch alone does not tell.
-    async fn confirm(&mut self, stand: &Stand) -> Result<Option<Attempt>> {
-        Ok(stand.is_there().await?.then(|| self.grant(stand)))
+    async fn confirm(&mut self, node_ref: &NodeRef) -> Result<Option<Attempt>> {
+        Ok(node_ref.is_there().await?.then(|| self.grant(node_ref)))
     }
 
     /// Who stands behind us for permits may have taken us for a waiter, and watch us alone. If this
     /// is lost, its poll finds out.
-    fn tell_successor(&self, stand: &Stand) {
+    fn tell_successor(&self, node_ref: &NodeRef) {
         if matches!(self.role, Role::Permits { .. }) {
-            drop(stand.client.set_data(&stand.path, &record(&self.spec, true), None));
+            drop(node_ref.client.set_data(&node_ref.path, &record(&self.spec, true), None));
         }
     }
 
-    fn grant(&mut self, stand: &Stand) -> Attempt {
+    fn grant(&mut self, node_ref: &NodeRef) -> Attempt {
         (self.watching, self.granted) = (None, true);
-        if let Some(place) = &mut self.place {
-            place.stop_waiting();
+        if let Some(claim_node) = &mut self.claim_node {
+            claim_node.stop_waiting();
         }
-        let token = FencingToken::new(stand.created.cast_unsigned());
-        Attempt::Granted(Grant::new(token, stand.session.lease(self.spec.clock)))
+        let token = FencingToken::new(node_ref.created.cast_unsigned());
+        Attempt::Granted(Grant::new(token, node_ref.session.lease(self.spec.clock)))
     }
 
     /// Leaves nothing behind, or says that it did.
     async fn leave(&mut self) -> Result<Attempt> {
-        let left = match &mut self.place {
-            Some(place) => place.give_up().await.is_err(),
+        let left = match &mut self.claim_node {
+            Some(claim_node) => claim_node.give_up().await.is_err(),
             None => false,
         };
         if !left {
@@ -246,7 +257,8 @@ impl QueueClaim {
     }
 
     fn loss(&self) -> LossReason {
-        let over = self.place.as_ref().is_some_and(|place| place.session().is_over());
+        let over =
+            self.claim_node.as_ref().is_some_and(|claim_node| claim_node.session().is_over());
         if over { LossReason::SessionLost } else { LossReason::Evicted }
     }
 
@@ -266,7 +278,7 @@ impl QueueClaim {
 #[async_trait]
 impl Claim for QueueClaim {
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
-        if wait == Wait::No && self.place.is_none() && self.is_taken().await? {
+        if wait == Wait::No && self.claim_node.is_none() && self.is_taken().await? {
             return Ok(Attempt::Busy { queued: false, retry_after: None });
         }
         for _ in 0..MOST_STARTS {
@@ -274,37 +286,41 @@ impl Claim for QueueClaim {
             if let Some(attempt) = self.look(children, wait).await? {
                 return Ok(attempt);
             }
-            if let Some(place) = &self.place {
-                place.mark_gone();
+            if let Some(claim_node) = &self.claim_node {
+                claim_node.mark_gone();
             }
         }
         let reason = format!("our node in {:?} is deleted as soon as it is made", self.folder);
         Err(error::ours(ErrorKind::Unavailable, reason))
     }
 
-    fn known_pulse(&mut self) -> Option<Result<Pulse>> {
-        Some(match self.place.as_ref().filter(|place| !place.is_gone()) {
-            Some(place) => place.session().pulse(self.spec.clock),
-            None => Ok(Pulse::Lost(self.loss())),
+    fn known_outcome(&mut self) -> Option<Result<RenewalOutcome>> {
+        Some(match self.claim_node.as_ref().filter(|claim_node| !claim_node.is_gone()) {
+            Some(claim_node) => claim_node.session().confirm(self.spec.clock),
+            None => Ok(RenewalOutcome::Lost(self.loss())),
         })
     }
 
-    async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
-        let stand = self.place.as_ref().filter(|place| !place.is_gone()).and_then(Stand::of);
-        let Some(stand) = stand else { return Ok(Pulse::Lost(self.loss())) };
-        stand
-            .pulse(self.spec.clock)
+    async fn renew(&mut self, _: Option<Duration>) -> Result<RenewalOutcome> {
+        let node_ref = self
+            .claim_node
+            .as_ref()
+            .filter(|claim_node| !claim_node.is_gone())
+            .and_then(NodeRef::of);
+        let Some(node_ref) = node_ref else { return Ok(RenewalOutcome::Lost(self.loss())) };
+        node_ref
+            .confirm(self.spec.clock)
             .await
-            .map(|alive| alive.unwrap_or_else(|| Pulse::Lost(self.loss())))
+            .map(|alive| alive.unwrap_or_else(|| RenewalOutcome::Lost(self.loss())))
     }
 
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {
-        let stand = self
-            .place
+        let node_ref = self
+            .claim_node
             .as_ref()
-            .filter(|place| self.granted && !place.is_gone())
-            .and_then(Stand::of);
-        let Some(Stand { session, path, .. }) = stand else { return Ok(Noted::NotHeld) };
+            .filter(|claim_node| self.granted && !claim_node.is_gone())
+            .and_then(NodeRef::of);
+        let Some(NodeRef { session, path, .. }) = node_ref else { return Ok(Noted::NotHeld) };
         // No other node ever has its name, and ours is granted for as long as it stands.
         match note::write(&session, &self.pool, &self.spec.name, &[(path, -1)], note).await? {
             Outcome::Noted(noted) => Ok(noted),
@@ -314,8 +330,8 @@ impl Claim for QueueClaim {
 
     async fn release(&mut self) -> Result<Released> {
         let held = self.granted;
-        let Some(place) = &mut self.place else { return Ok(Released::NotHeld) };
-        let released = place.give_up().await?;
+        let Some(claim_node) = &mut self.claim_node else { return Ok(Released::NotHeld) };
+        let released = claim_node.give_up().await?;
         self.start_over();
         Ok(if held { released } else { Released::NotHeld })
     }

@@ -2,7 +2,7 @@
 
 use lockkit_core::{
     Result,
-    spi::{Finding, Grade},
+    spi::{Diagnostic, Severity},
 };
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 const MEMBERS: &str = "/zookeeper/config";
 
 /// Looks at the ensemble, and at what the session agreed on with it.
-pub(crate) async fn diagnose(session: &Session, config: &Config) -> Result<Vec<Finding>> {
+pub(crate) async fn diagnose(session: &Session, config: &Config) -> Result<Vec<Diagnostic>> {
     let client = session.client()?;
     // A server before 3.5 has none, and another one may not show it to everybody.
     let members = client.get_data(MEMBERS).await.ok().and_then(|(data, _)| voters(&data));
@@ -36,57 +36,57 @@ fn voters(config: &[u8]) -> Option<usize> {
     Some(voters.max(1))
 }
 
-fn ensemble(voters: Option<usize>) -> Finding {
+fn ensemble(voters: Option<usize>) -> Diagnostic {
     let what = "ensemble";
     let Some(voters) = voters else {
-        return Finding::new(Grade::Unknown, what, "not told").with_advice(format!(
+        return Diagnostic::new(Severity::Unknown, what, "not told").with_advice(format!(
             "{MEMBERS} can't be read by this user, or the server is older than 3.5"
         ));
     };
     let found = format!("{voters} voting members");
     match voters {
-        1 => Finding::new(Grade::Note, what, "one server").with_advice(
+        1 => Diagnostic::new(Severity::Note, what, "one server").with_advice(
             "nothing is lost by a failover, as there is none: while the server is down, no lock can be had, and all are \
              lost that are not renewed in time; run three members",
         ),
-        2 => Finding::new(Grade::Note, what, found)
+        2 => Diagnostic::new(Severity::Note, what, found)
             .with_advice("both are needed for a change: no better than one server; run three members"),
-        even if even.is_multiple_of(2) => Finding::new(Grade::Note, what, found)
+        even if even.is_multiple_of(2) => Diagnostic::new(Severity::Note, what, found)
             .with_advice("it stands the loss of no more members than one with a member less"),
-        _ => Finding::new(Grade::Good, what, found),
+        _ => Diagnostic::new(Severity::Good, what, found),
     }
 }
 
 /// The server keeps it inside bounds of its own, `minSessionTimeout` and `maxSessionTimeout`.
-fn timeout(session: &Session, config: &Config) -> Finding {
+fn timeout(session: &Session, config: &Config) -> Diagnostic {
     let agreed = session.timeout();
     let wanted = config.session_timeout;
     let what = "session timeout";
     if agreed == wanted {
-        return Finding::new(Grade::Good, what, format!("{agreed:?}"));
+        return Diagnostic::new(Severity::Good, what, format!("{agreed:?}"));
     }
-    Finding::new(Grade::Note, what, format!("{agreed:?}, and not the {wanted:?} of the URL")).with_advice(
+    Diagnostic::new(Severity::Note, what, format!("{agreed:?}, and not the {wanted:?} of the URL")).with_advice(
         "the server's bounds changed it: a dead holder keeps its locks for as long; see minSessionTimeout and \
          maxSessionTimeout (2 and 20 ticks by default)",
     )
 }
 
 /// A server does not tell its `syncLimit` to clients.
-fn heartbeat(heartbeat: Heartbeat, voters: Option<usize>) -> Finding {
+fn heartbeat(heartbeat: Heartbeat, voters: Option<usize>) -> Diagnostic {
     match heartbeat {
-        Heartbeat::Write => Finding::new(Grade::Good, "heartbeat", "write"),
-        Heartbeat::Sync if voters == Some(1) => Finding::new(Grade::Good, "heartbeat", "sync"),
-        Heartbeat::Sync => Finding::new(Grade::Weak, "heartbeat", "sync").with_advice(
+        Heartbeat::Write => Diagnostic::new(Severity::Good, "heartbeat", "write"),
+        Heartbeat::Sync if voters == Some(1) => Diagnostic::new(Severity::Good, "heartbeat", "sync"),
+        Heartbeat::Sync => Diagnostic::new(Severity::Weak, "heartbeat", "sync").with_advice(
             "a leader that lost its followers answers it for up to syncLimit × tickTime (10 s by default); if that is more \
              than a third of the session timeout, two can hold one lock; use heartbeat=write",
         ),
     }
 }
 
-fn acl(acl: Acl) -> Finding {
+fn acl(acl: Acl) -> Diagnostic {
     match acl {
-        Acl::Creator => Finding::new(Grade::Good, "acl", "creator"),
-        Acl::Open => Finding::new(Grade::Note, "acl", "open").with_advice(
+        Acl::Creator => Diagnostic::new(Severity::Good, "acl", "creator"),
+        Acl::Open => Diagnostic::new(Severity::Note, "acl", "open").with_advice(
             "whoever reaches the ensemble can delete locks that are held; use user:password@ and acl=creator in the URL",
         ),
     }
@@ -108,20 +108,20 @@ mod tests {
 
     #[test]
     fn heartbeats_by_sync_are_weak_unless_there_is_one_server() {
-        let grades = [None, Some(1), Some(3)].map(|voters| {
-            [Heartbeat::Sync, Heartbeat::Write].map(|kind| heartbeat(kind, voters).grade)
+        let severities = [None, Some(1), Some(3)].map(|voters| {
+            [Heartbeat::Sync, Heartbeat::Write].map(|kind| heartbeat(kind, voters).severity)
         });
-        let good = Grade::Good;
-        let weak = Grade::Weak;
-        assert_eq!(grades, [[weak, good], [good, good], [weak, good]]);
+        let good = Severity::Good;
+        let weak = Severity::Weak;
+        assert_eq!(severities, [[weak, good], [good, good], [weak, good]]);
     }
 
     #[test]
     fn only_an_odd_number_of_three_or_more_is_good() {
-        let grades = [None, Some(1), Some(2), Some(3), Some(4), Some(5)]
-            .map(|voters| ensemble(voters).grade);
-        let good = Grade::Good;
-        let note = Grade::Note;
-        assert_eq!(grades, [Grade::Unknown, note, note, good, note, good]);
+        let severities = [None, Some(1), Some(2), Some(3), Some(4), Some(5)]
+            .map(|voters| ensemble(voters).severity);
+        let good = Severity::Good;
+        let note = Severity::Note;
+        assert_eq!(severities, [Severity::Unknown, note, note, good, note, good]);
     }
 }

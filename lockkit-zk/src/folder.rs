@@ -26,9 +26,9 @@ const MOST_KNOWN: usize = 10_000;
 /// The folders of locks that were there when they were last used: the others are made on the way,
 /// in the same trip.
 #[derive(Debug, Default)]
-pub(crate) struct Known(Mutex<HashSet<Box<str>>>);
+pub(crate) struct KnownFolders(Mutex<HashSet<Box<str>>>);
 
-impl Known {
+impl KnownFolders {
     pub(crate) fn contains(&self, folder: &str) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(folder)
     }
@@ -110,7 +110,7 @@ pub(crate) async fn send_into<R: InFolder>(
     request: &R,
     client: &Client,
     config: &Config,
-    known: &Known,
+    known: &KnownFolders,
     (kind, folder): (Kind, &str),
 ) -> Result<Result<R::Answer, Error>> {
     if kind == Kind::Election {
@@ -138,7 +138,7 @@ pub(crate) async fn send_into<R: InFolder>(
 
 /// Mutexes are looked after when a session is opened; elections, which few use, before the first
 /// one.
-async fn check_elections(client: &Client, config: &Config, known: &Known) -> Result<()> {
+async fn check_elections(client: &Client, config: &Config, known: &KnownFolders) -> Result<()> {
     let folder = config.layout().kind(Kind::Election);
     if !known.contains(&folder) {
         check_strategy(client, config, Kind::Election).await?;
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn half_of_too_many_folders_stay_known() {
-        let known = Known::default();
+        let known = KnownFolders::default();
         let folders: Vec<_> = (0..=MOST_KNOWN).map(|n| format!("/lockkit/mutex/{n}")).collect();
         folders.iter().for_each(|folder| known.insert(folder));
         let left = folders.iter().filter(|folder| known.contains(folder)).count();

@@ -7,7 +7,7 @@ use crate::{
     error::{self, Phase},
     queue::{Queue, Role},
     record::Record,
-    session::{HELD, Session, Single},
+    session::{HELD, Session, UnfairNode},
     version,
 };
 
@@ -16,7 +16,7 @@ const NODES_PER_READ: usize = 500;
 
 /// A node that holds a lock.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct HolderNode {
     pub(crate) node: String,
     /// `None` for a mutex without a queue.
     pub(crate) role: Option<Role>,
@@ -28,8 +28,8 @@ pub(crate) struct Seen {
 
 /// A look at a queue.
 #[derive(Debug, Default)]
-pub(crate) struct SeenQueue {
-    pub(crate) holders: Vec<Seen>,
+pub(crate) struct QueueSnapshot {
+    pub(crate) holders: Vec<HolderNode>,
     pub(crate) waiters: usize,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct SeenQueue {
 ///
 /// # Errors
 /// No answer, or a foreign node in the folder.
-pub(crate) async fn queue(session: &Session, folder: &str, kind: Kind) -> Result<SeenQueue> {
+pub(crate) async fn queue(session: &Session, folder: &str, kind: Kind) -> Result<QueueSnapshot> {
     let client = session.client()?;
     let failed = |error| session.failed(error, Phase::Read, "listing", folder);
     let synced = client.sync(folder);
@@ -45,7 +45,7 @@ pub(crate) async fn queue(session: &Session, folder: &str, kind: Kind) -> Result
     synced.await.map_err(failed)?;
     let children = match listed.await {
         Ok(children) => children,
-        Err(ZkError::NoNode) => return Ok(SeenQueue::default()),
+        Err(ZkError::NoNode) => return Ok(QueueSnapshot::default()),
         Err(error) => return Err(failed(error)),
     };
     let queue = Queue::new(kind, children).map_err(|name| error::stranger(folder, &name))?;
@@ -65,17 +65,17 @@ pub(crate) async fn queue(session: &Session, folder: &str, kind: Kind) -> Result
             let record = Record::parse(&data);
             let node = member.name.clone();
             let role = Some(member.role);
-            holders.push(Seen { node, role, created: stat.czxid, data, record });
+            holders.push(HolderNode { node, role, created: stat.czxid, data, record });
         }
     }
-    Ok(SeenQueue { holders, waiters })
+    Ok(QueueSnapshot { holders, waiters })
 }
 
 /// The holder of a mutex without a queue.
 ///
 /// # Errors
 /// No answer.
-pub(crate) async fn single(session: &Session, folder: &str) -> Result<Option<Seen>> {
+pub(crate) async fn unfair_holder(session: &Session, folder: &str) -> Result<Option<HolderNode>> {
     let client = session.client()?;
     let path = format!("{folder}/{HELD}");
     let failed = |error| session.failed(error, Phase::Read, "reading", &path);
@@ -87,7 +87,13 @@ pub(crate) async fn single(session: &Session, folder: &str) -> Result<Option<See
         Ok((data, stat)) => {
             // The last line tells tries apart.
             let record = data.rsplitn(2, |byte| *byte == b'\n').nth(1).and_then(Record::parse);
-            Ok(Some(Seen { node: HELD.to_owned(), role: None, created: stat.czxid, data, record }))
+            Ok(Some(HolderNode {
+                node: HELD.to_owned(),
+                role: None,
+                created: stat.czxid,
+                data,
+                record,
+            }))
         }
         Err(ZkError::NoNode) => Ok(None),
         Err(error) => Err(failed(error)),
@@ -99,9 +105,9 @@ pub(crate) async fn single(session: &Session, folder: &str) -> Result<Option<See
 /// # Errors
 /// No answer: it may have been freed.
 pub(crate) async fn free_single(session: &Session, folder: &str, created: i64) -> Result<Released> {
-    let Some(seen) = single(session, folder).await? else { return Ok(Released::NotHeld) };
-    let grant =
-        Single::of(folder, &seen.data).filter(|_| seen.created == created && seen.record.is_some());
+    let Some(seen) = unfair_holder(session, folder).await? else { return Ok(Released::NotHeld) };
+    let grant = UnfairNode::of(folder, &seen.data)
+        .filter(|_| seen.created == created && seen.record.is_some());
     let Some(mut grant) = grant else { return Ok(Released::NotHeld) };
     let freed = grant.free(&*session.client()?).await;
     freed.map_err(|error| session.failed(error, Phase::Write, "freeing", folder))

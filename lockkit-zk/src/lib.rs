@@ -83,12 +83,12 @@ mod error;
 mod folder;
 mod inspect;
 mod names;
+mod node_ref;
 mod note;
 mod path;
 mod queue;
 mod record;
 mod session;
-mod stand;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;

@@ -6,18 +6,20 @@ use async_trait::async_trait;
 use futures_util::future::join;
 use lockkit_core::{
     ErrorKind, FencingToken, Result,
-    spi::{Attempt, Claim, ClaimSpec, Grant, LossReason, Note, Noted, Pulse, Released, Wait},
+    spi::{
+        Attempt, Claim, ClaimSpec, Grant, LossReason, Note, Noted, Released, RenewalOutcome, Wait,
+    },
 };
 use zookeeper_client::{Acls, Client, Error as ZkError, Stat};
 
 use crate::{
     error::{self, Fate, Phase, fate},
     folder::{self, InFolder},
+    node_ref::NodeRef,
     note::{self, Outcome},
     queue::Obstacle,
     record::Record,
-    session::{Debt, HELD, Place, Pool, Room, Session, Single},
-    stand::Stand,
+    session::{ClaimNode, CleanupTask, HELD, Pool, Session, UnfairNode, WatchReservation},
     watching::{Armed, Watching},
 };
 
@@ -34,60 +36,62 @@ pub(crate) struct UnfairClaim {
     folder: String,
     path: String,
     /// From the first try on: it may have been applied.
-    place: Option<Place>,
+    claim_node: Option<ClaimNode>,
     granted: bool,
-    /// On the holder's node, with the room for it.
-    watching: Option<(Watching, Room)>,
+    /// On the holder's node, with the reservation for it.
+    watching: Option<(Watching, WatchReservation)>,
 }
 
 impl UnfairClaim {
     pub(crate) fn new(pool: Arc<Pool>, folder: String, spec: ClaimSpec) -> Self {
         let path = format!("{folder}/{HELD}");
-        Self { pool, spec, folder, path, place: None, granted: false, watching: None }
+        Self { pool, spec, folder, path, claim_node: None, granted: false, watching: None }
     }
 
     /// An earlier try that was applied, if there is one.
     async fn earlier(&mut self) -> Result<Option<Attempt>> {
-        let Some(place) = &mut self.place else { return Ok(None) };
-        if !place.is_gone() {
-            let known = place.path().is_some() || place.adopt(self.spec.hint.clone()).await?;
-            if let Some(stand) = known.then(|| Stand::of(place)).flatten()
-                && stand.is_there().await?
+        let Some(claim_node) = &mut self.claim_node else { return Ok(None) };
+        if !claim_node.is_gone() {
+            let known =
+                claim_node.path().is_some() || claim_node.adopt(self.spec.wake.clone()).await?;
+            if let Some(node_ref) = known.then(|| NodeRef::of(claim_node)).flatten()
+                && node_ref.is_there().await?
             {
-                stand.session.ready(self.spec.op_timeout).await?;
-                let children = stand.list(&self.folder).await?.unwrap_or_default();
-                return self.grant(&stand, &children).map(Some);
+                node_ref.session.ready(self.spec.op_timeout).await?;
+                let children = node_ref.list(&self.folder).await?.unwrap_or_default();
+                return self.grant(&node_ref, &children).map(Some);
             }
         }
         // What an operator left of it is the session's to clear away.
-        (self.place, self.granted) = (None, false);
+        (self.claim_node, self.granted) = (None, false);
         Ok(None)
     }
 
     /// One transaction; `None` if somebody has it.
-    async fn race(&mut self, room: Room) -> Result<Option<Attempt>> {
-        let session = Arc::clone(room.session());
+    async fn race(&mut self, reservation: WatchReservation) -> Result<Option<Attempt>> {
+        let session = Arc::clone(reservation.session());
         let config = self.pool.config();
         let client = session.client()?;
-        let single = Single::new(&self.folder);
-        let place = self.place.insert(Place::new(room));
-        place.owe(Debt::Single(single.clone()));
+        let unfair_node = UnfairNode::new(&self.folder);
+        let claim_node = self.claim_node.insert(ClaimNode::new(reservation));
+        claim_node.add_cleanup(CleanupTask::UnfairNode(unfair_node.clone()));
         let record = Record::new(self.spec.owner, self.spec.label.as_deref()).to_bytes();
-        let request = Request { single, folder: &self.folder, record, acls: config.acl.acls() };
+        let request =
+            Request { unfair_node, folder: &self.folder, record, acls: config.acl.acls() };
         let into = (self.spec.name.kind(), self.folder.as_str());
         let children = match folder::send_into(&request, &client, config, self.pool.folders(), into)
             .await?
         {
             Ok((folder, children)) => {
-                place.granted_by(folder.version);
-                place.created(self.path.clone(), folder.mzxid, self.spec.hint.clone());
+                claim_node.granted_by(folder.version);
+                claim_node.created(self.path.clone(), folder.mzxid, self.spec.wake.clone());
                 children
                     .map_err(|error| session.failed(error, Phase::Write, "listing", &self.folder))?
             }
             Err(error) => {
                 if fate(&error) != Fate::Unknown {
-                    place.settled();
-                    self.place = None;
+                    claim_node.settled();
+                    self.claim_node = None;
                 }
                 if error == ZkError::NodeExists {
                     self.pool.folders().insert(&self.folder);
@@ -96,38 +100,38 @@ impl UnfairClaim {
                 return Err(session.failed(error, Phase::Write, "creating", &self.path));
             }
         };
-        match Stand::of(place) {
-            Some(stand) => self.grant(&stand, &children).map(Some),
+        match NodeRef::of(claim_node) {
+            Some(node_ref) => self.grant(&node_ref, &children).map(Some),
             None => Ok(None),
         }
     }
 
     /// Nobody may stand in a queue beside us: whoever does, and whoever comes, sees us in turn.
-    fn grant(&mut self, stand: &Stand, children: &[String]) -> Result<Attempt> {
-        if let Some(stranger) = children.iter().find(|name| !Single::is_known(name)) {
+    fn grant(&mut self, node_ref: &NodeRef, children: &[String]) -> Result<Attempt> {
+        if let Some(stranger) = children.iter().find(|name| !UnfairNode::is_known(name)) {
             // The session takes back what we made.
-            self.place = None;
+            self.claim_node = None;
             return Err(error::stranger(&self.folder, stranger));
         }
         (self.watching, self.granted) = (None, true);
-        let token = FencingToken::new(stand.created.cast_unsigned());
-        Ok(Attempt::Granted(Grant::new(token, stand.session.lease(self.spec.clock))))
+        let token = FencingToken::new(node_ref.created.cast_unsigned());
+        Ok(Attempt::Granted(Grant::new(token, node_ref.session.lease(self.spec.clock))))
     }
 
     /// Sets a watch on the holder's node; `false` if there is none any more.
     async fn watch(&mut self) -> Result<bool> {
         let obstacle = Obstacle::Next(HELD.to_owned());
-        if let Some((watching, room)) = &mut self.watching
+        if let Some((watching, reservation)) = &mut self.watching
             && watching.is_for(&obstacle)
         {
-            let session = Arc::clone(room.session());
+            let session = Arc::clone(reservation.session());
             return self.is_taken(&session).await;
         }
-        let room = self.pool.room(self.path.len()).await?;
-        let session = room.session();
+        let reservation = self.pool.reservation(self.path.len()).await?;
+        let session = reservation.session();
         match Watching::arm(session, &*session.client()?, &self.folder, obstacle).await? {
             Armed::Set(watching) | Armed::Behind(watching, _) => {
-                self.watching = Some((watching, room));
+                self.watching = Some((watching, reservation));
                 Ok(true)
             }
             Armed::Gone => Ok(false),
@@ -135,7 +139,8 @@ impl UnfairClaim {
     }
 
     fn loss(&self) -> LossReason {
-        let over = self.place.as_ref().is_some_and(|place| place.session().is_over());
+        let over =
+            self.claim_node.as_ref().is_some_and(|claim_node| claim_node.session().is_over());
         if over { LossReason::SessionLost } else { LossReason::Evicted }
     }
 
@@ -155,14 +160,14 @@ impl Claim for UnfairClaim {
             return Ok(granted);
         }
         for _ in 0..MOST_RACES {
-            let room = self.pool.room(0).await?;
-            let session = Arc::clone(room.session());
+            let reservation = self.pool.reservation(0).await?;
+            let session = Arc::clone(reservation.session());
             self.pool.config().check_ttl(self.spec.ttl, session.timeout())?;
             session.ready(self.spec.op_timeout).await?;
             if wait == Wait::No && self.is_taken(&session).await? {
                 return Ok(TAKEN);
             }
-            if let Some(granted) = self.race(room).await? {
+            if let Some(granted) = self.race(reservation).await? {
                 return Ok(granted);
             }
             if wait == Wait::No || self.watch().await? {
@@ -173,32 +178,37 @@ impl Claim for UnfairClaim {
         Ok(Attempt::Busy { queued: false, retry_after: Some(Duration::ZERO) })
     }
 
-    fn known_pulse(&mut self) -> Option<Result<Pulse>> {
-        Some(match self.place.as_ref().filter(|place| !place.is_gone()) {
-            Some(place) => place.session().pulse(self.spec.clock),
-            None => Ok(Pulse::Lost(self.loss())),
+    fn known_outcome(&mut self) -> Option<Result<RenewalOutcome>> {
+        Some(match self.claim_node.as_ref().filter(|claim_node| !claim_node.is_gone()) {
+            Some(claim_node) => claim_node.session().confirm(self.spec.clock),
+            None => Ok(RenewalOutcome::Lost(self.loss())),
         })
     }
 
-    async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
-        let stand = self.place.as_ref().filter(|place| !place.is_gone()).and_then(Stand::of);
-        let Some(stand) = stand else { return Ok(Pulse::Lost(self.loss())) };
-        stand
-            .pulse(self.spec.clock)
+    async fn renew(&mut self, _: Option<Duration>) -> Result<RenewalOutcome> {
+        let node_ref = self
+            .claim_node
+            .as_ref()
+            .filter(|claim_node| !claim_node.is_gone())
+            .and_then(NodeRef::of);
+        let Some(node_ref) = node_ref else { return Ok(RenewalOutcome::Lost(self.loss())) };
+        node_ref
+            .confirm(self.spec.clock)
             .await
-            .map(|alive| alive.unwrap_or_else(|| Pulse::Lost(self.loss())))
+            .map(|alive| alive.unwrap_or_else(|| RenewalOutcome::Lost(self.loss())))
     }
 
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {
-        let place = self.place.as_mut().filter(|place| self.granted && !place.is_gone());
-        let Some(place) = place else { return Ok(Noted::NotHeld) };
+        let claim_node =
+            self.claim_node.as_mut().filter(|claim_node| self.granted && !claim_node.is_gone());
+        let Some(claim_node) = claim_node else { return Ok(Noted::NotHeld) };
         for _ in 0..MOST_LOOKS {
-            let Some(proofs) = place.proofs().await? else { return Ok(Noted::NotHeld) };
-            let session = Arc::clone(place.session());
+            let Some(proofs) = claim_node.proofs().await? else { return Ok(Noted::NotHeld) };
+            let session = Arc::clone(claim_node.session());
             match note::write(&session, &self.pool, &self.spec.name, &proofs, note).await? {
                 Outcome::Noted(noted) => return Ok(noted),
                 // By the next grant, if not by a stranger.
-                Outcome::OtherVersion => place.forget_version(),
+                Outcome::OtherVersion => claim_node.forget_version(),
             }
         }
         let reason = format!("somebody writes to {:?} all the time", self.folder);
@@ -207,10 +217,10 @@ impl Claim for UnfairClaim {
 
     async fn release(&mut self) -> Result<Released> {
         self.watching = None;
-        let Some(place) = &mut self.place else { return Ok(Released::NotHeld) };
-        let released = place.give_up().await?;
+        let Some(claim_node) = &mut self.claim_node else { return Ok(Released::NotHeld) };
+        let released = claim_node.give_up().await?;
         let held = std::mem::take(&mut self.granted);
-        self.place = None;
+        self.claim_node = None;
         Ok(if held { released } else { Released::NotHeld })
     }
 
@@ -224,7 +234,7 @@ impl Claim for UnfairClaim {
 
 /// Makes the node and reads the folder behind it, without waiting in between.
 struct Request<'a> {
-    single: Single,
+    unfair_node: UnfairNode,
     folder: &'a str,
     record: Vec<u8>,
     acls: Acls<'static>,
@@ -236,7 +246,7 @@ impl InFolder for Request<'_> {
 
     async fn send(&self, client: &Client) -> Result<Self::Answer, ZkError> {
         // Polled in this order, and both are queued before either is awaited.
-        let made = self.single.make(client, &self.record, self.acls);
+        let made = self.unfair_node.make(client, &self.record, self.acls);
         let (made, listed) = join(made, async { client.list_children(self.folder).await }).await;
         Ok((made?, listed))
     }

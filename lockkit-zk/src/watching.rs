@@ -14,7 +14,7 @@ use crate::{
     error::Phase,
     queue::Obstacle,
     record::Record,
-    session::{Room, Session},
+    session::{Session, WatchReservation},
 };
 
 /// What became of an obstacle.
@@ -40,8 +40,8 @@ pub(crate) struct Watching {
     obstacle: Obstacle,
     events: FuturesUnordered<BoxFuture<'static, News>>,
     news: News,
-    /// For more paths than the one that its claim has room for.
-    _room: Option<Room>,
+    /// For more paths than the one that its claim has reserved.
+    _reservation: Option<WatchReservation>,
 }
 
 impl Watching {
@@ -61,9 +61,9 @@ impl Watching {
             Obstacle::Any(names) => names,
         };
         let paths: Vec<_> = names.iter().map(|name| format!("{folder}/{name}")).collect();
-        // A waiter has room for one path.
+        // A waiter has reserved one path.
         let more = paths.iter().skip(1).map(|path| path.len() + session.chroot_bytes()).sum();
-        let Some(room) = Room::on(session, more) else {
+        let Some(reservation) = WatchReservation::on(session, more) else {
             return Self::arm_folder(session, client, folder, obstacle).await;
         };
         // All are asked for before the first is awaited.
@@ -85,7 +85,12 @@ impl Watching {
         if gone {
             return Ok(Armed::Gone);
         }
-        Ok(Armed::Set(Self { obstacle, events, news: News::Nothing, _room: Some(room) }))
+        Ok(Armed::Set(Self {
+            obstacle,
+            events,
+            news: News::Nothing,
+            _reservation: Some(reservation),
+        }))
     }
 
     async fn arm_folder(
@@ -99,7 +104,7 @@ impl Watching {
                 let events = FuturesUnordered::new();
                 events.push(event(watcher));
                 Ok(Armed::Behind(
-                    Self { obstacle, events, news: News::Nothing, _room: None },
+                    Self { obstacle, events, news: News::Nothing, _reservation: None },
                     children,
                 ))
             }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit_core::{
     Clock, FencingToken, Result, Tick,
-    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Pulse, Released, Wait},
+    spi::{Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Released, RenewalOutcome, Wait},
 };
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
@@ -51,7 +51,7 @@ impl Claim for SqliteClaim {
         self.database.write(not_after, move |file, now| row.attempt(file, now)).await
     }
 
-    async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
+    async fn renew(&mut self, _: Option<Duration>) -> Result<RenewalOutcome> {
         let row = Arc::clone(&self.row);
         self.database.write(Tick::NEVER, move |file, now| row.keep_alive(file, now)).await
     }
@@ -121,16 +121,16 @@ impl Row {
     }
 
     /// An `UPDATE`: it never makes a row that is gone.
-    fn keep_alive(&self, file: &Transaction<'_>, now: i64) -> rusqlite::Result<Pulse> {
+    fn keep_alive(&self, file: &Transaction<'_>, now: i64) -> rusqlite::Result<RenewalOutcome> {
         let renewed = file.execute(
             "UPDATE lockkit_locks SET expires_us = max(expires_us, ?4 + ?5)
              WHERE kind = ?1 AND name = ?2 AND owner = ?3 AND expires_us >= ?4",
             params![self.kind, self.name, self.owner, now, self.lease_us],
         )?;
         Ok(if renewed > 0 {
-            Pulse::Alive(Lease::For(self.lease))
+            RenewalOutcome::Alive(Lease::For(self.lease))
         } else {
-            Pulse::Lost(LossReason::Evicted)
+            RenewalOutcome::Lost(LossReason::Evicted)
         })
     }
 

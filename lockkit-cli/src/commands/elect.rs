@@ -9,8 +9,8 @@ use crate::{
     error::Result,
     exit::Exit,
     history::History,
-    turn::{Lock, Order, Shop, Turn, Waited, with_status},
-    voice::Voice,
+    reporter::Reporter,
+    turn::{Lock, Order, RunContext, Turn, Waited, with_status},
 };
 
 /// Whoever has lost it lets others come first.
@@ -23,42 +23,42 @@ pub(crate) async fn elect(
 ) -> Result<Exit> {
     let ElectArguments { name, job } = &arguments;
     let order = Order { name, lock: Lock::Election, wait: None, hold_for: Duration::ZERO, job };
-    with_status(order, Voice::new(output), async |turn| {
-        let shop = match turn.open(store).await? {
-            ControlFlow::Continue(shop) => shop,
+    with_status(order, Reporter::new(output), async |turn| {
+        let context = match turn.open(store).await? {
+            ControlFlow::Continue(context) => context,
             ControlFlow::Break(exit) => return Ok(exit),
         };
-        lead(turn, &shop).await
+        lead(turn, &context).await
     })
     .await
 }
 
 /// Leads, again and again, until the command ends by itself.
-async fn lead(turn: &mut Turn<'_>, shop: &Shop) -> Result<Exit> {
+async fn lead(turn: &mut Turn<'_>, context: &RunContext) -> Result<Exit> {
     loop {
-        let guard = match turn.wait(shop).await? {
+        let guard = match turn.wait(context).await? {
             Waited::Held(guard) => guard,
-            ended => return turn.not_held(ended, shop).await,
+            ended => return turn.not_held(ended, context).await,
         };
-        turn.voice.say(&format!(
+        turn.reporter.say(&format!(
             "{:?} is led by this host, term {}",
             turn.order.name,
             guard.fencing_token()
         ));
-        let mut history = History::new(&shop.store, turn.voice, turn.program(), None);
-        let ran = turn.hold(guard, shop, &mut history).await?;
+        let mut history = History::new(&context.store, turn.reporter, turn.program(), None);
+        let ran = turn.hold(guard, context, &mut history).await?;
         if ran.by_itself {
-            shop.close().await;
+            context.close().await;
             return Ok(ran.exit);
         }
         // One that the command got was meant for us, too, now that something else has stopped the
         // command.
-        if let Some(signal) = ran.signal.or_else(|| shop.signals.last_end()) {
-            return turn.not_held(Waited::Signal(signal), shop).await;
+        if let Some(signal) = ran.signal.or_else(|| context.signals.last_end()) {
+            return turn.not_held(Waited::Signal(signal), context).await;
         }
         tokio::select! {
             () = sleep(PAUSE) => {}
-            signal = shop.signals.end() => return turn.not_held(Waited::Signal(signal), shop).await,
+            signal = context.signals.end() => return turn.not_held(Waited::Signal(signal), context).await,
         }
     }
 }

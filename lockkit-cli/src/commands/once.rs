@@ -20,12 +20,12 @@ use crate::{
     exit::Exit,
     history::History,
     job::Ended,
-    journal::{self, Journal, Kept, Record, unix_ms},
+    journal::{self, Journal, Record, RecordOutcome, unix_ms},
+    reporter::Reporter,
     slot::{MOST_EARLY, Schedule, Slot},
     status::millis,
     store::Store,
-    turn::{Lock, Order, Shop, Tail, Turn, Waited, Worked, outcome, with_status},
-    voice::Voice,
+    turn::{CommandOutcome, Lock, Order, RunContext, Tail, Turn, Waited, outcome, with_status},
 };
 
 pub(crate) async fn once(
@@ -35,39 +35,39 @@ pub(crate) async fn once(
 ) -> Result<Exit> {
     let OnceArguments { name, wait, job, .. } = &arguments;
     let order = Order { name, lock: Lock::Mutex, wait: Some(wait), hold_for: Duration::ZERO, job };
-    with_status(order, Voice::new(output), async |turn| {
+    with_status(order, Reporter::new(output), async |turn| {
         let schedule = Schedule::new(&arguments)?;
-        let shop = match turn.open(store).await? {
-            ControlFlow::Continue(shop) => shop,
+        let context = match turn.open(store).await? {
+            ControlFlow::Continue(context) => context,
             ControlFlow::Break(exit) => return Ok(exit),
         };
-        check(&shop.store)?;
+        check(&context.store)?;
         let taken = {
-            let taking = Once::take(&arguments, &schedule, turn, &shop);
+            let taking = Once::take(&arguments, &schedule, turn, &context);
             tokio::select! {
                 biased;
                 taken = taking => taken?,
-                signal = shop.signals.end() => Taken::Not(Waited::Signal(signal)),
+                signal = context.signals.end() => SlotOutcome::Not(Waited::Signal(signal)),
             }
         };
         match taken {
-            Taken::Slot(once, guard, journal) => {
-                let done = once.run(turn, &shop, guard, *journal).await;
-                shop.close().await;
+            SlotOutcome::Slot(once, guard, journal) => {
+                let done = once.run(turn, &context, guard, *journal).await;
+                context.close().await;
                 done
             }
-            Taken::Done(done) => {
-                shop.close().await;
+            SlotOutcome::Done(done) => {
+                context.close().await;
                 Ok(nothing_to_do(turn, &done))
             }
-            Taken::Not(waited) => turn.not_held(waited, &shop).await,
+            SlotOutcome::Not(waited) => turn.not_held(waited, &context).await,
         }
     })
     .await
 }
 
-/// What came of the wait for a slot.
-enum Taken<'a> {
+/// How the wait for a slot ended.
+enum SlotOutcome<'a> {
     /// Its lock is held, and it is to be done.
     Slot(Once<'a>, LockGuard, Box<Journal>),
     Done(Done),
@@ -123,10 +123,10 @@ impl<'a> Once<'a> {
         arguments: &'a OnceArguments,
         schedule: &Schedule,
         turn: &mut Turn<'_>,
-        shop: &Shop,
-    ) -> Result<Taken<'a>> {
-        let time = shop.store.locker.time().await?;
-        let name = shop.store.name(lockkit::Kind::Mutex, &arguments.name)?;
+        context: &RunContext,
+    ) -> Result<SlotOutcome<'a>> {
+        let time = context.store.locker.time().await?;
+        let name = context.store.name(lockkit::Kind::Mutex, &arguments.name)?;
         let once = Self {
             arguments,
             name,
@@ -135,31 +135,35 @@ impl<'a> Once<'a> {
             began: Instant::now(),
         };
         // Most hosts come late, and need no lock to see that.
-        if let Some(done) = once.done(&once.journal(&shop.store).await?.record)? {
-            return Ok(Taken::Done(done));
+        if let Some(done) = once.done(&once.journal(&context.store).await?.record)? {
+            return Ok(SlotOutcome::Done(done));
         }
-        let guard = match turn.wait(shop).await? {
+        let guard = match turn.wait(context).await? {
             Waited::Held(guard) => guard,
-            ended => return Ok(Taken::Not(ended)),
+            ended => return Ok(SlotOutcome::Not(ended)),
         };
-        let journal = once.journal(&shop.store).await?;
+        let journal = once.journal(&context.store).await?;
         if let Some(done) = once.done(&journal.record)? {
             release_early(turn, guard).await;
-            return Ok(Taken::Done(done));
+            return Ok(SlotOutcome::Done(done));
         }
-        Ok(Taken::Slot(once, guard, Box::new(journal)))
+        Ok(SlotOutcome::Slot(once, guard, Box::new(journal)))
     }
 
     async fn run(
         &self,
         turn: &mut Turn<'_>,
-        shop: &Shop,
+        context: &RunContext,
         guard: LockGuard,
         mut journal: Journal,
     ) -> Result<Exit> {
         let before = journal.record.clone();
-        let history =
-            History::new(&shop.store, turn.voice, turn.program(), Some(self.slot.to_string()));
+        let history = History::new(
+            &context.store,
+            turn.reporter,
+            turn.program(),
+            Some(self.slot.to_string()),
+        );
         let (claimed, signal) = {
             let mut claiming = pin!(self.claim(&mut journal, &history, &guard));
             tokio::select! {
@@ -167,7 +171,7 @@ impl<'a> Once<'a> {
                 claimed = &mut claiming => (Some(claimed?), None),
                 // A claim that is dropped midway may be there all the same, and nothing would be
                 // run.
-                signal = shop.signals.end() => {
+                signal = context.signals.end() => {
                     (timeout(UNDOING, claiming).await.ok().transpose()?, Some(signal))
                 }
             }
@@ -175,29 +179,29 @@ impl<'a> Once<'a> {
         let claimed = match (claimed, signal) {
             (Some(claimed), _) => claimed,
             (None, Some(signal)) => {
-                return self.interrupted(turn, shop, guard, signal, Kept::Lost).await;
+                return self.interrupted(turn, context, guard, signal, RecordOutcome::Lost).await;
             }
-            (None, None) => Kept::Lost,
+            (None, None) => RecordOutcome::Lost,
         };
-        if claimed != Kept::Written {
+        if claimed != RecordOutcome::Written {
             let reason = format!("{:?} was lost before the command was started", turn.order.name);
-            turn.voice.insist(&reason);
+            turn.reporter.insist(&reason);
             (turn.status.outcome, turn.status.reason) = ("lost", Some(reason));
             return Ok(Exit::Lost);
         }
         let mut history = history.begun(journal);
         if let Some(signal) = signal {
             let undone = self.undo(&mut history, &guard, &before, "interrupted").await;
-            return self.interrupted(turn, shop, guard, signal, undone).await;
+            return self.interrupted(turn, context, guard, signal, undone).await;
         }
-        match turn.work(&guard, shop, &mut history).await {
-            Worked::Ended(ended, exit, tail) => {
+        match turn.work(&guard, context, &mut history).await {
+            CommandOutcome::Ended(ended, exit, tail) => {
                 let work = Work { ended, exit, tail };
-                self.end(turn, shop, guard, history, &before, work).await
+                self.end(turn, context, guard, history, &before, work).await
             }
-            Worked::Interrupted(signal) => {
+            CommandOutcome::Interrupted(signal) => {
                 let undone = self.undo(&mut history, &guard, &before, "interrupted").await;
-                self.interrupted(turn, shop, guard, signal, undone).await
+                self.interrupted(turn, context, guard, signal, undone).await
             }
         }
     }
@@ -209,8 +213,8 @@ impl<'a> Once<'a> {
         guard: &LockGuard,
         before: &Record,
         outcome: &str,
-    ) -> Kept {
-        let Some(journal) = history.journal() else { return Kept::Lost };
+    ) -> RecordOutcome {
+        let Some(journal) = history.journal() else { return RecordOutcome::Lost };
         let token = guard.fencing_token().get();
         let at = unix_ms(SystemTime::now());
         let write = journal.write(guard, |record| {
@@ -219,7 +223,7 @@ impl<'a> Once<'a> {
         });
         match timeout(UNDOING, write).await {
             Ok(Ok(kept)) => kept,
-            _ => Kept::Lost,
+            _ => RecordOutcome::Lost,
         }
     }
 
@@ -227,20 +231,20 @@ impl<'a> Once<'a> {
     async fn interrupted(
         &self,
         turn: &mut Turn<'_>,
-        shop: &Shop,
+        context: &RunContext,
         guard: LockGuard,
         signal: Signal,
-        undone: Kept,
+        undone: RecordOutcome,
     ) -> Result<Exit> {
-        if undone != Kept::Written && self.arguments.on_fail == OnFail::Done {
+        if undone != RecordOutcome::Written && self.arguments.on_fail == OnFail::Done {
             self.tell_stays_done(turn);
         }
         drop(guard);
-        turn.not_held(Waited::Signal(signal), shop).await
+        turn.not_held(Waited::Signal(signal), context).await
     }
 
     fn tell_stays_done(&self, turn: &Turn<'_>) {
-        turn.voice.insist(&format!(
+        turn.reporter.insist(&format!(
             "the slot {} may count as done, though nothing was run: the store did not answer in time",
             self.slot
         ));
@@ -253,7 +257,7 @@ impl<'a> Once<'a> {
         journal: &mut Journal,
         history: &History<'_>,
         guard: &LockGuard,
-    ) -> Result<Kept> {
+    ) -> Result<RecordOutcome> {
         let mut after = journal.record.clone();
         after.begin(history.run(guard));
         self.mark(&mut after);
@@ -273,7 +277,7 @@ impl<'a> Once<'a> {
     async fn end(
         &self,
         turn: &mut Turn<'_>,
-        shop: &Shop,
+        context: &RunContext,
         guard: LockGuard,
         mut history: History<'_>,
         before: &Record,
@@ -285,31 +289,31 @@ impl<'a> Once<'a> {
                 let written = tail.before_lease_end(Duration::MAX, writing).await;
                 written.unwrap_or_else(|| Err(Error::new("the store did not answer in time")))
             }
-            Err(_) => Ok(Kept::Written),
+            Err(_) => Ok(RecordOutcome::Written),
         };
         if was_not_begun(&ended)
             && self.arguments.on_fail == OnFail::Done
-            && !matches!(written, Ok(Kept::Written))
+            && !matches!(written, Ok(RecordOutcome::Written))
         {
             self.tell_stays_done(turn);
         }
         let succeeded = matches!(ended, Ok(Ended::Exited(0)));
-        let ran = turn.finish(guard, shop, ended, exit, tail).await?;
+        let ran = turn.finish(guard, context, ended, exit, tail).await?;
         let unwritten =
             |why: &str| format!("the command has succeeded, and its slot {} {why}", self.slot);
         match written {
             _ if !succeeded || self.arguments.on_fail == OnFail::Done => Ok(ran.exit),
-            Ok(Kept::Written) => Ok(ran.exit),
+            Ok(RecordOutcome::Written) => Ok(ran.exit),
             Ok(kept) => {
                 let reason = unwritten(match kept {
-                    Kept::Perhaps => {
+                    RecordOutcome::Perhaps => {
                         "may stay open, as the lock was lost while that was written: then it will run again"
                     }
                     _ => {
                         "stays open, as the lock was lost before that was written: it will run again"
                     }
                 });
-                turn.voice.insist(&reason);
+                turn.reporter.insist(&reason);
                 (turn.status.outcome, turn.status.reason) = ("lost", Some(reason));
                 Ok(Exit::Lost)
             }
@@ -325,9 +329,9 @@ impl<'a> Once<'a> {
         guard: &LockGuard,
         before: &Record,
         ended: &Ended,
-    ) -> Result<Kept> {
-        let Some(outcome) = outcome(ended) else { return Ok(Kept::Lost) };
-        let Some(journal) = history.journal() else { return Ok(Kept::Lost) };
+    ) -> Result<RecordOutcome> {
+        let Some(outcome) = outcome(ended) else { return Ok(RecordOutcome::Lost) };
+        let Some(journal) = history.journal() else { return Ok(RecordOutcome::Lost) };
         let token = guard.fencing_token().get();
         let at = unix_ms(SystemTime::now());
         let write = journal.write(guard, |record| {
@@ -401,9 +405,9 @@ fn nothing_to_do(turn: &mut Turn<'_>, done: &str) -> Exit {
     let text = format!("{:?}: {done}", turn.order.name);
     // A log of cron stays empty; somebody at a terminal wonders why nothing ran.
     if stderr().is_terminal() {
-        turn.voice.say(&text);
+        turn.reporter.say(&text);
     } else {
-        turn.voice.remark(&text);
+        turn.reporter.remark(&text);
     }
     (turn.status.outcome, turn.status.reason) = ("done", Some(done.to_owned()));
     Exit::Done
@@ -411,6 +415,6 @@ fn nothing_to_do(turn: &mut Turn<'_>, done: &str) -> Exit {
 
 async fn release_early(turn: &Turn<'_>, guard: LockGuard) {
     if let Err(error) = guard.release().await {
-        turn.voice.insist(&format!("whether the lock was released is unknown: {error}"));
+        turn.reporter.insist(&format!("whether the lock was released is unknown: {error}"));
     }
 }

@@ -7,8 +7,8 @@ use crate::{
     error::Result,
     exit::Exit,
     history::History,
+    reporter::Reporter,
     turn::{Lock, Order, Waited, with_status},
-    voice::Voice,
 };
 
 pub(crate) async fn run(
@@ -24,19 +24,19 @@ pub(crate) async fn run(
         (.., None) => Lock::Mutex,
     };
     let order = Order { name, lock, wait: Some(wait), hold_for: hold_for.unwrap_or_default(), job };
-    with_status(order, Voice::new(output), async |turn| {
-        let shop = match turn.open(store).await? {
-            ControlFlow::Continue(shop) => shop,
+    with_status(order, Reporter::new(output), async |turn| {
+        let context = match turn.open(store).await? {
+            ControlFlow::Continue(context) => context,
             ControlFlow::Break(exit) => return Ok(exit),
         };
-        match turn.wait(&shop).await? {
+        match turn.wait(&context).await? {
             Waited::Held(guard) => {
-                let mut history = History::new(&shop.store, turn.voice, turn.program(), None);
-                let ran = turn.hold(guard, &shop, &mut history).await;
-                shop.close().await;
+                let mut history = History::new(&context.store, turn.reporter, turn.program(), None);
+                let ran = turn.hold(guard, &context, &mut history).await;
+                context.close().await;
                 ran.map(|ran| ran.exit)
             }
-            ended => turn.not_held(ended, &shop).await,
+            ended => turn.not_held(ended, &context).await,
         }
     })
     .await

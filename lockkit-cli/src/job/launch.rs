@@ -14,7 +14,7 @@ use rustix::{
     termios::tcsetpgrp,
 };
 
-use super::quarry::raw;
+use super::job_processes::raw;
 use crate::{
     cli::LaunchArguments,
     error::{Error, Result},

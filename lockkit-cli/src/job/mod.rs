@@ -10,16 +10,16 @@
 //! before the lock is given back.
 
 mod deadline;
+mod job_processes;
 mod keeper;
 pub(crate) mod launch;
 mod lease;
-mod leash;
 mod processes;
-mod quarry;
 mod running;
 mod start;
 mod terminal;
 pub(crate) mod watchdog;
+mod watchdog_handle;
 
 use std::{ffi::OsString, future::Future, time::Duration};
 
@@ -29,7 +29,7 @@ use lockkit::LockGuard;
 pub(crate) use self::lease::longest_outage;
 use self::running::Running;
 pub(crate) use self::{lease::check_grace, processes::check_proc};
-use crate::{cli::JobArguments, error::Result, signals::Signals, voice::Voice};
+use crate::{cli::JobArguments, error::Result, reporter::Reporter, signals::Signals};
 
 /// A command to be run under a lock.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct Job {
     /// It is stopped after so long.
     pub(crate) max_run: Option<Duration>,
     /// Who tells what happens to it.
-    pub(crate) voice: Voice,
+    pub(crate) reporter: Reporter,
 }
 
 impl Job {
@@ -52,9 +52,15 @@ impl Job {
         arguments: &JobArguments,
         grace: Duration,
         environment: Vec<(&'static str, OsString)>,
-        voice: Voice,
+        reporter: Reporter,
     ) -> Self {
-        Self { command: command(arguments), environment, grace, max_run: arguments.max_run, voice }
+        Self {
+            command: command(arguments),
+            environment,
+            grace,
+            max_run: arguments.max_run,
+            reporter,
+        }
     }
 }
 

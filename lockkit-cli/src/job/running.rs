@@ -15,12 +15,12 @@ use tokio::time::{Instant, sleep};
 use super::{
     Ended, Job,
     deadline::Deadline,
+    job_processes::{JobProcesses, raw},
     keeper::keeper,
-    leash::{Leash, Orders},
     processes::all,
-    quarry::{Quarry, raw},
     start::Started,
     terminal::Terminal,
+    watchdog_handle::{Orders, WatchdogHandle},
 };
 use crate::{
     error::{Error, Result},
@@ -45,13 +45,13 @@ pub(super) struct Running<'a> {
     deadline: Deadline,
     orders: Orders,
     /// `None` at the end.
-    leash: Option<Leash>,
+    watchdog: Option<WatchdogHandle>,
     terminal: Option<Terminal>,
     /// The command is stopped until the terminal is ours to give. Whoever brings us to the
     /// foreground need not say so.
     waits_for_terminal: bool,
     started: Started,
-    quarry: Quarry,
+    processes: JobProcesses,
     ended: Option<WaitStatus>,
     /// All of it is gone.
     settled: bool,
@@ -76,35 +76,35 @@ impl<'a> Running<'a> {
         let terminal = Terminal::find();
         let ours =
             terminal.as_ref().filter(|terminal| terminal.is_ours() && !Terminal::has_neighbours());
-        let mut leash = Leash::start(&orders)?;
-        leash.tell_deadline(deadline.for_watchdog())?;
+        let mut watchdog = WatchdogHandle::start(&orders)?;
+        watchdog.tell_deadline(deadline.for_watchdog())?;
         let environment: Vec<_> = deadline
             .path()
             .map(|path| ("LOCKKIT_DEADLINE_FILE", OsString::from(path)))
             .into_iter()
             .collect();
         let started = Started::start(job, &environment, &mark, ours)?;
-        let quarry = Quarry {
+        let processes = JobProcesses {
             root: Some(getpid()),
-            spared: spared.into_iter().chain([raw(leash.pid)]).collect(),
+            spared: spared.into_iter().chain([raw(watchdog.pid)]).collect(),
             group: Some((raw(started.pid), own_session())),
             // All descend from us.
             mark: Some(mark).filter(|_| adopts_strangers),
             adopts_strangers,
-            ..Quarry::default()
+            ..JobProcesses::default()
         };
-        let leash = Some(leash);
+        let watchdog = Some(watchdog);
         let mut running = Self {
             job,
             guard,
             signals,
             deadline,
             orders,
-            leash,
+            watchdog,
             terminal,
             waits_for_terminal: false,
             started,
-            quarry,
+            processes,
             ended: None,
             settled: false,
         };
@@ -152,8 +152,8 @@ impl<'a> Running<'a> {
             }
             self.refresh()?;
             let mut pause = self.deadline.pause();
-            if self.quarry.adopts_strangers {
-                self.quarry.remember();
+            if self.processes.adopts_strangers {
+                self.processes.remember();
                 pause = pause.min(REMEMBER);
             }
             if self.waits_for_terminal {
@@ -208,16 +208,16 @@ impl<'a> Running<'a> {
         loop {
             self.refresh_or_kill();
             self.reap();
-            if self.quarry.find().is_empty() {
+            if self.processes.find().is_empty() {
                 return Ok(());
             }
             if !mem::replace(&mut asked, true) {
                 // What is stopped hears it only when it goes on.
-                self.quarry.signal(&[Signal::TERM, Signal::CONT]);
+                self.processes.signal(&[Signal::TERM, Signal::CONT]);
             }
             let left =
                 self.job.grace.saturating_sub(begun.elapsed()).min(self.deadline.for_us().left());
-            if left.is_zero() || self.leash.is_none() {
+            if left.is_zero() || self.watchdog.is_none() {
                 break;
             }
             tokio::select! {
@@ -236,7 +236,7 @@ impl<'a> Running<'a> {
         loop {
             self.refresh_or_kill();
             self.reap();
-            if self.quarry.signal(&[Signal::KILL]) == 0 {
+            if self.processes.signal(&[Signal::KILL]) == 0 {
                 return Ok(());
             }
             if !told && begun.elapsed() > KILLED {
@@ -245,7 +245,7 @@ impl<'a> Running<'a> {
                 let advice = format!(
                     "the lock is kept while they live; end them, or give it up beside them (kill -TERM {me})"
                 );
-                self.quarry.tell(self.job.voice, &advice);
+                self.processes.tell(self.job.reporter, &advice);
             }
             let pause = if told { LOOK } else { Duration::from_millis(2) };
             tokio::select! {
@@ -259,7 +259,7 @@ impl<'a> Running<'a> {
     /// # Errors
     /// There are only processes of another user.
     fn check_own(&self) -> Result<()> {
-        let [foreign, own] = self.quarry.foreign_and_own();
+        let [foreign, own] = self.processes.foreign_and_own();
         if foreign.is_empty() || !own.is_empty() {
             return Ok(());
         }
@@ -276,7 +276,7 @@ impl<'a> Running<'a> {
             Signal::CONT => self.bring_forward(),
             Signal::TSTP => {
                 self.job
-                    .voice
+                    .reporter
                     .say("a command that runs under a lock can't be suspended: the lock would end");
             }
             signal => {
@@ -325,24 +325,24 @@ impl<'a> Running<'a> {
             if let Some(signal) = status.stopping_signal() {
                 if pid == self.started.pid {
                     self.stopped(signal);
-                } else if self.leash.as_ref().is_some_and(|leash| leash.pid == pid) {
+                } else if self.watchdog.as_ref().is_some_and(|watchdog| watchdog.pid == pid) {
                     // Nobody else would look after the job if we were next.
                     let _ = kill_process(pid, Signal::CONT);
                 }
                 continue;
             }
-            self.quarry.spared.retain(|spared| *spared != raw(pid));
+            self.processes.spared.retain(|spared| *spared != raw(pid));
             if pid == self.started.pid {
                 self.ended = Some(status);
-            } else if self.leash.as_ref().is_some_and(|leash| leash.pid == pid) {
-                self.leash = None;
+            } else if self.watchdog.as_ref().is_some_and(|watchdog| watchdog.pid == pid) {
+                self.watchdog = None;
             }
         }
     }
 
     /// What a terminal does to a command must not let the lock stand for nothing.
     fn stopped(&mut self, signal: i32) {
-        let voice = self.job.voice;
+        let reporter = self.job.reporter;
         let tty = [Signal::TTIN, Signal::TTOU].map(Signal::as_raw).contains(&signal);
         // Some programs, such as `top`, catch SIGTTOU and then send themselves SIGSTOP.
         let stopped_itself = signal == Signal::STOP.as_raw() && self.lacks_terminal();
@@ -351,7 +351,7 @@ impl<'a> Running<'a> {
             if self.give_terminal() || mem::replace(&mut self.waits_for_terminal, true) {
                 return;
             }
-            voice.say(if tty {
+            reporter.say(if tty {
                 "the command waits for the terminal: bring lockkit to the foreground; the lock is held meanwhile"
             } else {
                 "the command is stopped and has no terminal: bring lockkit to the foreground, or send the command \
@@ -359,9 +359,9 @@ impl<'a> Running<'a> {
             });
         } else if signal == Signal::TSTP.as_raw() {
             self.signal_group(Signal::CONT);
-            voice.say("a command that runs under a lock can't be suspended: others wait for it; it goes on");
+            reporter.say("a command that runs under a lock can't be suspended: others wait for it; it goes on");
         } else {
-            voice.say("the command is stopped; the lock is held meanwhile");
+            reporter.say("the command is stopped; the lock is held meanwhile");
         }
     }
 
@@ -369,18 +369,18 @@ impl<'a> Running<'a> {
     /// end.
     async fn has_leftovers(&mut self) -> bool {
         let begun = Instant::now();
-        let mut left = self.quarry.find();
+        let mut left = self.processes.find();
         while !left.is_empty() && begun.elapsed() < LOOK && !self.deadline.for_us().left().is_zero()
         {
             sleep(Duration::from_millis(2)).await;
             self.reap();
-            left = self.quarry.find();
+            left = self.processes.find();
         }
         if left.is_empty() {
             return false;
         }
         let pids: Vec<_> = left.iter().map(|process| raw(process.pid).to_string()).collect();
-        self.job.voice.say(&format!(
+        self.job.reporter.say(&format!(
             "the command has ended and left processes behind, which are stopped before the lock is free: {}",
             pids.join(", ")
         ));
@@ -391,43 +391,43 @@ impl<'a> Running<'a> {
     fn refresh(&mut self) -> Result<()> {
         let grown = self.deadline.refresh(self.guard);
         let at = self.deadline.for_watchdog();
-        let told = match &mut self.leash {
-            Some(leash) if grown => leash.tell_deadline(at),
+        let told = match &mut self.watchdog {
+            Some(watchdog) if grown => watchdog.tell_deadline(at),
             Some(_) => Ok(()),
             None => Err(Error::new("the watchdog has gone")),
         };
         if told.is_ok() {
             return Ok(());
         }
-        if let Some(leash) = self.leash.take() {
-            leash.kill();
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.kill();
         }
-        self.job.voice.insist("the watchdog of the command has gone, another one is started");
-        let mut leash = Leash::start(&self.orders)?;
-        leash.tell_deadline(at)?;
-        self.quarry.spared.push(raw(leash.pid));
-        self.leash = Some(leash);
+        self.job.reporter.insist("the watchdog of the command has gone, another one is started");
+        let mut watchdog = WatchdogHandle::start(&self.orders)?;
+        watchdog.tell_deadline(at)?;
+        self.processes.spared.push(raw(watchdog.pid));
+        self.watchdog = Some(watchdog);
         self.tell_group()
     }
 
     /// Without a watchdog there is no grace.
     fn refresh_or_kill(&mut self) {
         if self.refresh().is_err() {
-            self.leash = None;
+            self.watchdog = None;
         }
     }
 
     fn tell_group(&mut self) -> Result<()> {
-        match (&mut self.leash, self.quarry.group) {
-            (Some(leash), Some((group, session))) => leash.tell_group(group, session),
+        match (&mut self.watchdog, self.processes.group) {
+            (Some(watchdog), Some((group, session))) => watchdog.tell_group(group, session),
             _ => Ok(()),
         }
     }
 
     fn settle(&mut self) {
         self.settled = true;
-        if let Some(leash) = self.leash.take() {
-            leash.kill();
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.kill();
         }
         if let Some(terminal) = self.terminal.take() {
             let was_killed = self.ended.is_some_and(WaitStatus::signaled);
@@ -457,7 +457,7 @@ impl Drop for Running<'_> {
             return;
         }
         // The watchdog is not told goodbye: it goes on where this ends.
-        self.quarry.kill(1_000);
+        self.processes.kill(1_000);
         self.reap();
         if let Some(terminal) = self.terminal.take() {
             terminal.take_back(self.started.pid, true);

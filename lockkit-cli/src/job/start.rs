@@ -19,8 +19,8 @@ use rustix::{
 
 use super::{
     Ended, Job,
+    job_processes::{MARK_SEPARATOR, raw},
     launch::READY,
-    quarry::{MARK_SEPARATOR, raw},
     terminal::Terminal,
 };
 use crate::{

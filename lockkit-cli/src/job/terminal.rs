@@ -8,7 +8,7 @@ use rustix::{
     termios::{OptionalActions, Termios, isatty, tcgetattr, tcsetattr, tcsetpgrp},
 };
 
-use super::{processes::all, quarry::raw};
+use super::{job_processes::raw, processes::all};
 use crate::group::{is_foreground, own_group};
 
 /// A terminal on standard input.

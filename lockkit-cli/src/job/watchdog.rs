@@ -17,13 +17,13 @@ use rustix::{
     },
 };
 
-use super::quarry::{Quarry, raw};
+use super::job_processes::{JobProcesses, raw};
 use crate::{
     boot_time::BootTime,
     cli::WatchdogArguments,
     error::{Error, Result},
     exit::Exit,
-    voice::Voice,
+    reporter::Reporter,
 };
 
 /// How often it looks which processes there are.
@@ -44,13 +44,13 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
     let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)
         .map_err(|error| Error::of("no timer can be made", error))?;
     let mut orders = Orders::default();
-    let mut quarry = Quarry {
+    let mut processes = JobProcesses {
         root: Pid::from_raw(arguments.parent),
         spared: arguments.spare.iter().copied().chain([arguments.parent, raw(getpid())]).collect(),
         group: None,
         mark: Some(arguments.mark.clone()),
         adopts_strangers: arguments.adopts_strangers,
-        ..Quarry::default()
+        ..JobProcesses::default()
     };
     let mut look = Instant::now() + LOOK;
     loop {
@@ -68,10 +68,10 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
             Err(error) => return Err(Error::of("nothing can be waited for", error)),
         }
         let heard = orders.hear();
-        quarry.group = orders.group;
+        processes.group = orders.group;
         match heard {
             Heard::Gone => {
-                kill(arguments, &mut quarry, "lockkit was killed: so is its job");
+                kill(arguments, &mut processes, "lockkit was killed: so is its job");
                 if let Some(folder) = &arguments.folder {
                     let _ = fs::remove_dir_all(folder);
                 }
@@ -80,7 +80,7 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
             Heard::Orders if orders.is_overdue() => {
                 kill(
                     arguments,
-                    &mut quarry,
+                    &mut processes,
                     "lockkit stands still, and its lock is about to end: its job is killed",
                 );
             }
@@ -88,7 +88,7 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
         }
         let begun = Instant::now();
         if begun >= look && lives(arguments) {
-            quarry.remember();
+            processes.remember();
             // On a host with many thousands of processes it must not cost more than a little.
             look = begun + (begun.elapsed() * 100).max(LOOK);
         }
@@ -99,17 +99,17 @@ fn lives(arguments: &WatchdogArguments) -> bool {
     getppid().map(raw) == Some(arguments.parent)
 }
 
-fn kill(arguments: &WatchdogArguments, quarry: &mut Quarry, why: &str) {
-    quarry.root = quarry.root.filter(|_| lives(arguments));
-    let voice = Voice { quiet: false, verbose: false, json: false };
-    let mut killed = quarry.kill(ROUNDS);
+fn kill(arguments: &WatchdogArguments, processes: &mut JobProcesses, why: &str) {
+    processes.root = processes.root.filter(|_| lives(arguments));
+    let reporter = Reporter { quiet: false, verbose: false, json: false };
+    let mut killed = processes.kill(ROUNDS);
     if killed != Some(0) {
-        voice.say(why);
+        reporter.say(why);
     }
     if killed.is_none() {
         let me = raw(getpid());
-        quarry.tell(
-            voice,
+        processes.tell(
+            reporter,
             &format!(
                 "a lock in files is held while they live; end them, or the watchdog (kill -9 {me})"
             ),
@@ -117,8 +117,8 @@ fn kill(arguments: &WatchdogArguments, quarry: &mut Quarry, why: &str) {
     }
     while killed.is_none() {
         std::thread::sleep(STUCK);
-        quarry.root = quarry.root.filter(|_| lives(arguments));
-        killed = quarry.kill(FEW_ROUNDS);
+        processes.root = processes.root.filter(|_| lives(arguments));
+        killed = processes.kill(FEW_ROUNDS);
     }
 }
 

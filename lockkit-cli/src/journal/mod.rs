@@ -27,7 +27,7 @@ pub(crate) struct Journal {
 
 /// What became of a record that was to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum RecordOutcome {
     Written,
     /// The lock is not held any more.
     Lost,
@@ -62,7 +62,7 @@ impl Journal {
         &mut self,
         guard: &LockGuard,
         change: impl FnOnce(&mut Record),
-    ) -> Result<Kept> {
+    ) -> Result<RecordOutcome> {
         let mut record = self.record.clone();
         change(&mut record);
         let text = record.to_text().ok_or_else(|| Error::new(TooLong(guard.name()).to_string()))?;
@@ -70,9 +70,9 @@ impl Journal {
         match guard.write_note(&note).await {
             Ok(Noted::Written) => {
                 *self = Self { note, record };
-                Ok(Kept::Written)
+                Ok(RecordOutcome::Written)
             }
-            Ok(Noted::NotHeld) => Ok(Kept::Lost),
+            Ok(Noted::NotHeld) => Ok(RecordOutcome::Lost),
             Ok(Noted::Outdated) => {
                 let name = guard.name();
                 Err(Error::new(format!(
@@ -80,7 +80,11 @@ impl Journal {
                 )))
             }
             Err(error) if error.kind() == lockkit::ErrorKind::Lost => {
-                Ok(if error.is_outcome_unknown() { Kept::Perhaps } else { Kept::Lost })
+                Ok(if error.is_outcome_unknown() {
+                    RecordOutcome::Perhaps
+                } else {
+                    RecordOutcome::Lost
+                })
             }
             Err(error) => Err(error.into()),
         }

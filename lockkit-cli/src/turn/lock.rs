@@ -7,7 +7,7 @@ use lockkit::{
 };
 use tokio::time::sleep;
 
-use crate::{cli::Permits, voice::Voice};
+use crate::{cli::Permits, reporter::Reporter};
 
 /// Between two campaigns of which the first came to nothing.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -38,13 +38,13 @@ impl Lock {
         name: &LockName,
         options: &LockOptions,
         bound: Option<Duration>,
-        voice: Voice,
+        reporter: Reporter,
     ) -> Result<Option<LockGuard>> {
         let name = name.as_str();
         let options = options.clone();
         let once = bound == Some(Duration::ZERO);
         match self {
-            Self::Election => campaign(locker, name, options, voice).await.map(Some),
+            Self::Election => campaign(locker, name, options, reporter).await.map(Some),
             Self::Mutex => {
                 let lock = locker.mutex(name)?.with_options(options)?;
                 match bound {
@@ -94,7 +94,7 @@ async fn campaign(
     locker: &Locker,
     name: &str,
     options: LockOptions,
-    voice: Voice,
+    reporter: Reporter,
 ) -> Result<LockGuard> {
     let value = options.label().unwrap_or_default().to_owned();
     let election = locker.election(name)?.with_options(options.without_wait_bound())?;
@@ -104,7 +104,8 @@ async fn campaign(
             Ok(leadership) => return Ok(leadership.into_guard()),
             Err(error) if may_pass(&error) => {
                 if !std::mem::replace(&mut told, true) {
-                    voice.say(&format!("this campaign failed, and the next one follows: {error}"));
+                    reporter
+                        .say(&format!("this campaign failed, and the next one follows: {error}"));
                 }
                 sleep(PAUSE).await;
             }

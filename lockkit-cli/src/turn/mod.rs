@@ -24,12 +24,12 @@ use crate::{
     history::History,
     job::{self, Ended, Job, run_under},
     label,
+    reporter::Reporter,
     signals::Signals,
     status::{Status, StatusFile, millis},
     store::{Address, Store},
     sweep::sweep,
     view::kinds,
-    voice::Voice,
     waiting::{Wanted, describe, wait},
 };
 
@@ -53,9 +53,9 @@ pub(crate) struct Order<'a> {
     pub(crate) job: &'a JobArguments,
 }
 
-/// What it is done with.
+/// The store, the options and the signals of one run.
 #[derive(Debug)]
-pub(crate) struct Shop {
+pub(crate) struct RunContext {
     pub(crate) store: Store,
     pub(crate) options: LockOptions,
     pub(crate) signals: Signals,
@@ -66,7 +66,7 @@ pub(crate) struct Shop {
     closed: Cell<bool>,
 }
 
-impl Shop {
+impl RunContext {
     /// Takes back what was left to be done. What was tried in vain is not tried again.
     pub(crate) async fn close(&self) {
         if !self.closed.replace(true) {
@@ -77,7 +77,7 @@ impl Shop {
 
 /// How a turn with the lock ended.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct TurnOutcome {
     pub(crate) exit: Exit,
     /// Not stopped for the sake of the lock.
     pub(crate) by_itself: bool,
@@ -87,7 +87,7 @@ pub(crate) struct Ran {
 
 /// How a command ended that was to be run.
 #[derive(Debug)]
-pub(crate) enum Worked<'a> {
+pub(crate) enum CommandOutcome<'a> {
     /// It ended, or could not be started.
     Ended(Result<Ended>, Exit, Tail<'a>),
     /// This signal came before it was started.
@@ -98,19 +98,19 @@ pub(crate) enum Worked<'a> {
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     pub(crate) order: Order<'a>,
-    pub(crate) voice: Voice,
+    pub(crate) reporter: Reporter,
     pub(crate) status: Status,
 }
 
 /// Does what is to be done in a turn, and writes the status file at the end, however it ended.
 pub(crate) async fn with_status(
     order: Order<'_>,
-    voice: Voice,
+    reporter: Reporter,
     work: impl AsyncFnOnce(&mut Turn<'_>) -> Result<Exit>,
 ) -> Result<Exit> {
     let file = order.job.status_file.as_deref().map(StatusFile::new).transpose()?;
     let status = Status { name: order.name.to_owned(), ..Status::default() };
-    let mut turn = Turn { order, voice, status };
+    let mut turn = Turn { order, reporter, status };
     let ended = work(&mut turn).await;
     // Not before: the command would wait for it.
     sweep();
@@ -121,7 +121,7 @@ pub(crate) async fn with_status(
     turn.status.code = ended.as_ref().map_or(Exit::Failed, |exit| *exit).code();
     match turn.status.write(&file) {
         // How the command ended is worth more than a word about it.
-        Err(error) if ended.is_ok() => turn.voice.insist(&error.to_string()),
+        Err(error) if ended.is_ok() => turn.reporter.insist(&error.to_string()),
         _ => {}
     }
     ended
@@ -129,13 +129,16 @@ pub(crate) async fn with_status(
 
 impl Turn<'_> {
     /// Connects, and checks what the job needs; or ends, by a signal.
-    pub(crate) async fn open(&mut self, store: &StoreArguments) -> Result<ControlFlow<Exit, Shop>> {
+    pub(crate) async fn open(
+        &mut self,
+        store: &StoreArguments,
+    ) -> Result<ControlFlow<Exit, RunContext>> {
         let address = Address::new(store)?;
         let signals = Signals::listen()?;
         let began = Instant::now();
         let opened = tokio::select! {
             biased;
-            opened = opening::open(&address, self.order.wait, self.order.job.ttl, self.voice) => Ok(opened),
+            opened = opening::open(&address, self.order.wait, self.order.job.ttl, self.reporter) => Ok(opened),
             signal = signals.end() => Err(signal),
         };
         let waited = match &opened {
@@ -148,7 +151,7 @@ impl Turn<'_> {
             Err(signal) => return Ok(ControlFlow::Break(self.interrupted(signal))),
         };
         let (options, grace) = options(self.order.job, &store)?;
-        Ok(ControlFlow::Continue(Shop {
+        Ok(ControlFlow::Continue(RunContext {
             store,
             options,
             signals,
@@ -159,36 +162,42 @@ impl Turn<'_> {
     }
 
     /// Waits for the lock.
-    pub(crate) async fn wait(&mut self, shop: &Shop) -> Result<Waited> {
+    pub(crate) async fn wait(&mut self, context: &RunContext) -> Result<Waited> {
         let began = Instant::now();
         let bound = match self.order.wait {
             Some(wait) if wait.nonblock => Some(Duration::ZERO),
-            Some(wait) => {
-                wait.wait.or(shop.options.wait()).map(|bound| bound.saturating_sub(shop.spent))
-            }
+            Some(wait) => wait
+                .wait
+                .or(context.options.wait())
+                .map(|bound| bound.saturating_sub(context.spent)),
             None => None,
         };
-        let name = shop.store.name(self.order.lock.kind(), self.order.name)?;
+        let name = context.store.name(self.order.lock.kind(), self.order.name)?;
         let wanted = Wanted {
-            locker: &shop.store.locker,
+            locker: &context.store.locker,
             name: &name,
             short: self.order.name,
             bound,
-            voice: self.voice,
+            reporter: self.reporter,
         };
-        let locking =
-            self.order.lock.lock(&shop.store.locker, &name, &shop.options, bound, self.voice);
-        let waited = wait(wanted, &shop.signals, locking).await;
+        let locking = self.order.lock.lock(
+            &context.store.locker,
+            &name,
+            &context.options,
+            bound,
+            self.reporter,
+        );
+        let waited = wait(wanted, &context.signals, locking).await;
         self.status.waited_ms += millis(began.elapsed());
         waited
     }
 
     /// What becomes of a turn that did not get the lock.
-    pub(crate) async fn not_held(&mut self, waited: Waited, shop: &Shop) -> Result<Exit> {
+    pub(crate) async fn not_held(&mut self, waited: Waited, context: &RunContext) -> Result<Exit> {
         match waited {
             Waited::Held(guard) => {
                 drop(guard);
-                shop.close().await;
+                context.close().await;
                 Ok(Exit::Done)
             }
             Waited::Busy(who) => {
@@ -199,7 +208,7 @@ impl Turn<'_> {
             }
             Waited::Signal(signal) => {
                 // What was left in the queue is taken back meanwhile.
-                shop.close().await;
+                context.close().await;
                 Ok(self.interrupted(signal))
             }
         }
@@ -215,22 +224,22 @@ impl Turn<'_> {
     pub(crate) async fn hold(
         &mut self,
         guard: LockGuard,
-        shop: &Shop,
+        context: &RunContext,
         history: &mut History<'_>,
-    ) -> Result<Ran> {
-        match self.work(&guard, shop, history).await {
-            Worked::Ended(ended, exit, mut tail) => {
+    ) -> Result<TurnOutcome> {
+        match self.work(&guard, context, history).await {
+            CommandOutcome::Ended(ended, exit, mut tail) => {
                 if let Some(outcome) = ended.as_ref().ok().and_then(outcome) {
                     // The lock is to be given back while it is ours.
                     let bound = PATIENCE.min(tail.lease_left() / 2);
                     let _ = tail.before_lease_end(bound, history.end(&guard, &outcome)).await;
                 }
-                self.finish(guard, shop, ended, exit, tail).await
+                self.finish(guard, context, ended, exit, tail).await
             }
-            Worked::Interrupted(signal) => {
+            CommandOutcome::Interrupted(signal) => {
                 drop(guard);
-                let exit = self.not_held(Waited::Signal(signal), shop).await?;
-                Ok(Ran { exit, by_itself: true, signal: Some(signal) })
+                let exit = self.not_held(Waited::Signal(signal), context).await?;
+                Ok(TurnOutcome { exit, by_itself: true, signal: Some(signal) })
             }
         }
     }
@@ -239,37 +248,38 @@ impl Turn<'_> {
     pub(crate) async fn work<'s>(
         &mut self,
         guard: &LockGuard,
-        shop: &'s Shop,
+        context: &'s RunContext,
         history: &mut History<'_>,
-    ) -> Worked<'s> {
+    ) -> CommandOutcome<'s> {
         let began = Instant::now();
         self.status.token = Some(guard.fencing_token().get());
         self.tell_grant(guard);
-        let mut environment = environment::of_lock(self.order.name, guard, &shop.store);
+        let mut environment = environment::of_lock(self.order.name, guard, &context.store);
         environment.extend(history.slot().map(|slot| ("LOCKKIT_SLOT", slot.into())));
-        let job = Job::new(self.order.job, shop.grace, environment, self.voice);
+        let job = Job::new(self.order.job, context.grace, environment, self.reporter);
         // Nobody looks for an ask before the command runs; from then on signals are the command's.
         let runs = Cell::new(false);
         let asked = async {
             runs.set(true);
-            asking::asked(&shop.store.locker, guard, shop.options.ttl()).await
+            asking::asked(&context.store.locker, guard, context.options.ttl()).await
         };
-        let mut interrupted = pin!(shop.signals.end());
+        let mut interrupted = pin!(context.signals.end());
         let mut interrupted = poll_fn(|context| match runs.get() {
             true => Poll::Pending,
             false => interrupted.as_mut().poll(context),
         });
-        let mut running = pin!(run_under(&job, guard, &shop.signals, asked));
+        let mut running = pin!(run_under(&job, guard, &context.signals, asked));
         // Only `run` has locks of several kinds.
         let mut is_warned = history.slot().is_some() || self.order.lock.kind() == Kind::Election;
         // The command does not wait for a word about it.
         let mut beginning = pin!(history.begin(guard));
         let mut is_written = false;
         let name = self.order.name;
-        let voice = self.voice;
-        let mut renewals = pin!(shop.store.renewals.report(name, guard, shop.grace, voice));
+        let reporter = self.reporter;
+        let mut renewals =
+            pin!(context.store.renewals.report(name, guard, context.grace, reporter));
         let mut others =
-            pin!(warn_of_other_kinds(&shop.store, name, self.order.lock.kind(), voice));
+            pin!(warn_of_other_kinds(&context.store, name, self.order.lock.kind(), reporter));
         let ended = loop {
             tokio::select! {
                 biased;
@@ -277,25 +287,25 @@ impl Turn<'_> {
                 () = &mut beginning, if !is_written => is_written = true,
                 () = &mut renewals => {}
                 () = &mut others, if !is_warned => is_warned = true,
-                signal = &mut interrupted => return Worked::Interrupted(signal),
+                signal = &mut interrupted => return CommandOutcome::Interrupted(signal),
             }
         };
-        let mut tail = Tail::new(&shop.signals, guard);
+        let mut tail = Tail::new(&context.signals, guard);
         self.status.ran_ms = Some(millis(began.elapsed()));
         if !is_written {
             let bound = PATIENCE.min(tail.lease_left() / 4);
             let _ = tail.before_lease_end(bound, beginning).await;
         }
-        let ended = ended.map(|ended| match (ended, shop.store.renewals.failure()) {
+        let ended = ended.map(|ended| match (ended, context.store.renewals.failure()) {
             (Ended::Lost(why), Some(failure)) => Ended::Lost(format!("{why}: {failure}")),
             (ended, _) => ended,
         });
         let exit = ended.as_ref().map_or(Exit::Failed, |ended| self.told(ended));
-        Worked::Ended(ended, exit, tail)
+        CommandOutcome::Ended(ended, exit, tail)
     }
 
     fn tell_grant(&self, guard: &LockGuard) {
-        if self.voice.json {
+        if self.reporter.json {
             let token = guard.fencing_token().get();
             let waited = self.status.waited_ms;
             let fields = [
@@ -303,9 +313,9 @@ impl Turn<'_> {
                 ("token", token.into()),
                 ("waited_ms", waited.into()),
             ];
-            self.voice.event("held", fields);
+            self.reporter.event("held", fields);
         } else {
-            self.voice.remark(&format!(
+            self.reporter.remark(&format!(
                 "{:?} is held, token {}",
                 self.order.name,
                 guard.fencing_token()
@@ -315,14 +325,14 @@ impl Turn<'_> {
 
     fn tell_busy(&self, who: &str) {
         let name = self.order.name;
-        if self.voice.json {
+        if self.reporter.json {
             let waited = self.status.waited_ms;
-            self.voice.event(
+            self.reporter.event(
                 "busy",
                 [("name", name.into()), ("reason", who.into()), ("waited_ms", waited.into())],
             );
         } else {
-            self.voice.say(&format!("{name:?} is busy: {who}"));
+            self.reporter.say(&format!("{name:?} is busy: {who}"));
         }
     }
 
@@ -330,17 +340,17 @@ impl Turn<'_> {
     pub(crate) async fn finish(
         &mut self,
         guard: LockGuard,
-        shop: &Shop,
+        context: &RunContext,
         ended: Result<Ended>,
         exit: Exit,
         mut tail: Tail<'_>,
-    ) -> Result<Ran> {
+    ) -> Result<TurnOutcome> {
         let by_itself = !matches!(ended, Ok(Ended::Lost(_) | Ended::Asked(_)));
         if ended.is_ok() && by_itself && tail.signal().is_none() {
-            self.hold_on(&guard, shop).await;
+            self.hold_on(&guard, context).await;
         }
         let exit = self.release(guard, ended.map(|_| exit), &mut tail).await?;
-        Ok(Ran { exit, by_itself, signal: tail.signal() })
+        Ok(TurnOutcome { exit, by_itself, signal: tail.signal() })
     }
 
     /// The command's name, without its path.
@@ -384,7 +394,7 @@ impl Turn<'_> {
             }
         };
         if let Some(reason) = &reason {
-            self.voice.insist(reason);
+            self.reporter.insist(reason);
         }
         (self.status.outcome, self.status.reason) = (outcome, reason);
         exit
@@ -392,7 +402,7 @@ impl Turn<'_> {
 
     /// For hosts whose clocks differ. Whoever interrupts it, or asks for the lock, has waited
     /// enough.
-    async fn hold_on(&self, guard: &LockGuard, shop: &Shop) {
+    async fn hold_on(&self, guard: &LockGuard, context: &RunContext) {
         let ran = Duration::from_millis(self.status.ran_ms.unwrap_or_default());
         let left = self.order.hold_for.saturating_sub(ran);
         if left.is_zero() {
@@ -401,8 +411,8 @@ impl Turn<'_> {
         tokio::select! {
             () = sleep(left) => {}
             _ = guard.lost() => {}
-            _ = shop.signals.end() => {}
-            _ = asking::asked(&shop.store.locker, guard, shop.options.ttl()) => {}
+            _ = context.signals.end() => {}
+            _ = asking::asked(&context.store.locker, guard, context.options.ttl()) => {}
         }
     }
 
@@ -422,7 +432,7 @@ impl Turn<'_> {
             _ if is_lost && (known_lost || exit.is_err()) => exit,
             _ if is_lost && tail.lease_left().is_zero() => {
                 let name = self.order.name;
-                self.voice
+                self.reporter
                     .remark(&format!("the lease of {name:?} has ended before it was given back"));
                 exit
             }
@@ -431,17 +441,17 @@ impl Turn<'_> {
                     "{:?} was lost while the command ran, though it has ended by itself: another may have run beside it",
                     self.order.name
                 );
-                self.voice.insist(&reason);
+                self.reporter.insist(&reason);
                 (self.status.outcome, self.status.reason) = ("lost", Some(reason));
                 Ok(Exit::Lost)
             }
             Some(Err(error)) if !known_lost => {
-                self.voice.insist(&format!("whether the lock was released is unknown: {error}"));
+                self.reporter.insist(&format!("whether the lock was released is unknown: {error}"));
                 exit
             }
             None if !known_lost => {
                 let text = "whether the lock was released is unknown: the store did not answer; its lease ends it";
-                self.voice.insist(text);
+                self.reporter.insist(text);
                 exit
             }
             _ => exit,
@@ -451,7 +461,7 @@ impl Turn<'_> {
 
 /// Says which locks of another kind have the same name now: they are other locks, and a user may
 /// believe that they exclude this one.
-async fn warn_of_other_kinds(store: &Store, name: &str, kind: Kind, voice: Voice) {
+async fn warn_of_other_kinds(store: &Store, name: &str, kind: Kind, reporter: Reporter) {
     let others =
         [Kind::Mutex, Kind::RwLock, Kind::Semaphore].into_iter().filter(|other| *other != kind);
     for other in others.filter(|other| kinds(&store.locker).contains(other)) {
@@ -459,7 +469,7 @@ async fn warn_of_other_kinds(store: &Store, name: &str, kind: Kind, voice: Voice
         // A store that does not answer ends the job soon enough.
         let Ok(inspection) = store.locker.inspect(&full).await else { continue };
         if !inspection.holders.is_empty() {
-            voice.say(&format!(
+            reporter.say(&format!(
                 "the {other} {name:?} is {}: it is another lock than this {kind}, and they do not exclude each other; \
                  see `lockkit help run` for --write",
                 describe(&inspection)

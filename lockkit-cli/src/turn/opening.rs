@@ -7,9 +7,9 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::{
     cli::WaitArguments,
     error::{Error, Result},
+    reporter::Reporter,
     status::millis,
     store::{Address, Store},
-    voice::Voice,
 };
 
 /// The first pause; each is twice the one before.
@@ -41,7 +41,7 @@ pub(super) async fn open(
     address: &Address,
     wait: Option<&WaitArguments>,
     ttl: Option<Duration>,
-    voice: Voice,
+    reporter: Reporter,
 ) -> Result<Opened> {
     let began = Instant::now();
     let bound = wait.and_then(|wait| wait.wait).filter(|bound| !bound.is_zero());
@@ -75,7 +75,7 @@ pub(super) async fn open(
         pause = (pause * 2).min(LONGEST);
         if began.elapsed() >= SILENT && !told {
             told = true;
-            tell(voice, &error, began.elapsed(), patience);
+            tell(reporter, &error, began.elapsed(), patience);
         }
         match timeout(left(), address.connect()).await {
             Ok(Ok(store)) => return Ok(Opened { store, spent: began.elapsed() }),
@@ -91,13 +91,13 @@ pub(super) async fn open(
     Err(error.into())
 }
 
-fn tell(voice: Voice, error: &lockkit::Error, waited: Duration, patience: Duration) {
-    if voice.quiet {
+fn tell(reporter: Reporter, error: &lockkit::Error, waited: Duration, patience: Duration) {
+    if reporter.quiet {
         return;
     }
-    if voice.json {
+    if reporter.json {
         let left = patience.saturating_sub(waited);
-        voice.event(
+        reporter.event(
             "store_away",
             [
                 ("error", error.to_string().into()),
@@ -107,6 +107,6 @@ fn tell(voice: Voice, error: &lockkit::Error, waited: Duration, patience: Durati
         );
     } else {
         let patience = humantime::format_duration(patience);
-        voice.say(&format!("the store is away: {error}; trying again for {patience}"));
+        reporter.say(&format!("the store is away: {error}; trying again for {patience}"));
     }
 }

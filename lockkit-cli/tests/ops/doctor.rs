@@ -22,27 +22,28 @@ fn weak() -> Result<(), Failed> {
     place.redis.command(["CONFIG", "SET", "appendonly", "no"])?;
     let doctor = run(place.lockkit(["--format=json", "doctor"]));
     assert_eq!(doctor.status.code(), Some(1), "{}", said(&doctor));
-    let findings = json(&doctor);
-    let of = |what: &str| findings.iter().find(|finding| finding["what"] == what);
-    let bad =
-        |finding: &&serde_json::Value| finding["grade"] == "weak" || finding["grade"] == "unsafe";
+    let diagnostics = json(&doctor);
+    let of = |what: &str| diagnostics.iter().find(|diagnostic| diagnostic["what"] == what);
+    let bad = |diagnostic: &&serde_json::Value| {
+        diagnostic["severity"] == "weak" || diagnostic["severity"] == "unsafe"
+    };
     let log = of("persistence").filter(bad);
     assert!(
         log.is_some_and(|log| log["advice"].as_str().unwrap().contains("appendonly yes")),
-        "{findings:?}"
+        "{diagnostics:?}"
     );
     for step in ["lock", "renew", "release", "clocks", "server"] {
         assert_eq!(
-            of(step).unwrap_or_else(|| panic!("no {step} in {findings:?}"))["grade"],
+            of(step).unwrap_or_else(|| panic!("no {step} in {diagnostics:?}"))["severity"],
             "good"
         );
     }
-    let grades: Vec<_> =
-        findings.iter().map(|finding| finding["grade"].as_str().unwrap()).collect();
+    let severities: Vec<_> =
+        diagnostics.iter().map(|diagnostic| diagnostic["severity"].as_str().unwrap()).collect();
     let order = ["unsafe", "weak", "note", "unknown", "good"];
     assert!(
-        grades.is_sorted_by_key(|grade| order.iter().position(|known| known == grade)),
-        "{grades:?}"
+        severities.is_sorted_by_key(|severity| order.iter().position(|known| known == severity)),
+        "{severities:?}"
     );
     let text = run(place.lockkit(["doctor"]));
     assert!(!told(&text).contains('\u{1b}'), "colors are for terminals");
@@ -53,24 +54,28 @@ fn weak() -> Result<(), Failed> {
 
 fn impossible() -> Result<(), Failed> {
     let place = Place::new();
-    let findings = json(&run(place.lockkit(["--format=json", "doctor"])));
-    let has = |findings: &[serde_json::Value], what: &str| {
-        findings.iter().filter(|finding| finding["what"] == what).count()
+    let diagnostics = json(&run(place.lockkit(["--format=json", "doctor"])));
+    let has = |diagnostics: &[serde_json::Value], what: &str| {
+        diagnostics.iter().filter(|diagnostic| diagnostic["what"] == what).count()
     };
-    assert_eq!((has(&findings, "replication"), has(&findings, "failover")), (1, 0), "{findings:?}");
+    assert_eq!(
+        (has(&diagnostics, "replication"), has(&diagnostics, "failover")),
+        (1, 0),
+        "{diagnostics:?}"
+    );
     let replica =
         RedisServer::start_with(["--replicaof", "127.0.0.1", &place.redis.port().to_string()])?;
     let doctor = until("the replica", || {
-        let findings = json(&run(place.lockkit(["--format=json", "doctor"])));
-        (has(&findings, "failover") == 1).then_some(findings)
+        let diagnostics = json(&run(place.lockkit(["--format=json", "doctor"])));
+        (has(&diagnostics, "failover") == 1).then_some(diagnostics)
     });
     assert_eq!(has(&doctor, "replication"), 1, "{doctor:?}");
     drop(replica);
 
     let mut command = bare(["--format=json", "doctor"]);
     command.env("LOCKKIT_URL", format!("file://{}", place.path("locks").display()));
-    let findings = json(&run(command));
-    assert_eq!(has(&findings, "leases"), 1, "{findings:?}");
+    let diagnostics = json(&run(command));
+    assert_eq!(has(&diagnostics, "leases"), 1, "{diagnostics:?}");
     Ok(())
 }
 

@@ -108,10 +108,11 @@ fn all(url: &str) -> Result<(), Failed> {
     let doctor = run(lockkit(&["--format=json", "doctor"]));
     assert!(matches!(doctor.status.code(), Some(0 | 1)), "{url}: {}", said(&doctor));
     for step in ["lock", "renew", "release"] {
-        let findings = json(&doctor);
-        let found =
-            findings.iter().any(|finding| finding["what"] == step && finding["grade"] == "good");
-        assert!(found, "{url}: no {step} in {findings:?}");
+        let diagnostics = json(&doctor);
+        let found = diagnostics
+            .iter()
+            .any(|diagnostic| diagnostic["what"] == step && diagnostic["severity"] == "good");
+        assert!(found, "{url}: no {step} in {diagnostics:?}");
     }
     Ok(())
 }

@@ -304,15 +304,17 @@ fn colors() -> Result<(), Failed> {
         shell.shows(PROMPT);
         shell.types(&format!("{line}; echo en\"\"d\n"));
         let shown = shell.shows("end\r");
-        let findings = shown.split_once("GRADE").unwrap_or_else(|| panic!("{line}: {shown}")).1;
-        for (grade, sequence) in [("weak", "\x1b[31mweak\x1b[0m"), ("good", "\x1b[32mgood\x1b[0m")]
+        let diagnostics = shown.split_once("GRADE").unwrap_or_else(|| panic!("{line}: {shown}")).1;
+        for (severity, sequence) in
+            [("weak", "\x1b[31mweak\x1b[0m"), ("good", "\x1b[32mgood\x1b[0m")]
         {
             assert!(
-                findings.contains(&format!("\n{}", if has_colors { sequence } else { grade })),
+                diagnostics
+                    .contains(&format!("\n{}", if has_colors { sequence } else { severity })),
                 "{line}: {shown}"
             );
         }
-        assert_eq!(findings.contains("\x1b["), has_colors, "{line}: {shown}");
+        assert_eq!(diagnostics.contains("\x1b["), has_colors, "{line}: {shown}");
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use lockkit_core::{
     FencingToken, LockName, Result,
     spi::{
         Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Grant, Inspection, Lease,
-        Pulse, Released, Wait,
+        Released, RenewalOutcome, Wait,
     },
 };
 
@@ -53,8 +53,8 @@ impl Claim for InstantClaim {
         Ok(Attempt::Granted(Grant::new(FencingToken::new(1), Lease::For(self.0))))
     }
 
-    async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
-        Ok(Pulse::Alive(Lease::For(self.0)))
+    async fn renew(&mut self, _: Option<Duration>) -> Result<RenewalOutcome> {
+        Ok(RenewalOutcome::Alive(Lease::For(self.0)))
     }
 
     async fn release(&mut self) -> Result<Released> {

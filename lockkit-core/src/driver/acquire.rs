@@ -22,7 +22,7 @@ use crate::{
     error::{Error, Result},
     observe::What,
     options::{CheckedOptions, Renewal},
-    spi::{Caller, ClaimSpec, Hint},
+    spi::{Caller, ClaimSpec, Wake},
 };
 
 /// Competes for the lock until it is granted, refused for good, or the bound has passed.
@@ -122,7 +122,7 @@ impl Drop for Call<'_> {
 enum Outcome {
     /// With the number of attempts that it took.
     Granted(Arc<Hold>, u32),
-    /// It was handed over, and taken back as nobody looked at it.
+    /// It was transferred, and taken back as nobody looked at it.
     Missed,
     Refused,
 }
@@ -194,7 +194,7 @@ fn spec_of(Request { name, mode, options, .. }: Request<'_>, held: &Arc<Hold>) -
     let mut spec = ClaimSpec::new(name.clone(), held.asks_as, mode, limits.ttl, limits.op_timeout);
     spec.label.clone_from(&options.label);
     spec.clock = held.locker().clock;
-    spec.hint = Hint::to(held);
+    spec.wake = Wake::to(held);
     spec.caller = Caller::of(held);
     spec.short_lease = options.renewal() == Renewal::Auto;
     spec

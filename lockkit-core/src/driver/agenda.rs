@@ -33,7 +33,8 @@ use crate::{
 /// store must not starve the others.
 const BATCH: usize = 256;
 
-/// When that comes due which never does. It is put in all the same: a hint moves it.
+/// The due time of a renewal that never comes due. It is in the agenda all the same: a wake-up
+/// moves it.
 const LAST: Tick = Tick::from_nanos(u64::MAX - 1);
 
 /// When that comes due which is asked for at once: before everything else.
@@ -80,7 +81,7 @@ type KeptAlive = Arc<dyn Any + Send + Sync>;
 struct State {
     timers: BTreeMap<(Tick, u64), Arc<Hold>>,
     cleanups: Vec<Cleanup>,
-    rung: Vec<Arc<Hold>>,
+    woken: Vec<Arc<Hold>>,
     /// By timers: of holds without a guard, what that would keep alive, until the task goes with
     /// its runtime.
     leaked: BTreeMap<u64, Option<KeptAlive>>,
@@ -96,7 +97,7 @@ struct State {
 pub(crate) struct Work {
     pub(crate) due: Vec<Arc<Hold>>,
     pub(crate) cleanups: Vec<Cleanup>,
-    pub(crate) rung: Vec<Arc<Hold>>,
+    pub(crate) woken: Vec<Arc<Hold>>,
     pub(crate) next: Tick,
     /// Nothing will come any more.
     pub(crate) last: bool,
@@ -117,7 +118,7 @@ impl Agenda {
             state: Mutex::new(State {
                 timers: BTreeMap::new(),
                 cleanups: Vec::new(),
-                rung: Vec::new(),
+                woken: Vec::new(),
                 leaked: BTreeMap::new(),
                 armed: Tick::NEVER,
                 orphaned: false,
@@ -174,7 +175,7 @@ impl Agenda {
         }
     }
 
-    /// Makes a renewal due now. One in flight sees `rung` when it ends.
+    /// Makes a renewal due now. One in flight sees `woken` when it ends.
     pub(crate) fn hasten(&self, held: &Arc<Hold>) {
         self.reschedule(held, AT_ONCE);
     }
@@ -222,7 +223,7 @@ impl Agenda {
         Work {
             due,
             cleanups: mem::take(&mut state.cleanups),
-            rung: mem::take(&mut state.rung),
+            woken: mem::take(&mut state.woken),
             next: state.armed,
             last: state.orphaned || (state.closed && self.locker.live_claims() == 0),
         }
@@ -333,8 +334,11 @@ impl State {
             return false;
         }
         let end = held.closing_end();
-        let due =
-            if held.rung.is_rung() { AT_ONCE } else { due.min(held.deadline()).min(end).min(LAST) };
+        let due = if held.woken.is_woken() {
+            AT_ONCE
+        } else {
+            due.min(held.deadline()).min(end).min(LAST)
+        };
         self.remove(held);
         held.timer.due.store(due.nanos(), Relaxed);
         self.timers.insert((due, held.timer.id), Arc::clone(held));
@@ -349,7 +353,7 @@ impl State {
     /// themselves.
     fn hopeless(&mut self, attended: bool) -> Hopeless {
         if self.orphaned && !attended {
-            let mut holds = mem::take(&mut self.rung);
+            let mut holds = mem::take(&mut self.woken);
             // Without a guard: of what was leaked.
             holds.extend(mem::take(&mut self.timers).into_values());
             holds.iter().for_each(|held| held.timer.due.store(Tick::NEVER.nanos(), Relaxed));
@@ -373,8 +377,8 @@ impl HoldListener for Agenda {
         &self.locker
     }
 
-    fn hinted(&self, held: Arc<Hold>) {
-        self.wake_with(|state| state.rung.push(held));
+    fn woken(&self, held: Arc<Hold>) {
+        self.wake_with(|state| state.woken.push(held));
     }
 
     /// Never call this under the agenda's lock.

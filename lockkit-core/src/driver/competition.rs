@@ -135,7 +135,7 @@ impl<'a> Competition<'a> {
         // Try is bounded by the request's own budget, a wait also by its bound.
         let cut = if matches!(self.race.bound, Bound::Try) { Duration::MAX } else { left };
         self.attempts += 1;
-        self.pending.held.rung.begin_attempt();
+        self.pending.held.woken.begin_attempt();
         let answer = tokio::select! {
             biased;
             answer = within(cut, self.pending.attempt(wait)) => Some(answer),
@@ -219,7 +219,7 @@ impl<'a> Competition<'a> {
             biased; // each of them leads to the next attempt
             // The watch of a broken connection may end at once, each time.
             () = pending.changed(), if is_well => {}
-            () = held.bell.notified() => {}
+            () = held.signal.notified() => {}
             () = closing => {}
             _ = sleep(pause) => backoff.grow(),
         }

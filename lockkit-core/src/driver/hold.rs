@@ -1,4 +1,4 @@
-//! What guard, keeper, loss signal and hint share of one claim.
+//! The state of one claim that guard, keeper, loss signal and wake-up share.
 
 use std::{
     fmt,
@@ -29,7 +29,7 @@ use crate::{
     name::LockName,
     observe::What,
     options::{CheckedOptions, Limits, Renewal},
-    spi::{Attachment, Attendance, Lease, LossReason, Mode, Ring, with_drift},
+    spi::{Attachment, Attendance, Lease, LossReason, Mode, Wakeable, with_drift},
     token::{FencingToken, OwnerId},
 };
 
@@ -41,8 +41,8 @@ pub(crate) trait HoldListener: Send + Sync {
     /// What the claims of its locker share.
     fn locker(&self) -> &LockerState;
 
-    /// The store hinted that the lock may be lost.
-    fn hinted(&self, held: Arc<Hold>);
+    /// The store woke the holder, because the lock may be lost.
+    fn woken(&self, held: Arc<Hold>);
 
     /// The hold keeps nobody of this process out any more.
     fn left(&self, held: &Hold, ticket: Ticket);
@@ -103,12 +103,12 @@ pub(crate) struct Hold {
     /// holds it is dropped.
     pub(crate) slot: Mutex<Option<LiveClaim>>,
     /// Wakes the waiter before the grant, and the loss signals after it.
-    pub(crate) bell: Notify,
+    pub(crate) signal: Notify,
     /// Where its timer stands in the agenda; changed only under the agenda's lock.
     pub(crate) timer: Timer,
-    /// Once it is granted, a hint that nobody has looked after yet makes the next renewal due at
+    /// Once it is granted, a pending wake-up makes the next renewal due at
     /// once.
-    pub(super) rung: WakeFlag,
+    pub(super) woken: WakeFlag,
     /// How often its release was put back into the agenda.
     pub(crate) comebacks: AtomicU8,
     /// How many renewals in a row had an unknown outcome.
@@ -151,10 +151,10 @@ impl Hold {
             mode,
             options,
             slot: Mutex::new(None),
-            bell: Notify::new(),
+            signal: Notify::new(),
             timer: Timer::new(listener.locker().next_id()),
             listener,
-            rung: WakeFlag::new(),
+            woken: WakeFlag::new(),
             comebacks: AtomicU8::new(0),
             unknown_renewals: AtomicU8::new(0),
             retired: AtomicBool::new(false),
@@ -170,12 +170,12 @@ impl Hold {
         }
     }
 
-    /// From here on a hint asks for a renewal; before, it wakes the waiter. One that came during
-    /// the attempt is found by the insert of the first renewal.
+    /// From here on a wake-up asks for a renewal; before, it is for the waiter. One that came
+    /// during the attempt is found by the insert of the first renewal.
     pub(crate) fn grant(&self, token: FencingToken) {
         self.token.store(token.get(), Relaxed);
         self.granted_at.store(self.locker().clock.now().nanos(), Release);
-        self.rung.grant();
+        self.woken.grant();
     }
 
     pub(crate) fn locker(&self) -> &LockerState {
@@ -233,7 +233,7 @@ impl Hold {
     pub(super) fn next_renewal(&self, now: Tick) -> Tick {
         match self.options.options.renewal() {
             Renewal::Auto => pacing::next_renewal(
-                self.locker().cadence,
+                self.locker().renewal_pacing,
                 self.limits().ttl,
                 self.lease_end(),
                 now,
@@ -258,8 +258,8 @@ impl Hold {
         let before = self.lease_end.swap(end.nanos(), AcqRel);
         // Rare: that of a quorum shrinks when a member has lost its part. Who sleeps until the end
         // looks anew.
-        if end.nanos() < before && self.rung.is_granted() {
-            self.bell.notify_waiters();
+        if end.nanos() < before && self.woken.is_granted() {
+            self.signal.notify_waiters();
         }
         end
     }
@@ -327,7 +327,7 @@ impl Hold {
         self.granted_at().after(UNCLAIMED)
     }
 
-    /// True for the one who is the first to take, or to give back, what was handed over.
+    /// True for the one who is the first to take, or to give back, what was transferred.
     pub(super) fn claim_it(&self) -> bool {
         self.unclaimed.take()
     }
@@ -341,7 +341,7 @@ impl Hold {
         if self.ending.set(Ending::Lost(reason)).is_err() {
             return;
         }
-        self.bell.notify_waiters();
+        self.signal.notify_waiters();
         self.pass_on();
         if self.unclaimed.is_still_there() {
             return; // nobody ever had it
@@ -433,15 +433,15 @@ impl Drop for Hold {
     }
 }
 
-impl Ring for Hold {
-    fn ring(self: Arc<Self>) {
-        match self.rung.ring() {
-            WakeTarget::Waiter => self.bell.notify_one(),
+impl Wakeable for Hold {
+    fn wake(self: Arc<Self>) {
+        match self.woken.wake() {
+            WakeTarget::Waiter => self.signal.notify_one(),
             WakeTarget::Keeper => {
                 // The reference moves to the keeper: a claim must not be dropped inside the
                 // backend's call.
                 let listener = Arc::clone(&self.listener);
-                listener.hinted(self);
+                listener.woken(self);
             }
             WakeTarget::Nobody => {}
         }

@@ -109,7 +109,7 @@ pub(crate) async fn until_quiet(agenda: &Arc<Agenda>) -> bool {
             () = clock.sleep_until(end) => return locker.live_claims() == 0,
             () = quiet => {}
         }
-        // A runtime that is about to go drops a new task at once, which rings here again: it waits
+        // A runtime that is about to go drops a new task at once, which comes here again: it waits
         // for this one to pause, and so would this one for it.
         if locker.live_claims() > 0 {
             clock.sleep_until(clock.now().after(Duration::from_millis(1))).await;

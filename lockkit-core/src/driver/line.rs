@@ -64,7 +64,7 @@ impl<'a> InLine<'a> {
             }
             tokio::select! {
                 biased;
-                () = self.waiter.bell.notified() => {}
+                () = self.waiter.signal.notified() => {}
                 () = closing => {}
                 _ = sleep(self.look.min(left)) => {
                     self.agenda.gates.look(self.waiter.name(), locker.clock.now());
@@ -89,7 +89,7 @@ impl<'a> InLine<'a> {
         Some(called)
     }
 
-    /// False if what was handed over was given back meanwhile, or has ended.
+    /// False if what was transferred was given back meanwhile, or has ended.
     fn receive(&self) -> bool {
         let held = &self.waiter.held;
         if !held.claim_it() {

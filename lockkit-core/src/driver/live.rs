@@ -13,8 +13,8 @@ use super::locker_state::LockerState;
 use crate::{
     error::Result,
     spi::{
-        Attachment, Attempt, Claim, ClaimSpec, Note, Noted, Outsiders, Pulse, Reissued, Released,
-        Wait, bounded,
+        Attachment, Attempt, Claim, ClaimSpec, Note, Noted, QueuePolicy, Released, RenewalOutcome,
+        Transferred, Wait, bounded,
     },
 };
 
@@ -40,13 +40,13 @@ impl LiveClaim {
         &mut self,
         lease: Option<Duration>,
         budget: Duration,
-    ) -> Result<Pulse> {
+    ) -> Result<RenewalOutcome> {
         bounded(budget, self.claim.renew(lease)).await
     }
 
     /// A panic here leaves it to a request.
-    pub(crate) fn known_pulse(&mut self) -> Option<Result<Pulse>> {
-        catch_unwind(AssertUnwindSafe(|| self.claim.known_pulse())).ok().flatten()
+    pub(crate) fn known_outcome(&mut self) -> Option<Result<RenewalOutcome>> {
+        catch_unwind(AssertUnwindSafe(|| self.claim.known_outcome())).ok().flatten()
     }
 
     pub(crate) async fn release(&mut self, budget: Duration) -> Result<Released> {
@@ -57,13 +57,13 @@ impl LiveClaim {
         bounded(budget, self.claim.write_note(note)).await
     }
 
-    pub(crate) async fn reissue(
+    pub(crate) async fn transfer(
         &mut self,
         to: &ClaimSpec,
-        outsiders: Outsiders,
+        policy: QueuePolicy,
         budget: Duration,
-    ) -> Result<Reissued> {
-        bounded(budget, self.claim.reissue(to, outsiders)).await
+    ) -> Result<Transferred> {
+        bounded(budget, self.claim.transfer(to, policy)).await
     }
 
     /// A panic here gives nothing more than no attachment.

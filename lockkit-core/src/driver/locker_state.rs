@@ -22,7 +22,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     name::LockName,
     observe::{Event, Observer, What},
-    spi::{Cadence, Descriptor},
+    spi::{Descriptor, RenewalPacing},
 };
 
 /// The state of one locker, as every claim of it needs it.
@@ -30,7 +30,7 @@ pub(crate) struct LockerState {
     pub(crate) clock: Clock,
     /// The backend's short name, for errors and traces.
     pub(crate) store: &'static str,
-    pub(crate) cadence: Cadence,
+    pub(crate) renewal_pacing: RenewalPacing,
     /// Whether the backend gives leases of another length than the ttl.
     pub(crate) extends: bool,
     /// The store has notes beside its locks.
@@ -61,7 +61,7 @@ impl LockerState {
         Self {
             clock,
             store: descriptor.name,
-            cadence: descriptor.cadence,
+            renewal_pacing: descriptor.renewal_pacing,
             extends: descriptor.capabilities.extend,
             notes: descriptor.capabilities.notes,
             last_resort: descriptor.last_resort(),

@@ -7,7 +7,7 @@
 //!   lock.
 //! * [`locker_state`] is what all claims of a locker share.
 //! * [`live`] is a claim object that is counted for as long as it lives.
-//! * [`hold`] is what guard, keeper, loss signal and hint share of one claim.
+//! * [`hold`] is the state of one claim that guard, keeper, loss signal and wake-up share.
 //! * [`queue`] has the tasks of one process queue in order.
 //! * [`agenda`] is what the background task has to do: renewals that are due, and what dropped
 //!   futures and guards left behind. [`keeper`] has a task work on it, and [`finishing`] leaves

@@ -6,7 +6,7 @@ use crate::{
     chance::between,
     clock::Tick,
     options::MAX_TTL,
-    spi::{Cadence, Poll},
+    spi::{Poll, RenewalPacing},
 };
 
 /// A lock that was handed to a task which does not look at it is given back after so long.
@@ -62,7 +62,7 @@ impl Backoff {
 /// When a hold that was granted or renewed at `now` is due: after a third of what is left, spread
 /// by jitter.
 pub(super) fn next_renewal(
-    Cadence { longest, together }: Cadence,
+    RenewalPacing { longest, together }: RenewalPacing,
     ttl: Duration,
     lease_end: Tick,
     now: Tick,
@@ -78,12 +78,16 @@ pub(super) fn next_renewal(
 
 /// The pause after a renewal whose outcome is unknown, and so many before it: soon again, but
 /// gently to a store that recovers.
-pub(super) fn renewal_retry(cadence: Cadence, ttl: Duration, failures_before: u8) -> Duration {
+pub(super) fn renewal_retry(
+    renewal_pacing: RenewalPacing,
+    ttl: Duration,
+    failures_before: u8,
+) -> Duration {
     let pause = ttl / 24 * (1 << failures_before.min(2));
-    pause.min(cadence.longest)
+    pause.min(renewal_pacing.longest)
 }
 
-/// When a grant at `now` is due whose lease is much shorter than its ttl, as after a hand-over:
+/// When a grant at `now` is due whose lease is much shorter than its ttl, as after a transfer:
 /// soon, unless it is over by then. [`Tick::NEVER`] for a whole lease.
 pub(super) fn made_whole(ttl: Duration, lease_end: Tick, now: Tick) -> Tick {
     if now.until(lease_end) < ttl / 2 { now.after(MADE_WHOLE) } else { Tick::NEVER }
@@ -132,10 +136,14 @@ mod tests {
     }
 
     /// Pauses until a hold is due, at many instants.
-    fn pauses(cadence: Cadence, ttl: Duration, left: Duration) -> impl Iterator<Item = Duration> {
+    fn pauses(
+        renewal_pacing: RenewalPacing,
+        ttl: Duration,
+        left: Duration,
+    ) -> impl Iterator<Item = Duration> {
         (0..MANY).map(move |step| {
             let now = NOW.after(ttl / 1_000 * step);
-            now.until(next_renewal(cadence, ttl, now.after(left), now))
+            now.until(next_renewal(renewal_pacing, ttl, now.after(left), now))
         })
     }
 
@@ -144,7 +152,7 @@ mod tests {
         for (longest, interval) in
             [(Duration::MAX, secs(10)), (secs(10), secs(10)), (secs(4), secs(4))]
         {
-            let alone = Cadence { longest, together: false };
+            let alone = RenewalPacing { longest, together: false };
             let drawn: Vec<_> = pauses(alone, secs(30), secs(30)).collect();
             assert!(
                 drawn.iter().all(|pause| (interval * 9 / 10..=interval).contains(pause)),
@@ -161,7 +169,7 @@ mod tests {
         for (longest, interval) in
             [(Duration::MAX, secs(10)), (secs(4), secs(4)), (secs(1), secs(1))]
         {
-            let together = Cadence { longest, together: true };
+            let together = RenewalPacing { longest, together: true };
             for pause in pauses(together, secs(30), secs(30)) {
                 assert!(pause <= interval, "{pause:?} of {interval:?}");
                 assert!(
@@ -174,7 +182,7 @@ mod tests {
 
     #[test]
     fn c10_together_holds_are_due_at_few_common_instants() {
-        let together = Cadence { longest: Duration::MAX, together: true };
+        let together = RenewalPacing { longest: Duration::MAX, together: true };
         // Each round trip takes another share of the lease.
         let due = |step| {
             let now = NOW.after(Duration::from_millis(15) * step);
@@ -190,9 +198,9 @@ mod tests {
     #[test]
     fn c3_what_is_left_of_a_lease_is_never_overslept_nor_renewed_in_a_loop() {
         for together in [false, true] {
-            let cadence = Cadence { longest: Duration::MAX, together };
+            let renewal_pacing = RenewalPacing { longest: Duration::MAX, together };
             for left in [30, 300, 2_000, 7_000].map(Duration::from_millis) {
-                let drawn: Vec<_> = pauses(cadence, secs(30), left).collect();
+                let drawn: Vec<_> = pauses(renewal_pacing, secs(30), left).collect();
                 assert!(
                     drawn.iter().all(|pause| !pause.is_zero() && *pause <= left / 3),
                     "{left:?}"
@@ -208,7 +216,7 @@ mod tests {
     fn c3_a_hold_without_a_deadline_is_renewed_by_its_ttl() {
         for together in [false, true] {
             let due = next_renewal(
-                Cadence { longest: Duration::MAX, together },
+                RenewalPacing { longest: Duration::MAX, together },
                 secs(30),
                 Tick::NEVER,
                 NOW,

@@ -17,7 +17,7 @@ use crate::{
     clock::{Tick, sleep},
     error::{Error, ErrorKind, ErrorStatus, Result},
     observe::What,
-    spi::{Attempt, Reissued, Released, Wait},
+    spi::{Attempt, Released, Transferred, Wait},
 };
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -89,13 +89,13 @@ impl Unreleased {
     }
 
     async fn release(mut self) -> Result<Released> {
-        let handed_over = self.hand_over().await;
-        let outcome = match (handed_over, &mut self.claim) {
-            (HandOver::Done, _) => Ok(Released::Freed),
-            (HandOver::NotDone { unknown }, Some(claim)) => {
+        let transferred = self.transfer().await;
+        let outcome = match (transferred, &mut self.claim) {
+            (TransferOutcome::Done, _) => Ok(Released::Freed),
+            (TransferOutcome::NotDone { unknown }, Some(claim)) => {
                 give_up(claim, &self.held, unknown).await
             }
-            (HandOver::Refused, Some(claim)) => {
+            (TransferOutcome::Refused, Some(claim)) => {
                 give_up(claim, &self.held, false).await.map(|_| Released::Freed)
             }
             (_, None) => Ok(Released::NotHeld),
@@ -105,9 +105,9 @@ impl Unreleased {
         outcome
     }
 
-    /// Hands the lock over to the next in line of this process, where the store can.
-    async fn hand_over(&mut self) -> HandOver {
-        let mut outcome = HandOver::NotDone { unknown: false };
+    /// Transfers the lock to the next in line of this process, where the store can.
+    async fn transfer(&mut self) -> TransferOutcome {
+        let mut outcome = TransferOutcome::NotDone { unknown: false };
         let Some(claim) = &mut self.claim else { return outcome };
         // One that was cut off may have asked already: nothing but a release may follow.
         if self.held.comebacks.load(Relaxed) > 0 {
@@ -117,10 +117,10 @@ impl Unreleased {
         let Some(waiter) = transfer.waiter().map(Arc::clone) else { return outcome };
         let successor = waiter.successor();
         let asked = self.held.locker().clock.now();
-        match claim.reissue(&successor, transfer.outsiders, self.held.limits().op_timeout).await {
-            Ok(Reissued::Granted(grant)) => {
+        match claim.transfer(&successor, transfer.policy, self.held.limits().op_timeout).await {
+            Ok(Transferred::Granted(grant)) => {
                 if !waiter.promise() {
-                    return HandOver::Refused;
+                    return TransferOutcome::Refused;
                 }
                 let Some(claim) = self.claim.take() else { return outcome };
                 match waiter.accept(successor.owner, claim, asked, grant) {
@@ -133,28 +133,28 @@ impl Unreleased {
                     Err(claim) => {
                         waiter.break_promise();
                         self.claim = Some(claim);
-                        return HandOver::Refused;
+                        return TransferOutcome::Refused;
                     }
                 }
-                outcome = HandOver::Done;
+                outcome = TransferOutcome::Done;
             }
-            Ok(Reissued::Yielded) => {
+            Ok(Transferred::Yielded) => {
                 transfer.yields();
-                outcome = HandOver::Done;
+                outcome = TransferOutcome::Done;
             }
-            Ok(Reissued::NotHeld) => {}
+            Ok(Transferred::NotHeld) => {}
             Err(error) => {
-                let error = self.held.explain(error, "hand over");
+                let error = self.held.explain(error, "transfer");
                 self.held.observe(|| What::Failed { error: &error });
-                outcome = HandOver::NotDone { unknown: error.is_outcome_unknown() };
+                outcome = TransferOutcome::NotDone { unknown: error.is_outcome_unknown() };
             }
         }
         outcome
     }
 }
 
-enum HandOver {
-    /// The former owner has no part in it any more.
+enum TransferOutcome {
+    /// The previous owner has no part in it any more.
     Done,
     NotDone {
         /// It may have been done.

@@ -20,7 +20,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     observe::What,
     options::Renewal,
-    spi::{LossReason, Pulse},
+    spi::{LossReason, RenewalOutcome},
     within::within,
 };
 
@@ -29,7 +29,7 @@ use crate::{
 pub(super) fn renew_due(agenda: Arc<Agenda>, held: Arc<Hold>) -> impl Future<Output = ()> {
     // Made before the first poll: a runtime may end before that, and the timer must be found by the
     // next keeper.
-    work_on(NextTimer { agenda, held, rung: false, due: None })
+    work_on(NextTimer { agenda, held, woken: false, due: None })
 }
 
 async fn work_on(mut next: NextTimer) {
@@ -40,7 +40,7 @@ async fn work_on(mut next: NextTimer) {
     if now >= held.unclaimed_until() || !held.stands_at(now) || held.locker().is_draining() {
         give_back_unclaimed(&agenda, &held);
     }
-    next.rung = held.rung.begin_renewal();
+    next.woken = held.woken.begin_renewal();
     let draining = held.locker().draining_since();
     if draining.is_some() && clock.now() >= held.closing_end() {
         held.lose(LossReason::Closed);
@@ -67,12 +67,12 @@ async fn work_on(mut next: NextTimer) {
     let Some(claim) = slot.as_mut() else { return };
     // Only a later end proves that what had the slot was a renewal, and was confirmed.
     let renewed = joined && held.lease_end() > before;
-    if !next.rung && !is_regular(&held, draining.is_some(), renewed) {
+    if !next.woken && !is_regular(&held, draining.is_some(), renewed) {
         let due = if draining.is_some() { Tick::NEVER } else { held.next_renewal(clock.now()) };
         next.due = Some(due);
         return;
     }
-    // A hint is a reason to look, but none to hold on for longer than the user wanted.
+    // A wake-up is a reason to look, but none to hold on for longer than the user wanted.
     let kind = match held.options.options.renewal() {
         Renewal::Auto => RenewKind::Keep,
         Renewal::Manual => RenewKind::Look,
@@ -85,19 +85,20 @@ async fn work_on(mut next: NextTimer) {
             // recovers.
             let streak = held.unknown_renewals.load(Relaxed);
             held.unknown_renewals.store(streak.saturating_add(1), Relaxed);
-            let pause = pacing::renewal_retry(held.locker().cadence, held.limits().ttl, streak);
+            let pause =
+                pacing::renewal_retry(held.locker().renewal_pacing, held.limits().ttl, streak);
             next.due = Some(clock.now().after(pause));
         }
     }
 }
 
-/// Whether a timer asks the store that no hint has made due.
+/// Whether a timer asks the store that no wake-up has made due.
 fn is_regular(held: &Hold, is_draining: bool, is_renewed: bool) -> bool {
     match held.options.options.renewal() {
         // A session has no deadline to end it: it must be looked after to the end.
         _ if is_draining && held.lease_end() != Tick::NEVER => false,
         Renewal::Auto => !is_renewed,
-        // A hint asked for a look that did not succeed yet.
+        // A wake-up asked for a look that did not succeed yet.
         Renewal::Manual => held.unknown_renewals.load(Relaxed) > 0,
     }
 }
@@ -197,14 +198,17 @@ async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Dura
         }
         RenewKind::Keep | RenewKind::Look | RenewKind::Renew => None,
     };
-    let known =
-        if matches!(kind, RenewKind::Keep | RenewKind::Look) { claim.known_pulse() } else { None };
-    let pulse = match known {
+    let known = if matches!(kind, RenewKind::Keep | RenewKind::Look) {
+        claim.known_outcome()
+    } else {
+        None
+    };
+    let outcome = match known {
         Some(known) => known?,
         None => claim.renew(lease, budget).await?,
     };
-    match pulse {
-        Pulse::Alive(lease) => {
+    match outcome {
+        RenewalOutcome::Alive(lease) => {
             // An answer that comes after the deadline is too late: somebody may have seen the lock
             // as lost.
             if !held.is_held() {
@@ -218,7 +222,7 @@ async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Dura
             held.unknown_renewals.store(0, Relaxed);
             Ok(asked.until(clock.now()))
         }
-        Pulse::Lost(reason) => {
+        RenewalOutcome::Lost(reason) => {
             held.lose(reason);
             Err(held.lost_error())
         }
@@ -239,17 +243,17 @@ pub(super) fn free_lost(agenda: &Agenda, held: &Arc<Hold>) {
 struct NextTimer {
     agenda: Arc<Agenda>,
     held: Arc<Hold>,
-    rung: bool,
+    woken: bool,
     due: Option<Tick>,
 }
 
 impl Drop for NextTimer {
     fn drop(&mut self) {
         let due = self.due.unwrap_or_else(|| {
-            // Nothing was asked of the store, or no answer came: the hint still stands.
-            self.held.rung.put_back(self.rung);
+            // Nothing was asked of the store, or no answer came: the wake-up is still pending.
+            self.held.woken.put_back(self.woken);
             let pause =
-                pacing::renewal_retry(self.held.locker().cadence, self.held.limits().ttl, 0);
+                pacing::renewal_retry(self.held.locker().renewal_pacing, self.held.limits().ttl, 0);
             self.held.locker().clock.now().after(pause)
         });
         self.agenda.schedule(&self.held, due.min(self.held.unclaimed_until()));

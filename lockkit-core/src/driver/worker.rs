@@ -32,8 +32,8 @@ impl Attendance {
         let mut renewals = FuturesUnordered::new();
         let mut cleanups = FuturesUnordered::new();
         loop {
-            let Work { due, cleanups: left, rung, next, last } = agenda.take_work();
-            for held in rung {
+            let Work { due, cleanups: left, woken, next, last } = agenda.take_work();
+            for held in woken {
                 agenda.hasten(&held);
             }
             // FuturesUnordered polls a new future at once: a wake-up that went to its former task

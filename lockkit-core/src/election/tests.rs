@@ -124,28 +124,28 @@ async fn c8_a_change_is_told_without_waiting_for_the_poll_also_one_during_a_look
     let change = async {
         time::sleep(ms(100)).await;
         stage.show(2);
-        stage.store.bell.notify_waiters();
+        stage.store.signal.notify_waiters();
     };
     assert_eq!(tokio::join!(told(&mut watch), change).0, Some(2));
     // Its look has begun, and what it will answer is settled.
     let change = async {
-        stage.store.bell.notify_waiters();
+        stage.store.signal.notify_waiters();
         time::sleep(ms(10)).await;
         stage.show(3);
-        stage.store.bell.notify_waiters();
+        stage.store.signal.notify_waiters();
     };
     assert_eq!(tokio::join!(told(&mut watch), change).0, Some(3));
     assert!(start.elapsed() < ms(200), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bell_that_never_stops_is_not_followed_by_a_look_each_time() {
+async fn a_wake_up_that_never_stops_is_not_followed_by_a_look_each_time() {
     let stage = Stage::new(ms(0));
     let mut watch = election(&stage).watch();
     assert_eq!(told(&mut watch).await, None);
-    let ringing = async {
+    let waking = async {
         loop {
-            stage.store.bell.notify_waiters();
+            stage.store.signal.notify_waiters();
             tokio::task::yield_now().await;
             time::sleep(ms(1)).await;
         }
@@ -153,7 +153,7 @@ async fn a_bell_that_never_stops_is_not_followed_by_a_look_each_time() {
     stage.looks();
     tokio::select! {
         news = time::timeout(ms(1_000), watch.changed()) => assert!(news.is_err()),
-        () = ringing => {}
+        () = waking => {}
     }
     assert!((100..=210).contains(&stage.looks()));
 }

@@ -71,7 +71,7 @@ pub struct LeaderWatch {
     /// What was told last; `None` before the first time.
     told: Option<Option<Leader>>,
     /// Since when the store could not be asked, and when that was seen last.
-    troubled: Option<(Tick, Tick)>,
+    store_failing: Option<(Tick, Tick)>,
 }
 
 impl LeaderWatch {
@@ -84,7 +84,7 @@ impl LeaderWatch {
             lookout
         });
         drop(shared);
-        Self { handle: handle.clone(), lookout, told: None, troubled: None }
+        Self { handle: handle.clone(), lookout, told: None, store_failing: None }
     }
 
     /// Looks this often, ±25 %, and at least every millisecond. An interval of more than a day
@@ -138,7 +138,7 @@ impl LeaderWatch {
             keeper.ensure().map_err(|error| self.explain(error))?;
             match news.take() {
                 Some(Ok(look)) if !stale(&look) => {
-                    self.troubled = None;
+                    self.store_failing = None;
                     if self.differs(look.leader.as_ref()) {
                         self.told = Some(look.leader.clone());
                         return Ok(look.leader);
@@ -150,12 +150,12 @@ impl LeaderWatch {
                     let patience = limits.ttl.max(limits.op_timeout * 3);
                     // Of a time in which nobody awaited anything, nothing is known.
                     let gap = self.lookout.longest() + LONGEST_PAUSE * 2;
-                    let known = self.troubled.filter(|(_, seen)| seen.until(now) <= gap);
+                    let known = self.store_failing.filter(|(_, seen)| seen.until(now) <= gap);
                     let since = known.map_or(now, |(since, _)| since);
-                    self.troubled = Some((since, now));
+                    self.store_failing = Some((since, now));
                     let lasts = since.until(now) >= patience;
                     if lasts || error.status() == ErrorStatus::Permanent {
-                        self.troubled = None;
+                        self.store_failing = None;
                         return Err(self.explain(copy_of(&error, lasts)));
                     }
                 }
@@ -306,20 +306,20 @@ async fn look_at(place: &Arc<Place>) -> Result<Look> {
     let name = place.handle.name().clone();
     let mut looking =
         Finishing::new(keeper.agenda(), ask(inspector, name, Arc::downgrade(place), asked));
-    let mut rung = false;
+    let mut woken = false;
     let seen = loop {
         tokio::select! {
             biased;
-            () = &mut push, if !rung => rung = true,
+            () = &mut push, if !woken => woken = true,
             seen = &mut looking => break seen,
         }
     };
     let mut state = lock(&place.state);
-    if seen.is_ok() && rung {
+    if seen.is_ok() && woken {
         state.next = Some((asked, BETWEEN_LOOKS));
     }
     // The watch of a broken connection may end at once, each time: it is set anew once all is well.
-    state.push = (seen.is_ok() && !rung).then_some(push);
+    state.push = (seen.is_ok() && !woken).then_some(push);
     seen
 }
 

@@ -14,7 +14,7 @@ use tokio::time::{self, Instant};
 
 use super::{
     orders::Op,
-    store::{Bell, Store, lock},
+    store::{Store, WakeSignal, lock},
 };
 use crate::{
     clock::Clock,
@@ -22,9 +22,9 @@ use crate::{
     name::{self, LockName},
     options::MAX_TTL,
     spi::{
-        Admin, Attachment, Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Finding,
-        Grade, Grant, Hint, Inspection, Lease, Noted, Outsiders, Pulse, Reissued, Released, Role,
-        Wait,
+        Admin, Attachment, Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor,
+        Diagnostic, Grant, Inspection, Lease, Noted, QueuePolicy, Released, RenewalOutcome, Role,
+        Severity, Transferred, Wait, Wake,
     },
     token::{FencingToken, OwnerId},
 };
@@ -35,7 +35,7 @@ pub enum Kind {
     Ttl,
     /// A queue and session leases; waiters are woken by `changed()`.
     Queue,
-    /// A queue and session leases; waiters and holders are rung.
+    /// A queue and session leases; waiters and holders are woken.
     Push,
     /// Session leases; an attempt waits in the store.
     Pinned,
@@ -160,9 +160,9 @@ impl Fake {
         self
     }
 
-    /// It can hand over inside the process.
-    pub fn with_reissue(mut self) -> Self {
-        self.descriptor.capabilities = self.descriptor.capabilities.with_reissue();
+    /// It can transfer the lock inside the process.
+    pub fn with_transfer(mut self) -> Self {
+        self.descriptor.capabilities = self.descriptor.capabilities.with_transfer();
         self
     }
 
@@ -178,7 +178,7 @@ impl Fake {
         if self.kind != Kind::Memory {
             // Its leases run on tokio's clock, whichever the locker has.
             told.clock = Clock::Tokio;
-            told.hint = Hint::none();
+            told.wake = Wake::none();
         }
         told
     }
@@ -189,8 +189,12 @@ impl Fake {
         lock(&self.orders).lease.unwrap_or(own)
     }
 
-    fn pulse(&self, pulse: Pulse) -> Pulse {
-        if let Pulse::Alive(lease) = pulse { Pulse::Alive(self.lease(lease)) } else { pulse }
+    fn outcome(&self, outcome: RenewalOutcome) -> RenewalOutcome {
+        if let RenewalOutcome::Alive(lease) = outcome {
+            RenewalOutcome::Alive(self.lease(lease))
+        } else {
+            outcome
+        }
     }
 }
 
@@ -204,14 +208,14 @@ impl Backend for Fake {
 
     fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
         let mut told = self.told(&spec);
-        let bell = Arc::new(Bell { store: Arc::downgrade(&self.store), owner: spec.owner });
+        let signal = Arc::new(WakeSignal { store: Arc::downgrade(&self.store), owner: spec.owner });
         if self.kind == Kind::Push {
-            told.hint = Hint::to(&bell);
+            told.wake = Wake::to(&signal);
         }
         let inner = self.memory.claim(told)?;
         self.claims.fetch_add(1, SeqCst);
         lock(&self.callers).push(spec.caller.clone());
-        Ok(Box::new(FakeClaim { fake: self.clone(), spec, inner, _bell: bell }))
+        Ok(Box::new(FakeClaim { fake: self.clone(), spec, inner, _signal: signal }))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
@@ -225,7 +229,7 @@ impl Backend for Fake {
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         let free = async {
             let released = self.memory.force_release(name, token).await;
-            self.bell.notify_waiters();
+            self.signal.notify_waiters();
             released
         };
         self.play(Op::ForceRelease, NOBODY, free).await
@@ -236,7 +240,7 @@ impl Backend for Fake {
     }
 
     async fn changed(&self, _: &LockName) {
-        self.bell.notified().await;
+        self.signal.notified().await;
     }
 
     async fn close(&self) -> Result<()> {
@@ -258,9 +262,9 @@ impl Admin for Fake {
         self.play(Op::Other, NOBODY, self.memory.names(kind, prefix)).await
     }
 
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
-        let findings = async { Ok(vec![Finding::new(Grade::Weak, "disk", "full")]) };
-        self.play(Op::Other, NOBODY, findings).await
+    async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
+        let diagnostics = async { Ok(vec![Diagnostic::new(Severity::Weak, "disk", "full")]) };
+        self.play(Op::Other, NOBODY, diagnostics).await
     }
 }
 
@@ -269,8 +273,8 @@ struct FakeClaim {
     fake: Fake,
     spec: ClaimSpec,
     inner: Box<dyn Claim>,
-    /// The hint of the inner claim is weak.
-    _bell: Arc<Bell>,
+    /// The [`Wake`] of the inner claim is weak.
+    _signal: Arc<WakeSignal>,
 }
 
 /// Competes for a lock; where attempts wait inside the store, for as long as the core lets them.
@@ -285,7 +289,7 @@ async fn compete(
     let _waits = (!patience.is_zero()).then(|| fake.waits());
     let wait = if fake.kind.has_queue() { wait } else { Wait::No };
     loop {
-        let bell = fake.bell.notified();
+        let signal = fake.signal.notified();
         if fake.kind == Kind::Push {
             fake.listen(spec);
         }
@@ -304,7 +308,7 @@ async fn compete(
             Attempt::Busy { .. } => {}
         }
         tokio::select! {
-            _ = time::timeout_at(stop, bell) => {}
+            _ = time::timeout_at(stop, signal) => {}
             () = spec.caller.gone() => return Ok(Attempt::Busy { queued: false, retry_after: None }),
         }
     }
@@ -317,7 +321,7 @@ impl Claim for FakeClaim {
         fake.play(Op::Attempt, spec.owner, compete(fake, spec, &mut **inner, wait)).await
     }
 
-    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome> {
         let Self { fake, spec, inner, .. } = self;
         let renew = async {
             if lock(&fake.orders).dead_shard && spec.name.as_str().starts_with("dead") {
@@ -326,11 +330,11 @@ impl Claim for FakeClaim {
             inner.renew(lease).await
         };
         let op = if lease.is_none() { Op::KeepAlive } else { Op::Extend };
-        Ok(fake.pulse(fake.play(op, spec.owner, renew).await?))
+        Ok(fake.outcome(fake.play(op, spec.owner, renew).await?))
     }
 
-    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
-        self.fake.play(Op::RaiseFence, self.spec.owner, self.inner.raise_fence(floor)).await
+    async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        self.fake.play(Op::RaiseToken, self.spec.owner, self.inner.raise_token(floor)).await
     }
 
     async fn release(&mut self) -> Result<Released> {
@@ -348,26 +352,26 @@ impl Claim for FakeClaim {
     }
 
     /// The memory store's claim knows at any time which of the two owners has the lock.
-    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+    async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
         let Self { fake, spec, inner, .. } = self;
-        lock(&fake.outsiders).push(outsiders);
-        *lock(&fake.heir) = Some(to.hint.clone());
-        let former = std::mem::replace(spec, to.clone());
-        let hand_over = async {
-            if outsiders == Outsiders::First {
+        lock(&fake.policies).push(policy);
+        *lock(&fake.successor) = Some(to.wake.clone());
+        let previous = std::mem::replace(spec, to.clone());
+        let transfer = async {
+            if policy == QueuePolicy::QueueFirst {
                 // It can't tell whether anybody waits.
                 let released = inner.release().await?;
-                fake.forget(former.owner);
+                fake.forget(previous.owner);
                 return Ok(match released {
-                    Released::Freed => Reissued::Yielded,
-                    Released::NotHeld => Reissued::NotHeld,
+                    Released::Freed => Transferred::Yielded,
+                    Released::NotHeld => Transferred::NotHeld,
                 });
             }
-            inner.reissue(&fake.told(to), outsiders).await
+            inner.transfer(&fake.told(to), policy).await
         };
-        match fake.play(Op::Reissue, former.owner, hand_over).await? {
-            Reissued::Granted(Grant { token, lease, .. }) => {
-                Ok(Reissued::Granted(Grant::new(token, fake.lease(lease))))
+        match fake.play(Op::Transfer, previous.owner, transfer).await? {
+            Transferred::Granted(Grant { token, lease, .. }) => {
+                Ok(Transferred::Granted(Grant::new(token, fake.lease(lease))))
             }
             other => Ok(other),
         }
@@ -384,8 +388,8 @@ impl Claim for FakeClaim {
     async fn changed(&mut self) {
         if self.fake.kind == Kind::Queue {
             // A change on the way there is not missed.
-            let rung = self.fake.bell.notified();
-            let _ = self.fake.play(Op::Changed, self.spec.owner, rung.map(Ok)).await;
+            let woken = self.fake.signal.notified();
+            let _ = self.fake.play(Op::Changed, self.spec.owner, woken.map(Ok)).await;
         } else {
             future::pending().await
         }

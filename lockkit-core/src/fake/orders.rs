@@ -24,8 +24,8 @@ pub enum Op {
     KeepAlive,
     /// A probe, a diagnosis, or a question for names.
     Other,
-    RaiseFence,
-    Reissue,
+    RaiseToken,
+    Transfer,
     Release,
     WriteNote,
 }

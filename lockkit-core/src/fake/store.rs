@@ -25,8 +25,8 @@ use crate::{
     options::MAX_TTL,
     spi::Released,
     spi::{
-        Admin as _, Attempt, Backend as _, Caller, Claim, ClaimSpec, Hint, Inspection, Lease, Mode,
-        Outsiders, Ring, Wait,
+        Admin as _, Attempt, Backend as _, Caller, Claim, ClaimSpec, Inspection, Lease, Mode,
+        QueuePolicy, Wait, Wake, Wakeable,
     },
     token::OwnerId,
 };
@@ -35,21 +35,21 @@ use crate::{
 pub struct Store {
     pub memory: Memory,
     /// Woken at each release.
-    pub bell: Notify,
+    pub signal: Notify,
     /// Claim objects that live.
     pub(super) claims: AtomicUsize,
     /// Attempts that wait inside the store now.
     waiting: AtomicUsize,
     /// Of all claims that there ever were.
     pub callers: Mutex<Vec<Caller>>,
-    /// What each hand-over was to mean for those outside.
-    pub outsiders: Mutex<Vec<Outsiders>>,
-    /// Of the one to whom a lock was handed over last.
-    pub(super) heir: Mutex<Option<Hint>>,
+    /// What each transfer was to mean for those outside.
+    pub policies: Mutex<Vec<QueuePolicy>>,
+    /// Of the one to whom a lock was transferred last.
+    pub(super) successor: Mutex<Option<Wake>>,
     /// How many claim objects lived when the backend was closed.
     pub claims_at_close: Mutex<Vec<usize>>,
-    /// Of all owners that have or want a lock of a store that rings.
-    hints: Mutex<HashMap<OwnerId, Hint>>,
+    /// All owners that have or want a lock of a store that wakes them.
+    wakes: Mutex<HashMap<OwnerId, Wake>>,
     pub(super) orders: Mutex<Orders>,
     log: Mutex<Vec<(Op, OwnerId, Instant)>>,
 }
@@ -64,14 +64,14 @@ impl Store {
     pub fn over(memory: Memory) -> Arc<Self> {
         Arc::new(Self {
             memory,
-            bell: Notify::new(),
+            signal: Notify::new(),
             claims: AtomicUsize::default(),
             waiting: AtomicUsize::default(),
             callers: Mutex::default(),
-            outsiders: Mutex::default(),
-            heir: Mutex::default(),
+            policies: Mutex::default(),
+            successor: Mutex::default(),
             claims_at_close: Mutex::default(),
-            hints: Mutex::default(),
+            wakes: Mutex::default(),
             orders: Mutex::default(),
             log: Mutex::default(),
         })
@@ -234,24 +234,24 @@ impl Store {
     /// An owner has left, and those that wait may look again.
     pub(super) fn forget(&self, owner: OwnerId) {
         self.ignore(owner);
-        self.bell.notify_waiters();
+        self.signal.notify_waiters();
     }
 
-    /// Frees all locks, and rings whoever has a hint.
+    /// Frees all locks, and wakes all owners that listen.
     pub fn evict_all(&self) {
         for name in self.names() {
             self.free(&name);
         }
-        let hints = std::mem::take(&mut *lock(&self.hints));
-        hints.values().for_each(Hint::ring);
-        self.bell.notify_waiters();
+        let wakes = std::mem::take(&mut *lock(&self.wakes));
+        wakes.values().for_each(Wake::wake);
+        self.signal.notify_waiters();
     }
 
     /// Frees one mutex, and tells nobody.
     pub fn evict(&self, name: &str) {
-        let hints = std::mem::take(&mut *lock(&self.hints));
+        let wakes = std::mem::take(&mut *lock(&self.wakes));
         self.free(&mutex(name));
-        lock(&self.hints).extend(hints);
+        lock(&self.wakes).extend(wakes);
     }
 
     fn free(&self, name: &LockName) {
@@ -261,24 +261,24 @@ impl Store {
         }
     }
 
-    /// The owner is rung from now on, until it leaves.
+    /// The store wakes the owner from now on, until it leaves.
     pub(super) fn listen(&self, spec: &ClaimSpec) {
-        lock(&self.hints).insert(spec.owner, spec.hint.clone());
+        lock(&self.wakes).insert(spec.owner, spec.wake.clone());
     }
 
     pub(super) fn ignore(&self, owner: OwnerId) {
-        lock(&self.hints).remove(&owner);
+        lock(&self.wakes).remove(&owner);
     }
 
-    /// Rings all hints for no reason.
-    pub fn ring_all(&self) {
-        let hints: Vec<_> = lock(&self.hints).values().cloned().collect();
-        hints.iter().for_each(Hint::ring);
+    /// Wakes all owners for no reason.
+    pub fn wake_all(&self) {
+        let wakes: Vec<_> = lock(&self.wakes).values().cloned().collect();
+        wakes.iter().for_each(Wake::wake);
     }
 
-    /// Rings the one to whom a lock was handed over last, for no reason.
-    pub fn ring_heir(&self) {
-        lock(&self.heir).iter().for_each(Hint::ring);
+    /// Wakes the one to whom a lock was transferred last, for no reason.
+    pub fn wake_successor(&self) {
+        lock(&self.successor).iter().for_each(Wake::wake);
     }
 
     pub fn holder(&self, name: &str) -> Option<OwnerId> {
@@ -289,10 +289,10 @@ impl Store {
         self.names().iter().map(|name| self.look(name).holders.len()).sum()
     }
 
-    /// Places in the queues, and hints.
+    /// The places in the queues, and the owners to wake.
     pub fn queued(&self) -> usize {
         let waiters = self.names().iter().filter_map(|name| self.look(name).waiters).sum::<u64>();
-        usize::try_from(waiters).unwrap() + lock(&self.hints).len()
+        usize::try_from(waiters).unwrap() + lock(&self.wakes).len()
     }
 
     pub fn live_claims(&self) -> usize {
@@ -309,18 +309,18 @@ impl Store {
     }
 }
 
-/// What the memory store rings: the hint of an owner that listens.
+/// What the memory store wakes: passes it on to an owner that listens.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct WakeSignal {
     pub(super) store: Weak<Store>,
     pub(super) owner: OwnerId,
 }
 
-impl Ring for Bell {
-    fn ring(self: Arc<Self>) {
+impl Wakeable for WakeSignal {
+    fn wake(self: Arc<Self>) {
         let Some(store) = self.store.upgrade() else { return };
-        let hint = lock(&store.hints).get(&self.owner).cloned();
-        hint.iter().for_each(Hint::ring);
+        let wake = lock(&store.wakes).get(&self.owner).cloned();
+        wake.iter().for_each(Wake::wake);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     driver::agenda::Agenda,
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
-    spi::{Backend, Finding, Inspection, Note, Released, Role, bounded, check_noted, operator},
+    spi::{Backend, Diagnostic, Inspection, Note, Released, Role, bounded, check_noted, operator},
     token::FencingToken,
 };
 
@@ -163,7 +163,7 @@ impl Locker {
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
-    pub async fn diagnose(&self) -> Result<Vec<Finding>> {
+    pub async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         let explain =
             |error: Error| error.with_operation("diagnose").with_backend(self.descriptor().name);
         self.open().map_err(explain)?;

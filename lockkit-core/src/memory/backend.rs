@@ -37,8 +37,8 @@ static DESCRIPTOR: Descriptor = Descriptor::new("memory")
             .with_notes()
             .with_time()
             .with_extend()
-            .with_reissue()
-            .with_raise_fence(),
+            .with_transfer()
+            .with_raise_token(),
     )
     .with_poll(POLL, POLL)
     .with_takeover_delay(TAKEOVER_DELAY);

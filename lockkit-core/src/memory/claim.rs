@@ -7,7 +7,10 @@ use async_trait::async_trait;
 use super::shared::Shared;
 use crate::{
     error::Result,
-    spi::{Attempt, Claim, ClaimSpec, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait},
+    spi::{
+        Attempt, Claim, ClaimSpec, Note, Noted, QueuePolicy, Released, RenewalOutcome, Transferred,
+        Wait,
+    },
     token::FencingToken,
 };
 
@@ -31,29 +34,29 @@ impl Claim for MemoryClaim {
         self.shared.with(|store, now, wakes| store.attempt(&self.spec, wait, now, wakes))
     }
 
-    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome> {
         Ok(self.shared.with(|store, now, wakes| match lease {
             Some(lease) => store.extend(&self.spec, lease, now, wakes),
             None => store.keep_alive(&self.spec, now, wakes),
         }))
     }
 
-    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
-        Ok(self.shared.with(|store, now, _| store.raise_fence(&self.spec, floor, now)))
+    async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        Ok(self.shared.with(|store, now, _| store.raise_token(&self.spec, floor, now)))
     }
 
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {
         Ok(self.shared.with(|store, now, _| store.write_note(&self.spec, note, now)))
     }
 
-    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
-        let reissued = self
+    async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
+        let transferred = self
             .shared
-            .with(|store, now, wakes| store.reissue(&self.spec, to, outsiders, now, wakes));
-        if let Reissued::Granted(_) = reissued {
+            .with(|store, now, wakes| store.transfer(&self.spec, to, policy, now, wakes));
+        if let Transferred::Granted(_) = transferred {
             self.spec.clone_from(to);
         }
-        Ok(reissued)
+        Ok(transferred)
     }
 
     async fn release(&mut self) -> Result<Released> {

@@ -8,9 +8,9 @@
 //!   when it fits together with all holders *and with everybody who waits ahead of it*. So a
 //!   newcomer never barges past a queue, a reader behind a queued writer waits, and a head that
 //!   wants many permits is not starved by small claims.
-//! * **Wake-ups.** Whatever frees something rings exactly the waiters that can be granted now: one
+//! * **Wake-ups.** Whatever frees something wakes exactly the waiters that can be granted now: one
 //!   exclusive waiter, or all leading shared ones, or the leading permit claims that fit. A waiter
-//!   that was rung and leaves passes the ring on.
+//!   that was woken and leaves passes the wake-up on.
 //! * **Leases.** They run on the store's [`Clock`](crate::Clock) and end exactly ttl after the last
 //!   grant or renewal. Nothing runs in the background: an ended lease is noticed by the next look
 //!   at its name.

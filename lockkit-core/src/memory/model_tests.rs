@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::world::{Client, FIRST_TOKEN, TTL, World, alive, clients, permits, rings, secs, spec};
+use super::world::{Client, FIRST_TOKEN, TTL, World, alive, clients, permits, secs, spec, wakes};
 use crate::{
     error::ErrorKind,
     name::{Kind, LockName},
-    spi::{Attempt, Lease, LossReason, Mode, Pulse, Released, Wait},
+    spi::{Attempt, Lease, LossReason, Mode, Released, RenewalOutcome, Wait},
     token::OwnerId,
 };
 
@@ -87,7 +87,7 @@ fn c2_a_past_owner_changes_nothing() {
     world.win(&past);
     world.pass(TTL);
     let token = world.win(&present);
-    assert_eq!(world.keep_alive(&past), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(world.keep_alive(&past), RenewalOutcome::Lost(LossReason::Evicted));
     assert_eq!(world.release(&past), Released::NotHeld);
     let holders = world.inspect(&present).holders;
     assert_eq!(holders.len(), 1);
@@ -100,13 +100,13 @@ fn c2_a_past_owner_changes_nothing() {
 fn c2_a_renewal_never_creates_a_grant() {
     let mut world = World::new();
     let [a] = clients([Exclusive]);
-    assert_eq!(world.keep_alive(&a), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(world.keep_alive(&a), RenewalOutcome::Lost(LossReason::Evicted));
     world.win(&a);
     assert_eq!(world.release(&a), Released::Freed);
-    assert_eq!(world.keep_alive(&a), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(world.keep_alive(&a), RenewalOutcome::Lost(LossReason::Evicted));
     world.win(&a);
     world.pass(TTL);
-    assert_eq!(world.keep_alive(&a), Pulse::Lost(LossReason::Expired));
+    assert_eq!(world.keep_alive(&a), RenewalOutcome::Lost(LossReason::Expired));
     assert_eq!(world.names(), 0);
 }
 
@@ -191,17 +191,17 @@ fn c6_a_try_leaves_nothing_behind() {
 }
 
 #[test]
-fn c6_a_rung_waiter_that_leaves_passes_the_ring_on() {
+fn c6_a_woken_waiter_that_leaves_passes_the_wake_up_on() {
     let mut world = World::new();
     let [holder, a, b, c] = clients([Exclusive; 4]);
     world.win(&holder);
     world.queue_all([&a, &b, &c]);
     assert_eq!(world.release(&holder), Released::Freed);
-    assert_eq!(rings([&a, &b, &c]), [1, 0, 0]);
+    assert_eq!(wakes([&a, &b, &c]), [1, 0, 0]);
     assert_eq!(world.release(&a), Released::NotHeld);
-    assert_eq!(rings([&a, &b, &c]), [0, 1, 0]);
+    assert_eq!(wakes([&a, &b, &c]), [0, 1, 0]);
     world.win(&b);
-    assert_eq!(rings([&a, &b, &c]), [0, 0, 0]);
+    assert_eq!(wakes([&a, &b, &c]), [0, 0, 0]);
 }
 
 #[test]
@@ -252,47 +252,47 @@ fn c7_release_is_idempotent_and_touches_only_its_owner() {
 }
 
 #[test]
-fn c8_a_release_rings_one_exclusive_waiter() {
+fn c8_a_release_wakes_one_exclusive_waiter() {
     let mut world = World::new();
     let [holder, a, reader, b] = clients([Exclusive, Exclusive, Shared, Exclusive]);
     world.win(&holder);
     world.queue_all([&a, &reader, &b]);
     assert_eq!(world.release(&holder), Released::Freed);
-    assert_eq!(rings([&a, &reader, &b]), [1, 0, 0]);
+    assert_eq!(wakes([&a, &reader, &b]), [1, 0, 0]);
 }
 
 #[test]
-fn c8_a_release_rings_all_leading_shared_waiters() {
+fn c8_a_release_wakes_all_leading_shared_waiters() {
     let mut world = World::new();
     let [holder, a, b, writer, c] = clients([Exclusive, Shared, Shared, Exclusive, Shared]);
     world.win(&holder);
     world.queue_all([&a, &b, &writer, &c]);
     assert_eq!(world.release(&holder), Released::Freed);
-    assert_eq!(rings([&a, &b, &writer, &c]), [1, 1, 0, 0]);
+    assert_eq!(wakes([&a, &b, &writer, &c]), [1, 1, 0, 0]);
     world.win(&b);
     world.win(&a);
     assert_eq!(world.release(&a), Released::Freed);
-    assert_eq!(rings([&writer, &c]), [0, 0]);
+    assert_eq!(wakes([&writer, &c]), [0, 0]);
     assert_eq!(world.release(&b), Released::Freed);
-    assert_eq!(rings([&writer, &c]), [1, 0]);
+    assert_eq!(wakes([&writer, &c]), [1, 0]);
 }
 
 #[test]
-fn c8_a_release_rings_the_leading_permit_claims_that_fit() {
+fn c8_a_release_wakes_the_leading_permit_claims_that_fit() {
     let mut world = World::new();
     let modes = [permits(4, 4), permits(1, 4), permits(2, 4), permits(2, 4), permits(1, 4)];
     let [holder, a, b, big, small] = clients(modes);
     world.win(&holder);
     world.queue_all([&a, &b, &big, &small]);
     assert_eq!(world.release(&holder), Released::Freed);
-    assert_eq!(rings([&a, &b, &big, &small]), [1, 1, 0, 0]);
+    assert_eq!(wakes([&a, &b, &big, &small]), [1, 1, 0, 0]);
     world.win(&a);
     assert_eq!(world.release(&a), Released::Freed);
-    assert_eq!(rings([&a, &b, &big, &small]), [0, 0, 1, 0]);
+    assert_eq!(wakes([&a, &b, &big, &small]), [0, 0, 1, 0]);
 }
 
 #[test]
-fn c8_an_end_that_somebody_notices_rings_whom_it_frees() {
+fn c8_an_end_that_somebody_notices_wakes_whom_it_frees() {
     let mut world = World::new();
     let [holder, head, newcomer] = clients([Exclusive; 3]);
     world.win(&holder);
@@ -300,13 +300,13 @@ fn c8_an_end_that_somebody_notices_rings_whom_it_frees() {
     world.queue(&head);
     world.pass(secs(5));
     world.fail(&newcomer);
-    assert_eq!(head.rings(), 1);
-    assert_eq!(world.keep_alive(&holder), Pulse::Lost(LossReason::Evicted));
-    assert_eq!(head.rings(), 0, "it knows already");
+    assert_eq!(head.wakes(), 1);
+    assert_eq!(world.keep_alive(&holder), RenewalOutcome::Lost(LossReason::Evicted));
+    assert_eq!(head.wakes(), 0, "it knows already");
 }
 
 #[test]
-fn c8_a_sweep_that_notices_an_end_rings_whom_it_frees() {
+fn c8_a_sweep_that_notices_an_end_wakes_whom_it_frees() {
     let mut world = World::new();
     let [holder, head] = clients([Exclusive, Exclusive]);
     world.win(&holder);
@@ -314,7 +314,7 @@ fn c8_a_sweep_that_notices_an_end_rings_whom_it_frees() {
     world.queue(&head);
     world.pass(secs(5));
     assert_eq!(world.names(), 1);
-    assert_eq!(head.rings(), 1);
+    assert_eq!(head.wakes(), 1);
 }
 
 #[test]
@@ -333,15 +333,15 @@ fn c9_busy_says_when_the_first_lease_in_the_way_ends() {
 #[test]
 fn c9_the_name_of_a_dead_holder_is_free_after_ttl() {
     let mut world = World::new();
-    let [dead, heir] = clients([Exclusive, Exclusive]);
+    let [dead, successor] = clients([Exclusive, Exclusive]);
     world.win(&dead);
-    let wait = world.queue(&heir);
+    let wait = world.queue(&successor);
     assert_eq!(wait, TTL);
     for _ in 0..10 {
         world.pass(wait / 10);
-        world.attempt(&heir, Wait::Queue);
+        world.attempt(&successor, Wait::Queue);
     }
-    assert_eq!(world.inspect(&heir).holders[0].owner, Some(heir.spec.owner));
+    assert_eq!(world.inspect(&successor).holders[0].owner, Some(successor.spec.owner));
 }
 
 #[test]
@@ -393,14 +393,14 @@ fn c12_a_reader_behind_a_queued_writer_waits() {
 }
 
 #[test]
-fn c12_readers_behind_a_writer_that_leaves_are_rung() {
+fn c12_readers_behind_a_writer_that_leaves_are_woken() {
     let mut world = World::new();
     let [reader, writer, late] = clients([Shared, Exclusive, Shared]);
     world.win(&reader);
     world.queue(&writer);
     world.queue(&late);
     assert_eq!(world.release(&writer), Released::NotHeld);
-    assert_eq!(rings([&writer, &late]), [0, 1]);
+    assert_eq!(wakes([&writer, &late]), [0, 1]);
     world.win(&late);
 }
 
@@ -420,14 +420,14 @@ fn c12_a_head_that_wants_many_permits_blocks_smaller_ones() {
 #[test]
 fn c12_a_newcomer_is_granted_what_nobody_ahead_needs() {
     let mut world = World::new();
-    let [holder, rung, newcomer, late] =
+    let [holder, woken, newcomer, late] =
         clients([permits(3, 3), permits(2, 3), permits(1, 3), permits(1, 3)]);
     world.win(&holder);
-    world.queue(&rung);
+    world.queue(&woken);
     assert_eq!(world.release(&holder), Released::Freed);
     world.win(&newcomer);
     world.fail(&late);
-    world.win(&rung);
+    world.win(&woken);
 }
 
 #[test]
@@ -450,7 +450,7 @@ fn c14_inspection_tells_holders_and_live_waiters_and_changes_nothing() {
     world.pass(secs(6));
     assert!(world.inspect(&holder).holders.is_empty());
     assert_eq!(world.inspect(&holder).waiters, Some(1));
-    assert_eq!(writer.rings(), 0);
+    assert_eq!(writer.wakes(), 0);
     world.pass(secs(4));
     assert_eq!(world.inspect(&holder).waiters, Some(0));
 }
@@ -463,11 +463,11 @@ fn c14_force_release_frees_only_that_grant_and_tells_its_owner() {
     world.queue(&writer);
     assert_eq!(world.force_release(&a, tokens[1] + 1), Released::NotHeld);
     assert_eq!(world.force_release(&a, tokens[0]), Released::Freed);
-    assert_eq!(rings([&a, &b, &writer]), [1, 0, 0]);
-    assert_eq!(world.keep_alive(&a), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(wakes([&a, &b, &writer]), [1, 0, 0]);
+    assert_eq!(world.keep_alive(&a), RenewalOutcome::Lost(LossReason::Evicted));
     assert_eq!(world.keep_alive(&b), alive(TTL));
     assert_eq!(world.force_release(&b, tokens[1]), Released::Freed);
-    assert_eq!(rings([&a, &b, &writer]), [0, 1, 1]);
+    assert_eq!(wakes([&a, &b, &writer]), [0, 1, 1]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::world::{Client, World, permits, secs, spec};
 use crate::{
     clock::Tick,
     name::{Kind, LockName},
-    spi::{Attempt, Mode, Pulse, Released, Wait},
+    spi::{Attempt, Mode, Released, RenewalOutcome, Wait},
 };
 
 const CLIENTS: usize = 8;
@@ -132,7 +132,7 @@ impl History {
         let place = self.queues[name].iter().position(|&(waiter, _)| waiter == who);
         let told = self.told(who);
         let answer = self.world.attempt(&self.shadows[who].client, wait);
-        self.shadows[who].client.rings();
+        self.shadows[who].client.wakes();
         self.shadows[who].told = false;
         match answer {
             Attempt::Granted(grant) => {
@@ -149,7 +149,7 @@ impl History {
             }
             Attempt::Busy { queued, retry_after } => {
                 assert!(!held, "a holder is never refused");
-                assert!(!told, "whoever was rung is granted");
+                assert!(!told, "whoever was woken is granted");
                 assert_eq!(queued, wait != Wait::No);
                 assert!(retry_after.is_some_and(|time| !time.is_zero() && time <= secs(10)));
                 let lapses =
@@ -166,7 +166,8 @@ impl History {
 
     fn keep_alive(&mut self, who: usize) {
         let held = self.holds(who);
-        let alive = matches!(self.world.keep_alive(&self.shadows[who].client), Pulse::Alive(_));
+        let alive =
+            matches!(self.world.keep_alive(&self.shadows[who].client), RenewalOutcome::Alive(_));
         assert_eq!(alive, held, "a renewal never creates and never drops a grant");
         if alive {
             self.granted(who, self.shadows[who].last_token);
@@ -187,7 +188,7 @@ impl History {
         let shadow = &mut self.shadows[who];
         let freed = self.world.force_release(&shadow.client, shadow.last_token) == Released::Freed;
         assert_eq!(freed, held);
-        assert!(!held || shadow.client.rings() > 0, "the holder learns of it");
+        assert!(!held || shadow.client.wakes() > 0, "the holder learns of it");
         shadow.lease_ends = self.world.now;
     }
 
@@ -217,7 +218,7 @@ impl History {
 
     fn told(&mut self, who: usize) -> bool {
         let shadow = &mut self.shadows[who];
-        shadow.told |= shadow.client.rings() > 0;
+        shadow.told |= shadow.client.wakes() > 0;
         shadow.told && self.queues[shadow.name].iter().any(|&(waiter, _)| waiter == who)
     }
 
@@ -266,7 +267,7 @@ impl History {
             assert_eq!(
                 self.told(who),
                 may,
-                "exactly those are rung that can be granted: {who} in {modes:?}"
+                "exactly those are woken that can be granted: {who} in {modes:?}"
             );
             if !may {
                 break;

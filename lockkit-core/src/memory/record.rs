@@ -6,13 +6,13 @@ use crate::{
     clock::Tick,
     error::{Error, ErrorKind, Result},
     spi::{
-        Attempt, ClaimSpec, Grant, Hint, Holder, Inspection, Lease, LossReason, Mode, Outsiders,
-        Pulse, Reissued, Released, Taken, Wait,
+        Attempt, ClaimSpec, Grant, Holder, Inspection, Lease, LossReason, Mode, Occupancy,
+        QueuePolicy, Released, RenewalOutcome, Transferred, Wait, Wake,
     },
     token::{FencingToken, OwnerId},
 };
 
-/// A waiter is rung whenever it can be granted; the poll is only for leases that end in silence.
+/// A waiter is woken whenever it can be granted; the poll is only for leases that end in silence.
 pub(super) const POLL: Duration = Duration::from_secs(1);
 
 /// A waiter asks at least once a poll; one that misses three is gone.
@@ -31,7 +31,7 @@ struct Holding {
     granted: Tick,
     ends: Tick,
     label: Option<Arc<str>>,
-    hint: Hint,
+    wake: Wake,
 }
 
 struct Waiting {
@@ -39,8 +39,8 @@ struct Waiting {
     mode: Mode,
     lapses: Tick,
     /// It knows that it can be granted.
-    rung: bool,
-    hint: Hint,
+    woken: bool,
+    wake: Wake,
 }
 
 impl Record {
@@ -65,23 +65,23 @@ impl Record {
         self.queue.retain(|waiting| waiting.lives(now));
     }
 
-    fn taken(&self) -> Taken {
-        Taken::by(self.holders.iter().map(|holding| holding.mode))
+    fn occupancy(&self) -> Occupancy {
+        Occupancy::of(self.holders.iter().map(|holding| holding.mode))
     }
 
     /// Adds those waiters to `wakes` that can be granted and don't know it.
-    pub(super) fn wake(&mut self, wakes: &mut Vec<Hint>) {
+    pub(super) fn wake(&mut self, wakes: &mut Vec<Wake>) {
         if self.queue.is_empty() {
             return;
         }
-        let mut taken = self.taken();
+        let mut occupancy = self.occupancy();
         for waiting in &mut self.queue {
-            match taken.with(waiting.mode) {
-                Some(more) => taken = more,
+            match occupancy.with(waiting.mode) {
+                Some(more) => occupancy = more,
                 None => break,
             }
-            if !mem::replace(&mut waiting.rung, true) {
-                wakes.push(waiting.hint.clone());
+            if !mem::replace(&mut waiting.woken, true) {
+                wakes.push(waiting.wake.clone());
             }
         }
     }
@@ -114,24 +114,24 @@ impl Record {
         Ok(Attempt::Granted(grant))
     }
 
-    pub(super) fn keep_alive(&mut self, spec: &ClaimSpec, now: Tick) -> Pulse {
+    pub(super) fn keep_alive(&mut self, spec: &ClaimSpec, now: Tick) -> RenewalOutcome {
         self.extend(spec.owner, spec.ttl, now)
     }
 
     /// As a renewal, for a lease of another length.
-    pub(super) fn extend(&mut self, owner: OwnerId, lease: Duration, now: Tick) -> Pulse {
+    pub(super) fn extend(&mut self, owner: OwnerId, lease: Duration, now: Tick) -> RenewalOutcome {
         let Some(holding) = self.holders.iter_mut().find(|holding| holding.owner == owner) else {
-            return Pulse::Lost(LossReason::Evicted);
+            return RenewalOutcome::Lost(LossReason::Evicted);
         };
         if !holding.lives(now) {
-            return Pulse::Lost(LossReason::Expired);
+            return RenewalOutcome::Lost(LossReason::Expired);
         }
         holding.extend(lease, now);
-        Pulse::Alive(holding.lease(now))
+        RenewalOutcome::Alive(holding.lease(now))
     }
 
     /// Raises the token of a grant, and with it all that come after.
-    pub(super) fn raise_fence(
+    pub(super) fn raise_token(
         &mut self,
         owner: OwnerId,
         floor: FencingToken,
@@ -151,26 +151,26 @@ impl Record {
     }
 
     /// Gives the grant of one owner to another, unless those who wait are to be served first.
-    pub(super) fn reissue(
+    pub(super) fn transfer(
         &mut self,
         from: OwnerId,
         to: &ClaimSpec,
-        outsiders: Outsiders,
+        policy: QueuePolicy,
         last_token: &mut u64,
         now: Tick,
-    ) -> Reissued {
-        let Some(former) = self.take(|holding| holding.owner == from, now) else {
-            return Reissued::NotHeld;
+    ) -> Transferred {
+        let Some(previous) = self.take(|holding| holding.owner == from, now) else {
+            return Transferred::NotHeld;
         };
         let somebody_waits = self.queue.iter().any(|waiting| waiting.lives(now));
-        if (outsiders == Outsiders::First && somebody_waits) || former.mode != to.mode {
-            return Reissued::Yielded;
+        if (policy == QueuePolicy::QueueFirst && somebody_waits) || previous.mode != to.mode {
+            return Transferred::Yielded;
         }
         *last_token += 1;
         let holding = Holding::new(to, FencingToken::new(*last_token), now);
         let grant = holding.grant(now);
         self.holders.push(holding);
-        Reissued::Granted(grant)
+        Transferred::Granted(grant)
     }
 
     pub(super) fn release(&mut self, owner: OwnerId, now: Tick) -> Released {
@@ -184,12 +184,12 @@ impl Record {
         &mut self,
         token: FencingToken,
         now: Tick,
-        wakes: &mut Vec<Hint>,
+        wakes: &mut Vec<Wake>,
     ) -> Released {
         let Some(freed) = self.take(|holding| holding.token == token, now) else {
             return Released::NotHeld;
         };
-        wakes.push(freed.hint);
+        wakes.push(freed.wake);
         Released::Freed
     }
 
@@ -223,12 +223,12 @@ impl Record {
     fn fits_behind(&self, ahead: usize, mode: Mode) -> Result<(), Tick> {
         let ends = self.holders.iter().map(|holding| holding.ends);
         let mut changes_at = ends.min().unwrap_or(Tick::NEVER);
-        let mut taken = self.taken();
+        let mut occupancy = self.occupancy();
         for waiting in self.queue.iter().take(ahead) {
             changes_at = changes_at.min(waiting.lapses);
-            taken = taken.with(waiting.mode).ok_or(changes_at)?;
+            occupancy = occupancy.with(waiting.mode).ok_or(changes_at)?;
         }
-        taken.with(mode).map(drop).ok_or(changes_at)
+        occupancy.with(mode).map(drop).ok_or(changes_at)
     }
 
     /// Leaves a claim that can't be granted in the queue, or not. True if it is there.
@@ -259,7 +259,7 @@ impl Holding {
             granted: now,
             ends: now.after(spec.ttl),
             label: spec.label.clone(),
-            hint: spec.hint.clone(),
+            wake: spec.wake.clone(),
         }
     }
 
@@ -294,8 +294,8 @@ impl Waiting {
             owner: spec.owner,
             mode: spec.mode,
             lapses: now.after(spec.ttl.max(SHORTEST_PLACE)),
-            rung: false,
-            hint: spec.hint.clone(),
+            woken: false,
+            wake: spec.wake.clone(),
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 use super::store::Store;
 use crate::{
     clock::{Clock, Tick},
-    spi::Hint,
+    spi::Wake,
 };
 
 /// What all clones and claims share.
@@ -22,16 +22,16 @@ impl Shared {
         Self { clock, store: Mutex::new(Store::new(last_token)) }
     }
 
-    /// Works on the store at one instant, and rings whom that concerns once the store is free
+    /// Works on the store at one instant, and wakes whom that concerns once the store is free
     /// again.
-    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Store, Tick, &mut Vec<Hint>) -> T) -> T {
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Store, Tick, &mut Vec<Wake>) -> T) -> T {
         let mut wakes = Vec::new();
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         // Read under the mutex, so that the model never sees time go back.
         let now = self.clock.now();
         let answer = work(&mut store, now, &mut wakes);
         drop(store);
-        wakes.iter().for_each(Hint::ring);
+        wakes.iter().for_each(Wake::wake);
         answer
     }
 }

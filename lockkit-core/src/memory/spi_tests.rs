@@ -1,4 +1,4 @@
-//! The backend as the core sees it: claims, hints and futures.
+//! The backend as the core sees it: claims, wake-ups and futures.
 
 use std::{
     sync::Arc,
@@ -14,7 +14,10 @@ use super::{
 use crate::{
     clock::Clock,
     error::ErrorKind,
-    spi::{Attempt, Backend, Claim, ClaimSpec, Grant, Hint, Mode, Pulse, Released, Ring, Wait},
+    spi::{
+        Attempt, Backend, Claim, ClaimSpec, Grant, Mode, Released, RenewalOutcome, Wait, Wake,
+        Wakeable,
+    },
 };
 
 /// Far longer than a wake-up takes: a lost one fails the test and doesn't hang it.
@@ -23,20 +26,20 @@ const LOST: Duration = Duration::from_secs(10);
 struct Alarm(Notify);
 
 impl Alarm {
-    async fn rung(&self) {
+    async fn woken(&self) {
         time::timeout(LOST, self.0.notified()).await.expect("nobody rang");
     }
 }
 
-impl Ring for Alarm {
-    fn ring(self: Arc<Self>) {
+impl Wakeable for Alarm {
+    fn wake(self: Arc<Self>) {
         self.0.notify_one();
     }
 }
 
 fn waiter(memory: &Memory, mut spec: ClaimSpec) -> (Box<dyn Claim>, Arc<Alarm>) {
     let alarm = Arc::new(Alarm(Notify::new()));
-    spec.hint = Hint::to(&alarm);
+    spec.wake = Wake::to(&alarm);
     (memory.claim(spec).unwrap(), alarm)
 }
 
@@ -52,8 +55,8 @@ async fn queued(claim: &mut Box<dyn Claim>) {
     assert!(matches!(answer, Attempt::Busy { queued: true, .. }), "{answer:?}");
 }
 
-/// True if the alarm has been rung; never waits.
-async fn is_rung(alarm: &Alarm) -> bool {
+/// True if the alarm was woken; never waits.
+async fn is_woken(alarm: &Alarm) -> bool {
     tokio::select! {
         biased;
         () = alarm.0.notified() => true,
@@ -71,13 +74,13 @@ async fn c8_one_exclusive_waiter_is_woken_by_a_release() {
     queued(&mut first).await;
     queued(&mut second).await;
     let woken = tokio::spawn(async move {
-        first_alarm.rung().await;
+        first_alarm.woken().await;
         granted(&mut first).await;
         first.release().await.unwrap()
     });
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     assert_eq!(woken.await.unwrap(), Released::Freed);
-    second_alarm.rung().await;
+    second_alarm.woken().await;
     granted(&mut second).await;
 }
 
@@ -93,7 +96,7 @@ async fn c8_all_leading_shared_waiters_are_woken() {
         queued(claim).await;
     }
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
-    assert!(is_rung(&a_alarm).await && is_rung(&b_alarm).await && !is_rung(&writer_alarm).await);
+    assert!(is_woken(&a_alarm).await && is_woken(&b_alarm).await && !is_woken(&writer_alarm).await);
     granted(&mut b).await;
     granted(&mut a).await;
 }
@@ -108,9 +111,9 @@ async fn c6_a_woken_waiter_that_leaves_wakes_the_next() {
     queued(&mut leaving).await;
     queued(&mut next).await;
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
-    assert!(is_rung(&leaving_alarm).await && !is_rung(&next_alarm).await);
+    assert!(is_woken(&leaving_alarm).await && !is_woken(&next_alarm).await);
     assert_eq!(leaving.release().await.unwrap(), Released::NotHeld);
-    assert!(is_rung(&next_alarm).await);
+    assert!(is_woken(&next_alarm).await);
     granted(&mut next).await;
     assert_eq!(next.release().await.unwrap(), Released::Freed);
     assert!(memory.is_empty());
@@ -126,8 +129,8 @@ async fn c14_a_forced_release_wakes_the_one_that_lost_its_lock() {
     assert_eq!(memory.len(), 1);
     assert_eq!(memory.inspect(&name).await.unwrap().holders.len(), 1);
     assert_eq!(memory.force_release(&name, grant.token).await.unwrap(), Released::Freed);
-    assert!(is_rung(&alarm).await);
-    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Lost(_)));
+    assert!(is_woken(&alarm).await);
+    assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Lost(_)));
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
 }
 

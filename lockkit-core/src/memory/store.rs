@@ -1,5 +1,5 @@
 //! The model: all names and the token counter. Pure state; the caller brings the time and does the
-//! ringing.
+//! wake-ups.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -12,8 +12,8 @@ use crate::{
     error::Result,
     name::{Kind, LockName},
     spi::{
-        Attempt, ClaimSpec, Hint, Inspection, LossReason, Note, Noted, Outsiders, Pulse, Reissued,
-        Released, Wait,
+        Attempt, ClaimSpec, Inspection, LossReason, Note, Noted, QueuePolicy, Released,
+        RenewalOutcome, Transferred, Wait, Wake,
     },
     token::FencingToken,
 };
@@ -23,7 +23,7 @@ const SMALLEST_SWEEP: usize = 1_024;
 
 /// All names that somebody holds or waits for.
 ///
-/// Each operation gets the present instant, which never goes back, and adds to `wakes` whom to ring
+/// Each operation gets the present instant, which never goes back, and adds to `wakes` whom to wake
 /// afterwards.
 pub(super) struct Store {
     records: HashMap<LockName, Record>,
@@ -55,7 +55,7 @@ impl Store {
         spec: &ClaimSpec,
         wait: Wait,
         now: Tick,
-        wakes: &mut Vec<Hint>,
+        wakes: &mut Vec<Wake>,
     ) -> Result<Attempt> {
         if self.records.len() >= self.sweep_at {
             self.sweep(now, wakes);
@@ -76,10 +76,10 @@ impl Store {
         &mut self,
         spec: &ClaimSpec,
         now: Tick,
-        wakes: &mut Vec<Hint>,
-    ) -> Pulse {
-        let pulse = self.change(&spec.name, now, wakes, |record, _| record.keep_alive(spec, now));
-        pulse.unwrap_or(Pulse::Lost(LossReason::Evicted))
+        wakes: &mut Vec<Wake>,
+    ) -> RenewalOutcome {
+        let outcome = self.change(&spec.name, now, wakes, |record, _| record.keep_alive(spec, now));
+        outcome.unwrap_or(RenewalOutcome::Lost(LossReason::Evicted))
     }
 
     /// Extends the lease of a grant by another length.
@@ -88,22 +88,22 @@ impl Store {
         spec: &ClaimSpec,
         lease: Duration,
         now: Tick,
-        wakes: &mut Vec<Hint>,
-    ) -> Pulse {
-        let pulse =
+        wakes: &mut Vec<Wake>,
+    ) -> RenewalOutcome {
+        let outcome =
             self.change(&spec.name, now, wakes, |record, _| record.extend(spec.owner, lease, now));
-        pulse.unwrap_or(Pulse::Lost(LossReason::Evicted))
+        outcome.unwrap_or(RenewalOutcome::Lost(LossReason::Evicted))
     }
 
     /// Raises the token of a grant, and the counter with it.
-    pub(super) fn raise_fence(
+    pub(super) fn raise_token(
         &mut self,
         spec: &ClaimSpec,
         floor: FencingToken,
         now: Tick,
     ) -> Option<FencingToken> {
         let record = self.records.get_mut(&spec.name)?;
-        record.raise_fence(spec.owner, floor, &mut self.last_token, now)
+        record.raise_token(spec.owner, floor, &mut self.last_token, now)
     }
 
     /// Writes the note beside a grant.
@@ -125,20 +125,20 @@ impl Store {
     }
 
     /// Gives a grant to another owner.
-    pub(super) fn reissue(
+    pub(super) fn transfer(
         &mut self,
         from: &ClaimSpec,
         to: &ClaimSpec,
-        outsiders: Outsiders,
+        policy: QueuePolicy,
         now: Tick,
-        wakes: &mut Vec<Hint>,
-    ) -> Reissued {
+        wakes: &mut Vec<Wake>,
+    ) -> Transferred {
         let mut last_token = self.last_token;
-        let reissued = self.change(&from.name, now, wakes, |record, _| {
-            record.reissue(from.owner, to, outsiders, &mut last_token, now)
+        let transferred = self.change(&from.name, now, wakes, |record, _| {
+            record.transfer(from.owner, to, policy, &mut last_token, now)
         });
         self.last_token = last_token;
-        reissued.unwrap_or(Reissued::NotHeld)
+        transferred.unwrap_or(Transferred::NotHeld)
     }
 
     /// Gives up a grant or a place in the queue.
@@ -146,7 +146,7 @@ impl Store {
         &mut self,
         spec: &ClaimSpec,
         now: Tick,
-        wakes: &mut Vec<Hint>,
+        wakes: &mut Vec<Wake>,
     ) -> Released {
         let released =
             self.change(&spec.name, now, wakes, |record, _| record.release(spec.owner, now));
@@ -159,7 +159,7 @@ impl Store {
         name: &LockName,
         token: FencingToken,
         now: Tick,
-        wakes: &mut Vec<Hint>,
+        wakes: &mut Vec<Wake>,
     ) -> Released {
         let released =
             self.change(name, now, wakes, |record, wakes| record.force_release(token, now, wakes));
@@ -184,7 +184,7 @@ impl Store {
     }
 
     /// The number of names that are in use now.
-    pub(super) fn len(&mut self, now: Tick, wakes: &mut Vec<Hint>) -> usize {
+    pub(super) fn len(&mut self, now: Tick, wakes: &mut Vec<Wake>) -> usize {
         self.sweep(now, wakes);
         self.records.len()
     }
@@ -204,8 +204,8 @@ impl Store {
         &mut self,
         name: &LockName,
         now: Tick,
-        wakes: &mut Vec<Hint>,
-        work: impl FnOnce(&mut Record, &mut Vec<Hint>) -> T,
+        wakes: &mut Vec<Wake>,
+        work: impl FnOnce(&mut Record, &mut Vec<Wake>) -> T,
     ) -> Option<T> {
         let record = self.records.get_mut(name)?;
         let answer = work(record, wakes);
@@ -219,7 +219,7 @@ impl Store {
 
     /// Drops what has ended under all names. Each sweep is paid for by as many new names as it
     /// visits.
-    fn sweep(&mut self, now: Tick, wakes: &mut Vec<Hint>) {
+    fn sweep(&mut self, now: Tick, wakes: &mut Vec<Wake>) {
         self.records.retain(|_, record| {
             record.purge(now);
             record.wake(wakes);

@@ -1,5 +1,5 @@
 //! What the tests of the model share: a store under a clock that only they move, and claims whose
-//! rings are counted.
+//! wake-ups are counted.
 
 use std::{
     mem,
@@ -16,7 +16,9 @@ use crate::{
     clock::Tick,
     error::Result,
     name::{Kind, LockName},
-    spi::{Attempt, ClaimSpec, Hint, Inspection, Lease, Mode, Pulse, Released, Ring, Wait},
+    spi::{
+        Attempt, ClaimSpec, Inspection, Lease, Mode, Released, RenewalOutcome, Wait, Wake, Wakeable,
+    },
     token::{FencingToken, OwnerId},
 };
 
@@ -37,19 +39,19 @@ pub(super) fn spec(mode: Mode) -> ClaimSpec {
     ClaimSpec::new(name, OwnerId::random(), mode, TTL, secs(1))
 }
 
-/// Counts its rings.
+/// Counts its wake-ups.
 #[derive(Debug, Default)]
-pub(super) struct Bell(AtomicUsize);
+pub(super) struct WakeSignal(AtomicUsize);
 
-impl Ring for Bell {
-    fn ring(self: Arc<Self>) {
+impl Wakeable for WakeSignal {
+    fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-impl Bell {
+impl WakeSignal {
     /// How often it rang since the last look.
-    pub(super) fn rings(&self) -> usize {
+    pub(super) fn wakes(&self) -> usize {
         self.0.swap(0, Ordering::SeqCst)
     }
 }
@@ -57,7 +59,7 @@ impl Bell {
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) spec: ClaimSpec,
-    bell: Arc<Bell>,
+    signal: Arc<WakeSignal>,
 }
 
 impl Client {
@@ -66,13 +68,13 @@ impl Client {
     }
 
     pub(super) fn with_spec(mut spec: ClaimSpec) -> Self {
-        let bell = Arc::default();
-        spec.hint = Hint::to(&bell);
-        Self { spec, bell }
+        let signal = Arc::default();
+        spec.wake = Wake::to(&signal);
+        Self { spec, signal }
     }
 
-    pub(super) fn rings(&self) -> usize {
-        self.bell.rings()
+    pub(super) fn wakes(&self) -> usize {
+        self.signal.wakes()
     }
 }
 
@@ -80,15 +82,15 @@ pub(super) fn clients<const N: usize>(modes: [Mode; N]) -> [Client; N] {
     modes.map(Client::new)
 }
 
-/// How often each was rung since the last look.
-pub(super) fn rings<const N: usize>(clients: [&Client; N]) -> [usize; N] {
-    clients.map(Client::rings)
+/// How often each was woken since the last look.
+pub(super) fn wakes<const N: usize>(clients: [&Client; N]) -> [usize; N] {
+    clients.map(Client::wakes)
 }
 
 pub(super) struct World {
     store: Store,
     pub(super) now: Tick,
-    wakes: Vec<Hint>,
+    wakes: Vec<Wake>,
 }
 
 impl World {
@@ -102,7 +104,7 @@ impl World {
 
     pub(super) fn try_attempt(&mut self, client: &Client, wait: Wait) -> Result<Attempt> {
         let answer = self.store.attempt(&client.spec, wait, self.now, &mut self.wakes);
-        self.ring();
+        self.wake();
         answer
     }
 
@@ -138,15 +140,15 @@ impl World {
         assert!(matches!(answer, Attempt::Busy { queued: false, .. }), "{answer:?}");
     }
 
-    pub(super) fn keep_alive(&mut self, client: &Client) -> Pulse {
-        let pulse = self.store.keep_alive(&client.spec, self.now, &mut self.wakes);
-        self.ring();
-        pulse
+    pub(super) fn keep_alive(&mut self, client: &Client) -> RenewalOutcome {
+        let outcome = self.store.keep_alive(&client.spec, self.now, &mut self.wakes);
+        self.wake();
+        outcome
     }
 
     pub(super) fn release(&mut self, client: &Client) -> Released {
         let released = self.store.release(&client.spec, self.now, &mut self.wakes);
-        self.ring();
+        self.wake();
         released
     }
 
@@ -154,7 +156,7 @@ impl World {
         let token = FencingToken::new(token);
         let released =
             self.store.force_release(&client.spec.name, token, self.now, &mut self.wakes);
-        self.ring();
+        self.wake();
         released
     }
 
@@ -169,7 +171,7 @@ impl World {
     /// The names in use, after a sweep.
     pub(super) fn names(&mut self) -> usize {
         let names = self.store.len(self.now, &mut self.wakes);
-        self.ring();
+        self.wake();
         names
     }
 
@@ -182,11 +184,11 @@ impl World {
         self.store.has_record(name)
     }
 
-    fn ring(&mut self) {
-        mem::take(&mut self.wakes).iter().for_each(Hint::ring);
+    fn wake(&mut self) {
+        mem::take(&mut self.wakes).iter().for_each(Wake::wake);
     }
 }
 
-pub(super) fn alive(time: Duration) -> Pulse {
-    Pulse::Alive(Lease::For(time))
+pub(super) fn alive(time: Duration) -> RenewalOutcome {
+    RenewalOutcome::Alive(Lease::For(time))
 }

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 
-use super::{Finding, Note, Role};
+use super::{Diagnostic, Note, Role};
 use crate::{
     error::{Error, Result},
     name::{Kind, LockName},
@@ -71,11 +71,11 @@ pub trait Admin: Send + Sync {
     ///
     /// # Behavior
     /// * Changes nothing, and asks for what a user without privileges may ask as well; what it may
-    ///   not see is an [`Unknown`](super::Grade::Unknown) finding, and no error.
+    ///   not see is an [`Unknown`](super::Severity::Unknown) diagnostic, and no error.
     ///
     /// # Errors
     /// The store can't be asked at all.
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
+    async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         Ok(Vec::new())
     }
 }

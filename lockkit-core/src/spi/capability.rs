@@ -25,7 +25,7 @@ pub struct Descriptor {
     /// What a lease belongs to.
     pub lease_scope: LeaseScope,
     /// When holds are renewed.
-    pub cadence: Cadence,
+    pub renewal_pacing: RenewalPacing,
 }
 
 impl Descriptor {
@@ -42,7 +42,7 @@ impl Descriptor {
             takeover_delay: Duration::ZERO,
             min_ttl: Duration::ZERO,
             lease_scope: LeaseScope::Claim,
-            cadence: Cadence { longest: Duration::MAX, together: false },
+            renewal_pacing: RenewalPacing { longest: Duration::MAX, together: false },
         }
     }
 
@@ -97,8 +97,8 @@ impl Descriptor {
 
     /// Sets when holds are renewed.
     #[must_use]
-    pub const fn with_cadence(mut self, longest: Duration, together: bool) -> Self {
-        self.cadence = Cadence { longest, together };
+    pub const fn with_renewal_pacing(mut self, longest: Duration, together: bool) -> Self {
+        self.renewal_pacing = RenewalPacing { longest, together };
         self
     }
 
@@ -141,7 +141,7 @@ pub struct Poll {
 
 /// When holds are renewed, beside the rule that it is done after a third of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cadence {
+pub struct RenewalPacing {
     /// Never less often than this, however long the ttl is: for a store in which only a renewal
     /// tells that a connection has died. Not zero. A renewal without an answer is repeated within
     /// it, too; a hold that is renewed by hand is left alone.
@@ -178,10 +178,10 @@ pub struct Capabilities {
     pub time: bool,
     /// A lease can be renewed for another length than the claim's ttl.
     pub extend: bool,
-    /// A held grant can be handed to another owner of the process in one request.
-    pub reissue: bool,
+    /// A held grant can be transferred to another owner of the process in one request.
+    pub transfer: bool,
     /// The token of a held grant can be raised.
-    pub raise_fence: bool,
+    pub raise_token: bool,
 }
 
 impl Capabilities {
@@ -200,8 +200,8 @@ impl Capabilities {
             notes: false,
             time: false,
             extend: false,
-            reissue: false,
-            raise_fence: false,
+            transfer: false,
+            raise_token: false,
         }
     }
 
@@ -282,17 +282,17 @@ impl Capabilities {
         self
     }
 
-    /// Adds hand-over inside the process.
+    /// Adds transfer inside the process.
     #[must_use]
-    pub const fn with_reissue(mut self) -> Self {
-        self.reissue = true;
+    pub const fn with_transfer(mut self) -> Self {
+        self.transfer = true;
         self
     }
 
     /// Adds tokens that can be raised.
     #[must_use]
-    pub const fn with_raise_fence(mut self) -> Self {
-        self.raise_fence = true;
+    pub const fn with_raise_token(mut self) -> Self {
+        self.raise_token = true;
         self
     }
 }

@@ -4,7 +4,7 @@ use std::{fmt, future, num::NonZeroU32, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use super::{Attachment, Caller, Hint, Lease, Note, Noted};
+use super::{Attachment, Caller, Lease, Note, Noted, Wake};
 use crate::{
     clock::Clock,
     error::{Error, Result},
@@ -50,7 +50,7 @@ pub trait Claim: fmt::Debug + Send + 'static {
     ///
     /// # Errors
     /// Every error means *unknown*: the lease is neither extended nor ended by it.
-    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse>;
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome>;
 
     /// What a renewal would answer, if the backend knows that without a request, because it keeps
     /// up the leases of all its claims together. The core asks for this when a renewal falls due,
@@ -58,8 +58,8 @@ pub trait Claim: fmt::Debug + Send + 'static {
     ///
     /// # Behavior
     /// * A grant that is gone from the store is known to be gone within a bounded time, which the
-    ///   backend documents. The backend rings the claim's [`Hint`] then.
-    fn known_pulse(&mut self) -> Option<Result<Pulse>> {
+    ///   backend documents. The backend wakes the claim with its [`Wake`] then.
+    fn known_outcome(&mut self) -> Option<Result<RenewalOutcome>> {
         None
     }
 
@@ -78,7 +78,7 @@ pub trait Claim: fmt::Debug + Send + 'static {
     async fn release(&mut self) -> Result<Released>;
 
     /// Completes when another attempt may succeed. Called only while waiting; for clients whose
-    /// watches are futures. Others ring the claim's [`Hint`].
+    /// watches are futures. Others use the claim's [`Wake`].
     ///
     /// # Behavior
     /// * May complete for no reason, and may miss a change: the core polls as well.
@@ -96,7 +96,7 @@ pub trait Claim: fmt::Debug + Send + 'static {
 
     /// Raises the token of a held grant to `floor`, unless it is that large already, and answers
     /// the token that the grant has from now on: `None` if it is not held any more. Only where the
-    /// capability `raise_fence` is on.
+    /// capability `raise_token` is on.
     ///
     /// # Behavior
     /// * Every later grant of the name gets a larger token than the answered one (C4), and
@@ -106,7 +106,7 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// # Errors
     /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been
     /// applied.
-    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+    async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         let _ = floor;
         Err(Error::unsupported("tokens that can be raised"))
     }
@@ -127,14 +127,14 @@ pub trait Claim: fmt::Debug + Send + 'static {
         Err(Error::unsupported("notes"))
     }
 
-    /// Hands a held grant over to another owner in this process, in one request: new owner, new
-    /// token, whole lease. Only where the capability `reissue` is on.
+    /// Transfers a held grant to another owner in this process, in one request: new owner, new
+    /// token, whole lease. Only where the capability `transfer` is on.
     ///
     /// # Behavior
     /// * At no instant is the lock free, or held by both.
-    /// * After [`Granted`](Reissued::Granted) this claim is that of `to`, in all that a claim takes
-    ///   from its spec.
-    /// * With [`Outsiders::First`] it frees the lock, as [`release`](Self::release) does, if
+    /// * After [`Granted`](Transferred::Granted) this claim is that of `to`, in all that a claim
+    ///   takes from its spec.
+    /// * With [`QueuePolicy::QueueFirst`] it frees the lock, as [`release`](Self::release) does, if
     ///   anybody else waits for it in the store, or if the store can't tell.
     /// * Where the store can check it, a request that arrives after `op_timeout` does nothing.
     ///
@@ -142,28 +142,28 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been
     /// applied. The core then calls nothing but `release`, which gives the lock back whichever of
     /// the two owners has it, and answers [`Released::Freed`] if one had it.
-    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
-        let _ = (to, outsiders);
-        Err(Error::unsupported("a hand-over inside the process"))
+    async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
+        let _ = (to, policy);
+        Err(Error::unsupported("a transfer inside the process"))
     }
 }
 
-/// What a hand-over inside the process means for those who wait in the store.
+/// Whether a transfer inside the process comes before the waiters in the store's queue.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outsiders {
-    /// They are served first, if there are any.
-    First,
-    /// They wait on.
-    Wait,
+pub enum QueuePolicy {
+    /// The waiters in the store are served first, if there are any.
+    QueueFirst,
+    /// The waiters in the store wait on.
+    TransferFirst,
 }
 
-/// The answer to a [hand-over](Claim::reissue).
+/// The answer to a [transfer](Claim::transfer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reissued {
-    /// The new owner has the lock; the former one had it until then.
+pub enum Transferred {
+    /// The new owner has the lock; the previous owner had it until then.
     Granted(Grant),
-    /// The lock was not held any more by the former owner. Nothing was granted.
+    /// The previous owner did not hold the lock any more. Nothing was granted.
     NotHeld,
     /// The lock was freed, or went to one who waited in the store.
     Yielded,
@@ -187,8 +187,8 @@ pub struct ClaimSpec {
     pub label: Option<Arc<str>>,
     /// The clock of the Locker's deadlines.
     pub clock: Clock,
-    /// Rung by the backend when something may have changed.
-    pub hint: Hint,
+    /// The backend wakes the claim with this when something may have changed.
+    pub wake: Wake,
     /// Whoever waits for the attempts.
     pub caller: Caller,
     /// A grant after a wait may have a shorter lease than `ttl`: it is renewed long before that
@@ -197,8 +197,8 @@ pub struct ClaimSpec {
 }
 
 impl ClaimSpec {
-    /// A claim without a label, on the boot clock, with a hint that nobody hears and a caller that
-    /// never goes, which wants its whole lease.
+    /// A claim without a label, on the boot clock, with a [`Wake`] that wakes nothing and a caller
+    /// that never goes, which wants its whole lease.
     #[must_use]
     pub fn new(
         name: LockName,
@@ -209,9 +209,9 @@ impl ClaimSpec {
     ) -> Self {
         let label = None;
         let clock = Clock::Boot;
-        let hint = Hint::none();
+        let wake = Wake::none();
         let caller = Caller::patient();
-        Self { name, owner, mode, ttl, op_timeout, label, clock, hint, caller, short_lease: false }
+        Self { name, owner, mode, ttl, op_timeout, label, clock, wake, caller, short_lease: false }
     }
 }
 
@@ -282,7 +282,7 @@ impl Grant {
 
 /// The answer to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pulse {
+pub enum RenewalOutcome {
     /// The grant stands.
     Alive(Lease),
     /// The grant is gone.

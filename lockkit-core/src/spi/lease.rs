@@ -16,7 +16,7 @@ pub enum Lease {
         /// How long it is good for from then.
         lasts: Duration,
     },
-    /// As long as the store's session or process lives; the backend rings the hint when that ends.
+    /// As long as the store's session or process lives; the backend wakes the claim when that ends.
     Session,
 }
 

@@ -18,14 +18,14 @@ mod bounded;
 mod caller;
 mod capability;
 mod claim;
-mod finding;
-mod hint;
+mod diagnostic;
 mod inspection;
 mod lease;
 mod note;
+mod occupancy;
 pub(crate) mod operator;
 mod server_clock;
-mod taken;
+mod wake;
 
 pub use self::{
     admin::Admin,
@@ -33,17 +33,17 @@ pub use self::{
     backend::Backend,
     bounded::bounded,
     caller::{Attendance, Caller},
-    capability::{Cadence, Capabilities, Descriptor, Exceptions, LeaseScope, Poll},
+    capability::{Capabilities, Descriptor, Exceptions, LeaseScope, Poll, RenewalPacing},
     claim::{
-        Attempt, Claim, ClaimSpec, Grant, LossReason, Mode, Outsiders, Pulse, Reissued, Released,
-        Wait,
+        Attempt, Claim, ClaimSpec, Grant, LossReason, Mode, QueuePolicy, Released, RenewalOutcome,
+        Transferred, Wait,
     },
-    finding::{Finding, Grade},
-    hint::{Hint, Ring},
+    diagnostic::{Diagnostic, Severity},
     inspection::{Holder, Inspection, Role},
     lease::Lease,
     note::{MAX_NOTE_BYTES, Note, Noted},
+    occupancy::Occupancy,
     server_clock::ServerClock,
-    taken::Taken,
+    wake::{Wake, Wakeable},
 };
 pub(crate) use self::{lease::with_drift, note::check_noted};

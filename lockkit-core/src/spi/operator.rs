@@ -1,6 +1,6 @@
 //! Operators' questions to any store: whether it has an [`Admin`] or not.
 
-use super::{Admin, Backend, Finding, Role};
+use super::{Admin, Backend, Diagnostic, Role};
 use crate::{
     error::{Error, Result},
     name::{Kind, LockName},
@@ -29,7 +29,7 @@ pub(crate) async fn names(
     admin_of(backend, "lists of names")?.names(kind, prefix).await
 }
 
-pub(crate) async fn diagnose(backend: &dyn Backend) -> Result<Vec<Finding>> {
+pub(crate) async fn diagnose(backend: &dyn Backend) -> Result<Vec<Diagnostic>> {
     match backend.admin() {
         Some(admin) => admin.diagnose().await,
         None => Ok(Vec::new()),

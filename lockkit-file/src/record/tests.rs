@@ -96,7 +96,7 @@ fn c4_there_is_an_end_of_tokens_and_no_overflow() {
     let mut record = Record::new(&name());
     ask(&mut record, 1, Share::Exclusive, &early());
     assert_eq!(
-        record.raise_fence(id(1), FencingToken::new(u64::MAX)),
+        record.raise_token(id(1), FencingToken::new(u64::MAX)),
         Some(FencingToken::new(u64::MAX))
     );
     frees(&mut record, 1);
@@ -310,7 +310,7 @@ proptest! {
                 prop_assert!(waited || record.queue.is_empty() || !record.first().is_empty());
             }
             let mut held = record.holders.iter().map(|holding| holding.mode.mode());
-            let fit = held.try_fold(Taken::Nothing, Taken::with);
+            let fit = held.try_fold(Occupancy::Free, Occupancy::with);
             prop_assert!(fit.is_some(), "{:?}", record.holders);
             prop_assert_eq!(Record::parse(&record.to_bytes().unwrap(), &name()), Ok(record.clone()));
         }

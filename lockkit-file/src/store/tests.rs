@@ -13,7 +13,7 @@ use crate::record::{Asker, Share};
 struct Scene {
     root: Arc<TempDir>,
     store: Store,
-    place: Place,
+    paths: LockPaths,
     owner: OwnerId,
 }
 
@@ -22,16 +22,20 @@ impl Scene {
     async fn new() -> Self {
         let root = Arc::new(TempDir::new().unwrap());
         let folder = Folder::new(root.path().to_owned());
-        let place = folder.place(&LockName::new(Kind::Mutex, "a").unwrap());
-        let scene =
-            Self { root, store: Store::new(folder, Kept::new()), place, owner: OwnerId::random() };
+        let paths = folder.paths(&LockName::new(Kind::Mutex, "a").unwrap());
+        let scene = Self {
+            root,
+            store: Store::new(folder, GateCache::new()),
+            paths,
+            owner: OwnerId::random(),
+        };
         scene.take().await;
         scene.free().await;
         scene
     }
 
     fn enter(&self) -> Gate {
-        Gate::enter_now(&self.store.folder, &self.store.kept, &self.place).unwrap().unwrap()
+        Gate::enter_now(&self.store.folder, &self.store.gates, &self.paths).unwrap().unwrap()
     }
 
     /// The token; `None` if another one holds it.
@@ -39,7 +43,7 @@ impl Scene {
         let session = self.store.session().unwrap().id;
         let asker = Asker { owner: self.owner, session, share: Share::Exclusive, label: None };
         let take = |record: &mut Record, now: &_| record.attempt(&asker, Wait::No, now);
-        match self.store.change(&self.place, None, Duration::ZERO, take, |_| {}).await.unwrap() {
+        match self.store.change(&self.paths, None, Duration::ZERO, take, |_| {}).await.unwrap() {
             Attempt::Granted(grant) => Some(grant.token.get()),
             Attempt::Busy { .. } => None,
         }
@@ -48,13 +52,13 @@ impl Scene {
     async fn free(&self) {
         let free = |record: &mut Record, _: &_| Ok(record.release(&[self.owner]));
         // The tests look at the record instead.
-        let _ = self.store.change(&self.place, None, Duration::ZERO, free, |_| {}).await.unwrap();
+        let _ = self.store.change(&self.paths, None, Duration::ZERO, free, |_| {}).await.unwrap();
     }
 
     fn assert_held(&self) {
         let session = self.store.session().unwrap().id;
         assert!(
-            self.store.read(&self.place).unwrap().is_held_by(self.owner, session),
+            self.store.read(&self.paths).unwrap().is_held_by(self.owner, session),
             "it was written over"
         );
     }
@@ -64,8 +68,8 @@ impl Scene {
 async fn c1_who_was_stopped_while_it_wrote_in_a_gate_that_was_removed_writes_nothing_over() {
     let scene = Scene::new().await;
     let gate = scene.enter();
-    let mut stopped = Draft::write(scene.place.draft(gate.number()), b"").unwrap();
-    fs::remove_file(&scene.place.gate).unwrap();
+    let mut stopped = Draft::write(scene.paths.draft(gate.number()), b"").unwrap();
+    fs::remove_file(&scene.paths.gate).unwrap();
     scene.take().await;
     stopped.file.write_all(b"what it wanted to write").unwrap();
     scene.assert_held();
@@ -77,11 +81,11 @@ async fn c1_who_was_stopped_while_it_wrote_in_a_gate_that_was_removed_writes_not
 async fn c1_who_was_stopped_before_its_swap_in_a_gate_that_was_removed_puts_nothing_in_place() {
     let scene = Scene::new().await;
     let gate = scene.enter();
-    let draft = Draft::write(scene.place.draft(gate.number()), b"what it wanted to write").unwrap();
+    let draft = Draft::write(scene.paths.draft(gate.number()), b"what it wanted to write").unwrap();
     gate.check().unwrap();
-    fs::remove_file(&scene.place.gate).unwrap();
+    fs::remove_file(&scene.paths.gate).unwrap();
     scene.take().await;
-    assert!(draft.swap(&scene.place.record).unwrap_err().is_outcome_unknown());
+    assert!(draft.swap(&scene.paths.record).unwrap_err().is_outcome_unknown());
     scene.assert_held();
 }
 
@@ -90,18 +94,18 @@ async fn c13_a_write_that_finds_its_gate_removed_changes_nothing_and_leaves_noth
     let scene = Scene::new().await;
     scene.take().await;
     let gate = scene.enter();
-    fs::remove_file(&scene.place.gate).unwrap();
-    let mut record = Record::new(&scene.place.name);
-    put(&gate, &scene.place, &mut record).unwrap_err();
+    fs::remove_file(&scene.paths.gate).unwrap();
+    let mut record = Record::new(&scene.paths.name);
+    put(&gate, &scene.paths, &mut record).unwrap_err();
     scene.assert_held();
-    assert!(!scene.place.draft(gate.number()).exists());
+    assert!(!scene.paths.draft(gate.number()).exists());
 }
 
 /// Another process, with the same folder.
 fn another(scene: &Scene) -> Scene {
-    let store = Store::new(scene.store.folder.clone(), Kept::new());
+    let store = Store::new(scene.store.folder.clone(), GateCache::new());
     let root = Arc::clone(&scene.root);
-    Scene { root, store, place: scene.place.clone(), owner: OwnerId::random() }
+    Scene { root, store, paths: scene.paths.clone(), owner: OwnerId::random() }
 }
 
 #[tokio::test]
@@ -126,7 +130,7 @@ async fn c1_c4_what_others_wrote_is_seen_by_those_who_keep_the_record_open() {
 #[tokio::test]
 async fn c4_a_record_that_was_put_back_in_place_is_read() {
     let scene = Scene::new().await;
-    let mut record = scene.store.read(&scene.place).unwrap();
+    let mut record = scene.store.read(&scene.paths).unwrap();
     let far = 9_000_000_000_000_000;
     let asker = Asker {
         owner: OwnerId::random(),
@@ -137,11 +141,11 @@ async fn c4_a_record_that_was_put_back_in_place_is_read() {
     record.attempt(&asker, Wait::No, &Now { up: 1, wall: far }).unwrap();
     assert_eq!(record.release(&[asker.owner]), Released::Freed);
     let bytes = record.to_bytes().unwrap();
-    let before = Stamp::at(&scene.place.record).unwrap();
-    assert_eq!(bytes.len(), fs::read(&scene.place.record).unwrap().len());
+    let before = Stamp::at(&scene.paths.record).unwrap();
+    assert_eq!(bytes.len(), fs::read(&scene.paths.record).unwrap().len());
     // The clock of a file system may tick every few milliseconds only.
-    while Stamp::at(&scene.place.record).unwrap() == before {
-        fs::write(&scene.place.record, &bytes).unwrap();
+    while Stamp::at(&scene.paths.record).unwrap() == before {
+        fs::write(&scene.paths.record, &bytes).unwrap();
     }
     assert!(scene.take().await > Some(far));
 }
@@ -160,20 +164,20 @@ async fn what_is_kept_open_is_bounded_and_closed_with_the_store() {
     let scene = Scene::new().await;
     for number in 0..200 {
         let name = LockName::new(Kind::Mutex, &format!("name-{number}")).unwrap();
-        let place = scene.store.folder.place(&name);
-        scene.store.change(&place, None, Duration::ZERO, |_, _| Ok(()), |()| {}).await.unwrap();
-        assert!(scene.store.kept.len() <= 64);
+        let paths = scene.store.folder.paths(&name);
+        scene.store.change(&paths, None, Duration::ZERO, |_, _| Ok(()), |()| {}).await.unwrap();
+        assert!(scene.store.gates.len() <= 64);
     }
-    assert_eq!(scene.store.kept.len(), 64);
+    assert_eq!(scene.store.gates.len(), 64);
     scene.store.close();
-    assert_eq!(scene.store.kept.len(), 0);
+    assert_eq!(scene.store.gates.len(), 0);
 }
 
 #[tokio::test]
 async fn what_may_be_told_late_is_never_kept() {
     let scene = Scene::new().await;
-    let store = Store::new(scene.store.folder.clone(), Kept::nothing());
+    let store = Store::new(scene.store.folder.clone(), GateCache::disabled());
     let remote = Scene { store, ..another(&scene) };
     remote.take().await.expect("it is free");
-    assert_eq!(remote.store.kept.len(), 0);
+    assert_eq!(remote.store.gates.len(), 0);
 }

@@ -6,18 +6,18 @@ use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result,
     spi::{
-        Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Note, Noted, Outsiders, Pulse,
-        Reissued, Released, Wait,
+        Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Mode, Note, Noted, QueuePolicy,
+        Released, RenewalOutcome, Transferred, Wait,
     },
 };
 
 use super::{
-    pending::Pending,
     poller::poll,
-    record::{Answer, Asked, Fences, Form, Former, Passed},
+    record::{Answer, Form, LockRequest, Predecessor, TokenRange, TransferAnswer},
     renewal::Hold,
     row::LONGEST,
     store::Store,
+    unanswered::UnansweredRequests,
 };
 use crate::{
     channel::Checkout,
@@ -35,12 +35,12 @@ pub(crate) struct LeaseClaim {
     form: Form,
     owner: String,
     lease_us: u64,
-    fence: Option<u64>,
-    /// The largest that the fence may be, after requests to raise it that were not answered.
+    token: Option<u64>,
+    /// The largest that the token may be, after requests to raise it that were not answered.
     raised: Option<u64>,
-    /// Who may have the lock instead of us, after a hand-over that was not answered.
-    heir: Option<String>,
-    pending: Pending,
+    /// Who may have the lock instead of us, after a transfer that was not answered.
+    successor: Option<String>,
+    unanswered: UnansweredRequests,
     /// Where we stand among this process's waiters.
     place: Option<Place>,
 }
@@ -49,17 +49,17 @@ impl LeaseClaim {
     pub(crate) fn new(store: Arc<Store>, form: Form, spec: ClaimSpec) -> Self {
         let lease_us = u64::try_from(spec.ttl.as_micros()).unwrap_or(u64::MAX);
         let owner = spec.owner.to_string();
-        let pending = Pending::default();
+        let unanswered = UnansweredRequests::default();
         Self {
             store,
             spec,
             form,
             owner,
             lease_us,
-            fence: None,
+            token: None,
             raised: None,
-            heir: None,
-            pending,
+            successor: None,
+            unanswered,
             place: None,
         }
     }
@@ -69,12 +69,12 @@ impl LeaseClaim {
         self.store.pool.get(self.spec.op_timeout * 3 / 4).await
     }
 
-    /// What its fence may be; `None` if it holds nothing.
-    fn fences(&self) -> Option<Fences> {
-        self.fence.map(|fence| (fence, self.raised.unwrap_or(fence)))
+    /// What its token may be; `None` if it holds nothing.
+    fn tokens(&self) -> Option<TokenRange> {
+        self.token.map(|token| (token, self.raised.unwrap_or(token)))
     }
 
-    fn asked(&self, not_after_us: u64, waits: bool) -> Asked<'_> {
+    fn asked(&self, not_after_us: u64, waits: bool) -> LockRequest<'_> {
         let name = &self.spec.name;
         let label = self.spec.label.as_deref().unwrap_or("");
         let kind = name.kind().as_str();
@@ -82,7 +82,7 @@ impl LeaseClaim {
         let owner = &self.owner;
         let lease_us = self.lease_us;
         let client = self.store.client;
-        Asked { kind, name, owner, label, lease_us, not_after_us, waits, client }
+        LockRequest { kind, name, owner, label, lease_us, not_after_us, waits, client }
     }
 
     /// Asks once, or twice if our idea of the server's time was wrong. Not at all if the caller has
@@ -97,13 +97,13 @@ impl LeaseClaim {
         for _ in 0..2 {
             let not_after = self.store.pool.server_time(deadline);
             let sent = Clock::Boot.now();
-            self.pending.attempt(connection.server(), deadline);
+            self.unanswered.attempt(connection.server(), deadline);
             let asked = self.asked(not_after, waits);
             let answer = self.store.acquire(&mut connection, self.form, &asked).await;
             match &answer {
-                Ok(answer) if answer.is_known() => self.pending.answered(sent),
+                Ok(answer) if answer.is_known() => self.unanswered.answered(sent),
                 Err(error) if error.is_outcome_unknown() => {}
-                Ok(_) | Err(_) => self.pending.refused(),
+                Ok(_) | Err(_) => self.unanswered.refused(),
             }
             match answer? {
                 Answer::Late => self.store.pool.ask_time(&mut connection).await.map(drop)?,
@@ -115,15 +115,15 @@ impl LeaseClaim {
 
     fn answered(&mut self, answer: Answer, wait: Wait) -> Result<Attempt> {
         match answer {
-            Answer::Granted { fence } => {
+            Answer::Granted { token } => {
                 if let Some(place) = self.place.take() {
                     // Whoever is next would ask in vain, unless there is room for more.
                     if self.spec.mode == Mode::Exclusive {
                         place.put_back();
                     }
                 }
-                (self.fence, self.raised) = (Some(fence), None);
-                let token = FencingToken::new(fence);
+                (self.token, self.raised) = (Some(token), None);
+                let token = FencingToken::new(token);
                 let lease = Lease::For(self.spec.ttl);
                 Ok(Attempt::Granted(Grant::new(token, lease)))
             }
@@ -150,44 +150,45 @@ impl LeaseClaim {
     }
 
     /// Asks once, or twice if our idea of the server's time was wrong.
-    async fn hand_over(
+    async fn transfer_to(
         &mut self,
         to: &ClaimSpec,
-        fences: Fences,
-        outsiders: Outsiders,
-    ) -> Result<Reissued> {
+        tokens: TokenRange,
+        policy: QueuePolicy,
+    ) -> Result<Transferred> {
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
         let mut connection = self.connection().await?;
-        let mut heir = Self::new(Arc::clone(&self.store), self.form, to.clone());
+        let mut successor = Self::new(Arc::clone(&self.store), self.form, to.clone());
         for _ in 0..2 {
             let not_after = self.store.pool.server_time(deadline);
-            self.heir = Some(heir.owner.clone());
-            let former = Former { owner: &self.owner, fences };
-            let asked = heir.asked(not_after, false);
-            let answer = self.store.reissue(&mut connection, &former, &asked, outsiders).await;
+            self.successor = Some(successor.owner.clone());
+            let previous = Predecessor { owner: &self.owner, tokens };
+            let asked = successor.asked(not_after, false);
+            let answer = self.store.transfer(&mut connection, &previous, &asked, policy).await;
             // One that was not answered may be applied still, as long as nobody releases it.
             if answer.as_ref().is_ok_and(Option::is_none)
                 || answer.as_ref().is_err_and(|error| !error.is_outcome_unknown())
             {
-                self.heir = None;
+                self.successor = None;
             }
             match answer? {
-                Some(Passed::On(fence)) => {
-                    heir.fence = Some(fence);
-                    *self = heir;
-                    let token = FencingToken::new(fence);
+                Some(TransferAnswer::Granted(token)) => {
+                    successor.token = Some(token);
+                    *self = successor;
+                    let token = FencingToken::new(token);
                     let lease = Lease::For(self.spec.ttl);
-                    return Ok(Reissued::Granted(Grant::new(token, lease)));
+                    return Ok(Transferred::Granted(Grant::new(token, lease)));
                 }
-                Some(Passed::Freed) => {
-                    (self.place, self.fence, self.raised, self.heir) = (None, None, None, None);
+                Some(TransferAnswer::Freed) => {
+                    (self.place, self.token, self.raised, self.successor) =
+                        (None, None, None, None);
                     self.store.waiters.call_first(&self.spec.name);
-                    return Ok(Reissued::Yielded);
+                    return Ok(Transferred::Yielded);
                 }
                 None => {}
             }
             if self.store.pool.ask_time(&mut connection).await? <= not_after {
-                return Ok(Reissued::NotHeld);
+                return Ok(Transferred::NotHeld);
             }
         }
         Err(error::late(self.spec.op_timeout))
@@ -205,7 +206,7 @@ const WAITING: Attempt = Attempt::Busy { queued: false, retry_after: None };
 impl Claim for LeaseClaim {
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
         match &self.place {
-            Some(place) if !place.is_called() && !self.pending.is_any() => {
+            Some(place) if !place.is_called() && !self.unanswered.is_any() => {
                 poll(&self.store, &self.spec.name);
                 return match place.trouble() {
                     Some(trouble) => Err(error::ours(ErrorKind::Unavailable, trouble)),
@@ -213,7 +214,7 @@ impl Claim for LeaseClaim {
                 };
             }
             None if wait != Wait::No
-                && !self.pending.is_any()
+                && !self.unanswered.is_any()
                 && self.store.waiters.is_any(&self.spec.name) =>
             {
                 self.stand_in_line();
@@ -228,9 +229,11 @@ impl Claim for LeaseClaim {
         }
     }
 
-    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome> {
         let lease = lease.unwrap_or(self.spec.ttl);
-        let Some(fences) = self.fences() else { return Ok(Pulse::Lost(LossReason::Evicted)) };
+        let Some(tokens) = self.tokens() else {
+            return Ok(RenewalOutcome::Lost(LossReason::Evicted));
+        };
         if lease > LONGEST {
             let reason = format!(
                 "a lease of {lease:?} is longer than this store can write down: {LONGEST:?}"
@@ -240,7 +243,7 @@ impl Claim for LeaseClaim {
         let hold = Hold {
             name: self.spec.name.clone(),
             owner: self.owner.clone(),
-            fences,
+            tokens,
             has_holders: self.form != Form::Row,
             lease,
             op_timeout: self.spec.op_timeout,
@@ -248,8 +251,8 @@ impl Claim for LeaseClaim {
         self.store.renewals.renew(hold).await
     }
 
-    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
-        let (floor, Some((_, highest))) = (error::floor(floor)?, self.fences()) else {
+    async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        let (floor, Some((_, highest))) = (error::floor(floor)?, self.tokens()) else {
             return Ok(None);
         };
         let mut connection = self.connection().await?;
@@ -257,7 +260,7 @@ impl Claim for LeaseClaim {
         let raised =
             self.store.raise(&mut connection, self.form, &self.asked(0, false), floor).await?;
         match raised {
-            Some(_) => (self.fence, self.raised) = (raised, None),
+            Some(_) => (self.token, self.raised) = (raised, None),
             None => _ = self.store.pool.ask_time(&mut connection).await?,
         }
         Ok(raised.map(FencingToken::new))
@@ -270,7 +273,7 @@ impl Claim for LeaseClaim {
                 "only mutexes and elections have notes",
             ));
         }
-        let Some((least, highest)) = self.fences() else { return Ok(Noted::NotHeld) };
+        let Some((least, highest)) = self.tokens() else { return Ok(Noted::NotHeld) };
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
         let name = &self.spec.name;
         let table = self.store.pool.config().tables().table("lock");
@@ -287,42 +290,42 @@ impl Claim for LeaseClaim {
         noted.ok_or_else(|| error::late(self.spec.op_timeout))
     }
 
-    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+    async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
         if self.form != Form::Row || to.name != self.spec.name || to.mode != self.spec.mode {
-            let reason = "a lock is handed over inside the process only as it is: alone, and by the same name; of read/write \
-                          locks and semaphores this strategy hands over none";
+            let reason = "a lock is transferred inside the process only as it is: alone, and by the same name; of read/write \
+                          locks and semaphores this strategy transfers none";
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
-        // What is still under way could become a lock of the former owner, once the new one's has
+        // What is still under way could become a lock of the previous owner, once the new one's has
         // ended: only a release sees to that.
-        if self.heir.is_some() || self.pending.is_any() {
+        if self.successor.is_some() || self.unanswered.is_any() {
             return Ok(match self.release().await? {
-                Released::Freed => Reissued::Yielded,
-                Released::NotHeld => Reissued::NotHeld,
+                Released::Freed => Transferred::Yielded,
+                Released::NotHeld => Transferred::NotHeld,
             });
         }
-        match self.fences() {
-            Some(fences) => self.hand_over(to, fences, outsiders).await,
-            None => Ok(Reissued::NotHeld),
+        match self.tokens() {
+            Some(tokens) => self.transfer_to(to, tokens, policy).await,
+            None => Ok(Transferred::NotHeld),
         }
     }
 
     async fn release(&mut self) -> Result<Released> {
         self.place = None;
-        if self.fence.is_none() && !self.pending.is_any() {
+        if self.token.is_none() && !self.unanswered.is_any() {
             return Ok(Released::NotHeld);
         }
-        let is_final = self.pending.end(&self.store.pool, self.spec.op_timeout / 2).await;
+        let is_final = self.unanswered.end(&self.store.pool, self.spec.op_timeout / 2).await;
         let mut connection = self.connection().await?;
         let asked = self.asked(0, false);
-        let heir = self.heir.as_deref();
-        let found = self.store.release(&mut connection, self.form, &asked, heir).await?;
+        let successor = self.successor.as_deref();
+        let found = self.store.release(&mut connection, self.form, &asked, successor).await?;
         self.store.waiters.call_first(&self.spec.name);
         if !is_final {
             return Err(not_final());
         }
-        (self.fence, self.raised, self.heir) = (None, None, None);
-        self.pending.taken_back();
+        (self.token, self.raised, self.successor) = (None, None, None);
+        self.unanswered.taken_back();
         Ok(if found == Some(true) { Released::Freed } else { Released::NotHeld })
     }
 }

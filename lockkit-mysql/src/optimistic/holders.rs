@@ -8,7 +8,7 @@ use std::{num::NonZeroU32, time::Duration};
 use lockkit_core::spi::Mode;
 use mysql_async as my;
 
-use super::record::{Answer, Asked};
+use super::record::{Answer, LockRequest};
 use crate::{
     connection::Connection,
     handshake::value,
@@ -44,7 +44,7 @@ impl HoldersSql {
         &self,
         connection: &mut Connection,
         mode: Mode,
-        asked: &Asked<'_>,
+        asked: &LockRequest<'_>,
     ) -> Result<Option<Answer>, my::Error> {
         let steps = connection.transaction(&self.acquisition(mode, asked)).await?;
         let read = || {
@@ -54,7 +54,7 @@ impl HoldersSql {
                 BUSY => {
                     Answer::Busy { left: value::<Option<u64>>(row, 2)?.map(Duration::from_micros) }
                 }
-                GRANTED | OURS => Answer::Granted { fence: value(row, 1)? },
+                GRANTED | OURS => Answer::Granted { token: value(row, 1)? },
                 MISMATCH => Answer::Mismatch { limit: value(row, 3)? },
                 _ => return None,
             })
@@ -63,7 +63,7 @@ impl HoldersSql {
     }
 
     /// The time is read anew once the row is locked: the statement may have waited for it.
-    fn acquisition(&self, mode: Mode, asked: &Asked<'_>) -> String {
+    fn acquisition(&self, mode: Mode, asked: &LockRequest<'_>) -> String {
         let Self { lock, holder, .. } = self;
         let terms = Terms::of(mode, asked.waits);
         let Terms { letter, permits, limit, fits, wanted } = &terms;
@@ -108,7 +108,7 @@ impl HoldersSql {
     pub(crate) async fn release(
         &self,
         connection: &mut Connection,
-        asked: &Asked<'_>,
+        asked: &LockRequest<'_>,
     ) -> Result<Option<bool>, my::Error> {
         let Self { holder, .. } = self;
         let kind = literal(asked.kind.as_bytes());
@@ -127,20 +127,20 @@ impl HoldersSql {
         Ok((deleted.outcome.affected > 0).then_some(was_live))
     }
 
-    /// The fence after it was raised to `floor`; `None` if it is not ours, or the server is no
+    /// The token after it was raised to `floor`; `None` if it is not ours, or the server is no
     /// primary.
     pub(crate) async fn raise(
         &self,
         connection: &mut Connection,
-        asked: &Asked<'_>,
+        asked: &LockRequest<'_>,
         floor: u64,
     ) -> Result<Option<u64>, my::Error> {
         let steps = connection.transaction(&self.raising(asked, floor)).await?;
         let row = steps.iter().rev().find_map(|step| step.rows.first());
-        Ok(row.and_then(|row| value::<u64>(row, 0)).filter(|fence| *fence > 0))
+        Ok(row.and_then(|row| value::<u64>(row, 0)).filter(|token| *token > 0))
     }
 
-    fn raising(&self, asked: &Asked<'_>, floor: u64) -> String {
+    fn raising(&self, asked: &LockRequest<'_>, floor: u64) -> String {
         let Self { lock, holder, .. } = self;
         let kind = literal(asked.kind.as_bytes());
         let name = literal(asked.name.as_bytes());
@@ -211,7 +211,7 @@ mod tests {
     /// The connection commits them, as the last step: an error of a later one would say that
     /// nothing was done.
     #[test]
-    fn c5_an_acquisition_and_a_raised_fence_do_not_commit_by_themselves() {
+    fn c5_an_acquisition_and_a_raised_token_do_not_commit_by_themselves() {
         let sql = HoldersSql::new(&Tables::new("lockkit"));
         let one = NonZeroU32::MIN;
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: one, limit: one }] {
@@ -221,8 +221,16 @@ mod tests {
             let label = "";
             let lease_us = 1;
             let not_after_us = 1;
-            let asked =
-                Asked { kind, name, owner, label, lease_us, not_after_us, waits: true, client: 1 };
+            let asked = LockRequest {
+                kind,
+                name,
+                owner,
+                label,
+                lease_us,
+                not_after_us,
+                waits: true,
+                client: 1,
+            };
             for script in [sql.acquisition(mode, &asked), sql.raising(&asked, 1)] {
                 let words = ["COMMIT", "TRANSACTION", "autocommit"];
                 assert!(words.iter().all(|word| !script.contains(word)), "{script}");

@@ -107,14 +107,14 @@ fn seen(row: &Row) -> Option<Holder> {
         }
         Some(_) => return None,
     };
-    let (owner, fence): (String, u64) = (value(row, 0)?, value(row, 1)?);
+    let (owner, token): (String, u64) = (value(row, 0)?, value(row, 1)?);
     let label = Some(value::<Vec<u8>>(row, 2)?).filter(|label| !label.is_empty());
     let holder = Holder::new(mode)
         .with_label(label.map(|label| String::from_utf8_lossy(&label).into_owned()))
         .with_age(micros(3)?)
         .with_remaining(micros(4)?);
     Some(match owner.parse::<OwnerId>() {
-        Ok(owner) => holder.with_grant(owner, FencingToken::new(fence)),
+        Ok(owner) => holder.with_grant(owner, FencingToken::new(token)),
         Err(_) => holder,
     })
 }
@@ -158,11 +158,11 @@ mod tests {
         #[test]
         fn c13_a_row_that_makes_no_sense_is_no_holder(values in vec(any_value(), 0..10)) {
             let columns = values.len();
-            let fence = values.get(1).cloned();
+            let stored = values.get(1).cloned();
             if let Some(holder) = seen(&row(values)) {
                 prop_assert!(columns >= 5);
                 if let Some(token) = holder.token {
-                    prop_assert_eq!(mysql_async::from_value_opt::<u64>(fence.unwrap()).ok(), Some(token.get()));
+                    prop_assert_eq!(mysql_async::from_value_opt::<u64>(stored.unwrap()).ok(), Some(token.get()));
                 }
             }
         }
@@ -170,7 +170,7 @@ mod tests {
         #[test]
         fn c14_a_holder_is_seen_as_it_was_written(
             id: u128,
-            fence: u64,
+            token: u64,
             label in "\\PC{0,20}",
             times in any::<(i64, i64)>(),
             mode in prop_oneof![
@@ -186,7 +186,7 @@ mod tests {
             let owner = OwnerId::new(id);
             let mut values: Vec<Value> = vec![
                 owner.to_string().into(),
-                fence.into(),
+                token.into(),
                 label.as_str().into(),
                 times.0.into(),
                 times.1.into(),
@@ -197,7 +197,7 @@ mod tests {
             }
             let holder = seen(&row(values)).unwrap();
             let grant = (holder.owner, holder.token);
-            prop_assert_eq!(grant, (Some(owner), Some(FencingToken::new(fence))));
+            prop_assert_eq!(grant, (Some(owner), Some(FencingToken::new(token))));
             prop_assert_eq!((holder.label.unwrap_or_default(), holder.mode), (label, mode));
             let left = Duration::from_micros(u64::try_from(times.1).unwrap_or(0));
             prop_assert_eq!(holder.remaining, Some(left));

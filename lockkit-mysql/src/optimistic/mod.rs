@@ -11,7 +11,6 @@ mod holders;
 mod inspect;
 mod known;
 mod look;
-mod pending;
 mod poller;
 mod record;
 mod renewal;
@@ -19,6 +18,7 @@ mod row;
 mod store;
 #[cfg(test)]
 mod tests;
+mod unanswered;
 
 use std::{
     sync::Arc,
@@ -29,13 +29,13 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Diagnostic, Exceptions,
         Inspection, Note, Released, Role,
     },
 };
 
 use self::{claim::LeaseClaim, record::Form, store::Store};
-use crate::{diagnosis, error, janitor::Kept, note, pool::Pool, time};
+use crate::{diagnosis, error, garbage_collector::GarbageCollected, note, pool::Pool, time};
 
 /// A waiter is called when there is something to ask; this is for calls that get lost.
 const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -58,8 +58,8 @@ impl Optimistic {
             .with_labels()
             .with_names()
             .with_extend()
-            .with_reissue()
-            .with_raise_fence()
+            .with_transfer()
+            .with_raise_token()
             .with_notes()
             .with_time();
         let descriptor = Descriptor::new(error::BACKEND)
@@ -67,7 +67,7 @@ impl Optimistic {
             .with_exceptions(Exceptions::none().with_server_clock_step())
             .with_poll(POLL.0, POLL.1)
             .with_takeover_delay(TAKEOVER_DELAY)
-            .with_cadence(Duration::MAX, true);
+            .with_renewal_pacing(Duration::MAX, true);
         Self { store: Arc::new(Store::new(pool)), descriptor }
     }
 }
@@ -123,13 +123,13 @@ impl Admin for Optimistic {
         time::time(&self.store.pool).await
     }
 
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
+    async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         diagnosis::diagnose(&self.store.pool).await
     }
 }
 
 #[async_trait]
-impl Kept for Optimistic {
+impl GarbageCollected for Optimistic {
     async fn collect_garbage(&self) -> Result<u64> {
         self.store.collect_garbage().await
     }

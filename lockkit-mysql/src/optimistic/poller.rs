@@ -14,7 +14,7 @@ use super::{
 use crate::{
     error,
     schedule::{MOST_NAMES, Pace},
-    waiting::attending::{Batch, Room, Turn},
+    waiting::polling::{Batch, LookLimits, Turn},
 };
 
 /// As long as it lives, it is seen that often.
@@ -32,22 +32,22 @@ const MOST_LOOKS: usize = 4;
 pub(crate) fn poll(store: &Arc<Store>, name: &LockName) {
     // Without a runtime nobody waits either.
     let Ok(runtime) = Handle::try_current() else { return };
-    let Some((number, bell)) = store.waiters.attend(name, runtime.id()) else { return };
-    let attendance = Attendance { store: Arc::clone(store), number, bell };
+    let Some((number, signal)) = store.waiters.start_polling(name, runtime.id()) else { return };
+    let task = PollerTask { store: Arc::clone(store), number, signal };
     #[expect(clippy::disallowed_methods, reason = "one task for all locks that are waited for")]
-    runtime.spawn(attendance.work());
+    runtime.spawn(task.work());
 }
 
 /// The task's own presence: when it goes, also by a runtime that is shut down, the next waiter
 /// starts another.
-struct Attendance {
+struct PollerTask {
     store: Arc<Store>,
     number: u64,
-    /// Rings when somebody waits for another name.
-    bell: Arc<Notify>,
+    /// Wakes when somebody waits for another name.
+    signal: Arc<Notify>,
 }
 
-impl Drop for Attendance {
+impl Drop for PollerTask {
     fn drop(&mut self) {
         self.store.waiters.abandon(self.number);
     }
@@ -86,11 +86,11 @@ impl Progress {
 
     /// Which names the next look may have; none if there may be no look now. The last look is kept
     /// for hasty waiters: the others may be lost, and end when their most patient waiters give up.
-    fn room(&self, now: Tick) -> Room {
+    fn limits(&self, now: Tick) -> LookLimits {
         let are_late = self.looks.iter().all(|sent| sent.after(LATE) <= now);
         let may_look = are_late && self.looks.len() < self.most_looks;
         let is_last = !self.looks.is_empty() && self.looks.len() + 1 == self.most_looks;
-        Room { names: if may_look { self.most_names } else { 0 }, only_hasty: is_last }
+        LookLimits { names: if may_look { self.most_names } else { 0 }, only_hasty: is_last }
     }
 
     fn begin(&mut self, batch: &Batch) {
@@ -110,19 +110,19 @@ impl Progress {
 
     /// When there may be something to do, if the next name is due at `due`.
     fn next(&self, now: Tick, due: Tick) -> Tick {
-        let due = if self.room(now).names > 0 { due } else { Tick::NEVER };
+        let due = if self.limits(now).names > 0 { due } else { Tick::NEVER };
         let late = self.looks.iter().map(|sent| sent.after(LATE)).filter(|late| *late > now).min();
         due.min(late.unwrap_or(Tick::NEVER)).min(now.after(HEARTBEAT))
     }
 }
 
-impl Attendance {
+impl PollerTask {
     async fn work(self) {
         let mut progress = Progress::new(self.store.pool.config().pool_size, Clock::Boot.now());
         let mut requests = FuturesUnordered::<BoxFuture<'_, Answer>>::new();
         loop {
             let now = Clock::Boot.now();
-            let due = match self.store.waiters.turn(self.number, now, progress.room(now)) {
+            let due = match self.store.waiters.turn(self.number, now, progress.limits(now)) {
                 Turn::Ask(batch) => {
                     progress.begin(&batch);
                     requests.push(self.look(batch).boxed());
@@ -147,7 +147,7 @@ impl Attendance {
                         requests.push(self.want(names, patience).boxed());
                     }
                 }
-                () = self.bell.notified() => {}
+                () = self.signal.notified() => {}
                 () = time::sleep(pause) => {}
             }
         }
@@ -270,36 +270,36 @@ mod tests {
         let mut progress = Progress::new(16, now);
         let lost = batch(2, now);
         progress.begin(&lost);
-        assert_eq!(progress.room(now).names, 0, "it may be answered still");
+        assert_eq!(progress.limits(now).names, 0, "it may be answered still");
         assert_eq!(now.until(progress.next(now, now)), LATE);
         let late = now.after(LATE);
         assert_eq!(progress.next(late, late), late);
         for round in 0..5 {
             let sent = late.after(SECOND * round);
-            assert_eq!(progress.room(sent), Room { names: MOST_NAMES, only_hasty: false });
+            assert_eq!(progress.limits(sent), LookLimits { names: MOST_NAMES, only_hasty: false });
             let next = batch(1, sent);
             progress.begin(&next);
-            assert_eq!(progress.room(sent).names, 0);
+            assert_eq!(progress.limits(sent).names, 0);
             progress.end(&next, true);
-            assert_eq!(progress.room(sent).names, MOST_NAMES, "an answer makes room at once");
+            assert_eq!(progress.limits(sent).names, MOST_NAMES, "an answer makes room at once");
         }
         let mut sent = late;
         for look in 1..MOST_LOOKS {
             assert_eq!(
-                progress.room(sent),
-                Room { names: MOST_NAMES, only_hasty: look + 1 == MOST_LOOKS }
+                progress.limits(sent),
+                LookLimits { names: MOST_NAMES, only_hasty: look + 1 == MOST_LOOKS }
             );
             progress.begin(&batch(1, sent));
             sent = sent.after(LATE);
         }
-        assert_eq!(progress.room(sent.after(SECOND * 60)).names, 0);
+        assert_eq!(progress.limits(sent.after(SECOND * 60)).names, 0);
         progress.end(&lost, true);
-        assert!(progress.room(sent).names > 0);
+        assert!(progress.limits(sent).names > 0);
         let mut alone = Progress::new(1, now);
-        assert_eq!(alone.room(now), Room { names: MOST_NAMES, only_hasty: false });
+        assert_eq!(alone.limits(now), LookLimits { names: MOST_NAMES, only_hasty: false });
         alone.begin(&lost);
         assert_eq!(
-            alone.room(late).names,
+            alone.limits(late).names,
             0,
             "the pool has one connection, which others need, too"
         );

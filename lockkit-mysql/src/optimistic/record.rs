@@ -6,7 +6,7 @@ use lockkit_core::{Kind, spi::Mode};
 
 /// One request of one claim.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct LockRequest<'a> {
     pub(crate) kind: &'a str,
     pub(crate) name: &'a str,
     pub(crate) owner: &'a str,
@@ -20,22 +20,22 @@ pub(crate) struct Asked<'a> {
     pub(crate) client: u64,
 }
 
-/// Who had a lock that is handed over.
+/// The owner that a lock is transferred from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Former<'a> {
+pub(crate) struct Predecessor<'a> {
     pub(crate) owner: &'a str,
-    pub(crate) fences: Fences,
+    pub(crate) tokens: TokenRange,
 }
 
-/// The least and the largest that the fence of a hold can be: they differ after a request to raise
+/// The least and the largest that the token of a hold can be: they differ after a request to raise
 /// it that got no answer.
-pub(crate) type Fences = (u64, u64);
+pub(crate) type TokenRange = (u64, u64);
 
-/// The answer to a hand-over.
+/// The answer to a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passed {
-    /// To the new owner, with this fence.
-    On(u64),
+pub(crate) enum TransferAnswer {
+    /// To the new owner, with this token.
+    Granted(u64),
     /// It was freed, as another client waits for it.
     Freed,
 }
@@ -48,7 +48,7 @@ pub(crate) enum Answer {
         left: Option<Duration>,
     },
     Granted {
-        fence: u64,
+        token: u64,
     },
     /// Somebody is at work on the row. It did nothing, and does not know who has the lock.
     Locked,

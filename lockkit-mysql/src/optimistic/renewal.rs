@@ -13,7 +13,7 @@ use futures_util::{
 };
 use lockkit_core::{
     Clock, Error, ErrorKind, LockName, Result, Tick,
-    spi::{Lease, LossReason, Pulse},
+    spi::{Lease, LossReason, RenewalOutcome},
 };
 use mysql_async as my;
 use tokio::{
@@ -21,7 +21,7 @@ use tokio::{
     time,
 };
 
-use super::record::Fences;
+use super::record::TokenRange;
 use crate::{
     channel::Checkout,
     connection::Connection,
@@ -42,7 +42,7 @@ const WHAT: &str = "renewing leases";
 pub(crate) struct Hold {
     pub(crate) name: LockName,
     pub(crate) owner: String,
-    pub(crate) fences: Fences,
+    pub(crate) tokens: TokenRange,
     /// Whether it is a row for each holder, or the lock's own.
     pub(crate) has_holders: bool,
     pub(crate) lease: Duration,
@@ -60,7 +60,7 @@ struct Sort {
 }
 
 /// For each hold in its order; or `None`: somebody else has locked one of the rows.
-type Answer = Arc<Result<Vec<Pulse>, Option<Error>>>;
+type Answer = Arc<Result<Vec<RenewalOutcome>, Option<Error>>>;
 type Request = BoxFuture<'static, Answer>;
 
 /// The renewals of a locker.
@@ -96,15 +96,15 @@ impl Renewals {
     ///
     /// # Cancel safety
     /// Cancel safe for the others.
-    pub(crate) async fn renew(self: &Arc<Self>, hold: Hold) -> Result<Pulse> {
+    pub(crate) async fn renew(self: &Arc<Self>, hold: Hold) -> Result<RenewalOutcome> {
         let Hold { has_holders, lease, op_timeout, .. } = hold;
         let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
         let sort = Sort { runtime, has_holders, lease, op_timeout };
         if lock(&self.alone).is_none_or(|until| Clock::Boot.now() >= until) {
             let (index, request) = self.join(sort, hold.clone());
             match request.await.as_ref() {
-                Ok(pulses) => {
-                    return pulses.get(index).copied().ok_or_else(|| error::nonsense(WHAT));
+                Ok(outcomes) => {
+                    return outcomes.get(index).copied().ok_or_else(|| error::nonsense(WHAT));
                 }
                 Err(Some(error)) => return Err(again(error)),
                 // The others must not wait for it.
@@ -112,7 +112,7 @@ impl Renewals {
             }
         }
         match self.renew_all(sort, &[hold]).await {
-            Ok(pulses) => pulses.first().copied().ok_or_else(|| error::nonsense(WHAT)),
+            Ok(outcomes) => outcomes.first().copied().ok_or_else(|| error::nonsense(WHAT)),
             Err(error) => Err(error.unwrap_or_else(|| error::nonsense(WHAT))),
         }
     }
@@ -163,7 +163,11 @@ impl Renewals {
         }
     }
 
-    async fn renew_all(&self, sort: Sort, holds: &[Hold]) -> Result<Vec<Pulse>, Option<Error>> {
+    async fn renew_all(
+        &self,
+        sort: Sort,
+        holds: &[Hold],
+    ) -> Result<Vec<RenewalOutcome>, Option<Error>> {
         let mut connection = self.connection(sort.op_timeout).await.map_err(Some)?;
         let table = if sort.has_holders { &self.holder } else { &self.lock };
         let mut trial = Trial { renewals: self, lease: sort.lease, is_over: holds.len() == 1 };
@@ -201,7 +205,7 @@ async fn renew(
     sort: Sort,
     holds: &[Hold],
     changed: &mut u64,
-) -> Result<Vec<Pulse>, my::Error> {
+) -> Result<Vec<RenewalOutcome>, my::Error> {
     let lease = sort.lease.as_micros();
     let rows = holds.iter().map(row).collect::<Vec<_>>().join(" OR ");
     // By the primary key also where the table is so small that reading all of it seems cheaper: a
@@ -213,7 +217,7 @@ async fn renew(
     );
     *changed = connection.script(&update).await?.first().map_or(0, |step| step.outcome.affected);
     if usize::try_from(*changed).is_ok_and(|changed| changed == holds.len()) {
-        return Ok(vec![Pulse::Alive(Lease::For(sort.lease)); holds.len()]);
+        return Ok(vec![RenewalOutcome::Alive(Lease::For(sort.lease)); holds.len()]);
     }
     // Some are gone, or had nothing to gain; or the server is no primary. Proxies that send reads
     // to replicas don't send those that lock rows: a replica that lags would tell a holder that its
@@ -233,17 +237,19 @@ async fn renew(
         .flat_map(|step| &step.rows)
         .filter_map(|row| Some(([value(row, 0)?, value(row, 1)?, value(row, 2)?], value(row, 3)?)))
         .collect();
-    let pulse = |hold: &Hold| {
+    let outcome = |hold: &Hold| {
         let key = [hold.name.kind().as_str(), hold.name.as_str(), &hold.owner].map(str::to_owned);
         let left = found.get(&key).and_then(|left| u64::try_from(*left).ok());
         match left.filter(|left| *left > 0) {
             // More than was asked for, if the server's clock went back: that may be corrected
             // again.
-            Some(left) => Pulse::Alive(Lease::For(Duration::from_micros(left).min(hold.lease))),
-            None => Pulse::Lost(LossReason::Evicted),
+            Some(left) => {
+                RenewalOutcome::Alive(Lease::For(Duration::from_micros(left).min(hold.lease)))
+            }
+            None => RenewalOutcome::Lost(LossReason::Evicted),
         }
     };
-    Ok(holds.iter().map(pulse).collect())
+    Ok(holds.iter().map(outcome).collect())
 }
 
 fn row(hold: &Hold) -> String {
@@ -251,7 +257,7 @@ fn row(hold: &Hold) -> String {
     let kind = text(hold.name.kind().as_str());
     let name = text(hold.name.as_str());
     let owner = text(&hold.owner);
-    let (lowest, highest) = hold.fences;
+    let (lowest, highest) = hold.tokens;
     format!(
         "(kind={kind} AND name={name} AND owner={owner} AND fence BETWEEN {lowest} AND {highest})"
     )

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use lockkit_core::spi::Outsiders;
+use lockkit_core::spi::QueuePolicy;
 use mysql_async::{self as my, Value};
 
 use crate::{
     connection::Connection,
-    sql::{LEAST_FENCE, NOW, WRITABLE},
+    sql::{LEAST_TOKEN, NOW, WRITABLE},
     tables::Tables,
 };
 
 use super::{
     known::KnownRows,
-    record::{Answer, Asked, Former, Passed},
+    record::{Answer, LockRequest, Predecessor, TransferAnswer},
 };
 
 /// The statements about such rows.
@@ -23,8 +23,8 @@ pub(crate) struct RowSql {
     acquire_known: String,
     known: KnownRows,
     release: String,
-    reissue: String,
-    reissue_or_free: String,
+    transfer: String,
+    transfer_or_free: String,
     raise: String,
 }
 
@@ -32,8 +32,8 @@ impl RowSql {
     pub(crate) fn new(tables: &Tables) -> Self {
         let lock = tables.table("lock");
         // Assignments are made from left to right, so what is decided by `owner` and `expires_us`
-        // comes before their own. The answer is what LAST_INSERT_ID() was set to last: the fence,
-        // or how long the lease of the one who holds it still lasts, in µs and less than any fence;
+        // comes before their own. The answer is what LAST_INSERT_ID() was set to last: the token,
+        // or how long the lease of the one who holds it still lasts, in µs and less than any token;
         // 0 if no row was touched, because it is too late, or the server is no primary. `fence` is
         // the version: it is raised by every grant, and compared by every renewal.
         let acquire = format!(
@@ -67,7 +67,7 @@ impl RowSql {
         );
         // Whatever is told by `fence` and `expires_us` is in the condition, which is read before
         // anything is assigned.
-        let reissue = format!(
+        let transfer = format!(
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
              touched_us={NOW},expires_us={NOW}+? \
              WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=? AND {WRITABLE}"
@@ -75,7 +75,7 @@ impl RowSql {
         // The same, unless another client waits. Who that is, is not assigned, so it is the same in
         // all places.
         let others = format!("(wanted_us>{NOW} AND wanted_by<>?)");
-        let reissue_or_free = format!(
+        let transfer_or_free = format!(
             "UPDATE {lock} SET \
              fence=IF({others},fence+0*LAST_INSERT_ID({FREED}),LAST_INSERT_ID(GREATEST(fence+1,{NOW}))),\
              owner=IF({others},'',?),label=IF({others},label,?),\
@@ -91,8 +91,8 @@ impl RowSql {
             acquire_known,
             known: KnownRows::default(),
             release,
-            reissue,
-            reissue_or_free,
+            transfer,
+            transfer_or_free,
             raise,
         }
     }
@@ -100,7 +100,7 @@ impl RowSql {
     pub(crate) async fn acquire(
         &self,
         connection: &mut Connection,
-        asked: &Asked<'_>,
+        asked: &LockRequest<'_>,
     ) -> Result<Answer, my::Error> {
         let owner = || Value::from(asked.owner);
         if self.known.contains(asked.kind, asked.name) {
@@ -141,17 +141,17 @@ impl RowSql {
         Ok(answer)
     }
 
-    /// `Some(true)` if it was ours, or went to `heir` meanwhile, and live, `Some(false)` if it had
-    /// lapsed.
+    /// `Some(true)` if it was ours, or went to `successor` meanwhile, and live, `Some(false)` if it
+    /// had lapsed.
     pub(crate) async fn release(
         &self,
         connection: &mut Connection,
-        asked: &Asked<'_>,
-        heir: Option<&str>,
+        asked: &LockRequest<'_>,
+        successor: Option<&str>,
     ) -> Result<Option<bool>, my::Error> {
         let kind = asked.kind.into();
         let name = asked.name.into();
-        let params = vec![kind, name, asked.owner.into(), heir.unwrap_or(asked.owner).into()];
+        let params = vec![kind, name, asked.owner.into(), successor.unwrap_or(asked.owner).into()];
         Ok(match connection.run(&self.release, params).await?.id {
             FREED => Some(true),
             LAPSED => Some(false),
@@ -160,56 +160,57 @@ impl RowSql {
     }
 
     /// Gives the lock to the owner of `asked`, or to nobody if it is another client's turn. `None`
-    /// if the former one does not have it, if it came after its not-after time, or if the server is
-    /// no primary.
-    pub(crate) async fn reissue(
+    /// if the previous owner does not have it, if it came after its not-after time, or if the
+    /// server is no primary.
+    pub(crate) async fn transfer(
         &self,
         connection: &mut Connection,
-        from: &Former<'_>,
-        asked: &Asked<'_>,
-        outsiders: Outsiders,
-    ) -> Result<Option<Passed>, my::Error> {
+        from: &Predecessor<'_>,
+        asked: &LockRequest<'_>,
+        policy: QueuePolicy,
+    ) -> Result<Option<TransferAnswer>, my::Error> {
         let client = || Value::from(asked.client);
-        let (statement, assigned) = match outsiders {
-            Outsiders::Wait => {
-                (&self.reissue, vec![asked.owner.into(), asked.label.into(), asked.lease_us.into()])
-            }
+        let (statement, assigned) = match policy {
+            QueuePolicy::TransferFirst => (
+                &self.transfer,
+                vec![asked.owner.into(), asked.label.into(), asked.lease_us.into()],
+            ),
             _ => {
                 let owner = asked.owner.into();
                 let label = asked.label.into();
                 let lease = asked.lease_us.into();
                 let assigned =
                     vec![client(), client(), owner, client(), label, client(), client(), lease];
-                (&self.reissue_or_free, assigned)
+                (&self.transfer_or_free, assigned)
             }
         };
         let which = [
             asked.kind.into(),
             asked.name.into(),
             from.owner.into(),
-            from.fences.0.into(),
-            from.fences.1.into(),
+            from.tokens.0.into(),
+            from.tokens.1.into(),
             asked.not_after_us.into(),
         ];
         let params = assigned.into_iter().chain(which).collect();
         Ok(match connection.run(statement, params).await?.id {
             0 => None,
-            FREED => Some(Passed::Freed),
-            fence => Some(Passed::On(fence)),
+            FREED => Some(TransferAnswer::Freed),
+            token => Some(TransferAnswer::Granted(token)),
         })
     }
 
-    /// The fence after it was raised to `floor`; `None` if it is not ours, or the server is no
+    /// The token after it was raised to `floor`; `None` if it is not ours, or the server is no
     /// primary.
     pub(crate) async fn raise(
         &self,
         connection: &mut Connection,
-        asked: &Asked<'_>,
+        asked: &LockRequest<'_>,
         floor: u64,
     ) -> Result<Option<u64>, my::Error> {
         let params = vec![floor.into(), asked.kind.into(), asked.name.into(), asked.owner.into()];
-        let fence = connection.run(&self.raise, params).await?.id;
-        Ok(Some(fence).filter(|fence| *fence > 0))
+        let token = connection.run(&self.raise, params).await?.id;
+        Ok(Some(token).filter(|token| *token > 0))
     }
 }
 
@@ -218,7 +219,7 @@ impl Answer {
     fn of(id: u64) -> Self {
         match id {
             0 => Self::Late,
-            fence if fence >= LEAST_FENCE => Self::Granted { fence },
+            token if token >= LEAST_TOKEN => Self::Granted { token },
             left_us => Self::Busy { left: Some(Duration::from_micros(left_us)) },
         }
     }
@@ -226,6 +227,6 @@ impl Answer {
 
 const FREED: u64 = 2;
 const LAPSED: u64 = 1;
-/// Eleven days: no lease is longer, and no fence is smaller.
+/// Eleven days: no lease is longer, and no token is smaller.
 const LONGEST_US: u64 = 1_000_000_000_000;
 pub(crate) const LONGEST: Duration = Duration::from_micros(LONGEST_US);

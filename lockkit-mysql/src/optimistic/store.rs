@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockkit_core::{Clock, LockName, Result, spi::Outsiders};
+use lockkit_core::{Clock, LockName, Result, spi::QueuePolicy};
 
 use super::{
     holders::HoldersSql,
     look::{LookSql, Looks},
-    record::{Answer, Asked, Form, Former, Passed},
+    record::{Answer, Form, LockRequest, Predecessor, TransferAnswer},
     renewal::Renewals,
     row::RowSql,
 };
@@ -59,7 +59,7 @@ impl Store {
         &self,
         connection: &mut Connection,
         form: Form,
-        asked: &Asked<'_>,
+        asked: &LockRequest<'_>,
     ) -> Result<Answer> {
         let mut races = 0;
         loop {
@@ -83,8 +83,8 @@ impl Store {
         }
     }
 
-    /// By whichever of its owner and `heir` has it: `Some(true)` if it was live, `Some(false)` if
-    /// it had lapsed, `None` if it was not there.
+    /// By whichever of its owner and `successor` has it: `Some(true)` if it was live, `Some(false)`
+    /// if it had lapsed, `None` if it was not there.
     ///
     /// # Errors
     /// Unknown if the connection broke.
@@ -92,13 +92,13 @@ impl Store {
         &self,
         connection: &mut Connection,
         form: Form,
-        asked: &Asked<'_>,
-        heir: Option<&str>,
+        asked: &LockRequest<'_>,
+        successor: Option<&str>,
     ) -> Result<Option<bool>> {
         let mut races = 0;
         loop {
             let answer = match form {
-                Form::Row => self.row.release(connection, asked, heir).await,
+                Form::Row => self.row.release(connection, asked, successor).await,
                 Form::Holders(_) => self.holders.release(connection, asked).await,
             };
             match answer {
@@ -111,20 +111,20 @@ impl Store {
         }
     }
 
-    /// Gives the lock of one owner to another one, or to nobody, as [`RowSql::reissue`] does.
+    /// Gives the lock of one owner to another one, or to nobody, as [`RowSql::transfer`] does.
     ///
     /// # Errors
     /// Unknown if the connection broke.
-    pub(crate) async fn reissue(
+    pub(crate) async fn transfer(
         &self,
         connection: &mut Connection,
-        from: &Former<'_>,
-        asked: &Asked<'_>,
-        outsiders: Outsiders,
-    ) -> Result<Option<Passed>> {
+        from: &Predecessor<'_>,
+        asked: &LockRequest<'_>,
+        policy: QueuePolicy,
+    ) -> Result<Option<TransferAnswer>> {
         let mut races = 0;
         loop {
-            match self.row.reissue(connection, from, asked, outsiders).await {
+            match self.row.transfer(connection, from, asked, policy).await {
                 Err(error) if error::is_race(&error) && races < RACES => {
                     roll_back(connection).await?;
                     races += 1;
@@ -134,7 +134,7 @@ impl Store {
         }
     }
 
-    /// Raises the fence of a hold; `None` if it is not ours.
+    /// Raises the token of a hold; `None` if it is not ours.
     ///
     /// # Errors
     /// Unknown if the connection broke.
@@ -142,7 +142,7 @@ impl Store {
         &self,
         connection: &mut Connection,
         form: Form,
-        asked: &Asked<'_>,
+        asked: &LockRequest<'_>,
         floor: u64,
     ) -> Result<Option<u64>> {
         let mut races = 0;
@@ -156,7 +156,7 @@ impl Store {
                     roll_back(connection).await?;
                     races += 1;
                 }
-                answer => return self.pool.checked(answer, Phase::Write, "raising the fence"),
+                answer => return self.pool.checked(answer, Phase::Write, "raising the token"),
             }
         }
     }

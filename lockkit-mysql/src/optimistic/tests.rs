@@ -7,7 +7,7 @@ use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
 use mysql_async::{Conn, Opts, prelude::Queryable as _};
 
 use super::{
-    record::{Answer, Asked},
+    record::{Answer, LockRequest},
     row::RowSql,
 };
 use crate::{config::Config, connection::Connection, pool::Pool, schema, sql::NOW};
@@ -30,10 +30,10 @@ async fn c5_a_row_that_was_seen_before_is_asked_for_as_any_other_mysql() {
     }
 }
 
-fn asked(owner: &str, not_after_us: u64) -> Asked<'_> {
+fn asked(owner: &str, not_after_us: u64) -> LockRequest<'_> {
     let label = "label";
     let lease_us = LEASE_US;
-    Asked {
+    LockRequest {
         kind: "mutex",
         name: "a",
         owner,
@@ -45,7 +45,7 @@ fn asked(owner: &str, not_after_us: u64) -> Asked<'_> {
     }
 }
 
-/// Who has it, by which fence, and until when.
+/// Who has it, by which token, and until when.
 type Row = (String, u64, u64);
 
 struct World {
@@ -56,7 +56,12 @@ struct World {
 }
 
 impl World {
-    async fn acquire(&self, connection: &mut Connection, knows: bool, asked: &Asked<'_>) -> Answer {
+    async fn acquire(
+        &self,
+        connection: &mut Connection,
+        knows: bool,
+        asked: &LockRequest<'_>,
+    ) -> Answer {
         let fresh = RowSql::new(self.pool.config().tables());
         let sql = if knows { &self.knowing } else { &fresh };
         sql.acquire(connection, asked).await.unwrap()
@@ -72,9 +77,9 @@ impl World {
     }
 }
 
-fn fence(answer: Answer) -> u64 {
-    let Answer::Granted { fence } = answer else { panic!("{answer:?}") };
-    fence
+fn token(answer: Answer) -> u64 {
+    let Answer::Granted { token } = answer else { panic!("{answer:?}") };
+    token
 }
 
 /// Catches a statement that takes what somebody has, that comes late and takes it, whose answer is
@@ -92,7 +97,7 @@ async fn each_answer(flavor: SqlFlavor) {
     let mut world = World { admin, pool, knowing };
     let soon = u64::MAX;
     let past = 1;
-    let mut last = fence(world.acquire(&mut connection, true, &asked("x", soon)).await);
+    let mut last = token(world.acquire(&mut connection, true, &asked("x", soon)).await);
     for knows in [false, true] {
         world.change("UPDATE lockkit_lock SET expires_us=0,wanted_us=5,wanted_by=7").await;
         // Too late for a free row.
@@ -100,7 +105,7 @@ async fn each_answer(flavor: SqlFlavor) {
         assert_eq!(world.acquire(&mut connection, knows, &asked("a", past)).await, Answer::Late);
         assert_eq!(world.row().await, before);
         // It is free, and its taker does not wait any more.
-        let first = fence(world.acquire(&mut connection, knows, &asked("a", soon)).await);
+        let first = token(world.acquire(&mut connection, knows, &asked("a", soon)).await);
         assert!(first > last);
         let taken = world.row().await;
         assert_eq!((taken.0.as_str(), taken.1), ("a", first));
@@ -124,12 +129,12 @@ async fn each_answer(flavor: SqlFlavor) {
         assert_eq!(world.row().await, taken);
         assert_eq!(world.acquire(&mut connection, knows, &asked("b", past)).await, Answer::Late);
         // It is its own already: an attempt that is repeated extends it.
-        assert_eq!(fence(world.acquire(&mut connection, knows, &asked("a", soon)).await), first);
+        assert_eq!(token(world.acquire(&mut connection, knows, &asked("a", soon)).await), first);
         let extended = world.row().await;
         assert!((extended.1, extended.2 > taken.2) == (first, true), "{taken:?} {extended:?}");
         // Its lease ends.
         world.change("UPDATE lockkit_lock SET expires_us=1").await;
-        let second = fence(world.acquire(&mut connection, knows, &asked("b", soon)).await);
+        let second = token(world.acquire(&mut connection, knows, &asked("b", soon)).await);
         assert!(second > first);
         // A release is its owner's only, and once.
         let release = async |connection: &mut Connection, owner| {
@@ -138,12 +143,12 @@ async fn each_answer(flavor: SqlFlavor) {
         assert_eq!(release(&mut connection, "a").await, None);
         assert_eq!(release(&mut connection, "b").await, Some(true));
         assert_ne!(release(&mut connection, "b").await, Some(true));
-        // The fence is in the clock's future, as after a step back.
+        // The token is in the clock's future, as after a step back.
         world.change("UPDATE lockkit_lock SET fence=fence+3600000000").await;
-        let third = fence(world.acquire(&mut connection, knows, &asked("a", soon)).await);
+        let third = token(world.acquire(&mut connection, knows, &asked("a", soon)).await);
         assert_eq!(third, second + 3_600_000_001);
         world.change("DELETE FROM lockkit_lock").await;
-        last = fence(world.acquire(&mut connection, knows, &asked("a", soon)).await);
+        last = token(world.acquire(&mut connection, knows, &asked("a", soon)).await);
         assert!(last > second);
     }
 }

@@ -7,7 +7,7 @@ use mysql_async as my;
 
 use super::{
     Store,
-    hold::{Hold, Life},
+    hold::{Hold, PingOutcome},
     sql::Key,
 };
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     connection::{Session, Step},
     error::{self, Phase},
     handshake::value,
-    sql::LEAST_FENCE,
+    sql::LEAST_TOKEN,
 };
 
 /// How often a statement that lost a race is sent again at once.
@@ -65,7 +65,7 @@ impl Store {
             let sent = Clock::Boot.now();
             match connection.script(&script).await {
                 Ok(steps) => {
-                    if let Some(Last { fence, thread, open }) = last(&steps, row) {
+                    if let Some(Last { token, thread, open }) = last(&steps, row) {
                         connection.set_thread(thread);
                         if !connection.in_transaction() {
                             // It has the sign.
@@ -73,7 +73,7 @@ impl Store {
                             return Err(not_proven("the server says that there is no transaction"));
                         }
                         let hold =
-                            Hold::new(Arc::clone(self), Arc::clone(key), connection, fence, sent);
+                            Hold::new(Arc::clone(self), Arc::clone(key), connection, token, sent);
                         return Ok(Some(Locked { hold, open }));
                     }
                     (script, row) = (key.create(&self.sql) + &lock, ROW + CREATED);
@@ -90,27 +90,27 @@ impl Store {
         Ok(None)
     }
 
-    /// Raises the fence of a name whose row is locked by `hold`, on another connection: inside the
+    /// Raises the token of a name whose row is locked by `hold`, on another connection: inside the
     /// lock's transaction it would be undone with it, and given twice. It is raised only while the
     /// server still has the lock's connection, by its sign, and only from the value that was read
     /// under the lock, so that nobody was granted it since.
     ///
     /// # Errors
     /// What the server says, or [`ErrorKind::Unavailable`] if the row was lost meanwhile. A late
-    /// one changes nothing, or no more than that the next one reads the fence once more.
+    /// one changes nothing, or no more than that the next one reads the token once more.
     pub(super) async fn bump(&self, key: &Key, hold: &mut Hold, patience: Duration) -> Result<()> {
-        let what = "raising the fence";
+        let what = "raising the token";
         let mut side = self.pool.get_side(patience).await?;
         for _ in 0..RACES {
-            let fence = self.try_bump(&mut side, key, hold).await?;
-            if fence >= LEAST_FENCE {
-                hold.set_fence(fence);
+            let token = self.try_bump(&mut side, key, hold).await?;
+            if token >= LEAST_TOKEN {
+                hold.set_token(token);
                 return Ok(());
             }
-            if fence > 0 {
+            if token > 0 {
                 return Err(error::nonsense(what));
             }
-            // While the row is ours, only one who had it before can have raised the fence: when his
+            // While the row is ours, only one who had it before can have raised the token: when his
             // connection ends, the server frees the row first, and takes his sign a moment later.
             let reread = self.pool.checked(hold.reread().await, Phase::Read, what)?;
             // With a strict lease the next attempt has to wait for it.
@@ -119,26 +119,26 @@ impl Store {
             }
         }
         self.pool.ask_time(&mut side).await?;
-        Err(not_proven("its connection was lost meanwhile, or somebody else has raised its fence"))
+        Err(not_proven("its connection was lost meanwhile, or somebody else has raised its token"))
     }
 
-    /// The fence that was given, or 0.
+    /// The token that was given, or 0.
     async fn try_bump(&self, side: &mut Checkout, key: &Key, hold: &mut Hold) -> Result<u64> {
         let mut races = 0;
-        let bump = if hold.last_fence() == 0 { &self.sql.first_bump } else { &self.sql.bump };
+        let bump = if hold.last_token() == 0 { &self.sql.first_bump } else { &self.sql.bump };
         loop {
             let answer: Result<_, my::Error> =
-                side.run(bump, key.bump(&self.sql, hold.server(), hold.last_fence())).await;
+                side.run(bump, key.bump(&self.sql, hold.server(), hold.last_token())).await;
             match answer {
                 Err(error) if error::is_race(&error) && races < RACES => races += 1,
                 answer => {
-                    return Ok(self.pool.checked(answer, Phase::Read, "raising the fence")?.id);
+                    return Ok(self.pool.checked(answer, Phase::Read, "raising the token")?.id);
                 }
             }
         }
     }
 
-    /// Asks the lock's connection once more whether it stands, with its fence. Returns when that
+    /// Asks the lock's connection once more whether it stands, with its token. Returns when that
     /// was asked.
     ///
     /// # Errors
@@ -146,9 +146,11 @@ impl Store {
     pub(super) async fn prove(&self, hold: &mut Hold) -> Result<Tick> {
         let life = self.pool.checked(hold.ping().await, Phase::Read, "checking the row's lock")?;
         match life {
-            Life::Alive { at } => Ok(at),
-            Life::Evicted => Err(not_proven("its fence was raised by somebody else meanwhile")),
-            Life::Gone => Err(not_proven("its connection was lost meanwhile")),
+            PingOutcome::Alive { at } => Ok(at),
+            PingOutcome::Evicted => {
+                Err(not_proven("its token was raised by somebody else meanwhile"))
+            }
+            PingOutcome::Gone => Err(not_proven("its connection was lost meanwhile")),
         }
     }
 }
@@ -162,7 +164,7 @@ fn not_proven(reason: &str) -> lockkit_core::Error {
 
 /// What the last holder left.
 struct Last {
-    fence: u64,
+    token: u64,
     /// The connection that has the row now.
     thread: u64,
     open: Duration,
@@ -171,7 +173,7 @@ struct Last {
 /// `None` if there was no row to lock.
 fn last(steps: &[Step], row: usize) -> Option<Last> {
     let locked = steps.get(row)?.rows.first()?;
-    let fence = value::<Option<u64>>(locked, 1).flatten().unwrap_or(0);
+    let token = value::<Option<u64>>(locked, 1).flatten().unwrap_or(0);
     let thread = value(locked, 2)?;
     let left = steps.get(row + 1).and_then(|step| step.rows.first());
     let open = left.and_then(|left| {
@@ -179,7 +181,7 @@ fn last(steps: &[Step], row: usize) -> Option<Last> {
         let free_for = value::<i64>(left, 1)?;
         Some(open_us.saturating_sub(u64::try_from(free_for).unwrap_or(0)))
     });
-    Some(Last { fence, thread, open: Duration::from_micros(open.unwrap_or(0)) })
+    Some(Last { token, thread, open: Duration::from_micros(open.unwrap_or(0)) })
 }
 
 /// When a lease that may be open now has ended for sure.

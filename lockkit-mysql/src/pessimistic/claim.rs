@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result, Tick,
     spi::{
-        Attachment, Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Note, Noted, Outsiders,
-        Pulse, Reissued, Released, Wait,
+        Attachment, Attempt, Claim, ClaimSpec, Grant, Lease, LossReason, Note, Noted, QueuePolicy,
+        Released, RenewalOutcome, Transferred, Wait,
     },
 };
 use tokio::{
@@ -26,7 +26,7 @@ use tokio::{
 use super::{
     MAX_PATIENCE, MIN_TTL, Store,
     acquire::{Locked, end_of},
-    hold::{End, Hold, Life},
+    hold::{End, Hold, PingOutcome},
     inspect::is_alive,
     sql::{Key, LEAST_OPEN, LONGEST},
     transaction::LockTransaction,
@@ -66,10 +66,10 @@ enum Stage {
     Open(Box<Hold>, Tick),
     Held(Arc<Mutex<Hold>>, Arc<LockTransaction>),
     /// A release got no answer: the server may not have noticed yet that the connection is gone.
-    Adrift {
+    Disconnected {
         server: Server,
         is_used: bool,
-        heir: Option<Arc<Key>>,
+        successor: Option<Arc<Key>>,
     },
     /// Its transaction had gone before the release, and left a strict lease to a holder that does
     /// not need it any more.
@@ -147,7 +147,7 @@ impl RowClaim {
             at if at.until(Clock::Boot.now()) <= self.spec.ttl / YOUNG => at,
             _ => self.store.prove(&mut hold).await?,
         };
-        let grant = self.granted(hold.fence(), at);
+        let grant = self.granted(hold.token(), at);
         let hold = Arc::new(Mutex::new(hold));
         let transaction = Arc::new(LockTransaction::new(&hold));
         self.stage = Stage::Held(hold, transaction);
@@ -156,8 +156,8 @@ impl RowClaim {
         Ok(grant)
     }
 
-    fn granted(&self, fence: u64, at: Tick) -> Attempt {
-        Attempt::Granted(Grant::new(FencingToken::new(fence), self.lease(at)))
+    fn granted(&self, token: u64, at: Tick) -> Attempt {
+        Attempt::Granted(Grant::new(FencingToken::new(token), self.lease(at)))
     }
 
     fn lease(&self, at: Tick) -> Lease {
@@ -166,12 +166,12 @@ impl RowClaim {
 
     /// What the server may still have of an earlier release.
     async fn cut_adrift(&mut self) -> Result<()> {
-        let Stage::Adrift { server, is_used, heir } = &self.stage else { return Ok(()) };
+        let Stage::Disconnected { server, is_used, successor } = &self.stage else { return Ok(()) };
         if !self.store.pool.end(server, self.patience()).await? {
             return Err(not_known());
         }
         let is_used = *is_used;
-        self.store.settle(&self.key, heir.as_deref(), self.patience()).await?;
+        self.store.settle(&self.key, successor.as_deref(), self.patience()).await?;
         if is_used {
             return Err(not_known());
         }
@@ -185,9 +185,10 @@ impl RowClaim {
     /// The server did not end the lease: it ends by itself. This returns before `deadline`: the
     /// core cuts the release off there, and then takes its outcome for unknown.
     async fn settle(&mut self, deadline: Tick) -> Result<Released> {
-        if let Stage::Ended(heir) = &self.stage {
+        if let Stage::Ended(successor) = &self.stage {
             let left = Clock::Boot.now().until(deadline);
-            let settled = timeout(left, self.store.settle(&self.key, heir.as_deref(), left)).await;
+            let settled =
+                timeout(left, self.store.settle(&self.key, successor.as_deref(), left)).await;
             settled.unwrap_or_else(|_| Err(error::ours(ErrorKind::Unavailable, NOT_SETTLED)))?;
             self.stage = Stage::Nothing;
         }
@@ -200,13 +201,13 @@ impl RowClaim {
             Stage::Nothing => Ok(None),
             Stage::Held(hold, transaction) => {
                 let life = hold.lock().await.ping().await;
-                let Ok(Life::Alive { at }) = life else { return Ok(None) };
-                let fence = hold.lock().await.fence();
+                let Ok(PingOutcome::Alive { at }) = life else { return Ok(None) };
+                let token = hold.lock().await.token();
                 self.stage = Stage::Held(hold, transaction);
-                Ok(Some(self.granted(fence, at)))
+                Ok(Some(self.granted(token, at)))
             }
             Stage::Open(hold, until) => self.wait_out(*hold, until).await,
-            adrift @ Stage::Adrift { .. } => {
+            adrift @ Stage::Disconnected { .. } => {
                 self.stage = adrift;
                 self.cut_adrift().await?;
                 Ok(None)
@@ -235,9 +236,9 @@ impl RowClaim {
     }
 
     /// Asks whether the lock stands, and sees to it that it stands for `extension`.
-    async fn look_after(&mut self, extension: Option<Duration>) -> Result<Pulse> {
+    async fn look_after(&mut self, extension: Option<Duration>) -> Result<RenewalOutcome> {
         let Stage::Held(held, _) = &self.stage else {
-            return Ok(Pulse::Lost(LossReason::SessionLost));
+            return Ok(RenewalOutcome::Lost(LossReason::SessionLost));
         };
         // In line with the user's statements: short ones without a pause between them shall not
         // keep it away.
@@ -251,22 +252,26 @@ impl RowClaim {
             None => hold.ping().await,
         };
         let life = self.store.pool.checked(life, Phase::Read, "asking whether the lock stands")?;
-        let fence = hold.fence();
+        let token = hold.token();
         let longest = hold.left();
         drop(hold);
         Ok(match life {
-            Life::Alive { at } => {
+            PingOutcome::Alive { at } => {
                 let lasts = extension.unwrap_or(self.spec.ttl).max(longest);
-                Pulse::Alive(Lease::Proven { at, lasts })
+                RenewalOutcome::Alive(Lease::Proven { at, lasts })
             }
-            Life::Evicted => {
+            PingOutcome::Evicted => {
                 held.lock().await.close();
-                Pulse::Lost(LossReason::Evicted)
+                RenewalOutcome::Lost(LossReason::Evicted)
             }
-            Life::Gone => {
-                let evicted = timeout(TELLING, self.store.is_evicted(&self.spec.name, fence)).await;
+            PingOutcome::Gone => {
+                let evicted = timeout(TELLING, self.store.is_evicted(&self.spec.name, token)).await;
                 let evicted = evicted.unwrap_or_default();
-                Pulse::Lost(if evicted { LossReason::Evicted } else { LossReason::SessionLost })
+                RenewalOutcome::Lost(if evicted {
+                    LossReason::Evicted
+                } else {
+                    LossReason::SessionLost
+                })
             }
         })
     }
@@ -281,7 +286,7 @@ impl RowClaim {
         let keep = !hold.is_used() || transaction.is_wanted();
         if !keep {
             // What is written in the transaction will be undone.
-            self.store.settle(&self.key, hold.heir(), self.patience()).await?;
+            self.store.settle(&self.key, hold.successor(), self.patience()).await?;
         }
         // On a connection that has fallen silent nothing can be ended: it is killed instead, from
         // another one.
@@ -307,12 +312,15 @@ impl RowClaim {
             }
         };
         if has_gone {
-            self.stage = Stage::Ended(hold.take_heir());
+            self.stage = Stage::Ended(hold.take_successor());
             drop(hold);
             return self.settle(deadline).await;
         }
-        self.stage =
-            Stage::Adrift { server: hold.server().clone(), is_used, heir: hold.take_heir() };
+        self.stage = Stage::Disconnected {
+            server: hold.server().clone(),
+            is_used,
+            successor: hold.take_successor(),
+        };
         Err(not_known())
     }
 }
@@ -340,7 +348,7 @@ impl Claim for RowClaim {
         Ok(self.wait_out(hold, end_of(open)).await?.unwrap_or(BUSY))
     }
 
-    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome> {
         let Some(lease) = lease else { return self.look_after(None).await };
         if lease > LONGEST {
             let reason =
@@ -350,9 +358,9 @@ impl Claim for RowClaim {
         if self.store.pool.config().strict_lease {
             // What is lost must not be kept from the next one. Written down before anybody relies
             // on it.
-            let pulse = self.look_after(None).await?;
-            if matches!(pulse, Pulse::Lost(_)) {
-                return Ok(pulse);
+            let outcome = self.look_after(None).await?;
+            if matches!(outcome, RenewalOutcome::Lost(_)) {
+                return Ok(outcome);
             }
             let keep_open = self.key.keep_open(&self.store.sql, lease);
             let mut side = self.store.pool.get_side(self.patience()).await?;
@@ -365,7 +373,7 @@ impl Claim for RowClaim {
         self.look_after(Some(lease)).await
     }
 
-    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+    async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         let floor = error::floor(floor)?;
         if !matches!(self.stage, Stage::Held(..))
             || !self.store.raise(&self.key, floor, self.patience()).await?
@@ -373,17 +381,17 @@ impl Claim for RowClaim {
             return Ok(None);
         }
         // Only what was raised while the row was locked, was the holder's.
-        let (Pulse::Alive(_), Stage::Held(hold, _)) =
+        let (RenewalOutcome::Alive(_), Stage::Held(hold, _)) =
             (self.look_after(None).await.map_err(Error::with_outcome_unknown)?, &self.stage)
         else {
             return Ok(None);
         };
-        let fence = hold.lock().await.fence();
-        Ok(Some(FencingToken::new(fence)))
+        let token = hold.lock().await.token();
+        Ok(Some(FencingToken::new(token)))
     }
 
     /// On another connection: inside the lock's transaction nobody would see it before the release,
-    /// and it would be undone with that. While its row of the fence is locked, nobody else is
+    /// and it would be undone with that. While its row of the token is locked, nobody else is
     /// granted the lock.
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {
         let Stage::Held(..) = &self.stage else { return Ok(Noted::NotHeld) };
@@ -402,13 +410,13 @@ impl Claim for RowClaim {
         noted.ok_or_else(|| error::late(self.spec.op_timeout))
     }
 
-    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+    async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
         if to.name != self.spec.name || to.mode != self.spec.mode || to.ttl < MIN_TTL {
             let reason =
-                format!("a lock is handed over as it is, and for a ttl of at least {MIN_TTL:?}");
+                format!("a lock is transferred as it is, and for a ttl of at least {MIN_TTL:?}");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
-        let Stage::Held(hold, transaction) = &self.stage else { return Ok(Reissued::NotHeld) };
+        let Stage::Held(hold, transaction) = &self.stage else { return Ok(Transferred::NotHeld) };
         let hold = Arc::clone(hold);
         let transaction = Arc::clone(transaction);
         // A `run` in order ends first; one that nobody wants any more was interrupted when its
@@ -421,23 +429,23 @@ impl Claim for RowClaim {
         }
         // Nobody can see who waits for the row. And what one owner did in the transaction must be
         // committed when he gives the lock back, so that the next one has nothing to do with it.
-        if outsiders != Outsiders::Wait || held.is_used() || held.heir().is_some() {
+        if policy != QueuePolicy::TransferFirst || held.is_used() || held.successor().is_some() {
             drop(held);
             return Ok(match self.release().await? {
-                Released::Freed => Reissued::Yielded,
-                Released::NotHeld => Reissued::NotHeld,
+                Released::Freed => Transferred::Yielded,
+                Released::NotHeld => Transferred::NotHeld,
             });
         }
-        let heir = Arc::new(Key::new(to));
+        let successor = Arc::new(Key::new(to));
         let granted =
-            self.store.hand_over(&mut held, &self.key, &heir, self.spec.op_timeout).await?;
-        let Some((token, at)) = granted else { return Ok(Reissued::NotHeld) };
-        // The former owner may still have a handle of the transaction: it leads nowhere from now
+            self.store.transfer(&mut held, &self.key, &successor, self.spec.op_timeout).await?;
+        let Some((token, at)) = granted else { return Ok(Transferred::NotHeld) };
+        // The previous owner may still have a handle of the transaction: it leads nowhere from now
         // on.
-        let new = Arc::new(Mutex::new(held.bequeath(Arc::clone(&heir))));
+        let new = Arc::new(Mutex::new(held.transfer_to(Arc::clone(&successor))));
         self.stage = Stage::Held(Arc::clone(&new), Arc::new(LockTransaction::new(&new)));
-        (self.spec, self.key) = (to.clone(), heir);
-        Ok(Reissued::Granted(Grant::new(token, self.lease(at))))
+        (self.spec, self.key) = (to.clone(), successor);
+        Ok(Transferred::Granted(Grant::new(token, self.lease(at))))
     }
 
     async fn release(&mut self) -> Result<Released> {
@@ -455,7 +463,7 @@ impl Claim for RowClaim {
                 self.stage = Stage::Nothing;
                 Released::NotHeld
             }
-            Stage::Adrift { .. } => {
+            Stage::Disconnected { .. } => {
                 self.cut_adrift().await?;
                 Released::NotHeld
             }

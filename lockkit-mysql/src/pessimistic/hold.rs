@@ -25,11 +25,11 @@ pub(super) struct Hold {
     line: Line,
     server: Server,
     /// What the last one was granted with, when the row was locked; 0 if there was none.
-    last_fence: u64,
+    last_token: u64,
     /// What it was granted with, or was raised to; 0 before that.
-    fence: u64,
-    /// Who may have the fence instead of us, after a hand-over that was not answered.
-    heir: Option<Arc<Key>>,
+    token: u64,
+    /// Who may have the token row instead of us, after a transfer that was not answered.
+    successor: Option<Arc<Key>>,
     proven: Tick,
     /// Until when a lease stands that is longer than usual.
     extended: Option<Tick>,
@@ -63,10 +63,10 @@ enum Question {
 
 /// What a ping found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
-    /// The transaction stands, and the last fence is its own.
+pub(super) enum PingOutcome {
+    /// The transaction stands, and the last token is its own.
     Alive { at: Tick },
-    /// The transaction stands, and the last fence is another one's.
+    /// The transaction stands, and the last token is another one's.
     Evicted,
     /// There is no transaction any more.
     Gone,
@@ -110,7 +110,7 @@ impl Hold {
         store: Arc<Store>,
         key: Arc<Key>,
         checkout: Checkout,
-        last_fence: u64,
+        last_token: u64,
         proven: Tick,
     ) -> Self {
         let server = checkout.server().clone();
@@ -119,9 +119,9 @@ impl Hold {
             key,
             line: Line::Idle(checkout),
             server,
-            last_fence,
-            fence: 0,
-            heir: None,
+            last_token,
+            token: 0,
+            successor: None,
             proven,
             extended: None,
             is_used: false,
@@ -132,16 +132,16 @@ impl Hold {
         &self.server
     }
 
-    pub(super) fn last_fence(&self) -> u64 {
-        self.last_fence
+    pub(super) fn last_token(&self) -> u64 {
+        self.last_token
     }
 
-    pub(super) fn fence(&self) -> u64 {
-        self.fence
+    pub(super) fn token(&self) -> u64 {
+        self.token
     }
 
-    pub(super) fn set_fence(&mut self, fence: u64) {
-        self.fence = fence;
+    pub(super) fn set_token(&mut self, token: u64) {
+        self.token = token;
     }
 
     /// When its connection was last asked something that it has answered from inside the
@@ -150,16 +150,16 @@ impl Hold {
         self.proven
     }
 
-    pub(super) fn set_heir(&mut self, heir: Option<Arc<Key>>) {
-        self.heir = heir;
+    pub(super) fn set_successor(&mut self, successor: Option<Arc<Key>>) {
+        self.successor = successor;
     }
 
-    pub(super) fn heir(&self) -> Option<&Key> {
-        self.heir.as_deref()
+    pub(super) fn successor(&self) -> Option<&Key> {
+        self.successor.as_deref()
     }
 
-    pub(super) fn take_heir(&mut self) -> Option<Arc<Key>> {
-        self.heir.take()
+    pub(super) fn take_successor(&mut self) -> Option<Arc<Key>> {
+        self.successor.take()
     }
 
     pub(super) fn is_used(&self) -> bool {
@@ -179,7 +179,7 @@ impl Hold {
     /// # Cancel safety
     /// Cancel safe: the next question waits for this answer first. The same holds for the calls
     /// below.
-    pub(super) async fn ping(&mut self) -> Result<Life, my::Error> {
+    pub(super) async fn ping(&mut self) -> Result<PingOutcome, my::Error> {
         let script = self.key.ping(self.sql());
         let script = match self.extended {
             Some(_) => format!("{};{script}", set_idle(self.idle_s())),
@@ -194,7 +194,7 @@ impl Hold {
     ///
     /// # Errors
     /// As for [`ping`](Self::ping).
-    pub(super) async fn extend(&mut self, lease: Duration) -> Result<Life, my::Error> {
+    pub(super) async fn extend(&mut self, lease: Duration) -> Result<PingOutcome, my::Error> {
         let until = Clock::Boot.now().after(lease);
         // Also if the answer is lost: the server may have heard it, and will hear it with the next
         // ping.
@@ -214,39 +214,39 @@ impl Hold {
         self.key.idle_s(left.unwrap_or(0))
     }
 
-    /// Asks whether it stands, and that the fence was given to `heir` while it did.
+    /// Asks whether it stands, and that the token row was given to `successor` while it did.
     ///
     /// # Errors
     /// As for [`ping`](Self::ping).
-    pub(super) async fn take_over(&mut self, heir: &Key) -> Result<Life, my::Error> {
-        let script = heir.take_over(self.sql(), &self.key);
+    pub(super) async fn take_over(&mut self, successor: &Key) -> Result<PingOutcome, my::Error> {
+        let script = successor.take_over(self.sql(), &self.key);
         let asked = self.ask(Question::TakeOver, script).await;
         self.life(asked)
     }
 
-    /// Moves all of it to a hold of the heir, who took it over: whoever still has this one, has
-    /// nothing.
-    pub(super) fn bequeath(&mut self, heir: Arc<Key>) -> Self {
+    /// Moves all of it to a hold of the successor, which took it over: whoever still has this one,
+    /// has nothing.
+    pub(super) fn transfer_to(&mut self, successor: Arc<Key>) -> Self {
         let mut line = std::mem::replace(&mut self.line, Line::Gone);
         if let Line::Idle(checkout) = &mut line {
-            let session = Session { idle_s: heir.idle_s(0), ..checkout.session() };
+            let session = Session { idle_s: successor.idle_s(0), ..checkout.session() };
             checkout.set_session(session);
         }
         Self {
             store: Arc::clone(&self.store),
-            key: heir,
+            key: successor,
             line,
             server: self.server.clone(),
-            last_fence: self.last_fence,
-            fence: self.fence,
-            heir: None,
+            last_token: self.last_token,
+            token: self.token,
+            successor: None,
             proven: self.proven,
             extended: None,
             is_used: false,
         }
     }
 
-    /// Reads the last fence anew, which is to be raised. True if the row is ours, and the fence a
+    /// Reads the last token anew, which is to be raised. True if the row is ours, and the token a
     /// larger one.
     ///
     /// # Errors
@@ -260,10 +260,10 @@ impl Hold {
             Err(error) => return Err(error),
         };
         let row = steps.first().and_then(|step| step.rows.first());
-        let fence = row.and_then(|row| value(row, 0)).unwrap_or(0);
-        let is_newer = self.is_in_transaction() && fence > self.last_fence;
+        let token = row.and_then(|row| value(row, 0)).unwrap_or(0);
+        let is_newer = self.is_in_transaction() && token > self.last_token;
         if is_newer {
-            self.last_fence = fence;
+            self.last_token = token;
         }
         Ok(is_newer)
     }
@@ -271,40 +271,40 @@ impl Hold {
     fn life(
         &mut self,
         asked: Option<(Tick, Result<Vec<Step>, my::Error>)>,
-    ) -> Result<Life, my::Error> {
-        let Some((sent, answer)) = asked else { return Ok(Life::Gone) };
+    ) -> Result<PingOutcome, my::Error> {
+        let Some((sent, answer)) = asked else { return Ok(PingOutcome::Gone) };
         let steps = match answer {
             Ok(steps) => steps,
-            Err(error) if error::is_fatal(&error) => return Ok(Life::Gone),
+            Err(error) if error::is_fatal(&error) => return Ok(PingOutcome::Gone),
             Err(error) => return Err(error),
         };
         if !self.is_in_transaction() {
             self.close();
-            return Ok(Life::Gone);
+            return Ok(PingOutcome::Gone);
         }
         if !self.is_ours(&steps) {
-            return Ok(Life::Evicted);
+            return Ok(PingOutcome::Evicted);
         }
         self.proven = sent;
-        Ok(Life::Alive { at: sent })
+        Ok(PingOutcome::Alive { at: sent })
     }
 
-    /// Whether the last fence is ours, by the answer to a ping. It may be larger than we know: a
+    /// Whether the last token is ours, by the answer to a ping. It may be larger than we know: a
     /// request to raise it may not have been answered.
     fn is_ours(&mut self, steps: &[Step]) -> bool {
         let row = steps.iter().find_map(|step| step.rows.first());
-        let Some((Some(fence), Some(owner))) =
+        let Some((Some(token), Some(owner))) =
             row.map(|row| (value::<u64>(row, 0), value::<String>(row, 1)))
         else {
             return false;
         };
-        let is_ours = fence >= self.fence
-            && [Some(&self.key), self.heir.as_ref()]
+        let is_ours = token >= self.token
+            && [Some(&self.key), self.successor.as_ref()]
                 .into_iter()
                 .flatten()
                 .any(|key| key.owner == owner);
         if is_ours {
-            self.fence = fence;
+            self.token = token;
         }
         is_ours
     }
@@ -335,16 +335,16 @@ impl Hold {
     pub(super) async fn finish(&mut self, keep: bool) -> Result<End, my::Error> {
         // The loss of a connection that was idle shows with the next question only. With the user's
         // changes it had better not be this one.
-        if self.is_used && !matches!(self.ping().await?, Life::Alive { .. }) {
+        if self.is_used && !matches!(self.ping().await?, PingOutcome::Alive { .. }) {
             self.close();
             return Ok(End::Gone);
         }
-        let asks = keep && self.fence > 0 && !self.is_used;
+        let asks = keep && self.token > 0 && !self.is_used;
         let sql = self.sql();
-        let heir = self.heir.as_deref();
+        let successor = self.successor.as_deref();
         let script = match (asks, keep) {
-            (true, _) => self.key.ping_and_commit(sql, heir),
-            (false, true) => self.key.commit(sql, heir),
+            (true, _) => self.key.ping_and_commit(sql, successor),
+            (false, true) => self.key.commit(sql, successor),
             (false, false) => self.key.undo(),
         };
         let Some((_, answer)) = self.put(Question::Finish, script).await else {
@@ -353,7 +353,8 @@ impl Hold {
         match answer {
             Ok(steps) => {
                 let is_gone = asks && !self.is_ours(&steps);
-                let is_changed = self.is_used || self.heir.is_some() || self.extended.is_some();
+                let is_changed =
+                    self.is_used || self.successor.is_some() || self.extended.is_some();
                 if let Line::Idle(mut checkout) = std::mem::replace(&mut self.line, Line::Gone)
                     && (is_gone || is_changed)
                 {
@@ -457,7 +458,7 @@ fn set_idle(idle_s: u64) -> String {
 
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").field("fence", &self.fence).finish_non_exhaustive()
+        f.debug_struct("Hold").field("token", &self.token).finish_non_exhaustive()
     }
 }
 

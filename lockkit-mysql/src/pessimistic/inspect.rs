@@ -38,7 +38,7 @@ pub(super) fn is_alive() -> String {
 
 /// Who was granted a lock last.
 struct Last {
-    fence: u64,
+    token: u64,
     owner: Option<OwnerId>,
     label: Option<String>,
     age: Duration,
@@ -63,11 +63,11 @@ impl Store {
         }
         let holder = Holder::new(Mode::Exclusive);
         let holder = match self.last(&mut side, name).await? {
-            Some(Last { fence, owner: Some(owner), label, age, is_alive: true, .. }) => {
-                holder.with_grant(owner, FencingToken::new(fence)).with_label(label).with_age(age)
+            Some(Last { token, owner: Some(owner), label, age, is_alive: true, .. }) => {
+                holder.with_grant(owner, FencingToken::new(token)).with_label(label).with_age(age)
             }
             // Freed by force and not noticed yet, or locked by a client that knows nothing of
-            // fences.
+            // tokens.
             _ => holder,
         };
         Ok(Inspection::new(vec![holder], None))
@@ -96,7 +96,7 @@ impl Store {
             return Ok(Released::NotHeld);
         }
         let last = self.last(&mut side, name).await?;
-        let Some(last) = last.filter(|last| last.fence == token && last.is_alive) else {
+        let Some(last) = last.filter(|last| last.token == token && last.is_alive) else {
             return Ok(Released::NotHeld);
         };
         let evict = format!(
@@ -122,12 +122,12 @@ impl Store {
         name: &LockName,
         last: &Last,
     ) -> Result<()> {
-        if self.is_given_up(side, name, last.fence, NOTICED).await? {
+        if self.is_given_up(side, name, last.token, NOTICED).await? {
             return Ok(());
         }
         // It hangs, or a long statement runs in its transaction.
         self.end(side, last).await?;
-        if self.is_given_up(side, name, last.fence, KILLED).await? {
+        if self.is_given_up(side, name, last.token, KILLED).await? {
             return Ok(());
         }
         let reason = "it was still locked when it was looked at last, by a client that is no lockkit, or by a transaction that \
@@ -152,7 +152,7 @@ impl Store {
             return false;
         };
         let last = self.last(&mut side, name).await;
-        last.is_ok_and(|last| last.is_none_or(|last| last.fence != token || last.owner.is_none()))
+        last.is_ok_and(|last| last.is_none_or(|last| last.token != token || last.owner.is_none()))
     }
 
     async fn is_given_up(
@@ -168,7 +168,7 @@ impl Store {
                 return Ok(true);
             }
             // Somebody else has it now.
-            if self.last(side, name).await?.is_none_or(|last| last.fence != token) {
+            if self.last(side, name).await?.is_none_or(|last| last.token != token) {
                 return Ok(true);
             }
             if started.elapsed() >= patience {
@@ -224,7 +224,7 @@ impl Store {
     }
 
     async fn last(&self, side: &mut Checkout, name: &LockName) -> Result<Option<Last>> {
-        let what = "reading the last fence";
+        let what = "reading the last token";
         let question = format!(
             "SELECT fence,owner,label,{NOW}-CAST(acquired_us AS SIGNED),server,started_us,thread,\
              {} FROM {} WHERE {}",
@@ -237,7 +237,7 @@ impl Store {
         let read = || {
             let label = Some(value::<Vec<u8>>(row, 2)?).filter(|label| !label.is_empty());
             Some(Last {
-                fence: value(row, 0)?,
+                token: value(row, 0)?,
                 owner: value::<String>(row, 1)?.parse().ok(),
                 label: label.map(|label| String::from_utf8_lossy(&label).into_owned()),
                 age: Duration::from_micros(u64::try_from(value::<i64>(row, 3)?).unwrap_or(0)),

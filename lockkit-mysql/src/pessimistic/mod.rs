@@ -9,13 +9,13 @@
 mod acquire;
 mod claim;
 mod gc;
-mod hand_over;
 mod hold;
 mod inspect;
 mod sql;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod transfer;
 
 use std::{
     sync::Arc,
@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Finding,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Diagnostic, Exceptions,
         Inspection, LeaseScope, Mode, Note, Released, Role,
     },
 };
@@ -39,7 +39,7 @@ use self::{
 use crate::{
     diagnosis,
     error::{self, Phase},
-    janitor::Kept,
+    garbage_collector::GarbageCollected,
     note,
     pool::Pool,
     time,
@@ -55,7 +55,7 @@ const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_se
 const MIN_TTL: Duration = Duration::from_secs(1);
 const TAKEOVER_DELAY: Duration = Duration::from_millis(1500);
 /// Nothing else tells that a connection is dead.
-const CADENCE: Duration = Duration::from_secs(1);
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Row locks held by transactions.
 #[derive(Debug)]
@@ -87,14 +87,14 @@ impl Store {
     pub(super) async fn settle(
         &self,
         key: &Key,
-        heir: Option<&Key>,
+        successor: Option<&Key>,
         patience: Duration,
     ) -> Result<()> {
         if !self.pool.config().strict_lease {
             return Ok(());
         }
         let mut side = self.pool.get_side(patience).await?;
-        let settled = side.script(&key.settle(&self.sql, heir)).await;
+        let settled = side.script(&key.settle(&self.sql, successor)).await;
         self.pool.checked(settled, Phase::Read, "ending the lease").map(drop)
     }
 }
@@ -113,8 +113,8 @@ impl Pessimistic {
             .with_labels()
             .with_names()
             .with_extend()
-            .with_reissue()
-            .with_raise_fence()
+            .with_transfer()
+            .with_raise_token()
             .with_notes()
             .with_time();
         let descriptor = Descriptor::new(error::BACKEND)
@@ -125,7 +125,7 @@ impl Pessimistic {
             .with_takeover_delay(TAKEOVER_DELAY)
             .with_min_ttl(MIN_TTL)
             .with_lease_scope(LeaseScope::Connection)
-            .with_cadence(CADENCE, false);
+            .with_renewal_pacing(RENEWAL_INTERVAL, false);
         Self { store: Arc::new(Store::new(pool)), descriptor }
     }
 }
@@ -193,13 +193,13 @@ impl Admin for Pessimistic {
         time::time(&self.store.pool).await
     }
 
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
+    async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         diagnosis::diagnose(&self.store.pool).await
     }
 }
 
 #[async_trait]
-impl Kept for Pessimistic {
+impl GarbageCollected for Pessimistic {
     async fn collect_garbage(&self) -> Result<u64> {
         self.store.collect_garbage().await
     }

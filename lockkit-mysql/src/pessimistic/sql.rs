@@ -29,7 +29,7 @@ pub(super) struct Sql {
     database: String,
     pub(super) bump: String,
     pub(super) first_bump: String,
-    pub(super) reissue: String,
+    pub(super) transfer: String,
     pub(super) raise: String,
     strict: bool,
 }
@@ -39,7 +39,7 @@ impl Sql {
         let database = format!("`{}`", database.replace('`', "``"));
         let row = tables.table("row");
         let fence = tables.table("fence");
-        // The sign stands while the connection that has the row does. And the fence is still the
+        // The sign stands while the connection that has the row does. And the token is still the
         // one that was read under the row's lock: nobody else can have been granted it meanwhile.
         // The name of the sign depends on the row, by nothing of it, so that it is looked for once
         // the row is locked: a constant one is looked for before.
@@ -55,7 +55,7 @@ impl Sql {
              SELECT LAST_INSERT_ID({NOW}),?,{NOW},?,?,?,?,?,?,? FROM DUAL WHERE {WRITABLE} AND {first} \
              ON DUPLICATE KEY UPDATE fence=fence+0*LAST_INSERT_ID(0)"
         );
-        let reissue = format!(
+        let transfer = format!(
             "UPDATE {fence} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},open_us=? \
              WHERE kind=? AND name=? AND owner=? AND {NOW}<=? AND {WRITABLE}"
         );
@@ -63,7 +63,7 @@ impl Sql {
             "UPDATE {fence} SET fence=LAST_INSERT_ID(GREATEST(fence,?)) \
              WHERE kind=? AND name=? AND owner=? AND {WRITABLE}"
         );
-        Self { row, fence, database, bump, first_bump, reissue, raise, strict }
+        Self { row, fence, database, bump, first_bump, transfer, raise, strict }
     }
 }
 
@@ -109,7 +109,7 @@ impl Key {
     }
 
     /// Locks the row, and leaves a sign of life that others can see, and that goes with the
-    /// connection. The second answer has the sign, the fence and the connection, which a proxy may
+    /// connection. The second answer has the sign, the token and the connection, which a proxy may
     /// have chosen just now; and with strict leases the third what else the last holder left.
     pub(super) fn lock(&self, sql: &Sql, patience: Option<Duration>) -> String {
         let this = &self.this;
@@ -137,8 +137,8 @@ impl Key {
         format!("ROLLBACK;INSERT IGNORE INTO {}(kind,name) VALUES({kind},{name});", sql.row)
     }
 
-    /// `last` is the fence that was there when the row was locked. If it is another one now, the
-    /// row was lost meanwhile: nothing may be changed then, least of all the fence of the one who
+    /// `last` is the token that was there when the row was locked. If it is another one now, the
+    /// row was lost meanwhile: nothing may be changed then, least of all the token of the one who
     /// has it.
     pub(super) fn bump(&self, sql: &Sql, server: &Server, last: u64) -> Vec<Value> {
         let open_us = if sql.strict { self.lease_us } else { 0 };
@@ -168,36 +168,36 @@ impl Key {
         )
     }
 
-    /// Gives the fence of a holder to the one of `to`, unless an operator has freed it or somebody
+    /// Gives the token of a holder to the one of `to`, unless an operator has freed it or somebody
     /// else has raised it.
-    pub(super) fn reissue(&self, sql: &Sql, to: &Self, not_after_us: u64) -> Vec<Value> {
+    pub(super) fn transfer(&self, sql: &Sql, to: &Self, not_after_us: u64) -> Vec<Value> {
         let open_us = if sql.strict { to.lease_us } else { 0 };
         let texts = [&*to.owner, &*to.label].map(Value::from);
         let this = [self.kind, &*self.name, &*self.owner].map(Value::from);
         texts.into_iter().chain([open_us.into()]).chain(this).chain([not_after_us.into()]).collect()
     }
 
-    /// Raises the fence of a holder.
+    /// Raises the token of a holder.
     pub(super) fn raise(&self, floor: u64) -> Vec<Value> {
         vec![floor.into(), self.kind.into(), self.name.as_str().into(), self.owner.as_str().into()]
     }
 
-    /// Proves that the connection lives, and tells whose the last fence is. Nobody's where the
+    /// Proves that the connection lives, and tells whose the last token is. Nobody's where the
     /// server is no primary any more: the new one has no row locks, and grants the same name.
     pub(super) fn ping(&self, sql: &Sql) -> String {
         format!("SELECT fence,owner FROM {} WHERE {} AND {WRITABLE}", sql.fence, self.this)
     }
 
-    /// As [`ping`](Self::ping), with the sign of this one in place of that of `former`, whose
+    /// As [`ping`](Self::ping), with the sign of this one in place of that of `previous`, whose
     /// session was set up for another lease.
-    pub(super) fn take_over(&self, sql: &Sql, former: &Self) -> String {
+    pub(super) fn take_over(&self, sql: &Sql, previous: &Self) -> String {
         format!(
             "SET SESSION wait_timeout={};SELECT fence,owner,GET_LOCK({},0) FROM {} WHERE {} AND {WRITABLE};DO RELEASE_LOCK({})",
             self.lease_s,
             self.sign_name(),
             sql.fence,
             self.this,
-            former.sign_name()
+            previous.sign_name()
         )
     }
 
@@ -234,22 +234,22 @@ impl Key {
         )
     }
 
-    /// Tells whose the last fence is, as a ping does, and frees the row. With strict leases it may
+    /// Tells whose the last token is, as a ping does, and frees the row. With strict leases it may
     /// have to wait for that, or fail: until it is done, the sign says who has the row. Else
     /// nothing was written that a `COMMIT` could wait for.
-    pub(super) fn ping_and_commit(&self, sql: &Sql, heir: Option<&Self>) -> String {
+    pub(super) fn ping_and_commit(&self, sql: &Sql, successor: Option<&Self>) -> String {
         let sign = self.sign_name();
         let Sql { fence, strict, .. } = sql;
         let this = &self.this;
         if *strict {
-            return format!("{};{}", self.ping(sql), self.commit(sql, heir));
+            return format!("{};{}", self.ping(sql), self.commit(sql, successor));
         }
         format!("SELECT fence,owner,RELEASE_LOCK({sign}) FROM {fence} WHERE {this};COMMIT")
     }
 
     /// Frees the row. With strict leases it says also that nobody has to wait for this one.
-    pub(super) fn commit(&self, sql: &Sql, heir: Option<&Self>) -> String {
-        let settle = if sql.strict { self.settle(sql, heir) + ";" } else { String::new() };
+    pub(super) fn commit(&self, sql: &Sql, successor: Option<&Self>) -> String {
+        let settle = if sql.strict { self.settle(sql, successor) + ";" } else { String::new() };
         format!("{settle}COMMIT;{}", self.reset())
     }
 
@@ -263,11 +263,11 @@ impl Key {
     }
 
     /// Nobody has to wait for the lease of this grant any more.
-    pub(super) fn settle(&self, sql: &Sql, heir: Option<&Self>) -> String {
+    pub(super) fn settle(&self, sql: &Sql, successor: Option<&Self>) -> String {
         let owner = literal(self.owner.as_bytes());
-        let heir = literal(heir.unwrap_or(self).owner.as_bytes());
+        let successor = literal(successor.unwrap_or(self).owner.as_bytes());
         format!(
-            "UPDATE {} SET open_us=0 WHERE {} AND owner IN({owner},{heir})",
+            "UPDATE {} SET open_us=0 WHERE {} AND owner IN({owner},{successor})",
             sql.fence, self.this
         )
     }

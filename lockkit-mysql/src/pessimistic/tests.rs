@@ -44,15 +44,15 @@ macro_rules! on_each {
 mod release;
 
 on_each! {
-    c4_a_connection_that_dies_between_the_row_and_the_fence_gets_no_grant,
-    c4_a_connection_that_dies_between_the_fence_and_the_proof_gets_no_grant,
-    c4_a_transaction_that_ended_before_the_fence_takes_none_from_the_next,
+    c4_a_connection_that_dies_between_the_row_and_the_token_gets_no_grant,
+    c4_a_connection_that_dies_between_the_token_and_the_proof_gets_no_grant,
+    c4_a_transaction_that_ended_before_the_token_takes_none_from_the_next,
     c4_a_server_that_restarts_between_the_steps_grants_nothing,
-    c2_a_late_fence_of_one_who_is_gone_changes_nothing,
-    c4_a_fence_that_waits_for_its_row_is_not_given_to_one_who_has_died_meanwhile,
+    c2_a_late_token_of_one_who_is_gone_changes_nothing,
+    c4_a_token_that_waits_for_its_row_is_not_given_to_one_who_has_died_meanwhile,
     c8_who_has_the_row_is_granted_it_whatever_the_last_one_did_late,
-    the_fence_is_found_by_the_primary_key,
-    c8_who_has_waited_reads_the_fence_that_was_given_meanwhile,
+    the_token_is_found_by_the_primary_key,
+    c8_who_has_waited_reads_the_token_that_was_given_meanwhile,
     no_sign_stays_behind,
     a_lock_and_its_release_are_five_statements,
 }
@@ -95,8 +95,8 @@ impl World {
         }
     }
 
-    /// The last fence of the name.
-    async fn fence(&self) -> Option<u64> {
+    /// The last token of the name.
+    async fn stored_token(&self) -> Option<u64> {
         self.admin().await.query_first("SELECT fence FROM lockkit_fence").await.unwrap()
     }
 
@@ -178,21 +178,21 @@ fn key() -> Arc<Key> {
     Arc::new(Key::new(&spec()))
 }
 
-/// Catches a fence that is raised without a look at the lock's connection, also where nobody else
+/// Catches a token that is raised without a look at the lock's connection, also where nobody else
 /// came in between.
-async fn c4_a_connection_that_dies_between_the_row_and_the_fence_gets_no_grant(flavor: SqlFlavor) {
+async fn c4_a_connection_that_dies_between_the_row_and_the_token_gets_no_grant(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     for (is_first, has_next) in [(true, false), (false, false), (false, true)] {
-        let before = world.fence().await;
+        let before = world.stored_token().await;
         assert_eq!(before.is_none(), is_first);
         let key = key();
         let mut first = world.locked(&key).await.hold;
         world.kill(first.server().thread).await;
-        // The next one comes first with its fence, too.
+        // The next one comes first with its token, too.
         let token = if has_next { Some(world.token().await.get()) } else { before };
         let late = world.store().bump(&key, &mut first, OP_TIMEOUT).await.unwrap_err();
         assert!(late.is_temporary() && !late.is_outcome_unknown(), "{late}");
-        assert_eq!(world.fence().await, token, "it has changed something");
+        assert_eq!(world.stored_token().await, token, "it has changed something");
         let refused = world.store().prove(&mut first).await.unwrap_err();
         assert!(refused.is_temporary() && !refused.is_outcome_unknown(), "{refused}");
         drop(first);
@@ -200,9 +200,9 @@ async fn c4_a_connection_that_dies_between_the_row_and_the_fence_gets_no_grant(f
     }
 }
 
-/// The connection stands, and its sign with it, and the row's lock does not. Catches a fence that
+/// The connection stands, and its sign with it, and the row's lock does not. Catches a token that
 /// is raised from whatever it is.
-async fn c4_a_transaction_that_ended_before_the_fence_takes_none_from_the_next(flavor: SqlFlavor) {
+async fn c4_a_transaction_that_ended_before_the_token_takes_none_from_the_next(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     for _ in 0..2 {
         let first_key = key();
@@ -217,12 +217,12 @@ async fn c4_a_transaction_that_ended_before_the_fence_takes_none_from_the_next(f
         assert!(late.is_temporary(), "{late}");
         world.store().prove(&mut second).await.unwrap();
         world.store().prove(&mut first).await.unwrap_err();
-        assert_eq!(world.fence().await, Some(second.fence()));
+        assert_eq!(world.stored_token().await, Some(second.token()));
     }
 }
 
 /// What a grant is worth whose connection has gone before anybody heard of it.
-async fn c4_a_connection_that_dies_between_the_fence_and_the_proof_gets_no_grant(
+async fn c4_a_connection_that_dies_between_the_token_and_the_proof_gets_no_grant(
     flavor: SqlFlavor,
 ) {
     let world = World::start(flavor).await;
@@ -233,7 +233,7 @@ async fn c4_a_connection_that_dies_between_the_fence_and_the_proof_gets_no_grant
     let refused = world.store().prove(&mut first).await.unwrap_err();
     assert!(refused.is_temporary(), "{refused}");
     assert_eq!(first.finish(true).await.unwrap(), End::Gone);
-    assert!(world.token().await.get() > first.fence());
+    assert!(world.token().await.get() > first.token());
 }
 
 async fn c4_a_server_that_restarts_between_the_steps_grants_nothing(flavor: SqlFlavor) {
@@ -251,17 +251,17 @@ async fn c4_a_server_that_restarts_between_the_steps_grants_nothing(flavor: SqlF
             for _ in 0..4 {
                 world.store().bump(&key, &mut hold, OP_TIMEOUT).await.unwrap_err();
             }
-            assert_eq!(world.fence().await, None, "it has changed something");
+            assert_eq!(world.stored_token().await, None, "it has changed something");
         }
         let refused = world.store().prove(&mut hold).await.unwrap_err();
         assert!(refused.is_temporary(), "{refused}");
-        last = hold.fence();
+        last = hold.token();
         assert_eq!(last > 0, bumps_before);
     }
     assert!(world.token().await.get() > last);
 }
 
-async fn c2_a_late_fence_of_one_who_is_gone_changes_nothing(flavor: SqlFlavor) {
+async fn c2_a_late_token_of_one_who_is_gone_changes_nothing(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     let first_key = key();
     let second_key = key();
@@ -273,7 +273,7 @@ async fn c2_a_late_fence_of_one_who_is_gone_changes_nothing(flavor: SqlFlavor) {
     assert!(late.is_temporary(), "{late}");
     world.store().prove(&mut second).await.unwrap();
     world.store().prove(&mut first).await.unwrap_err();
-    // Nor does one that comes before the fence of the one who has the row.
+    // Nor does one that comes before the token of the one who has the row.
     drop((first, second));
     let mut first = world.locked(&first_key).await.hold;
     world.kill(first.server().thread).await;
@@ -282,20 +282,20 @@ async fn c2_a_late_fence_of_one_who_is_gone_changes_nothing(flavor: SqlFlavor) {
     world.store().bump(&second_key, &mut second, OP_TIMEOUT).await.unwrap();
     world.store().prove(&mut first).await.unwrap_err();
     world.store().prove(&mut second).await.unwrap();
-    let fence = second.fence();
+    let stored_token = second.token();
     drop((first, second));
-    assert!(world.token().await.get() > fence);
+    assert!(world.token().await.get() > stored_token);
 }
 
-/// Catches a sign that is looked for before the row of the fence is locked.
-async fn c4_a_fence_that_waits_for_its_row_is_not_given_to_one_who_has_died_meanwhile(
+/// Catches a sign that is looked for before the row of the token is locked.
+async fn c4_a_token_that_waits_for_its_row_is_not_given_to_one_who_has_died_meanwhile(
     flavor: SqlFlavor,
 ) {
     let world = World::start(flavor).await;
     world.token().await;
     let first_key = key();
     let second_key = key();
-    let before = world.fence().await;
+    let before = world.stored_token().await;
     let mut first = world.locked(&first_key).await.hold;
     let thread = first.server().thread;
     let mut admin = world.admin().await;
@@ -310,12 +310,12 @@ async fn c4_a_fence_that_waits_for_its_row_is_not_given_to_one_who_has_died_mean
     admin.query_drop("COMMIT").await.unwrap();
     let late = late.await.unwrap().unwrap_err();
     assert!(late.is_temporary() && !late.is_outcome_unknown(), "{late}");
-    assert_eq!(world.fence().await, before, "it has changed something");
+    assert_eq!(world.stored_token().await, before, "it has changed something");
     world.store().bump(&second_key, &mut second, OP_TIMEOUT).await.unwrap();
     assert_eq!(second.finish(true).await.unwrap(), End::Done);
 }
 
-/// Between the end of a transaction and that of its connection's sign, a late fence is given.
+/// Between the end of a transaction and that of its connection's sign, a late token is given.
 /// Catches a refusal of the one who has the row then, and a grant below what was given.
 async fn c8_who_has_the_row_is_granted_it_whatever_the_last_one_did_late(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
@@ -325,7 +325,7 @@ async fn c8_who_has_the_row_is_granted_it_whatever_the_last_one_did_late(flavor:
         let store = world.store();
         let key = key();
         let mut hold = world.locked(&key).await.hold;
-        assert_eq!(hold.last_fence(), last);
+        assert_eq!(hold.last_token(), last);
         let ghost = if is_first {
             "INSERT INTO lockkit_fence(kind,name,fence,owner) VALUES('mutex','a',\
              TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))+3600000000,'x')"
@@ -333,22 +333,22 @@ async fn c8_who_has_the_row_is_granted_it_whatever_the_last_one_did_late(flavor:
             "UPDATE lockkit_fence SET fence=fence+1,owner='x'"
         };
         admin.query_drop(ghost).await.unwrap();
-        let raised = world.fence().await.unwrap();
+        let raised = world.stored_token().await.unwrap();
         store.bump(&key, &mut hold, OP_TIMEOUT).await.unwrap();
-        assert!(hold.fence() > raised);
+        assert!(hold.token() > raised);
         store.prove(&mut hold).await.unwrap();
         assert_eq!(hold.finish(true).await.unwrap(), End::Done);
-        last = hold.fence();
+        last = hold.token();
     }
 }
 
-async fn the_fence_is_found_by_the_primary_key(flavor: SqlFlavor) {
+async fn the_token_is_found_by_the_primary_key(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     world.token().await;
     let key = key();
     let hold = world.locked(&key).await.hold;
     let explain = format!("EXPLAIN {}", world.store().sql.bump);
-    let params = key.bump(&world.store().sql, hold.server(), hold.last_fence());
+    let params = key.bump(&world.store().sql, hold.server(), hold.last_token());
     let mut admin = world.admin().await;
     if flavor == SqlFlavor::MySql {
         admin.query_drop("SET explain_format='TRADITIONAL'").await.unwrap();
@@ -359,9 +359,9 @@ async fn the_fence_is_found_by_the_primary_key(flavor: SqlFlavor) {
     assert_eq!(row.get::<Option<u64>, _>("rows").unwrap(), Some(1), "{row:?}");
 }
 
-/// Catches a read of the last fence that is older than the row's lock: the one who waited would be
+/// Catches a read of the last token that is older than the row's lock: the one who waited would be
 /// refused each time.
-async fn c8_who_has_waited_reads_the_fence_that_was_given_meanwhile(flavor: SqlFlavor) {
+async fn c8_who_has_waited_reads_the_token_that_was_given_meanwhile(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     for _ in 0..2 {
         let first_key = key();
@@ -377,9 +377,9 @@ async fn c8_who_has_waited_reads_the_fence_that_was_given_meanwhile(flavor: SqlF
         world.store().bump(&first_key, &mut first, OP_TIMEOUT).await.unwrap();
         assert_eq!(first.finish(true).await.unwrap(), End::Done);
         let mut second = waiter.await.unwrap().unwrap().expect("it is free").hold;
-        assert_eq!(second.last_fence(), first.fence());
+        assert_eq!(second.last_token(), first.token());
         world.store().bump(&second_key, &mut second, OP_TIMEOUT).await.unwrap();
-        assert!(second.fence() > first.fence());
+        assert!(second.token() > first.token());
         assert_eq!(second.finish(true).await.unwrap(), End::Done);
     }
 }
@@ -419,14 +419,14 @@ async fn no_sign_stays_behind(flavor: SqlFlavor) {
     let mut hold = world.locked(&holder).await.hold;
     let thread = hold.server().thread;
     store.bump(&holder, &mut hold, OP_TIMEOUT).await.unwrap();
-    store.hand_over(&mut hold, &holder, &other, OP_TIMEOUT).await.unwrap().expect("it stands");
-    let mut hold = hold.bequeath(Arc::clone(&other));
+    store.transfer(&mut hold, &holder, &other, OP_TIMEOUT).await.unwrap().expect("it stands");
+    let mut hold = hold.transfer_to(Arc::clone(&other));
     assert!(!world.is_signed(&holder, thread).await && world.is_signed(&other, thread).await);
     assert_eq!(hold.finish(true).await.unwrap(), End::Done);
     assert!(!world.is_signed(&other, thread).await);
 }
 
-/// What the server is asked: START TRANSACTION, the row with the sign and the last fence, the
+/// What the server is asked: START TRANSACTION, the row with the sign and the last token, the
 /// fence; whose it is and that the sign goes, COMMIT.
 async fn a_lock_and_its_release_are_five_statements(flavor: SqlFlavor) {
     // A lease that is not old when it begins, however busy the machine is.

@@ -19,7 +19,7 @@ use crate::error;
 /// token.
 ///
 /// * [`LockGuard::release`] commits. `Freed` says that it was committed, `NotHeld` that it was not.
-/// * It ends with its owner: where the lock is handed over to another one of the process, this
+/// * It ends with its owner: where the lock is transferred to another one of the process, this
 ///   handle leads nowhere.
 /// * A guard that is dropped, or a lock that is lost, rolls back.
 /// * One [`run`](Self::run) must be shorter than the lock's ttl: while it is at work, nothing else

@@ -1,7 +1,7 @@
 //! Who in this process waits for which lock. Waiters stand in line, so that one of them talks to
 //! the server and not all.
 
-pub(crate) mod attending;
+pub(crate) mod polling;
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +13,7 @@ use std::{
 
 use lockkit_core::{
     Clock, LockName, Tick,
-    spi::{ClaimSpec, Hint, Mode},
+    spi::{ClaimSpec, Mode, Wake},
 };
 use tokio::{runtime::Id, sync::Notify};
 
@@ -28,9 +28,9 @@ pub(crate) struct Waiters {
 #[derive(Debug, Default)]
 struct State {
     lines: HashMap<LockName, Line>,
-    /// Who polls the server for all lines.
-    attendant: Option<Attendant>,
-    next_attendant: u64,
+    /// The task that polls the server for all lines.
+    poller: Option<Poller>,
+    next_poller: u64,
 }
 
 #[derive(Debug, Default)]
@@ -46,19 +46,19 @@ struct Line {
 }
 
 #[derive(Debug)]
-struct Attendant {
+struct Poller {
     number: u64,
     runtime: Id,
     seen: Tick,
-    /// Rings when there is a new line.
-    bell: Arc<Notify>,
+    /// Wakes when there is a new line.
+    signal: Arc<Notify>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     number: u64,
     mode: Mode,
-    hint: Hint,
+    wake: Wake,
     /// How long it waits for an answer of the server. Less than the whole budget, so that the
     /// reason is heard.
     patience: Duration,
@@ -79,7 +79,7 @@ impl Waiters {
         line.waiting.push_back(Waiting {
             number,
             mode: spec.mode,
-            hint: spec.hint.clone(),
+            wake: spec.wake.clone(),
             patience: spec.op_timeout * 3 / 4,
             is_called: false,
             is_recalled: false,
@@ -136,7 +136,7 @@ impl Line {
         let Some(next) = uncalled.find(|waiting| is_meant(waiting)) else { return false };
         next.is_called = true;
         next.seen = Clock::Boot.now();
-        next.hint.ring();
+        next.wake.wake();
         self.calls += 1;
         true
     }
@@ -156,9 +156,9 @@ impl Place {
         self.with(|waiting| waiting.is_called).unwrap_or(true)
     }
 
-    /// Calls itself, without a ring, if it is the first in line, or if all who were called before
-    /// it have not asked for `patience`: a future that nobody polls must not hold up the rest.
-    /// Returns whether it is called, and so asks now.
+    /// Calls itself, without a wake-up, if it is the first in line, or if all who were called
+    /// before it have not asked for `patience`: a future that nobody polls must not hold up the
+    /// rest. Returns whether it is called, and so asks now.
     pub(crate) fn step_up(&self, patience: Duration) -> bool {
         let now = Clock::Boot.now();
         let mut state = self.waiters.lock();
@@ -189,13 +189,13 @@ impl Place {
         self.with(|waiting| {
             waiting.is_called = std::mem::take(&mut waiting.is_recalled);
             if waiting.is_called {
-                waiting.hint.ring();
+                waiting.wake.wake();
             }
         });
     }
 
     /// What is wrong with the server, if the last look found it out; also if its answer is missing
-    /// for longer than this waiter has patience. That is so only if the attendant has looked for
+    /// for longer than this waiter has patience. That is so only if the poller has looked for
     /// the answer in vain: it may have been away.
     pub(crate) fn trouble(&self) -> Option<String> {
         let state = self.waiters.lock();
@@ -204,7 +204,7 @@ impl Place {
             return line.trouble.clone();
         }
         let patience = line.waiting.iter().find(|waiting| waiting.number == self.number)?.patience;
-        let silence = line.schedule.as_ref()?.unanswered()?.until(state.attendant.as_ref()?.seen);
+        let silence = line.schedule.as_ref()?.unanswered()?.until(state.poller.as_ref()?.seen);
         (silence >= patience).then(|| format!("the server did not answer within {patience:?}"))
     }
 

@@ -1,30 +1,30 @@
-//! Lines, their calls, and the one who attends them.
+//! Lines, their calls, and their poller.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use lockkit_core::{Kind, OwnerId, spi::Ring};
+use lockkit_core::{Kind, OwnerId, spi::Wakeable};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
-    attending::{MOST_BYTES, Room, Turn},
+    polling::{LookLimits, MOST_BYTES, Turn},
     *,
 };
 use crate::schedule::Pace;
 
 #[derive(Debug, Default)]
-struct Bell(AtomicU32);
+struct WakeSignal(AtomicU32);
 
-impl Ring for Bell {
-    fn ring(self: Arc<Self>) {
+impl Wakeable for WakeSignal {
+    fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Relaxed);
     }
 }
 
-fn join(waiters: &Arc<Waiters>, name: &LockName) -> (Place, Arc<Bell>) {
-    let bell = Arc::new(Bell::default());
+fn join(waiters: &Arc<Waiters>, name: &LockName) -> (Place, Arc<WakeSignal>) {
+    let signal = Arc::new(WakeSignal::default());
     let mut spec = spec(name, Duration::from_secs(4));
-    spec.hint = Hint::to(&bell);
-    (waiters.join(&spec), bell)
+    spec.wake = Wake::to(&signal);
+    (waiters.join(&spec), signal)
 }
 
 fn spec(name: &LockName, op_timeout: Duration) -> ClaimSpec {
@@ -36,9 +36,9 @@ fn spec(name: &LockName, op_timeout: Duration) -> ClaimSpec {
 fn c6_a_call_is_passed_on_by_whoever_leaves_and_reaches_one_at_a_time() {
     let waiters = Arc::<Waiters>::default();
     let name = LockName::new(Kind::Mutex, "a").unwrap();
-    let (first, bell_1) = join(&waiters, &name);
-    let (second, bell_2) = join(&waiters, &name);
-    let (third, bell_3) = join(&waiters, &name);
+    let (first, signal_1) = join(&waiters, &name);
+    let (second, signal_2) = join(&waiters, &name);
+    let (third, signal_3) = join(&waiters, &name);
     waiters.call_first(&name);
     assert!(first.is_called() && !second.is_called());
     drop(first);
@@ -46,7 +46,7 @@ fn c6_a_call_is_passed_on_by_whoever_leaves_and_reaches_one_at_a_time() {
     second.put_back();
     drop(second);
     assert!(!third.is_called());
-    assert_eq!([bell_1, bell_2, bell_3].map(|bell| bell.0.load(Relaxed)), [1, 1, 0]);
+    assert_eq!([signal_1, signal_2, signal_3].map(|signal| signal.0.load(Relaxed)), [1, 1, 0]);
     drop(third);
     assert!(!waiters.is_any(&name));
     assert!(!waiters.call_next(&name));
@@ -56,12 +56,12 @@ fn c6_a_call_is_passed_on_by_whoever_leaves_and_reaches_one_at_a_time() {
 fn c8_a_call_that_comes_while_its_answer_is_under_way_is_not_lost() {
     let waiters = Arc::<Waiters>::default();
     let name = LockName::new(Kind::Mutex, "a").unwrap();
-    let (first, bell) = join(&waiters, &name);
+    let (first, signal) = join(&waiters, &name);
     waiters.call_first(&name);
     waiters.call_first(&name);
     first.put_back();
     assert!(first.is_called());
-    assert_eq!(bell.0.load(Relaxed), 2);
+    assert_eq!(signal.0.load(Relaxed), 2);
     first.put_back();
     assert!(!first.is_called());
 }
@@ -85,8 +85,8 @@ fn name(text: &str) -> LockName {
     LockName::new(Kind::Mutex, text).unwrap()
 }
 
-fn room(names: usize) -> Room {
-    Room { names, only_hasty: false }
+fn limits(names: usize) -> LookLimits {
+    LookLimits { names, only_hasty: false }
 }
 
 fn runtime() -> Runtime {
@@ -99,28 +99,28 @@ fn one_attends_all_lines_and_another_one_after_it_has_gone() {
     let a = name("a");
     let b = name("b");
     let runtime = runtime();
-    let attend = |name| Some(waiters.attend(name, runtime.handle().id())?.0);
-    assert_eq!(attend(&a), None, "nobody waits");
+    let start_polling = |name| Some(waiters.start_polling(name, runtime.handle().id())?.0);
+    assert_eq!(start_polling(&a), None, "nobody waits");
     let (place, _) = join(&waiters, &a);
-    let first = attend(&a).unwrap();
-    assert_eq!(attend(&a), None);
+    let first = start_polling(&a).unwrap();
+    assert_eq!(start_polling(&a), None);
     let (other, _) = join(&waiters, &b);
-    assert_eq!(attend(&b), None, "it attends all of them");
+    assert_eq!(start_polling(&b), None, "it polls for all of them");
     drop(place);
     assert!(!waiters.resign(first), "somebody waits still");
     drop(other);
-    assert!(matches!(waiters.turn(first, Clock::Boot.now(), room(1)), Turn::Over));
+    assert!(matches!(waiters.turn(first, Clock::Boot.now(), limits(1)), Turn::Over));
     let (_place, _) = join(&waiters, &a);
-    assert_eq!(attend(&a), None, "it has not gone yet");
+    assert_eq!(start_polling(&a), None, "it has not gone yet");
     assert!(!waiters.resign(first), "C8: it went from one that has just come");
     waiters.abandon(first);
-    let second = attend(&a).unwrap();
+    let second = start_polling(&a).unwrap();
     assert!(waiters.resign(first) && !waiters.resign(second));
     waiters.abandon(first);
-    assert_eq!(attend(&a), None);
+    assert_eq!(start_polling(&a), None);
 }
 
-/// Catches an attendant in a runtime that nobody drives, whose looks are waited for.
+/// Catches a poller in a runtime that nobody drives, whose looks are waited for.
 #[test]
 fn c8_whoever_takes_over_looks_at_all_lines_at_once() {
     let waiters = Arc::<Waiters>::default();
@@ -128,17 +128,17 @@ fn c8_whoever_takes_over_looks_at_all_lines_at_once() {
     let one = runtime();
     let other = runtime();
     let (_place, _) = join(&waiters, &a);
-    let first = waiters.attend(&a, one.handle().id()).unwrap().0;
+    let first = waiters.start_polling(&a, one.handle().id()).unwrap().0;
     let now = Clock::Boot.now().after(Duration::from_secs(1));
-    assert!(matches!(waiters.turn(first, now, room(1)), Turn::Ask(_)));
+    assert!(matches!(waiters.turn(first, now, limits(1)), Turn::Ask(_)));
     assert!(matches!(
-        waiters.turn(first, now.after(Duration::from_secs(1)), room(1)),
+        waiters.turn(first, now.after(Duration::from_secs(1)), limits(1)),
         Turn::Wait(_)
     ));
     waiters.abandon(first);
-    let second = waiters.attend(&a, other.handle().id()).unwrap().0;
-    assert!(matches!(waiters.turn(first, now, room(1)), Turn::Over));
-    assert!(matches!(waiters.turn(second, now, room(1)), Turn::Ask(_)));
+    let second = waiters.start_polling(&a, other.handle().id()).unwrap().0;
+    assert!(matches!(waiters.turn(first, now, limits(1)), Turn::Over));
+    assert!(matches!(waiters.turn(second, now, limits(1)), Turn::Ask(_)));
 }
 
 #[test]
@@ -147,11 +147,12 @@ fn c8_those_that_do_not_fit_come_next_and_no_look_is_too_long() {
     let names: Vec<_> = (0..700).map(|n| name(&format!("{n:0>255}"))).collect();
     let places: Vec<_> = names.iter().map(|name| join(&waiters, name).0).collect();
     let runtime = runtime();
-    let numbers = names.iter().filter_map(|name| waiters.attend(name, runtime.handle().id()));
+    let numbers =
+        names.iter().filter_map(|name| waiters.start_polling(name, runtime.handle().id()));
     let [number] = numbers.map(|(number, _)| number).collect::<Vec<_>>()[..] else { panic!() };
     let now = Clock::Boot.now().after(Duration::from_secs(1));
     let mut seen = Vec::new();
-    while let Turn::Ask(batch) = waiters.turn(number, now, room(50)) {
+    while let Turn::Ask(batch) = waiters.turn(number, now, limits(50)) {
         assert!(batch.names.len() <= 50);
         assert_eq!(batch.patience, Duration::from_secs(3));
         seen.extend(batch.names);
@@ -161,7 +162,7 @@ fn c8_those_that_do_not_fit_come_next_and_no_look_is_too_long() {
     let pace = Pace::new(1, 0.5);
     names.iter().for_each(|name| waiters.plan(name, pace, None));
     let later = now.after(Duration::from_secs(1));
-    let Turn::Ask(batch) = waiters.turn(number, later, room(usize::MAX)) else { panic!() };
+    let Turn::Ask(batch) = waiters.turn(number, later, limits(usize::MAX)) else { panic!() };
     let bytes: usize = batch.names.iter().map(|name| name.as_str().len()).sum();
     assert!(bytes <= MOST_BYTES && bytes > MOST_BYTES - 300, "{bytes}");
     drop(places);
@@ -175,12 +176,12 @@ fn c8_each_waiter_hears_of_a_silent_server_after_its_own_patience() {
     let [short, long] = [Duration::from_secs(4), Duration::from_secs(40)];
     let [hasty, patient] = [short, long].map(|op_timeout| waiters.join(&spec(&a, op_timeout)));
     let runtime = runtime();
-    let number = waiters.attend(&a, runtime.handle().id()).unwrap().0;
+    let number = waiters.start_polling(&a, runtime.handle().id()).unwrap().0;
     let sent = Clock::Boot.now().after(Duration::from_secs(1));
-    let Turn::Ask(batch) = waiters.turn(number, sent, room(1)) else { panic!() };
+    let Turn::Ask(batch) = waiters.turn(number, sent, limits(1)) else { panic!() };
     assert_eq!(batch.patience, long * 3 / 4);
     let heard = |now: Tick| {
-        let is_waiting = matches!(waiters.turn(number, now, room(0)), Turn::Wait(_));
+        let is_waiting = matches!(waiters.turn(number, now, limits(0)), Turn::Wait(_));
         assert!(is_waiting);
         [&hasty, &patient].map(|place| place.trouble().is_some())
     };
@@ -200,16 +201,16 @@ fn c8_a_look_that_is_kept_for_the_hasty_has_none_else() {
     let timeouts = [("a", 4), ("b", 6), ("c", 40), ("d", 3)];
     let places = timeouts.map(|(text, op_timeout)| {
         let place = waiters.join(&spec(&name(text), Duration::from_secs(op_timeout)));
-        (place, waiters.attend(&name(text), runtime.handle().id()))
+        (place, waiters.start_polling(&name(text), runtime.handle().id()))
     });
-    let number = places.iter().find_map(|(_, attendant)| Some(attendant.as_ref()?.0)).unwrap();
+    let number = places.iter().find_map(|(_, poller)| Some(poller.as_ref()?.0)).unwrap();
     let now = Clock::Boot.now().after(Duration::from_secs(1));
-    let only_hasty = Room { names: 9, only_hasty: true };
+    let only_hasty = LookLimits { names: 9, only_hasty: true };
     let Turn::Ask(mut batch) = waiters.turn(number, now, only_hasty) else { panic!() };
     batch.names.sort_unstable();
     assert_eq!(batch.names, ["a", "b", "d"].map(name));
     assert!(matches!(waiters.turn(number, now, only_hasty), Turn::Wait(until) if until > now));
     assert!(
-        matches!(waiters.turn(number, now, room(9)), Turn::Ask(batch) if batch.names == [name("c")])
+        matches!(waiters.turn(number, now, limits(9)), Turn::Ask(batch) if batch.names == [name("c")])
     );
 }

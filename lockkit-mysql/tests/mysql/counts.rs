@@ -10,7 +10,7 @@ use std::{
 
 use lockkit_core::{
     Kind, Locker,
-    spi::{Admin as _, Mode, Pulse, Wait},
+    spi::{Admin as _, Mode, RenewalOutcome, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 use lockkit_fixture::claims::given_up;
@@ -226,7 +226,7 @@ async fn c10_a_renewal_that_found_nothing_asks_again_with_a_locking_read(flavor:
         granted(held.attempt(Wait::No).await);
         admin.run(format!("UPDATE {} SET expires_us=0", bed.table(table))).await;
         admin.run("TRUNCATE mysql.general_log").await;
-        assert!(matches!(held.renew(None).await.unwrap(), Pulse::Lost(_)));
+        assert!(matches!(held.renew(None).await.unwrap(), RenewalOutcome::Lost(_)));
         let asked = "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log";
         let mut asked = admin.all::<String>(asked).await;
         asked.retain(|statement| statement.contains("SELECT kind,name,owner"));

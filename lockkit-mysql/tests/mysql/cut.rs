@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockkit_core::spi::{Backend as _, Pulse, Released, Wait};
+use lockkit_core::spi::{Backend as _, Released, RenewalOutcome, Wait};
 use lockkit_fixture::SqlFlavor;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -97,7 +97,7 @@ async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
                         (Some(*token), Some(&*label))
                     );
                 }
-                1 => assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_))),
+                1 => assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_))),
                 _ => {
                     busy(crate::support::claim(&backend, name.as_str()).attempt(Wait::No).await);
                     let fresh = next_token(&backend, "fresh").await;

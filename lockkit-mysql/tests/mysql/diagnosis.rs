@@ -1,6 +1,6 @@
 //! What a server's settings are worth.
 
-use lockkit_core::spi::{Admin as _, Grade};
+use lockkit_core::spi::{Admin as _, Severity};
 use lockkit_fixture::SqlFlavor;
 
 use crate::support::*;
@@ -9,19 +9,25 @@ on_both!(c14_a_server_that_flushes_late_is_told,);
 
 async fn c14_a_server_that_flushes_late_is_told(flavor: SqlFlavor) {
     for (argument, strategy, wanted) in
-        [("1", "optimistic", Grade::Good), ("2", "pessimistic", Grade::Weak)]
+        [("1", "optimistic", Severity::Good), ("2", "pessimistic", Severity::Weak)]
     {
         let bed = Bed::own(flavor, &[&format!("--innodb-flush-log-at-trx-commit={argument}")]);
         let backend = bed.connect(&format!("strategy={strategy}")).await;
-        let findings = backend.diagnose().await.unwrap();
-        let grade = |what| {
-            findings.iter().find(|finding| finding.what == what).map(|finding| finding.grade)
+        let diagnostics = backend.diagnose().await.unwrap();
+        let severity = |what| {
+            diagnostics
+                .iter()
+                .find(|diagnostic| diagnostic.what == what)
+                .map(|diagnostic| diagnostic.severity)
         };
-        assert_eq!(grade("innodb_flush_log_at_trx_commit"), Some(wanted), "{findings:?}");
+        assert_eq!(severity("innodb_flush_log_at_trx_commit"), Some(wanted), "{diagnostics:?}");
         assert!(
-            grade("version").is_some() && grade("max_connections") == Some(Grade::Good),
-            "{findings:?}"
+            severity("version").is_some() && severity("max_connections") == Some(Severity::Good),
+            "{diagnostics:?}"
         );
-        assert!(matches!(grade("replication"), Some(Grade::Note | Grade::Unknown)), "{findings:?}");
+        assert!(
+            matches!(severity("replication"), Some(Severity::Note | Severity::Unknown)),
+            "{diagnostics:?}"
+        );
     }
 }

@@ -48,7 +48,7 @@ struct Record {
     mutex: Witness,
     rw_lock: Witness,
     semaphore: Witness,
-    findings: Mutex<Vec<String>>,
+    diagnostics: Mutex<Vec<String>>,
 }
 
 impl Record {
@@ -60,8 +60,8 @@ impl Record {
         }
     }
 
-    fn find(&self, finding: String) {
-        self.findings.lock().unwrap().push(finding);
+    fn find(&self, diagnostic: String) {
+        self.diagnostics.lock().unwrap().push(diagnostic);
     }
 }
 
@@ -136,8 +136,13 @@ async fn c1_c4_lockers_on_all_nodes_of_a_galera_cluster_take_turns() {
         });
     }
     within(duration + SOON * 3, "the lockers", tasks.join_all()).await;
-    let findings = record.findings.lock().unwrap();
-    assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
+    let diagnostics = record.diagnostics.lock().unwrap();
+    assert!(
+        diagnostics.is_empty(),
+        "{} diagnostics:\n{}",
+        diagnostics.len(),
+        diagnostics.join("\n")
+    );
     let grants =
         [Sort::Mutex, Sort::Reader, Sort::Permit].map(|sort| record.witness(sort).verify());
     println!("{grants:?} grants in {duration:?}");
@@ -151,7 +156,7 @@ const RAISE: u64 = 1_000;
 struct Raised {
     /// The largest token that was answered so far.
     highest: AtomicU64,
-    findings: Mutex<Vec<String>>,
+    diagnostics: Mutex<Vec<String>>,
     grants: AtomicU64,
 }
 
@@ -188,7 +193,7 @@ impl Raised {
         }
         let floor = token + RAISE;
         let raised =
-            insist!(claim.raise_fence(FencingToken::new(floor)))?.map_or(0, FencingToken::get);
+            insist!(claim.raise_token(FencingToken::new(floor)))?.map_or(0, FencingToken::get);
         if raised < floor {
             self.find(format!("C4: the token {token} was raised to {raised} instead of {floor}"));
         }
@@ -204,8 +209,8 @@ impl Raised {
         Ok(())
     }
 
-    fn find(&self, finding: String) {
-        self.findings.lock().unwrap().push(finding);
+    fn find(&self, diagnostic: String) {
+        self.diagnostics.lock().unwrap().push(diagnostic);
     }
 }
 
@@ -256,16 +261,26 @@ async fn c2_c4_notes_and_raised_tokens_are_whole_on_all_nodes_of_a_galera_cluste
         tasks.spawn(async move { disturb(&cluster.nodes()[number], end).await });
     }
     within(usual() + SOON * 3, "the lockers", tasks.join_all()).await;
-    let mut findings = Vec::new();
+    let mut diagnostics = Vec::new();
     for (record, (kind, _)) in records.iter().zip(sorts) {
         println!("{kind:?}: {} grants", record.grants.load(SeqCst));
-        findings.extend(
-            record.findings.lock().unwrap().iter().map(|finding| format!("{kind:?}: {finding}")),
+        diagnostics.extend(
+            record
+                .diagnostics
+                .lock()
+                .unwrap()
+                .iter()
+                .map(|diagnostic| format!("{kind:?}: {diagnostic}")),
         );
     }
     assert!(
         records.iter().all(|record| record.grants.load(SeqCst) > 0),
         "somebody was granted nothing"
     );
-    assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
+    assert!(
+        diagnostics.is_empty(),
+        "{} diagnostics:\n{}",
+        diagnostics.len(),
+        diagnostics.join("\n")
+    );
 }

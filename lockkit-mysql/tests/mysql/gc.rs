@@ -2,7 +2,7 @@
 
 use lockkit_core::{
     ErrorKind, Kind, Renewal,
-    spi::{Mode, Pulse, Wait},
+    spi::{Mode, RenewalOutcome, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 use lockkit_fixture::claims::given_up;
@@ -62,7 +62,7 @@ async fn c4_garbage_collection_removes_old_rows_only(flavor: SqlFlavor) {
     assert_eq!(kept, ["ahead", "live", "touched", "young"]);
     assert!(next_token(&backend, "ahead").await.get() > ahead);
     // Its fence was changed, so it is no longer the one that was granted.
-    assert!(matches!(live.renew(None).await.unwrap(), Pulse::Lost(_)));
+    assert!(matches!(live.renew(None).await.unwrap(), RenewalOutcome::Lost(_)));
 }
 
 async fn c4_a_reader_keeps_the_row_of_its_name(flavor: SqlFlavor) {
@@ -74,7 +74,7 @@ async fn c4_a_reader_keeps_the_row_of_its_name(flavor: SqlFlavor) {
         let token = granted(holder.attempt(Wait::No).await).token;
         admin.run(format!("UPDATE {} SET {AGED}", bed.table("lock"))).await;
         assert_eq!(backend.collect_garbage().await.unwrap(), 0, "{mode:?}");
-        assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)), "{mode:?}");
+        assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)), "{mode:?}");
         given_up(holder.release()).await;
         admin.run(format!("UPDATE {} SET {AGED}", bed.table("lock"))).await;
         assert_eq!(backend.collect_garbage().await.unwrap(), 1, "{mode:?}");

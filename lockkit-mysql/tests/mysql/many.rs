@@ -11,7 +11,7 @@ use crate::support::*;
 
 on_both!(
     c8_of_a_thousand_names_each_is_looked_at,
-    c8_with_one_connection_a_hand_over_waits_for_no_timeout,
+    c8_with_one_connection_a_transfer_waits_for_no_timeout,
 );
 
 /// Catches a poller that takes some of those whose time has come, and always the same ones.
@@ -57,7 +57,7 @@ async fn c8_of_a_thousand_names_each_is_looked_at(flavor: SqlFlavor) {
 
 /// Catches a process whose waiters keep its only connection from each other until a timeout ends
 /// that.
-async fn c8_with_one_connection_a_hand_over_waits_for_no_timeout(flavor: SqlFlavor) {
+async fn c8_with_one_connection_a_transfer_waits_for_no_timeout(flavor: SqlFlavor) {
     const ROUNDS: u64 = 10;
     let bed = Bed::shared(flavor);
     let other = bed.connect(QUIET).await;
@@ -65,7 +65,7 @@ async fn c8_with_one_connection_a_hand_over_waits_for_no_timeout(flavor: SqlFlav
     let locker = locker(backend);
     // So that a request is under way when the next one comes.
     proxy.set(|traffic| traffic.up.delay = Duration::from_millis(2));
-    let handing_over = async {
+    let transferring = async {
         for round in 0..ROUNDS {
             let mut held = claim(&other, "a");
             granted(held.attempt(Wait::No).await);
@@ -77,6 +77,6 @@ async fn c8_with_one_connection_a_hand_over_waits_for_no_timeout(flavor: SqlFlav
         }
     };
     // Three quarters of an op_timeout each would be more than three minutes.
-    within(SOON, "ten hand-overs", handing_over).await;
+    within(SOON, "ten transfers", transferring).await;
     proxy.heal();
 }

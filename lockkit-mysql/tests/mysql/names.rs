@@ -1,6 +1,6 @@
 //! Names, on a database whose collation takes `K` for `k`, and drops blanks at the end.
 
-use lockkit_core::spi::{Backend as _, Pulse, Released, Wait};
+use lockkit_core::spi::{Backend as _, Released, RenewalOutcome, Wait};
 use lockkit_fixture::SqlFlavor;
 
 use crate::support::*;
@@ -82,7 +82,7 @@ async fn all_at_once(bed: &Bed) {
     }
     for (name, claim, token) in &mut held {
         busy(crate::support::claim(&there, name).attempt(Wait::No).await);
-        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)), "{name:?}");
+        assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)), "{name:?}");
         let seen = there.inspect(&mutex(name)).await.unwrap();
         assert_eq!(
             seen.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(),

@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use lockkit_core::{
     Clock, ErrorKind, Kind, LockGuard, Locker,
-    spi::{Attempt, Backend as _, Lease, LossReason, Mode, Pulse, Released, Wait},
+    spi::{Attempt, Backend as _, Lease, LossReason, Mode, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::{SqlFlavor, claims::given_up};
 use tokio::time::{Instant, sleep, timeout};
@@ -147,8 +147,8 @@ async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
             .run(format!("UPDATE {table} SET expires_us={NOW}+{} {row}", longer.as_micros()))
             .await;
         let renewal = tokio::spawn(async move {
-            let pulse = held.renew(None).await;
-            (pulse, held)
+            let outcome = held.renew(None).await;
+            (outcome, held)
         });
         let waits = format!(
             "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER='lockkit' AND COMMAND<>'Sleep' \
@@ -157,9 +157,9 @@ async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
         );
         until("the renewal waits for its row", async || admin.one::<u64>(&waits).await > 0).await;
         other.run("COMMIT").await;
-        let (pulse, mut held) = renewal.await.unwrap();
-        let pulse = pulse.unwrap();
-        let Pulse::Alive(Lease::For(left)) = pulse else { panic!("{pulse:?}") };
+        let (outcome, mut held) = renewal.await.unwrap();
+        let outcome = outcome.unwrap();
+        let RenewalOutcome::Alive(Lease::For(left)) = outcome else { panic!("{outcome:?}") };
         // What the server says, or what was asked for: both are kept by the row.
         assert!(left >= TTL && left <= longer, "{left:?}");
         let stands: u64 =
@@ -179,8 +179,8 @@ async fn c2_a_late_renewal_revives_nothing(flavor: SqlFlavor) {
         let mut held = claim_in(&backend, kind, "a", Mode::Exclusive);
         granted(held.attempt(Wait::No).await);
         admin.run(format!("UPDATE {table} SET expires_us={NOW}-1 WHERE kind='{kind}'")).await;
-        let pulse = held.renew(None).await.unwrap();
-        assert!(matches!(pulse, Pulse::Lost(_)), "{pulse:?}");
+        let outcome = held.renew(None).await.unwrap();
+        assert!(matches!(outcome, RenewalOutcome::Lost(_)), "{outcome:?}");
         let live: u64 =
             admin.one(format!("SELECT COUNT(*) FROM {table} WHERE expires_us>{NOW}")).await;
         assert_eq!(live, 0);

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockOptions, Renewal,
-    spi::{Admin as _, Backend as _, Mode, Note, Noted, Outsiders, Pulse, Released, Wait},
+    spi::{
+        Admin as _, Backend as _, Mode, Note, Noted, QueuePolicy, Released, RenewalOutcome, Wait,
+    },
 };
 use lockkit_fixture::{SqlFlavor, claims::given_up};
 use lockkit_mysql::{
@@ -110,11 +112,11 @@ async fn c1_a_demoted_server_grants_nothing_to_those_who_may_write_to_it(flavor:
     for holder in [&mut mutex_holder, &mut reader] {
         assert_demoted(holder.renew(None).await);
         assert_demoted(holder.renew(Some(TTL * 2)).await);
-        assert_demoted(holder.raise_fence(FencingToken::new(token.get() + 1_000_000)).await);
+        assert_demoted(holder.raise_token(FencingToken::new(token.get() + 1_000_000)).await);
     }
     assert_demoted(mutex_holder.write_note(&Note::new(1, "a".to_owned())).await);
-    assert_demoted(mutex_holder.reissue(&spec("held"), Outsiders::Wait).await);
-    assert_demoted(mutex_holder.reissue(&spec("held"), Outsiders::First).await);
+    assert_demoted(mutex_holder.transfer(&spec("held"), QueuePolicy::TransferFirst).await);
+    assert_demoted(mutex_holder.transfer(&spec("held"), QueuePolicy::QueueFirst).await);
     assert_demoted(backend.inspect(&mutex("held")).await);
     assert_demoted(backend.names(Kind::Mutex, "").await);
     assert_demoted(backend.force_release(&mutex("held"), token).await);
@@ -126,7 +128,7 @@ async fn c1_a_demoted_server_grants_nothing_to_those_who_may_write_to_it(flavor:
     );
     admin.run("SET GLOBAL read_only=0").await;
     for holder in [&mut mutex_holder, &mut reader] {
-        assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
     }
     next_token(&backend, "new").await;
@@ -333,7 +335,7 @@ async fn c5_autocommit_is_on_again_after_a_transaction_and_after_a_lost_race(fla
             locked.run("COMMIT").await;
         } else {
             granted(reader.attempt(Wait::No).await);
-            reader.raise_fence(FencingToken::new(1)).await.unwrap();
+            reader.raise_token(FencingToken::new(1)).await.unwrap();
             given_up(reader.release()).await;
         }
         granted(holder.attempt(Wait::No).await);

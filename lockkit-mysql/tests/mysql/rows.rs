@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use lockkit_core::{
     ErrorKind, Kind, LockName, LockOptions, Renewal,
-    spi::{Attempt, Backend as _, Mode, Pulse, Released, Wait},
+    spi::{Attempt, Backend as _, Mode, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 use lockkit_fixture::claims::given_up;
@@ -58,7 +58,7 @@ async fn c8_a_locked_row_holds_up_no_other_name(flavor: SqlFlavor) {
             let used = async {
                 let mut free = claim_in(&backend, kind, name, mode);
                 granted(free.attempt(Wait::No).await);
-                assert!(matches!(free.renew(None).await.unwrap(), Pulse::Alive(_)));
+                assert!(matches!(free.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
                 assert_eq!(backend.inspect(&in_kind(kind, name)).await.unwrap().holders.len(), 1);
                 busy(claim_in(&backend, kind, name, against(mode)).attempt(Wait::No).await);
                 assert_eq!(free.release().await.unwrap(), Released::Freed);

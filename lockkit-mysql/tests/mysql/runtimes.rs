@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use lockkit_core::spi::{Backend as _, Pulse, Wait};
+use lockkit_core::spi::{Backend as _, RenewalOutcome, Wait};
 use lockkit_fixture::SqlFlavor;
 use lockkit_mysql::MySql;
 use tokio::{
@@ -85,8 +85,8 @@ async fn c10_a_runtime_that_stands_still_holds_up_no_renewal_of_another(flavor: 
     })
     .await
     .unwrap();
-    let pulse = within(SOON, "a renewal", other.renew(None)).await.unwrap();
-    assert!(matches!(pulse, Pulse::Alive(_)), "{pulse:?}");
+    let outcome = within(SOON, "a renewal", other.renew(None)).await.unwrap();
+    assert!(matches!(outcome, RenewalOutcome::Alive(_)), "{outcome:?}");
     drop(renewal);
     spawn_blocking(move || drop(stopped)).await.unwrap();
 }

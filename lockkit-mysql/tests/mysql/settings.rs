@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use lockkit_core::{
     Kind, LockName, LockOptions, Renewal,
-    spi::{Admin as _, Backend as _, Mode, Note, Noted, Pulse, Released, Wait},
+    spi::{Admin as _, Backend as _, Mode, Note, Noted, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 use lockkit_fixture::claims::given_up;
@@ -60,10 +60,10 @@ async fn works(bed: &Bed) {
             let token = granted(first.attempt(Wait::No).await).token;
             // A snapshot would show a row of long ago.
             busy(second.attempt(Wait::No).await);
-            assert!(matches!(first.renew(None).await.unwrap(), Pulse::Alive(_)));
+            assert!(matches!(first.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
             assert_eq!(first.release().await.unwrap(), Released::Freed);
             assert!(granted(second.attempt(Wait::No).await).token > token);
-            assert!(matches!(first.renew(None).await.unwrap(), Pulse::Lost(_)));
+            assert!(matches!(first.renew(None).await.unwrap(), RenewalOutcome::Lost(_)));
             assert_eq!(first.release().await.unwrap(), Released::NotHeld);
             let seen = here.inspect(&LockName::new(kind, "a").unwrap()).await.unwrap();
             let remaining = seen.holders[0].remaining.unwrap();
@@ -116,7 +116,7 @@ async fn c3_the_time_zone_of_the_server_does_not_matter(flavor: SqlFlavor) {
     let seen = new.inspect(&mutex("a")).await.unwrap();
     let remaining = seen.holders[0].remaining.unwrap();
     assert!(remaining > TTL / 2 && remaining <= TTL, "{remaining:?}");
-    assert!(matches!(held.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(held.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(held.release().await.unwrap(), Released::Freed);
     assert!(next_token(&new, "a").await > token);
 }
@@ -148,7 +148,7 @@ async fn c4_tokens_rise_over_a_clock_that_was_corrected(flavor: SqlFlavor) {
             let token = granted(claim.attempt(Wait::No).await).token.get();
             assert!(token > last, "{mode:?}: {token} after {last}");
             last = token;
-            assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
+            assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
             given_up(claim.release()).await;
         }
     }

@@ -3,7 +3,7 @@
 
 use lockkit_core::{
     FencingToken,
-    spi::{Backend as _, Claim, Outsiders, Reissued, Released, Wait},
+    spi::{Backend as _, Claim, QueuePolicy, Released, Transferred, Wait},
 };
 use lockkit_fixture::SqlFlavor;
 use lockkit_mysql::MySql;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::support::*;
 
 on_both!(
-    c12_with_nobody_outside_the_lock_is_handed_over_in_one_statement,
+    c12_with_nobody_outside_the_lock_is_transferred_in_one_statement,
     c12_one_who_waits_elsewhere_goes_first,
     c12_waiters_of_the_same_client_are_not_outsiders,
     c12_one_who_waits_no_more_is_forgotten,
@@ -20,13 +20,13 @@ on_both!(
     c2_c3_a_turn_passes_nothing_on_that_was_lost,
 );
 
-async fn first(claim: &mut dyn Claim) -> Reissued {
-    claim.reissue(&spec("a"), Outsiders::First).await.unwrap()
+async fn first(claim: &mut dyn Claim) -> Transferred {
+    claim.transfer(&spec("a"), QueuePolicy::QueueFirst).await.unwrap()
 }
 
-fn token(reissued: Reissued) -> FencingToken {
-    match reissued {
-        Reissued::Granted(grant) => grant.token,
+fn token(transferred: Transferred) -> FencingToken {
+    match transferred {
+        Transferred::Granted(grant) => grant.token,
         other => panic!("C12: nobody waits, and the lock went to nobody: {other:?}"),
     }
 }
@@ -45,8 +45,8 @@ async fn someone_waits(bed: &Bed, admin: &mut Admin) {
         .await;
 }
 
-/// Catches a lock that is freed on a guess, and a question before the hand-over.
-async fn c12_with_nobody_outside_the_lock_is_handed_over_in_one_statement(flavor: SqlFlavor) {
+/// Catches a lock that is freed on a guess, and a question before the transfer.
+async fn c12_with_nobody_outside_the_lock_is_transferred_in_one_statement(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;
     let mut admin = bed.admin().await;
@@ -75,12 +75,12 @@ async fn c12_one_who_waits_elsewhere_goes_first(flavor: SqlFlavor) {
     let lock = there.mutex("a").unwrap();
     let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
     until("it says that it waits", async || admin.one::<u64>(bed.wanted("a")).await == 1).await;
-    let answer = claim.reissue(&spec("a"), Outsiders::Wait).await.unwrap();
+    let answer = claim.transfer(&spec("a"), QueuePolicy::TransferFirst).await.unwrap();
     let mut last = token(answer);
     // A word holds for a second, and a server that stands still lets it pass: then it is said
     // again.
     until("C12: the one who waits outside has its turn", async || match first(&mut *claim).await {
-        Reissued::Yielded => true,
+        Transferred::Yielded => true,
         passed_over => {
             last = token(passed_over);
             false
@@ -94,7 +94,7 @@ async fn c12_one_who_waits_elsewhere_goes_first(flavor: SqlFlavor) {
     guard.release().await.unwrap();
 }
 
-/// Catches a client that hands over to itself by way of the store.
+/// Catches a client that transfers the lock to itself by way of the store.
 async fn c12_waiters_of_the_same_client_are_not_outsiders(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;
@@ -150,7 +150,7 @@ async fn c5_a_turn_without_an_answer_is_freed_by_its_release(flavor: SqlFlavor) 
         );
         let is_freed = is_wanted && is_applied;
         let sent = Instant::now();
-        let request = claim.reissue(&to, Outsiders::First);
+        let request = claim.transfer(&to, QueuePolicy::QueueFirst);
         let is_over = async || match (is_applied, is_wanted) {
             (true, true) => admin.one::<u64>(&held).await == 0,
             (true, false) => admin.one::<u64>(&passed).await == 1,
@@ -181,12 +181,12 @@ async fn c2_c3_a_turn_passes_nothing_on_that_was_lost(flavor: SqlFlavor) {
         if is_wanted {
             someone_waits(&bed, &mut admin).await;
         }
-        assert_eq!(first(&mut *past).await, Reissued::NotHeld, "C3");
+        assert_eq!(first(&mut *past).await, Transferred::NotHeld, "C3");
         let (mut present, token) = holder(&there).await;
         if is_wanted {
             someone_waits(&bed, &mut admin).await;
         }
-        assert_eq!(first(&mut *past).await, Reissued::NotHeld, "C2");
+        assert_eq!(first(&mut *past).await, Transferred::NotHeld, "C2");
         let seen = there.inspect(&mutex("a")).await.unwrap();
         assert_eq!(seen.holders[0].token, Some(token));
         assert_eq!(past.release().await.unwrap(), Released::NotHeld);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::{
     Clock, ErrorKind, Kind, LockName, OwnerId,
-    spi::{Backend as _, ClaimSpec, Lease, Mode, Pulse, Released, Wait},
+    spi::{Backend as _, ClaimSpec, Lease, Mode, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::claims::given_up;
 
@@ -95,7 +95,8 @@ async fn c3_the_lease_counts_from_the_last_question_and_not_from_the_attempt(fla
     let Lease::Proven { at, lasts } = grant.lease else { panic!("{grant:?}") };
     assert_eq!(lasts, lease);
     assert!(asked.until(at) >= Duration::from_millis(300));
-    let Pulse::Alive(Lease::Proven { at: later, .. }) = waiter.renew(None).await.unwrap() else {
+    let RenewalOutcome::Alive(Lease::Proven { at: later, .. }) = waiter.renew(None).await.unwrap()
+    else {
         panic!("lost")
     };
     assert!(later > at);
@@ -134,7 +135,7 @@ async fn c3_a_connection_with_another_locks_timeout_gets_its_own(flavor: SqlFlav
     granted(long.attempt(Wait::No).await);
     assert_eq!(store.admin.thread("b").await, thread, "another connection proves nothing here");
     tokio::time::sleep(SHORT + Duration::from_millis(1500)).await;
-    assert!(matches!(long.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(long.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(long.release().await.unwrap(), Released::Freed);
 }
 
@@ -150,6 +151,6 @@ async fn c3_a_lock_is_not_kept_by_the_timeout_of_an_attempt_that_was_busy(flavor
     granted(claim.attempt(Wait::No).await);
     // The server would end a connection that waits for so long only.
     tokio::time::sleep(SHORT + Duration::from_millis(1500)).await;
-    let pulse = claim.renew(None).await.unwrap();
-    assert!(matches!(pulse, Pulse::Alive(_)), "{pulse:?}");
+    let outcome = claim.renew(None).await.unwrap();
+    assert!(matches!(outcome, RenewalOutcome::Alive(_)), "{outcome:?}");
 }

@@ -1,6 +1,6 @@
 //! What operators see and do.
 
-use lockkit_core::spi::{Backend as _, LossReason, Pulse, Released, Wait};
+use lockkit_core::spi::{Backend as _, LossReason, Released, RenewalOutcome, Wait};
 use lockkit_fixture::claims::given_up;
 use lockkit_mysql::mysql_async::{Conn, Opts, prelude::Queryable as _};
 
@@ -37,7 +37,7 @@ async fn c14_inspect_tells_owner_label_token_and_age(flavor: SqlFlavor) {
 
 async fn c14_a_foreign_lock_of_a_row_is_a_holder_without_a_name(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
-    // The last grant left its fence behind, and is not the one who has the row now.
+    // The last grant left its token behind, and is not the one who has the row now.
     let mut claim = store.claim("a");
     let token = granted(claim.attempt(Wait::No).await).token;
     given_up(claim.release()).await;
@@ -66,7 +66,7 @@ async fn c14_force_release_ends_the_connection_of_a_holder_that_hangs(flavor: Sq
     assert_eq!(operator.force_release(&mutex("a"), token).await.unwrap(), Released::Freed);
     assert_eq!(operator.force_release(&mutex("a"), token).await.unwrap(), Released::NotHeld);
     granted(store.claim("a").attempt(Wait::No).await);
-    assert_eq!(holder.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(holder.renew(None).await.unwrap(), RenewalOutcome::Lost(LossReason::Evicted));
 }
 
 async fn c14_looking_at_many_names_leaves_nothing_on_the_server(flavor: SqlFlavor) {

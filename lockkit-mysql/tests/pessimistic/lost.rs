@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockkit_core::{
     ErrorKind, FencingToken, LockOptions,
-    spi::{Backend as _, LossReason, Note, Pulse, Released, Wait},
+    spi::{Backend as _, LossReason, Note, Released, RenewalOutcome, Wait},
     url::StoreUrl,
 };
 use lockkit_fixture::claims::given_up;
@@ -28,7 +28,7 @@ async fn c3_a_killed_connection_is_a_lost_lock(flavor: SqlFlavor) {
     let mut claim = store.claim("a");
     granted(claim.attempt(Wait::No).await);
     store.admin.kill(store.admin.thread("a").await).await;
-    assert_eq!(claim.renew(None).await.unwrap(), Pulse::Lost(LossReason::SessionLost));
+    assert_eq!(claim.renew(None).await.unwrap(), RenewalOutcome::Lost(LossReason::SessionLost));
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
 }
 
@@ -45,12 +45,12 @@ async fn c1_a_demoted_server_keeps_no_row_lock_and_grants_none(flavor: SqlFlavor
     granted(first.attempt(Wait::No).await);
     let token = granted(second.attempt(Wait::No).await).token;
     store.admin.run("SET GLOBAL read_only=1").await;
-    let raised = second.raise_fence(FencingToken::new(token.get() + 1_000_000)).await;
+    let raised = second.raise_token(FencingToken::new(token.get() + 1_000_000)).await;
     assert_eq!(raised.unwrap_err().kind(), ErrorKind::ReadOnly);
     let noted = second.write_note(&Note::new(1, "a".to_owned())).await;
     assert_eq!(noted.unwrap_err().kind(), ErrorKind::ReadOnly);
     for holder in [&mut first, &mut second] {
-        assert_eq!(holder.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
+        assert_eq!(holder.renew(None).await.unwrap(), RenewalOutcome::Lost(LossReason::Evicted));
         given_up(holder.release()).await;
     }
     for mysql in [&store.mysql, &mighty] {
@@ -101,7 +101,7 @@ async fn c9_a_holder_that_hangs_is_freed_by_the_server(flavor: SqlFlavor) {
     // How long after that, is a matter of the store's stated delay and of the machine.
     assert!(took >= SHORT, "{took:?}");
     // Somebody else has it by now.
-    assert_eq!(holder.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(holder.renew(None).await.unwrap(), RenewalOutcome::Lost(LossReason::Evicted));
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
 }
 
@@ -114,8 +114,8 @@ async fn c10_a_slow_answer_is_waited_for_by_the_next_question(flavor: SqlFlavor)
         tokio::time::timeout(Duration::from_millis(50), claim.renew(None)).await.unwrap_err();
     }
     store.server.resume().unwrap();
-    let pulse = tokio::time::timeout(SOON, claim.renew(None)).await.unwrap().unwrap();
-    assert!(matches!(pulse, Pulse::Alive(_)), "{pulse:?}");
+    let outcome = tokio::time::timeout(SOON, claim.renew(None)).await.unwrap().unwrap();
+    assert!(matches!(outcome, RenewalOutcome::Alive(_)), "{outcome:?}");
     // And so does a release.
     store.server.pause().unwrap();
     tokio::time::timeout(Duration::from_millis(50), claim.renew(None)).await.unwrap_err();

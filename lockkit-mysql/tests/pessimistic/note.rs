@@ -8,7 +8,7 @@ use crate::support::*;
 
 on_both!(
     c2_a_note_is_seen_at_once_and_not_undone_with_the_transaction,
-    c2_a_note_waits_for_a_fence_that_is_being_changed,
+    c2_a_note_waits_for_a_token_that_is_being_changed,
     c4_garbage_collection_leaves_notes_alone,
 );
 
@@ -43,7 +43,7 @@ async fn c2_a_note_is_seen_at_once_and_not_undone_with_the_transaction(flavor: S
 }
 
 /// Catches a grant that is read without a lock on its row.
-async fn c2_a_note_waits_for_a_fence_that_is_being_changed(flavor: SqlFlavor) {
+async fn c2_a_note_waits_for_a_token_that_is_being_changed(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let other = Admin::to(&store.server).await;
     let mut holder = store.claim("a");

@@ -303,7 +303,7 @@ async fn c9_a_holder_that_has_set_the_timeout_of_its_connection_is_freed(flavor:
     take_over(&store).await;
 }
 
-/// The row of the fence is locked by somebody else for as long as one try of the release may take.
+/// The row of the token is locked by somebody else for as long as one try of the release may take.
 /// Catches: a release that knows that all was undone, is cut off while it tidies up, and then
 /// passes for one that was done.
 async fn c7_what_was_undone_is_never_told_as_freed(flavor: SqlFlavor) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lockkit_core::{
     Clock, ErrorKind, Memory,
     fake::Fault,
-    spi::{Admin as _, Backend, Capabilities, Descriptor, Exceptions, Grade, LeaseScope, Mode},
+    spi::{Admin as _, Backend, Capabilities, Descriptor, Exceptions, LeaseScope, Mode, Severity},
 };
 
 use super::members::{fakes, member, ms, of, quorum, spec, try_of, without_raise};
@@ -43,14 +43,17 @@ fn the_members_descriptors_are_put_together() {
         change(|it| {
             it.with_takeover_delay(ms(700)).with_exceptions(Exceptions::none().with_no_lease())
         }),
-        change(|it| it.with_cadence(ms(4_000), true)),
+        change(|it| it.with_renewal_pacing(ms(4_000), true)),
     ];
     let majority = quorum(&members).descriptor().clone();
     assert_eq!(
         (majority.name, majority.min_ttl, majority.takeover_delay),
         ("quorum", ms(3_000), ms(950))
     );
-    assert_eq!((majority.cadence.longest, majority.cadence.together), (ms(4_000), false));
+    assert_eq!(
+        (majority.renewal_pacing.longest, majority.renewal_pacing.together),
+        (ms(4_000), false)
+    );
     assert_eq!(majority.exceptions, Exceptions::none().with_async_failover());
     let capabilities = majority.capabilities;
     assert!(
@@ -59,14 +62,15 @@ fn the_members_descriptors_are_put_together() {
     assert!(
         !(capabilities.shared || capabilities.permits || capabilities.fair || capabilities.push)
     );
-    assert!(!(capabilities.reissue || capabilities.raise_fence || capabilities.waiter_count));
+    assert!(!(capabilities.transfer || capabilities.raise_token || capabilities.waiter_count));
     assert!(of(&members, Need::All).descriptor().exceptions.no_lease);
 }
 
 /// All that the quorum's own descriptor was made of.
 #[test]
 fn c13_a_late_member_may_lack_nothing_that_the_quorum_claims() {
-    let expected = member().described(|it| it.with_cadence(ms(4_000), false).with_min_ttl(ms(9)));
+    let expected =
+        member().described(|it| it.with_renewal_pacing(ms(4_000), false).with_min_ttl(ms(9)));
     let expected = expected.descriptor().clone();
     assert_eq!(lacking(&expected, &expected), None);
     let without = |forget: fn(&mut Capabilities)| {
@@ -78,7 +82,7 @@ fn c13_a_late_member_may_lack_nothing_that_the_quorum_claims() {
     let none = Exceptions::none();
     let lesser = [
         (without(|can| can.exclusive = false), "no exclusive locks"),
-        (without(|can| can.raise_fence = false), "tokens that can't be raised"),
+        (without(|can| can.raise_token = false), "tokens that can't be raised"),
         (without(|can| can.extend = false), "no leases of another length"),
         (without(|can| can.labels = false), "no labels"),
         (without(|can| can.names = false), "no lists of names"),
@@ -89,7 +93,10 @@ fn c13_a_late_member_may_lack_nothing_that_the_quorum_claims() {
         (expected.clone().with_lease_scope(LeaseScope::Session), "leases of another scope"),
         (expected.clone().with_min_ttl(ms(10)), "a longer shortest ttl"),
         (expected.clone().with_takeover_delay(ms(1)), "a longer delay after the end of a lease"),
-        (expected.clone().with_cadence(ms(3_999), false), "renewals that must come more often"),
+        (
+            expected.clone().with_renewal_pacing(ms(3_999), false),
+            "renewals that must come more often",
+        ),
     ];
     for (member, what) in lesser {
         assert_eq!(lacking(&expected, &member), Some(what));
@@ -120,14 +127,15 @@ fn c13_an_error_of_a_member_names_it() {
 async fn c14_each_member_is_diagnosed_and_one_that_is_down_is_no_error() {
     let members = fakes(3);
     members[1].all(Fault::DOWN);
-    let findings = quorum(&members).diagnose().await.unwrap();
-    let marks: Vec<_> = findings.iter().map(|finding| (&*finding.what, finding.grade)).collect();
-    let weak = |what| (what, Grade::Weak);
+    let diagnostics = quorum(&members).diagnose().await.unwrap();
+    let marks: Vec<_> =
+        diagnostics.iter().map(|diagnostic| (&*diagnostic.what, diagnostic.severity)).collect();
+    let weak = |what| (what, Severity::Weak);
     let wanted = [
         weak("disk of member 1 (fake)"),
-        ("state of member 2 (fake)", Grade::Unknown),
+        ("state of member 2 (fake)", Severity::Unknown),
         weak("disk of member 3 (fake)"),
     ];
     assert_eq!(marks, wanted);
-    assert!(findings[1].advice.contains("as ordered"), "{findings:?}");
+    assert!(diagnostics[1].advice.contains("as ordered"), "{diagnostics:?}");
 }

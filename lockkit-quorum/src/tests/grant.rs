@@ -3,7 +3,7 @@
 use lockkit_core::{
     Clock, ErrorKind, FencingToken,
     fake::{Fake, Fault, Op},
-    spi::{Attempt, Backend as _, Claim, Grant, Lease, Pulse, Released, Wait},
+    spi::{Attempt, Backend as _, Claim, Grant, Lease, Released, RenewalOutcome, Wait},
 };
 use tokio::time::Instant;
 
@@ -60,8 +60,8 @@ async fn c4_tokens_rise_though_the_members_of_each_grant_differ() {
 async fn c4_a_member_that_was_not_raised_does_not_count() {
     let fakes = fakes(3);
     advance(&fakes[0], 9).await;
-    fakes[1].always(Op::RaiseFence, Fault::DOWN);
-    fakes[2].always(Op::RaiseFence, Fault::Hang);
+    fakes[1].always(Op::RaiseToken, Fault::DOWN);
+    fakes[2].always(Op::RaiseToken, Fault::Hang);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let error = claim.attempt(Wait::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -75,7 +75,7 @@ async fn c4_a_member_that_lost_it_before_the_raise_does_not_count() {
     let fakes = fakes(3);
     advance(&fakes[0], 9).await;
     for fake in &fakes[1..] {
-        fake.always(Op::RaiseFence, Fault::SlowRequest(ms(100)));
+        fake.always(Op::RaiseToken, Fault::SlowRequest(ms(100)));
     }
     let quorum = quorum(&fakes);
     let mut claim = quorum.claim(spec("x")).unwrap();
@@ -165,7 +165,7 @@ async fn c8_dead_members_are_not_waited_for() {
         grant(&mut *claim).await;
         let mut other = quorum.claim(spec("x")).unwrap();
         assert!(matches!(other.attempt(Wait::No).await.unwrap(), Attempt::Busy { .. }), "{dead:?}");
-        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
         assert!(start.elapsed() <= ms(11), "{dead:?}: {:?}", start.elapsed());
     }
@@ -301,7 +301,7 @@ async fn c1_all_are_asked_one_after_the_other_and_given_back() {
     let token = grant(&mut *claim).await.token;
     assert!(token > first);
     // One that can't be raised is left as it is.
-    assert_eq!(fakes[1].count(Op::RaiseFence), 0);
+    assert_eq!(fakes[1].count(Op::RaiseToken), 0);
     let shown = shown(&fakes).await.into_iter().map(|shown| shown.unwrap().1).collect::<Vec<_>>();
     assert_eq!((shown[0], shown[2]), (token, token));
 }

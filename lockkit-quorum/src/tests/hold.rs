@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lockkit_core::{
     Clock, LockOptions, Locker, Renewal,
     fake::{Fake, Fault, Op},
-    spi::{Backend as _, Lease, LossReason, Pulse, Released, Wait},
+    spi::{Backend as _, Lease, LossReason, Released, RenewalOutcome, Wait},
 };
 use tokio::time::Instant;
 
@@ -31,11 +31,11 @@ async fn c10_it_is_alive_as_long_as_a_majority_says_so() {
     grant(&mut *claim).await;
     for lost in &fakes[..2] {
         evict(lost).await;
-        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     }
     assert_eq!(shown(&fakes).await.iter().flatten().count(), 3, "C2: a renewal re-created it");
     evict(&fakes[4]).await;
-    assert_eq!(claim.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(claim.renew(None).await.unwrap(), RenewalOutcome::Lost(LossReason::Evicted));
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
     assert_eq!(shown(&fakes).await.iter().flatten().count(), 0);
 }
@@ -56,7 +56,7 @@ async fn c10_members_without_an_answer_leave_it_open() {
     );
     fakes[0].all(Fault::Pass);
     let asked = Clock::Tokio.now();
-    let Pulse::Alive(Lease::Proven { at, .. }) = claim.renew(None).await.unwrap() else {
+    let RenewalOutcome::Alive(Lease::Proven { at, .. }) = claim.renew(None).await.unwrap() else {
         panic!("lost")
     };
     assert_eq!(at, asked, "the second best of the three, of which one was not heard of since");
@@ -70,12 +70,12 @@ async fn c10_a_late_grant_counts_once_its_token_is_raised() {
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
     tokio::time::sleep(ms(300)).await;
-    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
-    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(shown(&fakes).await[2].unwrap().1, token);
     evict(&fakes[0]).await;
     assert!(
-        matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)),
+        matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)),
         "the late one makes up for it"
     );
 }
@@ -85,11 +85,11 @@ async fn c10_a_late_grant_that_can_not_be_raised_does_not_count() {
     let fakes = fakes(3);
     advance(&fakes[0], 100).await;
     fakes[2].always(Op::Attempt, Fault::SlowRequest(ms(200)));
-    fakes[2].always(Op::RaiseFence, Fault::DOWN);
+    fakes[2].always(Op::RaiseToken, Fault::DOWN);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
     tokio::time::sleep(ms(300)).await;
-    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     evict(&fakes[0]).await;
     claim.renew(None).await.unwrap_err();
 }
@@ -103,7 +103,8 @@ async fn c10_a_lease_is_extended_by_a_majority() {
     let mut claim = quorum.claim(spec("x")).unwrap();
     grant(&mut *claim).await;
     fakes[0].all(Fault::Hang);
-    let Pulse::Alive(Lease::Proven { lasts, .. }) = claim.renew(Some(TTL * 4)).await.unwrap()
+    let RenewalOutcome::Alive(Lease::Proven { lasts, .. }) =
+        claim.renew(Some(TTL * 4)).await.unwrap()
     else {
         panic!("lost")
     };
@@ -117,7 +118,8 @@ async fn c3_one_members_longer_lease_is_not_the_quorums() {
     let mut claim = quorum(&fakes).claim(spec.clone()).unwrap();
     grant(&mut *claim).await;
     fakes[1].memory.claim(spec).unwrap().renew(Some(TTL * 10)).await.unwrap();
-    let Pulse::Alive(Lease::Proven { lasts, .. }) = claim.renew(None).await.unwrap() else {
+    let RenewalOutcome::Alive(Lease::Proven { lasts, .. }) = claim.renew(None).await.unwrap()
+    else {
         panic!("lost")
     };
     assert_eq!(lasts, TTL);

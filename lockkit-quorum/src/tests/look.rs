@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lockkit_core::{
     Clock, ErrorKind, FencingToken, Kind, Locker,
     fake::{Fault, Op},
-    spi::{Admin as _, Backend as _, Pulse, Released, Role, Wait},
+    spi::{Admin as _, Backend as _, Released, RenewalOutcome, Role, Wait},
 };
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ async fn c14_a_holder_is_shown_by_a_majority_with_the_grants_token() {
     let mut claim = quorum.claim(spec("x")).unwrap();
     let token = grant(&mut *claim).await.token;
     tokio::time::sleep(ms(1_000)).await;
-    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert!(shown(&fakes).await[4].unwrap().1 > token, "nothing was late");
     for hidden in [&[3, 4][..], &[3], &[], &[0], &[0, 4], &[0, 1], &[1, 2]] {
         fakes.iter().for_each(|fake| fake.always(Op::Inspect, Fault::Pass));
@@ -98,7 +98,7 @@ async fn c14_force_release_frees_a_majority_by_the_members_own_tokens() {
     fakes[4].all(Fault::Hang);
     assert_eq!(quorum.force_release(&name(), token).await.unwrap(), Released::Freed);
     assert_eq!(shown(&fakes[..4]).await, [None; 4]);
-    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Lost(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Lost(_)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -197,7 +197,7 @@ async fn c4_a_member_that_was_not_raised_is_no_grant_where_all_are_needed() {
     for act in [Fault::DOWN, Fault::Hang, Fault::HangAfter] {
         let stores = Stores::new(member(), member());
         advance(&stores.new, 9).await;
-        stores.old.always(Op::RaiseFence, act);
+        stores.old.always(Op::RaiseToken, act);
         let error = stores.turn(Config::Both).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{act:?}");
         tokio::time::sleep(OP_TIMEOUT).await;
@@ -292,7 +292,7 @@ async fn c4_c6_a_call_that_is_dropped_as_the_leading_member_catches_up_leaves_no
     for (at, again) in (0..14).flat_map(|at| [(at, false), (at, true)]) {
         let (stores, quorum, last) = behind().await;
         for fake in [&stores.new, &stores.old] {
-            for op in [Op::Attempt, Op::RaiseFence, Op::Release] {
+            for op in [Op::Attempt, Op::RaiseToken, Op::Release] {
                 fake.always(
                     op,
                     if at % 2 == 0 { Fault::SlowRequest(ms(10)) } else { Fault::SlowReply(ms(10)) },

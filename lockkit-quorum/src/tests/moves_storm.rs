@@ -10,7 +10,7 @@ use lockkit_core::{
     Clock, Tick,
     chance::below as any,
     fake::{Fake, Fault, Op},
-    spi::{Attempt, Claim, Grant, Pulse, Wait},
+    spi::{Attempt, Claim, Grant, RenewalOutcome, Wait},
 };
 use tokio::{
     task::JoinSet,
@@ -99,16 +99,16 @@ impl World {
             if sent >= until {
                 return;
             }
-            let pulse = timeout(OP_TIMEOUT, claim.renew(None)).await;
+            let outcome = timeout(OP_TIMEOUT, claim.renew(None)).await;
             if Clock::Tokio.now() >= until {
                 return;
             }
-            match pulse {
-                Ok(Ok(Pulse::Alive(lease))) => {
+            match outcome {
+                Ok(Ok(RenewalOutcome::Alive(lease))) => {
                     until = until.max(lease.deadline(sent));
                     self.register().stay(token, until);
                 }
-                Ok(Ok(Pulse::Lost(_))) => return,
+                Ok(Ok(RenewalOutcome::Lost(_))) => return,
                 _ => {}
             }
         }
@@ -132,7 +132,7 @@ async fn ask(claim: &mut dyn Claim) -> Option<(Tick, Grant)> {
 async fn disturb(fakes: [Fake; 2]) {
     loop {
         for fake in &fakes {
-            for op in [Op::Attempt, Op::KeepAlive, Op::RaiseFence, Op::Release] {
+            for op in [Op::Attempt, Op::KeepAlive, Op::RaiseToken, Op::Release] {
                 fake.always(op, any_act());
             }
         }

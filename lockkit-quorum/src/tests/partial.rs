@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use lockkit_core::{
     Clock, FencingToken, LockOptions, Locker,
     fake::{Fake, Fault, Op},
-    spi::{Backend as _, Claim, ClaimSpec, Pulse, Released},
+    spi::{Backend as _, Claim, ClaimSpec, Released, RenewalOutcome},
 };
 use tokio::time::sleep;
 
@@ -45,7 +45,7 @@ async fn c4_the_token_rises_with_a_late_grant_after_the_end_of_a_lease() {
     advance(&fakes[0], 10).await;
     // The win waits for this raise. Meanwhile the lease of the first member ends, and another
     // client is granted.
-    fakes[1].always(Op::RaiseFence, Fault::SlowRequest(ms(600)));
+    fakes[1].always(Op::RaiseToken, Fault::SlowRequest(ms(600)));
     fakes[2].always(Op::Attempt, Fault::SlowRequest(ms(700)));
     let mut claim = quorum(&fakes).claim(short_spec()).unwrap();
     let another = async {
@@ -83,8 +83,8 @@ async fn c10_a_late_grant_does_not_revive_a_hold_that_ended_meanwhile() {
     sleep(SHORT + ms(50)).await;
     a_turn_of_another(&fakes).await;
     sleep(ms(200)).await;
-    let pulse = claim.renew(None).await.unwrap();
-    assert!(matches!(pulse, Pulse::Lost(_)), "{pulse:?}");
+    let outcome = claim.renew(None).await.unwrap();
+    assert!(matches!(outcome, RenewalOutcome::Lost(_)), "{outcome:?}");
 }
 
 /// The first two members win, with the token of the first. The third one grants a smaller one after
@@ -124,7 +124,7 @@ async fn c14_force_release_of_a_held_lock_never_answers_that_it_is_not_held() {
     assert!(!error.is_outcome_unknown(), "nothing was sent: {error:?}");
     fakes[1].always(Op::Inspect, Fault::Pass);
     assert_eq!(quorum.force_release(&name(), token).await.unwrap(), Released::Freed);
-    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Lost(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Lost(_)));
 }
 
 /// One of the two that show it does not answer; the third one was down at the grant, and has
@@ -155,7 +155,7 @@ async fn c14_a_ballot_that_is_not_won_yet_is_shown_with_no_smaller_token() {
     let fakes = fakes(3);
     for (place, ahead) in [(0, 30), (1, 10), (2, 20)] {
         advance(&fakes[place], ahead).await;
-        fakes[place].always(Op::RaiseFence, Fault::SlowRequest(ms(30)));
+        fakes[place].always(Op::RaiseToken, Fault::SlowRequest(ms(30)));
     }
     let quorum = quorum(&fakes);
     let mut claim = quorum.claim(spec("x")).unwrap();

@@ -43,7 +43,7 @@ struct Look {
 
 /// What happened, by those who took part.
 #[derive(Default)]
-struct Told {
+struct Observed {
     stays: Mutex<Vec<Stay>>,
     looks: Mutex<Vec<Look>>,
     /// The tokens that an operator asked to free, and when it was told that none of them is held.
@@ -85,7 +85,7 @@ async fn ask(mutex: &lockkit_core::Mutex, ttl: Duration) -> Option<LockGuard> {
     asking.await.ok()
 }
 
-async fn compete(locker: Locker, told: Arc<Told>, start: Instant) {
+async fn compete(locker: Locker, observed: Arc<Observed>, start: Instant) {
     while start.elapsed() < ms(SPAN) {
         let renewal = if any(2) == 0 { Renewal::Auto } else { Renewal::Manual };
         let ttl = ms(300 + any(2_700));
@@ -101,7 +101,7 @@ async fn compete(locker: Locker, told: Arc<Told>, start: Instant) {
                 stay.until = Instant::now();
                 sleep(ms(1 + any(59))).await;
             }
-            told.stays.lock().unwrap().push(stay);
+            observed.stays.lock().unwrap().push(stay);
             match any(3) {
                 0 => drop(guard),
                 1 => drop(timeout(ms(3), guard.release()).await),
@@ -112,14 +112,14 @@ async fn compete(locker: Locker, told: Arc<Told>, start: Instant) {
 }
 
 /// Looks, and frees what it sees now and then.
-async fn observe(locker: Locker, told: Arc<Told>, start: Instant) {
+async fn observe(locker: Locker, observed: Arc<Observed>, start: Instant) {
     while start.elapsed() < ms(SPAN) {
         sleep(ms(any(100))).await;
         let asked = Instant::now();
         let Ok(seen) = locker.inspect(&name()).await else { continue };
         let holder = seen.holders.first().and_then(|holder| holder.owner.zip(holder.token));
         let look = Look { asked, answered: Instant::now(), holder };
-        told.looks.lock().unwrap().push(look);
+        observed.looks.lock().unwrap().push(look);
         let Some((_, token)) = holder.filter(|_| any(30) == 0) else { continue };
         let asked = Instant::now();
         // Also what failed may have been done.
@@ -127,14 +127,14 @@ async fn observe(locker: Locker, told: Arc<Told>, start: Instant) {
         match released {
             Ok(Released::NotHeld) => {
                 let look = Look { asked, answered: Instant::now(), holder: None };
-                told.not_held.lock().unwrap().push((token, look));
+                observed.not_held.lock().unwrap().push((token, look));
             }
-            Ok(Released::Freed) | Err(_) => told.freed.lock().unwrap().push((token, asked)),
+            Ok(Released::Freed) | Err(_) => observed.freed.lock().unwrap().push((token, asked)),
         }
     }
 }
 
-impl Told {
+impl Observed {
     /// Panics if something was told that is not so. Returns how many stays and looks at them there
     /// were.
     fn verify(&self) -> (usize, usize) {
@@ -185,15 +185,15 @@ async fn storm(fakes: Vec<Fake>, need: Need) -> (usize, usize) {
         advance(fake, usize::try_from(any(3_000)).unwrap()).await;
     }
     let start = Instant::now();
-    let told = Arc::new(Told::default());
+    let observed = Arc::new(Observed::default());
     let mut tasks = JoinSet::new();
     let mut lockers = Vec::new();
     for _ in 0..3 {
         let locker = Locker::builder(Arc::new(of(&fakes, need))).clock(Clock::Tokio).build();
         for _ in 0..2 {
-            tasks.spawn(compete(locker.clone(), Arc::clone(&told), start));
+            tasks.spawn(compete(locker.clone(), Arc::clone(&observed), start));
         }
-        tasks.spawn(observe(locker.clone(), Arc::clone(&told), start));
+        tasks.spawn(observe(locker.clone(), Arc::clone(&observed), start));
         lockers.push(locker);
     }
     while start.elapsed() < ms(SPAN) {
@@ -208,7 +208,7 @@ async fn storm(fakes: Vec<Fake>, need: Need) -> (usize, usize) {
     }
     sleep(TTL).await;
     assert!(shown(&fakes).await.iter().all(Option::is_none), "left behind");
-    told.verify()
+    observed.verify()
 }
 
 #[tokio::test(start_paused = true)]

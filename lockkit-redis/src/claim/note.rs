@@ -13,7 +13,7 @@ use crate::{
     error::{self, Phase},
     reply::Written,
     script::{Arg, Call, Source},
-    servers::Stop,
+    servers::Destination,
 };
 
 impl RedisClaim {
@@ -28,13 +28,14 @@ impl RedisClaim {
         let mut route = store.route(self.keys.slot).alone();
         let mut late = 0;
         loop {
-            let stop = route.next().await?;
+            let destination = route.next().await?;
             let sent = Clock::Boot.now();
-            let answers = self.send_note(&stop, script, note, deadline).await;
-            let Some((answer, waited)) = route.arrive(&stop, answers, Phase::Write).await? else {
+            let answers = self.send_note(&destination, script, note, deadline).await;
+            let Some((answer, waited)) = route.arrive(&destination, answers, Phase::Write).await?
+            else {
                 continue;
             };
-            stop.link.clock().observe(sent, answer.now(), Clock::Boot.now());
+            destination.link.clock().observe(sent, answer.now(), Clock::Boot.now());
             return match answer {
                 Written::Yes { .. } => {
                     self.confirm(waited, "a note")?;
@@ -55,7 +56,7 @@ impl RedisClaim {
 
     async fn send_note(
         &self,
-        stop: &Stop,
+        destination: &Destination,
         script: &'static Source,
         note: &Note,
         deadline: Tick,
@@ -64,12 +65,12 @@ impl RedisClaim {
         let revision = note.revision.to_string();
         let args = [
             Arg::Text(&self.owner),
-            Arg::Number(stop.link.clock().at(deadline)),
+            Arg::Number(destination.link.clock().at(deadline)),
             Arg::Text(&revision),
             Arg::Text(&note.text),
         ];
         let call = Call { script, keys: &[&self.keys.lock, &key], args: &args };
-        let (reply, waited) = stop.run_confirmed(&call, self.replicas()).await?;
+        let (reply, waited) = destination.run_confirmed(&call, self.replicas()).await?;
         Ok((Written::from_reply(&reply)?, waited))
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result,
-    spi::{LossReason, Pulse},
+    spi::{LossReason, RenewalOutcome},
 };
 use redis::Value;
 
@@ -20,17 +20,17 @@ const END: u64 = 1 << 53;
 
 impl RedisClaim {
     /// Renews the lease for `ttl`.
-    pub(super) async fn renew_for(&mut self, ttl: Duration) -> Result<Pulse> {
+    pub(super) async fn renew_for(&mut self, ttl: Duration) -> Result<RenewalOutcome> {
         let asked = Clock::Boot.now();
         let args = [Arg::Text(&self.owner), Arg::Number(millis(ttl))];
         let (reply, waited) = self.run_on_grant(&self.family.scripts().extend, &args).await?;
         match reply {
-            Value::Int(-1 | -2) => Ok(Pulse::Lost(LossReason::Evicted)),
+            Value::Int(-1 | -2) => Ok(RenewalOutcome::Lost(LossReason::Evicted)),
             Value::Int(lease) => {
                 self.confirm(waited, "a renewal")?;
                 let lease = self.lease_for(lease, ttl)?;
                 self.reach = self.reach.max(Some(asked.after(ttl)));
-                Ok(Pulse::Alive(lease))
+                Ok(RenewalOutcome::Alive(lease))
             }
             _ => Err(nonsense()),
         }
@@ -47,17 +47,17 @@ impl RedisClaim {
             }
         };
         // Never below what we were told, though the store may have lost it.
-        let wanted = floor.max(self.fence.unwrap_or(0));
+        let wanted = floor.max(self.token.unwrap_or(0));
         let args = [Arg::Text(&self.owner), Arg::Number(wanted)];
-        let (reply, waited) = self.run_on_grant(&self.family.scripts().raise_fence, &args).await?;
+        let (reply, waited) = self.run_on_grant(&self.family.scripts().raise_token, &args).await?;
         match reply {
             Value::Int(-1) => Ok(None),
             Value::Int(-2) => Err(self.exhausted()),
             Value::Int(-3) => Err(error::newer(&self.keys.fence)),
-            Value::Int(fence) => {
+            Value::Int(token) => {
                 self.confirm(waited, "a raised token")?;
-                self.fence = Some(fence);
-                u64::try_from(fence)
+                self.token = Some(token);
+                u64::try_from(token)
                     .map(|token| Some(FencingToken::new(token)))
                     .map_err(|_| nonsense())
             }
@@ -74,9 +74,9 @@ impl RedisClaim {
         let call = Call { script, keys: &self.keys.of_grant(self.family), args };
         let mut route = self.store.route(self.keys.slot).alone();
         loop {
-            let stop = route.next().await?;
-            let answers = stop.run_confirmed(&call, self.replicas()).await;
-            if let Some(answers) = route.arrive(&stop, answers, Phase::Write).await? {
+            let destination = route.next().await?;
+            let answers = destination.run_confirmed(&call, self.replicas()).await;
+            if let Some(answers) = route.arrive(&destination, answers, Phase::Write).await? {
                 return Ok(answers);
             }
         }
@@ -86,7 +86,7 @@ impl RedisClaim {
     pub(super) fn confirm(&self, waited: Option<Waited>, what: &str) -> Result<()> {
         let confirmed = replicas::check(self.store.config(), self.replicas(), waited, what);
         confirmed
-            .inspect_err(|_| self.store.doubt(self.keys.slot))
+            .inspect_err(|_| self.store.mark_suspect(self.keys.slot))
             .map_err(Error::with_outcome_unknown)
     }
 }

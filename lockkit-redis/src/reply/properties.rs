@@ -11,7 +11,7 @@ use super::*;
 use crate::{
     family::Family,
     inspect,
-    waiting::{Handover, Sighting, answers},
+    waiting::{ClockReading, Handover, answers},
 };
 
 const KINDS: [(Kind, Family); 4] = [
@@ -68,7 +68,7 @@ fn ints(numbers: &[i64]) -> Value {
 fn acquired(answer: Acquired) -> Value {
     ints(&match answer {
         Acquired::Busy { now, ttl } => vec![0, now, ttl],
-        Acquired::Granted { now, lease, fence } => vec![1, now, lease, fence],
+        Acquired::Granted { now, lease, token } => vec![1, now, lease, token],
         Acquired::Late { now } => vec![2, now],
         Acquired::Exhausted { now } => vec![3, now],
         Acquired::Mismatch { now, limit } => vec![4, now, limit],
@@ -76,14 +76,14 @@ fn acquired(answer: Acquired) -> Value {
     })
 }
 
-fn handed_over(answer: HandedOver) -> Value {
+fn transferred(answer: TransferReply) -> Value {
     ints(&match answer {
-        HandedOver::NotHeld { now } => vec![0, now],
-        HandedOver::Granted { now, lease, fence } => vec![1, now, lease, fence],
-        HandedOver::Late { now } => vec![2, now],
-        HandedOver::Exhausted { now } => vec![3, now],
-        HandedOver::Yielded { now } => vec![4, now],
-        HandedOver::Newer { now } => vec![5, now],
+        TransferReply::NotHeld { now } => vec![0, now],
+        TransferReply::Granted { now, lease, token } => vec![1, now, lease, token],
+        TransferReply::Late { now } => vec![2, now],
+        TransferReply::Exhausted { now } => vec![3, now],
+        TransferReply::Yielded { now } => vec![4, now],
+        TransferReply::Newer { now } => vec![5, now],
     })
 }
 
@@ -122,8 +122,8 @@ proptest! {
         if let Ok(answer) = Acquired::from_reply(&reply) {
             prop_assert_eq!(acquired(answer), reply.clone());
         }
-        if let Ok(answer) = HandedOver::from_reply(&reply) {
-            prop_assert_eq!(handed_over(answer), reply.clone());
+        if let Ok(answer) = TransferReply::from_reply(&reply) {
+            prop_assert_eq!(transferred(answer), reply.clone());
         }
         if let Ok(answer) = Written::from_reply(&reply) {
             prop_assert_eq!(written(answer), reply.clone());
@@ -137,11 +137,11 @@ proptest! {
     fn c13_a_look_at_a_lock_is_read_or_an_error(
         fields in prop_oneof![
             vec(scalar(), 0..14),
-            (number(), number(), owner(), number(), owner(), 0..9i64).prop_map(|(now, ttl, owner, fence, granted_to, waiters)| vec![
+            (number(), number(), owner(), number(), owner(), 0..9i64).prop_map(|(now, ttl, owner, token, granted_to, waiters)| vec![
                 Value::Int(now),
                 Value::Int(ttl),
                 Value::BulkString(owner.into_bytes()),
-                Value::BulkString(format!("{fence}:{granted_to}").into_bytes()),
+                Value::BulkString(format!("{token}:{granted_to}").into_bytes()),
                 Value::Int(waiters),
             ]),
         ],
@@ -163,10 +163,10 @@ proptest! {
         less in 0..4usize,
     ) {
         let mut fields = vec![Value::Int(now), Value::Int(limit.into()), Value::Int(0), Value::Int(waiters)];
-        for (id, label, end, count, fence) in &holders {
+        for (id, label, end, count, token) in &holders {
             let label = label.as_ref().map(|label| format!(":{label}")).unwrap_or_default();
             let owner = format!("{}{label}", OwnerId::new(*id));
-            fields.extend([Value::BulkString(owner.into_bytes()), Value::Int(*end), Value::Int((*count).into()), Value::Int(*fence)]);
+            fields.extend([Value::BulkString(owner.into_bytes()), Value::Int(*end), Value::Int((*count).into()), Value::Int(*token)]);
         }
         let less = less.min(fields.len() - 4);
         fields.truncate(fields.len() - less);
@@ -177,8 +177,8 @@ proptest! {
         }
         let seen = seen.unwrap();
         prop_assert_eq!((seen.waiters, seen.holders.len()), (u64::try_from(waiters).ok(), holders.len()));
-        for (seen, (id, label, _, count, fence)) in seen.holders.iter().zip(&holders) {
-            let token = u64::try_from(*fence).map(FencingToken::new).unwrap();
+        for (seen, (id, label, _, count, token)) in seen.holders.iter().zip(&holders) {
+            let token = u64::try_from(*token).map(FencingToken::new).unwrap();
             prop_assert_eq!((seen.owner, seen.token, &seen.label), (Some(OwnerId::new(*id)), Some(token), label));
             let mode = Mode::Permits { count: (*count).try_into().unwrap(), limit: limit.try_into().unwrap() };
             prop_assert_eq!(seen.mode, mode);
@@ -188,10 +188,10 @@ proptest! {
     #[test]
     fn c13_an_answer_about_waiters_has_one_for_each(reply in reply(), waiters in vec(0..4usize, 0..4)) {
         if let Some((now, read)) = answers(&reply, &waiters) {
-            let rooms = read.iter().map(|(ttl, waits)| {
+            let groups = read.iter().map(|(ttl, waits)| {
                 Value::Array([&[Value::Int(*ttl)], *waits].concat())
             });
-            prop_assert_eq!(Value::Array([Value::Int(now)].into_iter().chain(rooms).collect()), reply.clone());
+            prop_assert_eq!(Value::Array([Value::Int(now)].into_iter().chain(groups).collect()), reply.clone());
             prop_assert_eq!(read.iter().map(|(_, waits)| waits.len()).collect::<Vec<_>>(), waiters.clone());
         }
         let whole = waiters.iter().map(|count| ints(&vec![1; count + 1]));
@@ -217,10 +217,10 @@ proptest! {
             prop_assert_eq!(text, owner.to_string());
             return Ok(());
         };
-        let earlier = Sighting { link: 1, sent: lockkit_core::Clock::Boot.now(), server_time };
+        let earlier = ClockReading { link: 1, sent: lockkit_core::Clock::Boot.now(), server_time };
         if let Some(Lease::Proven { at, .. }) = handover.proved_by(earlier) {
             prop_assert_eq!(at, earlier.sent);
         }
-        prop_assert_eq!(text.split(' ').nth(1), Some(&*handover.fence.to_string()));
+        prop_assert_eq!(text.split(' ').nth(1), Some(&*handover.token.to_string()));
     }
 }

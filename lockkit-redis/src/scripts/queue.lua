@@ -10,10 +10,10 @@ local aside = 2 ^ 52
 -- A script holds all other clients up. So it looks at no more waiters than this, and the next request goes on.
 local looks = 500
 
--- From format 2 on, a fence begins with `lockkit/` and the format, whatever else is written where: then a newer lockkit keeps
--- this name, and what is here knows nothing of it. A key of another type is an error for who writes a fence, and no mark.
-local function is_newer(fence)
-  return type(fence) == 'string' and string.find(fence, '^lockkit/%d') ~= nil
+-- From format 2 on, a token begins with `lockkit/` and the format, whatever else is written where: then a newer lockkit keeps
+-- this name, and what is here knows nothing of it. A key of another type is an error for who writes a token, and no mark.
+local function is_newer(token)
+  return type(token) == 'string' and string.find(token, '^lockkit/%d') ~= nil
 end
 
 local function forget(...)

@@ -16,7 +16,7 @@ use lockkit_core::{Clock, Tick};
 use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, RedisResult, Value};
 use tokio::time;
 
-use super::{connect::connect, link::Link, node::Node, seat::Seat};
+use super::{connect::connect, endpoint::Endpoint, link::Link, node::Node};
 use crate::{config::Address, error::OpenError, keys::SLOTS, shared::Shared};
 
 /// While a node is dead, each request for its slots doubts the map. It is asked for no more often
@@ -36,7 +36,7 @@ struct Map {
     nodes: HashMap<Address, Arc<Node>>,
     /// By slot; empty before it was asked for.
     slots: Vec<Option<Arc<Node>>>,
-    /// When the map was last asked for because it was doubted.
+    /// When the map was last asked for because a node was suspect.
     asked: Option<Tick>,
     closed: bool,
 }
@@ -48,7 +48,7 @@ impl Cluster {
 
     /// The node that has a slot.
     pub(crate) async fn node_of(&self, slot: u16) -> Result<Arc<Node>, OpenError> {
-        if let Some(node) = self.known(slot)?.filter(|node| !node.is_doubted()) {
+        if let Some(node) = self.known(slot)?.filter(|node| !node.is_suspect()) {
             return Ok(node);
         }
         let asked = self.ask_for_the_map().await;
@@ -99,9 +99,9 @@ impl Cluster {
     /// The node of this slot could not be reached, or refuses: another one may have its slots by
     /// now. The map is asked for before they are used again. Requests for the slots of other nodes
     /// go on.
-    pub(crate) fn doubt(&self, slot: u16) {
+    pub(crate) fn mark_suspect(&self, slot: u16) {
         if let Some(Some(node)) = self.lock().slots.get(usize::from(slot)) {
-            node.doubt();
+            node.mark_suspect();
         }
     }
 
@@ -167,7 +167,7 @@ impl Map {
         let node = self.nodes.entry(address.clone()).or_insert_with(|| {
             Arc::new(Node::new(
                 Arc::clone(shared),
-                Seat::At(shared.config.address_of(&address.0, address.1)),
+                Endpoint::At(shared.config.address_of(&address.0, address.1)),
             ))
         });
         if self.closed {
@@ -240,8 +240,9 @@ async fn slots_told_by(shared: &Shared, address: Address) -> Result<Vec<Range>, 
 async fn ask_for_slots(shared: &Shared, (host, port): &Address) -> Result<Vec<Range>, OpenError> {
     let settings =
         AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-    let seat = shared.config.address_of(host, *port);
-    let mut connection = connect(&shared.config, &seat, ProtocolVersion::RESP2, settings).await?;
+    let endpoint = shared.config.address_of(host, *port);
+    let mut connection =
+        connect(&shared.config, &endpoint, ProtocolVersion::RESP2, settings).await?;
     let answer = connection.send_packed_command(&question()).await?.extract_error()?;
     Ok(ranges(answer, host)?)
 }

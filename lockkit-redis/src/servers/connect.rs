@@ -35,16 +35,16 @@ pub(crate) fn listener(
     ended: &Arc<AtomicBool>,
 ) -> (impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static, Driver) {
     let ended = Arc::clone(ended);
-    let rooms = Arc::clone(&shared.rooms);
+    let waiters = Arc::clone(&shared.waiters);
     let driven = Arc::new(());
     let driver = Arc::downgrade(&driven);
     let listener = move |push: PushInfo| {
         let _ = &driven;
         if push.kind == PushKind::Disconnection {
             ended.store(true, Ordering::Release);
-            rooms.ring_all();
+            waiters.wake_all();
         } else {
-            rooms.on_push(&push, number);
+            waiters.on_push(&push, number);
         }
         Ok(())
     };

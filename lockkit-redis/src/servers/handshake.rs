@@ -10,8 +10,8 @@ use redis::{ConnectionAddr, ProtocolVersion, RedisResult, Value, aio::Multiplexe
 
 use super::{
     connect::{connect, listener, settings},
-    ears::Ears,
     link::{Link, Wire},
+    subscription_connection::SubscriptionConnection,
 };
 use crate::{
     config::BACKEND,
@@ -62,9 +62,10 @@ pub(crate) async fn handshake(
     let sharded = config.is_cluster() && knows_command(&spublish);
     let pushes =
         hears && driver.is_some() && (sharded || subscribe(shared, &mut connection).await?);
-    let ears =
-        sharded.then(|| Ears::new(Arc::clone(shared), address.clone(), number, Arc::clone(&ended)));
-    Ok(Link::new(number, address, Wire { connection, driver, ended }, clock, pushes, ears))
+    let subscriptions = sharded.then(|| {
+        SubscriptionConnection::new(Arc::clone(shared), address.clone(), number, Arc::clone(&ended))
+    });
+    Ok(Link::new(number, address, Wire { connection, driver, ended }, clock, pushes, subscriptions))
 }
 
 /// Only a primary takes writes.
@@ -134,7 +135,7 @@ fn knows_command(info: &Value) -> bool {
 /// False if the server does not allow it.
 async fn subscribe(shared: &Shared, connection: &mut MultiplexedConnection) -> RedisResult<bool> {
     let mut subscribe = redis::cmd("SUBSCRIBE");
-    subscribe.arg([&shared.config.channels(), shared.rooms.client()].concat());
+    subscribe.arg([&shared.config.channels(), shared.waiters.client()].concat());
     match connection.send_packed_command(&subscribe).await?.extract_error() {
         Ok(_) => Ok(true),
         Err(error) => {

@@ -14,7 +14,7 @@ use redis::{
     Cmd, ConnectionAddr, Pipeline, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection,
 };
 
-use super::ears::Ears;
+use super::subscription_connection::SubscriptionConnection;
 use crate::script::Call;
 
 /// A multiplexed connection, shared by all claims unless a request has it for itself. What is sent
@@ -28,7 +28,7 @@ pub(crate) struct Link {
     /// False where the server can't push messages, or does not allow it.
     pushes: AtomicBool,
     /// There, messages stay inside a name's slot.
-    ears: Option<Ears>,
+    subscriptions: Option<SubscriptionConnection>,
     /// When the oldest request was sent since the last reply, in ms after `opened`, plus 1; 0 if
     /// there is none.
     silent_since: AtomicU64,
@@ -50,7 +50,7 @@ impl Link {
         wire: Wire,
         clock: ServerClock,
         pushes: bool,
-        ears: Option<Ears>,
+        subscriptions: Option<SubscriptionConnection>,
     ) -> Self {
         Self {
             number,
@@ -59,7 +59,7 @@ impl Link {
             clock,
             opened: Clock::Boot.now(),
             pushes: AtomicBool::new(pushes),
-            ears,
+            subscriptions,
             silent_since: AtomicU64::new(0),
         }
     }
@@ -91,19 +91,22 @@ impl Link {
     pub(crate) fn has_ended(&self) -> bool {
         self.wire.ended.load(Ordering::Acquire)
             || self.wire.driver.as_ref().is_some_and(|driver| driver.strong_count() == 0)
-            || self.ears.as_ref().is_some_and(Ears::have_ended)
+            || self.subscriptions.as_ref().is_some_and(SubscriptionConnection::has_ended)
     }
 
     /// True if the server can tell waiters now what becomes of them, as far as we know.
     pub(crate) fn pushes(&self) -> bool {
-        self.pushes.load(Ordering::Relaxed) && !self.ears.as_ref().is_some_and(Ears::are_shut)
+        self.pushes.load(Ordering::Relaxed)
+            && !self.subscriptions.as_ref().is_some_and(SubscriptionConnection::is_unavailable)
     }
 
     /// Somebody waits: the connection for messages is to be opened, if there is one and that is not
     /// under way.
     pub(crate) fn listen(&self) {
-        if let Some(ears) = self.ears.as_ref().filter(|_| self.pushes.load(Ordering::Relaxed)) {
-            ears.open();
+        if let Some(subscriptions) =
+            self.subscriptions.as_ref().filter(|_| self.pushes.load(Ordering::Relaxed))
+        {
+            subscriptions.open();
         }
     }
 
@@ -113,7 +116,7 @@ impl Link {
     }
 
     pub(crate) fn is_sharded(&self) -> bool {
-        self.ears.is_some()
+        self.subscriptions.is_some()
     }
 
     pub(crate) fn disable_pushes(&self) -> bool {
@@ -188,16 +191,20 @@ impl Link {
 
     /// Subscribes to a channel of the slot.
     pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
-        match &self.ears {
+        match &self.subscriptions {
             // Boxed, as it is rare and large.
-            Some(ears) => Box::pin(ears.subscribe(channel)).await,
+            Some(subscriptions) => Box::pin(subscriptions.subscribe(channel)).await,
             None => Ok(()),
         }
     }
 
     /// Leaves a channel of the slot, without waiting for an answer. False if the queue is full.
     pub(crate) fn unsubscribe(&self, channel: &str) -> bool {
-        self.has_ended() || self.ears.as_ref().is_none_or(|ears| ears.unsubscribe(channel))
+        self.has_ended()
+            || self
+                .subscriptions
+                .as_ref()
+                .is_none_or(|subscriptions| subscriptions.unsubscribe(channel))
     }
 
     /// Sends one command.

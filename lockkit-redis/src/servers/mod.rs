@@ -3,15 +3,15 @@
 
 mod cluster;
 mod connect;
-mod ears;
+mod endpoint;
 mod handshake;
 mod link;
 mod node;
 mod pool;
 pub(crate) mod replicas;
 mod route;
-mod seat;
 mod sentinel;
+mod subscription_connection;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -19,9 +19,9 @@ mod tls;
 pub(crate) use self::tls::Tls;
 pub(crate) use self::{
     cluster::Cluster,
+    endpoint::Endpoint,
     link::Link,
     node::Node,
-    route::{Route, Stop, Topology},
-    seat::Seat,
+    route::{Destination, Route, Topology},
     sentinel::Sentinels,
 };

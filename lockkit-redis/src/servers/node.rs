@@ -17,21 +17,21 @@ use lockkit_core::{Clock, Tick};
 use tokio::{runtime::Handle, time};
 
 use super::{
+    endpoint::{Endpoint, SECOND_THOUGHTS, open},
     link::Link,
-    pool::{Alone, Pool},
-    seat::{SECOND_THOUGHTS, Seat, open},
+    pool::{CheckedOutLink, Pool},
 };
 use crate::{error::OpenError, shared::Shared as Common};
 
 /// The way to one server.
 pub(crate) struct Node {
     common: Arc<Common>,
-    seat: Seat,
+    endpoint: Endpoint,
     state: Mutex<State>,
     /// Only where requests wait for replicas.
     pool: Option<Pool>,
     /// It may have been replaced by another server without knowing it.
-    doubted: AtomicBool,
+    suspect: AtomicBool,
 }
 
 #[derive(Default)]
@@ -49,19 +49,22 @@ struct Opening {
 }
 
 impl Node {
-    pub(crate) fn new(common: Arc<Common>, seat: Seat) -> Self {
+    pub(crate) fn new(common: Arc<Common>, endpoint: Endpoint) -> Self {
         let waits = common.config.replicas.is_some();
-        let pool = waits.then(|| Pool::new(Arc::clone(&common), seat.clone()));
-        Self { common, seat, state: Mutex::default(), pool, doubted: AtomicBool::new(false) }
+        let pool = waits.then(|| Pool::new(Arc::clone(&common), endpoint.clone()));
+        Self { common, endpoint, state: Mutex::default(), pool, suspect: AtomicBool::new(false) }
     }
 
     /// A connection that is good as far as we know. For a request that waits for replicas also one
     /// that it has for itself, to the same server: else it would take a lock on one, and release it
     /// on another.
-    pub(crate) async fn links(&self, alone: bool) -> Result<(Arc<Link>, Option<Alone>), OpenError> {
+    pub(crate) async fn links(
+        &self,
+        alone: bool,
+    ) -> Result<(Arc<Link>, Option<CheckedOutLink>), OpenError> {
         // Boxed, as they are rare and large. Each request comes by here, so that it only reads,
         // mostly.
-        if self.is_doubted() && self.doubted.swap(false, Ordering::Relaxed) {
+        if self.is_suspect() && self.suspect.swap(false, Ordering::Relaxed) {
             Box::pin(self.think_again()).await;
         }
         loop {
@@ -83,16 +86,16 @@ impl Node {
 
     /// The sentinels, or the other nodes of a cluster, are asked before the next request, in case
     /// that there is another primary now.
-    pub(crate) fn doubt(&self) {
-        self.doubted.store(true, Ordering::Relaxed);
+    pub(crate) fn mark_suspect(&self) {
+        self.suspect.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_doubted(&self) -> bool {
-        self.doubted.load(Ordering::Relaxed)
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.suspect.load(Ordering::Relaxed)
     }
 
     async fn think_again(&self) {
-        let Seat::Primary(sentinels) = &self.seat else { return };
+        let Endpoint::Primary(sentinels) = &self.endpoint else { return };
         let Some(link) = self.lock().link.clone() else { return };
         // Most sentinels must answer by then.
         let patience = SECOND_THOUGHTS.max(self.common.config.connect_timeout / 5);
@@ -154,7 +157,7 @@ impl Node {
         let opening = match state.opening.as_ref().filter(fresh) {
             Some(opening) => opening.clone(),
             None => {
-                let future = open(Arc::clone(&self.common), self.seat.clone(), true);
+                let future = open(Arc::clone(&self.common), self.endpoint.clone(), true);
                 let opening = Opening { since: now, future: future.boxed().shared() };
                 state.opening.insert(opening).clone()
             }
@@ -180,7 +183,7 @@ impl Node {
         if let Some(pool) = &self.pool {
             pool.retire();
         }
-        self.common.rooms.ring_all();
+        self.common.waiters.wake_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -190,6 +193,6 @@ impl Node {
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").field("seat", &self.seat).finish_non_exhaustive()
+        f.debug_struct("Node").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }

@@ -12,8 +12,8 @@ use lockkit_core::{Clock, Tick};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
+    endpoint::{Endpoint, open},
     link::Link,
-    seat::{Seat, open},
 };
 use crate::{error::OpenError, shared::Shared};
 
@@ -37,7 +37,7 @@ pub(crate) struct Pool(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
-    seat: Seat,
+    endpoint: Endpoint,
     state: Mutex<State>,
 }
 
@@ -61,10 +61,10 @@ struct Idle {
     since: Tick,
 }
 
-type Offer = Result<Alone, OpenError>;
+type Offer = Result<CheckedOutLink, OpenError>;
 
 /// A connection until its request is answered. One that was given up meanwhile is closed.
-pub(crate) struct Alone {
+pub(crate) struct CheckedOutLink {
     link: Arc<Link>,
     pool: Arc<Inner>,
 }
@@ -77,16 +77,16 @@ struct Opening {
 }
 
 enum Found {
-    Idle(Alone),
+    Idle(CheckedOutLink),
     Soon(oneshot::Receiver<Offer>),
 }
 
 impl Pool {
-    pub(crate) fn new(shared: Arc<Shared>, seat: Seat) -> Self {
-        Self(Arc::new(Inner { shared, seat, state: Mutex::default() }))
+    pub(crate) fn new(shared: Arc<Shared>, endpoint: Endpoint) -> Self {
+        Self(Arc::new(Inner { shared, endpoint, state: Mutex::default() }))
     }
 
-    pub(crate) async fn link(&self) -> Result<Alone, OpenError> {
+    pub(crate) async fn link(&self) -> Result<CheckedOutLink, OpenError> {
         loop {
             match self.0.find()? {
                 Found::Idle(alone) => return Ok(alone),
@@ -128,7 +128,7 @@ impl Inner {
         while let Some(Idle { link, .. }) = state.idle.pop() {
             if !link.has_ended() {
                 state.busy += 1;
-                return Ok(Found::Idle(Alone { link, pool: Arc::clone(self) }));
+                return Ok(Found::Idle(CheckedOutLink { link, pool: Arc::clone(self) }));
             }
         }
         let (sender, offer) = oneshot::channel();
@@ -168,7 +168,8 @@ impl Inner {
                 state.busy += 1;
                 drop(state);
                 // One that is not taken after all is given back again.
-                let _ = waiting.send(Ok(Alone { link: Arc::clone(link), pool: Arc::clone(self) }));
+                let _ = waiting
+                    .send(Ok(CheckedOutLink { link: Arc::clone(link), pool: Arc::clone(self) }));
             }
             return;
         }
@@ -200,7 +201,7 @@ impl State {
 
 impl Opening {
     async fn run(mut self) {
-        let link = open(Arc::clone(&self.pool.shared), self.pool.seat.clone(), false).await;
+        let link = open(Arc::clone(&self.pool.shared), self.pool.endpoint.clone(), false).await;
         self.outcome = Some(link);
     }
 }
@@ -214,7 +215,7 @@ impl Drop for Opening {
                 state.failed = None;
                 state.busy += 1;
                 drop(state);
-                drop(Alone { link, pool: Arc::clone(&self.pool) });
+                drop(CheckedOutLink { link, pool: Arc::clone(&self.pool) });
             }
             Some(Err(error)) => {
                 state.failed = Some(Clock::Boot.now());
@@ -236,7 +237,7 @@ fn refuse(waiting: VecDeque<oneshot::Sender<Offer>>, error: &OpenError) {
     }
 }
 
-impl Deref for Alone {
+impl Deref for CheckedOutLink {
     type Target = Arc<Link>;
 
     fn deref(&self) -> &Arc<Link> {
@@ -244,21 +245,21 @@ impl Deref for Alone {
     }
 }
 
-impl Drop for Alone {
+impl Drop for CheckedOutLink {
     fn drop(&mut self) {
         self.pool.give_back(&self.link);
     }
 }
 
-impl fmt::Debug for Alone {
+impl fmt::Debug for CheckedOutLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Alone").field(&self.link).finish()
+        f.debug_tuple("CheckedOutLink").field(&self.link).finish()
     }
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("seat", &self.0.seat).finish_non_exhaustive()
+        f.debug_struct("Pool").field("endpoint", &self.0.endpoint).finish_non_exhaustive()
     }
 }
 
@@ -279,8 +280,8 @@ mod tests {
     fn pool(server: &RedisServer) -> Pool {
         let config =
             Config::new("127.0.0.1", server.port()).with_connect_timeout(PATIENCE).unwrap();
-        let seat = Seat::At(config.address_of("127.0.0.1", server.port()));
-        Pool::new(Arc::new(Shared::new(config)), seat)
+        let endpoint = Endpoint::At(config.address_of("127.0.0.1", server.port()));
+        Pool::new(Arc::new(Shared::new(config)), endpoint)
     }
 
     #[tokio::test]

@@ -6,13 +6,13 @@ use lockkit_core::{Error, Result};
 use redis::{ConnectionAddr, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time;
 
-use super::{cluster::Cluster, link::Link, node::Node, pool::Alone};
+use super::{cluster::Cluster, link::Link, node::Node, pool::CheckedOutLink};
 use crate::{
     config::Address,
     error::{self, OpenError, Phase},
     script::Call,
     shared::Shared,
-    waiting::Rooms,
+    waiting::WaiterRegistry,
 };
 
 /// Which servers there are.
@@ -25,10 +25,10 @@ pub(crate) enum Topology {
 
 impl Topology {
     /// Another server may have this slot by now: that is asked before the next request for it.
-    pub(crate) fn doubt(&self, slot: u16) {
+    pub(crate) fn mark_suspect(&self, slot: u16) {
         match self {
-            Self::One(node) => node.doubt(),
-            Self::Cluster(cluster) => cluster.doubt(slot),
+            Self::One(node) => node.mark_suspect(),
+            Self::Cluster(cluster) => cluster.mark_suspect(slot),
         }
     }
 
@@ -63,14 +63,14 @@ pub(crate) struct Route<'a> {
 
 /// Where a request is sent now.
 #[derive(Debug)]
-pub(crate) struct Stop {
+pub(crate) struct Destination {
     pub(crate) link: Arc<Link>,
-    alone: Option<Alone>,
+    alone: Option<CheckedOutLink>,
     /// The slot is on its way to this node.
     asking: bool,
 }
 
-impl Stop {
+impl Destination {
     /// The connection that the request goes on.
     pub(crate) fn sender(&self) -> &Arc<Link> {
         self.alone.as_deref().unwrap_or(&self.link)
@@ -95,14 +95,14 @@ impl Stop {
         if self.asking { self.link.run_asking(call).await } else { self.link.run(call).await }
     }
 
-    /// Subscribes to the channel of a room if that has one of its own, before the store is told of
+    /// Subscribes to the channel of a group if that has one of its own, before the store is told of
     /// who waits there.
-    pub(crate) async fn enter(&self, rooms: &Rooms, base: &str) -> RedisResult<()> {
+    pub(crate) async fn enter(&self, waiters: &WaiterRegistry, base: &str) -> RedisResult<()> {
         self.link.listen();
-        let channel = if self.asking { None } else { rooms.must_subscribe(base, &self.link) };
+        let channel = if self.asking { None } else { waiters.must_subscribe(base, &self.link) };
         let Some(channel) = channel else { return Ok(()) };
         let Err(error) = self.link.subscribe(&channel).await else { return Ok(()) };
-        rooms.refused(base, &self.link);
+        waiters.refused(base, &self.link);
         if self.link.has_ended() {
             return Err(error);
         }
@@ -128,14 +128,14 @@ impl<'a> Route<'a> {
     }
 
     /// The next server to ask.
-    pub(crate) async fn next(&mut self) -> Result<Stop> {
-        self.shared.rooms.sweep();
+    pub(crate) async fn next(&mut self) -> Result<Destination> {
+        self.shared.waiters.sweep();
         let ask = self.ask.take();
-        let stop = self.stop_at(ask).await;
-        stop.map_err(|error| error::opening(&error, &self.shared.config))
+        let destination = self.destination_at(ask).await;
+        destination.map_err(|error| error::opening(&error, &self.shared.config))
     }
 
-    async fn stop_at(&self, ask: Option<Address>) -> Result<Stop, OpenError> {
+    async fn destination_at(&self, ask: Option<Address>) -> Result<Destination, OpenError> {
         let asking = ask.is_some();
         let node = match (self.topology, ask) {
             (Topology::One(node), _) => Arc::clone(node),
@@ -144,11 +144,11 @@ impl<'a> Route<'a> {
         };
         let open = async {
             let (link, alone) = node.links(self.alone).await?;
-            Ok(Stop { link, alone, asking })
+            Ok(Destination { link, alone, asking })
         };
         open.await.inspect_err(|_| {
             if let Topology::Cluster(cluster) = self.topology {
-                cluster.doubt(self.slot);
+                cluster.mark_suspect(self.slot);
             }
         })
     }
@@ -156,30 +156,31 @@ impl<'a> Route<'a> {
     /// What a server has answered; `None` if it sends the request on.
     pub(crate) async fn arrive<T>(
         &mut self,
-        stop: &Stop,
+        destination: &Destination,
         answer: RedisResult<T>,
         phase: Phase,
     ) -> Result<Option<T>> {
-        self.shared.rooms.sweep();
+        self.shared.waiters.sweep();
         let error = match answer {
             Ok(answer) => return Ok(Some(answer)),
             Err(error) => error,
         };
         self.turns += 1;
-        if self.turns < MOST_TURNS && self.follow(stop, &error).await {
+        if self.turns < MOST_TURNS && self.follow(destination, &error).await {
             return Ok(None);
         }
-        Err(self.give_up(stop, error, phase))
+        Err(self.give_up(destination, error, phase))
     }
 
     /// True if the request has somewhere to go.
-    async fn follow(&mut self, stop: &Stop, error: &RedisError) -> bool {
+    async fn follow(&mut self, destination: &Destination, error: &RedisError) -> bool {
         let Topology::Cluster(cluster) = self.topology else { return false };
         if self.turns > QUICK_TURNS {
             time::sleep(MOVING_PAUSE).await;
         }
-        let redirect =
-            error.redirect_node().and_then(|(address, _)| parse(address, stop.link.address()));
+        let redirect = error
+            .redirect_node()
+            .and_then(|(address, _)| parse(address, destination.link.address()));
         match (error.kind(), redirect) {
             (redis::ErrorKind::Server(ServerErrorKind::Moved), Some(address)) => {
                 cluster.moved(self.slot, &address)
@@ -195,21 +196,21 @@ impl<'a> Route<'a> {
         true
     }
 
-    fn give_up(&self, stop: &Stop, error: RedisError, phase: Phase) -> Error {
+    fn give_up(&self, destination: &Destination, error: RedisError, phase: Phase) -> Error {
         // A primary that was demoted answers READONLY on this connection for ever.
         let useless = error.is_unrecoverable_error() || error::is_wrong_role(&error);
         if useless {
-            stop.sender().end();
+            destination.sender().end();
         }
         let error = error::from_redis(error, phase, &self.shared.config);
         match self.topology {
-            Topology::One(node) if useless => node.retire(&stop.link),
+            Topology::One(node) if useless => node.retire(&destination.link),
             Topology::Cluster(cluster) if useless => {
-                cluster.retire(&stop.link);
-                cluster.doubt(self.slot);
+                cluster.retire(&destination.link);
+                cluster.mark_suspect(self.slot);
             }
             // Of any other error another server would not be free.
-            topology if error.is_temporary() => topology.doubt(self.slot),
+            topology if error.is_temporary() => topology.mark_suspect(self.slot),
             _ => {}
         }
         error

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use lockkit_core::{Clock, OwnerId, Tick, spi::Lease};
 
-/// What a server said the time was, and when it was asked.
+/// A reading of a server's clock, and when it was asked for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sighting {
+pub(crate) struct ClockReading {
     /// The connection's number.
     pub(crate) link: u64,
     pub(crate) sent: Tick,
@@ -17,7 +17,7 @@ pub(crate) struct Sighting {
 /// A lock that was handed over to a waiter for its claim window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handover {
-    pub(crate) fence: i64,
+    pub(crate) token: i64,
     /// The server's time when it was handed over, in µs.
     at: i64,
     window: Duration,
@@ -25,8 +25,8 @@ pub(crate) struct Handover {
     link: u64,
 }
 
-/// An old sighting says little: two clocks drift apart.
-const OLDEST_SIGHTING: Duration = Duration::from_secs(60);
+/// An old reading says little: two clocks drift apart.
+const OLDEST_READING: Duration = Duration::from_secs(60);
 
 impl Handover {
     /// Reads a message: `owner` alone asks the waiter to try, `owner fence now window` hands the
@@ -34,11 +34,11 @@ impl Handover {
     pub(crate) fn from_message(message: &[u8], link: u64) -> Option<(OwnerId, Option<Self>)> {
         let mut words = std::str::from_utf8(message).ok()?.split(' ');
         let owner = words.next()?.parse().ok()?;
-        let Some(fence) = words.next() else { return Some((owner, None)) };
-        let fence = fence.parse().ok()?;
+        let Some(token) = words.next() else { return Some((owner, None)) };
+        let token = token.parse().ok()?;
         let at = words.next()?.parse().ok()?;
         let window = words.next()?.parse().ok()?;
-        Some((owner, Some(Self { fence, at, window: Duration::from_millis(window), link })))
+        Some((owner, Some(Self { token, at, window: Duration::from_millis(window), link })))
     }
 
     /// Of this waiter. The script says the waiter's own window again; anybody who may publish can
@@ -50,13 +50,13 @@ impl Handover {
     /// How long the lock is ours, if that can be proved without asking: an earlier answer of the
     /// same server tells that no more than `at - server_time` has passed from then to the
     /// hand-over.
-    pub(crate) fn proved_by(&self, earlier: Sighting) -> Option<Lease> {
+    pub(crate) fn proved_by(&self, earlier: ClockReading) -> Option<Lease> {
         let passed = u64::try_from(self.at.checked_sub(earlier.server_time)?).ok()?;
         let passed = Duration::from_micros(passed);
         let elapsed = earlier.sent.until(Clock::Boot.now());
         // More time has passed on the server than here: its clock was set.
         let stepped = passed > elapsed;
-        if earlier.link != self.link || stepped || passed > OLDEST_SIGHTING {
+        if earlier.link != self.link || stepped || passed > OLDEST_READING {
             return None;
         }
         let lasts = passed + self.window;
@@ -77,8 +77,8 @@ mod tests {
         Handover::from_message(text.as_bytes(), 1).unwrap().1.unwrap()
     }
 
-    fn seen(server_time: i64) -> Sighting {
-        Sighting { link: 1, sent: Clock::Boot.now(), server_time }
+    fn seen(server_time: i64) -> ClockReading {
+        ClockReading { link: 1, sent: Clock::Boot.now(), server_time }
     }
 
     #[test]
@@ -102,21 +102,18 @@ mod tests {
 
     #[test]
     fn c3_a_proved_lease_counts_from_before_the_earlier_request() {
-        let sighting = seen(1_000_000);
+        let reading = seen(1_000_000);
         std::thread::sleep(Duration::from_millis(20));
-        let lease = message(1_015_000).proved_by(sighting).unwrap();
-        assert_eq!(
-            lease,
-            Lease::Proven { at: sighting.sent, lasts: Duration::from_millis(10_015) }
-        );
+        let lease = message(1_015_000).proved_by(reading).unwrap();
+        assert_eq!(lease, Lease::Proven { at: reading.sent, lasts: Duration::from_millis(10_015) });
     }
 
     #[test]
     fn c3_nothing_is_proved_when_the_servers_clock_was_set_or_another_server_answers() {
-        // Ahead of ours, behind the sighting, and of another connection.
+        // Ahead of ours, behind the reading, and of another connection.
         assert_eq!(message(60_000_000).proved_by(seen(1_000_000)), None);
         assert_eq!(message(999_999).proved_by(seen(1_000_000)), None);
-        let other = Sighting { link: 2, ..seen(1_000_000) };
+        let other = ClockReading { link: 2, ..seen(1_000_000) };
         assert_eq!(message(1_000_000).proved_by(other), None);
     }
 }

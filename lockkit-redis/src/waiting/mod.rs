@@ -5,15 +5,15 @@
 //! server anything.
 
 mod handover;
-mod place;
 mod refresh;
-mod rooms;
+mod registry;
+mod waiter;
 
 #[cfg(test)]
 pub(crate) use self::refresh::answers;
 pub(crate) use self::{
-    handover::{Handover, Sighting},
-    place::{DEAF, News, Place, Waiter, hears, liveness, period, window},
+    handover::{ClockReading, Handover},
     refresh::Batch,
-    rooms::Rooms,
+    registry::WaiterRegistry,
+    waiter::{NO_CHANNEL, News, Registration, Waiter, hears, liveness, period, window},
 };

@@ -6,20 +6,20 @@ use lockkit_core::{Clock, OwnerId, Tick};
 use redis::{RedisResult, Value};
 
 use super::{
-    Sighting, hears,
-    rooms::{Inner, Room, Rooms},
+    ClockReading, hears,
+    registry::{Inner, WaiterGroup, WaiterRegistry},
 };
 use crate::{family::Family, keys::Keys, script, servers::Link};
 
 /// A script holds the server up, so that it is not given more than this at once.
 const MOST_WAITERS: usize = 512;
-const MOST_ROOMS: usize = 64;
+const MOST_GROUPS: usize = 64;
 
-/// What one call of the script is about: rooms of one family, and of one slot where that matters.
+/// What one call of the script is about: groups of one family, and of one slot where that matters.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) family: Family,
-    rooms: Vec<Turn>,
+    groups: Vec<Turn>,
 }
 
 #[derive(Debug)]
@@ -30,26 +30,26 @@ struct Turn {
 
 impl Batch {
     pub(crate) fn slot(&self) -> u16 {
-        self.rooms.first().map_or(0, |turn| turn.keys.slot)
+        self.groups.first().map_or(0, |turn| turn.keys.slot)
     }
 
-    /// The first room; the only one where each has a channel of its own.
+    /// The first group; the only one where each has a channel of its own.
     pub(crate) fn base(&self) -> &str {
-        self.rooms.first().map_or("", |turn| &turn.keys.base)
+        self.groups.first().map_or("", |turn| &turn.keys.base)
     }
 
     pub(crate) fn first_keys(&self) -> Option<&Keys> {
-        self.rooms.first().map(|turn| &*turn.keys)
+        self.groups.first().map(|turn| &*turn.keys)
     }
 
     pub(crate) fn keys(&self) -> Vec<&str> {
-        self.rooms.iter().flat_map(|turn| turn.keys.of(self.family)).collect()
+        self.groups.iter().flat_map(|turn| turn.keys.of(self.family)).collect()
     }
 
-    /// For each room the number of its waiters, then each of them with its liveness in ms.
+    /// For each group the number of its waiters, then each of them with its liveness in ms.
     pub(crate) fn args(&self) -> impl Iterator<Item = script::Arg<'_>> {
         use script::Arg::{Number, Text};
-        self.rooms.iter().flat_map(|turn| {
+        self.groups.iter().flat_map(|turn| {
             let waiters = turn
                 .waiters
                 .iter()
@@ -59,47 +59,47 @@ impl Batch {
         })
     }
 
-    /// The same with a request for each room.
+    /// The same with a request for each group.
     pub(crate) fn apart(self) -> impl Iterator<Item = Self> {
         let family = self.family;
-        self.rooms.into_iter().map(move |turn| Self { family, rooms: vec![turn] })
+        self.groups.into_iter().map(move |turn| Self { family, groups: vec![turn] })
     }
 
     fn len(&self) -> usize {
-        self.rooms.iter().map(|turn| turn.waiters.len()).sum()
+        self.groups.iter().map(|turn| turn.waiters.len()).sum()
     }
 }
 
-impl Rooms {
+impl WaiterRegistry {
     /// Held by the one who asks for all.
     pub(crate) fn turn(&self) -> Arc<tokio::sync::Mutex<()>> {
         Arc::clone(&self.turn)
     }
 
-    /// Held by the one who asks for all in a room.
+    /// Held by the one who asks for all in a group.
     pub(crate) fn turn_in(&self, base: &str) -> Arc<tokio::sync::Mutex<()>> {
-        self.lock().rooms.get(base).map(|room| Arc::clone(&room.turn)).unwrap_or_default()
+        self.lock().groups.get(base).map(|group| Arc::clone(&group.turn)).unwrap_or_default()
     }
 
-    /// What is to be asked now: about all rooms, or about one.
+    /// What is to be asked now: about all groups, or about one.
     pub(crate) fn due(&self, only: Option<&str>) -> Vec<Batch> {
         let now = Clock::Boot.now();
         let mut inner = self.lock();
-        let Inner { rooms, owners } = &mut *inner;
+        let Inner { groups, owners } = &mut *inner;
         let mut batches: Vec<Batch> = Vec::new();
-        let wanted: Vec<&Room> = match only {
-            Some(base) => rooms.get(base).into_iter().collect(),
-            None => rooms.values().collect(),
+        let wanted: Vec<&WaiterGroup> = match only {
+            Some(base) => groups.get(base).into_iter().collect(),
+            None => groups.values().collect(),
         };
-        for room in wanted {
-            let known = room.waiters.iter().filter_map(|owner| Some((owner, owners.get(owner)?)));
+        for group in wanted {
+            let known = group.waiters.iter().filter_map(|owner| Some((owner, owners.get(owner)?)));
             let queued: Vec<_> = known.filter(|(_, waiter)| waiter.queued).collect();
             let Some(period) = queued.iter().map(|(_, waiter)| waiter.period()).min() else {
                 continue;
             };
             // Those who are nearly due come along.
             let due =
-                room.refreshed.is_none_or(|at| at.after(period / 2) <= now) || room.lapse <= now;
+                group.refreshed.is_none_or(|at| at.after(period / 2) <= now) || group.lapse <= now;
             if !due {
                 continue;
             }
@@ -108,38 +108,38 @@ impl Rooms {
                     .iter()
                     .map(|(owner, w)| (**owner, Arc::clone(w.member()), w.liveness()))
                     .collect();
-                let turn = Turn { keys: Arc::clone(&room.keys), waiters };
+                let turn = Turn { keys: Arc::clone(&group.keys), waiters };
                 let open = batches.iter_mut().rev().find(|batch| {
                     let fits = batch.len() + turn.waiters.len() <= MOST_WAITERS
-                        && batch.rooms.len() < MOST_ROOMS;
-                    batch.family == room.family && fits
+                        && batch.groups.len() < MOST_GROUPS;
+                    batch.family == group.family && fits
                 });
                 match open {
-                    Some(batch) => batch.rooms.push(turn),
-                    None => batches.push(Batch { family: room.family, rooms: vec![turn] }),
+                    Some(batch) => batch.groups.push(turn),
+                    None => batches.push(Batch { family: group.family, groups: vec![turn] }),
                 }
             }
         }
         batches
     }
 
-    /// Asks about these rooms no more until their next turn. Their waiters ask for themselves, and
+    /// Asks about these groups no more until their next turn. Their waiters ask for themselves, and
     /// get the error.
     pub(crate) fn put_off(&self, batch: &Batch) {
         let mut inner = self.lock();
-        for turn in &batch.rooms {
-            if let Some(room) = inner.rooms.get_mut(&turn.keys.base) {
-                room.refreshed = Some(Clock::Boot.now());
+        for turn in &batch.groups {
+            if let Some(group) = inner.groups.get_mut(&turn.keys.base) {
+                group.refreshed = Some(Clock::Boot.now());
             }
             for (owner, ..) in &turn.waiters {
                 if let Some(waiter) = inner.owners.get_mut(owner) {
-                    waiter.ring();
+                    waiter.wake();
                 }
             }
         }
     }
 
-    /// The answer to a batch: those who wait no more are rung, and those who are to be told what
+    /// The answer to a batch: those who wait no more are woken, and those who are to be told what
     /// can't be heard on this connection.
     pub(crate) fn refreshed(
         &self,
@@ -148,25 +148,25 @@ impl Rooms {
         sent: Tick,
         reply: &Value,
     ) -> RedisResult<i64> {
-        let waiters: Vec<_> = batch.rooms.iter().map(|turn| turn.waiters.len()).collect();
+        let waiters: Vec<_> = batch.groups.iter().map(|turn| turn.waiters.len()).collect();
         let (server_time, answers) =
             answers(reply, &waiters).ok_or_else(|| script::strange(reply))?;
-        let seen = Sighting { link: link.number(), sent, server_time };
+        let seen = ClockReading { link: link.number(), sent, server_time };
         let mut inner = self.lock();
-        for (turn, (ttl, waits)) in batch.rooms.iter().zip(answers) {
-            let room = inner.rooms.get_mut(&turn.keys.base);
-            // Another room of the same name may have been entered since.
-            if let Some(room) = room.filter(|room| Arc::ptr_eq(&room.keys, &turn.keys)) {
-                room.saw(seen, script::ttl(ttl));
-                if room.disturbed.is_none_or(|at| at < sent) {
-                    room.refreshed = Some(sent);
+        for (turn, (ttl, waits)) in batch.groups.iter().zip(answers) {
+            let group = inner.groups.get_mut(&turn.keys.base);
+            // Another group of the same name may have been entered since.
+            if let Some(group) = group.filter(|group| Arc::ptr_eq(&group.keys, &turn.keys)) {
+                group.saw(seen, script::ttl(ttl));
+                if group.disturbed.is_none_or(|at| at < sent) {
+                    group.refreshed = Some(sent);
                 }
             }
             for ((owner, member, _), waits) in turn.waiters.iter().zip(waits) {
                 if (*waits == Value::Int(0) || !link.pushes() && hears(member))
                     && let Some(waiter) = inner.owners.get_mut(owner)
                 {
-                    waiter.ring();
+                    waiter.wake();
                 }
             }
         }
@@ -174,10 +174,10 @@ impl Rooms {
     }
 }
 
-/// How long a room's lock lasts, and which of its waiters wait on.
+/// How long a group's lock lasts, and which of its waiters wait on.
 type Answer<'a> = (i64, &'a [Value]);
 
-/// `{now, {ttl, whether each of its waiters waits on}, …}`, for rooms with so many waiters.
+/// `{now, {ttl, whether each of its waiters waits on}, …}`, for groups with so many waiters.
 pub(crate) fn answers<'a>(reply: &'a Value, waiters: &[usize]) -> Option<(i64, Vec<Answer<'a>>)> {
     let Value::Array(fields) = reply else { return None };
     let [Value::Int(now), answers @ ..] = &**fields else { return None };
@@ -199,14 +199,14 @@ fn millis(duration: Duration) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use lockkit_core::{Kind, LockName, spi::Hint};
+    use lockkit_core::{Kind, LockName, spi::Wake};
     use lockkit_fixture::RedisServer;
 
     use super::*;
     use crate::{
         config::Config,
         store::Store,
-        waiting::{News, Place, Waiter},
+        waiting::{News, Registration, Waiter},
     };
 
     #[tokio::test]
@@ -219,12 +219,13 @@ mod tests {
         let keys =
             Arc::new(config.keyspace().keys(&LockName::new(Kind::Mutex, "a").unwrap()).unwrap());
         let store = Store::new(config);
-        let rooms = store.rooms();
+        let groups = store.waiters();
         let link = store.route(0).next().await.unwrap().link;
-        let waiter = Waiter::new("c:3000:me".into(), Duration::from_secs(3), Hint::none());
-        let mut place = Place::take(rooms, &keys, keys.family(), OwnerId::random(), waiter);
+        let waiter = Waiter::new("c:3000:me".into(), Duration::from_secs(3), Wake::none());
+        let mut place =
+            Registration::enter(groups, &keys, keys.family(), OwnerId::random(), waiter);
         let sent = Clock::Boot.now();
-        place.waits(Sighting { link: link.number(), sent, server_time: 1 }, None);
+        place.waits(ClockReading { link: link.number(), sent, server_time: 1 }, None);
         assert!(matches!(place.news(false), News::Waits(_)));
 
         let answer = Value::Array(vec![
@@ -232,16 +233,16 @@ mod tests {
             Value::Array(vec![Value::Int(30_000), Value::Int(1)]),
         ]);
         let ask = || {
-            let [batch] = rooms.due(None).try_into().unwrap();
+            let [batch] = groups.due(None).try_into().unwrap();
             (batch, Clock::Boot.now())
         };
-        rooms.ring_all();
+        groups.wake_all();
         let (batch, sent) = ask();
-        rooms.ring_all();
-        rooms.refreshed(&batch, &link, sent, &answer).unwrap();
+        groups.wake_all();
+        groups.refreshed(&batch, &link, sent, &answer).unwrap();
         assert_eq!(place.news(false), News::Refresh);
         let (batch, sent) = ask();
-        rooms.refreshed(&batch, &link, sent, &answer).unwrap();
+        groups.refreshed(&batch, &link, sent, &answer).unwrap();
         assert!(matches!(place.news(false), News::Waits(_)));
     }
 }

@@ -247,7 +247,7 @@ fn c4_tokens_rise_though_the_clock_is_set_back_and_end_with_an_answer() {
     let _: () = store.connection.set("fence", (1_u64 << 53) - 2).unwrap();
     assert_eq!(store.acquire(&b).fence(), (1 << 53) - 1);
     store.release(&b);
-    assert_eq!(store.acquire(&b), Answer::NoFence);
+    assert_eq!(store.acquire(&b), Answer::NoToken);
     assert_eq!(store.used(), (1, 1));
 }
 

@@ -88,7 +88,7 @@ pub(crate) enum Answer {
     Busy { lapse: i64 },
     Granted { lease: u64, fence: u64 },
     Late,
-    NoFence,
+    NoToken,
     Limit(u64),
 }
 
@@ -214,7 +214,7 @@ impl Store {
             (0, 3) => Answer::Busy { lapse: answer[2] },
             (1, 4) => Answer::Granted { lease: number(2), fence: number(3) },
             (2, 2) => Answer::Late,
-            (3, 2) => Answer::NoFence,
+            (3, 2) => Answer::NoToken,
             (4, 3) => Answer::Limit(number(2)),
             _ => panic!("{answer:?}"),
         }

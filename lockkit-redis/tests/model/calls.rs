@@ -37,9 +37,9 @@ const SOURCES: [(&str, &str); 7] = [
     ("acquire", include_str!("../../src/scripts/exclusive/acquire.lua")),
     ("extend", include_str!("../../src/scripts/exclusive/extend.lua")),
     ("force_release", include_str!("../../src/scripts/exclusive/force_release.lua")),
-    ("raise_fence", include_str!("../../src/scripts/exclusive/raise_fence.lua")),
+    ("raise_token", include_str!("../../src/scripts/exclusive/raise_token.lua")),
     ("refresh", include_str!("../../src/scripts/exclusive/refresh.lua")),
-    ("reissue", include_str!("../../src/scripts/exclusive/reissue.lua")),
+    ("transfer", include_str!("../../src/scripts/exclusive/transfer.lua")),
     ("release", include_str!("../../src/scripts/exclusive/release.lua")),
 ];
 
@@ -60,7 +60,7 @@ pub(crate) enum Call {
     },
     Refresh,
     /// To the client's next owner; `first` if those who wait go first.
-    Reissue {
+    Transfer {
         lease: Tick,
         not_after: Tick,
         first: bool,
@@ -69,7 +69,7 @@ pub(crate) enum Call {
     /// Without `owned`, it only leaves the queue. With `successor`, the client's next owner may
     /// have it.
     Release {
-        strays: Option<Tick>,
+        unanswered: Option<Tick>,
         owned: bool,
         successor: bool,
     },
@@ -104,7 +104,7 @@ pub(crate) struct View {
     /// Which owner of that client, of all; as in [`who`].
     pub(crate) holder: Option<usize>,
     pub(crate) until: Option<Tick>,
-    pub(crate) fence: i64,
+    pub(crate) token: i64,
     pub(crate) fenced: Option<usize>,
     /// In ms: that it is kept past its own time by so much.
     pub(crate) fence_outlives: i64,
@@ -155,7 +155,7 @@ impl Redis {
         let hurry = Edit { script: "hand_over", from: "local looks = 500", to: "local looks = 1" };
         let edits = if rules.hurried { &[edits, &[hurry]].concat()[..] } else { edits };
         let sources = SOURCES.map(|(name, text)| {
-            let front = if matches!(name, "extend" | "raise_fence") { "" } else { HAND_OVER };
+            let front = if matches!(name, "extend" | "raise_token") { "" } else { HAND_OVER };
             let free = FREE.iter().find(|(of, _)| *of == name).map_or("", |(_, text)| text);
             let places = if matches!(name, "acquire" | "refresh") { PLACES } else { "" };
             let text = [free, CLOCK, front, places, text].concat();
@@ -230,22 +230,22 @@ impl Redis {
             }
             Call::Extend { lease: ttl } => ("extend", vec![owner, lease(ttl)]),
             Call::ForceRelease { token } => ("force_release", vec![text(token), publish, channels]),
-            Call::Raise { floor } => ("raise_fence", vec![owner, text(floor)]),
-            Call::Reissue { lease: ttl, not_after, first, token } => {
+            Call::Raise { floor } => ("raise_token", vec![owner, text(floor)]),
+            Call::Transfer { lease: ttl, not_after, first, token } => {
                 let first = text(i64::from(first));
                 let asked = [lease(ttl), until(not_after), first, publish, channels, text(token)];
-                ("reissue", [&[owner, next()][..], &asked].concat())
+                ("transfer", [&[owner, next()][..], &asked].concat())
             }
             Call::Refresh => ("refresh", vec![publish, channels, "1".into(), waiter, liveness]),
-            Call::Release { strays, owned, successor } => {
-                let strays = strays.map_or("0".into(), until);
+            Call::Release { unanswered, owned, successor } => {
+                let unanswered = unanswered.map_or("0".into(), until);
                 let owner = if owned { owner } else { "nobody".into() };
-                let mut args = vec![owner, waiter, strays, publish, channels];
+                let mut args = vec![owner, waiter, unanswered, publish, channels];
                 args.extend(successor.then(next));
                 ("release", args)
             }
         };
-        let keys = if matches!(script, "extend" | "raise_fence") {
+        let keys = if matches!(script, "extend" | "raise_token") {
             self.keys[..2].into()
         } else {
             self.keys.clone()
@@ -277,7 +277,7 @@ impl Redis {
     fn look(&self, store: &Store) -> View {
         let find =
             |which: usize, text: &str| self.names.iter().position(|names| &*names[which] == text);
-        let fence = store.string("fence").and_then(|fence| fence.split_once(':'));
+        let token = store.string("fence").and_then(|token| token.split_once(':'));
         let mut queue: Vec<_> = (store.members("queue").iter())
             .filter_map(|(place, waiter)| Some((place % ASIDE, find(1, waiter)?, *place >= ASIDE)))
             .collect();
@@ -286,11 +286,11 @@ impl Redis {
             owner: store.string("lock").map(|owner| find(0, owner).expect("an owner") % CLIENTS),
             holder: store.string("lock").and_then(|owner| find(0, owner)),
             until: store.until("lock").map(tick),
-            fence: fence.map_or(0, |(fence, _)| fence.parse().expect("a fence")),
-            fenced: fence.and_then(|(_, owner)| find(0, owner)),
-            fence_outlives: fence.map_or(DAY, |(fence, _)| {
-                let fence: i64 = fence.parse().expect("a fence");
-                store.until("fence").map_or(i64::MAX, |until| until - (fence + 999) / 1000)
+            token: token.map_or(0, |(token, _)| token.parse().expect("a token")),
+            fenced: token.and_then(|(_, owner)| find(0, owner)),
+            fence_outlives: token.map_or(DAY, |(token, _)| {
+                let token: i64 = token.parse().expect("a token");
+                store.until("fence").map_or(i64::MAX, |until| until - (token + 999) / 1000)
             }),
             queue: queue.iter().map(|&(_, waiter, _)| waiter).collect(),
             aside: queue
@@ -329,15 +329,15 @@ fn read(call: Call, raw: &Raw) -> Answer {
             Answer::Granted { now: now(1), lease: ticks(number(&all, 2)), token: number(&all, 3) }
         }
         (Call::Acquire { .. }, 2) => Answer::Late,
-        (Call::Extend { .. }, -2 | -1) | (Call::Raise { .. }, -1) | (Call::Reissue { .. }, 0) => {
+        (Call::Extend { .. }, -2 | -1) | (Call::Raise { .. }, -1) | (Call::Transfer { .. }, 0) => {
             Answer::Gone
         }
         (Call::Raise { .. }, token) => Answer::Raised { token },
-        (Call::Reissue { .. }, 1) => {
+        (Call::Transfer { .. }, 1) => {
             Answer::Granted { now: now(1), lease: ticks(number(&all, 2)), token: number(&all, 3) }
         }
-        (Call::Reissue { .. }, 2) => Answer::Late,
-        (Call::Reissue { .. }, 4) => Answer::Yielded,
+        (Call::Transfer { .. }, 2) => Answer::Late,
+        (Call::Transfer { .. }, 4) => Answer::Yielded,
         (Call::Extend { .. }, lease) => Answer::Extended { lease: ticks(lease) },
         (Call::Refresh, _) => Answer::Refreshed { now: now(0), waits: number(&last, 1) == 1 },
         (Call::Release { .. } | Call::ForceRelease { .. }, code) => {

@@ -44,7 +44,7 @@ pub(crate) struct Client {
     pub(crate) changed: bool,
     /// In order, on its present connection and on the one before.
     pub(crate) requests: Vec<Request>,
-    pub(crate) strays: Vec<Request>,
+    pub(crate) unanswered: Vec<Request>,
     pub(crate) replies: Vec<(Request, Answer)>,
     pub(crate) messages: Vec<Message>,
     /// The request that the claim waits for, and that for its waiters.
@@ -56,9 +56,9 @@ pub(crate) struct Client {
     offset: Tick,
     queued: bool,
     /// Until when an unanswered attempt may be applied: of those on this connection, and of the
-    /// strays.
+    /// unanswered attempts.
     open: Option<Tick>,
-    open_strays: Option<Tick>,
+    open_unanswered: Option<Tick>,
     pub(crate) token: i64,
     /// What the token may have been raised to.
     pub(crate) floor: i64,
@@ -70,7 +70,7 @@ pub(crate) struct Client {
     pub(crate) refreshes: u8,
     pub(crate) extends: u8,
     pub(crate) raises: u8,
-    pub(crate) reissues: u8,
+    pub(crate) transfers: u8,
     pub(crate) releases: u8,
 }
 
@@ -81,7 +81,7 @@ impl Client {
             ear: Ear::Closed,
             changed: false,
             requests: Vec::new(),
-            strays: Vec::new(),
+            unanswered: Vec::new(),
             replies: Vec::new(),
             messages: Vec::new(),
             asked: None,
@@ -90,7 +90,7 @@ impl Client {
             offset: 0,
             queued: false,
             open: None,
-            open_strays: None,
+            open_unanswered: None,
             token: 0,
             floor: 0,
             owner: 0,
@@ -100,7 +100,7 @@ impl Client {
             refreshes: rules.refreshes,
             extends: rules.extends,
             raises: rules.raises,
-            reissues: rules.reissues,
+            transfers: rules.transfers,
             releases: rules.releases,
         }
     }
@@ -111,7 +111,7 @@ impl Client {
 
     /// As [`believes`](Self::believes), of a client that may be built wrongly.
     pub(crate) fn acts(&self, rules: &Rules, now: Tick) -> bool {
-        let moving = self.phase == Phase::Moving && rules.flaw == Some(Flaw::FormerBelieves);
+        let moving = self.phase == Phase::Moving && rules.flaw == Some(Flaw::PreviousBelieves);
         self.believes(now) || moving && now < self.deadline
     }
 
@@ -149,11 +149,14 @@ impl Client {
             }
             Phase::Leaving => {
                 self.releases = self.releases.checked_sub(1)?;
-                let strays =
-                    if rules.flaw == Some(Flaw::StraysForgotten) { None } else { self.open_strays };
+                let unanswered = if rules.flaw == Some(Flaw::UnansweredForgotten) {
+                    None
+                } else {
+                    self.open_unanswered
+                };
                 let owned = rules.flaw != Some(Flaw::CancelOnlyLeaves) || self.token != 0;
                 let successor = self.successor && rules.flaw != Some(Flaw::SuccessorForgotten);
-                Call::Release { strays, owned, successor }
+                Call::Release { unanswered, owned, successor }
             }
             _ => return None,
         };
@@ -178,9 +181,9 @@ impl Client {
         Some(())
     }
 
-    pub(crate) fn reissue(&mut self, first: bool, rules: &Rules, now: Tick) -> Option<()> {
-        let settled = self.open.is_none() && self.open_strays.is_none();
-        let may = settled || rules.flaw == Some(Flaw::ReissueWithStrays);
+    pub(crate) fn transfer(&mut self, first: bool, rules: &Rules, now: Tick) -> Option<()> {
+        let settled = self.open.is_none() && self.open_unanswered.is_none();
+        let may = settled || rules.flaw == Some(Flaw::TransferWithUnanswered);
         if !self.believes(now)
             || !Self::idle(self.asked, rules, now)
             || !may
@@ -188,10 +191,10 @@ impl Client {
         {
             return None;
         }
-        self.reissues = self.reissues.checked_sub(1)?;
+        self.transfers = self.transfers.checked_sub(1)?;
         let not_after = now + self.offset + rules.op_timeout;
         self.open = self.open.max(Some(not_after));
-        self.ask(Call::Reissue { lease: rules.lease, not_after, first, token: self.token }, now);
+        self.ask(Call::Transfer { lease: rules.lease, not_after, first, token: self.token }, now);
         (self.phase, self.successor) = (Phase::Moving, true);
         Some(())
     }
@@ -332,11 +335,11 @@ impl Client {
         }
         self.changed = true;
         self.ear = ear;
-        self.strays.append(&mut self.requests);
+        self.unanswered.append(&mut self.requests);
         self.replies.clear();
         self.messages.clear();
         (self.asked, self.refreshing, self.anchor) = (None, None, None);
-        self.open_strays = self.open_strays.max(self.open);
+        self.open_unanswered = self.open_unanswered.max(self.open);
         self.open = None;
         Some(())
     }
@@ -346,7 +349,7 @@ impl Client {
             return None;
         }
         self.phase = Phase::Crashed;
-        self.strays.append(&mut self.requests);
+        self.unanswered.append(&mut self.requests);
         self.ear = ear;
         self.settle();
         Some(())
@@ -360,7 +363,7 @@ impl Client {
     /// An attempt was answered at this server time: so was all before it on this connection.
     fn settled(&mut self, now: Tick) {
         self.open = None;
-        self.open_strays = self.open_strays.filter(|&until| now <= until);
+        self.open_unanswered = self.open_unanswered.filter(|&until| now <= until);
     }
 
     /// Forgets what makes no difference any more, so that there are fewer states.
@@ -371,12 +374,13 @@ impl Client {
             self.refreshes = 0;
         }
         if self.phase == Phase::Leaving || self.is_over() {
-            (self.deadline, self.extends, self.raises, self.reissues, self.floor) = (0, 0, 0, 0, 0);
+            (self.deadline, self.extends, self.raises, self.transfers, self.floor) =
+                (0, 0, 0, 0, 0);
             self.attempts = 0;
         }
         if self.is_over() {
             self.replies.clear();
-            (self.asked, self.token, self.open, self.open_strays, self.releases) =
+            (self.asked, self.token, self.open, self.open_unanswered, self.releases) =
                 (None, 0, None, None, 0);
             (self.owner, self.successor) = (0, false);
         }

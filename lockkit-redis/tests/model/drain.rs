@@ -10,14 +10,14 @@ use crate::{
 
 pub(crate) const HANGS: &str = "a claim hangs";
 
-/// How many ticks it takes at most, whether messages are taken for proofs or not, and strays arrive
-/// or not.
+/// How many ticks it takes at most, whether messages are taken for proofs or not, and unanswered
+/// attempts arrive or not.
 pub(crate) fn all(world: &World, setting: &Setting, redis: &mut Redis) -> Result<Tick, Found> {
     let mut slowest = 0;
-    for (proofs, strays) in [(true, true), (false, false)] {
+    for (proofs, unanswered) in [(true, true), (false, false)] {
         let mut calm = Calm { world: world.clone(), setting, redis, proofs, trace: Vec::new() };
         let found = |broken, trace| Found { broken, trace };
-        slowest = slowest.max(calm.run(strays).map_err(|broken| found(broken, calm.trace))?);
+        slowest = slowest.max(calm.run(unanswered).map_err(|broken| found(broken, calm.trace))?);
     }
     Ok(slowest)
 }
@@ -31,7 +31,7 @@ struct Calm<'a> {
 }
 
 impl Calm<'_> {
-    fn run(&mut self, strays: bool) -> Result<Tick, &'static str> {
+    fn run(&mut self, unanswered: bool) -> Result<Tick, &'static str> {
         let rules = &self.setting.rules;
         let crashed = self.world.clients.iter().filter(|client| client.phase == Phase::Crashed);
         let counted = crashed
@@ -40,13 +40,13 @@ impl Calm<'_> {
             .count();
         let counted = Tick::try_from(counted).expect("few");
         // Who crashed may hold the lock for a whole lease, and be given it for a window while it
-        // still counts as a listener; a release may have to wait for a stray; and two ticks pass
-        // between polls.
+        // still counts as a listener; a release may have to wait for an unanswered attempt; and two
+        // ticks pass between polls.
         let held = if crashed.count() > 0 { rules.lease + 2 } else { rules.window };
         let bound = held + counted * rules.window + rules.op_timeout + 2;
-        if strays {
+        if unanswered {
             for at in 0..self.world.clients.len() {
-                while self.step(Step::TakeStray(at))? {}
+                while self.step(Step::TakeUnanswered(at))? {}
             }
         }
         for passed in 0..=bound {
@@ -54,7 +54,7 @@ impl Calm<'_> {
                 let more = u8::from(!client.is_over());
                 (client.attempts, client.refreshes, client.releases, client.extends) =
                     (more, more, more, 0);
-                (client.raises, client.reissues) = (0, 0);
+                (client.raises, client.transfers) = (0, 0);
             }
             while self.go_on()? {}
             if self.world.clients.iter().all(Client::is_over) {

@@ -25,7 +25,7 @@ pub(crate) fn state(world: &World, rules: &Rules, redis: &Redis) -> Check {
                 view.holder == Some(who(at, client.owner)),
                 "one believes that it holds, and doesn't",
             )?;
-            let token = [client.token, client.floor].contains(&view.fence);
+            let token = [client.token, client.floor].contains(&view.token);
             ensure(token, "a holder's token is not the store's")?;
             ensure(
                 view.until.is_none_or(|until| client.deadline <= until),
@@ -81,13 +81,13 @@ impl Change<'_> {
         ensure(members == queue, "queue and liveness differ")?;
         ensure(
             after.owner.is_none() || after.fenced == after.holder,
-            "a lock without a fence of its own",
+            "a lock without a token of its own",
         )?;
         ensure(after.owner.is_none() || after.until.is_some(), "a lock that never lapses")?;
-        ensure(after.fence >= self.top, "the fence fell")?;
+        ensure(after.token >= self.top, "the token fell")?;
         ensure(
             after.fence_outlives >= DAY,
-            "a fence that is kept for less than a day past its time",
+            "a token that is kept for less than a day past its time",
         )?;
         match (before.holder, after.holder) {
             (old, Some(new)) if old != Some(new) => self.granted(new, rules)?,
@@ -99,7 +99,7 @@ impl Change<'_> {
                 Call::Release { successor, .. } => {
                     old == self.by || successor && old == self.by + CLIENTS
                 }
-                Call::Reissue { .. } => old == self.by,
+                Call::Transfer { .. } => old == self.by,
                 _ => false,
             };
             ensure(
@@ -119,20 +119,20 @@ impl Change<'_> {
         }
         match self.call {
             Call::Release { owned: true, .. } => {
-                // Another owner of this client may have it by a stray that a clock which goes back
-                // brings back.
+                // Another owner of this client may have it by an unanswered attempt that a clock
+                // which goes back brings back.
                 ensure(after.holder != Some(self.by), "released, and still held")
             }
-            Call::Reissue { not_after, .. } if self.moment.now > not_after => {
+            Call::Transfer { not_after, .. } if self.moment.now > not_after => {
                 ensure(before == after, "a late hand-over was done")
             }
-            Call::Reissue { first, .. } if before.holder == Some(self.by) => {
+            Call::Transfer { first, .. } if before.holder == Some(self.by) => {
                 let somebody = first
                     && after.queue.iter().any(|&waiter| before.lives(waiter, self.moment.now));
                 ensure(after.owner.is_some() || somebody, "handed over to nobody")
             }
             Call::Raise { floor } if before.holder == Some(self.by) => {
-                ensure(after.fence == before.fence.max(floor), "not raised to what was asked for")
+                ensure(after.token == before.token.max(floor), "not raised to what was asked for")
             }
             _ => Ok(()),
         }
@@ -142,14 +142,14 @@ impl Change<'_> {
         self.by % CLIENTS
     }
 
-    /// A new grant. `top` is the highest fence so far.
+    /// A new grant. `top` is the highest token so far.
     fn granted(&self, holder: usize, rules: &Rules) -> Check {
         let new = holder % CLIENTS;
         let inside = holder == self.by + CLIENTS;
-        ensure(self.after.fence > self.top, "a grant didn't raise the fence")?;
+        ensure(self.after.token > self.top, "a grant didn't raise the token")?;
         let lease = self.after.until.map(|until| until - self.moment.now);
         let asked = self.by == holder && matches!(self.call, Call::Acquire { .. });
-        if let Call::Reissue { first, .. } = self.call
+        if let Call::Transfer { first, .. } = self.call
             && inside
         {
             ensure(self.before.holder == Some(self.by), "a hand-over of what was not held")?;
@@ -163,7 +163,7 @@ impl Change<'_> {
         if asked {
             ensure(lease == Some(rules.lease), "a grant's lease is not what was asked for")?;
         } else {
-            let waits_on = matches!(self.call, Call::Reissue { first: false, .. });
+            let waits_on = matches!(self.call, Call::Transfer { first: false, .. });
             ensure(!waits_on, "given to one who was not to go first")?;
             ensure(lease == Some(rules.window), "a hand-over's lease is not the claim window")?;
             ensure(self.before.queue.contains(&new), "given to one who doesn't wait")?;
@@ -182,7 +182,7 @@ impl Change<'_> {
     fn kept(&self, holder: usize) -> Check {
         let Self { before, after, .. } = self;
         let raised = holder == self.by && matches!(self.call, Call::Raise { .. });
-        ensure(raised || after.fence == before.fence, "a retry changed the token")?;
+        ensure(raised || after.token == before.token, "a retry changed the token")?;
         ensure(after.until >= before.until, "a lease was shortened")?;
         ensure(after.until == before.until || holder == self.by, "someone else's lease was changed")
     }
@@ -231,7 +231,7 @@ impl Change<'_> {
             Call::Release { owned, .. } => owned && self.before.holder == Some(self.by),
             Call::ForceRelease { .. } => self.before.owner.is_some(),
             Call::Acquire { not_after, .. } => self.moment.now <= not_after,
-            Call::Reissue { first, not_after, .. } => {
+            Call::Transfer { first, not_after, .. } => {
                 first && self.before.holder == Some(self.by) && self.moment.now <= not_after
             }
             Call::Extend { .. } | Call::Raise { .. } => false,

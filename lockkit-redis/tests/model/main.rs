@@ -36,7 +36,7 @@ const FEW: Setting = Setting {
         refreshes: 0,
         extends: 0,
         raises: 0,
-        reissues: 0,
+        transfers: 0,
         releases: 1,
         pushes: Pushes::All,
         flaw: None,
@@ -57,7 +57,7 @@ const TWO: Setting = Setting {
         refreshes: 5,
         extends: 3,
         raises: 2,
-        reissues: 2,
+        transfers: 2,
         releases: 3,
         pushes: Pushes::All,
         flaw: None,
@@ -77,7 +77,7 @@ const THREE: Setting = Setting {
         refreshes: 4,
         extends: 2,
         raises: 2,
-        reissues: 2,
+        transfers: 2,
         releases: 3,
         pushes: Pushes::All,
         flaw: None,
@@ -130,8 +130,8 @@ fn c1_c3_c6_c12_two_claims_in_every_order() {
 }
 
 #[test]
-fn c1_c2_c4_c12_a_hand_over_in_every_order() {
-    let rules = Rules { reissues: 1, ..FEW.rules };
+fn c1_c2_c4_c12_a_transfer_in_every_order() {
+    let rules = Rules { transfers: 1, ..FEW.rules };
     every_order("a hand-over", &Setting { ticks: 2, rules, ..FEW });
     every_order("a hand-over and a fault", &Setting { ticks: 1, faults: 1, rules, ..FEW });
     let rules = Rules { raises: 1, extends: 1, ..FEW.rules };

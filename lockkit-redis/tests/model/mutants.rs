@@ -15,7 +15,7 @@ impl Edit {
     pub(crate) fn all(edits: &[Self], script: &str, text: &str) -> String {
         let ours = |edit: &&Self| {
             edit.script == script
-                || edit.script == "hand_over" && !matches!(script, "extend" | "raise_fence")
+                || edit.script == "hand_over" && !matches!(script, "extend" | "raise_token")
         };
         edits.iter().filter(ours).fold(text.to_owned(), |text, edit| {
             assert!(text.contains(edit.from), "{script} has nothing to replace for {edit:?}");
@@ -58,12 +58,12 @@ const OVERTAKEN: &str = "a waiter was overtaken";
 const NOT_GIVEN: &str = "the lock is free, and a waiter was not given it";
 const DEAF: &str = "given to a waiter who is dead or deaf";
 const PASSED_OVER: &str = "one who was to go first was passed over";
-const SHORT_LIVED: &str = "a fence that is kept for less than a day past its time";
+const SHORT_LIVED: &str = "a token that is kept for less than a day past its time";
 const REFUSED: &str = "a full server refused what takes no memory";
 const DIFFER: &str = "queue and liveness differ";
 
 pub(crate) fn mutants() -> Vec<Mutant> {
-    let mut mutants = [scripts(), hand_overs(), raises()].concat();
+    let mut mutants = [scripts(), transfers(), raises()].concat();
     mutants.extend([
         client(
             Flaw::ProofFromReceipt,
@@ -78,14 +78,14 @@ pub(crate) fn mutants() -> Vec<Mutant> {
         ),
         client(Flaw::DeadlineFromReply, "a lease counted from the reply", &[TOO_LONG, FALSE, TWO]),
         client(
-            Flaw::StraysForgotten,
-            "a release that is final although a stray may arrive",
+            Flaw::UnansweredForgotten,
+            "a release that is final although an unanswered attempt may arrive",
             &[LOCK_LEFT, PLACE_LEFT],
         ),
         client(Flaw::CancelOnlyLeaves, "a cancel that gives nothing back", &[LOCK_LEFT]),
         client(Flaw::OnlyListens, "a waiter that only listens", &[HANGS]),
         client(
-            Flaw::ReissueWithStrays,
+            Flaw::TransferWithUnanswered,
             "a hand-over though an attempt may still arrive",
             &[LOCK_LEFT, PLACE_LEFT],
         ),
@@ -94,7 +94,7 @@ pub(crate) fn mutants() -> Vec<Mutant> {
             "a new owner who is forgotten",
             &[LOCK_LEFT, "released, and still held"],
         ),
-        client(Flaw::FormerBelieves, "a former owner who believes on", &[FALSE, TWO]),
+        client(Flaw::PreviousBelieves, "a previous owner who believes on", &[FALSE, TWO]),
         client(Flaw::CancelSilent, "a cancel that tells nobody", &[LOCK_LEFT, PLACE_LEFT]),
     ]);
     let clock = client(
@@ -135,7 +135,7 @@ fn scripts() -> Vec<Mutant> {
         ),
         script(
             "a hand-over for a whole lease",
-            &[("acquire", "give(owner, fence, now, window)", "give(owner, fence, now, ARGV[2])")],
+            &[("acquire", "give(owner, token, now, window)", "give(owner, token, now, ARGV[2])")],
             &[WINDOW],
         ),
         script(
@@ -174,7 +174,7 @@ fn scripts() -> Vec<Mutant> {
         script(
             "a lock that is freed for the dead",
             &[(
-                "reissue",
+                "transfer",
                 "redis.call('ZCOUNT', live, digits(now), '+inf') > 0",
                 "redis.call('EXISTS', queue) == 1",
             )],
@@ -182,18 +182,18 @@ fn scripts() -> Vec<Mutant> {
         ),
         script(
             "a hand-over inside the process that a full server refuses",
-            &[("reissue", "write_though_full()\ngive", "give")],
+            &[("transfer", "write_though_full()\ngive", "give")],
             &[REFUSED],
         ),
         script(
             "a token that a full server does not raise",
-            &[("raise_fence", "if left > 0 then redis.call('PEXPIRE', KEYS[1], left) end", "")],
+            &[("raise_token", "if left > 0 then redis.call('PEXPIRE', KEYS[1], left) end", "")],
             &[REFUSED, "not raised to what was asked for"],
         ),
         script(
             "a lock kept from one who can't be told",
             &[(
-                "reissue",
+                "transfer",
                 "    redis.call('DEL', lock)\n    return {4, now}",
                 "    return {4, now}",
             )],
@@ -205,11 +205,11 @@ fn scripts() -> Vec<Mutant> {
             &["a holder is still in the queue"],
         ),
         script(
-            "the lock written before the fence",
+            "the lock written before the token",
             &[
                 (
                     "hand_over",
-                    "  redis.call('SET', fence_key, digits(fence) .. ':' .. owner, 'PX', keep)\n",
+                    "  redis.call('SET', fence_key, digits(token) .. ':' .. owner, 'PX', keep)\n",
                     "",
                 ),
                 (
@@ -218,25 +218,25 @@ fn scripts() -> Vec<Mutant> {
                     "redis.call('SET', lock, owner, 'PX', lease) if not KEYS[9] then return end",
                 ),
             ],
-            &["a lock without a fence of its own"],
+            &["a lock without a token of its own"],
         ),
         script(
-            "a fence that is only the time",
+            "a token that is only the time",
             &[(
                 "hand_over",
                 "math.max((last and tonumber(string.match(last, '^%d+')) or 0) + 1, now)",
                 "now",
             )],
-            &["a grant didn't raise the fence"],
+            &["a grant didn't raise the token"],
         ),
         script(
-            "a hand-over with the old fence",
+            "a hand-over with the old token",
             &[(
                 "release",
-                "hand_over(now, next_fence(now), ARGV[4]",
+                "hand_over(now, next_token(now), ARGV[4]",
                 "hand_over(now, tonumber(string.match(redis.call('GET', fence_key), '^%d+')), ARGV[4]",
             )],
-            &["a grant didn't raise the fence"],
+            &["a grant didn't raise the token"],
         ),
         script(
             "a release without compare",
@@ -267,7 +267,7 @@ fn scripts() -> Vec<Mutant> {
             "a newcomer barges",
             &[(
                 "acquire",
-                "if last then first, all = hand_over(now, fence, ARGV[7], ARGV[8], {[waiter] = true}) end",
+                "if last then first, all = hand_over(now, token, ARGV[7], ARGV[8], {[waiter] = true}) end",
                 "",
             )],
             &[OVERTAKEN, "a holder is still in the queue"],
@@ -325,7 +325,7 @@ fn scripts() -> Vec<Mutant> {
                     "not redis.call('SET', KEYS[1], ARGV[1], 'PX', left)",
                 ),
             ],
-            &["a grant didn't raise the fence", "a lock without a fence of its own", LOCK_LEFT],
+            &["a grant didn't raise the token", "a lock without a token of its own", LOCK_LEFT],
         ),
         script(
             "a renewal that shortens the life of a raised token",
@@ -349,66 +349,66 @@ fn scripts() -> Vec<Mutant> {
         ),
         script(
             "a forced release of whatever is there",
-            &[("force_release", "hand_over(now, next_fence(now), ARGV[2], ARGV[3], {})", "")],
+            &[("force_release", "hand_over(now, next_token(now), ARGV[2], ARGV[3], {})", "")],
             &[NOT_GIVEN],
         ),
     ]
 }
 
-fn hand_overs() -> Vec<Mutant> {
+fn transfers() -> Vec<Mutant> {
     vec![
         script(
             "a hand-over without compare",
-            &[("reissue", "if owner ~= ARGV[1] then", "if not owner then")],
+            &[("transfer", "if owner ~= ARGV[1] then", "if not owner then")],
             &["someone else's lock is taken away", "a hand-over of what was not held"],
         ),
         script(
             "a hand-over that re-creates",
-            &[("reissue", "if owner ~= ARGV[1] then", "if owner and owner ~= ARGV[1] then")],
+            &[("transfer", "if owner ~= ARGV[1] then", "if owner and owner ~= ARGV[1] then")],
             &["a hand-over of what was not held"],
         ),
         script(
             "a hand-over that is done late",
-            &[("reissue", "if now > tonumber(ARGV[4]) then return {2, now} end", "")],
+            &[("transfer", "if now > tonumber(ARGV[4]) then return {2, now} end", "")],
             &["a late hand-over was done"],
         ),
         script(
             "a hand-over with the old token",
             &[(
-                "reissue",
-                "give(ARGV[2], fence, now, lease)",
+                "transfer",
+                "give(ARGV[2], token, now, lease)",
                 "give(ARGV[2], tonumber(string.match(redis.call('GET', fence_key), '^%d+')), now, lease)",
             )],
-            &["a grant didn't raise the fence"],
+            &["a grant didn't raise the token"],
         ),
         script(
-            "a hand-over that leaves the fence with the former owner",
+            "a hand-over that leaves the token with the previous owner",
             &[(
-                "reissue",
-                "give(ARGV[2], fence, now, lease)",
+                "transfer",
+                "give(ARGV[2], token, now, lease)",
                 "redis.call('SET', lock, ARGV[2], 'PX', lease)",
             )],
-            &["a lock without a fence of its own", "a grant didn't raise the fence"],
+            &["a lock without a token of its own", "a grant didn't raise the token"],
         ),
         script(
             "a hand-over of what is left of the lease",
-            &[("reissue", "tonumber(ARGV[3])", "redis.call('PTTL', lock)")],
+            &[("transfer", "tonumber(ARGV[3])", "redis.call('PTTL', lock)")],
             &["a grant's lease is not what was asked for"],
         ),
         script(
             "a hand-over that passes those who wait over",
-            &[("reissue", "ARGV[5] == '1' and", "false and")],
+            &[("transfer", "ARGV[5] == '1' and", "false and")],
             &[PASSED_OVER],
         ),
         script(
             "a hand-over that always yields",
-            &[("reissue", "ARGV[5] == '1' and", "")],
+            &[("transfer", "ARGV[5] == '1' and", "")],
             &["given to one who was not to go first", "handed over to nobody"],
         ),
         script(
             "a hand-over that passes over those who can't be told",
             &[(
-                "reissue",
+                "transfer",
                 "if redis.call('ZCOUNT', live, digits(now), '+inf') > 0 then",
                 "if false then",
             )],
@@ -426,49 +426,49 @@ fn raises() -> Vec<Mutant> {
     vec![
         script(
             "a token raised without compare",
-            &[("raise_fence", "if owner ~= ARGV[1] then", "if not owner then")],
+            &[("raise_token", "if owner ~= ARGV[1] then", "if not owner then")],
             &["a retry changed the token"],
         ),
         script(
             "a token raised for the asker, whoever holds",
             &[
-                ("raise_fence", "if owner ~= ARGV[1] then", "if false then"),
-                ("raise_fence", "':' .. owner", "':' .. ARGV[1]"),
-                ("raise_fence", "granted_to == owner", "granted_to == ARGV[1]"),
+                ("raise_token", "if owner ~= ARGV[1] then", "if false then"),
+                ("raise_token", "':' .. owner", "':' .. ARGV[1]"),
+                ("raise_token", "granted_to == owner", "granted_to == ARGV[1]"),
             ],
-            &["a retry changed the token", "a lock without a fence of its own"],
+            &["a retry changed the token", "a lock without a token of its own"],
         ),
         script(
             "a floor that is written as it is",
             &[
-                ("raise_fence", "if granted_to == owner and fence >= floor then", "if false then"),
-                ("raise_fence", "math.max(fence + 1, floor)", "floor - 1"),
+                ("raise_token", "if granted_to == owner and token >= floor then", "if false then"),
+                ("raise_token", "math.max(token + 1, floor)", "floor - 1"),
             ],
-            &["the fence fell", "not raised to what was asked for"],
+            &["the token fell", "not raised to what was asked for"],
         ),
         script(
             "a token that rises each time that it is asked for",
-            &[("raise_fence", "if granted_to == owner and fence >= floor then", "if false then")],
+            &[("raise_token", "if granted_to == owner and token >= floor then", "if false then")],
             &["not raised to what was asked for"],
         ),
         script(
             "a raised token that is answered, and not kept",
             &[(
-                "raise_fence",
-                "redis.call('SET', KEYS[2], digits(fence) .. ':' .. owner,",
+                "raise_token",
+                "redis.call('SET', KEYS[2], digits(token) .. ':' .. owner,",
                 "redis.pcall('NOTHING',",
             )],
             &["not raised to what was asked for"],
         ),
         script(
             "a raised token that is forgotten before its time",
-            &[("raise_fence", "'PX', ahead + ", "'PX', ")],
+            &[("raise_token", "'PX', ahead + ", "'PX', ")],
             &[SHORT_LIVED],
         ),
         script(
             "a raised token of nobody",
-            &[("raise_fence", "digits(fence) .. ':' .. owner", "digits(fence) .. ':'")],
-            &["a lock without a fence of its own"],
+            &[("raise_token", "digits(token) .. ':' .. owner", "digits(token) .. ':'")],
+            &["a lock without a token of its own"],
         ),
     ]
 }

@@ -12,7 +12,7 @@ pub(crate) struct Rules {
     pub(crate) refreshes: u8,
     pub(crate) extends: u8,
     pub(crate) raises: u8,
-    pub(crate) reissues: u8,
+    pub(crate) transfers: u8,
     pub(crate) releases: u8,
     pub(crate) pushes: Pushes,
     pub(crate) flaw: Option<Flaw>,
@@ -44,17 +44,17 @@ pub(crate) enum Flaw {
     /// It counts a lease from the reply.
     DeadlineFromReply,
     /// It takes a release for final whatever it sent before.
-    StraysForgotten,
+    UnansweredForgotten,
     /// It leaves the queue, and doesn't give back what it was given meanwhile.
     CancelOnlyLeaves,
     /// Once it is in the queue it only listens.
     OnlyListens,
     /// It says nothing when its wait ends.
     CancelSilent,
-    /// It hands over though an attempt of the former owner may still arrive.
-    ReissueWithStrays,
+    /// It hands over though an attempt of the previous owner may still arrive.
+    TransferWithUnanswered,
     /// It gives back nothing of the new owner where it doesn't know of a hand-over.
     SuccessorForgotten,
     /// Its former owner believes until it knows of the hand-over.
-    FormerBelieves,
+    PreviousBelieves,
 }

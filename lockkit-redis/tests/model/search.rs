@@ -188,7 +188,7 @@ fn pick(
         let at = dice.below(steps.len());
         let rare = match steps[at] {
             Step::Change(..) | Step::Crash(..) | Step::TakeFull(_) | Step::ClockSteps => 8,
-            Step::Leave(_) | Step::TakeStray(_) => 3,
+            Step::Leave(_) | Step::TakeUnanswered(_) => 3,
             Step::Tick => 2,
             _ => 1,
         };

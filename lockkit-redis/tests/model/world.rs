@@ -24,7 +24,7 @@ pub(crate) struct World {
     pub(crate) skew: Tick,
     pub(crate) store: StoreId,
     pub(crate) clients: Vec<Client>,
-    /// The highest fence of all.
+    /// The highest token of all.
     pub(crate) top: i64,
     pub(crate) faults: u8,
 }
@@ -39,14 +39,14 @@ pub(crate) enum Step {
     SendRefresh(usize),
     SendRaise(usize),
     /// A hand-over; those who wait go first, or not.
-    SendReissue(usize, bool),
+    SendTransfer(usize, bool),
     Leave(usize),
     /// The server takes its next request, …
     Take(usize),
     /// … is out of memory while it does, …
     TakeFull(usize),
     /// … or takes one that was left on the connection before.
-    TakeStray(usize),
+    TakeUnanswered(usize),
     Hear(usize),
     Prove(usize),
     Heed(usize),
@@ -63,11 +63,11 @@ impl Step {
             Self::Send(at)
             | Self::SendRefresh(at)
             | Self::SendRaise(at)
-            | Self::SendReissue(at, _)
+            | Self::SendTransfer(at, _)
             | Self::Leave(at)
             | Self::Take(at)
             | Self::TakeFull(at)
-            | Self::TakeStray(at)
+            | Self::TakeUnanswered(at)
             | Self::Hear(at)
             | Self::Prove(at)
             | Self::Heed(at)
@@ -116,10 +116,10 @@ impl World {
                 Step::Heed(at),
                 Step::SendRefresh(at),
                 Step::SendRaise(at),
-                Step::SendReissue(at, false),
-                Step::SendReissue(at, true),
+                Step::SendTransfer(at, false),
+                Step::SendTransfer(at, true),
                 Step::Leave(at),
-                Step::TakeStray(at),
+                Step::TakeUnanswered(at),
                 Step::TakeFull(at),
                 Step::Change(at, Ear::Closed),
                 Step::Change(at, Ear::Ghost),
@@ -156,16 +156,17 @@ impl World {
             Step::Send(at) => Ok(next.clients[at].next(rules, self.now)?),
             Step::SendRefresh(at) => Ok(next.clients[at].refresh(rules, self.now)?),
             Step::SendRaise(at) => Ok(next.clients[at].raise(rules, self.now)?),
-            Step::SendReissue(at, first) => Ok(next.clients[at].reissue(first, rules, self.now)?),
+            Step::SendTransfer(at, first) => Ok(next.clients[at].transfer(first, rules, self.now)?),
             Step::Leave(at) => Ok(next.clients[at].leave(rules)?),
             Step::Take(at) => next.take(at, false, rules, redis),
             Step::TakeFull(at) => {
                 fault()?;
                 next.take(at, true, rules, redis)
             }
-            Step::TakeStray(at) => {
-                let stray = next.clients[at].strays.remove(0);
-                next.run(who(at, stray.owner), stray.call, false, rules, redis).map(|_| ())
+            Step::TakeUnanswered(at) => {
+                let unanswered = next.clients[at].unanswered.remove(0);
+                next.run(who(at, unanswered.owner), unanswered.call, false, rules, redis)
+                    .map(|_| ())
             }
             Step::Hear(at) => next.clients[at].hear(rules, self.now, self.skew),
             Step::Prove(at) => {
@@ -187,7 +188,7 @@ impl World {
                 let crashed = |owner: &usize| self.clients[*owner].phase == Phase::Crashed;
                 let owner = view.owner.filter(crashed)?;
                 fault()?;
-                next.run(owner, Call::ForceRelease { token: view.fence }, false, rules, redis)
+                next.run(owner, Call::ForceRelease { token: view.token }, false, rules, redis)
                     .map(|_| ())
             }
         };
@@ -202,12 +203,12 @@ impl World {
             Step::Tick | Step::ClockSteps => true,
             Step::Send(at) | Step::SendRefresh(at) | Step::Leave(at) => !client(at).is_over(),
             Step::SendRaise(at) => client(at).raises > 0 && client(at).phase == Phase::Holding,
-            Step::SendReissue(at, _) => {
-                client(at).reissues > 0 && client(at).phase == Phase::Holding
+            Step::SendTransfer(at, _) => {
+                client(at).transfers > 0 && client(at).phase == Phase::Holding
             }
             Step::Take(at) => !client(at).requests.is_empty(),
             Step::TakeFull(at) => self.faults > 0 && !client(at).requests.is_empty(),
-            Step::TakeStray(at) => !client(at).strays.is_empty(),
+            Step::TakeUnanswered(at) => !client(at).unanswered.is_empty(),
             Step::Hear(at) => !client(at).replies.is_empty(),
             Step::Prove(at) | Step::Heed(at) => !client(at).messages.is_empty(),
             Step::Change(at, _) | Step::Crash(at, _) => self.faults > 0 && !client(at).is_over(),
@@ -256,7 +257,7 @@ impl World {
             return Err("a full server refused what takes no memory");
         }
         self.store = store;
-        self.top = self.top.max(after.fence);
+        self.top = self.top.max(after.token);
         if let Some((to, message)) = told
             && self.clients[to].ear == Ear::Open
             && self.clients[to].phase == Phase::Waiting

@@ -65,7 +65,8 @@ impl Store {
         Ok(())
     }
 
-    /// Fence keys, which lapse, and nothing else of a name: no other key, and no subscription.
+    /// The keys `…:fence`, which lapse, and nothing else of a name: no other key, and no
+    /// subscription.
     pub(crate) fn assert_clean(&self) -> Result<(), Failed> {
         let script = "local left = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
                       local stays = key == 'lockkit:keys' or string.find(key, ':fence$') and redis.call('PTTL', key) > 0 \

@@ -73,7 +73,7 @@ async fn c8_c9_a_crowd_of_the_dead_costs_no_request_more_than_a_bounded_amount()
             let mut holder = store.redis.claim(spec_of(kind, held)).unwrap();
             granted(holder.attempt(Wait::No).await);
             crowd(&store, kind, permits, processes, 600_000).await;
-            let (mut living, bell) = ring_for(&store, spec_of(kind, waits));
+            let (mut living, signal) = waiter_for(&store, spec_of(kind, waits));
             assert!(busy(living.attempt(Wait::Queue).await).0);
             let what = format!("{kind:?}, {waits:?}, {processes} processes");
 
@@ -96,7 +96,7 @@ async fn c8_c9_a_crowd_of_the_dead_costs_no_request_more_than_a_bounded_amount()
                     match answer {
                         Attempt::Granted(_) => break,
                         Attempt::Busy { retry_after, .. } => {
-                            bell.heard_within(retry_after.unwrap()).await;
+                            signal.heard_within(retry_after.unwrap()).await;
                         }
                     }
                 }
@@ -124,7 +124,7 @@ async fn c9_waiters_that_lapsed_are_forgotten_while_the_lock_is_held() {
         let store = Store::start().await;
         let mut holder = store.redis.claim(spec_of(kind, held)).unwrap();
         granted(holder.attempt(Wait::No).await);
-        let (mut living, bell) = ring_for(&store, spec_of(kind, waits));
+        let (mut living, signal) = waiter_for(&store, spec_of(kind, waits));
         assert!(busy(living.attempt(Wait::Queue).await).0);
         crowd(&store, kind, permits, 7, -1000).await;
         let left = async || store.admin.ask::<u64>(&["ZCARD", &key(kind, "queue")]).await;
@@ -146,7 +146,7 @@ async fn c9_waiters_that_lapsed_are_forgotten_while_the_lock_is_held() {
             Some(1)
         );
         given_up(holder.release()).await;
-        wait_for(&mut living, &bell).await;
+        wait_for(&mut living, &signal).await;
         assert_eq!(living.release().await.unwrap(), Released::Freed);
     }
 }
@@ -160,10 +160,10 @@ async fn c6_c9_waiters_that_died_do_not_pile_up_on_a_name_where_nobody_waits_for
         granted(holder.attempt(Wait::No).await);
         crowd(&store, kind, permits, 1, 1).await;
         // All are set aside, and count as dead soon.
-        let (mut waiter, bell) = ring_for(&store, spec_of(kind, waits));
+        let (mut waiter, signal) = waiter_for(&store, spec_of(kind, waits));
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
-        wait_for(&mut waiter, &bell).await;
+        wait_for(&mut waiter, &signal).await;
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
         let mut holder = store.redis.claim(spec_of(kind, held)).unwrap();
         granted(holder.attempt(Wait::No).await);
@@ -187,7 +187,7 @@ async fn c9_a_look_at_many_names_forgets_a_bounded_number_of_waiters() {
     let mut waiters = Vec::new();
     for name in ["a", "b", "c", "d"] {
         holder(&store, name).await;
-        let (mut waiter, bell) = ring_for(&store, spec(name));
+        let (mut waiter, signal) = waiter_for(&store, spec(name));
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
         // 1000 who live without a connection, and then more that lapsed than one command can name.
         let script = "local time = redis.call('TIME')
@@ -201,18 +201,18 @@ async fn c9_a_look_at_many_names_forgets_a_bounded_number_of_waiters() {
             redis.call('PEXPIRE', KEYS[2], 600000)";
         store.admin.ask::<()>(&["EVAL", script, "2", &queue_key(name), &live_key(name)]).await;
         store.admin.ask::<()>(&["DEL", &lock_key(name)]).await;
-        waiters.push((waiter, bell));
+        waiters.push((waiter, signal));
     }
     // It is time to look after all of them.
     sleep(PERIOD).await;
     store.admin.reset_calls().await;
-    let [(waiter, bell), ..] = &mut waiters[..] else { panic!("no waiters") };
-    wait_for(waiter, bell).await;
+    let [(waiter, signal), ..] = &mut waiters[..] else { panic!("no waiters") };
+    wait_for(waiter, signal).await;
     let errors: String = store.admin.ask(&["INFO", "errorstats"]).await;
     assert!(!errors.contains("errorstat_ERR"), "a script failed: {errors}");
 }
 
-/// No timer helps: a reader looks when it is rung, and not before.
+/// No timer helps: a reader looks when it is woken, and not before.
 #[tokio::test]
 async fn c8_hundreds_of_readers_behind_a_writer_are_served_by_requests_that_are_bounded() {
     let store = Store::start().await;
@@ -222,9 +222,9 @@ async fn c8_hundreds_of_readers_behind_a_writer_are_served_by_requests_that_are_
     let mut readers = Vec::new();
     for _ in 0..300 {
         let spec = ClaimSpec::new(name.clone(), OwnerId::random(), Mode::Shared, TTL, OP_TIMEOUT);
-        let (mut claim, bell) = ring_for(&store, spec);
+        let (mut claim, signal) = waiter_for(&store, spec);
         assert!(busy(claim.attempt(Wait::Queue).await).0);
-        readers.push((claim, bell));
+        readers.push((claim, signal));
     }
     store.admin.reset_calls().await;
     assert_eq!(writer.release().await.unwrap(), Released::Freed);
@@ -233,8 +233,8 @@ async fn c8_hundreds_of_readers_behind_a_writer_are_served_by_requests_that_are_
     assert!(all <= MOST_COMMANDS, "a release ran {all} commands");
     // Those who have it, and the next one, who is to ask.
     assert_eq!(told, 64 + 1);
-    let reading = readers.into_iter().map(|(mut claim, bell)| async move {
-        lock(&mut claim, &bell).await;
+    let reading = readers.into_iter().map(|(mut claim, signal)| async move {
+        lock(&mut claim, &signal).await;
         claim
     });
     let mut holders = futures_util::future::join_all(reading).await;

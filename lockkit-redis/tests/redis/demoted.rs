@@ -6,7 +6,9 @@ use std::num::NonZeroU32;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId, Result,
     spi::Released,
-    spi::{Admin as _, Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse, Wait},
+    spi::{
+        Admin as _, Backend as _, ClaimSpec, Mode, Note, Noted, QueuePolicy, RenewalOutcome, Wait,
+    },
 };
 use lockkit_redis::Redis;
 
@@ -148,7 +150,7 @@ async fn c10_a_demoted_primary_confirms_no_hold_that_needs_no_change() {
     let mut wrong = Wrong::default();
     for (call, case, mut holder, token) in held {
         match call {
-            "raise" => wrong.check(holder.raise_fence(token).await, &case, call),
+            "raise" => wrong.check(holder.raise_token(token).await, &case, call),
             _ => wrong.check(holder.renew(None).await, &case, call),
         }
     }
@@ -179,11 +181,13 @@ async fn c13_a_demoted_primary_tells_no_holder_that_somebody_else_has_the_lock()
     for (call, mut holder) in held {
         match call {
             "release" => wrong.check(holder.release().await, &case, call),
-            "hand over" => {
-                wrong.check(holder.reissue(&spec(call), Outsiders::First).await, &case, call)
-            }
+            "hand over" => wrong.check(
+                holder.transfer(&spec(call), QueuePolicy::QueueFirst).await,
+                &case,
+                call,
+            ),
             "keep alive" => wrong.check(holder.renew(None).await, &case, call),
-            "raise" => wrong.check(holder.raise_fence(FencingToken::new(1)).await, &case, call),
+            "raise" => wrong.check(holder.raise_token(FencingToken::new(1)).await, &case, call),
             _ => wrong.check(holder.write_note(&Note::new(6, "y".to_owned())).await, &case, call),
         }
     }
@@ -223,6 +227,6 @@ async fn c14_questions_leave_the_store_as_it_is_also_a_full_one() {
         assert_eq!(forced.unwrap(), Released::NotHeld, "it has another token");
         assert_eq!(store.admin.keys().await, keys);
         store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await;
-        assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     }
 }

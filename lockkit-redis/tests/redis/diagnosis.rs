@@ -1,29 +1,29 @@
 //! What a server's settings are worth.
 
-use lockkit_core::spi::{Admin, Finding, Grade};
+use lockkit_core::spi::{Admin, Diagnostic, Severity};
 
 use crate::support::*;
 
-async fn grade(redis: &impl Admin, what: &str) -> Grade {
-    let findings = redis.diagnose().await.unwrap();
-    let found = findings.iter().find(|finding: &&Finding| finding.what == what);
-    found.unwrap_or_else(|| panic!("no {what} in {findings:?}")).grade
+async fn severity(redis: &impl Admin, what: &str) -> Severity {
+    let diagnostics = redis.diagnose().await.unwrap();
+    let found = diagnostics.iter().find(|diagnostic: &&Diagnostic| diagnostic.what == what);
+    found.unwrap_or_else(|| panic!("no {what} in {diagnostics:?}")).severity
 }
 
 #[tokio::test]
 async fn c14_a_server_that_is_told_to_keep_its_locks_gets_better_marks() {
     let store = Store::start().await;
-    assert_eq!(grade(&store.redis, "persistence").await, Grade::Weak);
-    assert_eq!(grade(&store.redis, "maxmemory-policy").await, Grade::Good);
-    assert_eq!(grade(&store.redis, "replication").await, Grade::Note);
+    assert_eq!(severity(&store.redis, "persistence").await, Severity::Weak);
+    assert_eq!(severity(&store.redis, "maxmemory-policy").await, Severity::Good);
+    assert_eq!(severity(&store.redis, "replication").await, Severity::Note);
     for (setting, value) in [("appendonly", "yes"), ("appendfsync", "always")] {
         store.admin.ask::<()>(&["CONFIG", "SET", setting, value]).await;
     }
-    assert_eq!(grade(&store.redis, "persistence").await, Grade::Good);
+    assert_eq!(severity(&store.redis, "persistence").await, Severity::Good);
     for (setting, value) in [("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")] {
         store.admin.ask::<()>(&["CONFIG", "SET", setting, value]).await;
     }
-    assert_eq!(grade(&store.redis, "maxmemory-policy").await, Grade::Unsafe);
+    assert_eq!(severity(&store.redis, "maxmemory-policy").await, Severity::Unsafe);
 }
 
 #[tokio::test]
@@ -35,6 +35,6 @@ async fn c13_what_a_user_may_not_ask_is_unknown_and_no_error() {
     let redis =
         connect(&format!("redis://u:hunter2@127.0.0.1:{}/", store.server.port())).await.unwrap();
     for what in ["persistence", "maxmemory-policy", "replication"] {
-        assert_eq!(grade(&redis, what).await, Grade::Unknown);
+        assert_eq!(severity(&redis, what).await, Severity::Unknown);
     }
 }

@@ -54,7 +54,7 @@ async fn c4_tokens_rise_over_grants_and_over_the_loss_of_all_data() {
 }
 
 #[tokio::test]
-async fn c4_a_fence_ahead_of_the_clock_rises_by_one_and_is_kept_past_its_own_time() {
+async fn c4_a_token_ahead_of_the_clock_rises_by_one_and_is_kept_past_its_own_time() {
     let store = Store::start().await;
     let now = next_token(&store).await;
     // As if the server's clock had been 10 days ahead.
@@ -75,7 +75,7 @@ async fn c4_a_fence_ahead_of_the_clock_rises_by_one_and_is_kept_past_its_own_tim
 }
 
 #[tokio::test]
-async fn c4_the_fence_outlives_a_lock_that_is_renewed_for_days() {
+async fn c4_the_token_outlives_a_lock_that_is_renewed_for_days() {
     let store = Store::start().await;
     let mut claim = store.claim("a");
     granted(claim.attempt(Wait::No).await);
@@ -89,14 +89,14 @@ async fn c4_the_fence_outlives_a_lock_that_is_renewed_for_days() {
 
 /// A lock is handed over for a claim window, and then claimed for a whole ttl.
 #[tokio::test]
-async fn c4_the_fence_outlives_a_lock_that_was_handed_over_and_is_never_renewed() {
+async fn c4_the_token_outlives_a_lock_that_was_handed_over_and_is_never_renewed() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     let long = Duration::from_millis(DAY.unsigned_abs());
-    let (mut waiter, bell) = ring_for(&store, spec_for("a", long, OP_TIMEOUT));
+    let (mut waiter, signal) = waiter_for(&store, spec_for("a", long, OP_TIMEOUT));
     assert!(busy(waiter.attempt(Wait::Queue).await).0);
     given_up(holder.release()).await;
-    bell.heard().await;
+    signal.heard().await;
     // On a new connection, the message proves nothing: the waiter asks.
     kill_clients(&store).await;
     let look = async {
@@ -113,7 +113,7 @@ async fn c4_the_fence_outlives_a_lock_that_was_handed_over_and_is_never_renewed(
 }
 
 #[tokio::test]
-async fn c4_a_fence_at_its_end_is_an_error_of_its_own_and_leaves_no_lock() {
+async fn c4_a_token_at_its_end_is_an_error_of_its_own_and_leaves_no_lock() {
     let store = Store::start().await;
     for (fence, ends) in
         [("9007199254740990", false), ("9007199254740991", true), ("99999999999999999999999", true)]
@@ -148,7 +148,7 @@ async fn c4_a_fence_key_with_nonsense_in_it_heals() {
 }
 
 #[tokio::test]
-async fn c4_a_grant_whose_fence_was_evicted_before_its_reply_was_seen_gets_a_larger_one() {
+async fn c4_a_grant_whose_token_was_evicted_before_its_reply_was_seen_gets_a_larger_one() {
     let store = Store::start().await;
     let mut claim = store.claim("a");
     let first = granted(claim.attempt(Wait::No).await).token;

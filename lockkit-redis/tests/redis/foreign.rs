@@ -38,7 +38,7 @@ async fn c1_a_foreign_lock_is_respected_and_ours_is_seen() {
 #[tokio::test]
 async fn c14_a_foreign_lock_is_shown_and_never_freed() {
     let store = Store::start_with(&[], "?keys=raw").await;
-    // It even looks like one of ours, and a fence of ours is still there.
+    // It even looks like one of ours, and a token of ours is still there.
     let mut claim = store.claim("a");
     let token = granted(claim.attempt(Wait::No).await).token;
     given_up(claim.release()).await;

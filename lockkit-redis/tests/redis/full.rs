@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, ClaimSpec, Mode, Pulse, Released, Wait},
+    spi::{Attempt, Backend as _, ClaimSpec, Mode, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::claims::given_up;
 use tokio::time::{sleep, timeout};
@@ -79,13 +79,13 @@ async fn c7_c10_a_full_server_ends_no_hold_of_any_kind() {
         let token = granted(holder.attempt(Wait::No).await).token;
         fill(&store).await;
         for renewal in 0..3 {
-            let pulse = holder.renew(None).await;
+            let outcome = holder.renew(None).await;
             assert!(
-                matches!(pulse, Ok(Pulse::Alive(_))),
-                "{kind:?} {mode:?}, renewal {renewal}: {pulse:?}"
+                matches!(outcome, Ok(RenewalOutcome::Alive(_))),
+                "{kind:?} {mode:?}, renewal {renewal}: {outcome:?}"
             );
         }
-        let Ok(Pulse::Alive(lease)) = holder.renew(Some(TTL * 4)).await else {
+        let Ok(RenewalOutcome::Alive(lease)) = holder.renew(Some(TTL * 4)).await else {
             panic!("{kind:?} {mode:?}")
         };
         assert_eq!(lasts(lease), TTL * 4, "{kind:?} {mode:?}");
@@ -104,10 +104,10 @@ async fn an_idle_name_of_any_kind_leaves_one_small_key_for_a_day() {
         let spec = |mode| ClaimSpec::new(name.clone(), OwnerId::random(), mode, TTL, OP_TIMEOUT);
         let mut holder = store.redis.claim(spec(mode)).unwrap();
         granted(holder.attempt(Wait::No).await);
-        let (mut waiter, bell) = ring_for(&store, spec(behind(mode)));
+        let (mut waiter, signal) = waiter_for(&store, spec(behind(mode)));
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
-        lock(&mut waiter, &bell).await;
+        lock(&mut waiter, &signal).await;
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
         let keys = store.admin.keys().await;
         let [key] = &keys[..] else { panic!("{kind:?} {mode:?}: {keys:?}") };
@@ -165,7 +165,7 @@ async fn c4_a_full_server_raises_the_token_of_a_hold_of_any_kind() {
         let token = granted(holder.attempt(Wait::No).await).token;
         fill(&store).await;
         let floor = FencingToken::new(token.get() + 1);
-        assert_eq!(holder.raise_fence(floor).await.unwrap(), Some(floor), "{kind:?} {mode:?}");
+        assert_eq!(holder.raise_token(floor).await.unwrap(), Some(floor), "{kind:?} {mode:?}");
         assert_eq!(holder.release().await.unwrap(), Released::Freed, "{kind:?} {mode:?}");
         make_room(&store).await;
     }
@@ -179,9 +179,9 @@ async fn c8_a_full_server_keeps_the_places_of_waiters_and_hands_over_to_them() {
         granted(holder.attempt(Wait::No).await);
         let mut waiters = Vec::new();
         for _ in 0..2 {
-            let (mut claim, bell) = ring_for(&store, spec_of(kind, behind(mode)));
+            let (mut claim, signal) = waiter_for(&store, spec_of(kind, behind(mode)));
             assert!(busy(claim.attempt(Wait::Queue).await).0);
-            waiters.push((claim, bell));
+            waiters.push((claim, signal));
         }
         fill(&store).await;
         let before = store.lives(&name(kind)).await;
@@ -203,8 +203,8 @@ async fn c8_a_full_server_keeps_the_places_of_waiters_and_hands_over_to_them() {
             .unwrap_or_else(|_| panic!("{kind:?} {mode:?}: they are not kept alive"));
         // A waiter whose connection breaks asks by itself, and keeps its place.
         kill_clients(&store).await;
-        for (claim, bell) in &mut waiters {
-            bell.heard().await;
+        for (claim, signal) in &mut waiters {
+            signal.heard().await;
             let answer = claim.attempt(Wait::Queue).await;
             assert!(matches!(answer, Ok(Attempt::Busy { .. })), "{kind:?} {mode:?}: {answer:?}");
         }
@@ -215,9 +215,9 @@ async fn c8_a_full_server_keeps_the_places_of_waiters_and_hands_over_to_them() {
         given_up(newcomer.release()).await;
 
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
-        for (mut claim, bell) in waiters {
-            lock(&mut claim, &bell).await;
-            assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
+        for (mut claim, signal) in waiters {
+            lock(&mut claim, &signal).await;
+            assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
             assert_eq!(claim.release().await.unwrap(), Released::Freed, "{kind:?} {mode:?}");
         }
         make_room(&store).await;
@@ -230,12 +230,12 @@ async fn c9_a_full_server_hands_a_lapsed_lock_of_any_kind_to_the_first_waiter() 
     for (kind, mode) in holds() {
         let mut holder = store.redis.claim(spec_of(kind, mode)).unwrap();
         granted(holder.attempt(Wait::No).await);
-        let (mut claim, bell) = ring_for(&store, spec_of(kind, behind(mode)));
+        let (mut claim, signal) = waiter_for(&store, spec_of(kind, behind(mode)));
         assert!(busy(claim.attempt(Wait::Queue).await).0);
         store.end_leases(&name(kind)).await;
         fill(&store).await;
         let grant =
-            timeout(SOON, wait_for_long_or_err(&mut claim, &bell)).await.expect("it waits on");
+            timeout(SOON, wait_for_long_or_err(&mut claim, &signal)).await.expect("it waits on");
         grant.unwrap_or_else(|error| panic!("{kind:?} {mode:?}: {error}"));
         assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
         assert_eq!(claim.release().await.unwrap(), Released::Freed);

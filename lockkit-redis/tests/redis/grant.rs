@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::{
     FencingToken,
-    spi::{Backend as _, LossReason, Pulse, Released, Wait},
+    spi::{Backend as _, LossReason, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::claims::given_up;
 
@@ -53,7 +53,9 @@ async fn c2_no_lease_is_ever_shortened_and_none_believed_for_longer_than_its_ttl
     // As after a step back of the server's clock, which may be taken back.
     store.admin.ask::<()>(&["EXPIRE", &lock_key("a"), "600"]).await;
     assert_eq!(lasts(granted(claim.attempt(Wait::No).await).lease), TTL);
-    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(lease) if lasts(lease) == TTL));
+    assert!(
+        matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(lease) if lasts(lease) == TTL)
+    );
     assert!(left(&store).await > TTL * 2);
 }
 
@@ -71,12 +73,12 @@ async fn c2_a_renewal_extends_and_never_re_creates() {
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         store.admin.ask::<()>(&words).await;
         assert!(
-            matches!(claim.renew(None).await.unwrap(), Pulse::Alive(lease) if lasts(lease) == TTL)
+            matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(lease) if lasts(lease) == TTL)
         );
         assert!(left(&store).await > TTL * 2 / 3);
     }
     store.admin.ask::<()>(&["DEL", &lock_key("a")]).await;
-    assert_eq!(claim.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(claim.renew(None).await.unwrap(), RenewalOutcome::Lost(LossReason::Evicted));
     assert_eq!(store.admin.keys().await, [fence_key("a")]);
 }
 
@@ -84,19 +86,19 @@ async fn c2_a_renewal_extends_and_never_re_creates() {
 async fn c2_a_past_owner_changes_nothing() {
     let store = Store::start().await;
     let mut first = holder(&store, "a").await;
-    let (mut second, bell) = store.waiter("a");
+    let (mut second, signal) = store.waiter("a");
     busy(second.attempt(Wait::Queue).await);
     // The lease is a fact of the store: once it has lapsed, whoever asks gets the lock.
     store.end_leases(&mutex("a")).await;
-    wait_for(&mut second, &bell).await;
+    wait_for(&mut second, &signal).await;
     let value: String = store.admin.ask(&["GET", &lock_key("a")]).await;
     let mut third = queue(&store, "a", 1).await;
-    let rung = bell.rings();
-    assert_eq!(first.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    let woken = signal.wakes();
+    assert_eq!(first.renew(None).await.unwrap(), RenewalOutcome::Lost(LossReason::Evicted));
     assert_eq!(first.release().await.unwrap(), Released::NotHeld);
     assert_eq!(store.admin.ask::<String>(&["GET", &lock_key("a")]).await, value);
     store.settle().await;
-    assert_eq!((bell.rings(), rings(&third)), (rung, vec![0]));
+    assert_eq!((signal.wakes(), wakes(&third)), (woken, vec![0]));
     assert_eq!(third.remove(0).0.release().await.unwrap(), Released::NotHeld);
 }
 
@@ -154,12 +156,12 @@ async fn c14_force_release_frees_only_the_grant_with_that_token() {
     for other in [0, token - 1, token + 1] {
         assert_eq!(force(other).await, Released::NotHeld);
     }
-    let (mut waiter, bell) = store.waiter("a");
+    let (mut waiter, signal) = store.waiter("a");
     busy(waiter.attempt(Wait::Queue).await);
     assert_eq!(force(token).await, Released::Freed);
-    bell.heard().await;
+    signal.heard().await;
     assert!(granted(waiter.attempt(Wait::Queue).await).token.get() > token);
-    assert_eq!(claim.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(claim.renew(None).await.unwrap(), RenewalOutcome::Lost(LossReason::Evicted));
     assert_eq!(force(token).await, Released::NotHeld);
 }
 

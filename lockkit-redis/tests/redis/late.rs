@@ -82,7 +82,7 @@ async fn c5_a_refused_attempt_does_not_hide_an_earlier_one_that_was_applied() {
             store.admin.ask::<()>(&["DEL", &fence_key("a")]).await;
             store.admin.ask::<()>(&["RPUSH", &fence_key("a"), "x"]).await;
         } else {
-            // A fence at its end.
+            // A token at its end.
             store.admin.ask::<()>(&["SET", &fence_key("a"), "9007199254740991:somebody"]).await;
         }
         let error = claim.attempt(Wait::Queue).await.unwrap_err();

@@ -11,7 +11,7 @@ use std::{
 
 use lockkit_core::{
     ErrorKind,
-    spi::{Attempt, Backend as _, Claim, LossReason, Pulse, Released, Wait},
+    spi::{Attempt, Backend as _, Claim, LossReason, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::claims::given_up;
 use tokio::{task::JoinSet, time::timeout};
@@ -25,13 +25,13 @@ async fn connections_made(store: &Store) -> u64 {
 }
 
 /// One unknown outcome is allowed, and must heal.
-async fn alive(claim: &mut Box<dyn Claim>) -> Pulse {
+async fn alive(claim: &mut Box<dyn Claim>) -> RenewalOutcome {
     match claim.renew(None).await {
         Err(error) => {
             assert!(error.is_temporary() && error.is_outcome_unknown(), "{error}");
             claim.renew(None).await.unwrap()
         }
-        Ok(pulse) => pulse,
+        Ok(outcome) => outcome,
     }
 }
 
@@ -42,17 +42,17 @@ async fn c5_a_forgotten_script_costs_one_request_more() {
     granted(holder.attempt(Wait::No).await);
     store.admin.ask::<()>(&["SCRIPT", "FLUSH"]).await;
     store.admin.reset_calls().await;
-    let (mut waiter, bell) = store.waiter("a");
+    let (mut waiter, signal) = store.waiter("a");
     // Also where the request follows a SUBSCRIBE.
     assert!(busy(waiter.attempt(Wait::Queue).await).0);
     assert_eq!(store.admin.calls("eval").await, 1);
     for expected in [2, 2] {
-        assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
         assert_eq!(store.admin.calls("eval").await, expected);
     }
     store.admin.ask::<()>(&["SCRIPT", "FLUSH"]).await;
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
-    bell.heard().await;
+    signal.heard().await;
     granted(waiter.attempt(Wait::Queue).await);
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     assert_eq!(store.admin.calls("eval").await, 4);
@@ -64,9 +64,9 @@ async fn c5_a_killed_connection_is_one_unknown_that_heals() {
     let mut claim = store.claim("a");
     let token = granted(claim.attempt(Wait::No).await).token;
     kill_clients(&store).await;
-    assert!(matches!(alive(&mut claim).await, Pulse::Alive(_)));
+    assert!(matches!(alive(&mut claim).await, RenewalOutcome::Alive(_)));
     kill_clients(&store).await;
-    assert!(matches!(alive(&mut claim).await, Pulse::Alive(_)));
+    assert!(matches!(alive(&mut claim).await, RenewalOutcome::Alive(_)));
     let seen = store.redis.inspect(&mutex("a")).await.unwrap();
     assert_eq!(seen.holders[0].token, Some(token));
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
@@ -79,26 +79,26 @@ async fn c8_a_broken_connection_makes_waiters_look_and_subscribe_again() {
     granted(holder.attempt(Wait::No).await);
     let mut waiters = Vec::new();
     for _ in 0..3 {
-        let (mut claim, bell) = store.waiter("a");
+        let (mut claim, signal) = store.waiter("a");
         busy(claim.attempt(Wait::Queue).await);
-        waiters.push((claim, bell));
+        waiters.push((claim, signal));
     }
     for _ in 0..3 {
         kill_clients(&store).await;
-        for (claim, bell) in &mut waiters {
-            bell.heard().await;
+        for (claim, signal) in &mut waiters {
+            signal.heard().await;
             assert!(busy(claim.attempt(Wait::Queue).await).0);
         }
     }
-    let before: Vec<_> = waiters.iter().map(|(_, bell)| bell.rings()).collect();
+    let before: Vec<_> = waiters.iter().map(|(_, signal)| signal.wakes()).collect();
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     waiters[0].1.heard().await;
     store.settle().await;
-    let after: Vec<_> = waiters.iter().map(|(_, bell)| bell.rings()).collect();
+    let after: Vec<_> = waiters.iter().map(|(_, signal)| signal.wakes()).collect();
     assert_eq!(after, [before[0] + 1, before[1], before[2]]);
 }
 
-/// Nothing but rings, and errors, makes a waiter look again.
+/// Nothing but wake-ups, and errors, makes a waiter look again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_no_wake_up_is_lost_when_connections_break_all_the_time() {
     let store = Arc::new(Store::start().await);
@@ -112,11 +112,11 @@ async fn c8_no_wake_up_is_lost_when_connections_break_all_the_time() {
         tasks.spawn(async move {
             let mut last = 0;
             for round in 0..100 {
-                let (mut claim, bell) = ring_for(&store, spec_for("a", TTL, WINDOW));
+                let (mut claim, signal) = waiter_for(&store, spec_for("a", TTL, WINDOW));
                 let grant = loop {
                     match claim.attempt(Wait::Queue).await {
                         Ok(Attempt::Granted(grant)) => break grant,
-                        Ok(Attempt::Busy { .. }) => bell.heard().await,
+                        Ok(Attempt::Busy { .. }) => signal.heard().await,
                         Err(error) => assert!(error.is_temporary(), "{error}"),
                     }
                 };
@@ -156,16 +156,18 @@ async fn a_connection_is_opened_once_for_all_who_need_it() {
         granted(claim.attempt(Wait::No).await);
     }
     // The waiter hears of the end of the connection; from then on nobody tries the old one.
-    let (mut waiter, bell) = store.waiter("0");
+    let (mut waiter, signal) = store.waiter("0");
     busy(waiter.attempt(Wait::Queue).await);
     kill_clients(&store).await;
-    bell.heard().await;
+    signal.heard().await;
     let before = connections_made(&store).await;
     let mut renewals = JoinSet::new();
     for mut claim in claims {
         renewals.spawn(async move { claim.renew(None).await.unwrap() });
     }
-    assert!(renewals.join_all().await.iter().all(|pulse| matches!(pulse, Pulse::Alive(_))));
+    assert!(
+        renewals.join_all().await.iter().all(|outcome| matches!(outcome, RenewalOutcome::Alive(_)))
+    );
     assert_eq!(connections_made(&store).await, before + 1);
 }
 
@@ -174,10 +176,10 @@ async fn c5_a_server_that_is_gone_is_unavailable_and_its_return_is_noticed() {
     let mut store = Store::start().await;
     let mut claim = store.claim("a");
     let first = granted(claim.attempt(Wait::No).await);
-    let (mut waiter, bell) = store.waiter("a");
+    let (mut waiter, signal) = store.waiter("a");
     busy(waiter.attempt(Wait::Queue).await);
     store.server.kill().unwrap();
-    bell.heard().await;
+    signal.heard().await;
     // Nothing was sent: the outcome is known.
     let error = waiter.attempt(Wait::Queue).await.unwrap_err();
     assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false));
@@ -185,7 +187,7 @@ async fn c5_a_server_that_is_gone_is_unavailable_and_its_return_is_noticed() {
     store.server.restart().unwrap();
     let second = granted(waiter.attempt(Wait::Queue).await);
     assert!(second.token > first.token);
-    assert_eq!(claim.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(claim.renew(None).await.unwrap(), RenewalOutcome::Lost(LossReason::Evicted));
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
 }
 
@@ -236,7 +238,7 @@ fn a_backend_goes_on_in_another_runtime() {
     assert!(matches!(result.unwrap_err().kind(), ErrorKind::NoRuntime | ErrorKind::Unavailable));
     drop(outside);
     runtime().block_on(async {
-        assert!(matches!(alive(&mut claim).await, Pulse::Alive(_)));
+        assert!(matches!(alive(&mut claim).await, RenewalOutcome::Alive(_)));
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     });
     drop(server);
@@ -337,11 +339,11 @@ async fn c6_a_request_that_arrives_after_the_grant_leaves_no_place_in_the_queue(
 
 /// Leaves the backend without a connection, and its next one half made: nobody goes on with it.
 async fn abandon_the_next_connection(store: &Store) {
-    let (mut waiter, bell) = store.waiter("busy");
+    let (mut waiter, signal) = store.waiter("busy");
     granted(store.claim("busy").attempt(Wait::No).await);
     busy(waiter.attempt(Wait::Queue).await);
     kill_clients(store).await;
-    bell.heard().await;
+    signal.heard().await;
     store.server.pause().unwrap();
     assert!(timeout(MOMENT, waiter.attempt(Wait::Queue)).await.is_err());
 }
@@ -381,12 +383,12 @@ async fn c8_waiters_on_a_connection_that_fell_silent_move_to_a_new_one() {
     let redis = connect(&proxy.url(TRUSTING)).await.unwrap();
     let mut holder = store.claim("a");
     granted(holder.attempt(Wait::No).await);
-    let waiter = |bell: &Arc<Bell>| {
+    let waiter = |signal: &Arc<WakeSignal>| {
         let mut spec = spec("a");
-        spec.hint = lockkit_core::spi::Hint::to(bell);
+        spec.wake = lockkit_core::spi::Wake::to(signal);
         redis.claim(spec).unwrap()
     };
-    let bells = [Arc::new(Bell::default()), Arc::new(Bell::default())];
+    let bells = [Arc::new(WakeSignal::default()), Arc::new(WakeSignal::default())];
     let mut first = waiter(&bells[0]);
     let mut second = waiter(&bells[1]);
     busy(first.attempt(Wait::Queue).await);

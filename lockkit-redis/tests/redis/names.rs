@@ -76,7 +76,7 @@ async fn c14_only_names_in_use_of_this_kind_and_prefix_are_listed() {
 async fn c14_names_that_are_only_waited_for_are_listed_and_those_of_the_dead_are_not() {
     let store = Store::start().await;
     store.admin.ask::<()>(&["SET", &lock_key("foreign"), "another program"]).await;
-    let (mut waiter, _bell) = store.waiter("foreign");
+    let (mut waiter, _signal) = store.waiter("foreign");
     busy(waiter.attempt(Wait::Queue).await);
     let mut permit = store.redis.claim(semaphore("s", 1)).unwrap();
     granted(permit.attempt(Wait::No).await);

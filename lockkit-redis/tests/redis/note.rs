@@ -66,18 +66,18 @@ async fn c5_nothing_of_revision_zero_is_written() {
 }
 
 #[tokio::test]
-async fn c2_the_label_of_an_owner_does_not_hide_its_grant_and_a_hand_over_ends_it() {
+async fn c2_the_label_of_an_owner_does_not_hide_its_grant_and_a_transfer_ends_it() {
     let store = Store::start().await;
     let mut spec = spec("a");
     spec.label = Some("host 7:1".into());
     let mut claim = store.redis.claim(spec).unwrap();
     granted(claim.attempt(Wait::No).await);
     assert_eq!(claim.write_note(&note(1, "one")).await.unwrap(), Noted::Written);
-    let (mut next, bell) = store.waiter("a");
+    let (mut next, signal) = store.waiter("a");
     assert!(busy(next.attempt(Wait::Queue).await).0);
     assert_eq!(next.write_note(&note(2, "early")).await.unwrap(), Noted::NotHeld);
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
-    lock(&mut next, &bell).await;
+    lock(&mut next, &signal).await;
     assert_eq!(claim.write_note(&note(2, "late")).await.unwrap(), Noted::NotHeld);
     assert_eq!(next.write_note(&note(2, "two")).await.unwrap(), Noted::Written);
 }

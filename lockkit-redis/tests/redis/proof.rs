@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use lockkit_core::{
     Clock, FencingToken, LockGuard, LockOptions, Locker, Renewal,
-    spi::{Claim, Lease, Pulse, Released, Wait},
+    spi::{Claim, Lease, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::claims::given_up;
 use lockkit_fixture::{ClockDirection, RedisServer};
@@ -17,9 +17,9 @@ use crate::support::*;
 async fn frugal(store: &Store) -> Waiter {
     let mut spec = spec("a");
     spec.short_lease = true;
-    let (mut claim, bell) = ring_for(store, spec);
+    let (mut claim, signal) = waiter_for(store, spec);
     assert!(busy(claim.attempt(Wait::Queue).await).0);
-    (claim, bell)
+    (claim, signal)
 }
 
 async fn fence(store: &Store) -> FencingToken {
@@ -46,10 +46,10 @@ async fn c3_a_proved_lease_costs_no_request_and_ends_before_the_stores_does() {
     let store = Store::start().await;
     for round in 0..20 {
         let mut holder = holder(&store, "a").await;
-        let (mut waiter, bell) = frugal(&store).await;
+        let (mut waiter, signal) = frugal(&store).await;
         sleep(Duration::from_millis(50)).await;
         given_up(holder.release()).await;
-        bell.heard().await;
+        signal.heard().await;
         // Time that passes before it looks is not given to it.
         sleep(Duration::from_millis(5 * round)).await;
         store.admin.reset_calls().await;
@@ -65,7 +65,7 @@ async fn c3_a_proved_lease_costs_no_request_and_ends_before_the_stores_does() {
         assert!(at.after(lasts) <= lapses, "{:?} too late", lapses.until(at.after(lasts)));
         // Nor is it thrown away: the time in the queue does not count.
         assert!(lasts >= WINDOW + Duration::from_millis(45), "{lasts:?}");
-        assert!(matches!(waiter.renew(None).await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(waiter.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
         assert!(ttl(&store.admin).await > TTL / 2);
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     }
@@ -78,11 +78,11 @@ async fn c3_nothing_is_proved_across_a_step_of_the_servers_clock() {
     let store = Store::on(server, "").await;
     for direction in [ClockDirection::Forward, ClockDirection::Back] {
         let mut holder = holder(&store, "a").await;
-        let (mut waiter, bell) = frugal(&store).await;
+        let (mut waiter, signal) = frugal(&store).await;
         // More than the answer and the message can take, and less than a waiter lives.
         store.server.clock().unwrap().step(WINDOW, direction).unwrap();
         given_up(holder.release()).await;
-        bell.heard().await;
+        signal.heard().await;
         assert_asks(&store, &mut waiter).await;
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     }
@@ -93,13 +93,13 @@ async fn c3_nothing_is_proved_across_a_step_of_the_servers_clock() {
 async fn c3_nothing_is_proved_by_an_answer_on_another_connection() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
-    let (mut waiter, bell) = frugal(&store).await;
+    let (mut waiter, signal) = frugal(&store).await;
     kill_clients(&store).await;
-    bell.heard().await;
+    signal.heard().await;
     // Another claim opens the next connection, on which the message comes.
     granted(store.claim("b").attempt(Wait::No).await);
     given_up(holder.release()).await;
-    bell.heard().await;
+    signal.heard().await;
     assert_asks(&store, &mut waiter).await;
 }
 
@@ -108,30 +108,30 @@ async fn c3_nothing_is_proved_by_an_answer_on_another_connection() {
 async fn c3_a_forged_message_is_believed_for_a_claim_window_at_most() {
     let store = Store::start().await;
     let _holder = holder(&store, "a").await;
-    let (mut waiter, bell) = frugal(&store).await;
+    let (mut waiter, signal) = frugal(&store).await;
     let members: Vec<String> = store.admin.ask(&["ZRANGE", &queue_key("a"), "0", "-1"]).await;
     let owner = members[0].rsplit(':').next().unwrap();
     let now: (u64, u64) = store.admin.ask(&["TIME"]).await;
     let now = now.0 * 1_000_000 + now.1;
     let forged = format!("{owner} {now} {now} 600000");
     store.admin.ask::<()>(&["PUBLISH", &store.client_channel().await, &forged]).await;
-    bell.heard().await;
+    signal.heard().await;
     let Lease::Proven { at, lasts } = granted(waiter.attempt(Wait::Queue).await).lease else {
         panic!("asked")
     };
     let until = Clock::Boot.now().until(at.after(lasts));
     assert!(until <= WINDOW, "believed for {until:?}");
-    let pulse = waiter.renew(None).await.unwrap();
-    assert!(matches!(pulse, Pulse::Lost(_)), "{pulse:?}");
+    let outcome = waiter.renew(None).await.unwrap();
+    assert!(matches!(outcome, RenewalOutcome::Lost(_)), "{outcome:?}");
 }
 
 #[tokio::test]
 async fn c3_a_waiter_that_looks_late_asks_for_a_whole_lease() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
-    let (mut waiter, bell) = frugal(&store).await;
+    let (mut waiter, signal) = frugal(&store).await;
     given_up(holder.release()).await;
-    bell.heard().await;
+    signal.heard().await;
     // However slow the server is, the lock is there still.
     store.admin.ask::<()>(&["EXPIRE", &lock_key("a"), "60"]).await;
     sleep(WINDOW * 3 / 5).await;
@@ -142,24 +142,24 @@ async fn c3_a_waiter_that_looks_late_asks_for_a_whole_lease() {
 async fn c1_a_waiter_that_looks_after_its_window_has_nothing() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
-    let (mut waiter, bell) = frugal(&store).await;
+    let (mut waiter, signal) = frugal(&store).await;
     let (mut second, other) = frugal(&store).await;
     given_up(holder.release()).await;
-    bell.heard().await;
+    signal.heard().await;
     wait_for(&mut second, &other).await;
     // It waits again, as the last one.
     assert!(busy(waiter.attempt(Wait::Queue).await).0);
     assert_eq!(second.release().await.unwrap(), Released::Freed);
-    wait_for(&mut waiter, &bell).await;
+    wait_for(&mut waiter, &signal).await;
 }
 
 #[tokio::test]
 async fn c3_a_claim_that_wants_its_whole_lease_asks_for_it() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
-    let (mut waiter, bell) = queue(&store, "a", 1).await.remove(0);
+    let (mut waiter, signal) = queue(&store, "a", 1).await.remove(0);
     given_up(holder.release()).await;
-    bell.heard().await;
+    signal.heard().await;
     assert_asks(&store, &mut waiter).await;
 }
 

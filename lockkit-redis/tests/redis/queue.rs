@@ -8,7 +8,7 @@ use std::{
 use futures_util::future::join_all;
 use lockkit_core::{
     Kind, LockName, OwnerId,
-    spi::{Backend as _, ClaimSpec, Hint, Mode, Released, Wait},
+    spi::{Backend as _, ClaimSpec, Mode, Released, Wait, Wake},
 };
 use lockkit_fixture::claims::given_up;
 use lockkit_redis::Redis;
@@ -24,12 +24,12 @@ const LAPSE: &str = "6000";
 
 /// Waits in the queue of "a" as a client of its own.
 async fn waiter_of(redis: &Redis) -> Waiter {
-    let bell = Arc::new(Bell::default());
+    let signal = Arc::new(WakeSignal::default());
     let mut spec = spec("a");
-    spec.hint = Hint::to(&bell);
+    spec.wake = Wake::to(&signal);
     let mut claim = redis.claim(spec).unwrap();
     assert!(busy(claim.attempt(Wait::Queue).await).0);
-    (claim, bell)
+    (claim, signal)
 }
 
 #[tokio::test]
@@ -44,27 +44,27 @@ async fn c12_readers_and_writers_of_all_clients_are_served_in_the_order_of_their
     granted(writer.attempt(Wait::No).await);
     let mut waiters = Vec::new();
     for (at, mode) in [write, read, read, write, read, write].into_iter().enumerate() {
-        let bell = Arc::new(Bell::default());
+        let signal = Arc::new(WakeSignal::default());
         let mut spec = spec_of(mode);
-        spec.hint = Hint::to(&bell);
+        spec.wake = Wake::to(&signal);
         let redis = if at % 2 == 0 { &store.redis } else { &other };
         let mut claim = redis.claim(spec).unwrap();
         assert!(busy(claim.attempt(Wait::Queue).await).0);
-        waiters.push((claim, bell));
+        waiters.push((claim, signal));
     }
     store.admin.reset_calls().await;
     given_up(writer.release()).await;
     let mut last = 0;
     for together in [0..1, 1..3, 3..4, 4..5, 5..6] {
-        for (claim, bell) in &mut waiters[together.clone()] {
-            let token = lock_when_rung(claim, bell).await.token.get();
+        for (claim, signal) in &mut waiters[together.clone()] {
+            let token = lock_when_woken(claim, signal).await.token.get();
             assert!(token > last, "{together:?}");
             last = token;
         }
         assert_eq!(
-            rings(&waiters[together.end..]),
+            wakes(&waiters[together.end..]),
             vec![0; 6 - together.end],
-            "one behind {together:?} was rung"
+            "one behind {together:?} was woken"
         );
         for (claim, _) in &mut waiters[together] {
             assert_eq!(claim.release().await.unwrap(), Released::Freed);
@@ -100,7 +100,7 @@ async fn c8_a_release_sends_one_message_to_one_client() {
     assert_eq!(store.admin.calls("publish").await, 1);
     assert_eq!(heard(1).await, others_before + answer, "another client was told something");
     assert!(heard(0).await > before + answer);
-    assert_eq!((others[0].1.rings(), others[1].1.rings()), (0, 0));
+    assert_eq!((others[0].1.wakes(), others[1].1.wakes()), (0, 0));
     granted(first.0.attempt(Wait::Queue).await);
 }
 
@@ -110,29 +110,29 @@ async fn c12_a_waiter_without_a_connection_is_passed_over_and_is_the_next_one() 
     let proxy = Proxy::to(store.server.port()).await;
     let lonely = connect(&proxy.url("")).await.unwrap();
     let mut holder = holder(&store, "a").await;
-    let (mut first, bell) = waiter_of(&lonely).await;
+    let (mut first, signal) = waiter_of(&lonely).await;
     let mut others = queue(&store, "a", 2).await;
     let channels = async || store.admin.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]).await.len();
     assert_eq!(channels().await, 2);
     // Loses a reply, and the connection with it. The waiter is told, and does nothing yet.
     proxy.cut.store(true, Ordering::SeqCst);
     lonely.inspect(&mutex("settle")).await.unwrap_err();
-    bell.heard().await;
+    signal.heard().await;
     timeout(SOON, async { while channels().await > 1 {} }).await.unwrap();
 
     given_up(holder.release()).await;
-    let (second, second_bell) = &mut others[0];
-    second_bell.heard().await;
+    let (second, second_signal) = &mut others[0];
+    second_signal.heard().await;
     granted(second.attempt(Wait::Queue).await);
     // Back again, in its old place.
     assert!(busy(first.attempt(Wait::Queue).await).0);
     given_up(second.release()).await;
-    bell.heard().await;
+    signal.heard().await;
     let token = granted(first.attempt(Wait::Queue).await).token;
-    assert_eq!(others[1].1.rings(), 0);
+    assert_eq!(others[1].1.wakes(), 0);
     given_up(first.release()).await;
-    let (third, third_bell) = &mut others[1];
-    third_bell.heard().await;
+    let (third, third_signal) = &mut others[1];
+    third_signal.heard().await;
     assert!(granted(third.attempt(Wait::Queue).await).token > token);
     given_up(third.release()).await;
     assert_clean(&store, "a").await;
@@ -157,8 +157,8 @@ async fn c8_a_lock_that_nobody_could_be_told_of_is_found_by_who_looks() {
     assert!(busy(waiters[1].0.attempt(Wait::Queue).await).0);
     granted(waiters[0].0.attempt(Wait::Queue).await);
     given_up(waiters[0].0.release()).await;
-    let (second, bell) = &mut waiters[1];
-    wait_for(second, bell).await;
+    let (second, signal) = &mut waiters[1];
+    wait_for(second, signal).await;
     given_up(second.release()).await;
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
 }
@@ -170,19 +170,19 @@ async fn c8_a_message_lost_with_its_connection_costs_no_turn() {
     let redis = connect(&proxy.url("")).await.unwrap();
     for _ in 0..5 {
         let mut holder = holder(&store, "a").await;
-        let (mut first, bell) = waiter_of(&redis).await;
+        let (mut first, signal) = waiter_of(&redis).await;
         let mut others = queue(&store, "a", 1).await;
         // The next thing that the client would hear is that it has the lock.
         proxy.cut.store(true, Ordering::SeqCst);
         given_up(holder.release()).await;
         let fence: String = store.admin.ask(&["GET", &fence_key("a")]).await;
-        bell.heard().await;
-        let grant = wait_for(&mut first, &bell).await;
+        signal.heard().await;
+        let grant = wait_for(&mut first, &signal).await;
         assert!(fence.starts_with(&format!("{}:", grant.token)), "{fence}");
-        assert_eq!(rings(&others), [0]);
+        assert_eq!(wakes(&others), [0]);
         given_up(first.release()).await;
-        let (second, bell) = &mut others[0];
-        lock(second, bell).await;
+        let (second, signal) = &mut others[0];
+        lock(second, signal).await;
         given_up(second.release()).await;
     }
     assert_clean(&store, "a").await;
@@ -201,16 +201,16 @@ async fn c1_a_foreign_lock_is_waited_for_to_its_end_and_not_beyond() {
     assert!(foreign().await);
     let lapses: u64 = store.admin.ask(&["PEXPIRETIME", &lock_key("a")]).await;
     let mut waiters = queue(&store, "a", 2).await;
-    let (first, bell) = &mut waiters[0];
+    let (first, signal) = &mut waiters[0];
     // The token is not below the server's time at the grant.
-    let token = wait_for(first, bell).await.token.get();
+    let token = wait_for(first, signal).await.token.get();
     assert!(token >= lapses * 1000, "{token} is before the end of the lease at {lapses} ms");
     assert!(!foreign().await);
     given_up(first.release()).await;
     // It has passed on at once: a foreign client finds no gap.
     assert!(!foreign().await);
-    let (second, bell) = &mut waiters[1];
-    lock(second, bell).await;
+    let (second, signal) = &mut waiters[1];
+    lock(second, signal).await;
     given_up(second.release()).await;
     assert!(foreign().await);
 }
@@ -223,8 +223,8 @@ async fn c12_a_foreign_lock_taken_behind_the_queues_back_costs_nobody_a_place() 
     store.admin.ask::<()>(&["SET", &lock_key("a"), "me", "EX", "60"]).await;
     let (mut late, _) = queue(&store, "a", 1).await.remove(0);
     store.end_leases(&mutex("a")).await;
-    for (waiter, bell) in &mut waiters {
-        wait_for(waiter, bell).await;
+    for (waiter, signal) in &mut waiters {
+        wait_for(waiter, signal).await;
         given_up(waiter.release()).await;
     }
     granted(late.attempt(Wait::Queue).await);
@@ -242,12 +242,12 @@ async fn c6_a_queue_of_the_dead_is_passed_over_and_goes_by_itself() {
     }
     // While one lives, they are skipped when their time has come.
     let dead: Vec<String> = store.admin.ask(&["ZRANGE", &live_key("a"), "0", "-1"]).await;
-    let (mut living, bell) = queue(&store, "a", 1).await.remove(0);
+    let (mut living, signal) = queue(&store, "a", 1).await.remove(0);
     for waiter in dead {
         store.admin.ask::<()>(&["ZADD", &live_key("a"), "XX", "1", &waiter]).await;
     }
     given_up(holder.release()).await;
-    bell.heard().await;
+    signal.heard().await;
     granted(living.attempt(Wait::Queue).await);
     assert_eq!(store.admin.ask::<u64>(&["EXISTS", &queue_key("a"), &live_key("a")]).await, 0);
     given_up(living.release()).await;
@@ -256,9 +256,9 @@ async fn c6_a_queue_of_the_dead_is_passed_over_and_goes_by_itself() {
 
 /// All waiters of one client, each in a task of its own as under the core, until they are dropped.
 fn waiting(waiters: Vec<Waiter>) -> JoinSet<Waiter> {
-    let tasks = waiters.into_iter().map(|(mut claim, bell)| async move {
-        wait_for_long(&mut claim, &bell).await;
-        (claim, bell)
+    let tasks = waiters.into_iter().map(|(mut claim, signal)| async move {
+        wait_for_long(&mut claim, &signal).await;
+        (claim, signal)
     });
     tasks.collect()
 }
@@ -275,7 +275,7 @@ async fn c8_the_end_of_a_lease_costs_each_client_one_request_and_the_winner_one_
     store.admin.reset_calls().await;
     let mut tasks = waiting(waiters);
     let start = Instant::now();
-    let (winner, _bell) = tasks.join_next().await.unwrap().unwrap();
+    let (winner, _signal) = tasks.join_next().await.unwrap().unwrap();
     let requests = store.admin.requests().await;
     // The server rounds the time that is left, so that the first may look a moment too early. Until
     // then, each client keeps its waiters alive.
@@ -304,8 +304,8 @@ async fn c6_one_who_looks_after_all_and_is_dropped_leaves_that_to_another() {
     assert!(store.live_longer(&mutex("a"), &before).await);
     given_up(first.release()).await;
     given_up(holder.release()).await;
-    for (claim, bell) in &mut waiters {
-        wait_for(claim, bell).await;
+    for (claim, signal) in &mut waiters {
+        wait_for(claim, signal).await;
         given_up(claim.release()).await;
     }
     assert_clean(&store, "a").await;

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId,
-    spi::{Backend as _, Claim, ClaimSpec, LossReason, Mode, Pulse, Released, Wait},
+    spi::{Backend as _, Claim, ClaimSpec, LossReason, Mode, Released, RenewalOutcome, Wait},
 };
 use tokio::time::timeout;
 
@@ -52,21 +52,21 @@ async fn c4_a_token_is_raised_in_every_mode_and_kept_past_its_own_time() {
         let floor = above(token, 10 * DAY);
         store.admin.reset_calls().await;
         for asked in [floor, token, floor, FencingToken::new(0)] {
-            assert_eq!(claim.raise_fence(asked).await.unwrap(), Some(floor), "{:?}", spec.mode);
+            assert_eq!(claim.raise_token(asked).await.unwrap(), Some(floor), "{:?}", spec.mode);
         }
         assert_eq!(store.admin.requests().await, 4);
         assert!(fence_ttl(&store, &spec).await > 11 * DAY - 60_000);
-        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
         assert!(fence_ttl(&store, &spec).await > 11 * DAY - 60_000, "a renewal forgets it early");
         assert_eq!(granted(claim.attempt(Wait::No).await).token, floor);
         let seen = store.redis.inspect(&spec.name).await.unwrap();
         assert_eq!(seen.holders[0].token, Some(floor));
         assert_eq!(store.redis.force_release(&spec.name, token).await.unwrap(), Released::NotHeld);
         assert_eq!(store.redis.force_release(&spec.name, floor).await.unwrap(), Released::Freed);
-        assert_eq!(claim.raise_fence(above(floor, 1)).await.unwrap(), None);
+        assert_eq!(claim.raise_token(above(floor, 1)).await.unwrap(), None);
         let mut next = store.redis.claim(another(&spec)).unwrap();
         assert!(granted(next.attempt(Wait::No).await).token > floor);
-        assert_eq!(claim.raise_fence(above(floor, 1)).await.unwrap(), None);
+        assert_eq!(claim.raise_token(above(floor, 1)).await.unwrap(), None);
         assert_eq!(next.release().await.unwrap(), Released::Freed);
     }
 }
@@ -81,10 +81,10 @@ async fn c4_no_two_permits_share_a_raised_token() {
     let low = granted(first.attempt(Wait::No).await).token;
     let high = granted(second.attempt(Wait::No).await).token;
     assert!(low < high);
-    let raised = first.raise_fence(high).await.unwrap().unwrap();
+    let raised = first.raise_token(high).await.unwrap().unwrap();
     assert!(raised > high, "{raised} and {high}");
-    assert_eq!(first.raise_fence(high).await.unwrap(), Some(raised));
-    assert_eq!(second.raise_fence(low).await.unwrap(), Some(high));
+    assert_eq!(first.raise_token(high).await.unwrap(), Some(raised));
+    assert_eq!(second.raise_token(low).await.unwrap(), Some(high));
     for claim in [&mut first, &mut second] {
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
@@ -98,12 +98,12 @@ async fn c4_a_raise_whose_reply_is_lost_is_found_again_and_not_forgotten_by_rene
         let token = granted(claim.attempt(Wait::No).await).token;
         let floor = above(token, 10 * DAY);
         store.server.pause().unwrap();
-        assert!(timeout(MOMENT, claim.raise_fence(floor)).await.is_err());
+        assert!(timeout(MOMENT, claim.raise_token(floor)).await.is_err());
         store.server.resume().unwrap();
-        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
         assert!(fence_ttl(&store, &spec).await > 11 * DAY - 60_000);
         assert_eq!(granted(claim.attempt(Wait::No).await).token, floor);
-        assert_eq!(claim.raise_fence(token).await.unwrap(), Some(floor));
+        assert_eq!(claim.raise_token(token).await.unwrap(), Some(floor));
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
 }
@@ -118,7 +118,7 @@ async fn c4_a_token_that_the_store_has_lost_is_written_anew() {
         if let Some(text) = lost {
             store.admin.ask::<()>(&["SET", &fence_key("a"), text]).await;
         }
-        let raised = claim.raise_fence(FencingToken::new(1)).await.unwrap().unwrap();
+        let raised = claim.raise_token(FencingToken::new(1)).await.unwrap().unwrap();
         assert!(raised >= token, "{raised} after {token}");
         assert!(lost.is_none_or(|text| !text.starts_with(&raised.to_string())));
         assert!(store.admin.ask::<u64>(&["PTTL", &fence_key("a")]).await > DAY);
@@ -135,18 +135,18 @@ async fn c4_tokens_are_raised_below_2_to_the_53_and_no_further() {
         let mut claim = store.redis.claim(spec.clone()).unwrap();
         let token = granted(claim.attempt(Wait::No).await).token;
         for floor in [END, END + 1, u64::MAX] {
-            let error = claim.raise_fence(FencingToken::new(floor)).await.unwrap_err();
+            let error = claim.raise_token(FencingToken::new(floor)).await.unwrap_err();
             assert_eq!(
                 (error.kind(), error.is_outcome_unknown()),
                 (ErrorKind::InvalidOption, false)
             );
             assert!(error.to_string().contains("2^53"), "{error}");
         }
-        assert_eq!(claim.raise_fence(token).await.unwrap(), Some(token));
+        assert_eq!(claim.raise_token(token).await.unwrap(), Some(token));
         let last = FencingToken::new(END - 1);
-        assert_eq!(claim.raise_fence(last).await.unwrap(), Some(last));
+        assert_eq!(claim.raise_token(last).await.unwrap(), Some(last));
         assert_eq!(granted(claim.attempt(Wait::No).await).token, last);
-        assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
         let error = claim.attempt(Wait::No).await.unwrap_err();
         assert!(error.to_string().contains("2^53"), "{error}");
@@ -160,8 +160,8 @@ async fn c3_a_lease_is_extended_in_every_mode_and_renewed_without_being_shortene
         let mut claim = store.redis.claim(spec).unwrap();
         granted(claim.attempt(Wait::No).await);
         let long = TTL * 10;
-        let left = |pulse: Pulse| match pulse {
-            Pulse::Alive(lease) => lasts(lease),
+        let left = |outcome: RenewalOutcome| match outcome {
+            RenewalOutcome::Alive(lease) => lasts(lease),
             lost => panic!("{lost:?}"),
         };
         assert_eq!(left(claim.renew(Some(long)).await.unwrap()), long);
@@ -172,7 +172,10 @@ async fn c3_a_lease_is_extended_in_every_mode_and_renewed_without_being_shortene
             assert!(left > TTL * 9 && left <= long, "{left:?}");
         }
         store.admin.ask::<()>(&["FLUSHALL"]).await;
-        assert_eq!(claim.renew(Some(long)).await.unwrap(), Pulse::Lost(LossReason::Evicted));
+        assert_eq!(
+            claim.renew(Some(long)).await.unwrap(),
+            RenewalOutcome::Lost(LossReason::Evicted)
+        );
         assert!(store.admin.keys().await.is_empty());
     }
 }

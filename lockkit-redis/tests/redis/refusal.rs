@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::{
     Error, ErrorKind, FencingToken,
-    spi::{Backend as _, Pulse, Released, Wait},
+    spi::{Backend as _, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::RedisServer;
 use lockkit_fixture::claims::given_up;
@@ -147,7 +147,7 @@ async fn c13_a_full_server_is_full_and_still_lets_go() {
     let error = claim.attempt(Wait::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StoreFull, "{error}");
     assert!(error.is_temporary() && !error.is_outcome_unknown());
-    assert!(matches!(held.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(held.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(held.release().await.unwrap(), Released::Freed);
     store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await;
     granted(claim.attempt(Wait::No).await);
@@ -158,14 +158,14 @@ async fn c13_a_replica_is_refused_and_a_demoted_primary_is_left() {
     let store = Store::start().await;
     let primary = RedisServer::start().unwrap();
     let mut claim = store.claim("a");
-    let (mut waiter, bell) = store.waiter("a");
+    let (mut waiter, signal) = store.waiter("a");
     granted(claim.attempt(Wait::No).await);
     busy(waiter.attempt(Wait::Queue).await);
     store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]).await;
     let error = claim.renew(None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
     // That connection was given up; the next one finds out at once.
-    bell.heard().await;
+    signal.heard().await;
     let error = waiter.attempt(Wait::Queue).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly);
     assert!(error.to_string().contains("is a replica"), "{error}");
@@ -173,7 +173,7 @@ async fn c13_a_replica_is_refused_and_a_demoted_primary_is_left() {
     store.admin.ask::<()>(&["REPLICAOF", "NO", "ONE"]).await;
     // It may have taken over the other server's data, which is none.
     given_up(claim.release()).await;
-    lock(&mut waiter, &bell).await;
+    lock(&mut waiter, &signal).await;
 }
 
 #[tokio::test]

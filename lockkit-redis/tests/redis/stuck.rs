@@ -9,7 +9,7 @@ use std::{
 
 use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, ClaimSpec, Hint, Mode, Pulse, Wait},
+    spi::{Attempt, Backend as _, ClaimSpec, Mode, RenewalOutcome, Wait, Wake},
 };
 use lockkit_fixture::RedisServer;
 use lockkit_fixture::claims::given_up;
@@ -57,8 +57,8 @@ async fn c10_a_hold_of_any_kind_is_renewed_beside_a_queue_that_is_not_ours() {
                 .ask::<()>(&["SET", &format!("lockkit:{}:{{a}}:{part}", kind.as_str()), "x"])
                 .await;
         }
-        let pulse = holder.renew(None).await;
-        assert!(matches!(pulse, Ok(Pulse::Alive(_))), "{kind:?}: {pulse:?}");
+        let outcome = holder.renew(None).await;
+        assert!(matches!(outcome, Ok(RenewalOutcome::Alive(_))), "{kind:?}: {outcome:?}");
     }
 }
 
@@ -72,11 +72,11 @@ async fn c8_a_patient_waiter_outlives_a_hasty_one_that_was_handed_the_permits() 
     granted(holder.attempt(Wait::No).await);
     let mut hasty = other.claim(permits(1, 1, HASTY)).unwrap();
     assert!(busy(hasty.attempt(Wait::Queue).await).0);
-    let (mut patient, bell) = ring_for(&store, permits(1, 1, OP_TIMEOUT));
+    let (mut patient, signal) = waiter_for(&store, permits(1, 1, OP_TIMEOUT));
     assert!(busy(patient.attempt(Wait::Queue).await).0);
     given_up(holder.release()).await;
     // The hasty one is told, and never looks.
-    wait_for(&mut patient, &bell).await;
+    wait_for(&mut patient, &signal).await;
 }
 
 #[tokio::test]
@@ -84,26 +84,26 @@ async fn c8_a_waiter_outlives_the_keys_of_its_queue() {
     for lost in ["queue", "live"] {
         let store = Store::start().await;
         let mut holder = holder(&store, "a").await;
-        let (mut waiter, bell) = store.waiter("a");
+        let (mut waiter, signal) = store.waiter("a");
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
         store.admin.ask::<()>(&["DEL", &format!("lockkit:mutex:{{a}}:{lost}")]).await;
         given_up(holder.release()).await;
-        wait_for(&mut waiter, &bell).await;
+        wait_for(&mut waiter, &signal).await;
     }
     for lost in ["queue", "live", "grants", "holders"] {
         let store = Store::start().await;
         let mut holder = store.redis.claim(permits(2, 2, OP_TIMEOUT)).unwrap();
         granted(holder.attempt(Wait::No).await);
-        let (mut waiter, bell) = ring_for(&store, permits(1, 2, OP_TIMEOUT));
+        let (mut waiter, signal) = waiter_for(&store, permits(1, 2, OP_TIMEOUT));
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
         store.admin.ask::<()>(&["DEL", &semaphore_key(lost)]).await;
         given_up(holder.release()).await;
-        wait_for(&mut waiter, &bell).await;
+        wait_for(&mut waiter, &signal).await;
     }
 }
 
 #[tokio::test]
-async fn c13_a_waiter_is_told_that_there_are_no_fences_left() {
+async fn c13_a_waiter_is_told_that_there_are_no_tokens_left() {
     let store = Store::start().await;
     let specs = || [spec("a"), permits(1, 1, OP_TIMEOUT)];
     for ((held, waits), key) in
@@ -111,7 +111,7 @@ async fn c13_a_waiter_is_told_that_there_are_no_fences_left() {
     {
         let mut holder = store.redis.claim(held).unwrap();
         granted(holder.attempt(Wait::No).await);
-        let (mut claim, bell) = ring_for(&store, waits);
+        let (mut claim, signal) = waiter_for(&store, waits);
         assert!(busy(claim.attempt(Wait::Queue).await).0);
         store.admin.ask::<()>(&["SET", &key, "9007199254740991"]).await;
         given_up(holder.release()).await;
@@ -120,7 +120,7 @@ async fn c13_a_waiter_is_told_that_there_are_no_fences_left() {
                 match claim.attempt(Wait::Queue).await {
                     Err(error) => return error,
                     Ok(Attempt::Busy { retry_after, .. }) => {
-                        let _ = timeout(retry_after.unwrap(), bell.heard()).await;
+                        let _ = timeout(retry_after.unwrap(), signal.heard()).await;
                     }
                     granted => panic!("{granted:?}"),
                 }
@@ -211,11 +211,11 @@ async fn c8_a_very_patient_waiter_looks_as_often_as_others() {
     let mut holder = holder(&store, "a").await;
     let mut hasty = other.claim(spec_for("a", TTL, HASTY)).unwrap();
     assert!(busy(hasty.attempt(Wait::Queue).await).0);
-    let (mut patient, bell) = ring_for(&store, spec_for("a", 5 * minute, 2 * minute));
+    let (mut patient, signal) = waiter_for(&store, spec_for("a", 5 * minute, 2 * minute));
     assert!(busy(patient.attempt(Wait::Queue).await).0);
     given_up(holder.release()).await;
     // The hasty one is told, and never looks.
-    wait_for(&mut patient, &bell).await;
+    wait_for(&mut patient, &signal).await;
 }
 
 #[tokio::test]
@@ -223,11 +223,11 @@ async fn c9_a_very_patient_waiter_that_dies_keeps_the_lock_for_ten_seconds_at_mo
     let store = Store::start().await;
     let minute = Duration::from_secs(60);
     let mut holder = holder(&store, "a").await;
-    let (mut patient, bell) = ring_for(&store, spec_for("a", 10 * minute, 2 * minute));
+    let (mut patient, signal) = waiter_for(&store, spec_for("a", 10 * minute, 2 * minute));
     assert!(busy(patient.attempt(Wait::Queue).await).0);
     given_up(holder.release()).await;
     // It is told, and never looks.
-    bell.heard().await;
+    signal.heard().await;
     let left: u64 = store.admin.ask(&["PTTL", &lock_key("a")]).await;
     assert!(left <= 10_000, "{left} ms");
 }
@@ -240,9 +240,9 @@ async fn c12_a_waiter_that_may_hear_no_more_is_not_passed_over_for_ever() {
     let port = store.server.port();
     let redis = connect(&format!("redis://u:p@127.0.0.1:{port}/")).await.unwrap();
     let mut holder = holder(&store, "a").await;
-    let bell = Arc::new(Bell::default());
+    let signal = Arc::new(WakeSignal::default());
     let mut spec = spec("a");
-    spec.hint = Hint::to(&bell);
+    spec.wake = Wake::to(&signal);
     let mut unlucky = redis.claim(spec).unwrap();
     assert!(busy(unlucky.attempt(Wait::Queue).await).0);
     store.admin.ask::<()>(&["ACL", "SETUSER", "u", "resetchannels"]).await;
@@ -250,14 +250,14 @@ async fn c12_a_waiter_that_may_hear_no_more_is_not_passed_over_for_ever() {
     let going_round = async {
         loop {
             given_up(holder.release()).await;
-            let (mut next, bell) = lucky.remove(0);
-            wait_for_long(&mut next, &bell).await;
+            let (mut next, signal) = lucky.remove(0);
+            wait_for_long(&mut next, &signal).await;
             lucky.extend(queue(&store, "a", 1).await);
             holder = next;
         }
     };
     tokio::select! {
         () = going_round => {}
-        _ = wait_for(&mut unlucky, &bell) => {}
+        _ = wait_for(&mut unlucky, &signal) => {}
     }
 }

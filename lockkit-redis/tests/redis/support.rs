@@ -7,7 +7,7 @@ use lockkit_core::{
     spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Lease, Released, Wait},
     url::StoreUrl,
 };
-pub(crate) use lockkit_fixture::claims::{Bell, busy, granted, mutex, spec as spec_for};
+pub(crate) use lockkit_fixture::claims::{WakeSignal, busy, granted, mutex, spec as spec_for};
 use lockkit_fixture::{ClockDirection, RedisServer, claims};
 use lockkit_redis::{
     Config, Redis,
@@ -66,9 +66,9 @@ const SCRIPTS: [&str; 17] = [
     script!("clock", "counted/inspect"),
     script!("clock", "queue", "places", "counted/hand_over", "counted/refresh"),
     script!("clock", "queue", "counted/hand_over", "counted/release"),
-    script!("clock", "exclusive/raise_fence"),
-    script!("clock", "queue", "exclusive/hand_over", "exclusive/reissue"),
-    script!("clock", "queue", "counted/hand_over", "counted/raise_fence"),
+    script!("clock", "exclusive/raise_token"),
+    script!("clock", "queue", "exclusive/hand_over", "exclusive/transfer"),
+    script!("clock", "queue", "counted/hand_over", "counted/raise_token"),
     script!("clock", "exclusive/write_note"),
     script!("exclusive/read_note"),
 ];
@@ -106,9 +106,9 @@ impl Store {
         self.redis.claim(spec(name)).unwrap()
     }
 
-    /// A claim that waits, and the bell that is rung for it.
+    /// A claim that waits, and the signal that counts its wake-ups.
     pub(crate) fn waiter(&self, name: &str) -> Waiter {
-        ring_for(self, spec(name))
+        waiter_for(self, spec(name))
     }
 
     /// Where the messages for the backend go, if no other is connected.
@@ -197,10 +197,10 @@ pub(crate) fn lasts(lease: Lease) -> Duration {
     }
 }
 
-pub(crate) type Waiter = (Box<dyn Claim>, Arc<Bell>);
+pub(crate) type Waiter = (Box<dyn Claim>, Arc<WakeSignal>);
 
-/// A claim of this shape that waits, and its bell.
-pub(crate) fn ring_for(store: &Store, spec: ClaimSpec) -> Waiter {
+/// A claim of this shape that waits, and its signal.
+pub(crate) fn waiter_for(store: &Store, spec: ClaimSpec) -> Waiter {
     claims::waiter(&store.redis, spec)
 }
 
@@ -208,15 +208,15 @@ pub(crate) fn ring_for(store: &Store, spec: ClaimSpec) -> Waiter {
 pub(crate) async fn queue(store: &Store, name: &str, length: usize) -> Vec<Waiter> {
     let mut waiters = Vec::new();
     for _ in 0..length {
-        let (mut claim, bell) = store.waiter(name);
+        let (mut claim, signal) = store.waiter(name);
         assert!(busy(claim.attempt(Wait::Queue).await).0);
-        waiters.push((claim, bell));
+        waiters.push((claim, signal));
     }
     waiters
 }
 
-pub(crate) fn rings(waiters: &[Waiter]) -> Vec<usize> {
-    waiters.iter().map(|(_, bell)| bell.rings()).collect()
+pub(crate) fn wakes(waiters: &[Waiter]) -> Vec<usize> {
+    waiters.iter().map(|(_, signal)| signal.wakes()).collect()
 }
 
 pub(crate) async fn holder(store: &Store, name: &str) -> Box<dyn Claim> {
@@ -225,29 +225,32 @@ pub(crate) async fn holder(store: &Store, name: &str) -> Box<dyn Claim> {
     holder
 }
 
-/// All is over: nothing is subscribed, and nothing but a fence is left.
+/// All is over: nothing is subscribed, and nothing but a token is left.
 pub(crate) async fn assert_clean(store: &Store, name: &str) {
     store.settle().await;
     assert!(store.admin.channels().await.is_empty());
     assert_eq!(store.admin.keys().await, [fence_key(name)]);
 }
 
-/// Attempts until granted, as the core would: between attempts it waits for the bell, or for the
+/// Attempts until granted, as the core would: between attempts it waits for the signal, or for the
 /// time to look again.
-pub(crate) async fn wait_for(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
-    timeout(SOON, wait_for_long(claim, bell)).await.expect("not granted")
+pub(crate) async fn wait_for(claim: &mut Box<dyn Claim>, signal: &WakeSignal) -> Grant {
+    timeout(SOON, wait_for_long(claim, signal)).await.expect("not granted")
 }
 
-pub(crate) async fn wait_for_long(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
-    wait_for_long_or_err(claim, bell).await.unwrap()
+pub(crate) async fn wait_for_long(claim: &mut Box<dyn Claim>, signal: &WakeSignal) -> Grant {
+    wait_for_long_or_err(claim, signal).await.unwrap()
 }
 
-pub(crate) async fn wait_for_long_or_err(claim: &mut Box<dyn Claim>, bell: &Bell) -> Result<Grant> {
+pub(crate) async fn wait_for_long_or_err(
+    claim: &mut Box<dyn Claim>,
+    signal: &WakeSignal,
+) -> Result<Grant> {
     loop {
         match claim.attempt(Wait::Queue).await? {
             Attempt::Granted(grant) => return Ok(grant),
             Attempt::Busy { retry_after, .. } => {
-                bell.heard_within(retry_after.unwrap()).await;
+                signal.heard_within(retry_after.unwrap()).await;
             }
         }
     }
@@ -273,18 +276,19 @@ pub(crate) async fn kill_clients(store: &Store) {
     store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]).await;
 }
 
-/// Asks when it is rung, and not before, as requests are counted.
-pub(crate) async fn lock_when_rung(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
-    bell.heard().await;
+/// Asks when it is woken, and not before, as requests are counted.
+pub(crate) async fn lock_when_woken(claim: &mut Box<dyn Claim>, signal: &WakeSignal) -> Grant {
+    signal.heard().await;
     granted(claim.attempt(Wait::Queue).await)
 }
 
-/// Attempts until granted, and between attempts waits for the bell alone: without a ring it fails.
-pub(crate) async fn lock(claim: &mut Box<dyn Claim>, bell: &Bell) -> Grant {
+/// Attempts until granted, and between attempts waits for the signal alone: without a wake-up it
+/// fails.
+pub(crate) async fn lock(claim: &mut Box<dyn Claim>, signal: &WakeSignal) -> Grant {
     loop {
         match claim.attempt(Wait::Queue).await.unwrap() {
             Attempt::Granted(grant) => return grant,
-            Attempt::Busy { .. } => bell.heard().await,
+            Attempt::Busy { .. } => signal.heard().await,
         }
     }
 }

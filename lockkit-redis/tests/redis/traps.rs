@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use lockkit_core::{
     Error, ErrorKind, Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, ClaimSpec, Mode, Outsiders, Pulse, Released, Wait},
+    spi::{Attempt, Backend as _, ClaimSpec, Mode, QueuePolicy, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::RedisServer;
 use lockkit_fixture::claims::given_up;
@@ -30,8 +30,8 @@ fn assert_heals(error: &Error, kind: ErrorKind) {
 }
 
 async fn serve_in_turn(waiters: Vec<Waiter>) {
-    for (mut waiter, bell) in waiters {
-        wait_for(&mut waiter, &bell).await;
+    for (mut waiter, signal) in waiters {
+        wait_for(&mut waiter, &signal).await;
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     }
 }
@@ -46,23 +46,23 @@ async fn c13_a_full_server_still_hands_the_lock_over() {
     fill("1mb").await;
     // A release frees memory, so that the rest of it is not refused, and who is told has the lock.
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
-    let (first, bell) = &mut waiters[0];
-    bell.heard().await;
+    let (first, signal) = &mut waiters[0];
+    signal.heard().await;
     let owner: String = store.admin.ask(&["GET", &lock_key("a")]).await;
     assert!(
         store.admin.ask::<String>(&["GET", &fence_key("a")]).await.ends_with(&format!(":{owner}"))
     );
     let grant = granted(first.attempt(Wait::Queue).await);
     assert_eq!(lasts(grant.lease), TTL);
-    assert!(matches!(first.renew(None).await.unwrap(), Pulse::Alive(_)));
-    assert_eq!(rings(&waiters), [1, 0, 0]);
+    assert!(matches!(first.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
+    assert_eq!(wakes(&waiters), [1, 0, 0]);
 
     // After a lapse the next waiter has it, and a newcomer is refused before that.
     store.admin.ask::<()>(&["DEL", &lock_key("a")]).await;
     let newcomer = store.claim("b").attempt(Wait::Queue).await.unwrap_err();
     assert_heals(&newcomer, ErrorKind::StoreFull);
-    let (second, bell) = &mut waiters[1];
-    wait_for(second, bell).await;
+    let (second, signal) = &mut waiters[1];
+    wait_for(second, signal).await;
     assert_eq!(second.release().await.unwrap(), Released::Freed);
     let newcomer = store.claim("a").attempt(Wait::Queue).await.unwrap_err();
     assert_heals(&newcomer, ErrorKind::StoreFull);
@@ -94,7 +94,7 @@ async fn c13_a_loading_server_is_waited_for_and_keeps_the_queue() {
     };
     assert_heals(&timeout(SOON, refused).await.unwrap(), ErrorKind::StoreLoading);
     reload.await.unwrap();
-    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     store.admin.ask::<()>(&["FLUSHDB", "ASYNC"]).await;
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
     // Flushed, they queue again; whoever looks first.
@@ -170,12 +170,12 @@ async fn c13_waiters_of_a_broken_name_hear_of_it_though_others_look_first() {
     let _a = holder(&store, "a").await;
     let _b = holder(&store, "b").await;
     let others = queue(&store, "b", 3).await;
-    let (mut waiter, bell) = queue(&store, "a", 1).await.remove(0);
+    let (mut waiter, signal) = queue(&store, "a", 1).await.remove(0);
     store.admin.ask::<()>(&["DEL", &live_key("a")]).await;
     store.admin.ask::<()>(&["RPUSH", &live_key("a"), "x"]).await;
     let mut tasks = tokio::task::JoinSet::new();
-    for (mut other, bell) in others {
-        tasks.spawn(async move { wait_for_long(&mut other, &bell).await });
+    for (mut other, signal) in others {
+        tasks.spawn(async move { wait_for_long(&mut other, &signal).await });
     }
     let error = timeout(SOON, async {
         loop {
@@ -183,7 +183,7 @@ async fn c13_waiters_of_a_broken_name_hear_of_it_though_others_look_first() {
                 Err(error) => break error,
                 Ok(Attempt::Busy { retry_after, .. }) => {
                     // It comes a moment later than the others, each time.
-                    let _ = timeout(retry_after.unwrap() + MOMENT, bell.heard()).await;
+                    let _ = timeout(retry_after.unwrap() + MOMENT, signal.heard()).await;
                 }
                 Ok(granted) => panic!("{granted:?}"),
             }
@@ -208,8 +208,8 @@ async fn c8_waiters_whose_queue_vanished_queue_again() {
         let living: u64 = store.admin.ask(&["ZCARD", &live_key("a")]).await;
         assert_eq!((places, living), (3, 3), "{key}");
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
-        for (mut waiter, bell) in waiters {
-            lock(&mut waiter, &bell).await;
+        for (mut waiter, signal) in waiters {
+            lock(&mut waiter, &signal).await;
             assert_eq!(waiter.release().await.unwrap(), Released::Freed);
         }
         assert_clean(&store, "a").await;
@@ -223,18 +223,18 @@ async fn c8_a_server_that_forgot_everything_serves_its_waiters() {
     let past = holder(&store, "a").await;
     let waiters = queue(&store, "a", 3).await;
     store.server.restart().unwrap();
-    for (_, bell) in &waiters {
-        bell.heard().await;
+    for (_, signal) in &waiters {
+        signal.heard().await;
     }
     let mut tasks = tokio::task::JoinSet::new();
-    for (mut waiter, bell) in waiters {
+    for (mut waiter, signal) in waiters {
         tasks.spawn(async move {
             timeout(SOON, async {
                 loop {
                     match waiter.attempt(Wait::Queue).await {
                         Ok(Attempt::Granted(_)) => break,
                         Ok(Attempt::Busy { retry_after, .. }) => {
-                            let _ = timeout(retry_after.unwrap(), bell.heard()).await;
+                            let _ = timeout(retry_after.unwrap(), signal.heard()).await;
                         }
                         Err(error) => assert!(error.is_temporary(), "{error}"),
                     }
@@ -279,8 +279,11 @@ async fn c10_an_empty_primary_that_was_demoted_tells_nothing_of_locks() {
             let answer = match call {
                 "keep alive" => claim.renew(None).await.map(drop),
                 "release" => claim.release().await.map(drop),
-                "raise" => claim.raise_fence(token).await.map(drop),
-                _ => claim.reissue(&crate::support::spec("a"), Outsiders::First).await.map(drop),
+                "raise" => claim.raise_token(token).await.map(drop),
+                _ => claim
+                    .transfer(&crate::support::spec("a"), QueuePolicy::QueueFirst)
+                    .await
+                    .map(drop),
             };
             let error = answer.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ReadOnly, "{mode:?}, {call}: {error}");

@@ -21,7 +21,7 @@ async fn c8_one_release_rings_the_first_waiter_alone() {
     given_up(holder.release()).await;
     waiters[0].1.heard().await;
     store.settle().await;
-    assert_eq!(rings(&waiters).iter().sum::<usize>(), 1);
+    assert_eq!(wakes(&waiters).iter().sum::<usize>(), 1);
 
     // And so on down the queue: a claim and a release for each grant.
     for at in 0..waiters.len() {
@@ -32,7 +32,7 @@ async fn c8_one_release_rings_the_first_waiter_alone() {
             next.heard().await;
         }
     }
-    assert_eq!(rings(&waiters), [1; 64]);
+    assert_eq!(wakes(&waiters), [1; 64]);
     assert_eq!(store.admin.requests().await, 1 + 1 + 2 * 64);
     drop(waiters);
     assert_clean(&store, "a").await;
@@ -45,17 +45,17 @@ async fn c6_a_waiter_that_was_handed_the_lock_and_leaves_passes_it_on() {
     let mut waiters = queue(&store, "a", 3).await;
     given_up(holder.release()).await;
     waiters[0].1.heard().await;
-    assert_eq!(rings(&waiters), [1, 0, 0]);
+    assert_eq!(wakes(&waiters), [1, 0, 0]);
     let (mut first, _) = waiters.remove(0);
     // It had the lock, though it never looked.
     assert_eq!(first.release().await.unwrap(), Released::Freed);
     waiters[0].1.heard().await;
-    assert_eq!(rings(&waiters), [1, 0]);
+    assert_eq!(wakes(&waiters), [1, 0]);
     // One that was not handed anything takes nothing along.
     let (mut last, _) = waiters.remove(1);
     assert_eq!(last.release().await.unwrap(), Released::NotHeld);
     store.settle().await;
-    assert_eq!(rings(&waiters), [1]);
+    assert_eq!(wakes(&waiters), [1]);
     let (mut second, _) = waiters.remove(0);
     granted(second.attempt(Wait::Queue).await);
     given_up(second.release()).await;
@@ -78,11 +78,11 @@ async fn never_moves(gone: bool) {
     assert!(left <= WINDOW, "{left:?}");
     let (first, _) = waiters.remove(0);
     let first = (!gone).then_some(first);
-    let (second, bell) = &mut waiters[0];
-    wait_for(second, bell).await;
+    let (second, signal) = &mut waiters[0];
+    wait_for(second, signal).await;
     given_up(second.release()).await;
-    let (third, bell) = &mut waiters[1];
-    bell.heard().await;
+    let (third, signal) = &mut waiters[1];
+    signal.heard().await;
     granted(third.attempt(Wait::Queue).await);
     given_up(third.release()).await;
     if let Some(mut first) = first {
@@ -112,8 +112,8 @@ async fn c6_a_hand_over_is_not_spent_by_an_attempt_without_an_answer() {
             assert!(handed.starts_with(&format!("{token}:")), "{token} is not that of {handed}");
             assert_eq!(first.release().await.unwrap(), Released::Freed);
         }
-        let (mut second, bell) = waiters.remove(0);
-        bell.heard().await;
+        let (mut second, signal) = waiters.remove(0);
+        signal.heard().await;
         granted(second.attempt(Wait::Queue).await);
         // The unanswered release came as well; it changes nothing for the second.
         assert_eq!(first.release().await.unwrap(), Released::NotHeld);
@@ -129,7 +129,7 @@ async fn c1_a_message_that_nobody_should_have_sent_makes_the_waiter_ask_and_no_m
     let spec = spec("a");
     let mut holder = holder(&store, "a").await;
     let owner = spec.owner.to_string();
-    let (mut waiter, bell) = ring_for(&store, spec);
+    let (mut waiter, signal) = waiter_for(&store, spec);
     busy(waiter.attempt(Wait::Queue).await);
     let channel = store.client_channel().await;
     // Garbage and messages for others are not for it.
@@ -137,17 +137,17 @@ async fn c1_a_message_that_nobody_should_have_sent_makes_the_waiter_ask_and_no_m
         store.admin.ask::<()>(&["PUBLISH", &channel, text]).await;
     }
     store.settle().await;
-    assert_eq!(bell.rings(), 0);
+    assert_eq!(signal.wakes(), 0);
     // A word from long ago: that lock has passed on since.
     for text in [owner.clone(), format!("{owner} 1 2 3000")] {
         store.admin.reset_calls().await;
         store.admin.ask::<()>(&["PUBLISH", &channel, &text]).await;
-        bell.heard().await;
+        signal.heard().await;
         busy(waiter.attempt(Wait::Queue).await);
         assert_eq!(store.admin.requests().await, 1);
     }
     given_up(holder.release()).await;
-    lock(&mut waiter, &bell).await;
+    lock(&mut waiter, &signal).await;
     given_up(waiter.release()).await;
     assert_clean(&store, "a").await;
 }
@@ -166,10 +166,10 @@ async fn c8_a_lock_that_vanished_goes_to_the_first_waiter_when_one_of_them_looks
             sleep(busy(last.attempt(Wait::Queue).await).1.unwrap()).await;
         }
     };
-    let (first, bell) = &mut rest[0];
+    let (first, signal) = &mut rest[0];
     tokio::select! {
         () = looks => {}
-        () = bell.heard() => {}
+        () = signal.heard() => {}
     }
     granted(first.attempt(Wait::Queue).await);
     given_up(first.release()).await;
@@ -192,10 +192,10 @@ async fn c6_a_client_has_one_channel_and_leaves_no_place_in_a_queue() {
     }
     assert_eq!(store.admin.keys().await, [lock_key("a"), fence_key("a")]);
     // By a grant, too.
-    let (mut last, bell) = store.waiter("a");
+    let (mut last, signal) = store.waiter("a");
     busy(last.attempt(Wait::Queue).await);
     given_up(holder.release()).await;
-    lock(&mut last, &bell).await;
+    lock(&mut last, &signal).await;
     assert_eq!(store.admin.keys().await, [lock_key("a"), fence_key("a")]);
     given_up(last.release()).await;
     assert_eq!(all().await, [channel]);
@@ -261,8 +261,8 @@ async fn c6_who_leaves_behind_many_requests_leaves_no_place_in_the_queue() {
     given_up(holder.release()).await;
 }
 
-/// Waiters come and go on one name while the lock goes round: no ring may be lost, as nothing else
-/// wakes them.
+/// Waiters come and go on one name while the lock goes round: no wake-up may be lost, as nothing
+/// else wakes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_no_wake_up_is_lost_between_queueing_and_leaving() {
     let store = Arc::new(Store::start().await);
@@ -271,11 +271,11 @@ async fn c8_no_wake_up_is_lost_between_queueing_and_leaving() {
         let store = Arc::clone(&store);
         tasks.spawn(async move {
             for round in 0..150_u64 {
-                let (mut claim, bell) = store.waiter("a");
+                let (mut claim, signal) = store.waiter("a");
                 let impatient = (task + round) % 3 == 0;
                 let patience =
                     if impatient { Duration::from_micros(round * 7 % 900) } else { SOON };
-                if timeout(patience, lock(&mut claim, &bell)).await.is_ok() && round % 4 == 0 {
+                if timeout(patience, lock(&mut claim, &signal)).await.is_ok() && round % 4 == 0 {
                     tokio::task::yield_now().await;
                 }
                 given_up(claim.release()).await;
@@ -301,8 +301,8 @@ async fn c8_contended_grants_cost_a_constant_number_of_requests() {
         let store = Arc::clone(&store);
         running.spawn(async move {
             for _ in 0..rounds {
-                let (mut claim, bell) = store.waiter("a");
-                lock(&mut claim, &bell).await;
+                let (mut claim, signal) = store.waiter("a");
+                lock(&mut claim, &signal).await;
                 sleep(Duration::from_millis(1)).await;
                 given_up(claim.release()).await;
             }
@@ -326,17 +326,17 @@ async fn c13_without_rights_on_channels_a_release_works_and_waiters_poll() {
     let mute = connect(&url).await.unwrap();
     let mut holder = mute.claim(spec("a")).unwrap();
     granted(holder.attempt(Wait::No).await);
-    let (mut other, bell) = store.waiter("a");
+    let (mut other, signal) = store.waiter("a");
     // In the order in which they came, whether they are told or must ask: the holder can't tell
     // anybody.
     let mut waiter = mute.claim(spec("a")).unwrap();
     assert!(busy(waiter.attempt(Wait::Queue).await).1.is_some());
     assert!(busy(other.attempt(Wait::Queue).await).0);
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
-    wait_for(&mut waiter, &Bell::default()).await;
-    assert_eq!(bell.rings(), 0);
+    wait_for(&mut waiter, &WakeSignal::default()).await;
+    assert_eq!(signal.wakes(), 0);
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
-    wait_for(&mut other, &bell).await;
+    wait_for(&mut other, &signal).await;
     assert_eq!(other.release().await.unwrap(), Released::Freed);
     assert_clean(&store, "a").await;
 }
@@ -345,9 +345,9 @@ async fn c13_without_rights_on_channels_a_release_works_and_waiters_poll() {
 async fn c8_a_server_that_is_busy_when_a_waiter_looks_is_asked_again() {
     let store = Store::start_with(&["--lua-time-limit", "20"], "").await;
     let mut holder = holder(&store, "a").await;
-    let (mut waiter, bell) = queue(&store, "a", 1).await.remove(0);
+    let (mut waiter, signal) = queue(&store, "a", 1).await.remove(0);
     store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]).await;
-    bell.heard().await;
+    signal.heard().await;
     store.settle().await;
     let blocker = Admin::to(&store.server).await;
     let endless = tokio::spawn(async move {
@@ -360,10 +360,10 @@ async fn c8_a_server_that_is_busy_when_a_waiter_looks_is_asked_again() {
     store.admin.ask::<()>(&["SCRIPT", "KILL"]).await;
     endless.await.unwrap();
     busy(waiter.attempt(Wait::Queue).await);
-    let before = bell.rings();
+    let before = signal.wakes();
     given_up(holder.release()).await;
-    while bell.rings() == before {
-        bell.heard().await;
+    while signal.wakes() == before {
+        signal.heard().await;
     }
     granted(waiter.attempt(Wait::Queue).await);
 }
@@ -382,8 +382,8 @@ async fn a_server_without_resp3_is_polled_in_turn() {
         if ask {
             busy(last.attempt(Wait::Queue).await);
         }
-        let (waiter, bell) = &mut waiters[at];
-        wait_for(waiter, bell).await;
+        let (waiter, signal) = &mut waiters[at];
+        wait_for(waiter, signal).await;
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     }
     assert_clean(&store, "a").await;

@@ -3,8 +3,8 @@
 use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
     spi::{
-        Admin as _, Attempt, Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse,
-        Reissued, Released, Role, Wait,
+        Admin as _, Attempt, Backend as _, ClaimSpec, Mode, Note, Noted, QueuePolicy, Released,
+        RenewalOutcome, Role, Transferred, Wait,
     },
 };
 use lockkit_fixture::{RedisCluster, RedisClusterOptions, RedisServer};
@@ -45,13 +45,13 @@ async fn exercise(redis: &Redis) {
         let spec = |mode| ClaimSpec::new(name.clone(), OwnerId::random(), mode, TTL, OP_TIMEOUT);
         let mut holder = redis.claim(spec(mode)).unwrap();
         let token = granted(holder.attempt(Wait::No).await).token;
-        assert_eq!(holder.raise_fence(token).await.unwrap(), Some(token));
+        assert_eq!(holder.raise_token(token).await.unwrap(), Some(token));
         let floor = lockkit_core::FencingToken::new(token.get() + 1);
-        assert_eq!(holder.raise_fence(floor).await.unwrap(), Some(floor));
-        assert!(matches!(holder.renew(Some(TTL * 2)).await.unwrap(), Pulse::Alive(_)));
+        assert_eq!(holder.raise_token(floor).await.unwrap(), Some(floor));
+        assert!(matches!(holder.renew(Some(TTL * 2)).await.unwrap(), RenewalOutcome::Alive(_)));
         if kind == Kind::Mutex {
-            let answer = holder.reissue(&spec(mode), Outsiders::Wait).await.unwrap();
-            assert!(matches!(answer, Reissued::Granted(_)), "{answer:?}");
+            let answer = holder.transfer(&spec(mode), QueuePolicy::TransferFirst).await.unwrap();
+            assert!(matches!(answer, Transferred::Granted(_)), "{answer:?}");
             let note = Note::default().next("a");
             assert_eq!(holder.write_note(&note).await.unwrap(), Noted::Written);
             assert_eq!(redis.note(&name).await.unwrap(), note);
@@ -62,7 +62,7 @@ async fn exercise(redis: &Redis) {
             granted(other.attempt(Wait::No).await);
             assert_eq!(other.release().await.unwrap(), Released::Freed);
         }
-        assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
         assert_eq!(redis.inspect(&name).await.unwrap().holders.len(), 1);
         // A reader waits for nothing but a writer.
         let waits_as = if kind == Kind::RwLock { Mode::Exclusive } else { mode };
@@ -138,7 +138,7 @@ async fn c13_the_documented_rights_are_enough_for_a_cluster() {
     let to = (cluster.owner_of(slot).unwrap() + 1) % 3;
     let migration = cluster.begin_migration(slot, to).unwrap();
     cluster.move_keys(&migration).unwrap();
-    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     cluster.finish_migration(migration).unwrap();
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     for node in cluster.nodes() {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
-    spi::{Backend as _, Claim, ClaimSpec, Hint, Mode, Pulse, Released, Wait},
+    spi::{Backend as _, Claim, ClaimSpec, Mode, Released, RenewalOutcome, Wait, Wake},
 };
 use lockkit_fixture::{RedisCluster, RedisClusterOptions, RedisOptions, RedisServer};
 use lockkit_redis::Redis;
@@ -31,11 +31,11 @@ impl Nodes {
         self.redis.claim(spec(name)).unwrap()
     }
 
-    pub(crate) fn waiter(&self, name: &str) -> (Box<dyn Claim>, Arc<Bell>) {
-        let bell = Arc::new(Bell::default());
+    pub(crate) fn waiter(&self, name: &str) -> (Box<dyn Claim>, Arc<WakeSignal>) {
+        let signal = Arc::new(WakeSignal::default());
         let mut spec = spec(name);
-        spec.hint = Hint::to(&bell);
-        (self.redis.claim(spec).unwrap(), bell)
+        spec.wake = Wake::to(&signal);
+        (self.redis.claim(spec).unwrap(), signal)
     }
 
     pub(crate) fn slot(&self, name: &str) -> u16 {
@@ -59,7 +59,7 @@ impl Nodes {
         requests
     }
 
-    /// All keys of names on all nodes that are not fences, and all channels of slots.
+    /// All keys of names on all nodes that are not fence keys, and all channels of slots.
     pub(crate) fn left_behind(&self) -> Vec<String> {
         let mut left = Vec::new();
         for node in self.cluster.nodes() {
@@ -104,7 +104,7 @@ async fn c11_all_names_and_kinds_work_wherever_their_slot_is() {
             let spec = ClaimSpec::new(name.clone(), OwnerId::random(), mode, TTL, OP_TIMEOUT);
             let mut claim = nodes.redis.claim(spec).unwrap();
             granted(claim.attempt(Wait::No).await);
-            assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
+            assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
             assert_eq!(nodes.redis.inspect(&name).await.unwrap().holders.len(), 1);
             assert_eq!(claim.release().await.unwrap(), Released::Freed, "{text:?}");
         }
@@ -120,10 +120,10 @@ async fn c11_raw_keys_and_their_helpers_are_on_one_node() {
         granted(holder.attempt(Wait::No).await);
         let owner = nodes.cluster.owner_of(nodes.cluster.slot_of(name).unwrap()).unwrap();
         assert_eq!(nodes.cluster.nodes()[owner].ask(["EXISTS", name]).unwrap().text(), "1");
-        let (mut waiter, bell) = nodes.waiter(name);
+        let (mut waiter, signal) = nodes.waiter(name);
         busy(waiter.attempt(Wait::Queue).await);
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
-        lock(&mut waiter, &bell).await;
+        lock(&mut waiter, &signal).await;
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     }
     let error = nodes.redis.claim(spec("{a}")).unwrap_err();
@@ -144,13 +144,13 @@ async fn c8_waiters_for_names_in_many_slots_are_kept_alive_and_woken() {
         let mut holder = nodes.claim(name);
         granted(holder.attempt(Wait::No).await);
         holders.push(holder);
-        let bell = Arc::new(Bell::default());
+        let signal = Arc::new(WakeSignal::default());
         // The shortest window: dead after 1 s, so kept alive each 167 ms.
         let mut spec = spec_for(name, TTL, Duration::from_millis(500));
-        spec.hint = Hint::to(&bell);
+        spec.wake = Wake::to(&signal);
         let mut waiter = nodes.redis.claim(spec).unwrap();
         busy(waiter.attempt(Wait::Queue).await);
-        waiters.push((waiter, bell));
+        waiters.push((waiter, signal));
     }
     let end = tokio::time::Instant::now() + Duration::from_millis(1500);
     while tokio::time::Instant::now() < end {
@@ -162,9 +162,9 @@ async fn c8_waiters_for_names_in_many_slots_are_kept_alive_and_woken() {
     for name in &names {
         assert_eq!(nodes.redis.inspect(&mutex(name)).await.unwrap().waiters, Some(1), "{name}");
     }
-    for (holder, (waiter, bell)) in holders.iter_mut().zip(&mut waiters) {
+    for (holder, (waiter, signal)) in holders.iter_mut().zip(&mut waiters) {
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
-        lock(waiter, bell).await;
+        lock(waiter, signal).await;
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     }
     nodes.assert_clean().await;
@@ -177,16 +177,16 @@ async fn c4_tokens_rise_over_the_loss_of_a_node() {
     let owner = nodes.cluster.owner_of(nodes.slot("a")).unwrap();
     let mut claim = nodes.claim("a");
     let before = granted(claim.attempt(Wait::No).await).token;
-    let (mut waiter, bell) = nodes.waiter("a");
+    let (mut waiter, signal) = nodes.waiter("a");
     busy(waiter.attempt(Wait::Queue).await);
 
     nodes.cluster.node_mut(owner).kill().unwrap();
-    bell.heard().await;
+    signal.heard().await;
     let error = waiter.attempt(Wait::Queue).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     nodes.cluster.node_mut(owner).restart().unwrap();
     nodes.cluster.wait_settled(SOON).unwrap();
-    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Lost(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Lost(_)));
     assert!(granted(waiter.attempt(Wait::Queue).await).token > before);
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     nodes.assert_clean().await;
@@ -198,17 +198,17 @@ async fn c9_a_replica_takes_over_with_locks_and_queue() {
     let owner = nodes.cluster.owner_of(nodes.slot("a")).unwrap();
     let mut holder = nodes.claim("a");
     let before = granted(holder.attempt(Wait::No).await).token;
-    let (mut waiter, bell) = nodes.waiter("a");
+    let (mut waiter, signal) = nodes.waiter("a");
     busy(waiter.attempt(Wait::Queue).await);
 
     nodes.cluster.failover(3 + owner).unwrap();
     nodes.cluster.wait_settled(SOON).unwrap();
-    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     // The old node has dropped the subscription, and said so.
-    bell.heard().await;
+    signal.heard().await;
     busy(waiter.attempt(Wait::Queue).await);
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
-    assert!(lock(&mut waiter, &bell).await.token > before);
+    assert!(lock(&mut waiter, &signal).await.token > before);
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
 }
 
@@ -218,14 +218,14 @@ async fn c8_a_subscription_that_dies_alone_is_noticed_and_made_again() {
     let owner = nodes.cluster.owner_of(nodes.slot("a")).unwrap();
     let mut holder = nodes.claim("a");
     granted(holder.attempt(Wait::No).await);
-    let (mut waiter, bell) = nodes.waiter("a");
+    let (mut waiter, signal) = nodes.waiter("a");
     busy(waiter.attempt(Wait::Queue).await);
     let killed = nodes.cluster.nodes()[owner].ask(["CLIENT", "KILL", "TYPE", "pubsub"]).unwrap();
     assert_eq!(killed.text(), "1");
-    bell.heard().await;
+    signal.heard().await;
     busy(waiter.attempt(Wait::Queue).await);
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
-    lock(&mut waiter, &bell).await;
+    lock(&mut waiter, &signal).await;
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     nodes.assert_clean().await;
 }

@@ -8,7 +8,7 @@ use std::{
 use futures_util::future::join_all;
 use lockkit_core::{
     ErrorKind,
-    spi::{Backend as _, Claim, Pulse, Released, Wait},
+    spi::{Backend as _, Claim, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::RedisServer;
 use lockkit_redis::Redis;
@@ -72,11 +72,11 @@ async fn holders(redis: &Redis, count: usize) -> Vec<Box<dyn Claim>> {
 async fn assert_renewed(held: &mut [Box<dyn Claim>], go_on: impl Future<Output = ()>) {
     let renewals = join_all(held.iter_mut().map(|claim| claim.renew(None)));
     let all = async { tokio::join!(renewals, go_on).0 };
-    let pulses = timeout(2 * SOON, all)
+    let outcomes = timeout(2 * SOON, all)
         .await
         .expect("a renewal waits for a connection that can't be opened");
-    for pulse in pulses {
-        assert!(matches!(pulse.unwrap(), Pulse::Alive(_)));
+    for outcome in outcomes {
+        assert!(matches!(outcome.unwrap(), RenewalOutcome::Alive(_)));
     }
 }
 
@@ -139,9 +139,10 @@ async fn c6_no_more_connections_are_being_opened_than_requests_wait_at_once() {
     proxy.hang.store(true, Ordering::SeqCst);
     for _ in 0..20 {
         let renewals = join_all(held.iter_mut().map(|claim| claim.renew(None)));
-        for pulse in timeout(SOON, renewals).await.expect("renewals wait for connections that hang")
+        for outcome in
+            timeout(SOON, renewals).await.expect("renewals wait for connections that hang")
         {
-            assert!(matches!(pulse.unwrap(), Pulse::Alive(_)));
+            assert!(matches!(outcome.unwrap(), RenewalOutcome::Alive(_)));
         }
     }
     let opened = proxy.hung.load(Ordering::SeqCst);
@@ -157,8 +158,8 @@ async fn c13_a_server_that_refuses_connections_is_not_asked_for_one_by_each_requ
     pair.admin.ask::<()>(&["CONFIG", "SET", "maxclients", "1"]).await;
     let start = Instant::now();
     for _ in 0..200 {
-        for pulse in join_all(held.iter_mut().map(|claim| claim.renew(None))).await {
-            assert!(matches!(pulse.unwrap(), Pulse::Alive(_)));
+        for outcome in join_all(held.iter_mut().map(|claim| claim.renew(None))).await {
+            assert!(matches!(outcome.unwrap(), RenewalOutcome::Alive(_)));
         }
     }
     let refused = u128::from(pair.stat("stats", "rejected_connections").await);

@@ -10,7 +10,7 @@ use std::{
 
 use lockkit_core::{
     ErrorKind,
-    spi::{Backend as _, Claim, Pulse, Released, Wait},
+    spi::{Backend as _, Claim, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::{RedisClusterOptions, RedisServer};
 use tokio::task::JoinSet;
@@ -50,8 +50,8 @@ async fn holders(nodes: &Nodes) -> Vec<Box<dyn Claim>> {
 }
 
 async fn assert_alive(holder: &mut Box<dyn Claim>) {
-    let pulse = holder.renew(None).await.unwrap();
-    assert!(matches!(pulse, Pulse::Alive(_)), "{pulse:?}");
+    let outcome = holder.renew(None).await.unwrap();
+    assert!(matches!(outcome, RenewalOutcome::Alive(_)), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -81,14 +81,14 @@ async fn c10_a_waiter_whose_channel_can_not_be_opened_ends_no_hold_and_gets_the_
         let mut holder = holders(&nodes).await.swap_remove(0);
         let held = name_on(&nodes, 0);
         nodes.cluster.nodes()[0].ask(refuse).unwrap();
-        let (mut waiter, bell) = nodes.waiter(&held);
+        let (mut waiter, signal) = nodes.waiter(&held);
         for _ in 0..2 {
             busy(waiter.attempt(Wait::Queue).await);
             assert_eq!(nodes.redis.inspect(&mutex(&held)).await.unwrap().waiters, Some(1));
             assert_alive(&mut holder).await;
         }
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
-        wait_for(&mut waiter, &bell).await;
+        wait_for(&mut waiter, &signal).await;
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     }
 }

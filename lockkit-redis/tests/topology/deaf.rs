@@ -7,7 +7,7 @@ use std::{
 
 use lockkit_core::{
     Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, Claim, ClaimSpec, Hint, Mode, Released, Wait},
+    spi::{Attempt, Backend as _, Claim, ClaimSpec, Mode, Released, Wait, Wake},
 };
 use lockkit_fixture::claims::given_up;
 use lockkit_redis::Redis;
@@ -20,17 +20,17 @@ type Shape = (Kind, Mode);
 const MUTEX: Shape = (Kind::Mutex, Mode::Exclusive);
 
 fn waiter(redis: &Redis, (kind, mode): Shape) -> Waiter {
-    let bell = Arc::new(Bell::default());
+    let signal = Arc::new(WakeSignal::default());
     let name = LockName::new(kind, "a").unwrap();
     let mut spec = ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT);
-    spec.hint = Hint::to(&bell);
-    (redis.claim(spec).unwrap(), bell)
+    spec.wake = Wake::to(&signal);
+    (redis.claim(spec).unwrap(), signal)
 }
 
 async fn queued(redis: &Redis, shape: Shape) -> Waiter {
-    let (mut claim, bell) = waiter(redis, shape);
+    let (mut claim, signal) = waiter(redis, shape);
     assert!(busy(claim.attempt(Wait::Queue).await).0);
-    (claim, bell)
+    (claim, signal)
 }
 
 async fn holder(redis: &Redis, shape: Shape) -> Box<dyn Claim> {
@@ -41,12 +41,12 @@ async fn holder(redis: &Redis, shape: Shape) -> Box<dyn Claim> {
 
 /// The lock is free. The second looks at once: what was handed to it is its own only for a claim
 /// window.
-async fn serve_in_order((mut first, bell): Waiter, (mut second, second_bell): Waiter) {
+async fn serve_in_order((mut first, signal): Waiter, (mut second, second_signal): Waiter) {
     assert!(busy(second.attempt(Wait::Queue).await).0);
-    wait_for(&mut first, &bell).await;
+    wait_for(&mut first, &signal).await;
     assert!(busy(second.attempt(Wait::Queue).await).0);
     release(first).await;
-    wait_for(&mut second, &second_bell).await;
+    wait_for(&mut second, &second_signal).await;
     release(second).await;
 }
 
@@ -115,7 +115,7 @@ async fn c12_a_waiter_whose_channel_is_lost_for_good_is_served_before_those_who_
     let other = connect(&nodes.cluster.url()).await.unwrap();
     let holder = holder(&other, MUTEX).await;
     let redis = connect(&nodes.cluster.url()).await.unwrap();
-    let (mut first, bell) = queued(&redis, MUTEX).await;
+    let (mut first, signal) = queued(&redis, MUTEX).await;
     let clients: String = admin.ask(&["CLIENT", "LIST", "TYPE", "pubsub"]).await;
     let [client] = clients.lines().collect::<Vec<_>>().try_into().unwrap();
     let id = client.strip_prefix("id=").unwrap().split(' ').next().unwrap();
@@ -126,7 +126,7 @@ async fn c12_a_waiter_whose_channel_is_lost_for_good_is_served_before_those_who_
     let clients = clients + stat(&admin, "clients", "cluster_connections").await;
     admin.ask::<()>(&["CONFIG", "SET", "maxclients", &(clients - 1).to_string()]).await;
     admin.ask::<()>(&["CLIENT", "KILL", "ID", id]).await;
-    bell.heard().await;
+    signal.heard().await;
     // Until the server has closed the two, it may refuse the new one, too.
     let again = async {
         while first.attempt(Wait::Queue).await.is_err() {
@@ -140,7 +140,7 @@ async fn c12_a_waiter_whose_channel_is_lost_for_good_is_served_before_those_who_
     );
     let second = queued(&other, MUTEX).await;
     release(holder).await;
-    serve_in_order((first, bell), second).await;
+    serve_in_order((first, signal), second).await;
 }
 
 #[tokio::test]
@@ -218,10 +218,10 @@ async fn c8_a_channel_that_can_not_be_opened_is_tried_once_in_a_while_and_used_o
         }
     };
     timeout(SOON, heard).await.expect("the channel is not opened again");
-    let (mut next, bell) = queued(&nodes.redis, MUTEX).await;
+    let (mut next, signal) = queued(&nodes.redis, MUTEX).await;
     release(holder).await;
-    // By the bell alone.
-    lock(&mut next, &bell).await;
+    // By the signal alone.
+    lock(&mut next, &signal).await;
     release(next).await;
     nodes.assert_clean().await;
 }

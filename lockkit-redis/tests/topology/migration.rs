@@ -10,7 +10,7 @@ use std::{
 
 use lockkit_core::{
     ErrorKind,
-    spi::{Attempt, Pulse, Released, Wait},
+    spi::{Attempt, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::{RedisClusterOptions, RedisOptions};
 
@@ -24,17 +24,17 @@ async fn c8_a_waiter_is_woken_after_its_slot_has_moved() {
     let mut holder = nodes.claim("a");
     let mut last = granted(holder.attempt(Wait::No).await).token;
     for to in [(from + 1) % 3, (from + 2) % 3, from] {
-        let (mut waiter, bell) = nodes.waiter("a");
+        let (mut waiter, signal) = nodes.waiter("a");
         busy(waiter.attempt(Wait::Queue).await);
         nodes.cluster.migrate_slot(slot, to).unwrap();
         // The old node has dropped the subscription, and said so.
-        bell.heard().await;
+        signal.heard().await;
         busy(waiter.attempt(Wait::Queue).await);
-        assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
-        let rings = bell.rings();
+        assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
+        let wakes = signal.wakes();
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
-        let token = lock(&mut waiter, &bell).await.token;
-        assert!(bell.rings() > rings && token > last);
+        let token = lock(&mut waiter, &signal).await.token;
+        assert!(signal.wakes() > wakes && token > last);
         (holder, last) = (waiter, token);
     }
     assert!(nodes.errors(from, "MOVED") > 0);
@@ -63,11 +63,11 @@ async fn c10_a_renewal_follows_its_keys_and_a_half_moved_name_is_unavailable_for
     };
     // Neither node has all keys of the script: the name has no queue.
     unavailable().await;
-    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert!(nodes.errors(from, "TRYAGAIN") > 0 && nodes.errors(from, "ASK") == 0);
 
     nodes.cluster.move_keys(&migration).unwrap();
-    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert!(nodes.errors(from, "ASK") > 0);
     unavailable().await;
 
@@ -88,9 +88,9 @@ async fn c10_nodes_that_know_no_addresses_are_followed() {
     granted(holder.attempt(Wait::No).await);
     let migration = nodes.cluster.begin_migration(slot, (from + 1) % 3).unwrap();
     nodes.cluster.move_keys(&migration).unwrap();
-    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     nodes.cluster.finish_migration(migration).unwrap();
-    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     assert!(nodes.errors(from, "ASK") > 0 && nodes.errors(from, "MOVED") > 0);
 }
@@ -125,7 +125,7 @@ async fn c1_answers_reach_those_who_asked_while_slots_with_waiters_move() {
                 let token = granted(claim.attempt(Wait::No).await).token;
                 assert!(last < Some(token));
                 last = Some(token);
-                assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
+                assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
                 assert_eq!(claim.release().await.unwrap(), Released::Freed);
                 grants.fetch_add(1, Ordering::Relaxed);
             }
@@ -135,14 +135,14 @@ async fn c1_answers_reach_those_who_asked_while_slots_with_waiters_move() {
     granted(holder.attempt(Wait::No).await);
     let mut to = nodes.cluster.owner_of(slot).unwrap();
     for _ in 0..6 {
-        let (mut waiter, bell) = nodes.waiter("moves");
+        let (mut waiter, signal) = nodes.waiter("moves");
         busy(waiter.attempt(Wait::Queue).await);
         to = (to + 1) % 3;
         migrate(&nodes, slot, to).await;
-        bell.heard().await;
+        signal.heard().await;
         busy(waiter.attempt(Wait::Queue).await);
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
-        lock(&mut waiter, &bell).await;
+        lock(&mut waiter, &signal).await;
         holder = waiter;
     }
     stop.store(true, Ordering::Relaxed);
@@ -163,7 +163,7 @@ async fn compete(
 ) -> u64 {
     let mut grants = 0;
     while !stop.load(Ordering::Relaxed) {
-        let (mut claim, bell) = nodes.waiter("moves");
+        let (mut claim, signal) = nodes.waiter("moves");
         let granted = loop {
             match claim.attempt(Wait::Queue).await {
                 Ok(Attempt::Granted(grant)) => break Some(grant),
@@ -173,7 +173,7 @@ async fn compete(
             if stop.load(Ordering::Relaxed) {
                 break None;
             }
-            let _ = tokio::time::timeout(Duration::from_millis(100), bell.heard()).await;
+            let _ = tokio::time::timeout(Duration::from_millis(100), signal.heard()).await;
         };
         if let Some(grant) = granted {
             assert!(!held.swap(true, Ordering::SeqCst), "two holders");

@@ -1,10 +1,10 @@
-//! What an operator asks of several servers, and hand-overs there.
+//! What an operator asks of several servers, and transfers there.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use lockkit_core::{
     Kind,
-    spi::{Admin as _, Backend as _, Outsiders, Reissued, Released, Role, Wait},
+    spi::{Admin as _, Backend as _, QueuePolicy, Released, Role, Transferred, Wait},
 };
 use lockkit_fixture::{SentinelGroup, SentinelOptions};
 use tokio::time::timeout;
@@ -58,36 +58,39 @@ async fn c14_a_list_is_an_error_while_a_part_of_the_cluster_does_not_answer() {
 }
 
 #[tokio::test]
-async fn c5_a_hand_over_follows_its_slot_to_another_node() {
+async fn c5_a_transfer_follows_its_slot_to_another_node() {
     let nodes = Nodes::start().await;
     let mut claim = nodes.claim("a");
     granted(claim.attempt(Wait::No).await);
-    let (mut waiter, bell) = nodes.waiter("a");
+    let (mut waiter, signal) = nodes.waiter("a");
     busy(waiter.attempt(Wait::Queue).await);
     let slot = nodes.slot("a");
     let to = (nodes.cluster.owner_of(slot).unwrap() + 1) % 3;
     let migration = nodes.cluster.begin_migration(slot, to).unwrap();
     nodes.cluster.move_keys(&migration).unwrap();
     nodes.cluster.finish_migration(migration).unwrap();
-    let answer = claim.reissue(&spec("a"), Outsiders::Wait).await.unwrap();
-    assert!(matches!(answer, Reissued::Granted(_)), "{answer:?}");
+    let answer = claim.transfer(&spec("a"), QueuePolicy::TransferFirst).await.unwrap();
+    assert!(matches!(answer, Transferred::Granted(_)), "{answer:?}");
     assert_eq!(nodes.redis.probe().await.unwrap(), Role::Primary);
-    assert_eq!(claim.reissue(&spec("a"), Outsiders::First).await.unwrap(), Reissued::Yielded);
-    timeout(SOON, wait_for(&mut waiter, &bell)).await.unwrap();
+    assert_eq!(
+        claim.transfer(&spec("a"), QueuePolicy::QueueFirst).await.unwrap(),
+        Transferred::Yielded
+    );
+    timeout(SOON, wait_for(&mut waiter, &signal)).await.unwrap();
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     nodes.assert_clean().await;
 }
 
 /// As long as the keys are on two nodes, neither can answer.
 #[tokio::test]
-async fn c5_a_hand_over_of_a_half_moved_name_changes_nothing() {
+async fn c5_a_transfer_of_a_half_moved_name_changes_nothing() {
     let nodes = Nodes::start().await;
     let mut claim = nodes.claim("a");
     granted(claim.attempt(Wait::No).await);
     let slot = nodes.slot("a");
     let from = nodes.cluster.owner_of(slot).unwrap();
     let migration = nodes.cluster.begin_migration(slot, (from + 1) % 3).unwrap();
-    let error = claim.reissue(&spec("a"), Outsiders::Wait).await.unwrap_err();
+    let error = claim.transfer(&spec("a"), QueuePolicy::TransferFirst).await.unwrap_err();
     assert!(error.is_temporary(), "{error}");
     nodes.cluster.move_keys(&migration).unwrap();
     nodes.cluster.finish_migration(migration).unwrap();
@@ -105,8 +108,8 @@ async fn c14_the_primary_that_sentinels_name_is_asked() {
     assert_eq!(redis.probe().await.unwrap(), Role::Primary);
     let mut claim = redis.claim(spec("a")).unwrap();
     granted(claim.attempt(Wait::No).await);
-    let answer = claim.reissue(&spec("a"), Outsiders::First).await.unwrap();
-    assert!(matches!(answer, Reissued::Granted(_)), "{answer:?}");
+    let answer = claim.transfer(&spec("a"), QueuePolicy::QueueFirst).await.unwrap();
+    assert!(matches!(answer, Transferred::Granted(_)), "{answer:?}");
     assert_eq!(redis.names(Kind::Mutex, "").await.unwrap(), [mutex("a")]);
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }

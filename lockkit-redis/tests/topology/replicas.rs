@@ -5,7 +5,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId,
-    spi::{Backend as _, ClaimSpec, Mode, Note, Noted, Outsiders, Pulse, Reissued, Released, Wait},
+    spi::{
+        Backend as _, ClaimSpec, Mode, Note, Noted, QueuePolicy, Released, RenewalOutcome,
+        Transferred, Wait,
+    },
 };
 use lockkit_fixture::claims::given_up;
 use lockkit_fixture::{RedisOptions, RedisServer, valkey_server};
@@ -49,51 +52,53 @@ async fn c4_a_grant_that_a_replica_has_confirmed_is_there() {
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
     granted(claim.attempt(Wait::No).await);
-    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
-    let (mut waiter, bell) = store.waiter("a");
+    assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
+    let (mut waiter, signal) = store.waiter("a");
     busy(waiter.attempt(Wait::Queue).await);
     given_up(claim.release()).await;
-    lock(&mut waiter, &bell).await;
+    lock(&mut waiter, &signal).await;
     assert!(has_lock(&replica, "a"));
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
 }
 
 #[tokio::test]
-async fn c4_a_hand_over_and_a_raised_token_count_once_a_replica_has_them() {
+async fn c4_a_transfer_and_a_raised_token_count_once_a_replica_has_them() {
     let (store, replica) = replicated("?wait_replicas=1&wait_timeout=3s").await;
     let mut claim = store.claim("a");
     granted(claim.attempt(Wait::No).await);
     for _ in 0..50 {
         let to = spec("a");
-        let answer = claim.reissue(&to, Outsiders::First).await.unwrap();
-        assert!(matches!(answer, Reissued::Granted(_)), "{answer:?}");
+        let answer = claim.transfer(&to, QueuePolicy::QueueFirst).await.unwrap();
+        assert!(matches!(answer, Transferred::Granted(_)), "{answer:?}");
         let there = replica.ask(["GET", &lock_key("a")]).unwrap().text();
-        assert_eq!(there, to.owner.to_string(), "handed over before the replica knew");
+        assert_eq!(there, to.owner.to_string(), "transferred before the replica knew");
     }
-    let Reissued::Granted(grant) = claim.reissue(&spec("a"), Outsiders::Wait).await.unwrap() else {
-        panic!("not handed over")
+    let Transferred::Granted(grant) =
+        claim.transfer(&spec("a"), QueuePolicy::TransferFirst).await.unwrap()
+    else {
+        panic!("not transferred")
     };
     let floor = FencingToken::new(grant.token.get() + 3_600_000_000);
-    assert_eq!(claim.raise_fence(floor).await.unwrap(), Some(floor));
+    assert_eq!(claim.raise_token(floor).await.unwrap(), Some(floor));
     let there = replica.ask(["GET", &fence_key("a")]).unwrap().text();
     assert!(there.starts_with(&floor.to_string()), "{there}");
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
 #[tokio::test]
-async fn c5_a_hand_over_that_no_replica_confirms_is_given_back_and_unknown() {
+async fn c5_a_transfer_that_no_replica_confirms_is_given_back_and_unknown() {
     let (store, replica) = replicated(QUERY).await;
     let mut claim = store.claim("a");
     for _ in 0..2 {
         let token = granted(claim.attempt(Wait::No).await).token;
         replica.pause().unwrap();
-        let error = claim.raise_fence(FencingToken::new(token.get() + 1)).await.unwrap_err();
+        let error = claim.raise_token(FencingToken::new(token.get() + 1)).await.unwrap_err();
         assert_eq!(
             (error.kind(), error.is_outcome_unknown()),
             (ErrorKind::Unavailable, true),
             "{error}"
         );
-        let error = claim.reissue(&spec("a"), Outsiders::Wait).await.unwrap_err();
+        let error = claim.transfer(&spec("a"), QueuePolicy::TransferFirst).await.unwrap_err();
         assert_eq!(
             (error.kind(), error.is_outcome_unknown()),
             (ErrorKind::Unavailable, true),
@@ -201,7 +206,7 @@ async fn c10_a_renewal_that_no_replica_confirms_is_unknown() {
         );
     }
     thaw(&store, &replica).await;
-    assert!(matches!(claim.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
@@ -224,10 +229,10 @@ async fn c10_many_renewals_wait_for_replicas_at_once() {
         }
         thaw(&store, &replica).await;
     };
-    let (pulses, all_wait) = tokio::join!(renewals, timeout(SOON, all_wait));
+    let (outcomes, all_wait) = tokio::join!(renewals, timeout(SOON, all_wait));
     all_wait.expect("renewals wait for each other");
-    for pulse in pulses {
-        assert!(matches!(pulse.unwrap(), Pulse::Alive(_)));
+    for outcome in outcomes {
+        assert!(matches!(outcome.unwrap(), RenewalOutcome::Alive(_)));
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use lockkit_core::{
     ErrorKind,
-    spi::{Backend as _, Pulse, Released, Wait},
+    spi::{Backend as _, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::{RedisOptions, SentinelGroup, SentinelOptions};
 use tokio::time::timeout;
@@ -114,7 +114,7 @@ async fn c1_the_right_primary_is_not_left_because_of_a_single_sentinel() {
     // The others are waited for, for half of the connect_timeout.
     let patient = spec_for("a", TTL, SOON);
     busy(redis.claim(patient).unwrap().attempt(Wait::No).await);
-    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(
         former.ask(["EXISTS", &lock_key("a")]).unwrap().text(),
         "0",
@@ -157,7 +157,7 @@ async fn c9_a_failover_is_followed_by_holders_and_waiters() {
     group.sentinels()[0].ask(["SENTINEL", "FAILOVER", group.service_name()]).unwrap();
     let primary = group.wait_for_new_primary(0, SOON).unwrap();
     let _ = holder.renew(None).await;
-    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(group.servers()[primary].ask(["EXISTS", &lock_key("a")]).unwrap().text(), "1");
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     let mut next = redis.claim(spec("a")).unwrap();
@@ -177,7 +177,7 @@ async fn c13_a_primary_that_was_demoted_is_left_for_the_one_that_the_sentinels_n
     group.servers()[0].ask(["REPLICAOF", "127.0.0.1", "1"]).unwrap();
     let error = holder.renew(None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
-    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
 }
 

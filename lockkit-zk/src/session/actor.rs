@@ -1,4 +1,4 @@
-//! The one task of a session: heartbeats, and the debts of abandoned claims.
+//! The one task of a session: heartbeats, and the cleanup of abandoned claims.
 
 use std::{
     future::pending,
@@ -12,34 +12,39 @@ use tokio::time::sleep;
 use zookeeper_client::{Client, Error, SessionState, StateWatcher};
 
 use super::{
-    Debt, Shared,
-    beat::{Pulse, beat},
+    CleanupTask, Shared,
+    beat::{HeartbeatRequest, beat},
     is_final, lock,
     proof::{BEATS, Proof},
 };
 use crate::error::{Fate, fate};
 
-/// How many debts are paid at a time.
-const MOST_PAYMENTS: usize = 64;
+/// How many cleanup tasks run at a time.
+const MOST_CLEANUPS: usize = 64;
 /// How many folders are looked into at a time.
 const MOST_LOOKS: usize = 8;
-/// After a payment whose outcome is unknown.
+/// The pause after a cleanup whose outcome is unknown.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Runs until the session is over or closed. Ends with its runtime.
-pub(super) async fn run(shared: Arc<Shared>, client: Arc<Client>, pulse: Pulse, connecting: Tick) {
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    client: Arc<Client>,
+    heartbeat: HeartbeatRequest,
+    connecting: Tick,
+) {
     let _end = End(&shared);
     let mut actor = Actor {
         shared: &shared,
-        proof: Proof::new(shared.timeout, pulse.is_write(), connecting),
-        pulse,
+        proof: Proof::new(shared.timeout, heartbeat.is_write(), connecting),
+        heartbeat,
         state: client.state_watcher(),
         client: &client,
         connected: true,
         seen_connected: connecting,
         due: Clock::Boot.now(),
         beat: None,
-        payments: FuturesUnordered::new(),
+        running_cleanups: FuturesUnordered::new(),
         looks: FuturesUnordered::new(),
     };
     while !shared.closing.load(Acquire) && !shared.over.load(Acquire) {
@@ -56,15 +61,15 @@ impl Drop for End<'_> {
     }
 }
 
-/// A debt, and what came of paying it.
-type Payment = BoxFuture<'static, (Debt, Result<Released, Error>)>;
+/// A cleanup task, and its outcome.
+type RunningCleanup = BoxFuture<'static, (CleanupTask, Result<Released, Error>)>;
 /// A folder, and what is in it.
 type Look = BoxFuture<'static, (String, Result<Vec<String>, Error>)>;
 
 struct Actor<'a> {
     shared: &'a Arc<Shared>,
     client: &'a Arc<Client>,
-    pulse: Pulse,
+    heartbeat: HeartbeatRequest,
     state: StateWatcher,
     proof: Proof,
     connected: bool,
@@ -73,7 +78,7 @@ struct Actor<'a> {
     seen_connected: Tick,
     due: Tick,
     beat: Option<InFlight>,
-    payments: FuturesUnordered<Payment>,
+    running_cleanups: FuturesUnordered<RunningCleanup>,
     looks: FuturesUnordered<Look>,
 }
 
@@ -85,8 +90,8 @@ struct InFlight {
 impl Actor<'_> {
     async fn turn(&mut self) {
         self.look_at_state();
-        self.look_for_doubtful();
-        self.take_on_payments();
+        self.look_for_unanswered();
+        self.start_cleanups();
         if self.connected && self.beat.is_none() && Clock::Boot.now() >= self.due {
             self.send_beat();
         }
@@ -101,7 +106,7 @@ impl Actor<'_> {
             biased;
             answer = answer => self.beat_is_over(answer),
             _ = self.state.changed() => {}
-            Some((debt, outcome)) = self.payments.next() => self.payment_is_over(debt, outcome),
+            Some((cleanup, outcome)) = self.running_cleanups.next() => self.cleanup_is_over(cleanup, outcome),
             Some((folder, children)) = self.looks.next() => self.look_is_over(&folder, children),
             () = self.shared.work.notified() => {}
             () = sleep(idle) => {}
@@ -116,7 +121,7 @@ impl Actor<'_> {
             idle = now.until(self.due);
         }
         if self.connected && self.looks.len() < MOST_LOOKS {
-            let due = lock(&self.shared.doubts).due();
+            let due = lock(&self.shared.unanswered).due();
             idle = due.map_or(idle, |due| idle.min(now.until(due)));
         }
         idle
@@ -142,7 +147,7 @@ impl Actor<'_> {
 
     fn send_beat(&mut self) {
         let sent = Clock::Boot.now();
-        let beat = beat(Arc::clone(self.client), self.pulse.clone(), Arc::clone(self.shared));
+        let beat = beat(Arc::clone(self.client), self.heartbeat.clone(), Arc::clone(self.shared));
         self.beat = Some(InFlight { sent, answer: beat.boxed() });
         self.due = sent.after(self.shared.timeout / BEATS);
     }
@@ -168,25 +173,25 @@ impl Actor<'_> {
         }
     }
 
-    fn take_on_payments(&mut self) {
-        while self.connected && self.payments.len() < MOST_PAYMENTS {
-            let Some(mut debt) = lock(&self.shared.debts).pop() else { return };
+    fn start_cleanups(&mut self) {
+        while self.connected && self.running_cleanups.len() < MOST_CLEANUPS {
+            let Some(mut cleanup) = lock(&self.shared.cleanups).pop() else { return };
             let client = Arc::clone(self.client);
-            let payment = async move {
-                let outcome = debt.pay(&client).await;
+            let running = async move {
+                let outcome = cleanup.run(&client).await;
                 if outcome.as_ref().is_err_and(|error| fate(error) == Fate::Unknown) {
                     sleep(RETRY).await;
                 }
-                (debt, outcome)
+                (cleanup, outcome)
             };
-            self.payments.push(payment.boxed());
+            self.running_cleanups.push(running.boxed());
         }
     }
 
     /// The folders in which something may have been made after all.
-    fn look_for_doubtful(&mut self) {
+    fn look_for_unanswered(&mut self) {
         while self.connected && self.looks.len() < MOST_LOOKS {
-            let Some(folder) = lock(&self.shared.doubts).next() else { return };
+            let Some(folder) = lock(&self.shared.unanswered).next() else { return };
             let client = Arc::clone(self.client);
             let look = async move {
                 let children = client.list_children(&folder).await;
@@ -203,27 +208,27 @@ impl Actor<'_> {
             Err(Error::NoNode) => Vec::new(),
             Err(_) => return,
         };
-        let found = lock(&self.shared.doubts).found(folder, &children);
-        for debt in &found {
-            tracing::debug!(target: "lockkit", ?debt, "a node was made long after its claim had given it up");
+        let found = lock(&self.shared.unanswered).found(folder, &children);
+        for cleanup in &found {
+            tracing::debug!(target: "lockkit", ?cleanup, "a node was made long after its claim had given it up");
         }
-        lock(&self.shared.debts).extend(found);
+        lock(&self.shared.cleanups).extend(found);
     }
 
-    fn payment_is_over(&self, debt: Debt, outcome: Result<Released, Error>) {
+    fn cleanup_is_over(&self, cleanup: CleanupTask, outcome: Result<Released, Error>) {
         let error = match outcome {
-            Ok(Released::NotHeld) if debt.is_unseen() => {
-                lock(&self.shared.doubts).add(debt);
+            Ok(Released::NotHeld) if cleanup.is_unseen() => {
+                lock(&self.shared.unanswered).add(cleanup);
                 return;
             }
             Ok(_) => return,
             Err(error) => error,
         };
         match fate(&error) {
-            Fate::Unknown => lock(&self.shared.debts).push(debt),
+            Fate::Unknown => lock(&self.shared.cleanups).push(cleanup),
             Fate::SessionOver => self.shared.end(),
             Fate::Refused => {
-                tracing::warn!(target: "lockkit", %error, ?debt, "a node of an abandoned claim can't be deleted");
+                tracing::warn!(target: "lockkit", %error, ?cleanup, "a node of an abandoned claim can't be deleted");
             }
         }
     }

@@ -13,7 +13,7 @@ pub(super) const MOST_NODES: usize = 500;
 
 /// How a heartbeat reaches the leader.
 #[derive(Clone, Debug)]
-pub(super) enum Pulse {
+pub(super) enum HeartbeatRequest {
     Sync,
     /// Writes to this node, which belongs to the session.
     Write {
@@ -23,7 +23,7 @@ pub(super) enum Pulse {
     },
 }
 
-impl Pulse {
+impl HeartbeatRequest {
     pub(super) fn is_write(&self) -> bool {
         matches!(self, Self::Write { .. })
     }
@@ -35,16 +35,18 @@ impl Pulse {
 /// One was not answered.
 pub(super) async fn beat(
     client: Arc<Client>,
-    pulse: Pulse,
+    heartbeat: HeartbeatRequest,
     shared: Arc<Shared>,
 ) -> Result<(), Error> {
     let nodes = lock(&shared.nodes).next(MOST_NODES);
     // Both requests are queued before the first is awaited, the proof first: the look is never
     // older than it.
     let proof = async {
-        match &pulse {
-            Pulse::Sync => client.sync("/").await,
-            Pulse::Write { folder, path, acl } => write(&client, folder, path, *acl).await,
+        match &heartbeat {
+            HeartbeatRequest::Sync => client.sync("/").await,
+            HeartbeatRequest::Write { folder, path, acl } => {
+                write(&client, folder, path, *acl).await
+            }
         }
     };
     let look = async {
@@ -86,7 +88,7 @@ fn compare(nodes: &[Arc<Node>], seen: &[MultiReadResult]) {
             _ => true,
         };
         if !there && !node.gone.swap(true, Release) {
-            node.hint.ring();
+            node.wake.wake();
         }
     }
 }

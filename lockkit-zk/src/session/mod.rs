@@ -3,15 +3,15 @@
 
 mod actor;
 mod beat;
-mod debt;
-mod doubt;
+mod claim_node;
+mod cleanup_task;
 mod node;
 mod open;
-mod place;
 mod pool;
 mod proof;
-mod room;
-mod single;
+mod unanswered;
+mod unfair_node;
+mod watch_reservation;
 
 use std::{
     fmt, mem,
@@ -27,20 +27,20 @@ use std::{
 
 use lockkit_core::{
     Clock, Error, ErrorKind, Result, Tick,
-    spi::{Lease, Pulse},
+    spi::{Lease, RenewalOutcome},
 };
 use tokio::sync::Notify;
 use zookeeper_client::{Client, SessionState};
 
 pub(crate) use self::{
-    debt::Debt,
+    claim_node::ClaimNode,
+    cleanup_task::CleanupTask,
     open::client as open_client,
-    place::Place,
     pool::Pool,
-    room::Room,
-    single::{HELD, Single},
+    unfair_node::{HELD, UnfairNode},
+    watch_reservation::WatchReservation,
 };
-use self::{doubt::Doubts, node::Nodes};
+use self::{node::Nodes, unanswered::UnansweredRequests};
 use crate::error::{self, Fate, Phase};
 
 /// Nothing is taken on a session of which less than this part of its timeout is left: the lock
@@ -73,10 +73,10 @@ pub(super) struct Shared {
     /// The proof has moved, or it is over.
     moved: Notify,
     nodes: Mutex<Nodes>,
-    debts: Mutex<Vec<Debt>>,
-    doubts: Mutex<Doubts>,
+    cleanups: Mutex<Vec<CleanupTask>>,
+    unanswered: Mutex<UnansweredRequests>,
     closing: AtomicBool,
-    /// For the actor: debts, or the end.
+    /// For the actor: cleanup tasks, or the end.
     work: Notify,
 }
 
@@ -155,9 +155,9 @@ impl Session {
     ///
     /// # Errors
     /// They were not answered for long, although a server may still answer reads.
-    pub(crate) fn pulse(&self, clock: Clock) -> Result<Pulse> {
+    pub(crate) fn confirm(&self, clock: Clock) -> Result<RenewalOutcome> {
         if !self.shared.is_stale() {
-            return Ok(Pulse::Alive(self.lease(clock)));
+            return Ok(RenewalOutcome::Alive(self.lease(clock)));
         }
         Err(self
             .shared
@@ -219,8 +219,8 @@ impl Shared {
             over: AtomicBool::new(false),
             moved: Notify::new(),
             nodes: Mutex::default(),
-            debts: Mutex::default(),
-            doubts: Mutex::default(),
+            cleanups: Mutex::default(),
+            unanswered: Mutex::default(),
             closing: AtomicBool::new(false),
             work: Notify::new(),
         }
@@ -238,7 +238,7 @@ impl Shared {
         }
         self.moved.notify_waiters();
         if Clock::Boot.now().until(before.after(self.timeout)) < self.timeout / STALE {
-            self.ring_all();
+            self.wake_all();
         }
     }
 
@@ -275,7 +275,7 @@ impl Shared {
         if !self.over.swap(true, AcqRel) {
             self.moved.notify_waiters();
             self.work.notify_one();
-            self.ring_all();
+            self.wake_all();
         }
     }
 
@@ -284,10 +284,10 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// Rings outside the lock: what it wakes may drop a place.
-    fn ring_all(&self) {
+    /// Wakes outside the lock: what it wakes may drop a [`ClaimNode`].
+    fn wake_all(&self) {
         let nodes = lock(&self.nodes).all();
-        nodes.iter().for_each(|node| node.hint.ring());
+        nodes.iter().for_each(|node| node.wake.wake());
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use lockkit_core::spi::Hint;
+use lockkit_core::spi::Wake;
 
 /// A node that stands for a claim.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(super) struct Node {
     pub(super) path: String,
     pub(super) created: i64,
     pub(super) gone: AtomicBool,
-    pub(super) hint: Hint,
+    pub(super) wake: Wake,
 }
 
 /// The nodes that heartbeats look at.
@@ -62,7 +62,7 @@ mod tests {
             path: String::new(),
             created,
             gone: AtomicBool::new(false),
-            hint: Hint::none(),
+            wake: Wake::none(),
         })
     }
 

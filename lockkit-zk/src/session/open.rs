@@ -11,7 +11,7 @@ use tokio::{
 };
 use zookeeper_client::{Client, CreateMode, Error as ZkError};
 
-use super::{Session, Shared, actor, beat::Pulse};
+use super::{Session, Shared, actor, beat::HeartbeatRequest};
 use crate::{
     config::{Config, Heartbeat, address},
     error::{self, Phase, from_zk},
@@ -43,15 +43,16 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
     let connecting = Clock::Boot.now();
     let client = client(config).await?;
     // Polled in this order, and both requests are queued before either is awaited.
-    let (checked, pulse) =
-        join(folder::check_strategy(&client, config, Kind::Mutex), pulse(&client, config)).await;
+    let (checked, heartbeat) =
+        join(folder::check_strategy(&client, config, Kind::Mutex), heartbeat(&client, config))
+            .await;
     checked?;
-    let pulse = pulse?;
+    let heartbeat = heartbeat?;
     let shared = Arc::new(Shared::new(client.session_timeout(), connecting));
     let id = client.session_id().0;
     let timeout = client.session_timeout();
     let client = Arc::new(client);
-    let actor = actor::run(Arc::clone(&shared), Arc::clone(&client), pulse, connecting);
+    let actor = actor::run(Arc::clone(&shared), Arc::clone(&client), heartbeat, connecting);
     #[expect(
         clippy::disallowed_methods,
         reason = "a session has one task of its own, for all of its claims"
@@ -186,9 +187,9 @@ async fn check_chroot(client: &Client, config: &Config) -> Result<()> {
 }
 
 /// Prepares what the heartbeats of the session write to, if they do.
-async fn pulse(client: &Client, config: &Config) -> Result<Pulse> {
+async fn heartbeat(client: &Client, config: &Config) -> Result<HeartbeatRequest> {
     if config.heartbeat == Heartbeat::Sync {
-        return Ok(Pulse::Sync);
+        return Ok(HeartbeatRequest::Sync);
     }
     let folder = config.layout().sessions();
     let acl = config.acl;
@@ -200,7 +201,7 @@ async fn pulse(client: &Client, config: &Config) -> Result<Pulse> {
         made = client.create(&path, b"", &ephemeral).await;
     }
     match made {
-        Ok(_) => Ok(Pulse::Write { folder, path, acl }),
+        Ok(_) => Ok(HeartbeatRequest::Write { folder, path, acl }),
         Err(error) => Err(from_zk(error, Phase::Write, "creating", &path)),
     }
 }

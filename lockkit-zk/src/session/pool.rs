@@ -12,7 +12,7 @@ use std::sync::{
 use futures_util::future::join_all;
 use lockkit_core::{ErrorKind, Result};
 
-use super::{Room, Session, lock, open::open};
+use super::{Session, WatchReservation, lock, open::open};
 use crate::{config::Config, error, folder};
 
 /// Opens sessions as they are needed.
@@ -23,7 +23,7 @@ pub(crate) struct Pool {
     /// One opens, the others wait for it.
     opening: tokio::sync::Mutex<()>,
     closed: AtomicBool,
-    folders: folder::Known,
+    folders: folder::KnownFolders,
 }
 
 impl Pool {
@@ -38,7 +38,7 @@ impl Pool {
             sessions: vec![first].into(),
             opening: tokio::sync::Mutex::default(),
             closed: AtomicBool::new(false),
-            folders: folder::Known::default(),
+            folders: folder::KnownFolders::default(),
         })
     }
 
@@ -46,7 +46,7 @@ impl Pool {
         &self.config
     }
 
-    pub(crate) fn folders(&self) -> &folder::Known {
+    pub(crate) fn folders(&self) -> &folder::KnownFolders {
         &self.folders
     }
 
@@ -58,37 +58,38 @@ impl Pool {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn session(&self) -> Result<Arc<Session>> {
-        Ok(Arc::clone(self.room(0).await?.session()))
+        Ok(Arc::clone(self.reservation(0).await?.session()))
     }
 
-    /// A session that lives, with room for watches of paths of so many bytes, without the chroot.
+    /// A session that lives, with a reservation for watches of paths of so many bytes, without the
+    /// chroot.
     ///
     /// # Errors
     /// Why there is none.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn room(&self, bytes: usize) -> Result<Room> {
+    pub(crate) async fn reservation(&self, bytes: usize) -> Result<WatchReservation> {
         let bytes = if bytes == 0 { 0 } else { bytes + self.config.chroot().map_or(0, str::len) };
-        if let Some(room) = self.find(bytes)? {
-            return Ok(room);
+        if let Some(reservation) = self.find(bytes)? {
+            return Ok(reservation);
         }
         let _opening = self.opening.lock().await;
-        if let Some(room) = self.find(bytes)? {
-            return Ok(room);
+        if let Some(reservation) = self.find(bytes)? {
+            return Ok(reservation);
         }
         let session = Arc::new(open(&self.config).await?);
-        // A session that nobody uses yet has room for anything.
-        let room = Room::on(&session, bytes).ok_or_else(closed)?;
+        // A session that nobody uses yet has space for anything.
+        let reservation = WatchReservation::on(&session, bytes).ok_or_else(closed)?;
         lock(&self.sessions).push(session);
         if self.closed.load(Acquire) {
             self.close().await;
             return Err(closed());
         }
-        Ok(room)
+        Ok(reservation)
     }
 
-    fn find(&self, bytes: usize) -> Result<Option<Room>> {
+    fn find(&self, bytes: usize) -> Result<Option<WatchReservation>> {
         if self.closed.load(Acquire) {
             return Err(closed());
         }
@@ -102,7 +103,7 @@ impl Pool {
                 !needed
             })
             .collect();
-        let found = sessions.iter().find_map(|session| Room::on(session, bytes));
+        let found = sessions.iter().find_map(|session| WatchReservation::on(session, bytes));
         drop(sessions);
         drop(retired); // outside the lock
         Ok(found)

@@ -1,6 +1,6 @@
 //! What the shape of an ensemble is worth.
 
-use lockkit_core::spi::{Admin as _, Grade};
+use lockkit_core::spi::{Admin as _, Severity};
 
 use crate::support::*;
 
@@ -8,17 +8,17 @@ use crate::support::*;
 async fn c14_one_server_whose_bounds_changed_the_timeout_is_told() {
     let bed = Bed::shared();
     for (query, timeout) in
-        [("session_timeout=5s", Grade::Good), ("session_timeout=20m", Grade::Note)]
+        [("session_timeout=5s", Severity::Good), ("session_timeout=20m", Severity::Note)]
     {
-        let findings = bed.connect(query).await.diagnose().await.unwrap();
+        let diagnostics = bed.connect(query).await.diagnose().await.unwrap();
         let marks: Vec<_> =
-            findings.iter().map(|finding| (&*finding.what, finding.grade)).collect();
+            diagnostics.iter().map(|diagnostic| (&*diagnostic.what, diagnostic.severity)).collect();
         let wanted = [
-            ("ensemble", Grade::Note),
+            ("ensemble", Severity::Note),
             ("session timeout", timeout),
-            ("heartbeat", Grade::Good),
-            ("acl", Grade::Note),
+            ("heartbeat", Severity::Good),
+            ("acl", Severity::Note),
         ];
-        assert_eq!(marks, wanted, "{query}: {findings:?}");
+        assert_eq!(marks, wanted, "{query}: {diagnostics:?}");
     }
 }

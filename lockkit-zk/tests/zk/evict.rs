@@ -2,7 +2,7 @@
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind,
-    spi::{Backend as _, LossReason, Pulse, Released, Wait},
+    spi::{Backend as _, LossReason, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::claims::given_up;
 use lockkit_zk::zookeeper_client::{Acls, CreateMode};
@@ -53,11 +53,11 @@ async fn c12_a_waiter_whose_node_is_deleted_queues_up_anew() {
     let folder = bed.folder(Kind::Mutex, "a");
     let mut holder = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
-    let (mut waiter, bell) = waiter(&zk, "a");
+    let (mut waiter, signal) = waiter(&zk, "a");
     assert!(busy(waiter.attempt(Wait::Queue).await).0);
     let old = admin.children(&folder).await;
     admin.delete(&format!("{folder}/{}", old[1])).await;
-    bell.heard().await;
+    signal.heard().await;
     assert!(
         busy(waiter.attempt(Wait::Queue).await).0,
         "it is not the first of those who are there"
@@ -97,7 +97,7 @@ async fn c8_a_waiter_whose_node_went_together_with_the_holders_gets_a_new_one() 
     assert!(!nodes.contains(&now[0]), "a grant without a node");
     assert_eq!(grant.token.get(), admin.created(&format!("{folder}/{}", now[0])).await);
     assert!(grant.token > before);
-    assert_eq!(holder.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(holder.renew(None).await.unwrap(), RenewalOutcome::Lost(LossReason::Evicted));
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     bed.assert_clean().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::{
     Clock, Kind, Tick,
-    spi::{Backend as _, Claim, Lease, Pulse, Wait},
+    spi::{Backend as _, Claim, Lease, RenewalOutcome, Wait},
 };
 use lockkit_fixture::claims::given_up;
 use lockkit_zk::zookeeper_client::{Acl, AuthId, Permission};
@@ -38,8 +38,8 @@ fn proven(lease: Lease) -> (Tick, Duration) {
 
 async fn alive(claim: &mut Box<dyn Claim>) -> Lease {
     match persistently(async || claim.renew(None).await).await {
-        Pulse::Alive(lease) => lease,
-        lost @ Pulse::Lost(_) => panic!("{lost:?}"),
+        RenewalOutcome::Alive(lease) => lease,
+        lost @ RenewalOutcome::Lost(_) => panic!("{lost:?}"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockkit_core::{
     Kind,
-    spi::{Backend as _, LossReason, Pulse, Released, Wait},
+    spi::{Backend as _, LossReason, Released, RenewalOutcome, Wait},
 };
 use tokio::{
     runtime::{Builder, Runtime},
@@ -24,21 +24,24 @@ fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
     let bed = Bed::shared();
     let first = runtime();
     let second = runtime();
-    let (zk, (mut holder, bell), before) = first.block_on(async {
+    let (zk, (mut holder, signal), before) = first.block_on(async {
         let zk = bed.connect(&session(12)).await;
-        let (mut holder, bell) = waiter(&zk, "a");
+        let (mut holder, signal) = waiter(&zk, "a");
         let grant = granted(holder.attempt(Wait::Queue).await);
-        (zk, (holder, bell), grant.token)
+        (zk, (holder, signal), grant.token)
     });
     let ended = Instant::now();
     drop(first);
     second.block_on(async {
-        bell.heard().await;
+        signal.heard().await;
         let admin = bed.admin().await;
         let folder = bed.folder(Kind::Mutex, "a");
         let old = admin.children(&folder).await;
         assert_eq!(old.len(), 1, "the server can't know yet");
-        assert_eq!(holder.renew(None).await.unwrap(), Pulse::Lost(LossReason::SessionLost));
+        assert_eq!(
+            holder.renew(None).await.unwrap(),
+            RenewalOutcome::Lost(LossReason::SessionLost)
+        );
         assert!(busy(holder.attempt(Wait::Queue).await).0, "the old node is not ours any more");
         let queue = admin.children(&folder).await;
         assert_eq!((queue.len(), &queue[0]), (2, &old[0]), "a new node behind the old one");
@@ -148,5 +151,5 @@ async fn c9_closing_ends_the_session_under_a_claim_that_is_still_held() {
     granted(holder.attempt(Wait::Queue).await);
     zk.close().await.unwrap();
     bed.assert_clean().await;
-    assert_eq!(holder.renew(None).await.unwrap(), Pulse::Lost(LossReason::SessionLost));
+    assert_eq!(holder.renew(None).await.unwrap(), RenewalOutcome::Lost(LossReason::SessionLost));
 }

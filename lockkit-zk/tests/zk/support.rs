@@ -15,7 +15,7 @@ use lockkit_core::{
     spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Mode, Wait},
     url::StoreUrl,
 };
-pub(crate) use lockkit_fixture::claims::{Bell, busy, granted, mutex, texts, until};
+pub(crate) use lockkit_fixture::claims::{WakeSignal, busy, granted, mutex, texts, until};
 use lockkit_fixture::{ZooKeeperOptions, ZooKeeperServer, claims};
 use lockkit_zk::{
     Config, ZooKeeper,
@@ -255,8 +255,8 @@ pub(crate) fn rw(backend: &ZooKeeper, name: &str, mode: Mode) -> Box<dyn Claim> 
     backend.claim(spec).unwrap()
 }
 
-/// A claim, and the bell that is rung for it.
-pub(crate) fn waiter(backend: &ZooKeeper, name: &str) -> (Box<dyn Claim>, Arc<Bell>) {
+/// A claim, and the signal that counts its wake-ups.
+pub(crate) fn waiter(backend: &ZooKeeper, name: &str) -> (Box<dyn Claim>, Arc<WakeSignal>) {
     claims::waiter(backend, spec(name))
 }
 

@@ -2,7 +2,7 @@
 
 use lockkit_core::{
     ErrorKind, Kind,
-    spi::{Backend as _, LossReason, Pulse, Released, Wait},
+    spi::{Backend as _, LossReason, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::claims::given_up;
 use tokio::task::JoinSet;
@@ -21,7 +21,7 @@ async fn c1_two_clients_exclude_each_other_and_the_loser_is_woken() {
     let first = granted(a.attempt(Wait::Queue).await).token;
     assert!(!busy(b.attempt(Wait::No).await).0);
     assert!(!busy(b.attempt(Wait::Queue).await).0, "there is no queue");
-    assert!(matches!(a.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(a.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(granted(a.attempt(Wait::Queue).await).token, first, "the same grant");
     assert_eq!(a.release().await.unwrap(), Released::Freed);
     assert_eq!(a.release().await.unwrap(), Released::NotHeld);
@@ -74,10 +74,10 @@ async fn c2_a_past_owner_changes_nothing_for_the_present_one() {
     admin.delete(&node).await;
     granted(b.attempt(Wait::Queue).await);
     let standing = admin.created(&node).await;
-    assert_eq!(a.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    assert_eq!(a.renew(None).await.unwrap(), RenewalOutcome::Lost(LossReason::Evicted));
     assert_eq!(a.release().await.unwrap(), Released::NotHeld);
     assert_eq!(admin.created(&node).await, standing);
-    assert!(matches!(b.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(b.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
 
     // The same by a drop, which leaves it to the session, and on one's own session.
     let mut c = claim(&one, "b");
@@ -148,13 +148,13 @@ async fn c2_a_holder_whose_node_is_replaced_at_once_is_told_by_a_heartbeat() {
     let two = bed.connect(QUERY).await;
     let admin = bed.admin().await;
     let node = bed.folder(Kind::Mutex, "a") + "/held";
-    let (mut first, bell) = waiter(&one, "a");
+    let (mut first, signal) = waiter(&one, "a");
     let mut second = claim(&two, "a");
     granted(first.attempt(Wait::Queue).await);
     admin.delete(&node).await;
     granted(second.attempt(Wait::Queue).await);
-    bell.heard().await;
-    assert_eq!(first.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
+    signal.heard().await;
+    assert_eq!(first.renew(None).await.unwrap(), RenewalOutcome::Lost(LossReason::Evicted));
     assert_eq!(first.release().await.unwrap(), Released::NotHeld);
     assert_eq!(second.release().await.unwrap(), Released::Freed);
     bed.assert_clean().await;
@@ -194,7 +194,7 @@ async fn c1_nobody_is_granted_beside_a_queue_that_was_there_first() {
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
         until("only the queue is left", async || admin.children(&folder).await.len() == 1).await;
     }
-    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     bed.assert_clean().await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::{
     Kind,
-    spi::{Pulse, Released, Wait},
+    spi::{Released, RenewalOutcome, Wait},
 };
 use tokio::time::timeout;
 
@@ -34,7 +34,7 @@ async fn c2_c7_a_release_that_arrives_late_does_not_free_the_next_owners_lock() 
     // A request of the same session, behind all of those.
     assert!(!busy(claim(&zk, "a").attempt(Wait::No).await).0);
     assert_eq!(admin.created(&node).await, standing);
-    assert!(matches!(second.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(second.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(second.release().await.unwrap(), Released::Freed);
     bed.assert_clean().await;
 }
@@ -99,7 +99,7 @@ async fn c2_c7_a_release_asked_again_after_its_folder_was_reaped_spares_the_next
     unanswered(&proxy, first.release(), taken).await;
     assert_eq!(persistently(async || first.release().await).await, Released::NotHeld);
     assert!(!busy(claim(&third, "a").attempt(Wait::No).await).0, "a third one got it");
-    assert!(matches!(second.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(second.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(second.release().await.unwrap(), Released::Freed);
     bed.assert_clean().await;
 }

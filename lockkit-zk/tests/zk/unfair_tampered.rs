@@ -2,7 +2,7 @@
 
 use lockkit_core::{
     Kind,
-    spi::{Backend as _, LossReason, Pulse, Released, Wait},
+    spi::{Backend as _, LossReason, Released, RenewalOutcome, Wait},
 };
 
 use crate::support::*;
@@ -33,7 +33,7 @@ async fn c2_a_release_after_the_folder_was_made_anew_spares_the_next_owner() {
             assert_eq!(first.release().await.unwrap(), Released::NotHeld);
         }
         assert!(!busy(claim(&three, "a").attempt(Wait::No).await).0, "a third one got it");
-        assert!(matches!(second.renew(None).await.unwrap(), Pulse::Alive(_)));
+        assert!(matches!(second.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
         assert_eq!(second.release().await.unwrap(), Released::Freed);
         bed.assert_clean().await;
     }
@@ -50,7 +50,7 @@ async fn c7_a_release_after_somebody_wrote_to_the_folder_leaves_no_ghost() {
     let mut holder = claim(&one, "a");
     granted(holder.attempt(Wait::Queue).await);
     admin.0.set_data(&folder, b"note", None).await.unwrap();
-    assert!(matches!(holder.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     assert!(admin.children(&folder).await.is_empty());
     granted(claim(&two, "a").attempt(Wait::No).await);
@@ -72,7 +72,10 @@ async fn c2_c6_nothing_is_left_of_a_lock_whose_node_alone_was_deleted() {
         if drops {
             drop(holder);
         } else {
-            assert_eq!(holder.renew(None).await.unwrap(), Pulse::Lost(LossReason::Evicted));
+            assert_eq!(
+                holder.renew(None).await.unwrap(),
+                RenewalOutcome::Lost(LossReason::Evicted)
+            );
             assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
             assert!(admin.children(&folder).await.is_empty());
         }

@@ -177,11 +177,11 @@ async fn c6_a_claim_that_has_ended_is_not_looked_after_any_more() {
     for query in ["", "fair=false"] {
         let bed = Bed { prefix: format!("{}-{}", bed.prefix, query.len()), ..bed.clone() };
         let zk = bed.connect(query).await;
-        let (mut ended, bell) = waiter(&zk, "a");
+        let (mut ended, signal) = waiter(&zk, "a");
         granted(ended.attempt(Wait::Queue).await);
-        assert!(Arc::weak_count(&bell) > 0);
+        assert!(Arc::weak_count(&signal) > 0);
         assert_eq!(ended.release().await.unwrap(), Released::Freed);
         drop(ended);
-        assert_eq!(Arc::weak_count(&bell), 0, "its session still knows it");
+        assert_eq!(Arc::weak_count(&signal), 0, "its session still knows it");
     }
 }

@@ -62,8 +62,8 @@ pub(crate) enum Ability {
     Labels,
     Names,
     Notes,
-    RaiseFence,
-    Reissue,
+    RaiseToken,
+    Transfer,
     Time,
 }
 
@@ -74,8 +74,8 @@ impl Ability {
             Self::Labels => capabilities.labels,
             Self::Names => capabilities.names,
             Self::Notes => capabilities.notes,
-            Self::RaiseFence => capabilities.raise_fence,
-            Self::Reissue => capabilities.reissue,
+            Self::RaiseToken => capabilities.raise_token,
+            Self::Transfer => capabilities.transfer,
             Self::Time => capabilities.time,
         }
     }
@@ -88,8 +88,8 @@ impl fmt::Display for Ability {
             Self::Labels => "labels",
             Self::Names => "names",
             Self::Notes => "notes",
-            Self::RaiseFence => "raise_fence",
-            Self::Reissue => "reissue",
+            Self::RaiseToken => "raise_token",
+            Self::Transfer => "transfer",
             Self::Time => "time",
         })
     }

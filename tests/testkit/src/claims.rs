@@ -11,7 +11,7 @@ use std::{
 
 use lockkit_core::{
     Error, FencingToken, Kind, LockName, OwnerId, Result,
-    spi::{Attempt, Backend, Claim, ClaimSpec, Grant, Hint, Mode, Released, Ring},
+    spi::{Attempt, Backend, Claim, ClaimSpec, Grant, Mode, Released, Wake, Wakeable},
 };
 use tokio::{
     sync::Notify,
@@ -41,14 +41,14 @@ pub fn spec(name: &str, ttl: Duration, op_timeout: Duration) -> ClaimSpec {
     ClaimSpec::new(mutex(name), OwnerId::random(), Mode::Exclusive, ttl, op_timeout)
 }
 
-/// A claim that waits, and the bell that is rung for it.
+/// A claim that waits, and the signal that counts its wake-ups.
 ///
 /// # Panics
 /// The backend refuses it.
-pub fn waiter(backend: &dyn Backend, mut spec: ClaimSpec) -> (Box<dyn Claim>, Arc<Bell>) {
-    let bell = Arc::new(Bell::default());
-    spec.hint = Hint::to(&bell);
-    (backend.claim(spec).unwrap(), bell)
+pub fn waiter(backend: &dyn Backend, mut spec: ClaimSpec) -> (Box<dyn Claim>, Arc<WakeSignal>) {
+    let signal = Arc::new(WakeSignal::default());
+    spec.wake = Wake::to(&signal);
+    (backend.claim(spec).unwrap(), signal)
 }
 
 /// Gives up what a claim has in its store, by the release of it.
@@ -125,35 +125,35 @@ impl Register {
     }
 }
 
-/// What the core's waiter would be: remembers one ring, and counts all.
+/// What the core's waiter would be: remembers one wake-up, and counts all.
 #[derive(Debug, Default)]
-pub struct Bell {
+pub struct WakeSignal {
     notify: Notify,
-    rings: AtomicUsize,
+    wakes: AtomicUsize,
 }
 
-impl Ring for Bell {
-    fn ring(self: Arc<Self>) {
-        self.rings.fetch_add(1, Ordering::SeqCst);
+impl Wakeable for WakeSignal {
+    fn wake(self: Arc<Self>) {
+        self.wakes.fetch_add(1, Ordering::SeqCst);
         self.notify.notify_one();
     }
 }
 
-impl Bell {
-    /// How often it was rung.
-    pub fn rings(&self) -> usize {
-        self.rings.load(Ordering::SeqCst)
+impl WakeSignal {
+    /// How often it was woken.
+    pub fn wakes(&self) -> usize {
+        self.wakes.load(Ordering::SeqCst)
     }
 
-    /// Waits for a ring.
+    /// Waits for a wake-up.
     ///
     /// # Panics
-    /// Nobody rings.
+    /// No wake-up comes.
     pub async fn heard(&self) {
         assert!(self.heard_within(SOON).await, "nobody rang");
     }
 
-    /// Waits for a ring, but not for long. Says whether there was one.
+    /// Waits for a wake-up, but not for long. Says whether there was one.
     pub async fn heard_within(&self, bound: Duration) -> bool {
         timeout(bound, self.notify.notified()).await.is_ok()
     }

@@ -27,7 +27,7 @@ pub use self::{
     },
     namespaced::Namespaced,
     peer::{Peer, end_with_parent, next_line, role},
-    process::{Leashed, STALLS_VARIABLE, is_alive, state_of},
+    process::{STALLS_VARIABLE, ServerProcess, is_alive, state_of},
     redis::{
         ClientCertificates, NamespacedSentinels, REDIS_URL_VARIABLE, RedisCluster,
         RedisClusterOptions, RedisOptions, RedisReply, RedisServer, RedisTls, SentinelGroup,

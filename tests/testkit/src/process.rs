@@ -25,16 +25,16 @@ use nix::{
 /// The other end of standard input is held by this process alone, so it also ends when this process
 /// is killed. `PR_SET_PDEATHSIG` would not do: it fires when the *thread* that spawned the child
 /// ends, and test threads end.
-const LEASH: &str = r#"
+const WATCHDOG: &str = r#"
 exec 3<&0
 "$@" 3<&- </dev/null >&2 &
 server=$!
 echo "$server"
 exec >/dev/null
 { read -r _ <&3; kill -9 "$server"; } 2>/dev/null &
-leash=$!
+watchdog=$!
 wait "$server"
-kill "$leash" 2>/dev/null
+kill "$watchdog" 2>/dev/null
 "#;
 
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -52,12 +52,12 @@ enum State {
     Ended,
 }
 
-/// A server process on a leash: it is killed when this value is dropped, and when this process dies
-/// in any way.
+/// A server process with a watchdog: it is killed when this value is dropped, and when this process
+/// dies in any way.
 #[derive(Debug)]
-pub struct Leashed {
+pub struct ServerProcess {
     shell: Child,
-    leash: Option<ChildStdin>,
+    watchdog: Option<ChildStdin>,
     server: Pid,
     state: Arc<Mutex<State>>,
     log: PathBuf,
@@ -65,11 +65,11 @@ pub struct Leashed {
     log_start: u64,
 }
 
-impl Leashed {
+impl ServerProcess {
     /// Starts `program`, with its output appended to `log`.
     ///
     /// # Errors
-    /// When the shell that holds the leash can't be started.
+    /// When the shell that holds the watchdog can't be started.
     pub fn spawn(
         program: &Path,
         args: impl IntoIterator<Item: AsRef<OsStr>>,
@@ -79,7 +79,7 @@ impl Leashed {
         let log_start = output.metadata()?.len();
         // The server inherits the log as standard error; its standard output joins it there.
         let mut shell = Command::new("sh")
-            .args(["-c", LEASH, "leash"])
+            .args(["-c", WATCHDOG, "watchdog"])
             .arg(program)
             .args(args)
             .stdin(Stdio::piped())
@@ -87,7 +87,7 @@ impl Leashed {
             .stderr(output)
             .spawn()
             .context("sh can't be started")?;
-        let leash = shell.stdin.take();
+        let watchdog = shell.stdin.take();
         let mut line = String::new();
         BufReader::new(shell.stdout.take().context("sh has no output")?).read_line(&mut line)?;
         let server = Pid::from_raw(line.trim().parse().context("sh printed no process id")?);
@@ -97,7 +97,7 @@ impl Leashed {
             let parent = shell.id();
             thread::spawn(move || stall_now_and_then(server, parent, &state));
         }
-        Ok(Self { shell, leash, server, state, log: log.to_owned(), log_start })
+        Ok(Self { shell, watchdog, server, state, log: log.to_owned(), log_start })
     }
 
     /// As [`spawn`](Self::spawn), and waits until the server answers.
@@ -203,7 +203,7 @@ impl Leashed {
         // From now on its process id may be another's.
         *self.state() = State::Ended;
         // The shell does the killing: it knows whether the process id is still the server's.
-        drop(self.leash.take());
+        drop(self.watchdog.take());
         self.shell.wait()?;
         Ok(())
     }
@@ -240,7 +240,7 @@ fn random(least: u64, most: u64) -> u64 {
     least + RandomState::new().hash_one(0) % (most - least)
 }
 
-impl Drop for Leashed {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // A process that can't be waited for is nothing a test could react to.
         let _ = self.kill();
@@ -299,9 +299,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stopped_server_dies_with_its_leash() {
+    fn a_stopped_server_dies_with_its_watchdog() {
         let dir = tempfile::tempdir().unwrap();
-        let server = Leashed::spawn(Path::new("sleep"), ["1000"], &dir.path().join("log")).unwrap();
+        let server =
+            ServerProcess::spawn(Path::new("sleep"), ["1000"], &dir.path().join("log")).unwrap();
         let pid = server.pid();
         server.pause().unwrap();
         assert!(is_alive(pid));
@@ -314,7 +315,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let server =
-            Leashed::spawn(Path::new("sh"), ["-c", "while :; do echo x; done"], &log).unwrap();
+            ServerProcess::spawn(Path::new("sh"), ["-c", "while :; do echo x; done"], &log)
+                .unwrap();
         let written = || fs::metadata(&log).unwrap().len();
         for _ in 0..20 {
             server.pause().unwrap();
@@ -333,7 +335,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let mut server =
-            Leashed::spawn(Path::new("sh"), ["-c", "echo out; echo err >&2"], &log).unwrap();
+            ServerProcess::spawn(Path::new("sh"), ["-c", "echo out; echo err >&2"], &log).unwrap();
         while server.is_running().unwrap() {
             thread::yield_now();
         }
@@ -343,7 +345,8 @@ mod tests {
     #[test]
     fn a_server_stalls_unless_it_is_paused_and_goes_on_until_it_ends() {
         let dir = tempfile::tempdir().unwrap();
-        let server = Leashed::spawn(Path::new("sleep"), ["1000"], &dir.path().join("log")).unwrap();
+        let server =
+            ServerProcess::spawn(Path::new("sleep"), ["1000"], &dir.path().join("log")).unwrap();
         let pid = server.server;
         let parent = server.shell.id();
         let state = Arc::downgrade(&server.state);

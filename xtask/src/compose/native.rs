@@ -18,7 +18,7 @@ use crate::run::{cargo, output, root, step, target};
 /// With these on top, every port is below those that outgoing connections are given.
 const OFFSETS: std::ops::Range<u16> = 1000..6000;
 /// Cleans up when the other end of its standard input goes, with whatever ends this program.
-const LEASH: &str = r#"
+const WATCHDOG: &str = r#"
 read -r _
 timeout 120 sh -c 'until "$0" down --volumes; do sleep 1; done' "$1" >/dev/null 2>&1
 rm -rf -- "$LOCKKIT_NATIVE_HOME"
@@ -106,7 +106,7 @@ fn on_each(
 /// native.sh with a home and ports of its own. What it has started ends with this value.
 #[derive(Debug)]
 pub(super) struct Native {
-    leash: Child,
+    watchdog: Child,
     /// Closed first.
     hold: Option<ChildStdin>,
     offset: u16,
@@ -118,13 +118,13 @@ impl Native {
         let home = tempfile::TempDir::with_prefix("lockkit-native-")?;
         let offset = free_offset()?;
         // Apart from the terminal's Ctrl-C, too.
-        let mut leash = Command::new("setsid");
-        leash
-            .args(["sh", "-c", LEASH, "leash"])
+        let mut watchdog = Command::new("setsid");
+        watchdog
+            .args(["sh", "-c", WATCHDOG, "watchdog"])
             .arg(script())
             .env("LOCKKIT_NATIVE_HOME", home.path());
-        let mut leash = leash.stdin(Stdio::piped()).spawn().context("can't start setsid")?;
-        Ok(Self { hold: leash.stdin.take(), leash, offset, home })
+        let mut watchdog = watchdog.stdin(Stdio::piped()).spawn().context("can't start setsid")?;
+        Ok(Self { hold: watchdog.stdin.take(), watchdog, offset, home })
     }
 
     pub(super) fn home(&self) -> &Path {
@@ -178,7 +178,7 @@ impl Native {
 impl Drop for Native {
     fn drop(&mut self) {
         self.hold = None;
-        if let Err(error) = self.leash.wait() {
+        if let Err(error) = self.watchdog.wait() {
             eprintln!("warning: {} may still be in use: {error}", self.home.path().display());
         }
     }

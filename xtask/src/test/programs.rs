@@ -117,8 +117,8 @@ mod tests {
         let message = |kind: &str, is_test: bool| {
             json!({
                 "reason": "compiler-artifact", "package_id": "path+file:///w/tests/testkit#lockkit-fixture@0.1.0",
-                "manifest_path": "/w/tests/testkit/Cargo.toml", "target": {"kind": [kind], "name": "leash"},
-                "profile": {"test": is_test}, "executable": if is_test { json!("/w/target/leash-1") } else { Value::Null }
+                "manifest_path": "/w/tests/testkit/Cargo.toml", "target": {"kind": [kind], "name": "watchdog"},
+                "profile": {"test": is_test}, "executable": if is_test { json!("/w/target/watchdog-1") } else { Value::Null }
             })
         };
         assert_eq!(program(&message("test", false)), None);
@@ -128,8 +128,8 @@ mod tests {
             (found.kind, found.folder.as_path()),
             (Kind::Test, Path::new("/w/tests/testkit"))
         );
-        assert_eq!(found.title(), "lockkit-fixture leash");
-        let again = "cargo xtask test -- -p lockkit-fixture --test leash -- --exact 'a::b'";
+        assert_eq!(found.title(), "lockkit-fixture watchdog");
+        let again = "cargo xtask test -- -p lockkit-fixture --test watchdog -- --exact 'a::b'";
         assert_eq!(found.command("a::b"), again);
         assert_eq!(program(&message("lib", true)).unwrap().title(), "lockkit-fixture");
     }

@@ -7,7 +7,7 @@ use std::{
 
 use lockkit::{
     Locker,
-    spi::{Descriptor, Finding, Grade, LeaseScope, Role},
+    spi::{Descriptor, Diagnostic, LeaseScope, Role, Severity},
 };
 
 /// A round trip that a renewal should not take.
@@ -21,7 +21,7 @@ const MEASURED: Duration = Duration::from_secs(2);
 const FASTEST_PPM: f64 = 5_000.0;
 
 /// What the kind of store can't promise by design. The settings decide whether it ever matters.
-pub(super) fn exceptions(descriptor: &Descriptor, settings: &[Finding]) -> Vec<Finding> {
+pub(super) fn exceptions(descriptor: &Descriptor, settings: &[Diagnostic]) -> Vec<Diagnostic> {
     let exceptions = descriptor.exceptions;
     let all = [
         (
@@ -50,59 +50,65 @@ pub(super) fn exceptions(descriptor: &Descriptor, settings: &[Finding]) -> Vec<F
              most, never step it",
         ),
     ];
-    let mut findings: Vec<_> = all
+    let mut diagnostics: Vec<_> = all
         .into_iter()
         .filter(|(applies, ..)| *applies)
-        .map(|(_, what, found, advice)| Finding::new(Grade::Note, what, found).with_advice(advice))
+        .map(|(_, what, found, advice)| {
+            Diagnostic::new(Severity::Note, what, found).with_advice(advice)
+        })
         .collect();
     if descriptor.lease_scope == LeaseScope::Session && !exceptions.no_lease {
         let found = format!("of the session, {:?}", descriptor.min_ttl);
-        findings.push(Finding::new(Grade::Good, "leases", found));
+        diagnostics.push(Diagnostic::new(Severity::Good, "leases", found));
     }
-    findings
+    diagnostics
 }
 
 /// Each server that keeps locks has said so: there is nothing that could take over.
-fn is_without_replicas(settings: &[Finding]) -> bool {
+fn is_without_replicas(settings: &[Diagnostic]) -> bool {
     let mut replication =
-        settings.iter().filter(|finding| finding.what.starts_with("replication")).peekable();
+        settings.iter().filter(|diagnostic| diagnostic.what.starts_with("replication")).peekable();
     replication.peek().is_some()
-        && replication.all(|finding| finding.found.starts_with("no replica"))
+        && replication.all(|diagnostic| diagnostic.found.starts_with("no replica"))
 }
 
-pub(super) async fn health(locker: &Locker) -> Finding {
+pub(super) async fn health(locker: &Locker) -> Diagnostic {
     match locker.health().await {
         Ok(health) if health.role == Role::Replica => {
             let advice = "nothing can be locked on a replica: name the primary in the URL";
-            Finding::new(Grade::Unsafe, "server", "a replica").with_advice(advice)
+            Diagnostic::new(Severity::Unsafe, "server", "a replica").with_advice(advice)
         }
         Ok(health) => {
             let found = format!("{}, answers in {:.1?}", health.role, health.round_trip);
-            let finding = Finding::new(
-                if health.round_trip < SLOW { Grade::Good } else { Grade::Note },
+            let diagnostic = Diagnostic::new(
+                if health.round_trip < SLOW { Severity::Good } else { Severity::Note },
                 "server",
                 found,
             );
             if health.round_trip < SLOW {
-                return finding;
+                return diagnostic;
             }
-            finding.with_advice(
+            diagnostic.with_advice(
                 "each lock and release takes at least so long; use a store that is nearer",
             )
         }
-        Err(error) => Finding::new(Grade::Unsafe, "server", error.to_string())
+        Err(error) => Diagnostic::new(Severity::Unsafe, "server", error.to_string())
             .with_advice("the store does not work for locks now"),
     }
 }
 
 /// How far this host's clock is from the store's.
-pub(super) async fn clock(locker: &Locker) -> Option<Finding> {
+pub(super) async fn clock(locker: &Locker) -> Option<Diagnostic> {
     if !locker.capabilities().time {
         return None;
     }
     let asked = SystemTime::now();
     let Ok(theirs) = locker.time().await else {
-        return Some(Finding::new(Grade::Unknown, "clocks", "the store's clock can't be asked"));
+        return Some(Diagnostic::new(
+            Severity::Unknown,
+            "clocks",
+            "the store's clock can't be asked",
+        ));
     };
     let trip = asked.elapsed().unwrap_or_default();
     let ours = asked + trip / 2;
@@ -112,15 +118,15 @@ pub(super) async fn clock(locker: &Locker) -> Option<Finding> {
     };
     let found = format!("this host is {ahead:.1?} {word} the store (± {:.1?})", trip / 2);
     if ahead.saturating_sub(trip / 2) < FAR {
-        return Some(Finding::new(Grade::Good, "clocks", found));
+        return Some(Diagnostic::new(Severity::Good, "clocks", found));
     }
     let advice = "no lock depends on it; timers of cron or systemd do: set the clocks by NTP, or give `once` a longer \
                   --early";
-    Some(Finding::new(Grade::Note, "clocks", found).with_advice(advice))
+    Some(Diagnostic::new(Severity::Note, "clocks", found).with_advice(advice))
 }
 
 /// How fast the store's clock runs, where leases follow it.
-pub(super) async fn rate(locker: &Locker) -> Option<Finding> {
+pub(super) async fn rate(locker: &Locker) -> Option<Diagnostic> {
     if !locker.capabilities().time || !locker.descriptor().exceptions.server_clock_step {
         return None;
     }
@@ -134,8 +140,8 @@ pub(super) async fn rate(locker: &Locker) -> Option<Finding> {
         Some(ppm(passed, asked_again - answered..=asked.elapsed()))
     };
     Some(match measured.await {
-        None => Finding::new(
-            Grade::Unknown,
+        None => Diagnostic::new(
+            Severity::Unknown,
             "clock's rate",
             "the store's clock can't be asked, or went back",
         ),
@@ -150,12 +156,12 @@ fn ppm(there: Duration, here: RangeInclusive<Duration>) -> RangeInclusive<f64> {
     ppm(*here.end())..=ppm(*here.start())
 }
 
-fn judge_rate(ppm: &RangeInclusive<f64>) -> Finding {
+fn judge_rate(ppm: &RangeInclusive<f64>) -> Diagnostic {
     let found = format!("{:+.0} to {:+.0} ppm of this host's", ppm.start(), ppm.end());
     if *ppm.start() <= FASTEST_PPM {
-        return Finding::new(Grade::Good, "clock's rate", found);
+        return Diagnostic::new(Severity::Good, "clock's rate", found);
     }
-    Finding::new(Grade::Weak, "clock's rate", found).with_advice(
+    Diagnostic::new(Severity::Weak, "clock's rate", found).with_advice(
         "the store's clock runs ahead of this host's, so leases end before their holders expect it; if NTP corrects the \
          clock, limit it (chronyd: maxslewrate 5000)",
     )
@@ -168,14 +174,15 @@ mod tests {
     #[test]
     fn a_clock_is_fast_only_if_the_round_trips_leave_no_doubt() {
         let ms = Duration::from_millis;
-        let grade = |there, least, most| judge_rate(&ppm(ms(there), ms(least)..=ms(most))).grade;
-        assert_eq!(grade(2_000, 1_999, 2_001), Grade::Good);
-        assert_eq!(grade(2_009, 1_999, 2_001), Grade::Good, "4,000 ppm may be all");
-        assert_eq!(grade(2_012, 1_999, 2_001), Grade::Weak);
-        assert_eq!(grade(2_166, 2_000, 2_300), Grade::Good, "a slow answer");
+        let severity =
+            |there, least, most| judge_rate(&ppm(ms(there), ms(least)..=ms(most))).severity;
+        assert_eq!(severity(2_000, 1_999, 2_001), Severity::Good);
+        assert_eq!(severity(2_009, 1_999, 2_001), Severity::Good, "4,000 ppm may be all");
+        assert_eq!(severity(2_012, 1_999, 2_001), Severity::Weak);
+        assert_eq!(severity(2_166, 2_000, 2_300), Severity::Good, "a slow answer");
         assert_eq!(
-            grade(1_800, 1_999, 2_001),
-            Grade::Good,
+            severity(1_800, 1_999, 2_001),
+            Severity::Good,
             "leases last longer, and holders know no better"
         );
     }
@@ -183,7 +190,7 @@ mod tests {
     #[test]
     fn a_failover_is_told_where_one_server_may_have_a_replica() {
         let replication = |slot: &str, found: &str| {
-            Finding::new(Grade::Note, format!("replication{slot}"), found)
+            Diagnostic::new(Severity::Note, format!("replication{slot}"), found)
         };
         let none = replication(" of the server with slot 0", "no replica");
         assert!(is_without_replicas(&[none.clone(), none.clone()]));

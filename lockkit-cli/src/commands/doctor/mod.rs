@@ -3,7 +3,7 @@
 mod look;
 mod probe;
 
-use lockkit::spi::{Finding, Grade};
+use lockkit::spi::{Diagnostic, Severity};
 use serde_json::json;
 
 use crate::{
@@ -17,52 +17,60 @@ use crate::{
 
 pub(crate) async fn doctor(store: &Store, output: &OutputArguments) -> Result<Exit> {
     // What it is worth without the store's own word, is told all the same.
-    let mut findings = store.locker.diagnose().await.unwrap_or_else(|error| {
+    let mut diagnostics = store.locker.diagnose().await.unwrap_or_else(|error| {
         let advice = "the settings that locks depend on could not be read";
-        vec![Finding::new(Grade::Unknown, "settings", error.to_string()).with_advice(advice)]
+        vec![Diagnostic::new(Severity::Unknown, "settings", error.to_string()).with_advice(advice)]
     });
-    let exceptions = look::exceptions(store.locker.descriptor(), &findings);
-    findings.extend(exceptions);
-    findings.push(look::health(&store.locker).await);
-    findings.extend(look::clock(&store.locker).await);
-    findings.extend(look::rate(&store.locker).await);
-    findings.extend(probe::probe(store).await);
+    let exceptions = look::exceptions(store.locker.descriptor(), &diagnostics);
+    diagnostics.extend(exceptions);
+    diagnostics.push(look::health(&store.locker).await);
+    diagnostics.extend(look::clock(&store.locker).await);
+    diagnostics.extend(look::rate(&store.locker).await);
+    diagnostics.extend(probe::probe(store).await);
     // The worst first.
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.grade));
+    diagnostics.sort_by_key(|diagnostic| std::cmp::Reverse(diagnostic.severity));
     match output.format {
-        Format::Json => findings.iter().try_for_each(line)?,
-        Format::Text => print(store, &findings)?,
+        Format::Json => diagnostics.iter().try_for_each(line)?,
+        Format::Text => print(store, &diagnostics)?,
     }
-    let worst = findings.iter().map(|finding| finding.grade).max().unwrap_or(Grade::Unknown);
-    Ok(if worst >= Grade::Weak { Exit::Findings } else { Exit::Done })
+    let worst =
+        diagnostics.iter().map(|diagnostic| diagnostic.severity).max().unwrap_or(Severity::Unknown);
+    Ok(if worst >= Severity::Weak { Exit::Diagnostics } else { Exit::Done })
 }
 
-fn line(finding: &Finding) -> Result<()> {
-    let Finding { grade, what, found, advice, .. } = finding;
+fn line(diagnostic: &Diagnostic) -> Result<()> {
+    let Diagnostic { severity, what, found, advice, .. } = diagnostic;
     output::json(
-        &json!({ "grade": grade.as_str(), "what": what, "found": found, "advice": advice }),
+        &json!({ "severity": severity.as_str(), "what": what, "found": found, "advice": advice }),
     )
 }
 
-fn print(store: &Store, findings: &[Finding]) -> Result<()> {
+fn print(store: &Store, diagnostics: &[Diagnostic]) -> Result<()> {
     let mut table = Table::new(["GRADE", "WHAT", "FOUND"]);
-    for finding in findings {
-        table.row([finding.grade.as_str().to_owned(), finding.what.clone(), finding.found.clone()]);
+    for diagnostic in diagnostics {
+        table.row([
+            diagnostic.severity.as_str().to_owned(),
+            diagnostic.what.clone(),
+            diagnostic.found.clone(),
+        ]);
     }
     let colors = output::has_colors();
-    table.print_with(|grade, line| {
-        let color = findings.iter().find(|finding| finding.grade.as_str() == grade).map(color);
+    table.print_with(|severity, line| {
+        let color = diagnostics
+            .iter()
+            .find(|diagnostic| diagnostic.severity.as_str() == severity)
+            .map(color);
         match color.filter(|_| colors) {
-            Some(color) => line.replacen(grade, &format!("\x1b[{color}m{grade}\x1b[0m"), 1),
+            Some(color) => line.replacen(severity, &format!("\x1b[{color}m{severity}\x1b[0m"), 1),
             None => line,
         }
     })?;
-    for Finding { grade, what, advice, .. } in findings {
+    for Diagnostic { severity, what, advice, .. } in diagnostics {
         if !advice.is_empty() {
-            output::line(format_args!("\n{grade}: {}\n  {}", plain(what), plain(advice)))?;
+            output::line(format_args!("\n{severity}: {}\n  {}", plain(what), plain(advice)))?;
         }
     }
-    let bad = findings.iter().filter(|finding| finding.grade >= Grade::Weak).count();
+    let bad = diagnostics.iter().filter(|diagnostic| diagnostic.severity >= Severity::Weak).count();
     let name = store.locker.descriptor().name;
     output::line(match bad {
         0 => format!("\nThe locks of this {name} store are worth what they promise."),
@@ -72,13 +80,13 @@ fn print(store: &Store, findings: &[Finding]) -> Result<()> {
 }
 
 /// The parameter of the terminal's sequence for a color.
-fn color(finding: &Finding) -> u8 {
+fn color(diagnostic: &Diagnostic) -> u8 {
     const GREEN: u8 = 32;
     const RED: u8 = 31;
     const YELLOW: u8 = 33;
-    match finding.grade {
-        Grade::Good => GREEN,
-        grade if grade >= Grade::Weak => RED,
+    match diagnostic.severity {
+        Severity::Good => GREEN,
+        severity if severity >= Severity::Weak => RED,
         _ => YELLOW,
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockkit::{
     ErrorKind, Result,
-    spi::{Finding, Grade},
+    spi::{Diagnostic, Severity},
 };
 
 use crate::store::Store;
@@ -15,24 +15,30 @@ const NAME: &str = "lockkit-doctor";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Takes a lock, renews it and gives it back.
-pub(super) async fn probe(store: &Store) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if let Err(error) = steps(store, &mut findings).await {
+pub(super) async fn probe(store: &Store) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
+    if let Err(error) = steps(store, &mut diagnostics).await {
         let advice = "jobs can't run under locks of this store";
-        findings.push(Finding::new(Grade::Unsafe, "a lock", error.to_string()).with_advice(advice));
+        diagnostics.push(
+            Diagnostic::new(Severity::Unsafe, "a lock", error.to_string()).with_advice(advice),
+        );
     }
-    findings
+    diagnostics
 }
 
-async fn steps(store: &Store, findings: &mut Vec<Finding>) -> Result<()> {
+async fn steps(store: &Store, diagnostics: &mut Vec<Diagnostic>) -> Result<()> {
     let mut tell = |what: &str, since: Instant| {
-        findings.push(Finding::new(Grade::Good, what, format!("{:.1?}", since.elapsed())));
+        diagnostics.push(Diagnostic::new(Severity::Good, what, format!("{:.1?}", since.elapsed())));
     };
     let since = Instant::now();
     let mutex = store.locker.mutex(&store.full(NAME))?;
     let guard = match mutex.lock_timeout(PATIENCE).await {
         Err(error) if error.kind() == ErrorKind::Timeout => {
-            findings.push(Finding::new(Grade::Unknown, "a lock", format!("{NAME:?} is another's")));
+            diagnostics.push(Diagnostic::new(
+                Severity::Unknown,
+                "a lock",
+                format!("{NAME:?} is another's"),
+            ));
             return Ok(());
         }
         answer => answer?,
@@ -47,8 +53,9 @@ async fn steps(store: &Store, findings: &mut Vec<Finding>) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::Lost => {
             let advice = "a lock was lost within an instant: another program uses lockkit's records, or the server is \
                           not what it seems";
-            findings.push(
-                Finding::new(Grade::Unsafe, "release", "the lock was lost").with_advice(advice),
+            diagnostics.push(
+                Diagnostic::new(Severity::Unsafe, "release", "the lock was lost")
+                    .with_advice(advice),
             );
         }
         Err(error) => return Err(error),

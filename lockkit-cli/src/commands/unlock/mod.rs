@@ -71,7 +71,7 @@ async fn ask(
     let reason = arguments.reason.as_deref().unwrap_or("no reason given");
     let reason = format!("{reason} (lockkit unlock on {})", host());
     let asking = tokio::select! {
-        asking = asking::ask(&store.locker, &target.name, target.aim, &reason, patience) => asking?,
+        asking = asking::ask(&store.locker, &target.name, target.filter, &reason, patience) => asking?,
         error = interrupted(&signals) => {
             // What the ask left in the queue.
             let _ = timeout(LEAVING, store.locker.shutdown()).await;

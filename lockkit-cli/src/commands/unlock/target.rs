@@ -3,7 +3,7 @@
 use lockkit::LockName;
 
 use crate::{
-    asking::Aim,
+    asking::GrantFilter,
     cli::UnlockArguments,
     error::{Error, Result},
     view::{HolderView, LockView},
@@ -14,7 +14,7 @@ use crate::{
 pub(super) struct Target {
     pub(super) name: LockName,
     pub(super) short: String,
-    pub(super) aim: Aim,
+    pub(super) filter: GrantFilter,
     pub(super) holders: Vec<HolderView>,
 }
 
@@ -34,7 +34,7 @@ impl Target {
         let Some(token) = arguments.token else {
             let Some(view) = only(name, held)? else { return Ok(Found::Free) };
             let last = view.holders.iter().filter_map(|holder| holder.token).max();
-            return Ok(Found::Target(Self::new(view, Aim::UpTo(last.unwrap_or_default()))));
+            return Ok(Found::Target(Self::new(view, GrantFilter::UpTo(last.unwrap_or_default()))));
         };
         let has_token = |holder: &HolderView| holder.token == Some(token);
         let who: Vec<_> = held.iter().flat_map(|view| view.holders.iter().map(who)).collect();
@@ -52,11 +52,11 @@ impl Target {
             }));
         };
         view.holders.retain(has_token);
-        Ok(Found::Target(Self::new(view, Aim::Exactly(token))))
+        Ok(Found::Target(Self::new(view, GrantFilter::Exactly(token))))
     }
 
-    fn new(view: LockView, aim: Aim) -> Self {
-        Self { name: view.full, short: view.name, aim, holders: view.holders }
+    fn new(view: LockView, filter: GrantFilter) -> Self {
+        Self { name: view.full, short: view.name, filter, holders: view.holders }
     }
 
     pub(super) fn tokens(&self) -> impl Iterator<Item = u64> {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use crate::sync::AtomicBool;
 
-/// Set while it was handed over and its caller has not looked yet. The caller takes it, or whoever
+/// Set while it was transferred and its caller has not looked yet. The caller takes it, or whoever
 /// gives it back.
 #[derive(Debug)]
 pub(in crate::driver) struct Offered(AtomicBool);
@@ -18,7 +18,7 @@ impl Offered {
         self.0.store(true, Release);
     }
 
-    /// True for the one who is the first to take, or to give back, what was handed over. It sees
+    /// True for the one who is the first to take, or to give back, what was transferred. It sees
     /// all that was done before somebody found it [still there](Self::is_still_there).
     pub(in crate::driver) fn take(&self) -> bool {
         self.0.swap(false, AcqRel)
@@ -46,7 +46,7 @@ mod models {
     use crate::sync::check;
 
     #[test]
-    fn loom_c7_exactly_one_takes_what_was_handed_over() {
+    fn loom_c7_exactly_one_takes_what_was_transferred() {
         check(|| {
             let unclaimed = Arc::new(Offered::new());
             // Before all others: who takes it knows of it by a lock.
@@ -63,7 +63,7 @@ mod models {
 
     /// `Hold::lose` against `InLine::receive`.
     #[test]
-    fn loom_c3_a_loss_in_the_moment_of_the_hand_over_is_told_or_refused_to_the_caller() {
+    fn loom_c3_a_loss_in_the_moment_of_the_transfer_is_told_or_refused_to_the_caller() {
         check(|| {
             let shared = Arc::new((Offered::new(), Flag::new(false)));
             shared.0.leave();

@@ -1,35 +1,35 @@
-//! A hint of the store to look again, and who looks.
+//! A wake-up by the store, and whether the waiter or the keeper looks at it.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
 use crate::sync::AtomicBool;
 
-/// Before the grant a hint is for the waiter, after it for the keeper. Ringing and the grant each
-/// write before they read, so that a hint which comes in the very moment is not taken for the
-/// other's by both.
+/// Before the grant a wake-up is for the waiter, after it for the keeper. The wake-up and the grant
+/// each write before they read, so that a wake-up at the moment of the grant always reaches one of
+/// the two.
 #[derive(Debug)]
 pub(in crate::driver) struct WakeFlag {
-    /// A hint came that no attempt or renewal has looked after yet.
-    rung: AtomicBool,
+    /// A wake-up came that no attempt or renewal has acted on yet.
+    woken: AtomicBool,
     granted: AtomicBool,
 }
 
-/// Who is to be told of a hint.
+/// Who acts on a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::driver) enum WakeTarget {
     Keeper,
-    /// An earlier hint is still to be looked after, and this one with it.
+    /// An earlier wake-up is still pending, and covers this one.
     Nobody,
     Waiter,
 }
 
 impl WakeFlag {
     pub(in crate::driver) fn new() -> Self {
-        Self { rung: AtomicBool::new(false), granted: AtomicBool::new(false) }
+        Self { woken: AtomicBool::new(false), granted: AtomicBool::new(false) }
     }
 
-    pub(in crate::driver) fn ring(&self) -> WakeTarget {
-        let known = self.rung.swap(true, SeqCst);
+    pub(in crate::driver) fn wake(&self) -> WakeTarget {
+        let known = self.woken.swap(true, SeqCst);
         match (self.granted.load(SeqCst), known) {
             (false, _) => WakeTarget::Waiter,
             (true, false) => WakeTarget::Keeper,
@@ -37,8 +37,8 @@ impl WakeFlag {
         }
     }
 
-    /// From here on a hint asks for a renewal. One that came during the attempt is found by the
-    /// first [look](Self::is_rung) after this.
+    /// From here on a wake-up asks for a renewal. One that came during the attempt is found by the
+    /// first [look](Self::is_woken) after this.
     pub(in crate::driver) fn grant(&self) {
         self.granted.store(true, SeqCst);
     }
@@ -47,23 +47,23 @@ impl WakeFlag {
         self.granted.load(Relaxed)
     }
 
-    pub(in crate::driver) fn is_rung(&self) -> bool {
-        self.rung.load(SeqCst)
+    pub(in crate::driver) fn is_woken(&self) -> bool {
+        self.woken.load(SeqCst)
     }
 
-    /// An attempt begins, and looks after what was rung before.
+    /// An attempt begins, and covers all wake-ups before it.
     pub(in crate::driver) fn begin_attempt(&self) {
-        self.rung.store(false, Relaxed);
+        self.woken.store(false, Relaxed);
     }
 
-    /// A renewal begins, and looks after what was rung before; true if there was anything.
+    /// A renewal begins, and covers all wake-ups before it; true if there was one.
     pub(in crate::driver) fn begin_renewal(&self) -> bool {
-        self.rung.swap(false, AcqRel)
+        self.woken.swap(false, AcqRel)
     }
 
-    /// The renewal did not look: what it took still stands, beside what was rung since.
-    pub(in crate::driver) fn put_back(&self, rung: bool) {
-        self.rung.fetch_or(rung, AcqRel);
+    /// The renewal did not ask the store: the wake-ups that it took are pending again.
+    pub(in crate::driver) fn put_back(&self, woken: bool) {
+        self.woken.fetch_or(woken, AcqRel);
     }
 }
 
@@ -82,9 +82,9 @@ mod models {
 
     /// What the agenda does with it, as far as it matters here.
     struct Agenda {
-        hint: WakeFlag,
+        wake: WakeFlag,
         state: Mutex<State>,
-        /// Something in the store that the hints are about.
+        /// The change in the store that the wake-ups are about.
         news: Flag,
     }
 
@@ -97,15 +97,15 @@ mod models {
     impl Agenda {
         fn new() -> Arc<Self> {
             Arc::new(Self {
-                hint: WakeFlag::new(),
+                wake: WakeFlag::new(),
                 state: Mutex::default(),
                 news: Flag::new(false),
             })
         }
 
-        fn ring(&self) -> WakeTarget {
+        fn wake(&self) -> WakeTarget {
             self.news.store(true, Relaxed);
-            let told = self.hint.ring();
+            let told = self.wake.wake();
             if told == WakeTarget::Keeper {
                 // As `Agenda::hasten`: one in flight sees it when it ends.
                 let mut state = self.state.lock().unwrap();
@@ -118,7 +118,7 @@ mod models {
 
         fn insert(&self) {
             let mut state = self.state.lock().unwrap();
-            state.timer = Some(self.hint.is_rung());
+            state.timer = Some(self.wake.is_woken());
         }
 
         fn is_due_at_once(&self) -> bool {
@@ -128,28 +128,28 @@ mod models {
         /// A renewal that is due; true if it saw the news.
         fn renew(&self, looks: bool) -> bool {
             assert!(self.state.lock().unwrap().timer.take().is_some());
-            let rung = self.hint.begin_renewal();
+            let woken = self.wake.begin_renewal();
             let seen = looks && self.news.load(Relaxed);
             if !looks {
-                self.hint.put_back(rung);
+                self.wake.put_back(woken);
             }
             self.insert();
             seen
         }
     }
 
-    /// An earlier hint that was rung during the attempt must not swallow a later one either.
+    /// A wake-up during the attempt must not swallow a later one either.
     #[test]
-    fn loom_c8_a_hint_around_the_grant_reaches_the_waiter_or_makes_the_first_renewal_due() {
+    fn loom_c8_a_wake_up_around_the_grant_reaches_the_waiter_or_makes_the_first_renewal_due() {
         check(|| {
             let agenda = Agenda::new();
-            let rings = [(); 2].map(|()| {
+            let wakes = [(); 2].map(|()| {
                 let agenda = Arc::clone(&agenda);
-                thread::spawn(move || agenda.ring())
+                thread::spawn(move || agenda.wake())
             });
-            agenda.hint.grant();
+            agenda.wake.grant();
             agenda.insert();
-            let told = rings.map(|ring| ring.join().unwrap());
+            let told = wakes.map(|wake| wake.join().unwrap());
             assert!(
                 agenda.is_due_at_once(),
                 "{told:?}: the grant looks no more, and no renewal is due"
@@ -158,18 +158,18 @@ mod models {
     }
 
     #[test]
-    fn loom_c10_a_hint_during_a_renewal_is_seen_by_it_or_makes_the_next_one_due() {
+    fn loom_c10_a_wake_up_during_a_renewal_is_seen_by_it_or_makes_the_next_one_due() {
         for looks in [true, false] {
             check(move || {
                 let agenda = Agenda::new();
-                agenda.hint.grant();
+                agenda.wake.grant();
                 agenda.insert();
-                let rings = [(); 2].map(|()| {
+                let wakes = [(); 2].map(|()| {
                     let agenda = Arc::clone(&agenda);
-                    thread::spawn(move || agenda.ring())
+                    thread::spawn(move || agenda.wake())
                 });
                 let seen = agenda.renew(looks);
-                let told = rings.map(|ring| ring.join().unwrap());
+                let told = wakes.map(|wake| wake.join().unwrap());
                 assert!(seen || agenda.is_due_at_once(), "{told:?}: nobody looks after it");
             });
         }

@@ -25,12 +25,12 @@ use crate::{
     clock::Tick,
     driver::hold::{Hold, Ticket},
     name::{Kind, LockName},
-    spi::{Descriptor, Mode, Outsiders, Ring as _},
+    spi::{Descriptor, Mode, QueuePolicy, Wakeable as _},
     token::FencingToken,
 };
 
-/// So many hand-overs in a row may overtake those who wait in the store (C12).
-const MOST_HAND_OVERS: u8 = 16;
+/// So many transfers in a row may overtake those who wait in the store (C12).
+const MOST_TRANSFERS: u8 = 16;
 
 /// What a turn may take beyond a request and a pause before the next one.
 const LEEWAY: Duration = Duration::from_secs(1);
@@ -43,8 +43,8 @@ const STAND_BACK: Duration = Duration::from_millis(60);
 pub(crate) struct Gates {
     names: Mutex<HashMap<LockName, Gate>>,
     tickets: AtomicU64,
-    /// Grants can be handed over.
-    reissues: bool,
+    /// Grants can be transferred.
+    transfers: bool,
     fair: bool,
     /// Those who wait do so in the store: whoever asks later is behind them.
     lines_up: bool,
@@ -69,7 +69,7 @@ impl Gates {
         Self {
             names: Mutex::default(),
             tickets: AtomicU64::new(1),
-            reissues: descriptor.capabilities.reissue,
+            transfers: descriptor.capabilities.transfer,
             fair: descriptor.capabilities.fair,
             lines_up: descriptor.capabilities.fair || !descriptor.max_patience.is_zero(),
             silence: silence.saturating_add(LEEWAY),
@@ -171,7 +171,7 @@ impl Gates {
             place.remove();
         }
         drop(names);
-        ring(next);
+        wake(next);
     }
 
     /// Has the next one come in whose turn it is by the passing of time.
@@ -182,7 +182,7 @@ impl Gates {
             _ => Vec::new(), // nobody waits
         };
         drop(names);
-        ring(next);
+        wake(next);
     }
 
     /// Takes one out of the line that has gone.
@@ -203,7 +203,7 @@ impl Gates {
         drop(names);
         if let Some(held) = holders.into_iter().find(|held| held.token() == token) {
             held.pass_on();
-            held.ring();
+            held.wake();
         }
     }
 
@@ -244,14 +244,14 @@ impl Gates {
             }
         }
         drop(names);
-        ring(let_in);
+        wake(let_in);
     }
 
-    /// The next in line, to whom this holder's release may hand over.
+    /// The next in line, to whom this holder's release may transfer the lock.
     pub(in crate::driver) fn transfer(&self, held: &Hold) -> Option<Transfer<'_>> {
         let ticket = held.ticket()?;
-        let is_handed_over = matches!(held.name.kind(), Kind::Election | Kind::Mutex);
-        if !self.reissues || !is_handed_over || held.locker().is_draining() {
+        let is_transferred = matches!(held.name.kind(), Kind::Election | Kind::Mutex);
+        if !self.transfers || !is_transferred || held.locker().is_draining() {
             return None;
         }
         let now = held.locker().clock.now();
@@ -260,14 +260,17 @@ impl Gates {
         if !queue.is_held_by(ticket) || queue.has_rival_at(now) {
             return None;
         }
-        let outsiders =
-            if queue.streak < MOST_HAND_OVERS { Outsiders::Wait } else { Outsiders::First };
+        let policy = if queue.streak < MOST_TRANSFERS {
+            QueuePolicy::TransferFirst
+        } else {
+            QueuePolicy::QueueFirst
+        };
         // It stays in line: nobody may poll this release any more, and then it must get the lock by
         // itself.
         let waiter = queue.first().map(Arc::clone)?;
         let ticket = self.ticket();
         queue.compete(Contender::rival(ticket, now.after(self.silence_of(held))), held.mode);
-        Some(Transfer { gates: self, waiter: Some(waiter), ticket, outsiders })
+        Some(Transfer { gates: self, waiter: Some(waiter), ticket, policy })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<LockName, Gate>> {
@@ -276,9 +279,9 @@ impl Gates {
 }
 
 /// Never under the lock: what it wakes may come here.
-fn ring(waiters: impl IntoIterator<Item = Arc<Waiter>>) {
+fn wake(waiters: impl IntoIterator<Item = Arc<Waiter>>) {
     for waiter in waiters {
-        waiter.bell.notify_one();
+        waiter.signal.notify_one();
     }
 }
 
@@ -319,7 +322,7 @@ impl Turn<'_> {
             Gate::Alone(_) => Vec::new(),
         };
         drop(names);
-        ring(next);
+        wake(next);
     }
 }
 
@@ -331,12 +334,12 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The first in line, to whom the lock is being handed over. Dropped, it waits on.
+/// The first in line, to whom the lock is being transferred. Dropped, it waits on.
 pub(in crate::driver) struct Transfer<'a> {
     gates: &'a Gates,
     waiter: Option<Arc<Waiter>>,
     ticket: Ticket,
-    pub(in crate::driver) outsiders: Outsiders,
+    pub(in crate::driver) policy: QueuePolicy,
 }
 
 impl Transfer<'_> {
@@ -355,8 +358,8 @@ impl Transfer<'_> {
         queue.streak = queue.streak.saturating_add(1);
         queue.leave(&waiter);
         drop(names);
-        let delivered = waiter.hand_over();
-        ring([waiter]);
+        let delivered = waiter.transfer();
+        wake([waiter]);
         delivered
     }
 
@@ -386,7 +389,7 @@ impl Transfer<'_> {
             names.remove(name);
         }
         drop(names);
-        ring(next);
+        wake(next);
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) struct NameQueue {
     rivals: Peers,
     /// In order of their places.
     line: BTreeMap<Ticket, Arc<Waiter>>,
-    /// Hand-overs since the store granted the lock.
+    /// Transfers since the store granted the lock.
     pub(super) streak: u8,
     /// The store answers by errors.
     pub(super) store_failing: bool,

@@ -7,7 +7,7 @@ use super::name::Contender;
 use crate::{
     clock::Tick,
     driver::hold::Ticket,
-    spi::{Mode, Taken},
+    spi::{Mode, Occupancy},
 };
 
 /// Contenders for one name, by their tickets. Their number does not matter to who looks for room.
@@ -141,17 +141,17 @@ impl Usage {
             Mode::Permits { limit, .. } => self.permits == 0 || self.limit == limit.get(),
             Mode::Exclusive | Mode::Shared => true,
         };
-        !agrees || self.taken().with(mode).is_some()
+        !agrees || self.occupancy().with(mode).is_some()
     }
 
-    fn taken(self) -> Taken {
+    fn occupancy(self) -> Occupancy {
         match self {
-            Self { exclusive: 1.., .. } => Taken::All,
-            Self { shared: 1.., .. } => Taken::Shared,
+            Self { exclusive: 1.., .. } => Occupancy::Full,
+            Self { shared: 1.., .. } => Occupancy::Shared,
             Self { permits: 1.., .. } => {
-                Taken::Permits(u32::try_from(self.permits).unwrap_or(u32::MAX))
+                Occupancy::Permits(u32::try_from(self.permits).unwrap_or(u32::MAX))
             }
-            _ => Taken::Nothing,
+            _ => Occupancy::Free,
         }
     }
 }

@@ -26,7 +26,7 @@ pub(in crate::driver) struct Waiter {
     spec: ClaimSpec,
     token_base: u64,
     slot: Mutex<Slot>,
-    pub(in crate::driver) bell: Notify,
+    pub(in crate::driver) signal: Notify,
 }
 
 pub(in crate::driver) enum Slot {
@@ -53,7 +53,14 @@ impl Waiter {
         spec: ClaimSpec,
         token_base: u64,
     ) -> Self {
-        Self { held, place, spec, token_base, slot: Mutex::new(Slot::Waiting), bell: Notify::new() }
+        Self {
+            held,
+            place,
+            spec,
+            token_base,
+            slot: Mutex::new(Slot::Waiting),
+            signal: Notify::new(),
+        }
     }
 
     pub(in crate::driver) fn name(&self) -> &LockName {
@@ -74,13 +81,13 @@ impl Waiter {
         true
     }
 
-    /// The lock was handed over to it; false if it has gone, or asks the store by itself by now.
+    /// The lock was transferred to it; false if it has gone, or asks the store by itself by now.
     pub(in crate::driver) fn promise(&self) -> bool {
         self.offer(Slot::Promised)
     }
 
     /// Keeps what was promised; false if it has gone.
-    pub(in crate::driver) fn hand_over(&self) -> bool {
+    pub(in crate::driver) fn transfer(&self) -> bool {
         let mut slot = self.slot();
         let is_there = matches!(*slot, Slot::Promised);
         if is_there {
@@ -97,7 +104,7 @@ impl Waiter {
         }
     }
 
-    /// What a hand-over to it asks for. Its owner is a fresh one each time: one of which nobody
+    /// What a transfer to it asks for. Its owner is a fresh one each time: one of which nobody
     /// knows whether it was applied must not touch what the waiter gets by itself later.
     pub(in crate::driver) fn successor(&self) -> ClaimSpec {
         let mut spec = self.spec.clone();
@@ -105,7 +112,7 @@ impl Waiter {
         spec
     }
 
-    /// Makes a hold of a claim that was handed over, and tells when to look at it next. Gives the
+    /// Makes a hold of a claim that was transferred, and tells when to look at it next. Gives the
     /// claim back if it can't be one.
     pub(in crate::driver) fn accept(
         &self,

@@ -11,7 +11,7 @@ use super::{World, manual, ms, secs};
 use crate::{
     error::ErrorKind,
     fake::{Fake, KINDS, Kind, Op, lock},
-    spi::Outsiders,
+    spi::QueuePolicy,
 };
 
 /// So many tasks take the lock one after the other; in which order, by their numbers.
@@ -44,10 +44,10 @@ async fn c12_tasks_of_a_process_are_served_in_order() {
         assert!(order.iter().is_sorted(), "{kind:?}: {order:?}");
         world.clean(&format!("{kind:?}")).await;
     }
-    let world = World::handing_over();
+    let world = World::transferring();
     let order = crowd(&world, 40, ms(1)).await;
     assert!(order.iter().is_sorted(), "{order:?}");
-    world.clean("hand-over").await;
+    world.clean("transfer").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,34 +83,34 @@ async fn only_the_first_of_a_process_talks_to_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_is_one_request_for_each_grant() {
-    let world = World::handing_over();
+async fn a_transfer_is_one_request_for_each_grant() {
+    let world = World::transferring();
     crowd(&world, 16, ms(1)).await;
-    let counts = [Op::Attempt, Op::Reissue, Op::Release].map(|op| world.store.count(op));
+    let counts = [Op::Attempt, Op::Transfer, Op::Release].map(|op| world.store.count(op));
     assert_eq!(counts, [1, 15, 1]);
     world.clean("").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn c12_after_sixteen_hand_overs_outsiders_go_first() {
-    let world = World::handing_over();
+async fn c12_after_sixteen_transfers_waiters_in_the_store_go_first() {
+    let world = World::transferring();
     crowd(&world, 40, ms(1)).await;
-    let outsiders = lock(&world.store.outsiders).clone();
+    let policies = lock(&world.store.policies).clone();
     let mut runs: Vec<_> =
-        outsiders.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
+        policies.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
     // What is left at the end depends on the count.
     runs.pop();
     assert!(!runs.is_empty());
-    for (outsider, length) in runs {
-        let expected = if outsider == Outsiders::Wait { 16 } else { 1 };
-        assert_eq!(length, expected, "{outsiders:?}");
+    for (policy, length) in runs {
+        let expected = if policy == QueuePolicy::TransferFirst { 16 } else { 1 };
+        assert_eq!(length, expected, "{policies:?}");
     }
     world.clean("").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn c12_an_outsider_is_served_between_hand_overs() {
-    let world = World::handing_over();
+async fn c12_an_outsider_is_served_between_transfers() {
+    let world = World::transferring();
     let outsider = world.locker.clone().with_process_gate(false).mutex("a").unwrap();
     let held = world.mutex("a").lock().await.unwrap();
     let start = Instant::now();

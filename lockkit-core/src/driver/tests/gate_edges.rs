@@ -25,7 +25,7 @@ use crate::{
     error::ErrorKind,
     fake::{Fault, Kind, Op, lock},
     observe::{Event, Observer, What},
-    spi::{Outsiders, Released},
+    spi::{QueuePolicy, Released},
 };
 
 /// Polls once.
@@ -37,7 +37,7 @@ macro_rules! poll {
 
 #[tokio::test(start_paused = true)]
 async fn c8_a_release_that_nobody_polls_holds_up_no_waiter() {
-    let world = World::handing_over();
+    let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
     let mutex = world.mutex("a");
     let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
@@ -62,14 +62,14 @@ async fn c8_a_release_that_nobody_polls_holds_up_no_waiter() {
 async fn c8_a_call_that_is_not_polled_until_its_bound_has_passed_finds_it_taken() {
     // Before the bound, and so near to it that no answer comes in time.
     for late in [ms(1_200), ms(1_499), Duration::from_micros(1_499_900)] {
-        let world = World::handing_over();
+        let world = World::transferring();
         let guard = world.mutex("a").lock().await.unwrap();
         let mutex = world.mutex("a");
         let bound = if late < ms(1_400) { ms(500) } else { ms(1_510) };
         let mut waiting = Box::pin(mutex.lock_timeout(bound));
         time::timeout(ms(10), waiting.as_mut()).await.unwrap_err();
         guard.release().await.unwrap();
-        assert_eq!(world.store.holders(), 1, "it was not handed over");
+        assert_eq!(world.store.holders(), 1, "it was not transferred");
         time::sleep(late).await;
         assert_eq!(world.store.holders(), 0, "it was not taken back");
         let error = waiting.await.unwrap_err();
@@ -79,11 +79,11 @@ async fn c8_a_call_that_is_not_polled_until_its_bound_has_passed_finds_it_taken(
     }
 }
 
-/// Somebody meets trouble with the store in the very moment in which a hand-over turns out to be of
+/// Somebody meets trouble with the store in the very moment in which a transfer turns out to be of
 /// no use.
 #[tokio::test(start_paused = true)]
 async fn c8_a_promise_that_is_broken_while_the_line_is_let_in_strands_nobody() {
-    let world = World::handing_over();
+    let world = World::transferring();
     let mutex = world.mutex("a");
     let options = checked(options());
     let request = Request { gated: true, ..world.request(&mutex, &options) };
@@ -111,10 +111,10 @@ async fn c8_a_promise_that_is_broken_while_the_line_is_let_in_strands_nobody() {
 }
 
 /// The keeper's runtime stands still, and the waiter's too, for longer than the lease after a
-/// hand-over.
+/// transfer.
 #[test]
-fn c8_a_hand_over_that_is_seen_after_its_lease_is_no_grant() {
-    let world = World::handing_over_as(|builder| builder.clock(Clock::Boot));
+fn c8_a_transfer_that_is_seen_after_its_lease_is_no_grant() {
+    let world = World::transferring_as(|builder| builder.clock(Clock::Boot));
     let keepers = runtimes::single();
     let callers = runtimes::single();
     let guard = keepers.block_on(world.mutex("a").lock()).unwrap();
@@ -186,7 +186,7 @@ impl Observer for Ear {
 async fn what_nobody_acquired_is_not_given_back() {
     let ear = Arc::new(Ear::default());
     let heard: Arc<Ear> = Arc::clone(&ear);
-    let world = World::handing_over_as(|builder| builder.observer(heard));
+    let world = World::transferring_as(|builder| builder.observer(heard));
     let guard = world.mutex("a").lock().await.unwrap();
     let mutex = world.mutex("a");
     let mut sleeper = Box::pin(mutex.lock());
@@ -212,18 +212,18 @@ async fn c14_a_try_after_a_forced_release_gets_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_a_hold_that_is_freed_while_it_is_handed_over_lets_the_next_one_in() {
-    let world = World::handing_over();
+async fn c8_a_hold_that_is_freed_while_it_is_transferred_lets_the_next_one_in() {
+    let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
     let name = guard.name().clone();
     let token = guard.fencing_token();
     let mutex = world.mutex("a");
     let waiter = tokio::spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
     time::sleep(ms(1)).await;
-    world.store.once(Op::Reissue, [Fault::Hang]);
+    world.store.once(Op::Transfer, [Fault::Hang]);
     let release = tokio::spawn(guard.release());
     time::sleep(ms(1)).await;
-    assert_eq!(world.store.count(Op::Reissue), 1);
+    assert_eq!(world.store.count(Op::Transfer), 1);
     assert_eq!(world.locker.force_release(&name, token).await.unwrap(), Released::Freed);
     let _ = release.await.unwrap();
     let ended = Instant::now();
@@ -233,8 +233,8 @@ async fn c8_a_hold_that_is_freed_while_it_is_handed_over_lets_the_next_one_in() 
 }
 
 #[test]
-fn c5_a_hand_over_that_was_cut_off_is_followed_by_a_release_only() {
-    let world = World::handing_over_as(|builder| builder.clock(Clock::Boot));
+fn c5_a_transfer_that_was_cut_off_is_followed_by_a_release_only() {
+    let world = World::transferring_as(|builder| builder.clock(Clock::Boot));
     let mutex = world.mutex("a");
     let runtime = runtimes::single();
     let other = runtimes::threads();
@@ -247,9 +247,9 @@ fn c5_a_hand_over_that_was_cut_off_is_followed_by_a_release_only() {
         thread::sleep(ms(1));
     }
     runtime.block_on(async {
-        world.store.once(Op::Reissue, [Fault::HangAfter]);
+        world.store.once(Op::Transfer, [Fault::HangAfter]);
         drop(guard);
-        while world.store.count(Op::Reissue) == 0 {
+        while world.store.count(Op::Transfer) == 0 {
             time::sleep(ms(1)).await;
         }
         time::sleep(ms(10)).await;
@@ -258,7 +258,7 @@ fn c5_a_hand_over_that_was_cut_off_is_followed_by_a_release_only() {
     other.block_on(async {
         world.mutex("b").lock().await.unwrap().release().await.unwrap(); // the next keeper
         let next = time::timeout(secs(2), waiting).await.expect("stuck").unwrap();
-        assert_eq!(world.store.count(Op::Reissue), 1);
+        assert_eq!(world.store.count(Op::Transfer), 1);
         next.release().await.unwrap();
     });
     drop(mutex);
@@ -267,15 +267,15 @@ fn c5_a_hand_over_that_was_cut_off_is_followed_by_a_release_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hint_takes_no_lock_from_one_who_was_just_given_it() {
-    let world = World::handing_over();
+async fn a_wake_up_takes_no_lock_from_one_who_was_just_given_it() {
+    let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
     let mutex = world.mutex("a");
     let mut waiter = Box::pin(mutex.lock());
     assert!(poll!(waiter).is_pending());
     guard.release().await.unwrap();
     let token = world.store.holder("a").unwrap();
-    world.store.ring_heir();
+    world.store.wake_successor();
     time::sleep(ms(20)).await;
     let next = waiter.as_mut().await.unwrap();
     drop(waiter);
@@ -369,8 +369,8 @@ async fn c8_each_way_out_lets_the_next_one_in_at_once() {
 
 /// It is released at once, and not only when it stays unclaimed for long.
 #[tokio::test(start_paused = true)]
-async fn c6_a_hand_over_to_one_who_goes_meanwhile_is_given_back_at_once() {
-    let world = World::handing_over();
+async fn c6_a_transfer_to_one_who_goes_meanwhile_is_given_back_at_once() {
+    let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
     let first = world.mutex("a");
     let second = world.mutex("a");
@@ -393,8 +393,8 @@ async fn c6_a_hand_over_to_one_who_goes_meanwhile_is_given_back_at_once() {
 
 /// While one of this process waits in the store, the lock goes by way of the store.
 #[tokio::test(start_paused = true)]
-async fn c12_no_hand_over_overtakes_the_one_who_waits_in_the_store() {
-    let world = World::handing_over();
+async fn c12_no_transfer_overtakes_the_one_who_waits_in_the_store() {
+    let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = JoinSet::new();
@@ -415,27 +415,27 @@ async fn c12_no_hand_over_overtakes_the_one_who_waits_in_the_store() {
     world.clean("").await;
 }
 
-/// What the store grants anew begins a new count of hand-overs.
+/// What the store grants anew begins a new count of transfers.
 #[tokio::test(start_paused = true)]
 async fn c12_a_grant_of_the_store_begins_the_count_anew() {
-    let world = World::handing_over();
+    let world = World::transferring();
     let mut tasks = JoinSet::new();
     for _ in 0..60 {
         let mutex = world.mutex("a");
         tasks.spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
     }
     tasks.join_all().await;
-    let yields = lock(&world.store.outsiders)
+    let yields = lock(&world.store.policies)
         .iter()
-        .filter(|outsider| **outsider == Outsiders::First)
+        .filter(|policy| **policy == QueuePolicy::QueueFirst)
         .count();
     assert_eq!(yields, 3);
     world.clean("").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn c4_a_hand_over_adds_the_token_base() {
-    let world = World::handing_over_as(|builder| builder.token_base(1_000));
+async fn c4_a_transfer_adds_the_token_base() {
+    let world = World::transferring_as(|builder| builder.token_base(1_000));
     let guard = world.mutex("a").lock().await.unwrap();
     assert_eq!(guard.fencing_token().get(), 1_001);
     let other = world.mutex("a");

@@ -15,15 +15,15 @@ use super::{TTL, World, ms, secs};
 use crate::{
     error::{Error, ErrorKind},
     fake::{Fault, KINDS, Kind, Op},
-    spi::Outsiders,
+    spi::QueuePolicy,
 };
 
-/// A waiter that is dropped at any instant of a hand-over to it; the one behind it gets the lock.
+/// A waiter that is dropped at any instant of a transfer to it; the one behind it gets the lock.
 #[tokio::test(start_paused = true)]
 async fn c6_a_waiter_dropped_at_any_instant_loses_no_turn() {
     for hands_over in [false, true] {
         for cut in 0..14 {
-            let world = if hands_over { World::handing_over() } else { World::gated(Kind::Ttl) };
+            let world = if hands_over { World::transferring() } else { World::gated(Kind::Ttl) };
             let guard = world.mutex("a").lock().await.unwrap();
             let first = world.mutex("a");
             let second = world.mutex("a");
@@ -49,7 +49,7 @@ async fn c6_a_waiter_dropped_at_any_instant_loses_no_turn() {
 #[tokio::test(start_paused = true)]
 async fn c6_a_release_dropped_at_any_instant_still_hands_over() {
     for cut in 0..6 {
-        let world = World::handing_over();
+        let world = World::transferring();
         let guard = world.mutex("a").lock().await.unwrap();
         let mutex = world.mutex("a");
         let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
@@ -67,7 +67,7 @@ async fn c6_a_release_dropped_at_any_instant_still_hands_over() {
 #[tokio::test(start_paused = true)]
 async fn c8_a_task_that_does_not_look_is_passed_over() {
     for hands_over in [false, true] {
-        let world = if hands_over { World::handing_over() } else { World::gated(Kind::Ttl) };
+        let world = if hands_over { World::transferring() } else { World::gated(Kind::Ttl) };
         let guard = world.mutex("a").lock().await.unwrap();
         let first = world.mutex("a");
         let second = world.mutex("a");
@@ -125,17 +125,17 @@ async fn c13_a_silent_store_is_told_to_all_who_stand_in_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c7_a_hand_over_without_an_answer_is_a_release() {
+async fn c7_a_transfer_without_an_answer_is_a_release() {
     for fault in
         [Fault::LoseReply, Fault::Fail(ErrorKind::Unavailable), Fault::Hang, Fault::HangAfter]
     {
-        let world = World::handing_over();
+        let world = World::transferring();
         let guard = world.mutex("a").lock().await.unwrap();
         let token = guard.fencing_token();
         let mutex = world.mutex("a");
         let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
         time::sleep(ms(10)).await;
-        world.store.once(Op::Reissue, [fault]);
+        world.store.once(Op::Transfer, [fault]);
         guard.release().await.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
         let next = time::timeout(secs(1), waiting)
             .await
@@ -150,9 +150,9 @@ async fn c7_a_hand_over_without_an_answer_is_a_release() {
 /// The seventeenth lets others go first: it frees the lock, and its answer is lost.
 #[tokio::test(start_paused = true)]
 async fn c7_a_yield_without_an_answer_is_a_release() {
-    let world = World::handing_over();
-    world.store.once(Op::Reissue, [Fault::SlowReply(ms(0)); 16]);
-    world.store.once(Op::Reissue, [Fault::LoseReply]);
+    let world = World::transferring();
+    world.store.once(Op::Transfer, [Fault::SlowReply(ms(0)); 16]);
+    world.store.once(Op::Transfer, [Fault::LoseReply]);
     let guard = world.mutex("a").lock().await.unwrap();
     let mut tasks = JoinSet::new();
     for _ in 0..18 {
@@ -164,18 +164,18 @@ async fn c7_a_yield_without_an_answer_is_a_release() {
     for released in tasks.join_all().await {
         released.expect("C7: it was held until it was given back");
     }
-    assert_eq!(world.store.outsiders.lock().unwrap()[16], Outsiders::First);
+    assert_eq!(world.store.policies.lock().unwrap()[16], QueuePolicy::QueueFirst);
     world.clean("").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_a_hand_over_whose_answer_comes_after_its_lease_grants_nothing() {
-    let world = World::handing_over();
+async fn c3_a_transfer_whose_answer_comes_after_its_lease_grants_nothing() {
+    let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
     let mutex = world.mutex_with("a", super::options().with_ttl(ms(100)));
     let waiting = tokio::spawn(async move { mutex.lock().await });
     time::sleep(ms(10)).await;
-    world.store.once(Op::Reissue, [Fault::SlowReply(ms(200))]);
+    world.store.once(Op::Transfer, [Fault::SlowReply(ms(200))]);
     guard.release().await.unwrap();
     let next = waiting.await.unwrap().unwrap();
     assert!(next.is_held());
@@ -184,14 +184,14 @@ async fn c3_a_hand_over_whose_answer_comes_after_its_lease_grants_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c6_panics_of_a_hand_over_hurt_nobody() {
+async fn c6_panics_of_a_transfer_hurt_nobody() {
     for fault in [Fault::Panic, Fault::PanicAfter] {
-        let world = World::handing_over();
+        let world = World::transferring();
         let guard = world.mutex("a").lock().await.unwrap();
         let mutex = world.mutex("a");
         let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
         time::sleep(ms(10)).await;
-        world.store.once(Op::Reissue, [fault]);
+        world.store.once(Op::Transfer, [fault]);
         guard.release().await.unwrap();
         let next = time::timeout(secs(1), waiting).await.expect("stuck").unwrap();
         next.release().await.unwrap();
@@ -222,8 +222,8 @@ async fn c6_a_shutdown_ends_the_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c10_a_lock_that_was_handed_over_is_renewed() {
-    let world = World::handing_over();
+async fn c10_a_lock_that_was_transferred_is_renewed() {
+    let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
     let mutex = world.mutex("a");
     let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
@@ -242,7 +242,7 @@ async fn c10_a_lock_that_was_handed_over_is_renewed() {
 #[tokio::test(start_paused = true)]
 async fn c1_a_storm_behind_a_gate_never_overlaps() {
     for hands_over in [false, true] {
-        let world = if hands_over { World::handing_over() } else { World::gated(Kind::Queue) };
+        let world = if hands_over { World::transferring() } else { World::gated(Kind::Queue) };
         let inside = Arc::new(AtomicUsize::new(0));
         let mut tasks = JoinSet::new();
         for n in 0..30_u64 {
@@ -266,7 +266,7 @@ async fn c1_a_storm_behind_a_gate_never_overlaps() {
                 time::sleep(ms(17)).await;
                 let fault = if step % 2 == 0 { Fault::LoseReply } else { Fault::SlowReply(ms(20)) };
                 let op =
-                    [Op::Reissue, Op::Release, Op::Attempt][usize::try_from(step % 3).unwrap()];
+                    [Op::Transfer, Op::Release, Op::Attempt][usize::try_from(step % 3).unwrap()];
                 world.store.once(op, [fault]);
             }
         };

@@ -12,7 +12,7 @@ use crate::{
     driver::{acquire::acquire, release::release_held, renew::renew_due, request::Bound},
     error::ErrorKind,
     fake::{Fault, KINDS, Kind, Op},
-    spi::{Lease, LossReason, Released, Ring as _},
+    spi::{Lease, LossReason, Released, Wakeable as _},
 };
 
 #[tokio::test(start_paused = true)]
@@ -203,7 +203,7 @@ async fn a_look_at_a_manual_hold_does_not_make_it_longer() {
     let guard = world.mutex_with("a", manual()).lock().await.unwrap();
     let start = Instant::now();
     time::sleep(TTL / 2).await;
-    world.store.ring_all();
+    world.store.wake_all();
     assert_eq!(guard.lost().await, LossReason::Expired);
     assert!(start.elapsed() <= TTL, "{:?}", start.elapsed());
     assert_eq!(world.store.count(Op::KeepAlive), 1, "it was looked at");
@@ -219,7 +219,7 @@ async fn c2_a_look_takes_nothing_from_an_extension() {
     guard.extend(secs(60)).await.unwrap();
     let before = guard.remaining();
     world.store.set_latency(ms(400));
-    guard.lost().0.ring();
+    guard.lost().0.wake();
     time::sleep(ms(500)).await;
     let now = guard.remaining();
     assert!(now >= before - ms(505), "{:?} are gone", before - now);

@@ -2,7 +2,6 @@
 //! left anywhere.
 
 mod attachments;
-mod cadence;
 mod callers;
 mod cancellation;
 mod churn;
@@ -13,7 +12,6 @@ mod gate;
 mod gate_edges;
 mod gate_faults;
 mod gate_sharing;
-mod hints;
 mod leak;
 mod loss;
 mod manual;
@@ -27,6 +25,7 @@ mod panics;
 mod reentrant;
 mod release;
 mod renewal;
+mod renewal_pacing;
 mod runtimes;
 mod shutdown;
 mod shutdown_races;
@@ -35,6 +34,7 @@ mod traits;
 mod trouble;
 mod view;
 mod waiting;
+mod wakes;
 
 use std::{sync::Arc, time::Duration};
 
@@ -112,13 +112,13 @@ impl World {
         world
     }
 
-    /// With a process gate, over a store that can hand over.
-    fn handing_over() -> Self {
-        Self::handing_over_as(|builder| builder)
+    /// With a process gate, over a store that can transfer the lock.
+    fn transferring() -> Self {
+        Self::transferring_as(|builder| builder)
     }
 
-    fn handing_over_as(choose: impl FnOnce(LockerBuilder) -> LockerBuilder) -> Self {
-        let mut world = Self::made(Kind::Ttl, Fake::with_reissue, choose);
+    fn transferring_as(choose: impl FnOnce(LockerBuilder) -> LockerBuilder) -> Self {
+        let mut world = Self::made(Kind::Ttl, Fake::with_transfer, choose);
         world.locker = world.locker.with_process_gate(true);
         world
     }
@@ -187,7 +187,7 @@ impl World {
 
     async fn clean_now(self, what: &str) {
         assert_eq!(self.store.holders(), 0, "holders, {what}");
-        assert_eq!(self.store.queued(), 0, "queue entries and hints, {what}");
+        assert_eq!(self.store.queued(), 0, "queue entries and owners to wake, {what}");
         assert_eq!(self.store.live_claims(), 0, "claims, {what}");
         assert_eq!(self.locker.keeper.locker().live_claims(), 0, "claims as counted, {what}");
         assert_eq!(self.sizes(), (0, 0), "agenda, {what}");

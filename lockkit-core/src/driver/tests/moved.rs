@@ -15,7 +15,7 @@ use crate::{
     Clock,
     driver::{acquire::acquire, release::release_held, request::Bound},
     fake::{Fault, Kind, Op, lock},
-    spi::{LossReason, Note, Noted, Outsiders, Released},
+    spi::{LossReason, Note, Noted, QueuePolicy, Released},
 };
 
 /// Its requests have no timers of their own.
@@ -180,11 +180,11 @@ fn c13_a_call_that_waits_and_leaves_all_runtimes_is_an_error() {
     }
 }
 
-/// After sixteen hand-overs others go first, and the next task of this process rests before it asks
+/// After sixteen transfers others go first, and the next task of this process rests before it asks
 /// the store.
 #[test]
 fn c8_a_rest_before_a_turn_moves_to_another_runtime() {
-    let World { store, locker } = World::handing_over_as(|builder| builder.clock(Clock::Boot));
+    let World { store, locker } = World::transferring_as(|builder| builder.clock(Clock::Boot));
     store.set_latency(ms(0));
     let locker = locker.with_defaults(options().with_ttl(secs(60))).unwrap();
     let world = World { store, locker };
@@ -196,7 +196,7 @@ fn c8_a_rest_before_a_turn_moves_to_another_runtime() {
         loop {
             assert!(resting.as_mut().now_or_never().is_none());
             guard.release().await.unwrap();
-            if lock(&world.store.outsiders).ends_with(&[Outsiders::First]) {
+            if lock(&world.store.policies).ends_with(&[QueuePolicy::QueueFirst]) {
                 let asked = world.store.count(Op::Attempt);
                 assert!(resting.as_mut().now_or_never().is_none());
                 assert_eq!(world.store.count(Op::Attempt), asked, "it does not rest");

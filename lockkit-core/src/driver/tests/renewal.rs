@@ -162,7 +162,7 @@ async fn c10_unknown_renewals_pause_longer_and_neither_extend_nor_end_the_lease(
 }
 
 #[tokio::test(start_paused = true)]
-async fn c10_the_cadence_recovers_after_unknown_renewals() {
+async fn c10_the_renewal_pace_recovers_after_unknown_renewals() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex("a").lock().await.unwrap();
     world

@@ -198,7 +198,7 @@ impl Observer for Deaf {
 /// Neither the agenda nor a hold keeps the other alive once nobody can do the work.
 #[test]
 fn a_guard_dropped_when_runtime_and_locker_are_gone_leaks_nothing() {
-    for (kind, ring) in [(Kind::Ttl, false), (Kind::Push, false), (Kind::Push, true)] {
+    for (kind, wake) in [(Kind::Ttl, false), (Kind::Push, false), (Kind::Push, true)] {
         for renewal in [Renewal::Auto, Renewal::Manual] {
             let ear = Arc::new(Deaf);
             let deaf = Arc::<Deaf>::clone(&ear);
@@ -210,19 +210,19 @@ fn a_guard_dropped_when_runtime_and_locker_are_gone_leaks_nothing() {
             let guard = runtime.block_on(mutex.lock()).unwrap();
             let lost = guard.lost();
             runtime.shutdown_timeout(ms(50));
-            if ring {
-                store.ring_all();
+            if wake {
+                store.wake_all();
             }
             drop((locker, mutex));
             drop(guard);
             assert_eq!(store.live_claims(), 0, "{kind:?}: a signal keeps no claim");
-            store.ring_all();
+            store.wake_all();
             drop(lost);
-            assert_eq!(Arc::strong_count(&store), 1, "{kind:?}, ring: {ring}");
+            assert_eq!(Arc::strong_count(&store), 1, "{kind:?}, wake: {wake}");
             assert_eq!(
                 Arc::strong_count(&ear),
                 1,
-                "{kind:?}, ring: {ring}: the agenda is still there"
+                "{kind:?}, wake: {wake}: the agenda is still there"
             );
         }
     }

@@ -110,8 +110,9 @@ async fn renewing_by_hand_does_not_put_the_end_off() {
 
 #[tokio::test(start_paused = true)]
 async fn c3_a_session_that_ends_during_the_shutdown_is_noticed() {
-    let rung = [Renewal::Auto, Renewal::Manual].map(|renewal| (Kind::Push, renewal, ms(10)));
-    for (kind, renewal, soon) in rung.into_iter().chain([(Kind::Queue, Renewal::Auto, ms(1_010))]) {
+    let woken = [Renewal::Auto, Renewal::Manual].map(|renewal| (Kind::Push, renewal, ms(10)));
+    for (kind, renewal, soon) in woken.into_iter().chain([(Kind::Queue, Renewal::Auto, ms(1_010))])
+    {
         let world = World::new(kind);
         let guard = world.mutex_with("a", options().with_renewal(renewal)).lock().await.unwrap();
         let locker = world.locker.clone();

@@ -138,7 +138,7 @@ async fn c5_an_error_with_a_place_in_the_queue_says_nothing_for_certain() {
         time::sleep(ms(100)).await;
         let queued = world.store.queued() > 0;
         world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));
-        world.store.ring_all();
+        world.store.wake_all();
         let error = waiting.await.unwrap();
         assert!(error.is_outcome_unknown() || !queued, "{kind:?}: {error}");
         world.store.heal();
@@ -183,18 +183,18 @@ async fn a_short_trouble_costs_a_short_wait() {
 async fn a_watch_that_fails_at_once_makes_no_busy_loop() {
     let world = World::new(Kind::Queue);
     world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));
-    let ringing = tokio::spawn({
+    let waking = tokio::spawn({
         let store = std::sync::Arc::clone(&world.store);
         async move {
             loop {
-                store.bell.notify_waiters();
+                store.signal.notify_waiters();
                 time::sleep(ms(1)).await;
             }
         }
     });
     world.mutex("a").lock_timeout(secs(3)).await.unwrap_err();
-    ringing.abort();
-    ringing.await.unwrap_err();
+    waking.abort();
+    waking.await.unwrap_err();
     let attempts = world.store.count(Op::Attempt);
     assert!(attempts < 30, "{attempts} attempts in 3 s");
     world.store.heal();

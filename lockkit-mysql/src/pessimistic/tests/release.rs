@@ -75,7 +75,7 @@ async fn c7_a_release_that_the_server_has_refused_is_unknown_even_if_its_connect
 ) {
     let world = World::start_with(flavor, "&strict_lease=true").await;
     let pool = &world.store().pool;
-    // The end of the lease waits for the row of the fence, and is refused there.
+    // The end of the lease waits for the row of the token, and is refused there.
     for (refusal, is_known) in [("KILL QUERY", false), ("KILL CONNECTION", true)] {
         let mut spec = spec();
         (spec.name, spec.op_timeout, spec.ttl) =

@@ -1,8 +1,8 @@
 -- One attempt of one owner.
 -- ARGV owner, lease in ms, not_after in µs, waiter, 1 to wait in the queue, liveness in ms, PUBLISH or SPUBLISH, channels,
 --   count, limit
--- {0, now, ms until the first lease ends or -1} busy | {1, now, lease, fence} granted | {2, now} too late, nothing done |
--- {3, now} no fence left | {4, now, limit} the name has another limit | {5, now} a newer lockkit keeps the name
+-- {0, now, ms until the first lease ends or -1} busy | {1, now, lease, token} granted | {2, now} too late, nothing done |
+-- {3, now} no token left | {4, now, limit} the name has another limit | {5, now} a newer lockkit keeps the name
 local now = clock()
 if now > tonumber(ARGV[3]) then return {2, now} end
 if is_newer(redis.call('GET', fence_key)) then return {5, now} end
@@ -35,11 +35,11 @@ if limit and limit ~= wanted and (used > 0 or redis.call('EXISTS', queue) == 1) 
 end
 limit = wanted
 if used + count <= limit then
-  local fence = next_fence(now)
-  if not fence then return {3, now} end
+  local token = next_token(now)
+  if not token then return {3, now} end
   if not others_first then
-    give(owner, count, fence, now, lease)
-    return {1, now, lease, fence}
+    give(owner, count, token, now, lease)
+    return {1, now, lease, token}
   end
 end
 

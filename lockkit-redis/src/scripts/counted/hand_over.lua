@@ -1,7 +1,7 @@
 -- Permits of one name, counted: KEYS fence, queue, live, holders, grants.
---   fence    a string, the fence of the last grant
+--   fence    a string, the token of the last grant
 --   holders  a zset of owners, by the end of their lease (µs)
---   grants   a hash: owner -> `count:fence`, used -> the sum of these counts, limit -> how many permits there are
+--   grants   a hash: owner -> `count:token`, used -> the sum of these counts, limit -> how many permits there are
 -- A waiter is `client:claim window in ms:count:owner`.
 local fence_key, holders, grants = KEYS[1], KEYS[4], KEYS[5]
 queue, live = KEYS[2], KEYS[3]
@@ -10,15 +10,15 @@ local used, limit
 -- A script holds all other clients up. So it serves no more waiters than this, and the next request goes on.
 local most_served = 64
 
--- In ms. The hour saves most renewals from moving the end of the fence.
+-- In ms. The hour saves most renewals from moving the end of the token.
 local hour, day = 3600000, 86400000
 
--- A fence above all before it and not below the time, or nil if there is none left, or none for us.
-local function next_fence(now)
+-- A token above all before it and not below the time, or nil if there is none left, or none for us.
+local function next_token(now)
   local last = redis.call('GET', fence_key)
   if is_newer(last) then return nil end
-  local fence = math.max((last and tonumber(last) or 0) + 1, now)
-  return fence < 9007199254740992 and fence or nil
+  local token = math.max((last and tonumber(last) or 0) + 1, now)
+  return token < 9007199254740992 and token or nil
 end
 
 -- Holders and grants are gone with the last lease, also if their owners died; the limit not before the last waiter.
@@ -27,15 +27,15 @@ local function keep_grants(lease)
   if redis.call('PTTL', grants) < lease then redis.call('PEXPIRE', grants, lease) end
 end
 
--- The fence is written before the grant: if it can't be, because its key is of another type, no permit may be used up.
--- It is kept for a day after the longest lease, and after the fence's own time if the clock was set back since.
-local function give(owner, count, fence, now, lease)
+-- The token is written before the grant: if it can't be, because its key is of another type, no permit may be used up.
+-- It is kept for a day after the longest lease, and after the token's own time if the clock was set back since.
+local function give(owner, count, token, now, lease)
   local kept = used > 0 and redis.call('PTTL', holders) or 0
-  local keep = math.ceil((fence - now) / 1000) + math.max(lease, kept) + day + hour
-  redis.call('SET', fence_key, digits(fence), 'PX', keep)
+  local keep = math.ceil((token - now) / 1000) + math.max(lease, kept) + day + hour
+  redis.call('SET', fence_key, digits(token), 'PX', keep)
   redis.call('ZADD', holders, now + lease * 1000, owner)
   used = used + count
-  redis.call('HMSET', grants, owner, count .. ':' .. digits(fence), 'used', used, 'limit', limit)
+  redis.call('HMSET', grants, owner, count .. ':' .. digits(token), 'used', used, 'limit', limit)
   if kept < lease then keep_grants(lease) end
 end
 
@@ -128,8 +128,8 @@ local function hand_over(now, publish, channels, asking)
       break
     end
     local window, count, owner = string.match(waiter, '^[^:]*:(%d+):(%d+):(.*)$')
-    local fence = used + count <= limit and next_fence(now)
-    if not fence then break end
+    local token = used + count <= limit and next_token(now)
+    if not token then break end
     local id = string.sub(owner, 1, 32)
     if count_served == most_served then
       -- Its request serves the next ones.
@@ -138,9 +138,9 @@ local function hand_over(now, publish, channels, asking)
     end
     -- Forgotten first: after such a write, a full server does not refuse the next ones.
     forget(waiter)
-    give(owner, tonumber(count), fence, now, tonumber(window))
+    give(owner, tonumber(count), token, now, tonumber(window))
     if not asking[waiter] then
-      local message = id .. ' ' .. digits(fence) .. ' ' .. digits(now) .. ' ' .. window
+      local message = id .. ' ' .. digits(token) .. ' ' .. digits(now) .. ' ' .. window
       tell(waiter, message, publish, channels)
     end
     served[waiter] = true

@@ -1,20 +1,20 @@
 -- KEYS fence, queue, live, holders, grants
--- {now, limit, used, waiters, then owner, end of the lease in µs, count, fence of each holder}; limit is false if there is
--- none. {now, fence} of a newer lockkit's
-local now, fence = clock(), redis.pcall('GET', KEYS[1])
-if type(fence) == 'string' and string.find(fence, '^lockkit/%d') then return {now, fence} end
+-- {now, limit, used, waiters, then owner, end of the lease in µs, count, token of each holder}; limit is false if there is
+-- none. {now, token} of a newer lockkit's
+local now, token = clock(), redis.pcall('GET', KEYS[1])
+if type(token) == 'string' and string.find(token, '^lockkit/%d') then return {now, token} end
 -- A primary that was demoted is found out by a write, which does nothing.
 redis.call('ZREM', KEYS[3], 'none')
 local answer = {now, tonumber(redis.call('HGET', KEYS[5], 'limit') or nil) or false, 0}
 answer[4] = redis.call('ZCOUNT', KEYS[3], digits(now), '+inf')
 local holders = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. digits(now), '+inf', 'WITHSCORES')
 for i = 1, #holders, 2 do
-  local count, fence = string.match(redis.call('HGET', KEYS[5], holders[i]) or '', '^(%d+):(%d+)$')
+  local count, token = string.match(redis.call('HGET', KEYS[5], holders[i]) or '', '^(%d+):(%d+)$')
   if count then
     answer[3] = answer[3] + count
     local next = #answer
     answer[next + 1], answer[next + 2] = holders[i], tonumber(holders[i + 1])
-    answer[next + 3], answer[next + 4] = tonumber(count), tonumber(fence)
+    answer[next + 3], answer[next + 4] = tonumber(count), tonumber(token)
   end
 end
 return answer

@@ -41,7 +41,7 @@ for first = 1, #KEYS, 5 do
       end
     end
     if used == 0 and not more then
-      -- All permits are free and can't be handed over: a key was lost, or there is no fence left. They have to ask.
+      -- All permits are free and can't be handed over: a key was lost, or there is no token left. They have to ask.
       for place = 2, #seen do seen[place] = 0 end
     end
     -- Where others must be looked at before anybody can be served, the next request does that, soon.

@@ -2,7 +2,7 @@
 -- ARGV owner, waiter or nothing if it never queued, until when an earlier request of this owner may arrive (µs) or 0,
 --   PUBLISH or SPUBLISH, channels
 -- 1 freed | 0 gone | -1 done, but an earlier request may still arrive
--- A holder gives back what it has, whatever became of the fence.
+-- A holder gives back what it has, whatever became of the token.
 if redis.call('HEXISTS', grants, ARGV[1]) == 0 and is_newer(redis.pcall('GET', fence_key)) then return 0 end
 local now = clock()
 if ARGV[2] ~= '' then forget(ARGV[2]) end

@@ -1,6 +1,6 @@
 -- One attempt of one owner.
 -- ARGV owner, lease in ms, not_after in µs, waiter, 1 to wait in the queue, liveness in ms, PUBLISH or SPUBLISH, channels
--- {0, now, ttl} busy | {1, now, lease, fence} granted | {2, now} too late, nothing done | {3, now} no fence left |
+-- {0, now, ttl} busy | {1, now, lease, token} granted | {2, now} too late, nothing done | {3, now} no token left |
 -- {5, now} a newer lockkit keeps the name
 local now = clock()
 if now > tonumber(ARGV[3]) then return {2, now} end
@@ -11,20 +11,20 @@ local owner = redis.call('GET', lock)
 if owner == ARGV[1] then
   -- An earlier reply was lost, or the lock was handed over to us. The lease starts again, but it never gets shorter.
   local last = redis.call('GET', fence_key)
-  local fence, granted_to = string.match(last or '', '^(%d+):(.*)$')
+  local token, granted_to = string.match(last or '', '^(%d+):(.*)$')
   local left = math.max(redis.call('PTTL', lock), lease)
   if granted_to == owner then
     -- Nothing that a full server refuses.
     redis.call('PEXPIRE', lock, left)
-    -- What is handed over is given for a claim window only: the fence outlives the lease, too.
+    -- What is handed over is given for a claim window only: the token outlives the lease, too.
     local keep, kept = left + 86400000, redis.call('PTTL', fence_key)
     if kept ~= -1 and kept < keep then redis.call('PEXPIRE', fence_key, keep) end
   else
-    fence = next_fence(now)
-    if not fence then return {3, now} end
-    give(owner, fence, now, left)
+    token = next_token(now)
+    if not token then return {3, now} end
+    give(owner, token, now, left)
   end
-  return {1, now, left, tonumber(fence)}
+  return {1, now, left, tonumber(token)}
 end
 
 local last = (waits or not owner) and last_place()
@@ -37,13 +37,13 @@ end
 
 local all = true
 if not owner then
-  local fence = next_fence(now)
-  if not fence then return {3, now} end
+  local token = next_token(now)
+  if not token then return {3, now} end
   local first
-  if last then first, all = hand_over(now, fence, ARGV[7], ARGV[8], {[waiter] = true}) end
+  if last then first, all = hand_over(now, token, ARGV[7], ARGV[8], {[waiter] = true}) end
   if first == waiter or all and not first then
-    give(ARGV[1], fence, now, lease)
-    return {1, now, lease, fence}
+    give(ARGV[1], token, now, lease)
+    return {1, now, lease, token}
   end
 end
 

@@ -4,10 +4,10 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 if now > tonumber(ARGV[3]) then return {2, now} end
 if not redis.call('GET', KEYS[1]) and redis.call('EXISTS', KEYS[3]) == 0 then
-  local last, fence = redis.call('GET', KEYS[2]), string.format('%.0f:', now)
+  local last, token = redis.call('GET', KEYS[2]), string.format('%.0f:', now)
   -- As texts: both have 16 digits until the year 2286. Whatever else stands there is looked at below.
-  if not last or last < fence then
-    redis.call('SET', KEYS[2], fence .. ARGV[1], 'PX', ARGV[2] + 86400000)
+  if not last or last < token then
+    redis.call('SET', KEYS[2], token .. ARGV[1], 'PX', ARGV[2] + 86400000)
     redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
     return {1, now, tonumber(ARGV[2]), now}
   end

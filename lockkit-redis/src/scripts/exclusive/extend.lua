@@ -12,7 +12,7 @@ end
 local left = math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2]))
 -- Also one that lasts longer already: a primary that was demoted refuses a write, and replicas confirm nothing but writes.
 if redis.call('PEXPIRE', KEYS[1], left) == 0 then return -1 end
--- The fence outlives the lock by a day, however long that is held. One that is ahead of the clock is kept for longer already,
+-- The token outlives the lock by a day, however long that is held. One that is ahead of the clock is kept for longer already,
 -- and one that never lapses is not ours.
 local keep, kept = left + 86400000, redis.call('PTTL', KEYS[2])
 if kept ~= -1 and kept < keep then redis.call('PEXPIRE', KEYS[2], keep) end

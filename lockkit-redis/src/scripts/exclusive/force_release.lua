@@ -1,4 +1,4 @@
--- Frees the grant with this token. A lock whose owner is not the one that the fence was given to is left alone.
+-- Frees the grant with this token. A lock whose owner is not the one that the token was given to is left alone.
 -- ARGV token, PUBLISH or SPUBLISH, channels    1 freed | 0 there is no such grant | -1 newer
 if is_newer(redis.call('GET', fence_key)) then return -1 end
 local owner = redis.call('GET', lock)
@@ -10,6 +10,6 @@ end
 redis.call('DEL', lock)
 if redis.call('EXISTS', queue) == 1 then
   local now = clock()
-  hand_over(now, next_fence(now), ARGV[2], ARGV[3], {})
+  hand_over(now, next_token(now), ARGV[2], ARGV[3], {})
 end
 return 1

@@ -1,23 +1,23 @@
 -- An exclusive lock: KEYS lock, fence, queue, live.
 --   lock   a string, the owner; lapses with the lease
---   fence  a string, `fence:owner` of the last grant
+--   fence  a string, `token:owner` of the last grant
 -- A waiter is `client:claim window in ms:owner`.
 local lock, fence_key = KEYS[1], KEYS[2]
 queue, live = KEYS[3], KEYS[4]
 
--- A fence above all before it and not below the time, or nil if there is none left, or none for us.
-local function next_fence(now)
+-- A token above all before it and not below the time, or nil if there is none left, or none for us.
+local function next_token(now)
   local last = redis.call('GET', fence_key)
   if is_newer(last) then return nil end
-  local fence = math.max((last and tonumber(string.match(last, '^%d+')) or 0) + 1, now)
-  return fence < 9007199254740992 and fence or nil
+  local token = math.max((last and tonumber(string.match(last, '^%d+')) or 0) + 1, now)
+  return token < 9007199254740992 and token or nil
 end
 
--- The fence is written before the lock: if it can't be, because its key is of another type, no lock may be left.
--- It is kept for a day after the lease, and after the fence's own time if the clock was set back since.
-local function give(owner, fence, now, lease)
-  local keep = math.ceil((fence - now) / 1000) + lease + 86400000
-  redis.call('SET', fence_key, digits(fence) .. ':' .. owner, 'PX', keep)
+-- The token is written before the lock: if it can't be, because its key is of another type, no lock may be left.
+-- It is kept for a day after the lease, and after the token's own time if the clock was set back since.
+local function give(owner, token, now, lease)
+  local keep = math.ceil((token - now) / 1000) + lease + 86400000
+  redis.call('SET', fence_key, digits(token) .. ':' .. owner, 'PX', keep)
   redis.call('SET', lock, owner, 'PX', lease)
 end
 
@@ -30,16 +30,16 @@ end
 
 -- Gives a lock to the first waiter who lives and hears of it, for the claim window, and answers that waiter. Without such a
 -- waiter nil, and whether all were looked at. Those who are asking in this very request need not be told.
-local function hand_over(now, fence, publish, channels, asking)
-  if not fence then return nil, true end
+local function hand_over(now, token, publish, channels, asking)
+  if not token then return nil, true end
   local waiter, all = first_waiter(now, publish, channels, asking)
   if not waiter then return nil, all end
   local window, owner = string.match(waiter, '^[^:]*:(%d+):(.*)$')
   -- Forgotten first: after such a write, a full server does not refuse the next ones.
   forget(waiter)
-  give(owner, fence, now, window)
+  give(owner, token, now, window)
   if not asking[waiter] then
-    local message = string.sub(owner, 1, 32) .. ' ' .. digits(fence) .. ' ' .. digits(now) .. ' ' .. window
+    local message = string.sub(owner, 1, 32) .. ' ' .. digits(token) .. ' ' .. digits(now) .. ' ' .. window
     tell(waiter, message, publish, channels)
   end
   return waiter, true

@@ -1,4 +1,4 @@
--- KEYS lock, fence, live    {now, ttl, owner, fence, waiters}; owner and fence are false if there is none
+-- KEYS lock, fence, live    {now, ttl, owner, token, waiters}; owner and token are false if there is none
 local now = clock()
 -- A primary that was demoted is found out by a write, which does nothing.
 redis.call('ZREM', KEYS[3], 'none')

@@ -31,7 +31,7 @@ for first = 1, #KEYS, 4 do
     forget_lapsed(now)
     if ttl == -2 then
       local winner
-      winner, all = hand_over(now, next_fence(now), ARGV[1], ARGV[2], places)
+      winner, all = hand_over(now, next_token(now), ARGV[1], ARGV[2], places)
       if winner and places[winner] then seen[places[winner]] = 0 end
       ttl = redis.call('PTTL', lock)
     end
@@ -40,7 +40,7 @@ for first = 1, #KEYS, 4 do
     -- Others must be looked at before anybody can have it: the next request does that, soon.
     ttl = 1
   elseif ttl == -2 then
-    -- It is free and can't be handed over: a key of the queue was lost, or there is no fence left. They have to ask.
+    -- It is free and can't be handed over: a key of the queue was lost, or there is no token left. They have to ask.
     for place = 2, #seen do seen[place] = 0 end
   end
   seen[1] = ttl

@@ -16,7 +16,7 @@ if ours then
   answer = 1
   if redis.call('EXISTS', queue) == 1 then
     local now = clock()
-    hand_over(now, next_fence(now), ARGV[4], ARGV[5], {})
+    hand_over(now, next_token(now), ARGV[4], ARGV[5], {})
   end
 end
 if ARGV[3] ~= '0' and clock() <= tonumber(ARGV[3]) then answer = -1 end

@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, OwnerId,
-    spi::{Admin as _, Backend as _, Mode, Note, Outsiders, Pulse, Released, Wait},
+    spi::{Admin as _, Backend as _, Mode, Note, QueuePolicy, Released, RenewalOutcome, Wait},
 };
 
 use tokio::time::timeout;
@@ -78,7 +78,7 @@ async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
 /// No newer lockkit may do that; if one does, its mark stays all the same, and the holder gives
 /// back what it has.
 #[tokio::test]
-async fn c4_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_writes_no_fence_over_its_own() {
+async fn c4_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_writes_no_token_over_its_own() {
     for (kind, mode) in modes() {
         let store = Store::start().await;
         let mut claim = store.redis.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
@@ -90,10 +90,13 @@ async fn c4_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_writes_no_fenc
         let mark = "lockkit/2:x";
         store.admin.ask::<()>(&["SET", &key, mark]).await;
         let floor = FencingToken::new(token.get() + 1_000_000_000);
-        assert_newer(&claim.raise_fence(floor).await.unwrap_err(), &key);
+        assert_newer(&claim.raise_token(floor).await.unwrap_err(), &key);
         if matches!(kind, Kind::Mutex | Kind::Election) {
-            let heir = claim_of(kind, mode, OwnerId::random());
-            assert_newer(&claim.reissue(&heir, Outsiders::First).await.unwrap_err(), &key);
+            let successor = claim_of(kind, mode, OwnerId::random());
+            assert_newer(
+                &claim.transfer(&successor, QueuePolicy::QueueFirst).await.unwrap_err(),
+                &key,
+            );
         }
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
         assert_eq!(store.admin.ask::<String>(&["GET", &key]).await, mark);
@@ -114,7 +117,7 @@ async fn c10_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_renews_and_sh
         for (life, least) in [(&[][..], -1), (&["EX", "60"], day)] {
             store.admin.ask::<()>(&[&["SET", &key, mark], life].concat()).await;
             let renewed = claim.renew(None).await.unwrap();
-            assert!(matches!(renewed, Pulse::Alive(_)), "{kind}: {renewed:?}");
+            assert!(matches!(renewed, RenewalOutcome::Alive(_)), "{kind}: {renewed:?}");
             let left: i64 = store.admin.ask(&["PTTL", &key]).await;
             assert!(if least < 0 { left == least } else { left >= least }, "{kind}: {left}");
             assert_eq!(store.admin.ask::<String>(&["GET", &key]).await, mark);
@@ -130,11 +133,11 @@ async fn c13_a_waiter_writes_nothing_to_a_name_that_was_taken_over_by_a_newer_lo
         let mut holder = store.redis.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
         granted(holder.attempt(Wait::No).await);
         let wanted = if kind == Kind::Semaphore { mode } else { Mode::Exclusive };
-        let (mut waiter, bell) = ring_for(&store, claim_of(kind, wanted, OwnerId::random()));
+        let (mut waiter, signal) = waiter_for(&store, claim_of(kind, wanted, OwnerId::random()));
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
         store.admin.load(&kept(kind)[1]).await;
         let before = store.admin.dump().await;
-        let answer = timeout(SOON, wait_for_long_or_err(&mut waiter, &bell)).await;
+        let answer = timeout(SOON, wait_for_long_or_err(&mut waiter, &signal)).await;
         assert_eq!(store.admin.dump().await, before);
         assert_newer(&answer.expect("it waits on").unwrap_err(), "{orders}:fence");
         for line in before.iter().filter(|line| !line.contains(":keys ")) {
@@ -163,9 +166,9 @@ async fn c4_c13_a_name_goes_on_from_the_token_that_an_operator_puts_in_the_place
     }
 }
 
-/// Only for a mark is the fence looked at where nothing else is asked of it.
+/// Only for a mark is the token looked at where nothing else is asked of it.
 #[tokio::test]
-async fn c7_c14_a_fence_of_another_type_stops_no_release_and_no_operator() {
+async fn c7_c14_a_fence_key_of_another_type_stops_no_release_and_no_operator() {
     for (kind, mode) in modes() {
         let is_counted = matches!(kind, Kind::RwLock | Kind::Semaphore);
         for by_force in [false, true] {
@@ -197,14 +200,14 @@ async fn c1_c4_a_waiter_whose_name_was_taken_over_by_a_newer_lockkit_gets_the_er
         let mut claim = store.redis.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
         granted(claim.attempt(Wait::No).await);
         let wanted = if kind == Kind::Semaphore { mode } else { Mode::Exclusive };
-        let (mut waiter, bell) = ring_for(&store, claim_of(kind, wanted, OwnerId::random()));
+        let (mut waiter, signal) = waiter_for(&store, claim_of(kind, wanted, OwnerId::random()));
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
         let key = format!("lockkit:{kind}:{{orders}}:fence");
         let mark = "lockkit/2:x";
         store.admin.ask::<()>(&["SET", &key, mark]).await;
         store.end_leases(&claim_of(kind, mode, OwnerId::random()).name).await;
         let answer =
-            timeout(SOON, wait_for_long_or_err(&mut waiter, &bell)).await.expect("it waits on");
+            timeout(SOON, wait_for_long_or_err(&mut waiter, &signal)).await.expect("it waits on");
         assert_newer(&answer.unwrap_err(), &key);
         assert_eq!(store.admin.ask::<String>(&["GET", &key]).await, mark);
     }

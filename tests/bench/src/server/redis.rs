@@ -75,7 +75,7 @@ pub(crate) struct RedisServers {
 
 /// What one server says of itself; what it does not tell is absent.
 #[derive(Clone, Debug, Default)]
-struct Told {
+struct ServerReply {
     info: BTreeMap<String, String>,
     config: BTreeMap<String, String>,
 }
@@ -149,7 +149,7 @@ impl Server for RedisServers {
 }
 
 impl RedisServers {
-    fn topology(&self, all: &[Told]) -> Vec<Setting> {
+    fn topology(&self, all: &[ServerReply]) -> Vec<Setting> {
         let role = join(all.iter().map(|told| told.info("role")));
         let replicas = join(all.iter().map(|told| told.info("connected_slaves")));
         let failover = match (self.is_sentinel, self.is_cluster) {
@@ -169,7 +169,7 @@ impl RedisServers {
     }
 }
 
-impl Told {
+impl ServerReply {
     fn info(&self, name: &str) -> Option<&str> {
         self.info.get(name).map(String::as_str)
     }
@@ -180,8 +180,8 @@ impl Told {
 }
 
 /// Whoever may not ask, or a service that has removed the command, is no error.
-async fn told(mut connection: MultiplexedConnection) -> Result<Told, RedisError> {
-    let mut told = Told::default();
+async fn told(mut connection: MultiplexedConnection) -> Result<ServerReply, RedisError> {
+    let mut told = ServerReply::default();
     for section in ["server", "replication"] {
         match cmd("INFO").arg(section).query_async::<String>(&mut connection).await {
             Ok(text) => told.info.extend(fields(&text)),
@@ -230,7 +230,7 @@ fn worst(all: impl Iterator<Item = Guarantee>) -> Guarantee {
     all.min_by_key(|guarantee| guarantee.class).unwrap_or_else(nothing)
 }
 
-fn judge(told: &Told, has_failover: bool) -> Guarantee {
+fn judge(told: &ServerReply, has_failover: bool) -> Guarantee {
     use GuaranteeClass as Class;
     // A policy means nothing without a limit.
     let is_limited = told.config("maxmemory") != Some("0");

@@ -7,7 +7,7 @@ use std::{
 
 use lockkit_core::{
     LockGuard, LockOptions, OwnerId,
-    spi::{Attempt, LeaseScope, LossReason, Mode, Note, Noted, Pulse, Released, Wait},
+    spi::{Attempt, LeaseScope, LossReason, Mode, Note, Noted, Released, RenewalOutcome, Wait},
 };
 use tokio::{task::JoinSet, time::sleep};
 
@@ -200,10 +200,10 @@ async fn c10_a_full_store_ends_no_hold(env: Env) {
         );
         env.harness().fill().await.unwrap();
         for _ in 0..3 {
-            let pulse = holder.renew(None).await;
+            let outcome = holder.renew(None).await;
             assert!(
-                matches!(pulse, Ok(Pulse::Alive(_))),
-                "C10: a full store refused to renew {mode:?}: {pulse:?}"
+                matches!(outcome, Ok(RenewalOutcome::Alive(_))),
+                "C10: a full store refused to renew {mode:?}: {outcome:?}"
             );
         }
         let released = holder.release().await;

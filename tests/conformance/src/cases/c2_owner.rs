@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use lockkit_core::{
     ErrorKind, OwnerId,
-    spi::{Attempt, Pulse, Released, Wait},
+    spi::{Attempt, Released, RenewalOutcome, Wait},
 };
 use tokio::time::sleep;
 
@@ -67,8 +67,11 @@ async fn c2_a_past_owners_renewal_is_refused(env: Env) {
     let mut present = env.claim(&*b, "x", &long());
     granted(present.attempt(Wait::No).await.unwrap());
     is_lost(past.renew(None).await.unwrap());
-    let pulse = present.renew(None).await.unwrap();
-    assert!(matches!(pulse, Pulse::Alive(_)), "C2: a past owner's renewal took it: {pulse:?}");
+    let outcome = present.renew(None).await.unwrap();
+    assert!(
+        matches!(outcome, RenewalOutcome::Alive(_)),
+        "C2: a past owner's renewal took it: {outcome:?}"
+    );
     assert_eq!(past.release().await.unwrap(), Released::Freed);
     assert_eq!(present.release().await.unwrap(), Released::Freed, "C2: the past owner freed it");
 }
@@ -116,7 +119,7 @@ async fn c2_a_renewal_never_shortens(env: Env) {
     let mut short_lease = env.claim_of(&*a, "x", &short, owner, mode);
     granted(long_lease.attempt(Wait::No).await.unwrap());
     granted(short_lease.attempt(Wait::No).await.unwrap());
-    assert!(matches!(short_lease.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(short_lease.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     let other = env.lock(&b, "x", long());
     for _ in 0..5 {
         sleep(short.ttl() / 2).await;
@@ -127,7 +130,7 @@ async fn c2_a_renewal_never_shortens(env: Env) {
             short.ttl()
         );
     }
-    assert!(matches!(long_lease.renew(None).await.unwrap(), Pulse::Alive(_)));
+    assert!(matches!(long_lease.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(long_lease.release().await.unwrap(), Released::Freed);
     assert_eq!(short_lease.release().await.unwrap(), Released::NotHeld);
 }
@@ -144,8 +147,8 @@ async fn c2_each_claim_has_a_fresh_owner(env: Env) {
 }
 
 #[track_caller]
-fn is_lost(pulse: Pulse) {
-    assert!(matches!(pulse, Pulse::Lost(_)), "C2: a past owner was told {pulse:?}");
+fn is_lost(outcome: RenewalOutcome) {
+    assert!(matches!(outcome, RenewalOutcome::Lost(_)), "C2: a past owner was told {outcome:?}");
 }
 
 fn granted(attempt: Attempt) {

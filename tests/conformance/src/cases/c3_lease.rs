@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockkit_core::{
     ErrorKind, LockGuard, LockOptions,
-    spi::{Attempt, LeaseScope, LossReason, Pulse, Released, Wait},
+    spi::{Attempt, LeaseScope, LossReason, Released, RenewalOutcome, Wait},
 };
 use tokio::time::sleep;
 
@@ -168,7 +168,7 @@ async fn c3_the_store_keeps_what_it_confirmed(env: Env) {
         // So that the grant is no proof any more of what the renewal confirms.
         sleep(options.ttl() / 4).await;
         let asked = Asked::now();
-        let Pulse::Alive(lease) = mine.renew(None).await.map_err(loss_of)? else {
+        let RenewalOutcome::Alive(lease) = mine.renew(None).await.map_err(loss_of)? else {
             return Err("C10: lost in a quarter of its lease".to_owned());
         };
         link.set(Faults::SILENCE);
@@ -238,9 +238,9 @@ async fn c3_a_clock_that_goes_back_promises_no_more_than_was_asked(env: Env) {
     env.harness().set_clock_back(&env.name("x"), BACK).await.unwrap();
     for _ in 0..3 {
         let asked = Asked::now();
-        let pulse = claim.renew(None).await.unwrap();
-        let Pulse::Alive(lease) = pulse else {
-            panic!("C10: lost by a clock that went back: {pulse:?}")
+        let outcome = claim.renew(None).await.unwrap();
+        let RenewalOutcome::Alive(lease) = outcome else {
+            panic!("C10: lost by a clock that went back: {outcome:?}")
         };
         let ends = asked.deadline(lease).expect("a lease that ends");
         let most = asked.at + options.ttl();

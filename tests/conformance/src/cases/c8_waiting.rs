@@ -232,7 +232,7 @@ async fn c8_a_spurious_wake_up_grants_nothing(env: Env) {
     for _ in 0..3 {
         drop(line.take_calls());
         eventually(soon(), async || {
-            line.ring_all();
+            line.wake_all();
             match attempts(&line) {
                 // One that waits inside the store goes on.
                 0 if waits_inside => Ok(()),
@@ -246,7 +246,7 @@ async fn c8_a_spurious_wake_up_grants_nothing(env: Env) {
     }
     give_back(held).await;
     let next = within(env.poll(), "the waiter's grant", waiting).await.unwrap().unwrap();
-    line.ring_all();
+    line.wake_all();
     assert!(next.is_held());
     give_back(next).await;
 }

@@ -17,12 +17,12 @@ use crate::{
 cases! {
     c12_tasks_of_one_process_are_served_in_order: Needs::MUTEX,
         "a crowd in which any task may be the next";
-    c12_others_are_served_between_hand_overs: Needs::MUTEX.ability(Ability::Reissue).fair(),
+    c12_others_are_served_between_transfers: Needs::MUTEX.ability(Ability::Transfer).fair(),
         "a process that keeps a lock among its own tasks";
     c8_a_crowd_of_one_process_costs_little: Needs::MUTEX,
         "tasks of one process that each poll the store, or wait there";
-    c8_a_hand_over_costs_one_request: Needs::MUTEX.ability(Ability::Reissue),
-        "a hand-over by way of the queue in the store";
+    c8_a_transfer_costs_one_request: Needs::MUTEX.ability(Ability::Transfer),
+        "a transfer by way of the queue in the store";
     c6_a_crowd_that_is_cancelled_leaves_nothing: Needs::MUTEX,
         "a lock that was handed to somebody who had gone";
 }
@@ -74,7 +74,7 @@ async fn c12_tasks_of_one_process_are_served_in_order(env: Env) {
     assert!(tokens.clone().zip(tokens.skip(1)).all(|(a, b)| a < b), "C4: {served:?}");
 }
 
-async fn c12_others_are_served_between_hand_overs(env: Env) {
+async fn c12_others_are_served_between_transfers(env: Env) {
     let inside = env.locker().await;
     let outside = env.locker().await;
     let held = take(&env.lock(&inside, "x", long())).await;
@@ -105,7 +105,7 @@ async fn c12_others_are_served_between_hand_overs(env: Env) {
     within(soon(), "the end of the line", tasks.join_all()).await;
     let served = served.lock().unwrap_or_else(PoisonError::into_inner);
     let before = served.iter().filter(|other| **other < token).count();
-    assert!(before <= 16, "C12: {before} hand-overs while another process waited");
+    assert!(before <= 16, "C12: {before} transfers while another process waited");
 }
 
 async fn c8_a_crowd_of_one_process_costs_little(env: Env) {
@@ -122,7 +122,7 @@ async fn c8_a_crowd_of_one_process_costs_little(env: Env) {
     assert!(asked <= bound, "{asked} requests for {} grants", CROWD + 1);
 }
 
-async fn c8_a_hand_over_costs_one_request(env: Env) {
+async fn c8_a_transfer_costs_one_request(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let lock = env.lock(&locker, "x", long());
     let mut tasks = JoinSet::new();
@@ -138,8 +138,8 @@ async fn c8_a_hand_over_costs_one_request(env: Env) {
     within(soon(), "the end of the line", tasks.join_all()).await;
     let calls = line.take_calls();
     let count = |op| calls.iter().filter(|call| call.op == op).count();
-    let asked = count(Op::Attempt) + count(Op::Reissue) + count(Op::Release);
-    assert!(count(Op::Reissue) >= CROWD / 2, "only {} hand-overs", count(Op::Reissue));
+    let asked = count(Op::Attempt) + count(Op::Transfer) + count(Op::Release);
+    assert!(count(Op::Transfer) >= CROWD / 2, "only {} transfers", count(Op::Transfer));
     let bound = if env.descriptor().capabilities.fair { CROWD + 4 } else { CROWD + CROWD / 4 };
     assert!(asked <= bound, "{asked} requests for {CROWD} grants");
 }

@@ -16,9 +16,7 @@ mod c8_waiting;
 mod c9_crash;
 mod election;
 mod election_watch;
-mod fence;
 mod gate;
-mod hand_over;
 mod hold;
 mod multi;
 mod note;
@@ -28,6 +26,8 @@ mod permits;
 mod read_write;
 mod reentrant;
 mod shares;
+mod token;
+mod transfer;
 
 use crate::case::Case;
 
@@ -52,9 +52,9 @@ pub fn all() -> impl Iterator<Item = Case> {
         permits::CASES,
         election::CASES,
         election_watch::CASES,
-        fence::CASES,
+        token::CASES,
         gate::CASES,
-        hand_over::CASES,
+        transfer::CASES,
         operator::CASES,
         parts::CASES,
         hold::CASES,

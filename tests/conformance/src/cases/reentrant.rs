@@ -94,7 +94,7 @@ async fn c1_a_reentrant_lock_excludes_all_others(env: Env) {
     second.release().await.unwrap();
     let plain = take(&env.lock(&b, "x", long())).await;
     assert!(plain.fencing_token() > token, "C4");
-    assert!(lock.try_lock().await.unwrap().is_none(), "C1: the former owner");
+    assert!(lock.try_lock().await.unwrap().is_none(), "C1: the previous owner");
     give_back(plain).await;
 }
 

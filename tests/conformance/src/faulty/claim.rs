@@ -6,19 +6,19 @@ use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, OwnerId, Result,
     spi::{
-        Attachment, Attempt, Claim, ClaimSpec, Hint, Note, Noted, Outsiders, Pulse, Reissued,
-        Released, Wait,
+        Attachment, Attempt, Claim, ClaimSpec, Note, Noted, QueuePolicy, Released, RenewalOutcome,
+        Transferred, Wait, Wake,
     },
 };
 
-use super::line::{Bell, Line, Op};
+use super::line::{Line, Op, WakeSignal};
 
 #[derive(Debug)]
 pub(super) struct FaultyClaim {
     inner: Box<dyn Claim>,
     line: Arc<Line>,
-    /// The inner claim's hint points to it, weakly.
-    bell: Arc<Bell>,
+    /// The inner claim's [`Wake`] points to it, weakly.
+    signal: Arc<WakeSignal>,
     owner: OwnerId,
 }
 
@@ -26,11 +26,11 @@ impl FaultyClaim {
     pub(super) fn new(
         inner: Box<dyn Claim>,
         line: Arc<Line>,
-        bell: Arc<Bell>,
+        signal: Arc<WakeSignal>,
         owner: OwnerId,
     ) -> Self {
         line.claim_born();
-        Self { inner, line, bell, owner }
+        Self { inner, line, signal, owner }
     }
 }
 
@@ -41,13 +41,13 @@ impl Claim for FaultyClaim {
         self.line.carry(Some(self.owner), Op::Attempt, self.inner.attempt(wait)).await
     }
 
-    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome> {
         let op = if lease.is_none() { Op::KeepAlive } else { Op::Extend };
         self.line.carry(Some(self.owner), op, self.inner.renew(lease)).await
     }
 
     /// Each renewal is a call, which a case can disturb.
-    fn known_pulse(&mut self) -> Option<Result<Pulse>> {
+    fn known_outcome(&mut self) -> Option<Result<RenewalOutcome>> {
         None
     }
 
@@ -55,26 +55,26 @@ impl Claim for FaultyClaim {
         self.line.carry(Some(self.owner), Op::Release, self.inner.release()).await
     }
 
-    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
-        self.line.carry(Some(self.owner), Op::RaiseFence, self.inner.raise_fence(floor)).await
+    async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+        self.line.carry(Some(self.owner), Op::RaiseToken, self.inner.raise_token(floor)).await
     }
 
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {
         self.line.carry(Some(self.owner), Op::WriteNote, self.inner.write_note(note)).await
     }
 
-    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
-        let bell = self.line.bell(to.hint.clone());
+    async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
+        let signal = self.line.signal(to.wake.clone());
         let mut spec = to.clone();
-        spec.hint = Hint::to(&bell);
-        let reissue = self.inner.reissue(&spec, outsiders);
-        let answer = self.line.carry(Some(self.owner), Op::Reissue, reissue).await;
+        spec.wake = Wake::to(&signal);
+        let transfer = self.inner.transfer(&spec, policy);
+        let answer = self.line.carry(Some(self.owner), Op::Transfer, transfer).await;
         let is_new_owners = match &answer {
-            Ok(answer) => matches!(answer, Reissued::Granted(_)),
+            Ok(answer) => matches!(answer, Transferred::Granted(_)),
             Err(error) => error.is_outcome_unknown(),
         };
         if is_new_owners {
-            (self.bell, self.owner) = (bell, to.owner);
+            (self.signal, self.owner) = (signal, to.owner);
         }
         answer
     }

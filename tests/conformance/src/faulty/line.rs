@@ -11,7 +11,7 @@ use std::{
 
 use lockkit_core::{
     Error, ErrorKind, OwnerId, Result,
-    spi::{Hint, Ring},
+    spi::{Wake, Wakeable},
 };
 use tokio::{sync::watch, time::sleep};
 
@@ -49,10 +49,10 @@ pub enum Op {
     Note,
     /// `Admin::probe`
     Probe,
-    /// `Claim::raise_fence`
-    RaiseFence,
-    /// `Claim::reissue`
-    Reissue,
+    /// `Claim::raise_token`
+    RaiseToken,
+    /// `Claim::transfer`
+    Transfer,
     /// `Claim::release`
     Release,
     /// `Admin::time`
@@ -67,7 +67,7 @@ pub struct Line {
     backend: &'static str,
     state: watch::Sender<State>,
     calls: Mutex<Vec<Call>>,
-    bells: Mutex<Vec<Weak<Bell>>>,
+    bells: Mutex<Vec<Weak<WakeSignal>>>,
     wake_ups: AtomicUsize,
     live_claims: AtomicUsize,
     slowest: Mutex<Duration>,
@@ -123,11 +123,11 @@ impl Line {
         self.live_claims.fetch_sub(1, SeqCst);
     }
 
-    /// Rings the hint of each live claim, for no reason.
-    pub fn ring_all(&self) {
+    /// Wakes each live claim, for no reason.
+    pub fn wake_all(&self) {
         let bells = mem::take(&mut *self.bells.lock().unwrap_or_else(PoisonError::into_inner));
-        for bell in bells.iter().filter_map(Weak::upgrade) {
-            bell.outer.ring();
+        for signal in bells.iter().filter_map(Weak::upgrade) {
+            signal.outer.wake();
         }
         self.bells.lock().unwrap_or_else(PoisonError::into_inner).extend(bells);
     }
@@ -148,12 +148,12 @@ impl Line {
         self.state.borrow().mute
     }
 
-    pub(super) fn bell(self: &Arc<Self>, outer: Hint) -> Arc<Bell> {
-        let bell = Arc::new(Bell { line: Arc::clone(self), outer });
+    pub(super) fn signal(self: &Arc<Self>, outer: Wake) -> Arc<WakeSignal> {
+        let signal = Arc::new(WakeSignal { line: Arc::clone(self), outer });
         let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
-        bells.retain(|bell| bell.strong_count() > 0);
-        bells.push(Arc::downgrade(&bell));
-        bell
+        bells.retain(|signal| signal.strong_count() > 0);
+        bells.push(Arc::downgrade(&signal));
+        signal
     }
 
     /// Brings a request to the backend, and its reply back, if they get that far.
@@ -237,23 +237,23 @@ async fn pause(length: Duration) {
     }
 }
 
-/// Stands between a backend's ring and the core's ear.
-pub(super) struct Bell {
+/// Passes a backend's wake-up on to the core.
+pub(super) struct WakeSignal {
     line: Arc<Line>,
-    outer: Hint,
+    outer: Wake,
 }
 
-impl Ring for Bell {
-    fn ring(self: Arc<Self>) {
+impl Wakeable for WakeSignal {
+    fn wake(self: Arc<Self>) {
         if !self.line.is_mute() {
             self.line.woke();
-            self.outer.ring();
+            self.outer.wake();
         }
     }
 }
 
-impl fmt::Debug for Bell {
+impl fmt::Debug for WakeSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Bell")
+        f.write_str("WakeSignal")
     }
 }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Hint, Inspection, Note, Released,
-        Role,
+        Admin, Backend, Claim, ClaimSpec, Descriptor, Diagnostic, Inspection, Note, Released, Role,
+        Wake,
     },
 };
 
@@ -48,11 +48,11 @@ impl Backend for Faulty {
     }
 
     fn claim(&self, mut spec: ClaimSpec) -> Result<Box<dyn Claim>> {
-        let bell = self.line.bell(spec.hint);
-        spec.hint = Hint::to(&bell);
+        let signal = self.line.signal(spec.wake);
+        spec.wake = Wake::to(&signal);
         let owner = spec.owner;
         let inner = self.inner.claim(spec)?;
-        Ok(Box::new(FaultyClaim::new(inner, Arc::clone(&self.line), bell, owner)))
+        Ok(Box::new(FaultyClaim::new(inner, Arc::clone(&self.line), signal, owner)))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
@@ -100,7 +100,7 @@ impl Admin for Faulty {
         self.line.carry(None, Op::Time, admin(&*self.inner).time()).await
     }
 
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
+    async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         self.line.carry(None, Op::Diagnose, admin(&*self.inner).diagnose()).await
     }
 }

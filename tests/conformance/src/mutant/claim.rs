@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     Error, ErrorKind, FencingToken, OwnerId, Result,
     spi::{
-        Attachment, Attempt, Backend, Claim, ClaimSpec, Grant, Hint, Lease, Note, Noted, Outsiders,
-        Pulse, Reissued, Released, Wait,
+        Attachment, Attempt, Backend, Claim, ClaimSpec, Grant, Lease, Note, Noted, QueuePolicy,
+        Released, RenewalOutcome, Transferred, Wait, Wake,
     },
 };
 use tokio::time::sleep;
@@ -194,37 +194,38 @@ impl Claim for MutantClaim {
     }
 
     /// Each renewal is a call, so that a flaw of renewals shows.
-    fn known_pulse(&mut self) -> Option<Result<Pulse>> {
+    fn known_outcome(&mut self) -> Option<Result<RenewalOutcome>> {
         None
     }
 
     /// A renewal, for the ttl or for another lease: the core chooses now the one, now the other.
-    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome> {
         let length = lease.unwrap_or(self.spec.ttl);
         // What a renewal answers that does not care for the truth.
         let of_session = self.granted.is_some_and(|grant| grant.lease == Lease::Session);
-        let alive = Pulse::Alive(if of_session { Lease::Session } else { Lease::For(length) });
+        let alive =
+            RenewalOutcome::Alive(if of_session { Lease::Session } else { Lease::For(length) });
         if self.does_nothing().await? {
             return Ok(alive);
         }
         let sent = self.spec.clock.now();
-        let pulse = self.inner.renew(lease).await?;
+        let outcome = self.inner.renew(lease).await?;
         let took = sent.until(self.spec.clock.now());
-        match (self.flaw(), pulse) {
-            (Flaw::SlowRenewalIgnored, Pulse::Alive(_)) if took >= self.spec.ttl / 12 => {
+        match (self.flaw(), outcome) {
+            (Flaw::SlowRenewalIgnored, RenewalOutcome::Alive(_)) if took >= self.spec.ttl / 12 => {
                 Err(unknown("it took too long"))
             }
-            (Flaw::ExtendThatShortens, Pulse::Alive(_)) => {
+            (Flaw::ExtendThatShortens, RenewalOutcome::Alive(_)) => {
                 self.set_end(length);
-                Ok(pulse)
+                Ok(outcome)
             }
-            (Flaw::LostRenewalIgnored, Pulse::Lost(_)) => Ok(alive),
-            (Flaw::RenewalRecreates, Pulse::Lost(_)) => {
+            (Flaw::LostRenewalIgnored, RenewalOutcome::Lost(_)) => Ok(alive),
+            (Flaw::RenewalRecreates, RenewalOutcome::Lost(_)) => {
                 let again = self.inner.attempt(Wait::No).await?;
-                Ok(if let Attempt::Granted(_) = again { alive } else { pulse })
+                Ok(if let Attempt::Granted(_) = again { alive } else { outcome })
             }
-            (_, Pulse::Alive(lease)) => Ok(Pulse::Alive(self.counted(lease))),
-            (_, Pulse::Lost(_)) => Ok(pulse),
+            (_, RenewalOutcome::Alive(lease)) => Ok(RenewalOutcome::Alive(self.counted(lease))),
+            (_, RenewalOutcome::Lost(_)) => Ok(outcome),
         }
     }
 
@@ -232,7 +233,7 @@ impl Claim for MutantClaim {
         match self.flaw() {
             Flaw::BroadcastOnRelease => {
                 let released = self.inner.release().await;
-                lock(&self.mutation.shared.hints).iter().for_each(Hint::ring);
+                lock(&self.mutation.shared.wakes).iter().for_each(Wake::wake);
                 released
             }
             Flaw::DeleteWithoutCompare => {
@@ -260,11 +261,11 @@ impl Claim for MutantClaim {
         }
     }
 
-    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+    async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         if self.flaw() == Flaw::NeverRaised {
             return Ok(Some(floor));
         }
-        self.inner.raise_fence(floor).await
+        self.inner.raise_token(floor).await
     }
 
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {
@@ -282,12 +283,12 @@ impl Claim for MutantClaim {
         Ok(Noted::Written)
     }
 
-    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
-        let answer = self.inner.reissue(to, outsiders).await.map_err(|error| self.told(error))?;
-        let Reissued::Granted(grant) = answer else { return Ok(answer) };
+    async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
+        let answer = self.inner.transfer(to, policy).await.map_err(|error| self.told(error))?;
+        let Transferred::Granted(grant) = answer else { return Ok(answer) };
         self.spec = to.clone();
         (self.unanswered, self.unreleased) = (false, false);
-        Ok(Reissued::Granted(self.distorted(grant).await?))
+        Ok(Transferred::Granted(self.distorted(grant).await?))
     }
 
     fn attachment(&self) -> Option<Arc<dyn Attachment>> {

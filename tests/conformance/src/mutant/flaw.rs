@@ -50,7 +50,7 @@ flaws! {
     LooksAtOnePart,
     /// A renewal that says that the lock is lost is not believed.
     LostRenewalIgnored,
-    /// The store rings no hint.
+    /// The store wakes nobody.
     MuteStore,
     /// A raise of the token is answered, and not done.
     NeverRaised,

@@ -18,8 +18,8 @@ use async_trait::async_trait;
 use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, LockName, Result, Tick,
     spi::{
-        Admin, Backend, Claim, ClaimSpec, Descriptor, Finding, Hint, Inspection, Mode, Note,
-        Released, Role,
+        Admin, Backend, Claim, ClaimSpec, Descriptor, Diagnostic, Inspection, Mode, Note, Released,
+        Role, Wake,
     },
 };
 use tokio::{task::JoinHandle, time::timeout};
@@ -49,7 +49,7 @@ struct Shared {
     /// By how much the clock of the store was set back.
     set_back: Mutex<Duration>,
     /// Of all claims that there ever were.
-    hints: Mutex<Vec<Hint>>,
+    wakes: Mutex<Vec<Wake>>,
     /// Of a store that takes any note.
     notes: Mutex<HashMap<LockName, Note>>,
     /// There is no room for writes.
@@ -120,7 +120,7 @@ impl Mutant {
     fn distorted(&self, mut spec: ClaimSpec) -> ClaimSpec {
         match (self.mutation.flaw, spec.mode) {
             (Flaw::BroadcastOnRelease, _) => {
-                lock(&self.mutation.shared.hints).push(spec.hint.clone())
+                lock(&self.mutation.shared.wakes).push(spec.wake.clone())
             }
             (Flaw::FoldedNames, _) => {
                 spec.name = renamed(&spec.name, &spec.name.as_str().to_lowercase());
@@ -128,7 +128,7 @@ impl Mutant {
             (Flaw::LimitOffByOne, Mode::Permits { count, limit }) => {
                 spec.mode = Mode::Permits { count, limit: limit.saturating_add(1) };
             }
-            (Flaw::MuteStore, _) => spec.hint = Hint::none(),
+            (Flaw::MuteStore, _) => spec.wake = Wake::none(),
             (Flaw::NoLease, _) => spec.ttl = ENDLESS,
             (Flaw::ReadersApart, Mode::Shared) => {
                 spec.name = renamed(&spec.name, &format!("readers of {}", spec.name.as_str()));
@@ -225,7 +225,7 @@ impl Admin for Mutant {
         admin(&*self.inner).time().await
     }
 
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
+    async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         admin(&*self.inner).diagnose().await
     }
 }

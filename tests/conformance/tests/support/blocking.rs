@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit_core::{
     Result,
-    spi::{Attempt, Claim, ClaimSpec, Descriptor, Grant, Hint, Lease, Pulse, Released, Ring, Wait},
+    spi::{
+        Attempt, Claim, ClaimSpec, Descriptor, Grant, Lease, Released, RenewalOutcome, Wait, Wake,
+        Wakeable,
+    },
 };
 use tokio::{
     sync::Notify,
@@ -35,23 +38,23 @@ pub(crate) fn blocking(flaw: Option<BlockingFlaw>) -> AlteredStore {
         let capabilities = &mut descriptor.capabilities;
         (capabilities.fair, capabilities.push, capabilities.waiter_count) = (false, false, false);
         (capabilities.extend, capabilities.notes) = (false, false);
-        (capabilities.raise_fence, capabilities.reissue) = (false, false);
+        (capabilities.raise_token, capabilities.transfer) = (false, false);
         descriptor
     };
     AlteredStore::new("blocking", describe, move |memory, mut spec| {
-        let bell = Arc::new(Bell::default());
-        spec.hint = Hint::to(&bell);
+        let signal = Arc::new(WakeSignal::default());
+        spec.wake = Wake::to(&signal);
         let inner = memory.claim(spec.clone())?;
-        Ok(Box::new(BlockingClaim { inner, spec, bell, flaw, left_its_place: false }))
+        Ok(Box::new(BlockingClaim { inner, spec, signal, flaw, left_its_place: false }))
     })
 }
 
 /// Wakes the attempt, inside the store.
 #[derive(Debug, Default)]
-struct Bell(Notify);
+struct WakeSignal(Notify);
 
-impl Ring for Bell {
-    fn ring(self: Arc<Self>) {
+impl Wakeable for WakeSignal {
+    fn wake(self: Arc<Self>) {
         self.0.notify_one();
     }
 }
@@ -60,7 +63,7 @@ impl Ring for Bell {
 struct BlockingClaim {
     inner: Box<dyn Claim>,
     spec: ClaimSpec,
-    bell: Arc<Bell>,
+    signal: Arc<WakeSignal>,
     flaw: Option<BlockingFlaw>,
     left_its_place: bool,
 }
@@ -81,7 +84,7 @@ impl BlockingClaim {
             };
             let again = Instant::now() + retry_after.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN);
             let gone = tokio::select! {
-                () = self.bell.0.notified() => false,
+                () = self.signal.0.notified() => false,
                 () = self.spec.caller.gone(), if !deaf => true,
                 () = sleep_until(again.min(stop)) => false,
             };
@@ -104,7 +107,7 @@ impl Claim for BlockingClaim {
         }
     }
 
-    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome> {
         self.inner.renew(lease).await
     }
 

@@ -16,7 +16,7 @@ use lockkit_core::{
     Clock, FencingToken, LockName, Result, Tick,
     spi::{
         Attempt, Backend, Claim, ClaimSpec, Descriptor, Grant, Inspection, Lease, LeaseScope,
-        LossReason, Pulse, Released, Wait,
+        LossReason, Released, RenewalOutcome, Wait,
     },
 };
 use tokio::{task::JoinHandle, time};
@@ -50,7 +50,7 @@ fn descriptor() -> Descriptor {
     let capabilities = &mut descriptor.capabilities;
     (capabilities.extend, capabilities.names) = (false, false);
     (capabilities.notes, capabilities.time) = (false, false);
-    (capabilities.raise_fence, capabilities.reissue) = (false, false);
+    (capabilities.raise_token, capabilities.transfer) = (false, false);
     descriptor.with_min_ttl(TIMEOUT).with_lease_scope(LeaseScope::Session)
 }
 
@@ -286,9 +286,9 @@ impl Claim for SessionClaim {
         }
     }
 
-    async fn renew(&mut self, _: Option<Duration>) -> Result<Pulse> {
+    async fn renew(&mut self, _: Option<Duration>) -> Result<RenewalOutcome> {
         let lease = self.client.lease();
-        let lost = Pulse::Lost(LossReason::SessionLost);
+        let lost = RenewalOutcome::Lost(LossReason::SessionLost);
         let Some(session) = self.session.filter(|session| *session == self.client.session()) else {
             return Ok(lost);
         };
@@ -297,7 +297,7 @@ impl Claim for SessionClaim {
             .server
             .with_claim(session, &self.spec, async |claim| claim.renew(None).await)
         {
-            Some(Ok(Pulse::Alive(_))) => Ok(Pulse::Alive(lease)),
+            Some(Ok(RenewalOutcome::Alive(_))) => Ok(RenewalOutcome::Alive(lease)),
             Some(answer) => answer,
             None => Ok(lost),
         }

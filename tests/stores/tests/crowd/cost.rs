@@ -54,7 +54,7 @@ impl Lock {
     }
 }
 
-/// Catches a gate that lets all in, hand-overs that are a release and an acquisition, and waiters
+/// Catches a gate that lets all in, transfers that are a release and an acquisition, and waiters
 /// that poll behind the gate; and, without the gate, waiters that poll in the store.
 pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), Failed> {
     Runtime::new()?.block_on(async {

@@ -26,7 +26,7 @@ pub(crate) struct Bounds {
     pub(crate) unequal: f64,
 }
 
-/// Catches a process that keeps the lock to itself, one that stands back too long, hand-overs that
+/// Catches a process that keeps the lock to itself, one that stands back too long, transfers that
 /// overlap, tokens that fall between processes, and processes that ask again and again for what
 /// another one has.
 pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), Failed> {

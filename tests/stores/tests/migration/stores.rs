@@ -70,7 +70,7 @@ pub(crate) async fn raised(url: &str, ahead: u64) {
             panic!("it is not free")
         };
         let floor = FencingToken::new(grant.token.get() + ahead);
-        assert_eq!(claim.raise_fence(floor).await.unwrap(), Some(floor));
+        assert_eq!(claim.raise_token(floor).await.unwrap(), Some(floor));
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
     backend.close().await.unwrap();

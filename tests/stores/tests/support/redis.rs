@@ -18,7 +18,7 @@ use lockkit_core::{
     url::StoreUrl,
 };
 use lockkit_fixture::{
-    Leashed, RedisCluster, RedisClusterOptions, RedisServer, SentinelGroup, SentinelOptions,
+    RedisCluster, RedisClusterOptions, RedisServer, SentinelGroup, SentinelOptions, ServerProcess,
     TestRedis, redis_from_env_or_start,
 };
 use lockkit_redis::{
@@ -159,7 +159,7 @@ impl Store for RedisStore {
 }
 
 impl Servers for Topology {
-    fn processes(&self) -> Vec<&Leashed> {
+    fn processes(&self) -> Vec<&ServerProcess> {
         self.primaries().iter().map(|server| &**server).collect()
     }
 }

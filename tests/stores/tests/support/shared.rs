@@ -9,7 +9,7 @@ use std::{
 };
 
 use lockkit_conformance::{BoxError, proxy::Proxy};
-use lockkit_fixture::Leashed;
+use lockkit_fixture::ServerProcess;
 
 /// The parts of a store's URL: what stands before its server, the server, and what follows it.
 #[derive(Clone, Debug)]
@@ -44,11 +44,11 @@ impl Address {
 /// The servers of a store, one or several.
 pub(crate) trait Servers: Debug + Send {
     /// Those that take writes.
-    fn processes(&self) -> Vec<&Leashed>;
+    fn processes(&self) -> Vec<&ServerProcess>;
 }
 
-impl<S: Debug + Deref<Target = Leashed> + Send> Servers for S {
-    fn processes(&self) -> Vec<&Leashed> {
+impl<S: Debug + Deref<Target = ServerProcess> + Send> Servers for S {
+    fn processes(&self) -> Vec<&ServerProcess> {
         vec![self]
     }
 }

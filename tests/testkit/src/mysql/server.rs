@@ -20,7 +20,7 @@ use super::{
     template::{self, ADMIN, DATABASE, USER},
     tls::Tls,
 };
-use crate::{clock::WallClock, ports, process::Leashed};
+use crate::{clock::WallClock, ports, process::ServerProcess};
 
 /// A port that was free when we looked may be taken when the server binds it.
 const PORT_ATTEMPTS: usize = 10;
@@ -37,7 +37,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct SqlServer {
     // Dropped first: the server must be gone before its folder is.
-    process: Leashed,
+    process: ServerProcess,
     program: SqlProgram,
     port: u16,
     arguments: Vec<OsString>,
@@ -224,15 +224,15 @@ impl SqlServer {
 
 /// A killed one keeps its data for [`restart`](Self::restart).
 impl Deref for SqlServer {
-    type Target = Leashed;
+    type Target = ServerProcess;
 
-    fn deref(&self) -> &Leashed {
+    fn deref(&self) -> &ServerProcess {
         &self.process
     }
 }
 
 impl DerefMut for SqlServer {
-    fn deref_mut(&mut self) -> &mut Leashed {
+    fn deref_mut(&mut self) -> &mut ServerProcess {
         &mut self.process
     }
 }
@@ -284,7 +284,7 @@ fn listen(
     folder: &Path,
     port: u16,
     arguments: &[OsString],
-) -> Result<Leashed, Failure> {
+) -> Result<ServerProcess, Failure> {
     let place = ["--bind-address=127.0.0.1".into(), format!("--port={port}").into()];
     let arguments: Vec<_> = place.into_iter().chain(arguments.iter().cloned()).collect();
     launch(program, folder, &arguments).map_err(|error| {
@@ -297,7 +297,7 @@ pub(super) fn launch(
     program: &SqlProgram,
     folder: &Path,
     arguments: &[OsString],
-) -> Result<Leashed> {
+) -> Result<ServerProcess> {
     let socket = socket(folder);
     let pid = folder.join("sql.pid");
     // A killed server leaves these, with a process id in them that may be somebody else's by now.
@@ -314,11 +314,11 @@ pub(super) fn launch(
     ]);
     all.extend_from_slice(arguments);
     let log = folder.join("sql.log");
-    Leashed::start((&program.path, &all), &log, START_TIMEOUT, || readiness::answers(&socket))
+    ServerProcess::start((&program.path, &all), &log, START_TIMEOUT, || readiness::answers(&socket))
 }
 
 /// Ends a server in order.
-pub(super) fn stop(process: &mut Leashed) -> Result<()> {
+pub(super) fn stop(process: &mut ServerProcess) -> Result<()> {
     process.signal(Signal::SIGTERM)?;
     let deadline = Instant::now() + STOP_TIMEOUT;
     while process.is_running()? {

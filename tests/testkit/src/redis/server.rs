@@ -19,7 +19,7 @@ use super::{
     resp::{Connection, RedisReply},
     tls::RedisTls,
 };
-use crate::{clock::WallClock, ports, process::Leashed};
+use crate::{clock::WallClock, ports, process::ServerProcess};
 
 /// A port that was free when we looked may be taken when the server binds it.
 pub(super) const PORT_ATTEMPTS: usize = 10;
@@ -35,7 +35,7 @@ const PEEK_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct RedisServer {
     // Dropped first: the server must be gone before its folder is.
-    process: Leashed,
+    process: ServerProcess,
     port: u16,
     options: RedisOptions,
     home: Home,
@@ -227,15 +227,15 @@ impl RedisServer {
 
 /// A killed one has lost its data unless it keeps them on its disk.
 impl Deref for RedisServer {
-    type Target = Leashed;
+    type Target = ServerProcess;
 
-    fn deref(&self) -> &Leashed {
+    fn deref(&self) -> &ServerProcess {
         &self.process
     }
 }
 
 impl DerefMut for RedisServer {
-    fn deref_mut(&mut self) -> &mut Leashed {
+    fn deref_mut(&mut self) -> &mut ServerProcess {
         &mut self.process
     }
 }
@@ -260,13 +260,13 @@ impl Home {
     }
 
     /// Starts the server and waits until it answers; `None` if the port was taken.
-    fn launch(&self, port: u16, options: &RedisOptions) -> Result<Option<Leashed>> {
+    fn launch(&self, port: u16, options: &RedisOptions) -> Result<Option<ServerProcess>> {
         let log = self.dir.path().join("redis.log");
         let socket = self.socket();
         let _ = fs::remove_file(&socket);
         let command = self.command(port, options)?;
         let (program, arguments) = command.split_first().context("no program")?;
-        match Leashed::start((Path::new(program), arguments), &log, START_TIMEOUT, || {
+        match ServerProcess::start((Path::new(program), arguments), &log, START_TIMEOUT, || {
             answers(&socket)
         }) {
             Err(error) if ports::is_taken(&error) => Ok(None),

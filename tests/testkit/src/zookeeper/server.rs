@@ -14,7 +14,7 @@ use anyhow::{Context as _, Error, Result, bail};
 use tempfile::TempDir;
 
 use super::{four_letter, java, options::ZooKeeperOptions, tls::Tls};
-use crate::{ports, process::Leashed};
+use crate::{ports, process::ServerProcess};
 
 /// A port that was free when we looked may be taken when the server binds it.
 pub(super) const PORT_ATTEMPTS: usize = 10;
@@ -36,7 +36,7 @@ const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 #[derive(Debug)]
 pub struct ZooKeeperServer {
     // Dropped first: the server must be gone before its folder is.
-    process: Leashed,
+    process: ServerProcess,
     command: Vec<OsString>,
     addr: SocketAddr,
     tls: Option<Tls>,
@@ -287,22 +287,22 @@ impl ZooKeeperServer {
 
 /// A killed one keeps its data for [`restart`](Self::restart).
 impl Deref for ZooKeeperServer {
-    type Target = Leashed;
+    type Target = ServerProcess;
 
-    fn deref(&self) -> &Leashed {
+    fn deref(&self) -> &ServerProcess {
         &self.process
     }
 }
 
 impl DerefMut for ZooKeeperServer {
-    fn deref_mut(&mut self) -> &mut Leashed {
+    fn deref_mut(&mut self) -> &mut ServerProcess {
         &mut self.process
     }
 }
 
-fn run(command: &[OsString], folder: &Path) -> Result<Leashed> {
+fn run(command: &[OsString], folder: &Path) -> Result<ServerProcess> {
     let (program, args) = command.split_first().context("no program")?;
-    Leashed::spawn(Path::new(program), args, &folder.join("zookeeper.log"))
+    ServerProcess::spawn(Path::new(program), args, &folder.join("zookeeper.log"))
 }
 
 fn data(folder: &Path) -> PathBuf {

@@ -2,13 +2,13 @@ use std::path::Path;
 
 use super::{markdown, timeline};
 use crate::{
-    check::{Rule, Verdict, Violation, tests::builder::Told},
+    check::{Rule, Verdict, Violation, tests::builder::HistoryBuilder},
     history::{Lock, Mode, Outcome, Refusal, Renewal},
 };
 
 /// A stopped holder that is overtaken because the store freed it early, and writes late.
-fn overtaken() -> Told {
-    let mut told = Told::new();
+fn overtaken() -> HistoryBuilder {
+    let mut told = HistoryBuilder::new();
     told.renewed(Renewal::Auto).of(Lock::Mutex("a<b> & |c_d|".to_owned()), Mode::Exclusive);
     let first = told.holder(0, 1, 1);
     told.wrote(40, first, 1, 0, true, false).holds(200, first, 1190);
@@ -27,7 +27,7 @@ fn overtaken() -> Told {
     told
 }
 
-fn violation(told: &Told) -> (Verdict, Violation) {
+fn violation(told: &HistoryBuilder) -> (Verdict, Violation) {
     let verdict = told.verdict();
     let violation = verdict.violations[0].clone();
     (verdict, violation)
@@ -35,7 +35,7 @@ fn violation(told: &Told) -> (Verdict, Violation) {
 
 #[test]
 fn a_page_says_first_that_all_is_well() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
     told.released(10, op, Outcome::Freed);
     let page = markdown(&told.verdict(), "redis");
@@ -45,7 +45,7 @@ fn a_page_says_first_that_all_is_well() {
         ),
         "{page}"
     );
-    assert!(markdown(&Told::new().verdict(), "redis").contains("**Nothing was tested**"));
+    assert!(markdown(&HistoryBuilder::new().verdict(), "redis").contains("**Nothing was tested**"));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_page_tells_what_was_broken_with_times_from_its_first_record() {
 
 #[test]
 fn a_page_has_a_row_of_recoveries_for_each_kind_of_fault() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     for at in (0..).step_by(5000).take(3) {
         told.fault(at, at + 100, "pause", None, None);
         let op = told.holder(at + 110, 1, at + 1);
@@ -79,7 +79,7 @@ fn a_page_has_a_row_of_recoveries_for_each_kind_of_fault() {
 
 #[test]
 fn no_error_text_ends_its_block() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let op = told.asks(0, 1);
     told.refused(1, op, Refusal::Failed("first\n```\n# second".to_owned())).seen(2, 9, &[(op, 1)]);
     let page = markdown(&told.verdict(), "redis");
@@ -87,7 +87,7 @@ fn no_error_text_ends_its_block() {
 }
 
 /// Also for looking at: `LOCKKIT_PICTURES` is a folder for them.
-fn drawn(name: &str, told: &Told) -> String {
+fn drawn(name: &str, told: &HistoryBuilder) -> String {
     let picture = timeline(&violation(told).1, &told.records);
     if let Some(folder) = std::env::var_os("LOCKKIT_PICTURES") {
         std::fs::write(Path::new(&folder).join(name), &picture).unwrap();
@@ -107,7 +107,7 @@ fn a_picture_is_whole_and_escaped() {
 
 #[test]
 fn a_picture_of_what_never_ended_and_of_nothing_at_all() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.holder(0, 1, 1);
     told.asks(50, 2);
     told.killed(100, 1).asks(1000, 3);
@@ -128,7 +128,7 @@ fn a_picture_of_what_never_ended_and_of_nothing_at_all() {
 
 #[test]
 fn a_picture_of_a_hold_without_a_lease_ends_with_the_history() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.terms.ends_with_links = true;
     let endless = u64::MAX / 1_000_000;
     let first = told.asks(0, 1);
@@ -143,7 +143,7 @@ fn a_picture_of_a_hold_without_a_lease_ends_with_the_history() {
 
 #[test]
 fn a_picture_of_a_look() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let one = told.holder(0, 1, 1);
     let two = told.asks(3, 2);
     told.released(40, one, Outcome::Freed).granted(42, two, 2, 1000).released(

@@ -7,7 +7,7 @@ use lockkit::{
     Error, FencingToken, LockName, OwnerId, Released, Result,
     spi::{
         Admin, Attempt, Backend, Claim, ClaimSpec, Descriptor, Grant, Inspection, Lease, Note,
-        Noted, Outsiders, Pulse, Reissued, Role, Wait,
+        Noted, QueuePolicy, RenewalOutcome, Role, Transferred, Wait,
     },
 };
 use tokio::{
@@ -48,7 +48,7 @@ impl Backend for Simulator {
         let asker = Asker { process: self.link.process, spec };
         let link = Arc::clone(&self.link);
         let life = Arc::clone(&self.link.claims);
-        Ok(Box::new(Contender { link, asker, former: Vec::new(), _life: life }))
+        Ok(Box::new(Contender { link, asker, previous: Vec::new(), _life: life }))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
@@ -94,8 +94,8 @@ impl Admin for Simulator {
 struct Contender {
     link: Arc<Link>,
     asker: Asker,
-    /// Owners before hand-overs that got no answer.
-    former: Vec<OwnerId>,
+    /// Owners before transfers that got no answer.
+    previous: Vec<OwnerId>,
     _life: Arc<()>,
 }
 
@@ -110,7 +110,7 @@ impl Contender {
         self.link.world.store.sort.not_after.then(|| Instant::now() + self.given_up(waits))
     }
 
-    async fn pulse(&self, lease: Duration) -> Result<Pulse> {
+    async fn renewed(&self, lease: Duration) -> Result<RenewalOutcome> {
         let world = Arc::clone(&self.link.world);
         let asker = self.asker.clone();
         self.link
@@ -163,12 +163,12 @@ impl Contender {
         }
         let at = self.asker.spec.clock.now();
         // It is granted by now, whatever becomes of this request.
-        match self.pulse(self.asker.spec.ttl).await.map_err(Error::with_outcome_unknown)? {
-            Pulse::Alive(Lease::For(lasts)) => {
+        match self.renewed(self.asker.spec.ttl).await.map_err(Error::with_outcome_unknown)? {
+            RenewalOutcome::Alive(Lease::For(lasts)) => {
                 Ok(Attempt::Granted(Grant { lease: Lease::Proven { at, lasts }, ..grant }))
             }
-            Pulse::Alive(lease) => Ok(Attempt::Granted(Grant { lease, ..grant })),
-            Pulse::Lost(_) => Ok(REFUSED),
+            RenewalOutcome::Alive(lease) => Ok(Attempt::Granted(Grant { lease, ..grant })),
+            RenewalOutcome::Lost(_) => Ok(REFUSED),
         }
     }
 }
@@ -189,7 +189,7 @@ async fn waits(
     let stop = Instant::now() + patience;
     let mut waited = false;
     loop {
-        let bell = world.store.bell.notified();
+        let signal = world.store.signal.notified();
         if waited && !world.store.waits(asker) {
             return ((REFUSED, true), Wakes::new());
         }
@@ -210,7 +210,7 @@ async fn waits(
                 let (_, wakes) = world.store.release(asker);
                 return ((REFUSED, true), wakes);
             }
-            () = bell => {}
+            () = signal => {}
             () = sleep_until(until) => {}
         }
     }
@@ -225,11 +225,11 @@ impl Claim for Contender {
         }
     }
 
-    async fn renew(&mut self, lease: Option<Duration>) -> Result<Pulse> {
-        self.pulse(lease.unwrap_or(self.asker.spec.ttl)).await
+    async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome> {
+        self.renewed(lease.unwrap_or(self.asker.spec.ttl)).await
     }
 
-    async fn raise_fence(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
+    async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         let world = Arc::clone(&self.link.world);
         let asker = self.asker.clone();
         self.link
@@ -255,13 +255,13 @@ impl Claim for Contender {
     async fn release(&mut self) -> Result<Released> {
         let world = Arc::clone(&self.link.world);
         let asker = self.asker.clone();
-        let former = self.former.clone();
+        let previous = self.previous.clone();
         let request = async move {
             let (mut released, mut wakes) = world.store.release(&asker);
-            for owner in former {
-                let mut former = asker.clone();
-                former.spec.owner = owner;
-                let (freed, more) = world.store.release(&former);
+            for owner in previous {
+                let mut previous = asker.clone();
+                previous.spec.owner = owner;
+                let (freed, more) = world.store.release(&previous);
                 wakes.extend(more);
                 if freed == Released::Freed {
                     released = freed;
@@ -272,26 +272,26 @@ impl Claim for Contender {
         self.link.carry(Sort::Release, self.given_up(Duration::ZERO), request).await
     }
 
-    async fn reissue(&mut self, to: &ClaimSpec, outsiders: Outsiders) -> Result<Reissued> {
+    async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
         let world = Arc::clone(&self.link.world);
         let from = self.asker.clone();
-        let heir = Asker { process: from.process, spec: to.clone() };
+        let successor = Asker { process: from.process, spec: to.clone() };
         let not_after = self.not_after(Duration::ZERO);
-        self.former.push(from.spec.owner);
-        self.asker = heir.clone();
+        self.previous.push(from.spec.owner);
+        self.asker = successor.clone();
         let request = async move {
             if is_past(not_after) {
-                return (Reissued::NotHeld, Wakes::new());
+                return (Transferred::NotHeld, Wakes::new());
             }
-            world.store.reissue(&from, &heir, outsiders)
+            world.store.transfer(&from, &successor, policy)
         };
         let answer = self.link.carry(Sort::Other, self.given_up(Duration::ZERO), request).await;
         match &answer {
-            Ok(Reissued::Granted(_)) => self.former.clear(),
+            Ok(Transferred::Granted(_)) => self.previous.clear(),
             Ok(_) => {}
             // For certain nothing was done.
             Err(error) if !error.is_outcome_unknown() => {
-                if let Some(owner) = self.former.pop() {
+                if let Some(owner) = self.previous.pop() {
                     self.asker.spec.owner = owner;
                 }
             }
@@ -305,7 +305,7 @@ impl Claim for Contender {
         if store.sort.waiting != Waiting::Watches {
             return pending().await;
         }
-        store.bell.notified().await;
+        store.signal.notified().await;
         if self.link.world.dice.chance(self.link.world.weather().deaf) {
             self.link.world.log.count("wake-up lost");
             return pending().await;

@@ -61,7 +61,7 @@ impl World {
 
     /// Who was woken hears of it a little later, or not at all.
     pub(super) fn wake(self: &Arc<Self>, wakes: Wakes) {
-        for (process, hint) in wakes {
+        for (process, wake) in wakes {
             let weather = self.weather();
             if self.dice.chance(weather.deaf) {
                 self.log.count("wake-up lost");
@@ -71,7 +71,7 @@ impl World {
                 lock(&self.links).iter().find(|link| link.process == process).map(Arc::clone);
             let delay = self.dice.up_to(weather.latency);
             if delay.is_zero() && link.is_none() {
-                hint.ring();
+                wake.wake();
                 continue;
             }
             tokio::spawn(async move {
@@ -82,7 +82,7 @@ impl World {
                         return;
                     }
                 }
-                hint.ring();
+                wake.wake();
             });
         }
     }

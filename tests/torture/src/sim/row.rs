@@ -1,16 +1,16 @@
 //! One name of the scripted store: who has it, who waits, and its last token. A model of a correct
 //! store.
 //!
-//! It follows the same rules of order as lockkit's memory store, and shares [`Taken`] with it. It
-//! plays what the memory store does not: leases that a session or a connection ends, retries that
-//! extend nothing, places that each sort of store keeps for another time. And it tells the history
-//! at which instant each grant began and ended.
+//! It follows the same rules of order as lockkit's memory store, and shares [`Occupancy`] with it.
+//! It plays what the memory store does not: leases that a session or a connection ends, retries
+//! that extend nothing, places that each sort of store keeps for another time. And it tells the
+//! history at which instant each grant began and ended.
 
 use lockkit::{
     FencingToken, LossReason, OwnerId, Released,
     spi::{
-        Attempt, ClaimSpec, Grant, Hint, Holder, Inspection, Lease, Mode, Outsiders, Pulse,
-        Reissued, Taken, Wait,
+        Attempt, ClaimSpec, Grant, Holder, Inspection, Lease, Mode, Occupancy, QueuePolicy,
+        RenewalOutcome, Transferred, Wait, Wake,
     },
 };
 use tokio::time::Instant;
@@ -44,7 +44,7 @@ struct Place {
     asker: Asker,
     ends: Instant,
     /// It knows that it can be granted.
-    rung: bool,
+    woken: bool,
 }
 
 /// What happened, and when.
@@ -54,7 +54,7 @@ pub(super) type Deeds = Vec<(Instant, Event)>;
 pub(super) struct Row {
     holders: Vec<Holding>,
     queue: Vec<Place>,
-    fence: u64,
+    last_token: u64,
 }
 
 impl Row {
@@ -86,12 +86,12 @@ impl Row {
         places.for_each(|place| place.ends = place.ends.min(ends));
     }
 
-    fn taken(&self) -> Taken {
-        Taken::by(self.holders.iter().map(|holding| holding.asker.spec.mode))
+    fn taken(&self) -> Occupancy {
+        Occupancy::of(self.holders.iter().map(|holding| holding.asker.spec.mode))
     }
 
     /// Whom to wake: those that can be granted and don't know it.
-    pub(super) fn wakes(&mut self) -> Vec<(u32, Hint)> {
+    pub(super) fn wakes(&mut self) -> Vec<(u32, Wake)> {
         let mut taken = self.taken();
         let mut wakes = Vec::new();
         for place in &mut self.queue {
@@ -99,9 +99,9 @@ impl Row {
                 Some(more) => taken = more,
                 None => break,
             }
-            if !place.rung {
-                place.rung = true;
-                wakes.push((place.asker.process, place.asker.spec.hint.clone()));
+            if !place.woken {
+                place.woken = true;
+                wakes.push((place.asker.process, place.asker.spec.wake.clone()));
             }
         }
         wakes
@@ -125,7 +125,7 @@ impl Row {
         let place = self.queue.iter().position(|place| place.asker.spec.owner == spec.owner);
         let ahead = place.unwrap_or(self.queue.len());
         let mut before = self.queue.iter().take(ahead).map(|place| place.asker.spec.mode);
-        let taken = before.try_fold(self.taken(), Taken::with);
+        let taken = before.try_fold(self.taken(), Occupancy::with);
         if taken.and_then(|taken| taken.with(spec.mode)).is_none() {
             let queued = sort.has_queue() && wait != Wait::No;
             if let Some(at) = place {
@@ -135,7 +135,7 @@ impl Row {
                 let ends =
                     if sort.leases == Leases::Own { now + sort.place(spec.ttl) } else { ends };
                 let at = ahead.min(self.queue.len());
-                self.queue.insert(at, Place { asker: asker.clone(), ends, rung: false });
+                self.queue.insert(at, Place { asker: asker.clone(), ends, woken: false });
             }
             return Attempt::Busy { queued, retry_after: self.changes_at().map(|at| at - now) };
         }
@@ -152,11 +152,11 @@ impl Row {
         (now, ends): (Instant, Instant),
         deeds: &mut Deeds,
     ) -> Grant {
-        self.fence += 1;
+        self.last_token += 1;
         if let Some(op) = asker.op() {
-            deeds.push((now, Event::Applied { op, token: self.fence }));
+            deeds.push((now, Event::Applied { op, token: self.last_token }));
         }
-        let holding = Holding { asker: asker.clone(), token: self.fence, granted: now, ends };
+        let holding = Holding { asker: asker.clone(), token: self.last_token, granted: now, ends };
         let grant = holding.grant(sort, now);
         self.holders.push(holding);
         grant
@@ -178,13 +178,17 @@ impl Row {
         owner: OwnerId,
         now: Instant,
         ends: Instant,
-    ) -> Pulse {
+    ) -> RenewalOutcome {
         let Some(holding) = self.holding(owner) else {
             let own = sort.leases == Leases::Own;
-            return Pulse::Lost(if own { LossReason::Evicted } else { LossReason::SessionLost });
+            return RenewalOutcome::Lost(if own {
+                LossReason::Evicted
+            } else {
+                LossReason::SessionLost
+            });
         };
         holding.ends = holding.ends.max(ends);
-        Pulse::Alive(holding.lease(sort, now))
+        RenewalOutcome::Alive(holding.lease(sort, now))
     }
 
     pub(super) fn holds(&mut self, owner: OwnerId) -> bool {
@@ -195,26 +199,26 @@ impl Row {
         let holding = self.holding(owner)?;
         holding.token = holding.token.max(floor.get());
         let token = holding.token;
-        self.fence = self.fence.max(token);
+        self.last_token = self.last_token.max(token);
         Some(FencingToken::new(token))
     }
 
-    pub(super) fn reissue(
+    pub(super) fn transfer(
         &mut self,
         sort: StoreSort,
         from: OwnerId,
         to: &Asker,
-        outsiders: Outsiders,
+        policy: QueuePolicy,
         (now, ends): (Instant, Instant),
         deeds: &mut Deeds,
-    ) -> Reissued {
+    ) -> Transferred {
         let Some(mode) = self.take(|holding| holding.asker.spec.owner == from, now, deeds) else {
-            return Reissued::NotHeld;
+            return Transferred::NotHeld;
         };
-        if mode != to.spec.mode || (outsiders == Outsiders::First && !self.queue.is_empty()) {
-            return Reissued::Yielded;
+        if mode != to.spec.mode || (policy == QueuePolicy::QueueFirst && !self.queue.is_empty()) {
+            return Transferred::Yielded;
         }
-        Reissued::Granted(self.grant(sort, to, (now, ends), deeds))
+        Transferred::Granted(self.grant(sort, to, (now, ends), deeds))
     }
 
     pub(super) fn release(&mut self, owner: OwnerId, now: Instant, deeds: &mut Deeds) -> Released {
@@ -228,9 +232,9 @@ impl Row {
         token: u64,
         now: Instant,
         deeds: &mut Deeds,
-    ) -> Option<(u32, Hint)> {
+    ) -> Option<(u32, Wake)> {
         let holding = self.holders.iter().find(|holding| holding.token == token)?;
-        let whom = (holding.asker.process, holding.asker.spec.hint.clone());
+        let whom = (holding.asker.process, holding.asker.spec.wake.clone());
         self.take(|holding| holding.token == token, now, deeds);
         Some(whom)
     }

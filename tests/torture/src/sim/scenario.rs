@@ -38,7 +38,7 @@ pub struct Scenario {
 pub enum Waiting {
     /// It asks again and again, and leaves nothing in the store.
     Polls,
-    /// It queues, and its hint is rung.
+    /// It queues, and the store wakes it.
     Rung,
     /// It queues, and watches.
     Watches,
@@ -66,10 +66,10 @@ pub struct StoreSort {
     pub leases: Leases,
     /// It knows leases of another length.
     pub extend: bool,
-    /// It hands over inside a process.
-    pub reissue: bool,
+    /// It transfers the lock inside a process.
+    pub transfer: bool,
     /// Tokens can be raised.
-    pub raise_fence: bool,
+    pub raise_token: bool,
     /// Requests that arrive too late do nothing.
     pub not_after: bool,
     /// A retry extends the lease, else it is told what is left.
@@ -172,8 +172,8 @@ impl StoreSort {
             waiting,
             leases,
             extend: own && dice.chance(600),
-            reissue: dice.chance(500),
-            raise_fence: dice.chance(200),
+            transfer: dice.chance(500),
+            raise_token: dice.chance(200),
             // What arrives late must lapse, and what belongs to a session does not for as long as
             // that lives.
             not_after: !own || dice.chance(500),
@@ -207,8 +207,8 @@ impl StoreSort {
         capabilities.fair = self.has_queue();
         capabilities.push = self.has_queue();
         capabilities.extend = self.extend;
-        capabilities.reissue = self.reissue;
-        capabilities.raise_fence = self.raise_fence;
+        capabilities.transfer = self.transfer;
+        capabilities.raise_token = self.raise_token;
         let (patience, least) = match self.waiting {
             Waiting::Inside => (Duration::from_millis(150), Duration::from_millis(1)),
             Waiting::Polls => (Duration::ZERO, Duration::from_millis(10)),

@@ -8,7 +8,7 @@ use std::{
 
 use lockkit::{
     FencingToken, LockName, Released,
-    spi::{Attempt, Hint, Inspection, Noted, Outsiders, Pulse, Reissued, Wait},
+    spi::{Attempt, Inspection, Noted, QueuePolicy, RenewalOutcome, Transferred, Wait, Wake},
 };
 use tokio::{sync::Notify, time::Instant};
 
@@ -27,17 +27,17 @@ const AGES: Duration = Duration::from_secs(100_000);
 pub(super) struct Store {
     pub(super) sort: StoreSort,
     /// Rung at each change that may let somebody in.
-    pub(super) bell: Notify,
+    pub(super) signal: Notify,
     log: Arc<Log>,
     rows: Mutex<BTreeMap<LockName, Row>>,
 }
 
 /// Whom to wake, by process.
-pub(super) type Wakes = Vec<(u32, Hint)>;
+pub(super) type Wakes = Vec<(u32, Wake)>;
 
 impl Store {
     pub(super) fn new(sort: StoreSort, log: Arc<Log>) -> Self {
-        Self { sort, bell: Notify::new(), log, rows: Mutex::default() }
+        Self { sort, signal: Notify::new(), log, rows: Mutex::default() }
     }
 
     /// How long a lease lasts that is given now.
@@ -72,7 +72,7 @@ impl Store {
             self.log.write_at(at, DIRECTOR, event);
         }
         if !wakes.is_empty() {
-            self.bell.notify_waiters();
+            self.signal.notify_waiters();
         }
         if self.sort.waiting != Waiting::Rung {
             wakes.clear();
@@ -113,7 +113,7 @@ impl Store {
         lock(&self.rows).get(&asker.spec.name).is_some_and(|row| row.waits(asker.spec.owner))
     }
 
-    pub(super) fn renew(&self, asker: &Asker, lease: Duration) -> (Pulse, Wakes) {
+    pub(super) fn renew(&self, asker: &Asker, lease: Duration) -> (RenewalOutcome, Wakes) {
         let ends = self.ends(lease);
         self.change(asker.process, &asker.spec.name, |row, now, _| {
             row.renew(self.sort, asker.spec.owner, now, ends)
@@ -135,15 +135,15 @@ impl Store {
         self.change(asker.process, &asker.spec.name, |row, _, _| row.raise(asker.spec.owner, floor))
     }
 
-    pub(super) fn reissue(
+    pub(super) fn transfer(
         &self,
         from: &Asker,
         to: &Asker,
-        outsiders: Outsiders,
-    ) -> (Reissued, Wakes) {
+        policy: QueuePolicy,
+    ) -> (Transferred, Wakes) {
         let ends = self.ends(to.spec.ttl);
         self.change(from.process, &from.spec.name, |row, now, deeds| {
-            row.reissue(self.sort, from.spec.owner, to, outsiders, (now, ends), deeds)
+            row.transfer(self.sort, from.spec.owner, to, policy, (now, ends), deeds)
         })
     }
 

@@ -1,7 +1,9 @@
 //! One Redis or Valkey.
 
 use libtest_mimic::Failed;
-use lockkit_fixture::{Leashed, RedisOptions, RedisReply, RedisServer, WallClock, valkey_server};
+use lockkit_fixture::{
+    RedisOptions, RedisReply, RedisServer, ServerProcess, WallClock, valkey_server,
+};
 use lockkit_torture::site::{BoxError, ServerFault, Site};
 
 use super::{
@@ -96,7 +98,7 @@ impl Server for Redis {
         self.server.clock()
     }
 
-    fn process(&mut self) -> &mut Leashed {
+    fn process(&mut self) -> &mut ServerProcess {
         &mut self.server
     }
 

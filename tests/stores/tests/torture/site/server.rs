@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lockkit_fixture::{Leashed, WallClock};
+use lockkit_fixture::{ServerProcess, WallClock};
 use lockkit_torture::site::{BoxError, ServerFault, Site};
 
 use super::{Rounds, clock::Steps, lasting};
@@ -17,7 +17,7 @@ pub(super) trait Server: fmt::Debug + Send + 'static {
     /// What holds or waits there.
     fn leaks(&self, namespace: &str) -> Result<Vec<String>, BoxError>;
     /// What runs it.
-    fn process(&mut self) -> &mut Leashed;
+    fn process(&mut self) -> &mut ServerProcess;
     /// With the data that it keeps on its disk, if any.
     fn restart(&mut self) -> Result<(), BoxError>;
 

@@ -7,7 +7,7 @@ use lockkit::mysql::{
     self,
     mysql_async::{Conn, Error, Opts, OptsBuilder, prelude::Queryable as _},
 };
-use lockkit_fixture::{Leashed, SqlFlavor, SqlServer, WallClock};
+use lockkit_fixture::{ServerProcess, SqlFlavor, SqlServer, WallClock};
 use lockkit_torture::site::{BoxError, ServerFault, Site};
 use tokio::runtime::{Builder, Runtime};
 
@@ -234,7 +234,7 @@ impl Server for Sql {
         self.server.clock()
     }
 
-    fn process(&mut self) -> &mut Leashed {
+    fn process(&mut self) -> &mut ServerProcess {
         &mut self.server
     }
 

@@ -1,7 +1,7 @@
 //! One ZooKeeper.
 
 use libtest_mimic::Failed;
-use lockkit_fixture::{Leashed, ZooKeeperOptions, ZooKeeperServer};
+use lockkit_fixture::{ServerProcess, ZooKeeperOptions, ZooKeeperServer};
 use lockkit_torture::site::{BoxError, Site};
 
 use super::server::{Alone, Server, kill, stop};
@@ -47,7 +47,7 @@ impl Server for ZooKeeper {
         leaks(&self.server, namespace)
     }
 
-    fn process(&mut self) -> &mut Leashed {
+    fn process(&mut self) -> &mut ServerProcess {
         &mut self.server
     }
 

@@ -1,12 +1,12 @@
-use super::builder::Told;
+use super::builder::HistoryBuilder;
 use crate::{
     check::Rule,
     history::{DIRECTOR, Event, Op, Outcome, Refusal},
 };
 
 /// A request that is refused at 50, and a look at its lock.
-fn refused(why: Refusal, look: u64) -> Told {
-    let mut told = Told::new();
+fn refused(why: Refusal, look: u64) -> HistoryBuilder {
+    let mut told = HistoryBuilder::new();
     let op = told.asks(0, 1);
     // Who asks at the same time may have had it.
     let other = told.asks(0, 8);
@@ -16,8 +16,8 @@ fn refused(why: Refusal, look: u64) -> Told {
 }
 
 /// A hold that is released from 49 to 50, and a look at its lock.
-fn released(outcome: Outcome, look: u64) -> Told {
-    let mut told = Told::new();
+fn released(outcome: Outcome, look: u64) -> HistoryBuilder {
+    let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
     told.early().released(49, op, outcome).seen(look, 9, &[(op, 1)]);
     told
@@ -85,7 +85,7 @@ fn c5_a_fault_gives_it_more_time() {
 #[test]
 fn c9_a_dead_holder_is_gone_when_its_lease_has_passed() {
     for (look, fine) in [(1201, true), (1202, false)] {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         let op = told.holder(0, 1, 1);
         told.killed(100, 1).seen(look, 9, &[(op, 1)]);
         if fine {
@@ -103,18 +103,18 @@ fn c7_what_a_failover_brings_back_is_documented() {
     assert_eq!(told.is_fine().documented.len(), 1);
 }
 
-fn applied(told: &mut Told, at: u64, op: Op) -> &mut Told {
+fn applied(told: &mut HistoryBuilder, at: u64, op: Op) -> &mut HistoryBuilder {
     told.write(at, DIRECTOR, Event::Applied { op, token: 1 })
 }
 
 #[test]
 fn c5_what_failed_for_certain_was_not_applied() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let op = told.asks(0, 1);
     applied(&mut told, 10, op)
         .refused(20, op, Refusal::Failed("no".to_owned()))
         .breaks(Rule::Ambiguity);
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let op = told.asks(0, 1);
     told.refused(20, op, Refusal::Failed("no".to_owned()));
     applied(&mut told, 30, op).breaks(Rule::Ambiguity);
@@ -122,11 +122,11 @@ fn c5_what_failed_for_certain_was_not_applied() {
 
 #[test]
 fn c5_what_was_taken_back_or_is_unknown_may_have_been_applied() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let op = told.asks(0, 1);
     applied(&mut told, 10, op).write(15, DIRECTOR, Event::Gone { op });
     told.refused(20, op, Refusal::Failed("no".to_owned())).is_fine();
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let op = told.asks(0, 1);
     applied(&mut told, 10, op).refused(20, op, Refusal::Unknown("reset".to_owned())).is_fine();
 }

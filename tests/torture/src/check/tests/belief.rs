@@ -1,11 +1,11 @@
-use super::builder::{Told, ms, mutex, rw_lock, semaphore};
+use super::builder::{HistoryBuilder, ms, mutex, rw_lock, semaphore};
 use crate::{
     check::Rule,
     history::{Event, Mode, Op, Outcome, Refusal, Renewal},
 };
 
-fn held(write: impl FnOnce(&mut Told, Op)) -> Told {
-    let mut told = Told::new();
+fn held(write: impl FnOnce(&mut HistoryBuilder, Op)) -> HistoryBuilder {
+    let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
     write(told.early(), op);
     told.released(5000, op, Outcome::NotHeld);
@@ -30,7 +30,7 @@ fn c3_nothing_is_held_past_its_end_or_after_its_loss() {
 
 #[test]
 fn c3_a_locker_that_renews_writes_nothing_of_it() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let op = told.renewed(Renewal::Auto).holder(0, 1, 1);
     told.holds(1500, op, 2300).released(1600, op, Outcome::Freed).is_fine();
 }
@@ -38,7 +38,7 @@ fn c3_a_locker_that_renews_writes_nothing_of_it() {
 #[test]
 fn c3_a_process_that_was_stopped_for_a_lease_holds_no_more() {
     for (from, to, fine) in [(100, 1300, false), (100, 400, true)] {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         let op = told.renewed(Renewal::Auto).holder(0, 1, 1);
         told.fault(from, to, "stop-holder", Some(1), None).holds(1301, op, 2300).released(
             1400,
@@ -75,7 +75,7 @@ fn c3_a_lease_is_no_longer_than_what_was_asked_for() {
 #[test]
 fn c10_a_longest_hold_cuts_the_lease() {
     for (until, fine) in [(1000, true), (1300, false)] {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         let op = told.at_most(ms(1200)).renewed(Renewal::Auto).holder(0, 1, 1);
         told.holds(500, op, 1200).holds(600, op, until).released(610, op, Outcome::Freed);
         if fine {
@@ -95,14 +95,14 @@ fn what_makes_no_sense_is_told() {
     held(|told, op| _ = told.write(10, 2, Event::Lost { op, reason: None })).breaks(Rule::Belief);
     held(|told, op| _ = told.wrote(10, op, 2, 0, true, false)).breaks(Rule::Belief);
     held(|told, _| _ = told.seen(10, 9, &[(nobody, 7)])).breaks(Rule::Belief);
-    let again = |told: &mut Told, op: Op| {
+    let again = |told: &mut HistoryBuilder, op: Op| {
         let first = told.records[0].event.clone();
         told.write(10, op.process, first);
     };
     held(again).breaks(Rule::Belief);
     held(|told, op| _ = told.of(rw_lock(), Mode::Shared).wrote(10, op, 1, 0, true, false))
         .breaks(Rule::Belief);
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.killed(10, 1).ends(50, 1).breaks(Rule::Belief);
 }
 
@@ -111,11 +111,11 @@ fn what_nobody_can_ask_for_is_told() {
     let cases =
         [(mutex(), Mode::Shared), (rw_lock(), Mode::Permits(1)), (semaphore(2), Mode::Permits(3))];
     for (lock, mode) in cases {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         let op = told.of(lock, mode).asks(0, 1);
         told.refused(1, op, Refusal::TimedOut).breaks(Rule::Belief);
     }
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     for limit in [2, 3] {
         let op = told.of(semaphore(limit), Mode::Permits(1)).asks(0, 1);
         told.refused(1, op, Refusal::TimedOut);

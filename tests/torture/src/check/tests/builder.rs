@@ -39,7 +39,7 @@ pub(crate) const TERMS: Terms = Terms {
 };
 
 #[derive(Clone)]
-pub(crate) struct Told {
+pub(crate) struct HistoryBuilder {
     pub(crate) records: Vec<Record>,
     pub(crate) terms: Terms,
     next: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Told {
     early: bool,
 }
 
-impl Told {
+impl HistoryBuilder {
     pub(crate) fn new() -> Self {
         Self {
             records: Vec::new(),

@@ -1,18 +1,18 @@
-use super::builder::{Told, mutex, rw_lock, semaphore};
+use super::builder::{HistoryBuilder, mutex, rw_lock, semaphore};
 use crate::{
     check::Rule,
     history::{Mode, Op, Outcome},
 };
 
-fn with(lock: crate::history::Lock, mode: Mode) -> Told {
-    let mut told = Told::new();
+fn with(lock: crate::history::Lock, mode: Mode) -> HistoryBuilder {
+    let mut told = HistoryBuilder::new();
     told.of(lock, mode);
     told
 }
 
 /// Two that ask at once; the second is granted at `at`. The first one's lease is until 1000.
-fn two(at: u64) -> (Told, Op, Op) {
-    let mut told = Told::new();
+fn two(at: u64) -> (HistoryBuilder, Op, Op) {
+    let mut told = HistoryBuilder::new();
     let first = told.asks(0, 1);
     let second = told.asks(0, 2);
     told.granted(1, first, 1, 1000).granted(at, second, 2, at + 1000).released(
@@ -122,7 +122,7 @@ fn c1_an_overlap_after_a_fault_that_allows_for_it_is_documented() {
 #[test]
 fn c1_an_overlap_long_after_such_a_fault_or_before_it_is_not() {
     for (from, to) in [(2, 10), (2160, 2170)] {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         told.fault(from, to, "failover", None, Some("a failover may lose a lock"));
         let first = told.holder(2000, 1, 1);
         let second = told.asks(2000, 2);
@@ -134,7 +134,7 @@ fn c1_an_overlap_long_after_such_a_fault_or_before_it_is_not() {
 #[test]
 fn c1_two_that_were_granted_after_the_heal_are_not_excused() {
     for (asked, documented) in [(0, true), (400, false)] {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         told.terms.slack = super::builder::ms(1000);
         told.fault(1, 2, "failover", None, Some("a failover may lose a lock"));
         let one = told.asks(asked, 1);
@@ -177,7 +177,7 @@ fn c14_one_look_at_two_is_told() {
 
 #[test]
 fn c1_a_history_that_is_broken_all_over_is_told_in_short() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let ops: Vec<Op> = (0..60).map(|n| told.holder(0, n, u64::from(n) + 1)).collect();
     for op in ops {
         told.released(50, op, Outcome::Freed);

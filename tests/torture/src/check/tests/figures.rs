@@ -1,9 +1,9 @@
-use super::builder::{Told, ms};
+use super::builder::{HistoryBuilder, ms};
 use crate::history::{Outcome, Refusal};
 
 #[test]
 fn all_is_counted_once() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let first = told.holder(0, 1, 1);
     told.early().wrote(5, first, 1, 0, true, false).lost(8, first).released(
         10,
@@ -34,7 +34,7 @@ fn all_is_counted_once() {
 
 #[test]
 fn a_recovery_is_from_the_kill_to_the_next_grant_of_what_was_held() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.holder(0, 1, 1);
     let waiter = told.asks(50, 2);
     told.killed(100, 1).granted(1050, waiter, 2, 2000).released(1060, waiter, Outcome::Freed);
@@ -48,7 +48,7 @@ fn a_recovery_is_from_the_kill_to_the_next_grant_of_what_was_held() {
 
 #[test]
 fn a_recovery_is_from_the_end_of_a_fault_that_lasts() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.fault(100, 400, "pause", None, None);
     let op = told.asks(50, 1);
     told.granted(450, op, 1, 1400).released(460, op, Outcome::Freed);

@@ -1,4 +1,4 @@
-use super::builder::{Told, mutex};
+use super::builder::{HistoryBuilder, mutex};
 use crate::{
     check::Rule,
     history::{DIRECTOR, Event},
@@ -6,11 +6,11 @@ use crate::{
 
 #[test]
 fn c6_what_is_left_is_told() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.write(0, DIRECTOR, Event::Leaks { what: "the key torture:x".to_owned() });
     assert_eq!(told.breaks(Rule::Leaks).what, "left in the store: the key torture:x");
     for (tasks, files) in [(1, 0), (0, 1)] {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         told.write(0, 1, Event::Ends { tasks, files }).breaks(Rule::Leaks);
     }
 }
@@ -18,14 +18,14 @@ fn c6_what_is_left_is_told() {
 #[test]
 fn c6_the_last_look_shows_nobody() {
     let look = |waiters| Event::Seen { lock: mutex(), answered: 1, holders: Vec::new(), waiters };
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.ends(0, 1)
         .write(0, DIRECTOR, look(None))
         .write(0, DIRECTOR, look(Some(0)))
         .write(0, 9, look(Some(3)))
         .is_fine();
     told.write(0, DIRECTOR, look(Some(1))).breaks(Rule::Leaks);
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let op = told.asks(0, 1);
     told.killed(10, 1).seen(9000, DIRECTOR, &[(op, 1)]).breaks(Rule::Leaks);
 }

@@ -1,12 +1,12 @@
-use super::builder::{Told, ms, mutex, rw_lock};
+use super::builder::{HistoryBuilder, ms, mutex, rw_lock};
 use crate::{
     check::{Rule, check},
     history::{Lock, Mode, Op, Outcome, Renewal},
 };
 
 /// One that listens, with a lease until 1000, and gives nothing back before 6000.
-fn listening(renewal: Renewal, write: impl FnOnce(&mut Told, Op)) -> Told {
-    let mut told = Told::new();
+fn listening(renewal: Renewal, write: impl FnOnce(&mut HistoryBuilder, Op)) -> HistoryBuilder {
+    let mut told = HistoryBuilder::new();
     told.renewed(renewal);
     let op = told.early().holder(0, 1, 1);
     told.listens(2, op);
@@ -15,7 +15,7 @@ fn listening(renewal: Renewal, write: impl FnOnce(&mut Told, Op)) -> Told {
     told
 }
 
-fn by_hand(write: impl FnOnce(&mut Told, Op)) -> Told {
+fn by_hand(write: impl FnOnce(&mut HistoryBuilder, Op)) -> HistoryBuilder {
     listening(Renewal::Manual, write)
 }
 
@@ -37,7 +37,7 @@ fn c3_a_listener_that_is_never_told_is_seen() {
     );
     // A signal after it has begun to give back is none.
     by_hand(|told, op| _ = told.told(6100, op)).breaks(Rule::Loss);
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
     told.listens(2, op).released(1100, op, Outcome::NotHeld).is_fine();
 }
@@ -45,7 +45,7 @@ fn c3_a_listener_that_is_never_told_is_seen() {
 #[test]
 fn c3_an_older_grant_whose_answer_comes_late_takes_nothing() {
     for (token, rule) in [(1, Rule::Tokens), (3, Rule::Loss)] {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         let words = Some("an operator may free a lock");
         let late = told.asks(0, 2);
         let op = told.asks(0, 1);
@@ -64,10 +64,10 @@ fn c3_an_older_grant_whose_answer_comes_late_takes_nothing() {
 
 #[test]
 fn c3_one_who_did_not_listen_need_not_be_told() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
     told.released(6000, op, Outcome::NotHeld).is_fine();
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
     told.listens(5950, op).released(6000, op, Outcome::NotHeld).is_fine();
 }
@@ -93,7 +93,7 @@ fn c3_a_renewal_puts_the_end_off_and_one_that_failed_does_not() {
 
 #[test]
 fn c3_what_a_locker_renewed_is_known_when_the_holder_asks() {
-    let auto = |write: fn(&mut Told, Op)| listening(Renewal::Auto, write);
+    let auto = |write: fn(&mut HistoryBuilder, Op)| listening(Renewal::Auto, write);
     auto(|told, op| _ = told.told(3000, op)).is_fine();
     auto(|told, op| _ = told.lost(3000, op).told(3001, op)).is_fine();
     auto(|told, op| _ = told.lost(3000, op).told(3200, op)).breaks(Rule::Loss);
@@ -103,7 +103,7 @@ fn c3_what_a_locker_renewed_is_known_when_the_holder_asks() {
 #[test]
 fn c3_a_listener_is_told_before_somebody_else_has_it() {
     let taken = |told_at, renewal| {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         let first = told.early().renewed(renewal).holder(0, 1, 1);
         told.listens(2, first);
         let second = told.asks(1500, 2);
@@ -134,7 +134,7 @@ fn c3_a_listener_is_told_before_somebody_else_has_it() {
 #[test]
 fn c3_readers_and_those_of_other_locks_take_nothing_from_a_reader() {
     let beside = |lock: Lock, mode| {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         let first = told.early().renewed(Renewal::Auto).of(rw_lock(), Mode::Shared).holder(0, 1, 1);
         told.listens(2, first);
         let second = told.of(lock, mode).holder(1500, 2, 2);
@@ -153,7 +153,7 @@ fn c3_readers_and_those_of_other_locks_take_nothing_from_a_reader() {
 #[test]
 fn c3_the_end_of_the_longest_hold_is_told_too() {
     for (told_at, fine) in [(2050, true), (2200, false)] {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         let op = told.early().renewed(Renewal::Auto).at_most(ms(2000)).holder(0, 1, 1);
         told.listens(2, op).told(told_at, op).released(6000, op, Outcome::NotHeld);
         if fine {
@@ -166,7 +166,7 @@ fn c3_the_end_of_the_longest_hold_is_told_too() {
 
 #[test]
 fn c3_time_in_which_the_process_got_no_turn_does_not_count() {
-    let late = |told_at, write: fn(&mut Told)| {
+    let late = |told_at, write: fn(&mut HistoryBuilder)| {
         by_hand(|told, op| {
             write(told);
             told.told(told_at, op);
@@ -180,7 +180,7 @@ fn c3_time_in_which_the_process_got_no_turn_does_not_count() {
     late(3050, |told| _ = told.stalled(900, 3000, 1)).is_fine();
     late(3050, |told| _ = told.stalled(900, 3000, 2)).breaks(Rule::Loss);
     // Both tell of the same time.
-    let both = |told: &mut Told| {
+    let both = |told: &mut HistoryBuilder| {
         told.fault(800, 2000, "stop-holder", Some(1), None).stalled(800, 2000, 1);
     };
     late(2100, both).is_fine();
@@ -190,7 +190,7 @@ fn c3_time_in_which_the_process_got_no_turn_does_not_count() {
 #[test]
 fn c3_the_dead_are_told_nothing() {
     for (wrote, fine) in [(900, true), (1050, true), (1500, false)] {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         let op = told.holder(0, 1, 1);
         told.listens(2, op).stalled(wrote - 1, wrote, 1).killed(5000, 1);
         if fine {

@@ -3,7 +3,7 @@
 
 use proptest::{prelude::*, sample::Index};
 
-use super::builder::{TERMS, Told, rw_lock, semaphore};
+use super::builder::{HistoryBuilder, TERMS, rw_lock, semaphore};
 use crate::{
     check::{Rule, Verdict, check, op_of},
     history::{Event, Lock, Mode, Op, Outcome, Patience, Record, Refusal, Renewal},
@@ -70,7 +70,7 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
 
 /// What a right store makes of them.
 fn told(turns: &[Turn]) -> Vec<Record> {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     // By whom the lock is had next at the earliest, the last token, and the largest that the
     // register took.
     let mut free = 100_u64;
@@ -311,7 +311,7 @@ impl Corruption {
                     return None;
                 };
                 let token = grants(records).into_iter().find(|(_, other, _)| *other == op)?.2;
-                let mut look = Told::new();
+                let mut look = HistoryBuilder::new();
                 look.seen(at / 1_000_000 + 1, 9, &[(op, token)]);
                 records.extend(look.records);
                 Some(Rule::Ambiguity)
@@ -370,7 +370,7 @@ fn holds() -> impl Strategy<Value = Vec<(u64, u64, bool)>> {
 
 /// The violations of exclusion in them, by the sweep.
 fn swept(holds: &[(u64, u64, bool)], of: impl Fn(bool) -> (Lock, Mode)) -> usize {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     for (token, (at, lasts, writes)) in (1..).zip(holds) {
         let (lock, mode) = of(*writes);
         let op = told.of(lock, mode).asks(0, 1);

@@ -1,4 +1,4 @@
-use super::builder::{Told, rw_lock};
+use super::builder::{HistoryBuilder, rw_lock};
 use crate::{
     check::Rule,
     history::{Mode, Outcome},
@@ -6,7 +6,7 @@ use crate::{
 
 #[test]
 fn c4_a_stopped_holder_that_is_late_and_refused_is_fine() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let late = told.holder(0, 1, 1);
     told.wrote(2, late, 1, 0, true, false).fault(10, 1500, "stop-holder", Some(1), None);
     let next = told.asks(20, 2);
@@ -23,7 +23,7 @@ fn c4_a_stopped_holder_that_is_late_and_refused_is_fine() {
 
 #[test]
 fn c4_a_smaller_token_is_taken() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let first = told.holder(0, 1, 1);
     told.released(5, first, Outcome::Freed);
     let second = told.holder(10, 2, 2);
@@ -38,7 +38,7 @@ fn c4_a_smaller_token_is_taken() {
 
 #[test]
 fn c4_a_register_that_forgets_is_told() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let first = told.holder(0, 1, 5);
     told.wrote(2, first, 5, 0, true, false).wrote(20, first, 5, 0, true, false).released(
         40,
@@ -50,15 +50,15 @@ fn c4_a_register_that_forgets_is_told() {
 
 #[test]
 fn c4_a_refusal_without_a_larger_token_is_told() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let first = told.holder(0, 1, 5);
     told.released(10, first, Outcome::Freed).wrote(20, first, 5, 0, false, true);
     told.breaks(Rule::Register);
 }
 
 /// A late writer with a larger token, by which the one that holds is refused.
-fn refused(mode: Mode, careless: bool, weakens: Option<&str>) -> Told {
-    let mut told = Told::new();
+fn refused(mode: Mode, careless: bool, weakens: Option<&str>) -> HistoryBuilder {
+    let mut told = HistoryBuilder::new();
     told.of(rw_lock(), mode);
     told.fault(1, 2, "failover", None, weakens);
     let holder = told.asks(0, 1);
@@ -95,7 +95,7 @@ fn c1_a_documented_refusal_is_set_apart() {
 
 #[test]
 fn c1_who_has_lost_or_gives_back_may_be_refused() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let first = told.holder(0, 1, 1);
     let second = told.asks(3, 2);
     told.early().lost(5, first).granted(6, second, 2, 1006).wrote(10, second, 2, 0, true, false);

@@ -1,4 +1,4 @@
-use super::builder::Told;
+use super::builder::HistoryBuilder;
 use crate::{
     check::Rule,
     history::{Outcome, Renewal},
@@ -6,8 +6,8 @@ use crate::{
 
 const WORDS: Option<&str> = Some("an operator may free a lock");
 
-fn held() -> (Told, crate::history::Op) {
-    let mut told = Told::new();
+fn held() -> (HistoryBuilder, crate::history::Op) {
+    let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
     (told, op)
 }
@@ -47,7 +47,7 @@ fn c10_a_live_holder_is_renewed_unless_something_is_wrong() {
         (Some((silence, 1)), true),
         (Some((slow, 1)), false),
     ] {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         told.renewed(Renewal::Auto);
         let op = told.holder(0, 1, 1);
         told.holds(900, op, 1000).lost(1001, op).released(1002, op, Outcome::NotHeld);
@@ -66,7 +66,7 @@ fn c10_a_live_holder_is_renewed_unless_something_is_wrong() {
             told.breaks(Rule::Renewal);
         }
     }
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.renewed(Renewal::Auto).at_most(super::builder::ms(1000));
     let op = told.holder(0, 1, 1);
     told.lost(1001, op).released(1002, op, Outcome::NotHeld).is_fine();

@@ -1,4 +1,4 @@
-use super::builder::{Told, rw_lock};
+use super::builder::{HistoryBuilder, rw_lock};
 use crate::{
     check::Rule,
     history::{Mode, Op, Outcome, Patience, Refusal},
@@ -6,8 +6,8 @@ use crate::{
 
 /// A holder is killed at 100 with a lease until 1010, and another process waits from 50 on. Others
 /// held it before.
-fn killed() -> (Told, Op) {
-    let mut told = Told::new();
+fn killed() -> (HistoryBuilder, Op) {
+    let mut told = HistoryBuilder::new();
     for (at, outcome) in [(0, Outcome::Freed), (4, Outcome::Dropped)] {
         let before = told.holder(at, 1, at);
         told.released(at + 2, before, outcome);
@@ -18,7 +18,7 @@ fn killed() -> (Told, Op) {
     (told, waiter)
 }
 
-fn granted(told: &mut Told, op: Op, at: u64) -> &mut Told {
+fn granted(told: &mut HistoryBuilder, op: Op, at: u64) -> &mut HistoryBuilder {
     told.granted(at, op, 9, at + 1000)
         .released(at + 10, op, Outcome::Freed)
         .ends(at + 9000, op.process)
@@ -42,7 +42,7 @@ fn c9_nobody_follows_in_time() {
 
 #[test]
 fn c9_a_reader_that_died_alone_is_followed_too() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.of(rw_lock(), Mode::Shared).holder(0, 1, 1);
     let before = told.holder(10, 4, 2);
     told.released(20, before, Outcome::Freed);
@@ -59,7 +59,7 @@ fn c9_a_reader_that_died_alone_is_followed_too() {
 
 #[test]
 fn c9_who_waits_only_after_the_lease_is_not_kept_waiting_either() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.holder(0, 1, 1);
     told.killed(100, 1);
     let waiter = told.asks(1150, 2);
@@ -70,7 +70,7 @@ fn c9_who_waits_only_after_the_lease_is_not_kept_waiting_either() {
 
 #[test]
 fn c9_nobody_who_waited_to_the_bound_was_kept_waiting() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.holder(0, 1, 1);
     told.patient(Patience::For(super::builder::ms(900)));
     let waiter = told.asks(50, 2);
@@ -114,7 +114,7 @@ fn c9_a_waiter_that_was_hit_itself_proves_nothing() {
 
 #[test]
 fn c9_what_was_given_back_or_over_before_is_nobodys_delay() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let first = told.holder(0, 1, 1);
     told.released(20, first, Outcome::Freed).killed(100, 1);
     let waiter = told.asks(50, 2);
@@ -131,7 +131,7 @@ fn c9_a_cancelled_claim_of_a_process_that_died_then_may_be_in_the_way() {
 
 #[test]
 fn c9_who_asks_long_after_is_kept_waiting_by_something_else() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.holder(0, 1, 1);
     told.killed(100, 1);
     let waiter = told.asks(5000, 2);
@@ -150,7 +150,7 @@ fn c9_a_history_that_ends_before_the_bound_tells_nothing_of_it() {
 fn c9_a_death_while_it_asks_or_gives_back_is_followed_too() {
     for releasing in [true, false] {
         for (at, fine) in [(1150, true), (1300, false)] {
-            let mut told = Told::new();
+            let mut told = HistoryBuilder::new();
             if releasing {
                 let op = told.holder(0, 1, 1);
                 told.releases(50, op);

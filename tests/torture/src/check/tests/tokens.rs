@@ -1,12 +1,12 @@
-use super::builder::{Told, mutex, rw_lock, semaphore};
+use super::builder::{HistoryBuilder, mutex, rw_lock, semaphore};
 use crate::{
     check::Rule,
     history::{Event, Mode, Outcome},
 };
 
 /// One after the other, each asked for after the one before had been granted.
-fn in_turn(tokens: &[u64]) -> Told {
-    let mut told = Told::new();
+fn in_turn(tokens: &[u64]) -> HistoryBuilder {
+    let mut told = HistoryBuilder::new();
     for (at, token) in (0..).step_by(10).zip(tokens) {
         let op = told.holder(at, 1, *token);
         told.released(at + 5, op, Outcome::Freed);
@@ -35,7 +35,7 @@ fn c4_a_token_of_two_is_told_once() {
 #[test]
 fn c4_readers_and_permits_share_no_token_either() {
     for (lock, mode) in [(rw_lock(), Mode::Shared), (semaphore(2), Mode::Permits(1))] {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         told.of(lock, mode).holder(0, 1, 4);
         told.holder(0, 2, 4);
         told.breaks(Rule::Tokens);
@@ -44,7 +44,7 @@ fn c4_readers_and_permits_share_no_token_either() {
 
 #[test]
 fn c4_who_asked_before_may_have_a_smaller_token() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let first = told.asks(0, 1);
     let second = told.asks(0, 2);
     told.granted(5, second, 2, 1000).released(6, second, Outcome::Freed);
@@ -54,8 +54,8 @@ fn c4_who_asked_before_may_have_a_smaller_token() {
 }
 
 /// Two that ask at once, and are granted these tokens one after the other.
-fn waited(modes: [(crate::history::Lock, Mode); 2], tokens: [u64; 2]) -> Told {
-    let mut told = Told::new();
+fn waited(modes: [(crate::history::Lock, Mode); 2], tokens: [u64; 2]) -> HistoryBuilder {
+    let mut told = HistoryBuilder::new();
     let [first, second] = modes;
     let waiter = told.of(second.0, second.1).asks(0, 1);
     let first = told.of(first.0, first.1).holder(10, 2, tokens[0]);
@@ -96,7 +96,7 @@ fn c4_permits_that_exclude_each_other_have_rising_tokens() {
 
 #[test]
 fn c2_an_owner_of_two_is_told() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     for (at, process) in [(0, 1), (2000, 2)] {
         let op = told.asks(at, process);
         let owner = "the same".to_owned();
@@ -109,7 +109,7 @@ fn c2_an_owner_of_two_is_told() {
 
 #[test]
 fn c4_what_was_granted_at_the_same_instant_was_not_known_before() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.of(rw_lock(), Mode::Shared);
     let first = told.asks(0, 1);
     told.granted(5, first, 2, 1000);
@@ -128,7 +128,7 @@ fn c4_the_same_token_of_two_locks_is_fine() {
 
 #[test]
 fn c4_a_token_that_was_only_seen_counts() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let dead = told.asks(0, 1);
     told.seen(10, 9, &[(dead, 8)]).killed(11, 1);
     let next = told.asks(20, 2);
@@ -141,7 +141,7 @@ fn c4_a_token_that_was_only_seen_counts() {
 
 #[test]
 fn c4_a_claim_that_is_seen_with_another_token_than_its_own() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
     told.seen(10, 9, &[(op, 2)]).released(20, op, Outcome::Freed);
     assert_eq!(told.breaks(Rule::Tokens).what, "p1.1 was granted token 1 and is seen with 2");
@@ -151,7 +151,7 @@ fn c4_a_claim_that_is_seen_with_another_token_than_its_own() {
 #[test]
 fn c14_a_look_after_the_grant_shows_no_smaller_token() {
     for (look, fine) in [(5, true), (10, true), (11, false)] {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         let op = told.asks(1, 1);
         told.granted(10, op, 7, 1001).seen(look, 9, &[(op, 6)]).released(20, op, Outcome::Freed);
         if fine {

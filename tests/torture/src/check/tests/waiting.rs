@@ -1,4 +1,4 @@
-use super::builder::{Told, ms};
+use super::builder::{HistoryBuilder, ms};
 use crate::{
     check::Rule,
     history::{Event, Outcome, Patience, Refusal},
@@ -6,7 +6,7 @@ use crate::{
 
 #[test]
 fn c8_a_request_that_never_ends() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.asks(0, 1);
     told.ends(9000, 1);
     assert_eq!(told.breaks(Rule::Waiting).what, "p1.1 never got an answer, and its process lived");
@@ -14,14 +14,14 @@ fn c8_a_request_that_never_ends() {
 
 #[test]
 fn c7_a_release_that_never_ends() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
     told.releases(10, op).ends(9000, 1).breaks(Rule::Waiting);
 }
 
 #[test]
 fn c8_a_killed_process_leaves_its_history_cut() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.asks(0, 1);
     let op = told.holder(5, 2, 1);
     told.releases(20, op).killed(20, 1).killed(21, 2).is_fine();
@@ -29,7 +29,7 @@ fn c8_a_killed_process_leaves_its_history_cut() {
 
 #[test]
 fn c8_who_ended_in_order_is_not_excused_because_it_is_gone() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     told.asks(0, 1);
     told.ends(100, 1)
         .write(110, crate::history::DIRECTOR, Event::Died { victim: 1 })
@@ -37,8 +37,8 @@ fn c8_who_ended_in_order_is_not_excused_because_it_is_gone() {
 }
 
 /// A request that is refused after so long.
-fn waits(patience: Patience, why: Refusal, end: u64) -> Told {
-    let mut told = Told::new();
+fn waits(patience: Patience, why: Refusal, end: u64) -> HistoryBuilder {
+    let mut told = HistoryBuilder::new();
     let op = told.patient(patience).asks(0, 1);
     told.refused(end, op, why);
     told
@@ -77,7 +77,7 @@ fn c8_a_bound_is_kept_also_when_the_way_to_the_store_is_cut() {
 
 #[test]
 fn c8_a_grant_after_the_bound_is_late_as_well() {
-    let mut told = Told::new();
+    let mut told = HistoryBuilder::new();
     let op = told.patient(Patience::For(ms(300))).asks(0, 1);
     told.granted(500, op, 1, 1500).released(510, op, Outcome::Freed).breaks(Rule::Waiting);
 }
@@ -85,7 +85,7 @@ fn c8_a_grant_after_the_bound_is_late_as_well() {
 #[test]
 fn c8_a_lock_that_nobody_has_is_not_busy() {
     for (end, fine) in [(2000, true), (1000, false)] {
-        let mut told = Told::new();
+        let mut told = HistoryBuilder::new();
         let first = told.holder(900, 2, 1);
         told.released(end, first, Outcome::Freed);
         let op = told.patient(Patience::No).asks(2500, 1);

@@ -1,0 +1,251 @@
+//! The processes of a job, wherever they are in the process tree.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use rustix::{
+    io::Errno,
+    process::{
+        Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open,
+        pidfd_send_signal, test_kill_process,
+    },
+};
+
+use super::processes::{Process, all, argument, one, variable};
+use crate::{reporter::Reporter, variables};
+
+/// The first argument of a watchdog.
+pub(super) const WATCHDOG: &str = "__watchdog";
+/// So many looks in a row must find nothing.
+const QUIET_ROUNDS: usize = 3;
+
+/// Between two marks of one value.
+pub(super) const MARK_SEPARATOR: char = ':';
+
+/// The processes of a job, and what makes a process one of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct JobProcesses {
+    /// All its descendants are of the job. It adopts those whose parents have ended.
+    pub(super) root: Option<Pid>,
+    /// The exceptions, with all that descends from them.
+    pub(super) spared: Vec<i32>,
+    /// The process group that the command began in, and its session, by which another group of the
+    /// same number is told apart.
+    pub(super) group: Option<(i32, i32)>,
+    /// What the environment of the job's processes holds.
+    pub(super) mark: Option<String>,
+    /// The root may adopt orphans that are not of the job: of what is spared, or anybody's if it is
+    /// the first process of its namespace. A child of it counts only if something else tells that
+    /// it is of the job.
+    pub(super) adopts_strangers: bool,
+    /// Those that were seen among the job's, with when they began; see
+    /// [`remember`](Self::remember).
+    pub(super) known: HashMap<i32, u64>,
+}
+
+impl JobProcesses {
+    /// Takes note of the job's processes. What has no mark and leaves the group is found by that
+    /// once its parents have ended, and the root with them.
+    pub(super) fn remember(&mut self) {
+        let processes = all();
+        let descendants = self.descendants(&processes);
+        let ours = processes.iter().filter(|process| descendants.contains(&raw(process.pid)));
+        self.known = ours.map(|process| (raw(process.pid), process.start)).collect();
+    }
+
+    /// Those that live now.
+    pub(super) fn find(&self) -> Vec<Process> {
+        let processes = all();
+        let descendants = self.descendants(&processes);
+        let me = getpid();
+        let is_of_it = |process: &Process| {
+            process.pid != me
+                && Some(process.pid) != self.root
+                && !self.spared.contains(&raw(process.pid))
+                && (descendants.contains(&raw(process.pid))
+                    || self.group == Some((process.group, process.session))
+                    || self.has_mark(process.pid))
+        };
+        processes.into_iter().filter(is_of_it).collect()
+    }
+
+    /// Sends all of them a signal, and says how many they were.
+    pub(super) fn signal(&self, signals: &[Signal]) -> usize {
+        let found = self.find();
+        let group = self.group.map(|(group, _)| group);
+        // At one stroke: what a member forks meanwhile is hit as well. That one lives keeps the
+        // number from others.
+        if let Some(group) = found.iter().map(|process| process.group).find(|of| Some(*of) == group)
+            && let Some(group) = Pid::from_raw(group)
+        {
+            for signal in signals {
+                let _ = kill_process_group(group, *signal);
+            }
+        }
+        // A job in this one has a lock of its own, which its watchdog may keep until the last of it
+        // is gone.
+        let (last, first): (Vec<_>, Vec<_>) =
+            found.iter().copied().partition(|process| is_watchdog(process.pid));
+        let now = if first.is_empty() { last } else { first };
+        for process in now.into_iter().filter(|process| Some(process.group) != group) {
+            send(process, signals);
+        }
+        found.len()
+    }
+
+    /// Kills them until none is left that can be killed now, and says how many that were; nothing
+    /// if some are left. What waits for a disk dies later.
+    pub(super) fn kill(&self, rounds: usize) -> Option<usize> {
+        let mut killed = 0;
+        let mut quiet = 0;
+        for _ in 0..rounds {
+            let found = self.signal(&[Signal::KILL]);
+            killed += found;
+            quiet = if found == 0 { quiet + 1 } else { 0 };
+            // One that is about to begin another program has no environment for a moment.
+            if quiet == QUIET_ROUNDS {
+                return Some(killed);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+
+    /// The numbers of those that live: of another user's, which can't be killed, and of the others.
+    pub(super) fn foreign_and_own(&self) -> [String; 2] {
+        let is_foreign = |process: &Process| test_kill_process(process.pid) == Err(Errno::PERM);
+        let (foreign, own): (Vec<_>, Vec<_>) = self.find().into_iter().partition(is_foreign);
+        [foreign, own].map(|processes| {
+            let pids: Vec<_> =
+                processes.iter().map(|process| raw(process.pid).to_string()).collect();
+            pids.join(", ")
+        })
+    }
+
+    /// Says what is left, and what can be done about what is another user's.
+    pub(super) fn tell(&self, reporter: Reporter, advice: &str) {
+        let [foreign, own] = self.foreign_and_own();
+        if !foreign.is_empty() {
+            reporter.insist(&format!(
+                "these processes are of another user, and lockkit may not kill them: {foreign}; {advice}"
+            ));
+        }
+        if !own.is_empty() {
+            reporter.insist(&format!("these processes were killed and can't die yet: {own}"));
+        }
+    }
+
+    fn descendants(&self, processes: &[Process]) -> HashSet<i32> {
+        let root = self.root.map(raw);
+        let is_known =
+            |process: &Process| self.known.get(&raw(process.pid)) == Some(&process.start);
+        let is_child = |process: &Process| {
+            Some(process.parent) == root
+                && (!self.adopts_strangers
+                    || self.group == Some((process.group, process.session))
+                    || self.has_mark(process.pid))
+        };
+        let is_spared = |process: &Process| self.spared.contains(&raw(process.pid));
+        let first = processes.iter().filter(|process| is_known(process) || is_child(process));
+        let mut parents: Vec<_> =
+            first.filter(|process| !is_spared(process)).map(|process| raw(process.pid)).collect();
+        let mut found: HashSet<_> = parents.iter().copied().collect();
+        while let Some(parent) = parents.pop() {
+            for child in
+                processes.iter().filter(|process| process.parent == parent && !is_spared(process))
+            {
+                if found.insert(raw(child.pid)) {
+                    parents.push(raw(child.pid));
+                }
+            }
+        }
+        found
+    }
+
+    fn has_mark(&self, pid: Pid) -> bool {
+        let Some(mark) = &self.mark else { return false };
+        variable(pid, variables::MARK)
+            .is_some_and(|value| value.split(MARK_SEPARATOR).any(|one| one == mark))
+    }
+}
+
+/// It ends by itself when it has done its work.
+fn is_watchdog(pid: Pid) -> bool {
+    argument(pid).is_some_and(|argument| argument == WATCHDOG)
+}
+
+/// To this process, and not to another one that has its number by now.
+fn send(process: Process, signals: &[Signal]) {
+    match pidfd_open(process.pid, PidfdFlags::empty()) {
+        Ok(descriptor) => {
+            let is_still = one(raw(process.pid)).is_some_and(|now| now.start == process.start);
+            for signal in signals.iter().filter(|_| is_still) {
+                let _ = pidfd_send_signal(&descriptor, *signal);
+            }
+        }
+        Err(Errno::NOSYS) => {
+            for signal in signals {
+                let _ = kill_process(process.pid, *signal);
+            }
+        }
+        Err(_) => {}
+    }
+}
+
+pub(super) fn raw(pid: Pid) -> i32 {
+    pid.as_raw_nonzero().get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32, parent: i32, group: i32) -> Process {
+        Process { pid: Pid::from_raw(pid).unwrap(), parent, group, session: 1, start: 5 }
+    }
+
+    #[test]
+    fn those_that_are_known_are_found_without_a_root() {
+        let processes =
+            [process(20, 1, 20), process(21, 20, 21), process(30, 1, 30), process(40, 1, 40)];
+        let known = HashMap::from([(20, 5), (40, 4)]);
+        let job = JobProcesses { known, ..JobProcesses::default() };
+        assert_eq!(
+            job.descendants(&processes),
+            HashSet::from([20, 21]),
+            "40 is another one by now"
+        );
+    }
+
+    #[test]
+    fn a_stranger_that_the_root_adopts_is_spared() {
+        let processes = [
+            process(20, 10, 20),
+            process(21, 20, 21),
+            process(30, 10, 30),
+            process(31, 30, 31),
+            process(40, 10, 40),
+        ];
+        let known = HashMap::from([(40, 5)]);
+        let root = Pid::from_raw(10);
+        let job = JobProcesses {
+            root,
+            known,
+            adopts_strangers: true,
+            group: Some((20, 1)),
+            ..JobProcesses::default()
+        };
+        assert_eq!(job.descendants(&processes), HashSet::from([20, 21, 40]));
+    }
+
+    #[test]
+    fn what_descends_from_the_spared_is_spared() {
+        let processes =
+            [process(20, 10, 20), process(21, 20, 21), process(30, 10, 30), process(31, 30, 31)];
+        let job =
+            JobProcesses { root: Pid::from_raw(10), spared: vec![30], ..JobProcesses::default() };
+        assert_eq!(job.descendants(&processes), HashSet::from([20, 21]));
+    }
+}

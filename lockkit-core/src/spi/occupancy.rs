@@ -1,0 +1,84 @@
+//! Which ways to hold a lock go together.
+
+use super::Mode;
+
+/// How much of a lock is taken. A store that keeps its own list of holders grants one more by this
+/// rule (C1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occupancy {
+    /// Nobody has it.
+    Free,
+    /// Only by shared holders.
+    Shared,
+    /// So many of the permits.
+    Permits(u32),
+    /// Nobody else can have it.
+    Full,
+}
+
+impl Occupancy {
+    /// The occupancy by holders in these modes; [`Full`](Self::Full) if the modes exclude each
+    /// other.
+    pub fn of(modes: impl IntoIterator<Item = Mode>) -> Self {
+        modes.into_iter().try_fold(Self::Free, Self::with).unwrap_or(Self::Full)
+    }
+
+    /// The occupancy after one more grant in `mode`; `None` if the present holders exclude that.
+    #[must_use]
+    pub fn with(self, mode: Mode) -> Option<Self> {
+        match (self, mode) {
+            (Self::Free, Mode::Exclusive) => Some(Self::Full),
+            (Self::Free | Self::Shared, Mode::Shared) => Some(Self::Shared),
+            (Self::Free, Mode::Permits { count, .. }) => Some(Self::Permits(count.get())),
+            (Self::Permits(used), Mode::Permits { count, limit }) => {
+                let used = used.checked_add(count.get())?;
+                (used <= limit.get()).then_some(Self::Permits(used))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn permits(count: u32) -> Mode {
+        Mode::Permits { count: count.try_into().unwrap(), limit: 3.try_into().unwrap() }
+    }
+
+    #[test]
+    fn c1_only_what_goes_together_is_granted() {
+        let alone = Mode::Exclusive;
+        let shared = Mode::Shared;
+        for (held, wanted, goes) in [
+            (&[][..], alone, true),
+            (&[alone], alone, false),
+            (&[alone], shared, false),
+            (&[alone], permits(1), false),
+            (&[shared, shared], shared, true),
+            (&[shared], alone, false),
+            (&[shared], permits(1), false),
+            (&[permits(1), permits(1)], permits(1), true),
+            (&[permits(1), permits(1)], permits(2), false),
+            (&[permits(1)], alone, false),
+            (&[permits(1)], shared, false),
+        ] {
+            assert_eq!(
+                Occupancy::of(held.iter().copied()).with(wanted).is_some(),
+                goes,
+                "{wanted:?} beside {held:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn c1_what_does_not_go_together_leaves_nothing() {
+        assert_eq!(Occupancy::of([Mode::Exclusive, Mode::Shared]), Occupancy::Full);
+        let huge = Mode::Permits {
+            count: u32::MAX.try_into().unwrap(),
+            limit: u32::MAX.try_into().unwrap(),
+        };
+        assert_eq!(Occupancy::of([huge]).with(huge), None);
+    }
+}

@@ -1,0 +1,77 @@
+//! Cleans up now and then.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lockkit_core::{
+    Result,
+    spi::{Admin, Backend},
+};
+use tokio::{runtime::Handle, task::JoinHandle, time};
+
+/// How often in a retention.
+const ROUNDS: u32 = 24;
+/// How long a close waits for the task: a runtime that nobody drives never drops it.
+const LAST_TURN: Duration = Duration::from_secs(1);
+
+/// A backend that leaves rows of unused names behind.
+#[async_trait]
+pub(crate) trait GarbageCollected: Admin + Backend {
+    /// Removes the rows of names that were not used for the retention, and returns how many.
+    ///
+    /// # Errors
+    /// What the server says.
+    async fn collect_garbage(&self) -> Result<u64>;
+}
+
+/// The task that removes the rows of unused names. It ends with the backend.
+#[derive(Debug)]
+pub(crate) struct GarbageCollector(Mutex<Option<JoinHandle<()>>>);
+
+impl GarbageCollector {
+    pub(crate) fn start(strategy: &Arc<dyn GarbageCollected>, retention: Duration) -> Self {
+        let strategy = Arc::downgrade(strategy);
+        let round = retention / ROUNDS;
+        let task = Handle::try_current().ok().map(|runtime| {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "one task for each backend, which ends with it"
+            )]
+            runtime.spawn(work(strategy, round))
+        });
+        Self(Mutex::new(task))
+    }
+
+    pub(crate) async fn stop(&self) {
+        let task = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            task.abort();
+            // It says that it was cancelled.
+            let _ = time::timeout(LAST_TURN, task).await;
+        }
+    }
+}
+
+impl Drop for GarbageCollector {
+    fn drop(&mut self) {
+        if let Some(task) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+    }
+}
+
+/// Processes that started together shall not all clean up together.
+async fn work(strategy: Weak<dyn GarbageCollected>, round: Duration) {
+    let mut pause = round.mul_f64(rand::random());
+    loop {
+        time::sleep(pause).await;
+        pause = round;
+        let Some(strategy) = strategy.upgrade() else { return };
+        if let Err(error) = strategy.collect_garbage().await {
+            tracing::debug!(target: "lockkit", %error, "the rows of unused names stay for now");
+        }
+    }
+}

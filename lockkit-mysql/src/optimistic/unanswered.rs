@@ -1,0 +1,73 @@
+//! Requests whose answer never came.
+
+use std::time::Duration;
+
+use lockkit_core::{Clock, Tick};
+
+use crate::{pool::Pool, server::Server};
+
+/// How long a statement may wait after it has read the time: for the table (`lock_wait_timeout`),
+/// then for the row (`innodb_lock_wait_timeout`), and some more.
+const LATEST: Duration = Duration::from_secs(3 + 1 + 1);
+
+/// The requests that one claim has sent and that got no answer.
+///
+/// It may still be applied, also after a release that was sent later: a proxy can deliver what it
+/// took before its client was gone. It can't once its connection has ended on the server, nor long
+/// after its not-after time.
+#[derive(Debug, Default)]
+pub(crate) struct UnansweredRequests {
+    sent: Vec<Sent>,
+    /// Something that has ended may have been applied before.
+    is_due: bool,
+}
+
+#[derive(Debug)]
+struct Sent {
+    server: Server,
+    /// In local time, and later than on the server.
+    until: Tick,
+}
+
+impl UnansweredRequests {
+    /// True if a lock of this owner may be in the store, or come there.
+    pub(crate) fn is_any(&self) -> bool {
+        self.is_due || !self.sent.is_empty()
+    }
+
+    /// Call before an attempt is sent.
+    pub(crate) fn attempt(&mut self, server: &Server, not_after: Tick) {
+        self.sent.push(Sent { server: server.clone(), until: not_after.after(LATEST) });
+    }
+
+    /// Call when the last attempt did nothing, and tells nothing of those before it: one of them
+    /// may be a lock.
+    pub(crate) fn refused(&mut self) {
+        self.sent.pop();
+    }
+
+    /// Call when the last attempt, which was sent at `asked`, was answered: what had ended by then,
+    /// it has told.
+    pub(crate) fn answered(&mut self, asked: Tick) {
+        self.sent.pop();
+        self.sent.retain(|sent| sent.until >= asked);
+    }
+
+    /// Makes sure that nothing of it is under way any more. False if that can't be known yet.
+    pub(crate) async fn end(&mut self, pool: &Pool, patience: Duration) -> bool {
+        while let Some(sent) = self.sent.last() {
+            let has_passed = Clock::Boot.now() > sent.until;
+            if !has_passed && !pool.end(&sent.server, patience).await.unwrap_or(false) {
+                return false;
+            }
+            self.sent.pop();
+            self.is_due = true;
+        }
+        true
+    }
+
+    /// Call when what had ended was taken back.
+    pub(crate) fn taken_back(&mut self) {
+        self.is_due = false;
+    }
+}

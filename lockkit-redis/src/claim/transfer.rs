@@ -1,0 +1,156 @@
+//! The transfer of a grant inside the process.
+
+use std::sync::Arc;
+
+use lockkit_core::{
+    Clock, Error, ErrorKind, Result, Tick,
+    spi::{Claim as _, ClaimSpec, QueuePolicy, Released, Transferred},
+};
+use redis::RedisResult;
+
+use super::{RedisClaim, Waited, identity};
+use crate::{
+    error::{self, Phase},
+    reply::TransferReply,
+    script::{Arg, Call, Source},
+    servers::Destination,
+};
+
+/// The next owner of the lock.
+struct Successor<'a> {
+    spec: &'a ClaimSpec,
+    /// As in a claim.
+    owner: String,
+    lease: i64,
+    policy: QueuePolicy,
+    script: &'static Source,
+}
+
+impl RedisClaim {
+    /// Transfers our grant to another owner, whose claim this is then.
+    pub(super) async fn transfer_to(
+        &mut self,
+        to: &ClaimSpec,
+        policy: QueuePolicy,
+    ) -> Result<Transferred> {
+        let Some(script) = &self.family.scripts().transfer else {
+            let reason = "the Redis backend transfers mutexes and elections only";
+            return Err(error::ours(ErrorKind::Unsupported, reason));
+        };
+        let (owner, lease) = identity(to)?;
+        // What still arrives of the previous owner could take the lock again, or a place in the
+        // queue, when nobody is left to look after it: only its own release can wait for that.
+        let is_settled = !self.unanswered.is_any() && self.member.is_none();
+        if !is_settled || (&to.name, to.mode) != (&self.spec.name, self.spec.mode) {
+            return self.yield_all().await;
+        }
+        let successor = Successor { spec: to, owner, lease, policy, script };
+        let deadline = Clock::Boot.now().after(self.spec.op_timeout.min(to.op_timeout));
+        let store = Arc::clone(&self.store);
+        let mut route = store.route(self.keys.slot).alone();
+        let mut late = 0;
+        loop {
+            let destination = route.next().await?;
+            let sent = Clock::Boot.now();
+            let reply = self.send_transfer(&destination, &successor, deadline).await;
+            let (answer, waited) = match route.arrive(&destination, reply, Phase::Write).await {
+                Ok(Some(answers)) => answers,
+                Ok(None) => {
+                    self.transfer_refused();
+                    continue;
+                }
+                // A script that is refused its second write has done the first: whoever has the
+                // lock gives it back.
+                Err(error) => {
+                    if !error.is_outcome_unknown() {
+                        self.unanswered.refused();
+                    }
+                    return Err(error.with_outcome_unknown());
+                }
+            };
+            destination.link.clock().observe(sent, answer.now(), Clock::Boot.now());
+            if let TransferReply::Late { .. } = answer {
+                self.transfer_refused();
+                late += 1;
+                // Our idea of the server's time was wrong, and is right now.
+                if late == 1 {
+                    continue;
+                }
+                return Err(self.late());
+            }
+            self.unanswered.settled(answer.now());
+            self.successor = None;
+            return match answer {
+                TransferReply::Granted { lease, token, .. } => {
+                    self.finish_transfer(successor, token, lease, waited).await
+                }
+                TransferReply::Exhausted { .. } => Err(self.exhausted()),
+                TransferReply::Newer { .. } => Err(error::newer(&self.keys.fence)),
+                TransferReply::Yielded { .. } => Ok(self.gone(Transferred::Yielded)),
+                TransferReply::NotHeld { .. } | TransferReply::Late { .. } => {
+                    Ok(self.gone(Transferred::NotHeld))
+                }
+            };
+        }
+    }
+
+    async fn send_transfer(
+        &mut self,
+        destination: &Destination,
+        successor: &Successor<'_>,
+        deadline: Tick,
+    ) -> RedisResult<(TransferReply, Option<Waited>)> {
+        let not_after = destination.link.clock().at(deadline);
+        self.unanswered.attempt(destination.sender().number(), not_after);
+        self.successor = Some(successor.owner.clone());
+        let (publish, channels) = self.store.channels(&destination.link, &self.keys);
+        let args = [
+            Arg::Text(&self.owner),
+            Arg::Text(&successor.owner),
+            Arg::Number(successor.lease),
+            Arg::Number(not_after),
+            Arg::Number(i64::from(successor.policy != QueuePolicy::TransferFirst)),
+            Arg::Text(publish),
+            Arg::Text(&channels),
+            Arg::Number(self.token.unwrap_or(0)),
+        ];
+        let call = Call { script: successor.script, keys: &self.keys.exclusive(), args: &args };
+        let (reply, waited) = destination.run_confirmed(&call, self.replicas()).await?;
+        Ok((TransferReply::from_reply(&reply)?, waited))
+    }
+
+    /// The transfer did nothing.
+    fn transfer_refused(&mut self) {
+        self.unanswered.refused();
+        self.successor = None;
+    }
+
+    fn gone(&mut self, answer: Transferred) -> Transferred {
+        self.token = None;
+        answer
+    }
+
+    /// From now on this is the claim of the new owner.
+    async fn finish_transfer(
+        &mut self,
+        successor: Successor<'_>,
+        token: i64,
+        lease: i64,
+        waited: Option<Waited>,
+    ) -> Result<Transferred> {
+        self.spec.clone_from(successor.spec);
+        (self.owner, self.lease) = (successor.owner, successor.lease);
+        let grant = self.granted(token, self.lease_for(lease, self.spec.ttl)?)?;
+        let confirmed = self.unless_unconfirmed(grant, waited).await;
+        // If it was given back, then after the transfer: only the error tells of that.
+        confirmed.map(Transferred::Granted).map_err(Error::with_outcome_unknown)
+    }
+
+    /// Frees the lock for whoever is next.
+    async fn yield_all(&mut self) -> Result<Transferred> {
+        Ok(match self.release().await? {
+            Released::Freed => Transferred::Yielded,
+            Released::NotHeld => Transferred::NotHeld,
+        })
+    }
+}

@@ -1,0 +1,25 @@
+-- Raises the token of a grant. Never lowers it, and gives no two grants the same.
+-- ARGV owner, floor    token | -1 not held | -2 no token left | -3 newer
+if is_newer(redis.call('GET', fence_key)) then return -3 end
+local now = clock()
+local grant = prune(now, ARGV[1])
+if not grant then
+  -- A primary that was demoted is empty for a while: that is found out by a write, which does nothing.
+  redis.call('ZREM', live, ARGV[1])
+  return -1
+end
+local count, token = string.match(grant, '^(%d+):(%d+)$')
+local floor = tonumber(ARGV[2])
+if tonumber(token) >= floor then
+  -- A primary that was demoted refuses a write, and replicas confirm nothing but writes.
+  local left = redis.call('PTTL', grants)
+  if left > 0 then redis.call('PEXPIRE', grants, left) end
+  return tonumber(token)
+end
+token = math.max(tonumber(redis.call('GET', fence_key) or 0) + 1, floor)
+if token >= 9007199254740992 then return -2 end
+write_though_full()
+local ahead = math.max(0, math.ceil((token - now) / 1000))
+redis.call('SET', fence_key, digits(token), 'PX', ahead + redis.call('PTTL', holders) + day + hour)
+redis.call('HSET', grants, ARGV[1], count .. ':' .. digits(token))
+return token

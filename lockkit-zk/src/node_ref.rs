@@ -1,0 +1,76 @@
+//! A reference to a claim's node, for a few requests in a row.
+
+use std::sync::Arc;
+
+use lockkit_core::{Clock, Result, spi::RenewalOutcome};
+use zookeeper_client::{Client, Error as ZkError};
+
+use crate::{
+    error::Phase,
+    session::{ClaimNode, Session},
+};
+
+/// A node that was made, its session, and the way to it.
+#[derive(Debug)]
+pub(crate) struct NodeRef {
+    pub(crate) session: Arc<Session>,
+    pub(crate) client: Arc<Client>,
+    pub(crate) path: String,
+    /// The zxid that made the node: the fencing token.
+    pub(crate) created: i64,
+}
+
+impl NodeRef {
+    /// `None` until the node is known, and after the end of the session.
+    pub(crate) fn of(claim_node: &ClaimNode) -> Option<Self> {
+        let path = claim_node.path()?.to_owned();
+        let created = claim_node.created_by()?;
+        let session = Arc::clone(claim_node.session());
+        let client = session.client().ok()?;
+        Some(Self { session, client, path, created })
+    }
+
+    /// The name of the node in its folder.
+    pub(crate) fn node(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Whether the node is still there.
+    ///
+    /// # Errors
+    /// No answer.
+    pub(crate) async fn is_there(&self) -> Result<bool> {
+        match self.client.check_stat(&self.path).await {
+            Ok(stat) => Ok(stat.is_some_and(|stat| stat.czxid == self.created)),
+            Err(error) => Err(self.failed(error, "looking for", &self.path)),
+        }
+    }
+
+    /// What is in the folder; `None` if that is gone.
+    ///
+    /// # Errors
+    /// No answer.
+    pub(crate) async fn list(&self, folder: &str) -> Result<Option<Vec<String>>> {
+        match self.client.list_children(folder).await {
+            Ok(children) => Ok(Some(children)),
+            Err(ZkError::NoNode) => Ok(None),
+            Err(error) => Err(self.failed(error, "listing", folder)),
+        }
+    }
+
+    /// Whether what it stands for is still held; `None` if not.
+    ///
+    /// # Errors
+    /// It is unknown: no answer, or the leader does not confirm the session.
+    pub(crate) async fn confirm(&self, clock: Clock) -> Result<Option<RenewalOutcome>> {
+        if !self.is_there().await? {
+            return Ok(None);
+        }
+        self.session.confirm(clock).map(Some)
+    }
+
+    /// A failed request leaves it open what becomes of the claim, whose node may be there.
+    pub(crate) fn failed(&self, error: ZkError, what: &str, path: &str) -> lockkit_core::Error {
+        self.session.failed(error, Phase::Write, what, path)
+    }
+}

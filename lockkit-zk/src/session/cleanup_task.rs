@@ -1,0 +1,101 @@
+//! What has to be removed from the tree, and how: by the claim's release, or by the session's actor
+//! if the release is given up.
+
+use lockkit_core::spi::Released;
+use zookeeper_client::{Client, Error, Stat};
+
+use super::unfair_node::UnfairNode;
+
+/// A node of a claim that is or may be in the tree, and is to be removed. Running the task is
+/// idempotent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CleanupTask {
+    /// A node in a queue, which may have been made: nobody else's name begins with the stem.
+    QueueNode {
+        folder: String,
+        stem: String,
+        /// Once it is known.
+        path: Option<String>,
+    },
+    /// The node of an unfair mutex, and what proves whose it is.
+    UnfairNode(UnfairNode),
+}
+
+impl CleanupTask {
+    pub(super) fn folder(&self) -> &str {
+        match self {
+            Self::QueueNode { folder, .. } => folder,
+            Self::UnfairNode(unfair_node) => unfair_node.folder(),
+        }
+    }
+
+    /// Whether it was never seen: its request may still be under way.
+    pub(super) fn is_unseen(&self) -> bool {
+        match self {
+            Self::QueueNode { path, .. } => path.is_none(),
+            Self::UnfairNode(unfair_node) => unfair_node.is_unseen(),
+        }
+    }
+
+    /// Whether it is one of these, by their names.
+    pub(super) fn is_among(&self, children: &[String]) -> bool {
+        children.iter().any(|name| match self {
+            Self::QueueNode { stem, .. } => name.starts_with(stem),
+            Self::UnfairNode(unfair_node) => unfair_node.is_beside(name),
+        })
+    }
+
+    /// Looks for what a request without an answer may have made.
+    ///
+    /// # Errors
+    /// No answer; it is still unknown.
+    pub(super) async fn find(&mut self, client: &Client) -> Result<Option<(String, Stat)>, Error> {
+        match self {
+            Self::QueueNode { folder, stem, path } => {
+                *path = look_for(client, folder, stem).await?;
+                let Some(path) = path.clone() else { return Ok(None) };
+                Ok(client.check_stat(&path).await?.map(|stat| (path, stat)))
+            }
+            Self::UnfairNode(unfair_node) => unfair_node.find(client).await,
+        }
+    }
+
+    /// Undoes it: [`Released::NotHeld`] if nothing is or was there.
+    ///
+    /// # Errors
+    /// What the server said. Unless that is final, it may have been applied.
+    pub(crate) async fn run(&mut self, client: &Client) -> Result<Released, Error> {
+        match self {
+            Self::QueueNode { folder, stem, path } => {
+                if path.is_none() {
+                    *path = look_for(client, folder, stem).await?;
+                }
+                let Some(path) = path else { return Ok(Released::NotHeld) };
+                match client.delete(path, None).await {
+                    Ok(()) => Ok(Released::Freed),
+                    Err(Error::NoNode) => Ok(Released::NotHeld),
+                    Err(error) => Err(error),
+                }
+            }
+            Self::UnfairNode(unfair_node) => unfair_node.free(client).await,
+        }
+    }
+}
+
+/// Looks for the name that begins with `stem`. A server that lags behind would hide it: sync first.
+async fn look_for(client: &Client, folder: &str, stem: &str) -> Result<Option<String>, Error> {
+    let synced = client.sync(folder);
+    let listed = client.list_children(folder);
+    let children = match synced.await {
+        Ok(()) => listed.await,
+        Err(error) => Err(error),
+    };
+    match children {
+        Ok(children) => Ok(children
+            .into_iter()
+            .find(|name| name.starts_with(stem))
+            .map(|name| format!("{folder}/{name}"))),
+        Err(Error::NoNode) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,185 @@
+//! Requests without an answer that were looked for and not found: they may still be executed.
+//!
+//! A server that is cut off from the leader keeps what its clients asked for, and hands it on when
+//! it is back. The leader refuses what comes from a server that the session has left, unless the
+//! session has come back to it meanwhile. So a node can be made seconds after a `sync` by way of
+//! another server has shown that it is not there, and after its claim has got another one: nobody
+//! would ever delete it, and whoever queues behind it would wait until the session ends. It was
+//! seen with an ensemble whose leader was cut off for half a second and a follower right after
+//! that.
+
+use std::{collections::HashMap, time::Duration};
+
+use lockkit_core::{Clock, Tick};
+
+use super::CleanupTask;
+
+/// A server gives up its leader after `syncLimit` ticks, and with it what it has not handed on: 10
+/// s by default, and clients are not told.
+const LONGEST: Duration = Duration::from_secs(30);
+/// The first look, and the longest pause before another one.
+const PAUSES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(200)..=Duration::from_secs(5);
+
+/// The requests that got no answer and whose node was not found, by the folder that the node would
+/// be in.
+#[derive(Debug, Default)]
+pub(super) struct UnansweredRequests(HashMap<String, FolderRequests>);
+
+#[derive(Debug)]
+struct FolderRequests {
+    cleanups: Vec<(CleanupTask, Tick)>,
+    due: Tick,
+    pause: Duration,
+}
+
+impl UnansweredRequests {
+    pub(super) fn add(&mut self, cleanup: CleanupTask) {
+        let now = Clock::Boot.now();
+        let due = now.after(*PAUSES.start());
+        let pause = *PAUSES.start();
+        let folder = cleanup.folder().to_owned();
+        let requests = self.0.entry(folder).or_insert_with(|| FolderRequests {
+            cleanups: Vec::new(),
+            due,
+            pause,
+        });
+        requests.cleanups.push((cleanup, now.after(LONGEST)));
+        (requests.due, requests.pause) = (requests.due.min(due), pause);
+    }
+
+    /// A folder to look into now. It is due again after twice the pause.
+    pub(super) fn next(&mut self) -> Option<String> {
+        let now = Clock::Boot.now();
+        let (folder, requests) = self.0.iter_mut().find(|(_, requests)| requests.due <= now)?;
+        requests.pause = (requests.pause * 2).min(*PAUSES.end());
+        requests.due = now.after(requests.pause);
+        Some(folder.clone())
+    }
+
+    /// When the next look is due.
+    pub(super) fn due(&self) -> Option<Tick> {
+        self.0.values().map(|requests| requests.due).min()
+    }
+
+    /// Takes out what was made after all, and forgets what can't be made any more.
+    pub(super) fn found(&mut self, folder: &str, children: &[String]) -> Vec<CleanupTask> {
+        let Some(requests) = self.0.get_mut(folder) else { return Vec::new() };
+        let now = Clock::Boot.now();
+        let made = |(cleanup, _): &mut (CleanupTask, Tick)| cleanup.is_among(children);
+        let found: Vec<_> =
+            requests.cleanups.extract_if(.., made).map(|(cleanup, _)| cleanup).collect();
+        requests.cleanups.retain(|(_, until)| *until > now);
+        if requests.cleanups.is_empty() {
+            self.0.remove(folder);
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkit_fixture::{ZooKeeperOptions, ZooKeeperServer, claims::until};
+    use zookeeper_client::{Acls, CreateMode};
+
+    use super::{
+        super::{Session, UnfairNode, lock, open::open},
+        *,
+    };
+    use crate::Config;
+
+    const FOLDER: &str = "/lockkit/mutex/x";
+
+    /// Without heartbeats for six minutes: nothing but the unanswered requests themselves makes it
+    /// look.
+    fn start() -> ZooKeeperServer {
+        ZooKeeperServer::start_with(
+            ZooKeeperOptions::default().with_config("maxSessionTimeout=3600000"),
+        )
+        .unwrap()
+    }
+
+    async fn session(server: &ZooKeeperServer) -> Session {
+        let url = server.url() + "?session_timeout=1h&connect_timeout=60s";
+        let config = Config::from_url(lockkit_core::url::StoreUrl::parse(&url).unwrap()).unwrap();
+        // A server that stands still grants none.
+        let session = loop {
+            match open(&config).await {
+                Ok(session) => break session,
+                Err(error) => assert!(error.is_temporary(), "{error}"),
+            }
+        };
+        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        session.client().unwrap().mkdir(FOLDER, &options).await.unwrap();
+        session
+    }
+
+    /// As the actor does with what nobody holds any more; until it has looked, and has found
+    /// nothing.
+    async fn add_cleanup<const N: usize>(session: &Session, cleanups: [CleanupTask; N]) {
+        lock(&session.shared.cleanups).extend(cleanups);
+        session.shared.work.notify_one();
+        let in_doubt = || {
+            lock(&session.shared.unanswered).0.get(FOLDER).map_or(0, |folder| folder.cleanups.len())
+        };
+        until("all are in doubt", async || in_doubt() == N).await;
+    }
+
+    async fn becomes_empty(session: &Session) {
+        let client = session.client().unwrap();
+        until("nothing stays", async || client.list_children(FOLDER).await.unwrap().is_empty())
+            .await;
+    }
+
+    fn queue_node(stem: &str) -> CleanupTask {
+        CleanupTask::QueueNode { folder: FOLDER.to_owned(), stem: stem.to_owned(), path: None }
+    }
+
+    #[tokio::test]
+    async fn c5_c6_a_node_that_is_made_after_it_was_not_found_is_deleted() {
+        let server = start();
+        let session = session(&server).await;
+        add_cleanup(&session, [queue_node("late-lock-"), queue_node("never-lock-")]).await;
+        let client = session.client().unwrap();
+        let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        client.create(&format!("{FOLDER}/late-lock-"), b"", &options).await.unwrap();
+        becomes_empty(&session).await;
+    }
+
+    #[tokio::test]
+    async fn c5_c6_an_unfair_node_that_is_made_after_it_was_not_found_is_deleted() {
+        let server = start();
+        let session = session(&server).await;
+        let client = session.client().unwrap();
+        let late = UnfairNode::new(FOLDER);
+        let other = UnfairNode::new(FOLDER);
+        add_cleanup(&session, [CleanupTask::UnfairNode(late.clone())]).await;
+        late.make(&client, b"", Acls::anyone_all()).await.unwrap();
+        becomes_empty(&session).await;
+        // One of somebody else is left alone.
+        other.make(&client, b"", Acls::anyone_all()).await.unwrap();
+        tokio::time::sleep(*PAUSES.start() * 5).await;
+        assert_eq!(client.list_children(FOLDER).await.unwrap().len(), 2);
+    }
+
+    #[test]
+    fn unanswered_requests_of_a_folder_share_their_looks_and_end() {
+        let mut unanswered = UnansweredRequests::default();
+        unanswered.add(queue_node("a-lock-"));
+        unanswered.add(queue_node("b-lock-"));
+        assert_eq!(unanswered.next(), None, "not at once");
+        for requests in unanswered.0.values_mut() {
+            requests.due = Clock::Boot.now();
+        }
+        assert_eq!(unanswered.next().as_deref(), Some(FOLDER));
+        assert_eq!(unanswered.next(), None, "one look for both");
+        let found = unanswered
+            .found(FOLDER, &["c-lock-0000000001".to_owned(), "b-lock-0000000002".to_owned()]);
+        assert_eq!(found, [queue_node("b-lock-")]);
+        for requests in unanswered.0.values_mut() {
+            requests.cleanups.iter_mut().for_each(|(_, until)| *until = Clock::Boot.now());
+        }
+        assert_eq!(unanswered.found(FOLDER, &[]), []);
+        assert!(unanswered.0.is_empty(), "what can't come any more is forgotten");
+    }
+}

@@ -1,0 +1,184 @@
+//! The node of an unfair mutex, which stands at a fixed path and so looks like its successor.
+//!
+//! One transaction makes it, writes to its folder, and makes a second node beside it. The folder's
+//! version then tells grants apart for as long as the folder stands; the second node, whose name
+//! nobody else ever has, tells that it is still the same folder: one that is deleted and made anew
+//! counts its versions anew.
+
+use lockkit_core::spi::Released;
+use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, Stat};
+
+/// The node's name in its folder. Its data ends with the id of the try that made it.
+pub(crate) const HELD: &str = "held";
+/// How often a release looks again when somebody writes to the folder meanwhile.
+const MOST_LOOKS: u32 = 3;
+
+/// The node of an unfair mutex, and an attempt to make it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnfairNode {
+    folder: String,
+    id: String,
+    /// The folder's version by the grant, once it is known.
+    version: Option<i32>,
+}
+
+impl UnfairNode {
+    /// A try that no other one is like.
+    pub(crate) fn new(folder: &str) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            id: format!("{:032x}", rand::random::<u128>()),
+            version: None,
+        }
+    }
+
+    /// The try whose data this is.
+    pub(crate) fn of(folder: &str, data: &[u8]) -> Option<Self> {
+        let id = std::str::from_utf8(data.rsplit(|byte| *byte == b'\n').next()?).ok()?;
+        let is_ours =
+            id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        is_ours.then(|| Self { folder: folder.to_owned(), id: id.to_owned(), version: None })
+    }
+
+    pub(super) fn folder(&self) -> &str {
+        &self.folder
+    }
+
+    /// The version that the grant gave to the folder.
+    pub(super) fn granted_by(&mut self, version: i32) {
+        self.version = Some(version);
+    }
+
+    /// Whether no grant of it was seen.
+    pub(super) fn is_unseen(&self) -> bool {
+        self.version.is_none()
+    }
+
+    /// Whether this is the node that stands beside its own.
+    pub(super) fn is_beside(&self, name: &str) -> bool {
+        name.strip_prefix(HELD).and_then(|rest| rest.strip_prefix('-')) == Some(&self.id)
+    }
+
+    /// Whether a name in the folder is one of ours.
+    pub(crate) fn is_known(name: &str) -> bool {
+        name.strip_prefix(HELD).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    }
+
+    fn held(&self) -> String {
+        format!("{}/{HELD}", self.folder)
+    }
+
+    fn proof(&self) -> String {
+        format!("{}/{HELD}-{}", self.folder, self.id)
+    }
+
+    /// Makes it. Answers what became of the folder: a node made in a transaction has no valid zxid
+    /// in servers of the 3.8 series (ZOOKEEPER-4026), a written one has the same.
+    ///
+    /// # Errors
+    /// `NodeExists` if another one has it.
+    pub(crate) async fn make(
+        &self,
+        client: &Client,
+        record: &[u8],
+        acls: Acls<'static>,
+    ) -> Result<Stat, Error> {
+        let ephemeral = CreateMode::Ephemeral.with_acls(acls);
+        let data = [record, b"\n", self.id.as_bytes()].concat();
+        let mut writer = client.new_multi_writer();
+        writer.add_set_data(&self.folder, b"", None)?;
+        writer.add_create(&self.held(), &data, &ephemeral)?;
+        writer.add_create(&self.proof(), b"", &ephemeral)?;
+        match writer.commit().await {
+            Ok(results) => match results.first() {
+                Some(MultiWriteResult::SetData { stat }) => Ok(*stat),
+                _ => Err(Error::UnexpectedError(
+                    "a transaction was answered with other results".to_owned(),
+                )),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Looks for it after a request without an answer.
+    ///
+    /// # Errors
+    /// No answer; it is still unknown.
+    pub(super) async fn find(&mut self, client: &Client) -> Result<Option<(String, Stat)>, Error> {
+        let held = self.held();
+        // In this order: a grant that comes between the two reads shows in the second.
+        let synced = client.sync(&self.folder);
+        let folder = client.check_stat(&self.folder);
+        let node = client.get_data(&held);
+        synced.await?;
+        let version = folder.await?.map(|folder| folder.version);
+        self.version = None;
+        match node.await {
+            Ok((data, stat)) if data.ends_with(self.id.as_bytes()) => {
+                self.version = version;
+                Ok(Some((held, stat)))
+            }
+            Ok(_) | Err(Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What must stand for the grant to stand: the nodes, and the versions that they must have, of
+    /// which -1 is any.
+    ///
+    /// # Errors
+    /// No answer; it is unknown.
+    pub(super) async fn proofs(
+        &mut self,
+        client: &Client,
+    ) -> Result<Option<[(String, i32); 3]>, Error> {
+        let known = match self.version {
+            Some(version) => Some(version),
+            None => self.find(client).await?.and(self.version),
+        };
+        let Some(version) = known else { return Ok(None) };
+        Ok(Some([(self.folder.clone(), version), (self.proof(), -1), (self.held(), -1)]))
+    }
+
+    /// It is another one by now.
+    pub(super) fn forget_version(&mut self) {
+        self.version = None;
+    }
+
+    /// Deletes it, and never another one's.
+    ///
+    /// # Errors
+    /// What the server said. Unless that is final, it may have been applied.
+    pub(crate) async fn free(&mut self, client: &Client) -> Result<Released, Error> {
+        for _ in 0..MOST_LOOKS {
+            let known = match self.version {
+                Some(version) => Some(version),
+                None => self.find(client).await?.and(self.version),
+            };
+            let Some(version) = known else { return self.withdraw(client).await };
+            let mut writer = client.new_multi_writer();
+            writer.add_check_version(&self.folder, version)?;
+            writer.add_delete(&self.proof(), None)?;
+            writer.add_delete(&self.held(), None)?;
+            match writer.commit().await {
+                Ok(_) => return Ok(Released::Freed),
+                Err(MultiWriteError::OperationFailed { source: Error::BadVersion, .. }) => {
+                    self.version = None
+                }
+                Err(MultiWriteError::OperationFailed { source: Error::NoNode, .. }) => {
+                    return self.withdraw(client).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::Throttled)
+    }
+
+    /// The node is not ours any more; what stood beside it may have stayed.
+    async fn withdraw(&self, client: &Client) -> Result<Released, Error> {
+        match client.delete(&self.proof(), None).await {
+            Ok(()) | Err(Error::NoNode) => Ok(Released::NotHeld),
+            Err(error) => Err(error),
+        }
+    }
+}

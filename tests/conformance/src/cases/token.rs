@@ -1,0 +1,182 @@
+//! Tokens that can be raised, and leases of another length: what a quorum and a manual renewal are
+//! built on.
+
+use lockkit_core::{
+    Clock, FencingToken, MIN_TTL, Tick,
+    spi::{Attempt, Claim, Lease, Released, RenewalOutcome, Wait},
+};
+
+use crate::{
+    case::{Ability, Needs, cases},
+    env::{AMPLE, Env, give_back, long, take},
+    wait::ROUNDING,
+};
+
+cases! {
+    c4_a_raised_token_is_below_all_later_ones: Needs::MUTEX.ability(Ability::RaiseToken),
+        "a token that is raised for its holder only, so that the next one is smaller";
+    c4_a_token_is_never_lowered: Needs::MUTEX.ability(Ability::RaiseToken),
+        "a floor that is written as it is";
+    c2_a_past_owner_raises_nothing: Needs::MUTEX.ability(Ability::RaiseToken),
+        "a floor that is written without a look at the owner";
+    c3_an_extended_lease_is_that_long: Needs::MUTEX.ability(Ability::Extend),
+        "an extension by the old ttl, or one that shortens";
+    c2_no_renewal_takes_from_what_was_confirmed: Needs::MUTEX.ability(Ability::Extend),
+        "a renewal for less than what is left, after which the holder believes less";
+    c2_a_past_owner_extends_nothing: Needs::MUTEX.ability(Ability::Extend),
+        "an extension that re-creates, or takes from the next owner";
+}
+
+async fn granted(claim: &mut dyn Claim) -> FencingToken {
+    match claim.attempt(Wait::No).await.unwrap() {
+        Attempt::Granted(grant) => grant.token,
+        busy => panic!("the lock is taken: {busy:?}"),
+    }
+}
+
+const fn above(token: FencingToken, by: u64) -> FencingToken {
+    FencingToken::new(token.get() + by)
+}
+
+async fn c4_a_raised_token_is_below_all_later_ones(env: Env) {
+    let a = env.backend().await;
+    let b = env.backend().await;
+    let mut first = env.claim(&*a, "x", &long());
+    let mut next = env.claim(&*b, "x", &long());
+    let token = granted(&mut *first).await;
+    // An hour of microseconds: more than a server's clock passes meanwhile.
+    let floor = above(token, 3_600_000_000);
+    assert_eq!(first.raise_token(floor).await.unwrap(), Some(floor));
+    assert_eq!(first.raise_token(floor).await.unwrap(), Some(floor), "raised once more");
+    let seen = b.inspect(&env.name("x")).await.unwrap();
+    assert_eq!(seen.holders[0].token, Some(floor), "C14: inspection shows the old token");
+    match first.attempt(Wait::No).await.unwrap() {
+        Attempt::Granted(grant) => {
+            assert_eq!(grant.token, floor, "C5: asked again, it has another token")
+        }
+        busy => panic!("C5: {busy:?}"),
+    }
+    assert!(
+        matches!(first.renew(None).await.unwrap(), RenewalOutcome::Alive(_)),
+        "C10: not renewed after it was raised"
+    );
+    assert_eq!(b.force_release(&env.name("x"), token).await.unwrap(), Released::NotHeld);
+    assert_eq!(first.release().await.unwrap(), Released::Freed);
+    let later = granted(&mut *next).await;
+    assert!(later > floor, "C4: {later} after {floor}");
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+}
+
+async fn c4_a_token_is_never_lowered(env: Env) {
+    let backend = env.backend().await;
+    let mut claim = env.claim(&*backend, "x", &long());
+    let token = granted(&mut *claim).await;
+    for floor in [FencingToken::new(0), FencingToken::new(token.get() - 1), token] {
+        assert_eq!(claim.raise_token(floor).await.unwrap(), Some(token));
+    }
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    let mut next = env.claim(&*backend, "x", &long());
+    assert!(granted(&mut *next).await > token);
+    assert_eq!(next.release().await.unwrap(), Released::Freed);
+}
+
+async fn c2_a_past_owner_raises_nothing(env: Env) {
+    let a = env.backend().await;
+    let b = env.backend().await;
+    let mut past = env.claim(&*a, "x", &long());
+    let mut present = env.claim(&*b, "x", &long());
+    let old = granted(&mut *past).await;
+    env.harness().expire_now(&env.name("x")).await.unwrap();
+    assert_eq!(
+        past.raise_token(above(old, 1_000)).await.unwrap(),
+        None,
+        "C2: raised what nobody holds"
+    );
+    let token = granted(&mut *present).await;
+    assert_eq!(
+        past.raise_token(above(token, 1_000)).await.unwrap(),
+        None,
+        "C2: raised another owner's token"
+    );
+    let seen = b.inspect(&env.name("x")).await.unwrap();
+    assert_eq!(seen.holders[0].token, Some(token));
+    assert_eq!(past.release().await.unwrap(), Released::Freed);
+    assert_eq!(present.release().await.unwrap(), Released::Freed);
+}
+
+async fn c3_an_extended_lease_is_that_long(env: Env) {
+    let backend = env.backend().await;
+    let options = env.fleeting(AMPLE);
+    let mut claim = env.claim(&*backend, "x", &options);
+    granted(&mut *claim).await;
+    let lasts = |outcome| match outcome {
+        RenewalOutcome::Alive(Lease::For(lasts) | Lease::Proven { lasts, .. }) => lasts,
+        other => panic!("not extended: {other:?}"),
+    };
+    let long = options.ttl() * 5;
+    assert!(lasts(claim.renew(Some(long)).await.unwrap()) >= long);
+    let shown = backend.inspect(&env.name("x")).await.unwrap().holders[0].remaining;
+    if let Some(remaining) = shown {
+        assert!(remaining > options.ttl() * 3, "C3: the store keeps it for {remaining:?} only");
+    }
+    for shorter in [MIN_TTL, options.ttl()] {
+        let left = lasts(claim.renew(Some(shorter)).await.unwrap());
+        assert!(left >= shorter, "C2: {left:?} is left");
+    }
+    let remaining = backend.inspect(&env.name("x")).await.unwrap().holders[0].remaining;
+    if let Some(remaining) = remaining {
+        assert!(remaining > options.ttl() * 3, "C2: it was shortened to {remaining:?}");
+    }
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+async fn c2_no_renewal_takes_from_what_was_confirmed(env: Env) {
+    let locker = env.locker().await;
+    let options = env.fleeting(AMPLE);
+    let ttl = options.ttl();
+    let lock = env.lock(&locker, "x", options);
+    let guard = take(&lock).await;
+    // Never less than so much later on, whatever is asked for meanwhile.
+    let clock = Clock::Boot;
+    let now = clock.now();
+    let mut confirmed = now.after(guard.remaining());
+    let mut check = |what: &str, asked: Tick| {
+        // The clock is read on both sides of the question, so that a busy machine takes nothing.
+        let before = clock.now();
+        let left = guard.remaining();
+        let end = clock.now().after(left);
+        // An answer grew old on its way.
+        let tolerance = ROUNDING + asked.until(before);
+        assert!(end.after(tolerance) >= confirmed, "C2: {what} took {:?}", end.until(confirmed));
+        confirmed = before.after(left);
+    };
+    let asked = clock.now();
+    guard.extend(ttl / 4).await.unwrap();
+    check("a shorter extension", asked);
+    let asked = clock.now();
+    guard.extend(ttl * 4).await.unwrap();
+    check("an extension", asked);
+    let asked = clock.now();
+    guard.renew().await.unwrap();
+    check("a renewal", asked);
+    let asked = clock.now();
+    guard.extend(ttl).await.unwrap();
+    check("an extension by the ttl", asked);
+    give_back(guard).await;
+    locker.shutdown().await.unwrap();
+}
+
+async fn c2_a_past_owner_extends_nothing(env: Env) {
+    let a = env.backend().await;
+    let b = env.backend().await;
+    let mut past = env.claim(&*a, "x", &long());
+    let mut present = env.claim(&*b, "x", &long());
+    granted(&mut *past).await;
+    env.harness().expire_now(&env.name("x")).await.unwrap();
+    assert!(matches!(past.renew(Some(long().ttl())).await.unwrap(), RenewalOutcome::Lost(_)));
+    assert!(b.inspect(&env.name("x")).await.unwrap().holders.is_empty(), "C2: re-created");
+    granted(&mut *present).await;
+    assert!(matches!(past.renew(Some(long().ttl())).await.unwrap(), RenewalOutcome::Lost(_)));
+    assert_eq!(past.release().await.unwrap(), Released::Freed);
+    assert_eq!(present.release().await.unwrap(), Released::Freed);
+}
