@@ -185,7 +185,11 @@ pub struct ClaimSpec {
     pub op_timeout: Duration,
     /// A text for humans who inspect the lock.
     pub label: Option<Arc<str>>,
-    /// The clock of the Locker's deadlines.
+    /// The clock of the Locker's deadlines: [`Clock::Boot`], unless a test asks for another one. A
+    /// server counts leases by itself, and need not look at it. A store inside the process counts
+    /// them on one clock, and refuses a claim on another as
+    /// [`InvalidOption`](crate::ErrorKind::InvalidOption): else a holder may believe in a lease that
+    /// has ended (C3).
     pub clock: Clock,
     /// The backend wakes the claim with this when something may have changed.
     pub wake: Wake,

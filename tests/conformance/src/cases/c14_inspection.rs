@@ -1,6 +1,6 @@
 //! C14: an operator sees who holds a lock, and can end exactly that.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkit_core::{
     ErrorKind, FencingToken,
@@ -37,6 +37,7 @@ async fn c14_inspection_tells_who_holds_it(env: Env) {
     let b = env.locker().await;
     let watch = env.lock(&b, "x", long());
     assert!(watch.inspect().await.unwrap().holders.is_empty());
+    let asked = Instant::now();
     let guard = take(&env.lock(&a, "x", long().with_label("worker 7"))).await;
     env.pause().await;
     for seen in [watch.inspect().await.unwrap(), b.inspect(guard.name()).await.unwrap()] {
@@ -55,6 +56,8 @@ async fn c14_inspection_tells_who_holds_it(env: Env) {
         if let Some(age) = holder.age {
             let least = env.moment();
             assert!(age + ROUNDING >= least, "granted {least:?} ago, and shown as {age:?}");
+            let most = asked.elapsed() + ROUNDING;
+            assert!(age <= most, "asked for {most:?} ago, and shown as granted {age:?} ago");
         }
     }
     give_back(guard).await;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use lockkit_core::{Kind, LockName};
 
 use crate::{
+    admin::admin,
     case::{Ability, Needs, cases},
     env::{Env, give_back, long, take},
     harness::Hook,
@@ -41,6 +42,13 @@ async fn c14_names_in_use_are_listed_by_prefix(env: Env) {
     assert_eq!(listed(&env, "job").await.len(), 3);
     assert_eq!(listed(&env, "").await.len(), 4);
     assert_eq!(listed(&env, "nothing").await.len(), 0);
+    for kind in [Kind::Election, Kind::Mutex, Kind::RwLock, Kind::Semaphore] {
+        if kind != env.flavor().kind() {
+            // A store that has no locks of this kind may refuse the question.
+            let names = admin(&*env.backend().await).names(kind, "").await.unwrap_or_default();
+            assert_eq!(names, [], "these are no names of a {kind}");
+        }
+    }
     for guard in guards {
         give_back(guard).await;
     }

@@ -52,6 +52,8 @@ flaws! {
     LostRenewalIgnored,
     /// The store wakes nobody.
     MuteStore,
+    /// A list has the names of each kind.
+    NamesOfEachKind,
     /// A raise of the token is answered, and not done.
     NeverRaised,
     /// No renewal ever gets an answer.

@@ -208,6 +208,13 @@ impl Admin for Mutant {
     }
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
+        if self.mutation.flaw == Flaw::NamesOfEachKind {
+            let mut names = Vec::new();
+            for kind in [Kind::Election, Kind::Mutex, Kind::RwLock, Kind::Semaphore] {
+                names.extend(admin(&*self.inner).names(kind, prefix).await?);
+            }
+            return Ok(names);
+        }
         admin(&*self.inner).names(kind, prefix).await
     }
 

@@ -59,6 +59,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
         &["c10_a_lost_renewal_is_believed", "c2_a_past_owners_renewal_is_refused"],
     ),
     (Flaw::MuteStore, &["c8_a_push_beats_the_poll"]),
+    (Flaw::NamesOfEachKind, &["c14_names_in_use_are_listed_by_prefix"]),
     (Flaw::NoLease, &["c9_a_dead_holder_frees_within_its_lease"]),
     (Flaw::NoQueue, &["c12_waiters_are_granted_in_order"]),
     (Flaw::NoRecheckAfterWait, &["c8_a_spurious_wake_up_grants_nothing"]),
