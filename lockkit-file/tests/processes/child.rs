@@ -62,7 +62,8 @@ async fn hold(locker: &Locker) -> Result<(), Failed> {
     let guard = take(locker).await?;
     println!("{}", guard.fencing_token());
     next_line();
-    println!("{:?}", guard.release().await?);
+    guard.release().await?;
+    println!("released");
     Ok(())
 }
 

@@ -90,7 +90,7 @@ pub(crate) fn waiter() -> Result<(), Failed> {
         "passed over after {delay:?}, and this machine is slow by {slow:?}"
     );
     second.tell("")?;
-    assert_eq!(second.hear()?, "Freed");
+    assert_eq!(second.hear()?, "released");
     Ok(second.ends()?)
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn in_order() -> Result<(), Failed> {
         assert!(token > last, "C12: somebody was ahead");
         last = token;
         waiter.tell("")?;
-        assert_eq!(waiter.hear()?, "Freed");
+        assert_eq!(waiter.hear()?, "released");
         waiter.ends()?;
     }
     Ok(())

@@ -19,7 +19,7 @@ pub(crate) fn holder() -> Result<(), Failed> {
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     holder.signal(Signal::SIGCONT)?;
     holder.tell("")?;
-    assert_eq!(holder.hear()?, "Freed");
+    assert_eq!(holder.hear()?, "released");
     drop(store.runtime.block_on(mutex.lock_timeout(SOON))?);
     Ok(holder.ends()?)
 }
@@ -37,11 +37,11 @@ pub(crate) fn waiter() -> Result<(), Failed> {
     second.hear()?;
     first.signal(Signal::SIGCONT)?;
     second.tell("")?;
-    assert_eq!(second.hear()?, "Freed");
+    assert_eq!(second.hear()?, "released");
     second.ends()?;
     first.hear()?;
     first.tell("")?;
-    assert_eq!(first.hear()?, "Freed");
+    assert_eq!(first.hear()?, "released");
     Ok(first.ends()?)
 }
 

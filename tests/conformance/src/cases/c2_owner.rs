@@ -72,7 +72,7 @@ async fn c2_a_past_owners_renewal_is_refused(env: Env) {
         matches!(outcome, RenewalOutcome::Alive(_)),
         "C2: a past owner's renewal took it: {outcome:?}"
     );
-    assert_eq!(past.release().await.unwrap(), Released::Freed);
+    assert_eq!(past.release().await.unwrap(), Released::NotHeld);
     assert_eq!(present.release().await.unwrap(), Released::Freed, "C2: the past owner freed it");
 }
 
@@ -90,7 +90,7 @@ async fn c2_a_past_owners_renewal_changes_nothing(env: Env) {
     // Its own lease, not the past owner's.
     sleep(short.ttl()).await;
     becomes_free(&env.lock(&c, "x", long())).await;
-    assert_eq!(past.release().await.unwrap(), Released::Freed);
+    assert_eq!(past.release().await.unwrap(), Released::NotHeld);
     assert_eq!(present.release().await.unwrap(), Released::Freed);
 }
 

@@ -93,7 +93,7 @@ async fn c2_only_the_present_holder_writes_the_note(env: Env) {
         "C2: another one holds it"
     );
     assert_eq!(second.write_note(&note(2, "two")).await.unwrap(), Noted::Written);
-    assert_eq!(first.release().await.unwrap(), Released::Freed);
+    assert_eq!(first.release().await.unwrap(), Released::NotHeld);
     assert_eq!(second.release().await.unwrap(), Released::Freed);
     assert_eq!(
         second.write_note(&note(3, "late")).await.unwrap(),

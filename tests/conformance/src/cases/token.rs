@@ -100,7 +100,7 @@ async fn c2_a_past_owner_raises_nothing(env: Env) {
     );
     let seen = b.inspect(&env.name("x")).await.unwrap();
     assert_eq!(seen.holders[0].token, Some(token));
-    assert_eq!(past.release().await.unwrap(), Released::Freed);
+    assert_eq!(past.release().await.unwrap(), Released::NotHeld);
     assert_eq!(present.release().await.unwrap(), Released::Freed);
 }
 
@@ -177,6 +177,6 @@ async fn c2_a_past_owner_extends_nothing(env: Env) {
     assert!(b.inspect(&env.name("x")).await.unwrap().holders.is_empty(), "C2: re-created");
     granted(&mut *present).await;
     assert!(matches!(past.renew(Some(long().ttl())).await.unwrap(), RenewalOutcome::Lost(_)));
-    assert_eq!(past.release().await.unwrap(), Released::Freed);
+    assert_eq!(past.release().await.unwrap(), Released::NotHeld);
     assert_eq!(present.release().await.unwrap(), Released::Freed);
 }
