@@ -18,7 +18,8 @@ use std::{
 };
 
 use super::{
-    name::{Contender, Gate, NameQueue},
+    contender::Contender,
+    name::{Gate, NameQueue},
     waiter::{Slot, Waiter},
 };
 use crate::{

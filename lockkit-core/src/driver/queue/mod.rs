@@ -3,9 +3,11 @@
 //!
 //! * [`gate`] lets in, one after the other.
 //! * [`name`] is what the gate knows of one name.
+//! * [`contender`] has a name, or competes for it.
 //! * [`sharing`] says who can have a name at the same time.
 //! * [`waiter`] is one place in line.
 
+mod contender;
 mod gate;
 mod name;
 mod sharing;

@@ -1,12 +1,9 @@
 //! What is known of one name that somebody of this process has or wants.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
+    contender::Contender,
     sharing::{Peers, Usage},
     waiter::Waiter,
 };
@@ -27,16 +24,6 @@ pub(super) enum Gate {
     Crowded(Box<NameQueue>),
 }
 
-/// One that has the lock, or competes for it in the store.
-#[derive(Clone)]
-pub(super) struct Contender {
-    pub(super) ticket: Ticket,
-    /// Since when it has the lock, or until when it counts as a rival without a sign of life.
-    at: Tick,
-    /// `None`: it competes.
-    held: Option<Weak<Hold>>,
-}
-
 /// What only a name has that more than one wants, or can have.
 #[derive(Default)]
 pub(super) struct NameQueue {
@@ -49,29 +36,6 @@ pub(super) struct NameQueue {
     pub(super) streak: u8,
     /// The store answers by errors.
     pub(super) store_failing: bool,
-}
-
-impl Contender {
-    pub(super) fn holder(ticket: Ticket, since: Tick, held: &Arc<Hold>) -> Self {
-        Self { ticket, at: since, held: Some(Arc::downgrade(held)) }
-    }
-
-    pub(super) fn rival(ticket: Ticket, stale_at: Tick) -> Self {
-        Self { ticket, at: stale_at, held: None }
-    }
-
-    pub(super) fn competes_at(&self, now: Tick) -> bool {
-        self.held.is_none() && self.at > now
-    }
-
-    /// It gives its next sign of life by then.
-    pub(super) fn competes_until(&mut self, stale_at: Tick) {
-        self.at = stale_at;
-    }
-
-    fn hold(&self) -> Option<Arc<Hold>> {
-        self.held.as_ref()?.upgrade()
-    }
 }
 
 impl Default for Gate {
@@ -161,7 +125,7 @@ impl Gate {
 impl NameQueue {
     fn of(one: Contender) -> Self {
         let mut queue = Self::default();
-        let place = if one.held.is_some() { &mut queue.holders } else { &mut queue.rivals };
+        let place = if one.is_holder() { &mut queue.holders } else { &mut queue.rivals };
         place.insert(one, Mode::Exclusive);
         queue
     }

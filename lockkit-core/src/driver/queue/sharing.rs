@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::name::Contender;
+use super::contender::Contender;
 use crate::{
     clock::Tick,
     driver::hold::Ticket,
