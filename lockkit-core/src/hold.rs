@@ -129,7 +129,8 @@ impl Hold {
     ///
     /// # Cancel safety
     /// Cancel safe: a renewal in flight is finished in the background. Poll it until it ends, or
-    /// drop it: kept and not polled, it keeps all other renewals waiting, and the lock is lost.
+    /// drop it: kept and not polled, it keeps all other renewals waiting, and the guard's release,
+    /// and the lock is lost.
     pub async fn renew(&self) -> Result<()> {
         keeper::ensure(&self.agenda).map_err(|error| self.explain(error, "renew"))?;
         self.finishing(renew_now(Arc::clone(&self.agenda), Arc::clone(&self.held), None)).await
@@ -191,7 +192,7 @@ impl Hold {
     ///
     /// # Cancel safety
     /// Cancel safe: it is finished in the background. Poll it until it ends, or drop it: kept and
-    /// not polled, it keeps the renewals waiting, and the lock is lost.
+    /// not polled, it keeps the renewals waiting, and the guard's release, and the lock is lost.
     pub async fn write_note(&self, note: &Note) -> Result<Noted> {
         let explain = |error| self.explain(error, "write note");
         if !self.held.locker().notes {

@@ -120,7 +120,7 @@ impl Mutex {
         self.handle.lock_timeout(Mode::Exclusive, wait).await
     }
 
-    /// Locks, runs `work`, and releases. The future is `Send` if that of `work` is.
+    /// Locks, runs `work`, and releases. The future is `Send` if `work` and its future are.
     ///
     /// When the lock is lost, `work` is dropped where it stands.
     ///

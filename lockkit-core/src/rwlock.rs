@@ -18,6 +18,9 @@ use crate::{
 ///
 /// A reader's token is above every earlier writer's and below every later one's.
 ///
+/// Not reentrant: a reader that asks again waits behind a writer that waits, who waits for this
+/// reader.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> lockkit_core::Result<()> {

@@ -16,6 +16,9 @@ use crate::{
 /// A limited number of permits ([C1](crate::contract#c1-exclusion)). All users of one name must
 /// agree on the limit.
 ///
+/// Not reentrant: a holder that asks for more waits behind whoever waits already, who may wait for
+/// this holder.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> lockkit_core::Result<()> {

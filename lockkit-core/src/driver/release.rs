@@ -44,7 +44,8 @@ pub(crate) async fn release_held(agenda: Arc<Agenda>, held: Arc<Hold>) -> Result
 
 async fn released(agenda: Arc<Agenda>, held: Arc<Hold>) -> Result<Released> {
     let mut unreleased = Unreleased::new(agenda, None, Arc::clone(&held));
-    // Not bounded: each renewal is, and a claim that stayed in the slot would never be released.
+    // Not bounded: a claim that stayed in the slot would never be released. Each renewal is bounded,
+    // as long as somebody polls it.
     unreleased.claim = held.slot.lock().await.take();
     match unreleased.release().await {
         Ok(outcome) => {

@@ -144,8 +144,8 @@ impl Election {
     /// campaigns again. So does a leadership that was lost within its first ttl.
     ///
     /// `work` is given a view of the leadership, whose
-    /// [`fencing_token`](Hold::fencing_token) is the term. The future is `Send` if that of `work`
-    /// is.
+    /// [`fencing_token`](Hold::fencing_token) is the term. The future is `Send` if `work` and its
+    /// future are.
     ///
     /// ```
     /// # async fn spawned(election: lockkit_core::Election) -> lockkit_core::Result<()> {

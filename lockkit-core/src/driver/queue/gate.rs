@@ -87,7 +87,9 @@ impl Gates {
         };
         let holder = gate.exclusive_holder();
         let is_taken = holder.as_ref().is_some_and(|holder| holder.stands_at(now));
-        let entry = if is_taken || (self.fair && gate.has_others_before(held.mode, now)) {
+        let entry = if gate.disagrees(held.mode) {
+            Entry::Open
+        } else if is_taken || (self.fair && gate.has_others_before(held.mode, now)) {
             Entry::Taken
         } else if gate.has_room(held.mode, now) {
             Entry::Turn(self.turn(gate.queue(), held, now))
@@ -111,6 +113,9 @@ impl Gates {
             hash_map::Entry::Vacant(place) => return Entry::Turn(self.first(place, held, now)),
             hash_map::Entry::Occupied(place) => place.into_mut().queue(),
         };
+        if queue.disagrees(held.mode) {
+            return Entry::Open;
+        }
         // In trouble somebody must have the turn: by its luck the gate gets over it.
         if queue.admits_new(held.mode, now) {
             return Entry::Turn(self.turn(queue, held, now));

@@ -2,11 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{
-    contender::Contender,
-    sharing::{Peers, Usage},
-    waiter::Waiter,
-};
+use super::{contender::Contender, sharing::Peers, waiter::Waiter};
 use crate::{
     clock::Tick,
     driver::hold::{Hold, Ticket},
@@ -88,6 +84,11 @@ impl Gate {
         }
     }
 
+    /// Whether one of this mode has another limit than the others, which only the store can tell it.
+    pub(super) fn disagrees(&self, mode: Mode) -> bool {
+        matches!(self, Self::Crowded(queue) if queue.disagrees(mode))
+    }
+
     /// Whether one of this mode finds nobody in its way who has the lock or competes for it.
     pub(super) fn has_room(&mut self, mode: Mode, now: Tick) -> bool {
         match self {
@@ -139,23 +140,26 @@ impl NameQueue {
     }
 
     /// Whether one who competes is in the way of this mode, or waits in the store. Those who don't
-    /// act any more are looked for only where they matter.
+    /// act any more are looked for only where they matter. One who waits for more permits is in
+    /// nobody's way: where the store keeps an order, it lets nobody pass; where it keeps none, the
+    /// one who wants more may wait for ever.
     fn has_rival_of(&mut self, mode: Mode, now: Tick) -> bool {
-        let is_free = |rivals: &Peers| !rivals.has_waiting() && rivals.usage().has_room(mode);
-        if is_free(&self.rivals) {
+        if !self.rivals.has_waiting() && self.rivals.usage().has_room(mode) {
             return false;
         }
         self.rivals.drop_stale(now);
-        !is_free(&self.rivals)
+        self.rivals.has_waiting_before(mode) || !self.rivals.usage_before(mode).has_room(mode)
     }
 
     /// Whether one of this mode finds nobody in its way who has the lock or competes for it.
     fn has_room(&mut self, mode: Mode, now: Tick) -> bool {
-        !self.has_rival_of(mode, now) && self.usage().has_room(mode)
+        !self.has_rival_of(mode, now)
+            && self.holders.usage().and(self.rivals.usage_before(mode)).has_room(mode)
     }
 
-    fn usage(&self) -> Usage {
-        self.holders.usage().and(self.rivals.usage())
+    /// Whether one of this mode has another limit than the others.
+    pub(super) fn disagrees(&self, mode: Mode) -> bool {
+        self.holders.usage().and(self.rivals.usage()).disagrees(mode)
     }
 
     pub(super) fn is_held(&self) -> bool {

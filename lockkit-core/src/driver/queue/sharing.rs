@@ -10,12 +10,14 @@ use crate::{
     spi::{Mode, Occupancy},
 };
 
-/// Contenders for one name, by their tickets. Their number does not matter to who looks for room.
+/// Contenders for one name, by their tickets. To look for room takes no longer if there are many.
 #[derive(Default)]
 pub(super) struct Peers {
     all: HashMap<Ticket, Peer>,
     usage: Usage,
     waiting: usize,
+    /// None of them is stale before.
+    stale_from: Option<Tick>,
 }
 
 struct Peer {
@@ -60,6 +62,8 @@ impl Peers {
     pub(super) fn insert(&mut self, contender: Contender, mode: Mode) {
         self.remove(contender.ticket);
         self.usage.add(mode);
+        let from = self.stale_from.map_or(contender.at, |from| from.min(contender.at));
+        self.stale_from = Some(from);
         self.all.insert(contender.ticket, Peer { contender, mode, waits: false });
     }
 
@@ -67,6 +71,10 @@ impl Peers {
         if let Some(peer) = self.all.remove(&ticket) {
             self.usage.subtract(peer.mode);
             self.waiting -= usize::from(peer.waits);
+        }
+        if self.all.is_empty() {
+            // Without its memory, too.
+            *self = Self::default();
         }
     }
 
@@ -89,6 +97,9 @@ impl Peers {
 
     /// Passes over those that have given no sign of life for too long.
     pub(super) fn drop_stale(&mut self, now: Tick) {
+        if self.stale_from.is_none_or(|from| now < from) {
+            return;
+        }
         let stale: Vec<_> = self
             .contenders()
             .filter(|contender| !contender.competes_at(now))
@@ -97,6 +108,31 @@ impl Peers {
         for ticket in stale {
             self.remove(ticket);
         }
+        self.stale_from = self.contenders().map(|contender| contender.at).min();
+    }
+
+    /// What they take, without those who wait in the store for more permits than these.
+    pub(super) fn usage_before(&self, mode: Mode) -> Usage {
+        let Mode::Permits { count, .. } = mode else { return self.usage };
+        let wants_more = |peer: &Peer| match peer.mode {
+            Mode::Permits { count: wanted, .. } => peer.waits && wanted > count,
+            Mode::Exclusive | Mode::Shared => false,
+        };
+        let mut usage = self.usage;
+        for peer in self.all.values().filter(|peer| wants_more(peer)) {
+            usage.subtract(peer.mode);
+        }
+        usage
+    }
+
+    /// Whether one of them waits in the store for no more permits than these, or for something else
+    /// than permits.
+    pub(super) fn has_waiting_before(&self, mode: Mode) -> bool {
+        let wants_more = |peer: &Peer| match (peer.mode, mode) {
+            (Mode::Permits { count: wanted, .. }, Mode::Permits { count, .. }) => wanted > count,
+            _ => false,
+        };
+        self.all.values().any(|peer| peer.waits && !wants_more(peer))
     }
 }
 
@@ -134,14 +170,17 @@ impl Usage {
         }
     }
 
-    /// Whether one of this mode has room beside them. One that does not agree on the limit has: the
-    /// store is to tell it so.
+    /// Whether one of this mode has another limit than they have, which only the store can tell it.
+    pub(super) fn disagrees(self, mode: Mode) -> bool {
+        match mode {
+            Mode::Permits { limit, .. } => self.permits > 0 && self.limit != limit.get(),
+            Mode::Exclusive | Mode::Shared => false,
+        }
+    }
+
+    /// Whether one of this mode has room beside them.
     pub(super) fn has_room(self, mode: Mode) -> bool {
-        let agrees = match mode {
-            Mode::Permits { limit, .. } => self.permits == 0 || self.limit == limit.get(),
-            Mode::Exclusive | Mode::Shared => true,
-        };
-        !agrees || self.occupancy().with(mode).is_some()
+        self.occupancy().with(mode).is_some()
     }
 
     fn occupancy(self) -> Occupancy {
@@ -187,7 +226,6 @@ mod tests {
         }
         let most = permits(u32::MAX, u32::MAX);
         assert!(!has_room(most, &[most; 3]), "the sum does not overflow");
-        assert!(has_room(permits(1, 2), &[permits(3, 3)]), "the store tells of another limit");
     }
 
     #[test]

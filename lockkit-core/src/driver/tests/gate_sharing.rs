@@ -9,8 +9,9 @@ use tokio::{
 
 use super::{World, ms, secs};
 use crate::{
-    ErrorKind, LockGuard, Released, Result, RwLock, Semaphore,
-    fake::{Kind, Op, lock},
+    Clock, ErrorKind, LockGuard, Locker, Released, Result, RwLock, Semaphore,
+    fake::{Fake, Kind, Op, Store, lock},
+    spi::Capabilities,
 };
 
 const TASKS: usize = 40;
@@ -265,4 +266,50 @@ async fn c8_a_reader_that_is_not_polled_any_more_is_passed_over() {
     drop((stuck, waiting, reads, tried));
     drop((rwlock, foreign));
     world.clean("").await;
+}
+
+/// Catches a gate that lets all in because of one who is wrong, and one that has him wait.
+#[tokio::test(start_paused = true)]
+async fn c13_one_with_another_limit_is_told_so_and_opens_the_gate_for_nobody() {
+    let world = world();
+    let held = world.permits(1).acquire().await.unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..10 {
+        let permits = world.permits(1);
+        tasks.spawn(async move {
+            let guard = permits.acquire().await.unwrap();
+            time::sleep(ms(100)).await;
+            guard.release().await.unwrap();
+        });
+        time::sleep(ms(1)).await;
+    }
+    let late = world.permits(2).acquire_timeout(ms(20)).await.map(Some);
+    for answer in [world.permits(2).try_acquire().await, late] {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::InvalidOption);
+    }
+    held.release().await.unwrap();
+    time::sleep(ms(50)).await;
+    assert!(world.store.queued() <= 1, "{} wait in the store", world.store.queued());
+    tasks.join_all().await;
+    world.clean("").await;
+}
+
+/// Catches a gate that has those who want little wait for one who wants much, on a store that would
+/// grant them.
+#[tokio::test(start_paused = true)]
+async fn c8_small_claims_of_a_process_pass_one_that_waits_for_more_permits() {
+    let permits = Capabilities::none().with_exclusive().with_permits();
+    let store = Store::new(0);
+    let fake = Fake::new(store, Kind::Ttl).described(|it| it.with_capabilities(permits));
+    let locker = Locker::builder(Arc::new(fake)).clock(Clock::Tokio).build();
+    let permits = locker.semaphore("a", 3).unwrap();
+    let one = permits.acquire().await.unwrap();
+    time::sleep(ms(300)).await;
+    let many = permits.clone();
+    let many = tokio::spawn(async move { many.acquire_many(3).await.unwrap() });
+    time::sleep(ms(300)).await;
+    let small = permits.acquire_timeout(secs(1)).await.expect("two permits are free");
+    one.release().await.unwrap();
+    small.release().await.unwrap();
+    many.await.unwrap().release().await.unwrap();
 }
