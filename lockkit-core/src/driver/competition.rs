@@ -164,7 +164,7 @@ impl<'a> Competition<'a> {
             Some(Err(error)) => {
                 self.pending.held.observe(|| What::Failed { error: &error });
                 if !error.is_temporary() {
-                    if let Some(turn) = self.turn.as_ref().filter(|_| is_of_store(&error)) {
+                    if let Some(turn) = &self.turn {
                         turn.meets_trouble();
                     }
                     return ControlFlow::Break(Err(self.unknown(error)));
@@ -240,14 +240,6 @@ impl<'a> Competition<'a> {
     fn unknown(&self, error: Error) -> Error {
         self.pending.mark_unknown(error)
     }
-}
-
-/// Whether an error tells something of the store, and not of this request alone.
-fn is_of_store(error: &Error) -> bool {
-    !matches!(
-        error.kind(),
-        ErrorKind::InvalidName | ErrorKind::InvalidOption | ErrorKind::Unsupported
-    )
 }
 
 fn no_answer(bound: Duration) -> Error {
