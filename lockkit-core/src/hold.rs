@@ -4,7 +4,11 @@ use std::{any::Any, fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::{
     driver::{
-        agenda::Agenda, finishing::Finishing, hold::Hold as Held, keeper, note::write_note,
+        agenda::Agenda,
+        finishing::{Finishing, shared},
+        hold::Hold as Held,
+        keeper,
+        note::write_note,
         renew::renew_now,
     },
     error::{Error, ErrorKind, Result},
@@ -128,12 +132,9 @@ impl Hold {
     /// the lock is held until its local deadline, or longer.
     ///
     /// # Cancel safety
-    /// Cancel safe: a renewal in flight is finished in the background. Poll it until it ends, or
-    /// drop it: kept and not polled, it keeps all other renewals waiting, and the guard's release,
-    /// and the lock is lost.
+    /// Cancel safe: a renewal in flight is finished in the background.
     pub async fn renew(&self) -> Result<()> {
-        keeper::ensure(&self.agenda).map_err(|error| self.explain(error, "renew"))?;
-        self.finishing(renew_now(Arc::clone(&self.agenda), Arc::clone(&self.held), None)).await
+        self.renew_for(None, "renew").await
     }
 
     /// Renews the lease now, once, for `lease` instead of the ttl, and tells how long the hold
@@ -164,14 +165,18 @@ impl Hold {
             );
             return refuse(ErrorKind::InvalidOption, text);
         }
-        keeper::ensure(&self.agenda).map_err(|error| self.explain(error, "extend"))?;
-        self.finishing(renew_now(Arc::clone(&self.agenda), Arc::clone(&self.held), Some(lease)))
-            .await?;
+        self.renew_for(Some(lease), "extend").await?;
         let left = self.remaining();
         if left.is_zero() {
             return Err(self.lost_error("extend"));
         }
         Ok(left.min(self.held.locker().clock.now().until(self.held.end_in_sight())))
+    }
+
+    async fn renew_for(&self, lease: Option<Duration>, operation: &'static str) -> Result<()> {
+        keeper::ensure(&self.agenda).map_err(|error| self.explain(error, operation))?;
+        let renewal = renew_now(Arc::clone(&self.agenda), Arc::clone(&self.held), lease);
+        shared(&self.agenda, renewal).await
     }
 
     /// Writes the [`Note`] beside the lock, which stays when the lock is free: what was done under
@@ -191,17 +196,16 @@ impl Hold {
     /// came first. Writing the same note again is harmless.
     ///
     /// # Cancel safety
-    /// Cancel safe: it is finished in the background. Poll it until it ends, or drop it: kept and
-    /// not polled, it keeps the renewals waiting, and the guard's release, and the lock is lost.
+    /// Cancel safe: it is finished in the background.
     pub async fn write_note(&self, note: &Note) -> Result<Noted> {
         let explain = |error| self.explain(error, "write note");
         if !self.held.locker().notes {
             return Err(explain(Error::new(ErrorKind::Unsupported, "this backend has no notes")));
         }
         check_noted(self.name().kind()).and_then(|()| note.check()).map_err(explain)?;
-        keeper::ensure(&self.agenda).map_err(|error| self.explain(error, "write note"))?;
-        self.finishing(write_note(Arc::clone(&self.agenda), Arc::clone(&self.held), note.clone()))
-            .await
+        keeper::ensure(&self.agenda).map_err(explain)?;
+        let writing = write_note(Arc::clone(&self.agenda), Arc::clone(&self.held), note.clone());
+        shared(&self.agenda, writing).await
     }
 
     pub(crate) fn held(&self) -> &Arc<Held> {

@@ -3,12 +3,26 @@
 use std::{
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
-use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, TryFutureExt as _, future::BoxFuture};
 
 use super::agenda::{Agenda, Cleanup};
+use crate::error::Result;
+
+/// Does what others wait for, such as a request with a claim. The background task polls it beside
+/// the caller, who may keep his future and poll it no more.
+pub(crate) async fn shared<T: Clone + Send + Sync + 'static>(
+    agenda: &Agenda,
+    call: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let call = call.map_err(Arc::new).boxed().shared();
+    let same = call.clone();
+    agenda.push(Cleanup::Finish(Box::pin(async move { drop(same.await) })));
+    Finishing::new(agenda, call).await.map_err(|error| error.copy())
+}
 
 /// Polls its future inline. Dropped midway, it moves the future to the keeper, which finishes it.
 pub(crate) struct Finishing<'a, T: Send + 'static> {

@@ -51,8 +51,8 @@ async fn work_on(mut next: NextTimer) {
     let before = held.lease_end();
     let (mut slot, joined) = match held.slot.try_lock() {
         Ok(slot) => (slot, false),
-        // A renewal by hand, a note, or the release. Joined, not waited for: a future that nobody
-        // polls may have it.
+        // A renewal by hand, a note, or the release. Joined, and not for ever: a release that
+        // nobody polls may be next in the slot's line.
         Err(_) => {
             let patience = held.limits().op_timeout.min(clock.now().until(held.deadline()));
             match within(patience, held.slot.lock()).await {

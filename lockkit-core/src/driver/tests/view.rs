@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use tokio::{runtime::Handle, time};
+use futures_util::future::BoxFuture;
+use tokio::{
+    runtime::Handle,
+    time::{self, Instant},
+};
 
 use super::{TTL, World, manual, ms, secs};
 use crate::{
     Hold, LossReason,
     error::ErrorKind,
-    fake::Kind,
+    fake::{KINDS, Kind},
     spi::{Note, Noted},
 };
 
@@ -113,4 +117,52 @@ async fn a_view_does_not_keep_the_locker() {
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
     assert!(!hold.is_held());
     assert_eq!(hold.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+/// A call that has asked the store, and that its caller keeps and polls no more, has the claim.
+#[tokio::test(start_paused = true)]
+async fn c7_a_call_that_is_not_polled_delays_no_release() {
+    let calls: [fn(&Hold) -> BoxFuture<'_, ()>; 2] = [
+        |hold| Box::pin(async { drop(hold.renew().await) }),
+        |hold| Box::pin(async { drop(hold.write_note(&Note::default().next("late")).await) }),
+    ];
+    for kind in KINDS {
+        for (n, call) in calls.into_iter().enumerate() {
+            for by_drop in [false, true] {
+                let world = World::new(kind);
+                let mutex = world.mutex("a");
+                let guard = mutex.lock().await.unwrap();
+                let view = guard.hold();
+                let mut calling = call(&view);
+                time::timeout(ms(1), calling.as_mut()).await.unwrap_err();
+                let begun = Instant::now();
+                if by_drop {
+                    drop(guard);
+                } else {
+                    guard.release().await.unwrap_or_else(|error| panic!("{kind:?}, {n}: {error}"));
+                }
+                let next = mutex.lock_timeout(TTL * 2).await;
+                next.unwrap_or_else(|error| panic!("{kind:?}, {n}: {error}"));
+                assert!(begun.elapsed() < ms(500), "{kind:?}, {n}: {:?}", begun.elapsed());
+                drop(calling);
+                drop((view, mutex));
+                world.clean(&format!("{kind:?}, {n}")).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c10_a_call_that_is_not_polled_delays_no_renewal() {
+    let world = World::new(Kind::Ttl);
+    let guard = world.mutex("a").lock().await.unwrap();
+    let view = guard.hold();
+    let note = Note::default().next("kept");
+    let mut writing = Box::pin(view.write_note(&note));
+    time::timeout(ms(1), writing.as_mut()).await.unwrap_err();
+    time::sleep(TTL * 4).await;
+    assert!(guard.is_held(), "the keeper renews");
+    assert_eq!(writing.await.unwrap(), Noted::Written);
+    drop((view, guard));
+    world.clean("").await;
 }
