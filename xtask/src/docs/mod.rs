@@ -1,7 +1,8 @@
-//! The rules for what is written: links lead somewhere, guarantees are shown, and the READMEs of
-//! two languages agree.
+//! The rules for the documents: links lead somewhere, guarantees name their tests, the READMEs of
+//! two languages agree, and the English is plain.
 
 mod anchor;
+mod english;
 mod link;
 mod page;
 mod proof;
@@ -40,10 +41,11 @@ fn check(root: &Path) -> Result<usize> {
     link::check(root, &pages, &mut faults);
     proof::check(&pages, &Tests::read(&sources)?, &mut faults);
     twin::check(&pages, &mut faults);
+    english::check(&pages, &mut faults);
     if faults.is_empty() {
         Ok(pages.len())
     } else {
-        bail!("what is written:\n  {}", faults.join("\n  "))
+        bail!("the documents:\n  {}", faults.join("\n  "))
     }
 }
 
@@ -89,7 +91,7 @@ mod tests {
         let good = [
             ("README.md", "# lockkit\n[中文](README.zh.md)\n"),
             ("README.zh.md", "# lockkit\n[English](README.md)\n"),
-            ("docs/guarantees.md", "| a |\n|---|\n| `c4_tokens_rise` |\n"),
+            ("docs/stores/README.md", "| tests |\n|---|\n| `c4_tokens_rise` |\n"),
             ("tests/tokens.rs", "fn c4_tokens_rise() {}\n"),
             ("xtask/src/tests.rs", "fn c4_tokens_fall() {}\n"),
             ("target/doc/index.md", "[nowhere](gone.md)\n"),
@@ -102,7 +104,8 @@ mod tests {
                 "README.md:2: the link",
             ),
             ("README.zh.md", "## lockkit\n[English](README.md)\n", "headings of the levels [H2]"),
-            ("docs/guarantees.md", "`c4_tokens_fall`\n", "there is no test c4_tokens_fall"),
+            ("docs/stores/README.md", "Nobody.\n", "docs/stores/README.md:1: the words"),
+            ("docs/stores/README.md", "`c4_tokens_fall`\n", "there is no test c4_tokens_fall"),
         ] {
             let tree = Tree::with(&good);
             fs::write(tree.root().join(file), text).unwrap();
