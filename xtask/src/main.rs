@@ -2,6 +2,7 @@
 
 mod api;
 mod bench;
+mod book;
 mod ci;
 mod compose;
 mod deny;
@@ -20,6 +21,7 @@ mod quotes;
 mod run;
 mod server;
 mod test;
+mod tool;
 mod torture;
 mod up;
 mod valkey;
@@ -69,8 +71,8 @@ enum Command {
     },
     /// Looks at the servers for users in compose/, and tries each URL of native.sh
     Compose,
-    /// Checks what is written: links, what guarantees rest on, and that the READMEs of two
-    /// languages agree
+    /// Checks the documents: links, the tests that guarantees name, plain English, and that the
+    /// READMEs of two languages agree
     Docs,
     /// Measures all stores on servers of its own, and writes report.html and others to target/bench
     Bench(bench::Options),

@@ -1,4 +1,4 @@
-//! The statements and the script of docs/fencing.md, as they stand there, on real servers.
+//! The statements and the script of docs/guide.md, as they stand there, on real servers.
 
 use lockkit::{
     Kind, LockGuard, LockName, Locker, Released,
@@ -8,7 +8,7 @@ use lockkit_fixture::{RedisServer, SqlFlavor, SqlServer};
 
 /// The first block of code after a heading, without its fences.
 fn block(heading: &str) -> &'static str {
-    let page = include_str!("../../../docs/fencing.md");
+    let page = include_str!("../../../docs/guide.md");
     let section = page.split_once(&format!("\n{heading}\n")).expect("a heading of the page").1;
     let code = section.split_once("```").expect("a block of code").1;
     code.split_once('\n').expect("its language").1.split_once("```").expect("its end").0

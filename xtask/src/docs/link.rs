@@ -1,5 +1,5 @@
-//! Every link inside the repository leads somewhere. Those to other places are not followed, only
-//! read.
+//! Every link inside the repository leads somewhere, and the summary of docs/ links to each page.
+//! Links to other places are read, but not followed.
 
 use std::{
     collections::BTreeMap,
@@ -10,6 +10,8 @@ use std::{
 use url::Url;
 
 use super::{Pages, page::Page};
+
+const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// Adds what is wrong with the links of these pages, which lie under `root`.
 pub(super) fn check(root: &Path, pages: &Pages, faults: &mut Vec<String>) {
@@ -25,6 +27,21 @@ pub(super) fn check(root: &Path, pages: &Pages, faults: &mut Vec<String>) {
             }
         }
     }
+    if let Some(summary) = pages.get(Path::new(SUMMARY)) {
+        faults.extend(not_in_summary(summary, pages));
+    }
+}
+
+/// A page that the summary leaves out is in no book.
+fn not_in_summary(summary: &Page, pages: &Pages) -> Vec<String> {
+    let links = summary.links.iter().filter_map(|link| beside(Path::new(SUMMARY), &link.text));
+    let listed: Vec<PathBuf> = links.collect();
+    pages
+        .keys()
+        .filter(|path| path.starts_with("docs") && *path != Path::new(SUMMARY))
+        .filter(|path| !listed.contains(path))
+        .map(|path| format!("{SUMMARY}: there is no link to {}", path.display()))
+        .collect()
 }
 
 fn follow(
@@ -142,5 +159,18 @@ mod tests {
                 "{link}: {faults:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_page_that_the_summary_leaves_out_is_named() {
+        let tree = Tree::with(&[
+            (SUMMARY, "- [a](a.md)\n- [b](stores/b.md)\n"),
+            ("docs/a.md", "# A\n"),
+            ("docs/stores/b.md", "# B\n"),
+            ("docs/stores/c.md", "# C\n"),
+            ("README.md", "# Read me\n"),
+        ]);
+        let expected = "docs/SUMMARY.md: there is no link to docs/stores/c.md";
+        assert_eq!(faults(&tree), [expected]);
     }
 }

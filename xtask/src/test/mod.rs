@@ -15,7 +15,7 @@ use anyhow::{Result, bail, ensure};
 use self::report::Report;
 pub(crate) use self::tier::Tier;
 use crate::{
-    install, mysql,
+    book, install, mysql,
     run::{cargo, target},
     server, valkey,
 };
@@ -62,6 +62,9 @@ pub(crate) const LOCKED: &str = "--locked";
 pub(crate) fn run(tier: Tier, arguments: &[String]) -> Result<()> {
     let mysql = install_servers(tier == Tier::Thorough || is_chosen(arguments))?;
     mysql.warn();
+    if tier == Tier::Thorough {
+        book::build()?;
+    }
     let report = run_once(tier, arguments)?;
     // Once more: what was said before the tests has long scrolled away.
     mysql.warn();
