@@ -1,8 +1,13 @@
-//! The rules of plain English: short sentences, short cells, and no words that hide the actor.
+//! The rules of plain English, for documents and comments: short sentences, short cells, and no
+//! words that hide the actor.
 
 use std::path::Path;
 
-use super::{Pages, page::Spot};
+use super::{
+    Pages,
+    comments::Comment,
+    page::{Page, Spot},
+};
 
 const MOST_WORDS: usize = 25;
 const MOST_WORDS_IN_A_CELL: usize = 12;
@@ -35,16 +40,29 @@ pub(super) fn check(pages: &Pages, faults: &mut Vec<String>) {
         if EXEMPT.iter().any(|exempt| path == Path::new(exempt)) {
             continue;
         }
-        let mut fault =
-            |line: usize, text: String| faults.push(format!("{}:{line}: {text}", path.display()));
-        for spot in &page.prose {
-            sentences(&spot.text).for_each(|sentence| {
-                in_sentence(sentence).into_iter().for_each(|text| fault(spot.line, text));
-            });
-        }
-        for cell in &page.cells {
-            in_cell(cell).into_iter().for_each(|text| fault(cell.line, text));
-        }
+        check_page(path, 0, page, faults);
+    }
+}
+
+/// As [`check`], for the comments of the code.
+pub(super) fn check_comments(comments: &[Comment], faults: &mut Vec<String>) {
+    for comment in comments {
+        check_page(&comment.path, comment.line - 1, &comment.page, faults);
+    }
+}
+
+/// A page that begins after `offset` lines of its file.
+fn check_page(path: &Path, offset: usize, page: &Page, faults: &mut Vec<String>) {
+    let mut fault = |line: usize, text: String| {
+        faults.push(format!("{}:{}: {text}", path.display(), line + offset));
+    };
+    for spot in &page.prose {
+        sentences(&spot.text).for_each(|sentence| {
+            in_sentence(sentence).into_iter().for_each(|text| fault(spot.line, text));
+        });
+    }
+    for cell in &page.cells {
+        in_cell(cell).into_iter().for_each(|text| fault(cell.line, text));
     }
 }
 
@@ -166,6 +184,15 @@ mod tests {
             assert_eq!(found.len(), 1, "{text}: {found:?}");
             assert!(found[0].starts_with(expected), "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_fault_in_a_comment_has_the_line_of_its_file() {
+        let page = Page::read("Fine.\n\nNobody.");
+        let comment = Comment { path: "src/a.rs".into(), line: 10, page };
+        let mut faults = Vec::new();
+        check_comments(&[comment], &mut faults);
+        assert_eq!(faults, ["src/a.rs:12: the words \"nobody\": Nobody."]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! two languages agree, and the English is plain.
 
 mod anchor;
+mod comments;
 mod english;
 mod link;
 mod page;
@@ -42,6 +43,7 @@ fn check(root: &Path) -> Result<usize> {
     proof::check(&pages, &Tests::read(&sources)?, &mut faults);
     twin::check(&pages, &mut faults);
     english::check(&pages, &mut faults);
+    english::check_comments(&comments::read(root)?, &mut faults);
     if faults.is_empty() {
         Ok(pages.len())
     } else {
