@@ -97,12 +97,13 @@ impl LockGuard {
     }
 
     /// Gives up the guard and keeps the lock. No guard can release the lock any more.
+    /// With [`Renewal::Auto`](crate::Renewal::Auto) the lock is renewed until
+    /// [`max_hold`](crate::LockOptions::max_hold) ends it, or the locker is [shut
+    /// down](crate::Locker::shutdown). It also ends with the locker's runtime, and with the
+    /// process.
     ///
-    /// With [`Renewal::Auto`](crate::Renewal::Auto) the lock is renewed until one of these events:
-    /// [`max_hold`](crate::LockOptions::max_hold) ends it, the locker is [shut
-    /// down](crate::Locker::shutdown), the locker's runtime ends, or the process ends. With
-    /// [`Renewal::Manual`](crate::Renewal::Manual) the lock lapses with its lease (less the margin
-    /// for drift). In this way a job can keep others from running again for a while.
+    /// With [`Renewal::Manual`](crate::Renewal::Manual) the lock lapses with its lease (less the
+    /// margin for drift). In this way a job can keep others from running again for a while.
     ///
     /// Either way the [signal](Lost) reports the end. A shutdown ends the lock at once and frees it
     /// in the store, whatever is left of its lease.

@@ -133,7 +133,7 @@ impl Locker {
     /// 3. The backend is closed. If other lockers share the backend of the
     ///    [builder](Self::builder), it is closed for all of them.
     ///
-    /// After three ttls the call closes the backend all the same, because it can't wait for a
+    /// After three ttls the call closes the backend all the same. It can't wait for ever for a
     /// pinned future of this locker that is no longer polled.
     ///
     /// # Errors
