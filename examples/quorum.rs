@@ -1,7 +1,8 @@
 //! A lock over five stores: if two of them fail, the lock still works and its tokens continue to
 //! rise.
 //!
-//! * `cargo run --features quorum --example quorum` runs on embedded memory stores, and takes two of them away.
+//! * `cargo run --features quorum --example quorum` runs on embedded memory stores, and takes two
+//!   of them away.
 //! * `cargo run --features quorum,redis --example quorum -- 'quorum://?member=redis://a/&member=redis://b/&member=redis://c/'`
 //!   runs on Redis servers.
 

@@ -23,7 +23,7 @@
 //! | `file`, `mysql`, `redis`, `zk` | a store each; the memory store is always there |
 //! | `quorum` | several stores as one |
 //! | `full` | all five |
-//! | `mysql-tls`, `redis-tls`, `zk-tls` | the store, also over TLS: `mysqls`, `rediss` and its like, `zks` |
+//! | `mysql-tls`, `redis-tls`, `zk-tls` | TLS for the store: `mysqls`, `rediss` and others, `zks` |
 //! | `metrics` | `LockerBuilder::metrics`: reports to the crate `metrics` |
 //! | `simulation` | for lockkit-torture; never for a program that relies on locks |
 

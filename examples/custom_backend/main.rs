@@ -25,8 +25,8 @@ impl Connector for Tables {
     }
 
     async fn connect(&self, url: StoreUrl, _: &Registry) -> Result<Arc<dyn Backend>> {
-        // A parameter that is left over is an error: for `table://?tll=1s` it asks whether ttl was
-        // meant.
+        // A parameter that is left over is an error: for `table://?tll=1s` the error asks whether
+        // ttl was meant.
         url.params.finish()?;
         Ok(Arc::new(Table::new()))
     }

@@ -97,10 +97,11 @@ impl LockGuard {
     }
 
     /// Gives up the guard and keeps the lock. No guard can release the lock any more.
+    ///
     /// With [`Renewal::Auto`](crate::Renewal::Auto) the lock is renewed until
     /// [`max_hold`](crate::LockOptions::max_hold) ends it, or the locker is [shut
-    /// down](crate::Locker::shutdown). It also ends with the locker's runtime, and with the
-    /// process.
+    /// down](crate::Locker::shutdown). The renewal also ends when the locker's runtime or the
+    /// process ends.
     ///
     /// With [`Renewal::Manual`](crate::Renewal::Manual) the lock lapses with its lease (less the
     /// margin for drift). In this way a job can keep others from running again for a while.
@@ -109,10 +110,12 @@ impl LockGuard {
     /// in the store, whatever is left of its lease.
     ///
     /// For as long as the lock is held, the locker's background task and the connection stay alive,
-    /// even when every [`Locker`](crate::Locker) is dropped. On some stores a lock belongs to a
-    /// session or a connection ([`LeaseScope`](crate::spi::LeaseScope)). There the end of the
-    /// process frees the lock, whatever is left of its lease. With manual renewal, the lock may
-    /// there be held for as long as that session or connection lives.
+    /// even when every [`Locker`](crate::Locker) is dropped.
+    ///
+    /// On some stores a lock belongs to a session or a connection
+    /// ([`LeaseScope`](crate::spi::LeaseScope)). There the end of the process frees the lock,
+    /// whatever is left of its lease. With manual renewal, a lock there may be held for as long as
+    /// that session or connection lives.
     pub fn leak(mut self) -> Lost {
         if let Some(keeper) = self.keeper.take() {
             self.agenda().leak(self.held(), keeper);

@@ -48,7 +48,7 @@ async fn main() -> Result<(), Failure> {
                 _ = tokio::signal::ctrl_c() => {}
             }
         }) => served?,
-        // This returns only with an error that another campaign can't mend.
+        // This returns only after an error from which the replica can't recover.
         led = replica.lead() => led?,
     }
     // This waits until the leadership and all locks are given back, so that the next leader need

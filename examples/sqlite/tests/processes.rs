@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const ROLE: &str = "LOCKKIT_EXAMPLE_ROLE";
 const FOLDER: &str = "LOCKKIT_EXAMPLE_FOLDER";
-/// The lease of a holder that dies, and the bound for its takeover.
+/// `LEASE` is the lease of a holder that dies, and `SOON` bounds the time for its takeover.
 const LEASE: Duration = Duration::from_secs(6);
 const SOON: Duration = Duration::from_secs(60);
 const TURNS: usize = 100;

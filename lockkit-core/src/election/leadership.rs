@@ -51,7 +51,7 @@ impl Leadership {
     }
 
     /// The number of this term, above those of all leaders before. Pass it to each resource that
-    /// the leader writes to. The resource shall refuse a smaller number than it has seen.
+    /// the leader writes to. The resource must refuse a smaller number than it has seen.
     #[must_use]
     pub fn term(&self) -> FencingToken {
         self.guard.fencing_token()

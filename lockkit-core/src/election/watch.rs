@@ -210,7 +210,7 @@ struct Look {
 type Outcome = Result<Look, Arc<Error>>;
 type Looking = future::Shared<BoxFuture<'static, Outcome>>;
 
-/// Looks one after the other, for all watches that share it.
+/// The looks of all watches that share it, one after the other.
 pub(super) struct Lookout {
     place: Arc<Place>,
     /// Any watch that is polled drives the look, so a pinned watch that is not polled stops no

@@ -93,7 +93,7 @@ impl Store {
         lock(&self.orders).always.insert(op, fault);
     }
 
-    /// Gives all requests this fault, and forgets all earlier orders.
+    /// Gives all requests this fault, and removes all faults that were ordered before.
     pub fn all(&self, fault: Fault) {
         self.heal();
         lock(&self.orders).everything = Some(fault);

@@ -20,7 +20,6 @@
 //!   the process granted more than a million locks a second over its whole life.
 //! * **Forgotten waiters.** A waiter that no longer asks loses its place after its ttl or after
 //!   three polls, whichever is longer. So a leaked future can't block a name for ever.
-//!   polls, whichever is longer, so that a leaked future can't block a name for ever.
 
 mod backend;
 mod claim;

@@ -217,8 +217,8 @@ impl Store {
         Some(answer)
     }
 
-    /// Drops ended leases and waiters under all names. A sweep visits at most about as many names
-    /// as were added since the last sweep, so its cost per new name is constant.
+    /// Drops ended leases and waiters under all names. A sweep visits at most twice as many names
+    /// as were added since the last sweep, so its cost per new name is bounded.
     fn sweep(&mut self, now: Tick, wakes: &mut Vec<Wake>) {
         self.records.retain(|_, record| {
             record.purge(now);
