@@ -1,6 +1,6 @@
 //! One cached page and a slow source: readers share the lock, and only one refreshes the page.
 //!
-//! `cargo run --example cache_refresh` runs on the embedded memory store, or on that of its
+//! `cargo run --example cache_refresh` runs on the embedded memory store, or on the store of its
 //! argument, a URL. MySQL's row locks (`strategy=pessimistic`) and quorums have no read/write
 //! locks.
 
@@ -10,7 +10,8 @@ use std::{env, time::Duration};
 use lockkit::{Locker, Result};
 use tokio::{task::JoinSet, time::sleep};
 
-/// Stands for a cache on another server: two writes, which a reader must not see between.
+/// Represents a cache on another server. It writes twice; no reader may read between the two
+/// writes.
 #[derive(Default)]
 struct Cache {
     head: AtomicU64,
@@ -34,7 +35,7 @@ impl Cache {
     }
 }
 
-/// The page, no older than `wanted`.
+/// Returns the page, no older than `wanted`.
 async fn page(locker: &Locker, cache: &Cache, wanted: u64) -> Result<u64> {
     let lock = locker.rw_lock("example/page")?;
     let guard = lock.read().await?;
@@ -43,7 +44,8 @@ async fn page(locker: &Locker, cache: &Cache, wanted: u64) -> Result<u64> {
     if version >= wanted {
         return Ok(version);
     }
-    // No lock turns from shared to exclusive: two would wait for each other. So look again.
+    // No lock turns from shared to exclusive, because two would wait for each other. So check
+    // again.
     let guard = lock.write().await?;
     if cache.read().await < wanted {
         guard.run(cache.refresh(wanted)).await?;

@@ -1,8 +1,8 @@
-//! How long a hold lasts: a bound on it, a warning before its end, a longer lease for one step, and
-//! a lock that stays taken for a while after the work.
+//! How long a hold lasts: a bound on it, a warning before its end, and a longer lease for one step.
+//! The last part keeps a lock taken for a while after the work.
 //!
-//! `cargo run --example hold_limits` runs on the embedded memory store; give the URL of another one
-//! as its argument. On ZooKeeper, where a lease is that of the session, it takes half a minute.
+//! `cargo run --example hold_limits` runs on the embedded memory store, or on the store of its
+//! argument, a URL. On ZooKeeper a lease is that of the session, so it takes half a minute there.
 
 use std::{
     env,
@@ -13,7 +13,7 @@ use lockkit::{
     ErrorKind, LockGuard, LockOptions, Locker, LossReason, Renewal, Result, spi::LeaseScope,
 };
 
-/// Works in steps until the hold is about to end, and leaves in order.
+/// Works in steps until the hold is about to end, and then releases the lock.
 async fn work_in_steps(guard: LockGuard) -> Result<()> {
     let mut steps = 0;
     let warning = guard.expiring(guard.remaining() / 4);
@@ -29,7 +29,7 @@ async fn work_in_steps(guard: LockGuard) -> Result<()> {
     Ok(())
 }
 
-/// Never comes to its end by itself.
+/// Runs work that never ends by itself.
 async fn runs_away(guard: LockGuard) {
     let started = Instant::now();
     let error = guard.run(std::future::pending::<()>()).await.unwrap_err();
@@ -37,7 +37,7 @@ async fn runs_away(guard: LockGuard) {
     assert_eq!(error.kind(), ErrorKind::Lost);
 }
 
-/// One step takes longer than the lease, and nothing can renew it meanwhile.
+/// Runs one step that takes longer than the lease, while nothing can renew it.
 async fn one_long_step(guard: LockGuard) -> Result<()> {
     match guard.extend(guard.remaining() * 3).await {
         Ok(left) => println!("the long step has {left:?}"),
@@ -50,7 +50,7 @@ async fn one_long_step(guard: LockGuard) -> Result<()> {
     Ok(())
 }
 
-/// The job must not run again for a while, on whatever machine: nobody gives its lock back.
+/// The job must not run again for a while, on any machine, so no code releases its lock.
 async fn once_in_a_while(locker: &Locker, options: LockOptions) -> Result<()> {
     let job = locker.mutex("limits/job")?.with_options(options.with_renewal(Renewal::Manual))?;
     let Some(guard) = job.try_lock().await? else { return Ok(()) };
@@ -72,7 +72,7 @@ async fn main() -> Result<()> {
     work_in_steps(capped.lock().await?).await?;
     runs_away(capped.lock().await?).await;
     one_long_step(capped.lock().await?).await?;
-    // Elsewhere it would be held for as long as the session or connection lives.
+    // On other stores the lock would be held for as long as the session or connection lives.
     if locker.descriptor().lease_scope == LeaseScope::Claim {
         once_in_a_while(&locker, options).await?;
     }

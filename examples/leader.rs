@@ -1,6 +1,7 @@
-//! Three nodes, one leader: it gives orders until it is gone, and another one takes over.
+//! Three nodes, one leader: the leader gives orders until it crashes, and then another node takes
+//! over.
 //!
-//! `cargo run --example leader` runs on the embedded memory store, or on that of its argument.
+//! `cargo run --example leader` runs on the embedded memory store, or on the store of its argument.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::{env, time::Duration};
@@ -10,7 +11,7 @@ use tokio::{runtime::Runtime, sync::oneshot, time::sleep};
 
 const ELECTION: &str = "example/orders";
 
-/// What the leader writes to. It refuses whoever led before the latest one it knows.
+/// The resource that the leader writes to. It refuses the leaders before the latest one it knows.
 fn give_order(term: FencingToken) -> bool {
     static LATEST: AtomicU64 = AtomicU64::new(0);
     LATEST.fetch_max(term.get(), SeqCst) <= term.get()
@@ -20,12 +21,12 @@ async fn give_five(name: &str, hold: &Hold) {
     println!("{name:<4} leads in term {}", hold.fencing_token());
     for _ in 0..5 {
         sleep(Duration::from_millis(100)).await;
-        // Exact, and no request: a leader that lost its lease must not even try.
+        // The check is exact, and sends no request: a leader that lost its lease must not even try.
         assert!(!hold.is_held() || give_order(hold.fencing_token()), "two leaders");
     }
 }
 
-/// A node's own locker. The embedded store is this process's; all others are told by their URL.
+/// Makes a node's own locker, for the embedded store of this process or for the store of a URL.
 async fn connect(url: Option<&str>, memory: &Memory) -> Result<Locker> {
     let locker = match url {
         Some(url) => lockkit::connect(url).await?,
@@ -35,7 +36,7 @@ async fn connect(url: Option<&str>, memory: &Memory) -> Result<Locker> {
     locker.with_defaults(LockOptions::new().with_ttl(ttl))
 }
 
-/// Leads, and is gone with its tasks and connections, as if it was killed: it gives nothing back.
+/// Leads, and then crashes with its tasks and connections, as if killed: it gives nothing back.
 fn anna(url: Option<&str>, memory: &Memory, leads: oneshot::Sender<()>) -> Result<FencingToken> {
     let runtime = Runtime::new().expect("a runtime of its own");
     let leadership = runtime.block_on(async {
@@ -48,7 +49,7 @@ fn anna(url: Option<&str>, memory: &Memory, leads: oneshot::Sender<()>) -> Resul
     Ok(leadership.term())
 }
 
-/// Needs no lock, and sees every leader that stands for a while.
+/// Needs no lock, and sees every leader that leads for a while.
 async fn observer(mut watch: LeaderWatch) {
     while let Ok(leader) = watch.changed().await {
         println!("seen: {:?}", leader.map(|leader| leader.value));
@@ -65,7 +66,7 @@ async fn main() -> Result<()> {
     let anna = tokio::task::spawn_blocking(move || anna(url.as_deref(), &memory, leads));
     led.await.expect("anna leads first");
     tokio::spawn(observer(election.watch()));
-    // They campaign while anna leads; `lead` begins again until the work was done by a leader.
+    // They campaign while anna leads; `lead` repeats the work until a leader has done all of it.
     let work = async |name, hold: Hold| (give_five(name, &hold).await, hold.fencing_token()).1;
     let lead = async |name| election.lead(name, |hold| work(name, hold)).await;
     let (ben, cleo) = tokio::try_join!(lead("ben"), lead("cleo"))?;

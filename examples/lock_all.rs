@@ -1,6 +1,8 @@
-//! Transfers between accounts: each takes the locks of both, and nobody waits in a circle.
+//! Transfers between accounts: each transfer takes the locks of both accounts, and no two wait in a
+//! circle.
 //!
-//! `cargo run --example lock_all` runs on the embedded memory store, or on that of its argument.
+//! `cargo run --example lock_all` runs on the embedded memory store, or on the store of its
+//! argument.
 
 use std::{
     env,
@@ -38,7 +40,7 @@ async fn transfer(locker: &Locker, accounts: &[Account; 4], from: usize, to: usi
     let from_name = format!("account/{from}");
     let to_name = format!("account/{to}");
     let options = LockOptions::new().with_wait(Duration::from_secs(30));
-    // In any order: they are taken in that of their names.
+    // The names may be in any order: the locks are taken in the order of their names.
     let both = locker.mutex_set([&from_name, &to_name])?.with_options(options)?.lock().await?;
     let token = |name: &str| both.fencing_token(name).expect("it is one of the two");
     let moved = both

@@ -1,9 +1,9 @@
-//! A crowd in one process wants one lock: its tasks queue in the process, in order, and the lock
-//! goes from one to the next in one request each, where the store can.
+//! Many tasks in one process want one lock. The tasks queue in the process, in order. Where the
+//! store can, the lock goes from one task to the next in one request.
 //!
 //! * `cargo run --example process_gate` runs on the embedded memory store.
-//! * `cargo run --features redis --example process_gate -- redis://127.0.0.1/` runs on Redis; so do
-//!   others by their URLs.
+//! * `cargo run --features redis --example process_gate -- redis://127.0.0.1/` runs on Redis. Other
+//!   stores run with their URLs.
 
 use std::{
     env,
@@ -16,7 +16,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 const TASKS: usize = 64;
 
-/// Counts the requests of the tasks' own: a lock that was transferred took none.
+/// Counts the requests that the tasks sent to get the lock. A transferred lock needed none.
 #[derive(Debug, Default)]
 struct Requests(Mutex<u32>);
 

@@ -9,7 +9,7 @@ use std::{env, process};
 
 use lockkit::{FencingToken, LockGuard, Locker, Lost, Result};
 
-/// What the lock protects. It compares tokens, as a table with a token column would.
+/// The resource that the lock protects. It compares tokens, as a table with a token column would.
 #[derive(Clone, Default)]
 struct Record(Arc<Mutex<State>>);
 
@@ -26,7 +26,7 @@ impl Record {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a violation if the holder before has not heard that it lost the lock.
+    /// Counts a violation if the previous holder has not heard that it lost the lock.
     fn enter(&self, guard: &LockGuard) {
         let before = self.with(|state| state.holder.replace(guard.lost()));
         let is_held = before.is_some_and(|before| !before.is_lost());

@@ -1,6 +1,8 @@
-//! A lock over five stores: two of them may be lost, and the tokens go on rising.
+//! A lock over five stores: if two of them fail, the lock still works and its tokens continue to
+//! rise.
 //!
-//! * `cargo run --features quorum --example quorum` runs on embedded memory stores, and takes two of them away.
+//! * `cargo run --features quorum --example quorum` runs on embedded memory stores, and takes two
+//!   of them away.
 //! * `cargo run --features quorum,redis --example quorum -- 'quorum://?member=redis://a/&member=redis://b/&member=redis://c/'`
 //!   runs on Redis servers.
 
@@ -13,8 +15,8 @@ use lockkit::{
     {Kind, LockName, OwnerId},
 };
 
-/// Somebody else's lock at one member, who never gives it back: to this lock that member is as good
-/// as dead.
+/// Takes a lock at one member for another owner, who never gives it back. For this lock, that
+/// member is then as good as dead.
 async fn take_away(member: &Memory) -> Result<()> {
     let name = LockName::new(Kind::Mutex, "report")?;
     let ttl = Duration::from_secs(60);

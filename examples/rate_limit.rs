@@ -1,8 +1,8 @@
-//! A service that allows three calls at a time, and three in each tenth of a second, to all workers
-//! together: a semaphore that counts on all hosts.
+//! A service that allows three calls at a time, and three calls in each tenth of a second, to all
+//! workers together. A semaphore counts the calls of all hosts.
 //!
-//! `cargo run --example rate_limit` runs on the embedded memory store, or on that of its argument,
-//! a URL. MySQL's row locks (`strategy=pessimistic`) and quorums have no semaphores.
+//! `cargo run --example rate_limit` runs on the embedded memory store, or on the store of its
+//! argument, a URL. MySQL's row locks (`strategy=pessimistic`) and quorums have no semaphores.
 
 use std::{
     env,
@@ -43,12 +43,12 @@ async fn call(service: &Shared) {
 }
 
 async fn worker(number: u32, locker: Locker, service: Shared) -> Result<()> {
-    // Everybody names the same limit. Another one is refused while somebody has or awaits a permit.
+    // All must name the same limit. While a permit is held or awaited, another limit is refused.
     let permits = locker.semaphore("example/calls", LIMIT)?;
     for _ in 0..CALLS_EACH {
         let permit = permits.acquire().await?;
         permit.run(call(&service)).await?;
-        // Kept for a window longer than the call: that makes a rate of the limit.
+        // The permit is kept for a window longer than the call, so the limit becomes a rate.
         sleep(WINDOW).await;
         println!("worker {number} called with token {}", permit.fencing_token());
         permit.release().await?;

@@ -1,28 +1,29 @@
-//! Functions that each lock what they change, and call each other: with an owner, the inner ones
-//! take the lock again.
+//! Functions that each lock what they change, and call each other. With an owner, the inner
+//! functions take the lock again.
 //!
-//! `cargo run --example reentrant` runs on the embedded memory store; give the URL of another one
-//! as its argument.
+//! `cargo run --example reentrant` runs on the embedded memory store, or on the store of its
+//! argument, a URL.
 
 use std::env;
 
 use lockkit::{FencingToken, Locker, Owner, Result};
 
-/// An order and whoever works on it. The owner is passed on by value or by clone, to tasks as well.
+/// An order and the owner that works on it. The owner is passed by value or by clone, also to
+/// tasks.
 struct Order {
     owner: Owner,
     items: Vec<(&'static str, FencingToken)>,
 }
 
 impl Order {
-    /// Locks by itself, as it may be called on its own.
+    /// Locks by itself, because it may also be called on its own.
     async fn add(&mut self, item: &'static str) -> Result<()> {
         let guard = self.owner.mutex("order/42")?.lock().await?;
         self.items.push((item, guard.fencing_token()));
         guard.release().await
     }
 
-    /// Adds both or none, in the eyes of others.
+    /// Adds both items; no other owner sees only one of them.
     async fn add_pair(&mut self, a: &'static str, b: &'static str) -> Result<()> {
         let guard = self.owner.mutex("order/42")?.lock().await?;
         for item in [a, b] {
@@ -34,14 +35,14 @@ impl Order {
     }
 }
 
-/// Another owner is somebody else, in this process as well.
+/// Shows that another owner is excluded, also in this process.
 async fn others_are_excluded(locker: &Locker, owner: &Owner) -> Result<()> {
     let guard = owner.mutex("order/42")?.lock().await?;
     let other = locker.owner().mutex("order/42")?;
     let plain = locker.mutex("order/42")?;
     assert!(other.try_lock().await?.is_none() && plain.try_lock().await?.is_none());
     let helper = owner.clone();
-    // A task that was handed the owner shares the hold.
+    // A task that got a clone of the owner shares the hold.
     let help = tokio::spawn(async move {
         let again = helper.mutex("order/42")?.lock().await?;
         Ok(again.fencing_token())

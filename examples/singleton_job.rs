@@ -1,8 +1,8 @@
-//! A nightly job on five hosts, of which exactly one shall run it: a lock says who, and a note
-//! beside it that it is done.
+//! A nightly job that exactly one of five hosts shall run. A lock selects the host, and a note
+//! beside it records that the job is done.
 //!
-//! `cargo run --example singleton_job` runs on the embedded memory store; give the URL of another
-//! one as its argument. It needs notes: all stores have them, `quorum://` has not.
+//! `cargo run --example singleton_job` runs on the embedded memory store, or on the store of its
+//! argument, a URL. It needs notes: all stores have them, except `quorum://`.
 
 use std::{
     env,
@@ -21,31 +21,32 @@ async fn job(night: u128) {
     RUNS.fetch_add(1, SeqCst);
 }
 
-/// What each host does when its clock says that it is time; no clock is exact.
+/// The work of each host when its clock says that it is time; no clock is exact.
 async fn host(name: &str, locker: &Locker, night: u128) -> Result<bool> {
     let mutex = locker.mutex("example/nightly")?;
-    // Whoever comes late has nothing to wait for.
+    // A host that comes late has nothing to wait for.
     let Some(guard) = mutex.try_lock().await? else {
         println!("{name}: another host is at it");
         return Ok(false);
     };
-    // Under the lock, as it may have been done between a look and the lock.
+    // This is checked under the lock, because another host may have done the job just before the
+    // lock.
     let note = locker.note(mutex.name()).await?;
     if note.text.parse().is_ok_and(|done: u128| done >= night) {
         println!("{name}: another host has done it");
         guard.release().await?;
         return Ok(false);
     }
-    // If the lock is lost, the job is dropped where it stands: another host may have begun it by
+    // If the lock is lost, the job is dropped at once, because another host may have begun it by
     // then.
     match guard.run(job(night)).await {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::Lost => return Ok(false),
         Err(error) => return Err(error),
     }
-    // The store writes it only if the lock is still this host's. A host that dies before this
-    // leaves the job to the next: it is done at least once, and a job that must not be done twice
-    // needs the fencing token as well.
+    // The store writes the note only if this host still holds the lock. If a host dies before this,
+    // the next host does the job again. A job that must not be done twice also needs the fencing
+    // token.
     let noted = guard.write_note(&note.next(night.to_string())).await?;
     assert_eq!(noted, Noted::Written, "the lock was lost after the job");
     println!("{name}: did it under token {}", guard.fencing_token());
@@ -57,13 +58,13 @@ async fn host(name: &str, locker: &Locker, night: u128) -> Result<bool> {
 async fn main() -> Result<()> {
     let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
     let locker = lockkit::connect(&url).await?;
-    // Nights of its own for each run of this example, as the note stays in the store.
+    // Each run of this example uses its own nights, because the note stays in the store.
     let first = SystemTime::UNIX_EPOCH.elapsed().expect("a clock after 1970").as_micros();
     for night in [first, first + 1] {
         let at = |name| host(name, &locker, night);
         let (a, b, c, d) =
             tokio::try_join!(at("host 1"), at("host 2"), at("host 3"), at("host 4"))?;
-        // Its clock is behind: everything is over.
+        // The clock of host 5 is behind: the job is already done.
         let late = host("host 5", &locker, night).await?;
         let did = [a, b, c, d, late].into_iter().filter(|did| *did).count();
         assert_eq!((did, late), (1, false), "exactly one of five");

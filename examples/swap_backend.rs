@@ -1,9 +1,9 @@
-//! The same code on several stores side by side: what they have in common is all that it needs.
+//! The same code on several stores side by side: it needs only what all stores have in common.
 //!
-//! * `cargo run --example swap_backend` runs on three embedded memory stores, with
-//!   `--features file` on a folder as well.
+//! * `cargo run --example swap_backend` runs on three embedded memory stores. With
+//!   `--features file` it runs on a folder as well.
 //! * `cargo run --features full --example swap_backend -- redis://127.0.0.1/ zk://127.0.0.1/ mysql://user:password@127.0.0.1/db`
-//!   runs on those.
+//!   runs on those stores.
 
 use std::{
     env,
@@ -17,10 +17,9 @@ use tokio::task::JoinSet;
 const TASKS: u64 = 10;
 const TURNS: u64 = 5;
 
-/// Knows nothing of the store: with a lock that excludes, no turn is lost, and tokens rise from
-/// turn to turn.
+/// Uses any store. If the lock excludes, no turn is lost, and tokens rise from turn to turn.
 async fn count_up(locker: &Locker) -> Result<()> {
-    // What the turns have counted, and the largest token.
+    // The number of turns so far, and the largest token.
     let shared = Arc::new(Mutex::new((0, 0)));
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
@@ -47,13 +46,13 @@ async fn count_up(locker: &Locker) -> Result<()> {
     Ok(())
 }
 
-/// The only lines that know of stores; the rest of an application takes a `Locker`.
+/// The only lines that know a store; the rest of an application takes a `Locker`.
 async fn try_store(url: &str) -> Result<()> {
     let locker = lockkit::connect(url).await?;
     let start = Instant::now();
     count_up(&locker).await?;
     let took = start.elapsed();
-    // What a store can't do is told before it is asked for.
+    // The capabilities say in advance what a store can't do.
     let can = locker.capabilities();
     println!("{:<8} {TASKS} tasks × {TURNS} turns in {took:>10.1?}", locker.descriptor().name);
     println!("         read/write locks {}, semaphores {}", can.shared, can.permits);

@@ -1,9 +1,9 @@
-//! What a locker tells: metrics by backend and group, the health of its store, and what operators
-//! see and can do.
+//! The reports of a locker: metrics by backend and group, the health of its store, and the view and
+//! actions of operators.
 //!
 //! * `cargo run --features metrics --example telemetry` runs on the embedded memory store.
-//! * `cargo run --features metrics,redis --example telemetry -- redis://127.0.0.1/` runs on Redis;
-//!   so do others.
+//! * `cargo run --features metrics,redis --example telemetry -- redis://127.0.0.1/` runs on Redis.
+//!   Other stores run with their URLs.
 
 use std::{env, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    // An application installs the exporter of its choice, for Prometheus or others, in its place.
+    // An application installs the exporter of its choice instead, for Prometheus or others.
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     recorder.install().expect("the only recorder");
@@ -38,7 +38,7 @@ async fn main() -> Result<()> {
             }
         }
     }
-    // An operator ends exactly that grant. Its holder is told.
+    // An operator ends exactly that grant. Its holder learns of it.
     assert_eq!(locker.force_release(shelf.name(), guard.fencing_token()).await?, Released::Freed);
     guard.renew().await.expect_err("it is not ours any more");
     println!("the holder was told: {}", guard.lost().await);

@@ -1,4 +1,4 @@
-//! From a URL to a locker, over the backends that are compiled in.
+//! Makes a locker from a URL, over the backends that are compiled in.
 
 use lockkit_core::{Locker, LockerBuilder, Registry, Result};
 
@@ -14,20 +14,22 @@ use lockkit_core::{Locker, LockerBuilder, Registry, Result};
 /// # }
 /// ```
 ///
-/// It connects once, and does not try again: a store that is away, as one is that restarts, is an
-/// error, which [is temporary](lockkit_core::Error::is_temporary). A locker that is connected
-/// outlasts that.
+/// The call connects once, and does not try again. If the store can't be reached, for example
+/// because it restarts, the call returns an error that [is
+/// temporary](lockkit_core::Error::is_temporary). A connected locker survives a restart of its
+/// store.
 ///
 /// # Errors
-/// What is wrong with the URL or the store; see [`Registry::connect`].
+/// The fault in the URL, or the error of the store; see [`Registry::connect`].
 ///
 /// # Cancel safety
-/// Cancel safe: a connection that was half made is closed.
+/// Cancel safe: a connection that is not complete is closed.
 pub async fn connect(url: &str) -> Result<Locker> {
     registry().connect(url).await
 }
 
-/// Connects as [`connect`] does, for a locker with observers or metrics, or on another clock.
+/// Connects as [`connect`] does. Use the builder for a locker with observers or metrics, or with
+/// another clock.
 ///
 /// ```
 /// # async fn connected(observer: std::sync::Arc<dyn lockkit::Observer>) -> lockkit::Result<()> {
@@ -45,7 +47,7 @@ pub async fn builder(url: &str) -> Result<LockerBuilder> {
     registry().builder(url).await
 }
 
-/// The backends that are compiled in, to add one's own to.
+/// The registry of the backends that are compiled in. A program can add its own backends.
 ///
 /// ```
 /// # async fn connected(pigeons: impl lockkit::Connector) -> lockkit::Result<()> {

@@ -1,29 +1,30 @@
 #![doc = include_str!("../README.md")]
 //! ## Where things are
 //!
-//! * [`connect`], [`builder`] and [`Locker`] are the way in; [`Mutex`], [`RwLock`] and [`Semaphore`] make
-//!   [`LockGuard`]s.
-//! * [`Election`] makes one candidate the leader, and [`LeaderWatch`] tells everybody else who it
-//!   is.
-//! * [`Locker::lock_all`] takes several names at once, and an [`Owner`] the same one again. The
-//!   module `quorum` makes one store of several.
+//! * [`connect`], [`builder`] and [`Locker`] are the entry points; [`Mutex`], [`RwLock`] and
+//!   [`Semaphore`] make [`LockGuard`]s.
+//! * [`Election`] makes one candidate the leader, and a [`LeaderWatch`] shows the leader to all
+//!   other processes.
+//! * [`Locker::lock_all`] takes several names at once, and an [`Owner`] takes the same name again.
+//!   The module `quorum` makes one store of several.
 //! * [`Observer`] hears what a locker does; [`Locker::health`], [`Locker::names`] and
 //!   [`Locker::inspect`] are for operators.
-//! * [`LockOptions`] holds what can be chosen, [`Lost`] is the loss signal, [`Error`] the one error
-//!   type.
-//! * [`spi`] is what a backend implements, [`Registry`] where it is registered.
+//! * [`LockOptions`] holds the options of a lock, [`Lost`] is the loss signal, and [`Error`] is the
+//!   one error type.
+//! * [`spi`] is the interface that a backend implements, and [`Registry`] is where it is
+//!   registered.
 //!
 //! ## Features
 //!
-//! None is on unless you ask for it. A feature adds things, and changes nothing.
+//! No feature is on by default. A feature adds functions, and changes nothing else.
 //!
 //! | feature | |
 //! |---|---|
 //! | `file`, `mysql`, `redis`, `zk` | a store each; the memory store is always there |
 //! | `quorum` | several stores as one |
 //! | `full` | all five |
-//! | `mysql-tls`, `redis-tls`, `zk-tls` | the store, also over TLS: `mysqls`, `rediss` and its like, `zks` |
-//! | `metrics` | `LockerBuilder::metrics`: what a locker does, for the crate `metrics` |
+//! | `mysql-tls`, `redis-tls`, `zk-tls` | TLS for the store: `mysqls`, `rediss` and others, `zks` |
+//! | `metrics` | `LockerBuilder::metrics`: reports to the crate `metrics` |
 //! | `simulation` | for lockkit-torture; never for a program that relies on locks |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

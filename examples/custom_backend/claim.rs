@@ -1,4 +1,4 @@
-//! One owner who wants a row of the table, or has it.
+//! Implements the claim of one owner on a row of the table.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl spi::Claim for Claim {
             if stands && row.owner != spec.owner {
                 return Attempt::Busy { queued: false, retry_after: Some(now.until(row.end)) };
             }
-            // Whoever asks again, as the first answer was lost, has the same grant.
+            // An owner that asks again, because the first answer was lost, gets the same grant.
             if !stands {
                 (row.owner, row.token) = (spec.owner, row.token + 1);
             }

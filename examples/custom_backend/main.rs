@@ -1,8 +1,8 @@
-//! A store of one's own, registered under `table://`: waiting, renewal, deadlines, loss and
-//! cancellation come with lockkit.
+//! A custom store, registered under `table://`. lockkit adds waiting, renewal, deadlines, loss and
+//! cancellation.
 //!
-//! `cargo run --example custom_backend`; the crate `lockkit-conformance` proves what such a backend
-//! claims.
+//! Run it with `cargo run --example custom_backend`. The crate `lockkit-conformance` proves the
+//! capabilities that such a backend claims.
 
 mod claim;
 mod table;
@@ -25,7 +25,8 @@ impl Connector for Tables {
     }
 
     async fn connect(&self, url: StoreUrl, _: &Registry) -> Result<Arc<dyn Backend>> {
-        // What is left over is unknown, and an error: `table://?tll=1s` asks whether ttl was meant.
+        // A parameter that is left over is an error: for `table://?tll=1s` the error asks whether
+        // ttl was meant.
         url.params.finish()?;
         Ok(Arc::new(Table::new()))
     }
@@ -35,7 +36,7 @@ impl Connector for Tables {
 async fn main() -> Result<()> {
     let mut registry = lockkit::registry();
     registry.register(Tables);
-    // Without the gate of this process each attempt is the table's to answer.
+    // Without the gate of this process, the table itself answers each attempt.
     let locker = registry.connect("table://?ttl=200ms&process_gate=false").await?;
     let mutex = locker.mutex("orders/42")?;
 

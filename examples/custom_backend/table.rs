@@ -1,4 +1,4 @@
-//! The store: exclusive locks with leases and rising tokens, in a table of this process.
+//! Implements the store: exclusive locks with leases and rising tokens, in a table of this process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use lockkit::{
 
 use crate::claim::Claim;
 
-/// The last grant of a name. It stays when it has ended: the next token must be larger.
+/// The last grant of a name. It stays after its end, because the next token must be larger.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) owner: OwnerId,
@@ -39,7 +39,7 @@ impl Table {
         work(rows.entry(name.clone()).or_insert(fresh), now)
     }
 
-    /// Ends the grant of a name if it stands and is the one that is meant.
+    /// Ends the grant of a name if its lease is still valid and it is the grant that is meant.
     pub(crate) fn free(&self, name: &LockName, is_meant: impl FnOnce(&Row) -> bool) -> Released {
         self.with(name, |row, now| {
             if now >= row.end || !is_meant(row) {

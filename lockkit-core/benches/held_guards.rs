@@ -1,5 +1,5 @@
-//! What 100,000 held locks of one locker cost: memory for each, tasks, and the CPU of their
-//! renewals.
+//! Measures the cost of 100,000 held locks of one locker: memory for each lock, tasks, and the CPU
+//! time of their renewals.
 
 mod support {
     pub(crate) mod instant;

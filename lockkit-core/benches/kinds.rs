@@ -1,4 +1,5 @@
-//! A lock and its release of each kind, over the embedded store, beside the bare claim calls.
+//! Measures a lock and its release of each kind, over the embedded store, beside the bare claim
+//! calls.
 
 mod support {
     pub(crate) mod bare;

@@ -1,5 +1,5 @@
-//! A `try_lock` that is refused: by a holder of this process, by the store, and beside them the
-//! bare claim calls.
+//! Measures a refused `try_lock`: refused because of a holder in this process, or by the store. The
+//! bare claim calls run beside them.
 
 mod support {
     pub(crate) mod bare;

@@ -1,4 +1,4 @@
-//! A renewal of a held lock, beside the bare claim call.
+//! Measures a renewal of a held lock, beside the bare claim call.
 
 mod support {
     pub(crate) mod bare;

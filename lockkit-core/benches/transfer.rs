@@ -1,4 +1,5 @@
-//! One name from task to task of a process: each grant is a release, a transfer and a wake-up.
+//! Measures one name that goes from task to task of a process: each grant is a release, a transfer
+//! and a wake-up.
 
 mod support {
     pub(crate) mod instant;
@@ -12,7 +13,7 @@ use lockkit_core::{Locker, Mutex};
 use support::runtime::runtimes;
 use tokio::task::JoinSet;
 
-/// So many tasks together take the lock so often.
+/// Lets `tasks` tasks together take the lock `grants` times.
 async fn turns(mutex: &Mutex, tasks: u64, grants: u64) -> Duration {
     let mut set = JoinSet::new();
     for task in 0..tasks {
@@ -21,7 +22,7 @@ async fn turns(mutex: &Mutex, tasks: u64, grants: u64) -> Duration {
         set.spawn(async move {
             for _ in 0..share {
                 mutex.lock().await.unwrap().release().await.unwrap();
-                // Else a task that meets nobody goes on alone.
+                // Without this, a task that meets no other task would take all its turns alone.
                 tokio::task::yield_now().await;
             }
         });
@@ -35,7 +36,7 @@ fn transfer(c: &mut Criterion) {
     let mut group = c.benchmark_group("grant on a hot name");
     for (threads, runtime) in runtimes() {
         for tasks in [2, 64] {
-            // The one can transfer the lock, the other only frees and grants.
+            // The memory store can transfer the lock; the instant store only frees and grants.
             for (store, locker) in [
                 ("memory store", Locker::memory()),
                 ("instant store", Locker::new(support::instant::Instant::default())),

@@ -1,8 +1,8 @@
-//! What the core itself costs: lock + release over a store that answers at once, beside the bare
-//! claim calls.
+//! Measures the cost of the core itself: lock and release over a store that answers at once, beside
+//! the bare claim calls.
 //!
-//! Criterion runs one after the other; compare the two figures of one run, never figures of two
-//! runs.
+//! Criterion runs the two one after the other. Compare the two figures of one run, never figures of
+//! two runs.
 
 mod support {
     pub(crate) mod bare;
@@ -49,7 +49,7 @@ fn uncontended_pair(c: &mut Criterion) {
             b.to_async(&runtime)
                 .iter(|| async { memory.lock().await.unwrap().release().await.unwrap() });
         });
-        // The next lock waits for the keeper's release.
+        // The next lock waits until the background task has released the dropped guard.
         group.bench_function(
             BenchmarkId::new("drop instead of release, instant store", label),
             |b| {

@@ -1,5 +1,5 @@
-//! The one error type: what was attempted, on what, what the store said, whether asking again can
-//! help.
+//! Defines the one error type. An error says which operation failed, on what, the store's answer,
+//! and whether asking again can help.
 
 use std::{borrow::Cow, error::Error as StdError, fmt, result, sync::Arc};
 
@@ -10,11 +10,11 @@ pub type Result<T, E = Error> = result::Result<T, E>;
 
 type Source = Box<dyn StdError + Send + Sync + 'static>;
 
-/// What went wrong, as far as a program can react to it.
+/// The kind of failure, as far as a program can react to it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The store refused the credentials, or wants some and got none.
+    /// The store refused the credentials, or requires credentials and got none.
     Authentication,
     /// The [`Locker`](crate::Locker) was shut down.
     Closed,
@@ -24,19 +24,21 @@ pub enum ErrorKind {
     InvalidOption,
     /// A store URL can't be parsed, or a parameter of it has a bad value.
     InvalidUrl,
-    /// The lock was lost before the call that needs it: somebody else may have it, or may have had
-    /// it since. Each call that needs a lock tells so, its release as well; the signals
-    /// ([`Lost`](crate::Lost), [`AnyLost`](crate::AnyLost)) tell the
-    /// [reason](crate::LossReason) at once.
+    /// The lock was lost before the call that needs it. Another claim may have it now, or may have
+    /// had it since.
+    ///
+    /// Each call that needs a lock reports the loss, and so does its release. The signals
+    /// ([`Lost`](crate::Lost), [`AnyLost`](crate::AnyLost)) report the [reason](crate::LossReason)
+    /// at once.
     Lost,
     /// The URL's scheme belongs to a backend whose cargo feature is off.
     MissingFeature,
-    /// What stands in the store was written by a newer lockkit, in a format that this one doesn't
-    /// know. It is left as it is.
+    /// A newer lockkit wrote the record in the store, in a format that this one doesn't know. The
+    /// record is left as it is.
     NewerFormat,
-    /// There is no tokio runtime to work on.
+    /// There is no tokio runtime for lockkit's tasks.
     NoRuntime,
-    /// The user that the store knows us as may not do this.
+    /// The store does not allow this operation to our user.
     PermissionDenied,
     /// The server takes no writes: a replica, or a primary that was demoted.
     ReadOnly,
@@ -48,15 +50,16 @@ pub enum ErrorKind {
     Timeout,
     /// The store can't be reached, broke the connection, or did not answer in time.
     Unavailable,
-    /// A bug in a backend, or an answer that no store should give.
+    /// A backend has a bug, or the store gave an answer that no store should give.
     Unexpected,
     /// No backend is known for the URL's scheme.
     UnknownScheme,
-    /// A URL parameter that the backend doesn't know.
+    /// The URL has a parameter that the backend doesn't know.
     UnknownParameter,
     /// The backend can't do what was asked; its capabilities say so.
     Unsupported,
-    /// A record of another kind, or of another program, stands where lockkit's record should be.
+    /// The store has a record of another kind or of another program in the place of lockkit's
+    /// record.
     WrongType,
 }
 
@@ -65,15 +68,15 @@ pub enum ErrorKind {
 pub enum ErrorStatus {
     /// Asking again gives the same answer.
     Permanent,
-    /// Asking again may help; lockkit does so inside its bounds.
+    /// Asking again may help; lockkit asks again inside its bounds.
     Temporary,
-    /// It looked temporary and outlasted lockkit's retries.
+    /// The error looked temporary, and every retry of lockkit failed too.
     Persistent,
 }
 
-/// An error of lockkit: one pointer wide, one line when displayed, never with a password in it
-/// ([C13](crate::contract#c13-errors)). What failed with an
-/// [unknown outcome](Self::is_outcome_unknown) may have been done all the same
+/// An error of lockkit. It is one pointer wide and prints as one line, and it never shows a
+/// password ([C13](crate::contract#c13-errors)). After an [unknown
+/// outcome](Self::is_outcome_unknown) the store may have applied the request all the same
 /// ([C5](crate::contract#c5-ambiguity)).
 ///
 /// ```
@@ -109,7 +112,7 @@ struct Inner {
 impl Error {
     /// Makes an error from its kind and a sentence that says what happened and what to do about it.
     ///
-    /// The status follows from the kind: what a store can recover from by itself is
+    /// The status follows from the kind. A fault from which a store can recover by itself is
     /// [`Temporary`](ErrorStatus::Temporary).
     #[must_use]
     pub fn new(kind: ErrorKind, context: impl Into<Cow<'static, str>>) -> Self {
@@ -132,12 +135,12 @@ impl Error {
         }))
     }
 
-    /// What a backend says that lacks a capability.
+    /// Makes the error of a backend that lacks a capability.
     pub(crate) fn unsupported(what: &str) -> Self {
         Self::new(ErrorKind::Unsupported, format!("this backend has no {what}"))
     }
 
-    /// For another caller who met the same trouble.
+    /// Copies the error for another caller that the same fault affects.
     pub(crate) fn copy(&self) -> Self {
         Self(self.0.clone())
     }
@@ -149,28 +152,29 @@ impl Error {
         self
     }
 
-    /// Marks the request as *unknown*: it may have been applied although its reply never came.
+    /// Marks the outcome as *unknown*: the request may have been applied although its reply never
+    /// came.
     #[must_use]
     pub fn with_outcome_unknown(mut self) -> Self {
         self.0.outcome_unknown = true;
         self
     }
 
-    /// Says which operation failed, unless that is already said.
+    /// Sets the operation that failed, unless it is already set.
     #[must_use]
     pub fn with_operation(mut self, operation: &'static str) -> Self {
         self.0.operation.get_or_insert(operation);
         self
     }
 
-    /// Says which backend failed, unless that is already said.
+    /// Sets the backend that failed, unless it is already set.
     #[must_use]
     pub fn with_backend(mut self, backend: &'static str) -> Self {
         self.0.backend.get_or_insert(backend);
         self
     }
 
-    /// Says which lock it was about, unless that is already said.
+    /// Sets the lock that the error is about, unless it is already set.
     #[must_use]
     pub fn with_name(mut self, name: &LockName) -> Self {
         self.0.name.get_or_insert_with(|| name.clone());
@@ -196,13 +200,13 @@ impl Error {
         self.0.status
     }
 
-    /// True when asking again may help, and nobody has tried that yet.
+    /// True if asking again may help and lockkit has not tried that yet.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         self.0.status == ErrorStatus::Temporary
     }
 
-    /// True when the request may have been applied although its reply never came.
+    /// True if the request may have been applied although its reply never came.
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         self.0.outcome_unknown
@@ -220,7 +224,7 @@ impl Error {
         self.0.backend
     }
 
-    /// The lock that it was about.
+    /// The lock that the error is about.
     #[must_use]
     pub fn name(&self) -> Option<&LockName> {
         self.0.name.as_ref()

@@ -1,4 +1,4 @@
-//! A held lock.
+//! Defines the guard of a held lock.
 
 use std::{
     fmt,
@@ -25,13 +25,14 @@ use crate::{
     within::within,
 };
 
-/// A lock that is held, alone, shared, or by some permits, until a deadline that is known here
-/// ([C3](crate::contract#c3-lease)).
+/// A lock that is held exclusively, shared, or as some permits, until a deadline that the guard
+/// knows ([C3](crate::contract#c3-lease)).
 ///
-/// It is a [`Hold`], with all that can be asked of one, which ends with the guard.
+/// The guard dereferences to its [`Hold`] and has all methods of it. The hold ends with the guard.
 ///
-/// A holder that is paused after its last check may act late. Only a resource that compares
-/// [`fencing_token`](Hold::fencing_token) and refuses a smaller one than it has seen can stop it.
+/// A holder that is paused after its last check may act late. Only the protected resource can stop
+/// such a holder. The resource compares [`fencing_token`](Hold::fencing_token), and refuses a token
+/// that is smaller than one it has seen.
 ///
 /// ```
 /// use lockkit_core::{ErrorKind, Locker};
@@ -54,15 +55,15 @@ use crate::{
 /// ```
 ///
 /// # Drop
-/// Dropping the guard is a best-effort release ([C7](crate::contract#c7-release)): it neither
-/// blocks nor reports anything, and works outside a runtime too. The locker's background task does
-/// it soon; [`Locker::shutdown`](crate::Locker::shutdown) waits for it. Prefer
-/// [`release`](Self::release), which alone can tell that the lock had been lost.
+/// Dropping the guard is a best-effort release ([C7](crate::contract#c7-release)). The drop neither
+/// blocks nor reports anything, and works outside a runtime too. The locker's background task sends
+/// the release soon, and [`Locker::shutdown`](crate::Locker::shutdown) waits for it. Prefer
+/// [`release`](Self::release): only a release can report that the lock had been lost.
 #[must_use = "dropping the guard gives the lock up"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
     hold: Hold,
-    /// Has the locker's background task at work. `None` once nothing is left for the drop.
+    /// Keeps the locker's background task running. `None` once the drop has nothing left to do.
     keeper: Option<Arc<Keeper>>,
 }
 
@@ -71,7 +72,7 @@ impl LockGuard {
         Self { hold: Hold::new(held, Arc::clone(keeper.agenda())), keeper: Some(keeper) }
     }
 
-    /// A view of this hold, for others to work under it. It ends with the guard.
+    /// A view of this hold, for tasks that work under it. The view ends with the guard.
     #[must_use]
     pub fn hold(&self) -> Hold {
         self.hold.clone()
@@ -80,7 +81,7 @@ impl LockGuard {
     /// Runs `work` for as long as the lock is held.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] when the lock is lost before `work` is done; `work` is dropped then.
+    /// [`ErrorKind::Lost`] if the lock is lost before `work` is done; `work` is then dropped.
     ///
     /// # Cancel safety
     /// As cancel safe as `work`; the lock stays held.
@@ -95,21 +96,26 @@ impl LockGuard {
         }
     }
 
-    /// Gives the guard up and keeps the lock, which nobody releases any more.
+    /// Gives up the guard and keeps the lock. No guard can release the lock any more.
     ///
-    /// With [`Renewal::Auto`](crate::Renewal::Auto) it is renewed until
-    /// [`max_hold`](crate::LockOptions::max_hold) ends it, the locker is
-    /// [shut down](crate::Locker::shutdown), the runtime that the locker works on ends, or the
-    /// process does. With [`Renewal::Manual`](crate::Renewal::Manual) it lapses with its lease
-    /// (less the margin for drift): so a job keeps others from running again for a while. Either
-    /// way the [signal](Lost) tells the end. A shutdown ends it at once and frees it in the store,
-    /// whatever is left of its lease.
+    /// With [`Renewal::Auto`](crate::Renewal::Auto) the lock is renewed until
+    /// [`max_hold`](crate::LockOptions::max_hold) ends it, or the locker is [shut
+    /// down](crate::Locker::shutdown). The renewal also ends when the locker's runtime or the
+    /// process ends.
     ///
-    /// For as long as it is held, the locker's background task stays at work, and with it the
-    /// connection, even when every [`Locker`](crate::Locker) is gone. On a store where a lock
-    /// belongs to a session or a connection ([`LeaseScope`](crate::spi::LeaseScope)), a process
-    /// that ends frees it then, whatever is left of its lease, and a manual one may be held for as
-    /// long as that session or connection lives.
+    /// With [`Renewal::Manual`](crate::Renewal::Manual) the lock lapses with its lease (less the
+    /// margin for drift). In this way a job can keep others from running again for a while.
+    ///
+    /// Either way the [signal](Lost) reports the end. A shutdown ends the lock at once and frees it
+    /// in the store, whatever is left of its lease.
+    ///
+    /// For as long as the lock is held, the locker's background task and the connection stay alive,
+    /// even when every [`Locker`](crate::Locker) is dropped.
+    ///
+    /// On some stores a lock belongs to a session or a connection
+    /// ([`LeaseScope`](crate::spi::LeaseScope)). There the end of the process frees the lock,
+    /// whatever is left of its lease. With manual renewal, a lock there may be held for as long as
+    /// that session or connection lives.
     pub fn leak(mut self) -> Lost {
         if let Some(keeper) = self.keeper.take() {
             self.agenda().leak(self.held(), keeper);
@@ -117,26 +123,27 @@ impl LockGuard {
         self.lost()
     }
 
-    /// Gives the lock back and says what was true: it was ours until now, and is free.
+    /// Gives the lock back. `Ok` means that the lock was held until now and is free.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if it was lost before: somebody else may have worked at the same time.
+    /// [`ErrorKind::Lost`] if the lock was lost before: another holder may have worked at the same
+    /// time.
     ///
-    /// Any other error means that the outcome is unknown. The store was asked, again and again,
-    /// until the end of the lease or twice the operation timeout, whichever came first; the rest is
-    /// done in the background, and the lease ends the lock at the latest. Where the store has no
-    /// leases, its backend frees the lock when it can, or at its end.
+    /// Any other error means that the outcome is unknown. lockkit asked the store again and again,
+    /// until the end of the lease or for twice the operation timeout, whichever came first. The
+    /// background task does the rest, and the lease ends the lock at the latest. Where the store
+    /// has no leases, its backend frees the lock when it can, or at its end.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, the release is finished in the background.
+    /// Cancel safe: if the call is dropped, the background task finishes the release.
     #[doc(alias = "unlock")]
     pub async fn release(mut self) -> Result<()> {
         self.give_back().await
     }
 
-    /// As [`release`](Self::release); nothing is left for the drop.
+    /// As [`release`](Self::release); afterwards the drop of the guard has nothing left to do.
     pub(crate) async fn give_back(&mut self) -> Result<()> {
-        // The background task is at work until this call ends.
+        // This keeps the background task running until the call ends.
         let _keeper = self.keeper.take();
         let held = self.held();
         let agenda = self.agenda();
@@ -148,7 +155,7 @@ impl LockGuard {
         let lease = held.locker().clock.now().until(held.lease_end());
         let bound = lease.min(held.limits().op_timeout * 2);
         if let Some(attachment) = held.attachment() {
-            // As when it is dropped: the release follows.
+            // A panic is caught, as in the drop of the guard: the release follows.
             let _ = catch_unwind(AssertUnwindSafe(|| attachment.guard_released()));
         }
         let released = if Runtime::try_current().is_ok() {
@@ -175,12 +182,13 @@ impl LockGuard {
         })
     }
 
-    /// Another guard gives the hold back.
+    /// Leaves the release of the hold to another guard.
     pub(crate) fn disarm(&mut self) {
         self.keeper = None;
     }
 
-    /// Outside a runtime there are no timers to bound a request with: the background task does it.
+    /// Lets the background task release the lock, because outside a runtime no timer can bound a
+    /// request.
     async fn release_by_keeper(&self) -> Result<Released> {
         let (reply, outcome) = oneshot::channel();
         let cleanup = Cleanup::Release(Arc::clone(self.held()), Some(reply));
@@ -216,13 +224,14 @@ impl Drop for LockGuard {
             return;
         }
         let held = self.held();
-        // Asking first notices a deadline that has passed: that is a loss, which nobody may have
-        // noticed yet.
+        // `is_held` notices a deadline that has passed. That is a loss, which may not have been
+        // noticed before.
         if held.is_held() {
             held.give_back();
         }
         if let Some(attachment) = held.attachment() {
-            // A panic hurts no lock: the panic hook has told it, and the release follows.
+            // A panic of the attachment harms no lock: the panic hook has reported it, and the
+            // release follows.
             let _ = catch_unwind(AssertUnwindSafe(|| attachment.guard_dropped()));
         }
         self.agenda().retire(held, Some(Cleanup::Release(Arc::clone(held), None)));

@@ -1,4 +1,5 @@
-//! What mutex, read/write lock, semaphore and election have in common: a name, a locker, options.
+//! Holds the common parts of mutex, read/write lock, semaphore and election: a name, a locker and
+//! options.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,7 +29,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// With the defaults of the locker.
+    /// Makes a handle with the defaults of the locker.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`].
@@ -42,7 +43,7 @@ impl Handle {
         Ok(self)
     }
 
-    /// The same lock with another label, which must have been checked.
+    /// Returns the same lock with another label, which must have been checked.
     pub(crate) fn labelled(&self, label: Arc<str>) -> Self {
         let mut options = CheckedOptions::clone(&self.options);
         options.options.label = Some(label);
@@ -61,7 +62,7 @@ impl Handle {
         self.options.limits
     }
 
-    /// Waits as long as the options say.
+    /// Waits for as long as the options say.
     pub(crate) async fn lock(&self, mode: Mode) -> Result<LockGuard> {
         self.lock_within(mode, self.bound()).await
     }
@@ -74,14 +75,14 @@ impl Handle {
         self.acquire(mode, bound).await?.ok_or_else(|| self.timeout(bound))
     }
 
-    /// The bound on waiting has passed.
+    /// Makes the error for a wait whose bound has passed.
     pub(crate) fn timeout(&self, bound: Bound) -> Error {
         let wait = if let Bound::Within(wait) = bound { wait } else { Duration::ZERO };
         let timeout = Error::new(ErrorKind::Timeout, format!("it was not free within {wait:?}"));
         self.explain(timeout, "lock")
     }
 
-    /// One more guard of the same hold. All but one must be disarmed.
+    /// Makes one more guard of the same hold. All guards but one must be disarmed.
     pub(crate) fn another_guard(&self, held: Arc<Hold>) -> LockGuard {
         LockGuard::new(held, Arc::clone(&self.locker.keeper))
     }
@@ -106,7 +107,7 @@ impl Handle {
         self.locker.explain(error, operation, &self.name)
     }
 
-    /// How long the options have it wait.
+    /// The bound on waiting that the options set.
     pub(crate) fn bound(&self) -> Bound {
         self.options.options.wait().map_or(Bound::Forever, Bound::Within)
     }
@@ -143,8 +144,8 @@ impl Handle {
         );
         let Some(held) = acquire(request, bound).instrument(span).await? else { return Ok(None) };
         let guard = LockGuard::new(held, Arc::clone(&self.locker.keeper));
-        // Only now is it certain that the hold is either seen by the task that goes, or by the next
-        // one.
+        // Only now is it certain that a background task sees the hold: the task that is ending, or
+        // the next one.
         if !self.locker.keeper.agenda().is_attended() {
             self.locker.keeper.ensure()?;
         }

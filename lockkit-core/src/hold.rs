@@ -1,4 +1,4 @@
-//! What can be asked of a held lock, and done for it, without its guard.
+//! Gives tasks a view of a held lock, with its state and its operations, but without its guard.
 
 use std::{any::Any, fmt, future::Future, sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
     token::{FencingToken, OwnerId},
 };
 
-/// A view of a held lock, to hand to the tasks that work under it. Cheap to clone and `'static`.
+/// A view of a held lock, for the tasks that work under it. It is cheap to clone and `'static`.
 ///
-/// It does not keep the lock: that is the [guard's](crate::LockGuard) part, which alone can release
-/// it. When the guard is released or dropped, all its views say that the lock is not held.
+/// A view does not keep the lock. The [guard](crate::LockGuard) keeps it, and only the guard can
+/// release it. When the guard is released or dropped, all its views say that the lock is not held.
 ///
 /// ```
 /// use lockkit_core::{ErrorKind, Locker};
@@ -45,7 +45,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Hold {
     held: Arc<Held>,
-    /// Not the keeper, which has its task at work: a view must not keep that.
+    /// A view has no keeper, because the keeper keeps the background task running.
     agenda: Arc<Agenda>,
 }
 
@@ -60,7 +60,7 @@ impl Hold {
         &self.held.name
     }
 
-    /// How it is held.
+    /// The mode in which the lock is held.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.held.mode
@@ -72,32 +72,33 @@ impl Hold {
         self.held.owner()
     }
 
-    /// The number to hand to the protected resource, which refuses a smaller one than it has seen.
+    /// The fencing token for the protected resource. The resource refuses a token that is smaller
+    /// than one it has seen.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.held.token()
     }
 
-    /// Whether the lease still stands, by the local clock and without I/O.
+    /// Whether the lease is still valid, by the local clock and without I/O.
     ///
-    /// Once false it stays false. It turns false before the store can grant the lock to someone
-    /// else, and when the guard gives the lock back.
+    /// Once false it stays false. It turns false when the guard gives the lock back, and before the
+    /// store can grant the lock to another owner.
     #[doc(alias = "is_valid")]
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.is_held()
     }
 
-    /// How long the lease still stands without another renewal; zero once the lock is lost
-    /// or given back, [`Duration::MAX`] where the store has no leases.
+    /// How long the lease is still valid without another renewal. It is zero once the lock is lost
+    /// or given back, and [`Duration::MAX`] where the store has no leases.
     #[doc(alias = "ttl")]
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
 
-    /// What the store gives beside the lock, if it is a `T`. The backend's documentation tells what
-    /// there is.
+    /// Returns what the store gives beside the lock, if it is a `T`. The backend's documentation
+    /// says what it gives.
     #[must_use]
     pub fn attachment<T: Attachment>(&self) -> Option<Arc<T>> {
         let attachment = Arc::clone(self.held.attachment()?);
@@ -105,21 +106,22 @@ impl Hold {
         attachment.downcast().ok()
     }
 
-    /// The signal that the lock is lost. It fires at the local deadline at the latest, also when
-    /// the store is silent or gone, and never after a release.
+    /// The signal that the lock is lost. It fires at the local deadline at the latest, even if the
+    /// store is silent or gone. It never fires after a release.
     #[must_use]
     pub fn lost(&self) -> Lost {
         Lost::new(Arc::clone(&self.held))
     }
 
-    /// The warning that the hold will end in `before` or less, unless it is renewed meanwhile: by
-    /// the end of its lease, by [`max_hold`](crate::LockOptions::max_hold), or by a shutdown.
+    /// The warning that the hold will end in `before` or less, unless it is renewed meanwhile. A
+    /// hold ends with its lease, by [`max_hold`](crate::LockOptions::max_hold), or by a shutdown.
     ///
-    /// A renewed lease is never longer than the ttl, and with
-    /// [`Renewal::Auto`](crate::Renewal::Auto) it shrinks to two thirds of that before it is
-    /// renewed: a longer `before` warns of every renewal, and one of the ttl or more completes at
-    /// once. A hold that has no end in sight, as on a store without leases, gives no warning before
-    /// it is lost.
+    /// A renewed lease is never longer than the ttl. With [`Renewal::Auto`](crate::Renewal::Auto)
+    /// the lease shrinks to two thirds of the ttl before it is renewed. So a longer `before` warns
+    /// of every renewal, and a `before` of the ttl or more completes at once.
+    ///
+    /// If no end of the hold is known, as on a store without leases, there is no warning before the
+    /// lock is lost.
     #[must_use]
     pub fn expiring(&self, before: Duration) -> Expiring {
         Expiring::new(Arc::clone(&self.agenda), Arc::clone(&self.held), before)
@@ -132,26 +134,29 @@ impl Hold {
     /// the lock is held until its local deadline, or longer.
     ///
     /// # Cancel safety
-    /// Cancel safe: a renewal in flight is finished in the background.
+    /// Cancel safe: the background task finishes a renewal that was already sent.
     pub async fn renew(&self) -> Result<()> {
         self.renew_for(None, "renew").await
     }
 
-    /// Renews the lease now, once, for `lease` instead of the ttl, and tells how long the hold
-    /// lasts without another renewal.
+    /// Renews the lease now, once, for `lease` instead of the ttl. Returns how long the hold lasts
+    /// without another renewal.
     ///
-    /// It never shortens a lease, so the answer may be more than `lease`. It is less by the margin
-    /// for drift (C3), or where [`max_hold`](crate::LockOptions::max_hold) or a shutdown that has
-    /// begun ends the hold earlier. A holder that dies keeps the lock for as long.
+    /// It never shortens a lease, so the answer may be more than `lease`. The answer is less than
+    /// `lease` by the margin for drift (C3). It is also less if
+    /// [`max_hold`](crate::LockOptions::max_hold) or a shutdown that has begun ends the hold
+    /// earlier. If the holder dies, the lock stays taken for as long.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if `lease` is not between 10 ms and 24 h,
-    /// [`ErrorKind::Unsupported`] if the backend has no leases of another length,
-    /// [`ErrorKind::Lost`] if the lock is lost. Any other error means that the outcome is unknown:
-    /// the lock is held until its local deadline, or longer.
+    /// * [`ErrorKind::InvalidOption`] if `lease` is not between 10 ms and 24 h.
+    /// * [`ErrorKind::Unsupported`] if the backend has no leases of another length.
+    /// * [`ErrorKind::Lost`] if the lock is lost.
+    ///
+    /// Any other error means that the outcome is unknown: the lock is held until its local
+    /// deadline, or longer.
     ///
     /// # Cancel safety
-    /// Cancel safe: a renewal in flight is finished in the background.
+    /// Cancel safe: the background task finishes a renewal that was already sent.
     pub async fn extend(&self, lease: Duration) -> Result<Duration> {
         let refuse = |kind, text| Err(self.explain(Error::new(kind, text), "extend"));
         if !self.held.locker().extends {
@@ -179,24 +184,27 @@ impl Hold {
         shared(&self.agenda, renewal).await
     }
 
-    /// Writes the [`Note`] beside the lock, which stays when the lock is free: what was done under
-    /// it, say. It is written only if the lock is still held in that instant, by the store's own
-    /// knowledge.
+    /// Writes the [`Note`] beside the lock, for example to say what was done under the lock. The
+    /// note stays when the lock is free. The store writes it only if it finds the lock still held
+    /// in that instant.
     ///
-    /// Read it with [`Locker::note`](crate::Locker::note), and write the [next](Note::next) one.
-    /// [`Noted::Outdated`] means that another task wrote under this hold meanwhile, or that what
-    /// was read was older. The answer is never [`Noted::NotHeld`], which is an error here.
-    ///
+    /// Read the note with [`Locker::note`](crate::Locker::note), and write the [next](Note::next)
+    /// one. [`Noted::Outdated`] means that another task wrote under this hold meanwhile, or that
+    /// the note that was read was older. The answer is never [`Noted::NotHeld`], which is an error
+    /// here.
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend has no notes, or for another lock than a mutex or
-    /// an election, [`ErrorKind::InvalidOption`] if the note is longer than 16 KiB,
-    /// [`ErrorKind::NoRuntime`], [`ErrorKind::Lost`] if the lock is lost. Any error, a loss as
-    /// well, may mean that the [outcome is unknown](Error::is_outcome_unknown): the store was
-    /// asked, again and again, until the end of the lease or twice the operation timeout, whichever
-    /// came first. Writing the same note again is harmless.
+    /// * [`ErrorKind::Unsupported`] if the backend has no notes, or if the lock is neither a mutex
+    ///   nor an election.
+    /// * [`ErrorKind::InvalidOption`] if the note is longer than 16 KiB.
+    /// * [`ErrorKind::NoRuntime`].
+    /// * [`ErrorKind::Lost`] if the lock is lost.
+    ///
+    /// Any error, even a loss, may mean that the [outcome is unknown](Error::is_outcome_unknown).
+    /// lockkit asks the store again and again, until the end of the lease or for twice the
+    /// operation timeout, whichever comes first. Writing the same note again is harmless.
     ///
     /// # Cancel safety
-    /// Cancel safe: it is finished in the background.
+    /// Cancel safe: the background task finishes the write.
     pub async fn write_note(&self, note: &Note) -> Result<Noted> {
         let explain = |error| self.explain(error, "write note");
         if !self.held.locker().notes {

@@ -1,16 +1,18 @@
 //! The core of lockkit: the contract's types, the driver, the backend interface, and an embedded
 //! memory store.
 //!
-//! Applications use the `lockkit` facade. Whoever writes a backend depends on this crate and
+//! Applications use the `lockkit` facade. The author of a backend depends on this crate and
 //! implements [`spi::Backend`] and [`spi::Claim`]; everything else about a lock is written once,
-//! here. What is promised has numbers, C1 to C14: see [`contract`].
+//! here. The promises have numbers, C1 to C14: see [`contract`].
 //!
 //! ## Features
 //!
 //! | feature | |
 //! |---|---|
-//! | `metrics` | `Metrics`, an observer that hands what a locker does to the crate `metrics` |
-//! | `simulation` | for lockkit's own tests: owner ids and jitter from a seed, and a fake store; never for a program that relies on locks |
+//! | `metrics` | the observer `Metrics`, which reports to the crate `metrics` |
+//! | `simulation` | owner ids and jitter from a seed, and a fake store |
+//!
+//! `simulation` is for lockkit's own tests. Never enable it in a program that relies on locks.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,4 +1,4 @@
-//! The mutex.
+//! Offers the mutex to users.
 
 use std::{future::Future, time::Duration};
 
@@ -14,11 +14,11 @@ use crate::{
     token::FencingToken,
 };
 
-/// A lock that one owner holds at a time ([C1](crate::contract#c1-exclusion)). Whoever waits is
-/// woken by the store where it can push ([C8](crate::contract#c8-waiting)).
+/// A lock that one owner holds at a time ([C1](crate::contract#c1-exclusion)). The store wakes
+/// waiters where it can push ([C8](crate::contract#c8-waiting)).
 ///
-/// Not reentrant: a holder that locks the same name again waits for itself. [`Owner`](crate::Owner)
-/// has one that is.
+/// The mutex is not reentrant: if a holder locks the same name again, it waits for itself.
+/// [`Owner`](crate::Owner) has a reentrant mutex.
 ///
 /// ```
 /// use lockkit_core::Locker;
@@ -41,7 +41,7 @@ pub struct Mutex {
 }
 
 impl Locker {
-    /// The mutex with this name. Does no I/O.
+    /// Returns the mutex with this name. Does no I/O.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), or
@@ -62,8 +62,8 @@ impl Mutex {
         self.handle
     }
 
-    /// Sets options of this lock. An option that is not set stays as it is: at first the locker's
-    /// default.
+    /// Sets options of this lock. An option that is not set keeps its value, which is at first the
+    /// locker's default.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if the options contradict each
@@ -81,48 +81,48 @@ impl Mutex {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A
-    /// store that can't be reached is asked again; for how long is bounded by `wait`, or without
-    /// one by the ttl. Anything else at once.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. If
+    /// the store can't be reached, the call asks again until `wait` has passed. Without `wait`, it
+    /// asks again for the ttl. It returns any other error at once.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn lock(&self) -> Result<LockGuard> {
         self.handle.lock(Mode::Exclusive).await
     }
 
-    /// Asks once; `None` if it is taken.
+    /// Asks once for the lock. Returns `None` if it is taken.
     ///
     /// # Errors
-    /// Whatever the store says. That the lock is taken is no error.
+    /// Any error of the store. A lock that is taken is no error.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn try_lock(&self) -> Result<Option<LockGuard>> {
         self.handle.try_lock(Mode::Exclusive).await
     }
 
-    /// Waits at most `wait`, whatever bound the options set.
+    /// Waits at most `wait` for the lock. This bound replaces the bound of the options.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when `wait` has passed, or whatever the
-    /// store says, after asking again within the bound.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when `wait` has passed. Otherwise any
+    /// error of the store, after the call has asked again within the bound.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn lock_timeout(&self, wait: Duration) -> Result<LockGuard> {
         self.handle.lock_timeout(Mode::Exclusive, wait).await
     }
 
     /// Locks, runs `work`, and releases. The future is `Send` if `work` and its future are.
     ///
-    /// When the lock is lost, `work` is dropped where it stands.
+    /// If the lock is lost, `work` is dropped at once.
     ///
     /// ```
     /// # async fn spawned(mutex: lockkit_core::Mutex) -> lockkit_core::Result<()> {
@@ -133,11 +133,12 @@ impl Mutex {
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](Self::lock), or [`ErrorKind::Lost`] when the lock was lost before `work` was done and released. A release that got no answer is no error: `work`
-    /// was done while the lock was held.
+    /// As [`lock`](Self::lock), or [`ErrorKind::Lost`] if the lock was lost before `work` was done
+    /// and the lock was released. A release that got no answer is no error, because `work` was done
+    /// while the lock was held.
     ///
     /// # Cancel safety
-    /// As cancel safe as `work`; the lock is released in the background.
+    /// As cancel safe as `work`; the background task releases the lock.
     pub async fn scope<F: Future>(&self, work: impl FnOnce(Hold) -> F) -> Result<F::Output> {
         let guard = self.lock().await?;
         let output = guard.run(work(guard.hold())).await?;
@@ -147,10 +148,10 @@ impl Mutex {
         }
     }
 
-    /// Tells who holds it and how many wait for it.
+    /// Reports the holders of the lock and the number of waiters.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -162,10 +163,10 @@ impl Mutex {
     /// [`Locker::force_release`](crate::Locker::force_release).
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     ///
     /// # Cancel safety
-    /// Dropped midway it may or may not have been done; doing it again is harmless.
+    /// If the call is dropped, the lock may or may not have been freed. A second call is harmless.
     pub async fn force_release(&self, token: FencingToken) -> Result<Released> {
         self.handle.force_release(token).await
     }

@@ -1,9 +1,9 @@
-//! Lock names (C11) and the kinds they live in.
+//! Defines lock names (C11) and their kinds.
 
 use std::{fmt, sync::Arc};
 
-/// What is locked by a name. Each kind is a namespace of its own: the same text in two kinds is two
-/// locks.
+/// The kind of lock behind a name. Each kind is its own namespace: the same text in two kinds is
+/// two locks.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -61,12 +61,12 @@ pub struct LockName {
 }
 
 impl LockName {
-    /// Of a text that was checked.
+    /// Makes a name from a text that was already checked.
     pub(crate) fn unchecked(kind: Kind, text: &str) -> Self {
         Self { kind, text: text.into() }
     }
 
-    /// The namespace that this name lives in.
+    /// The kind, which is the namespace of this name.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind

@@ -1,4 +1,4 @@
-//! What a caller may ask of a lock, checked in one place.
+//! Defines the options of a lock, and checks them in one place.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,13 +9,14 @@ use crate::{
 
 /// The shortest lease. Below it the safety margin (1 % + 2 ms) would eat a large part of the lease.
 pub const MIN_TTL: Duration = Duration::from_millis(10);
-/// The longest lease. A longer hold is what renewal is for.
+/// The longest lease. For a longer hold, renew the lease.
 pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 const LONGEST_DEFAULT_OP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Who renews a held lock ([C10](crate::contract#c10-renewal)).
+/// The choice between automatic and manual renewal of a held lock
+/// ([C10](crate::contract#c10-renewal)).
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,24 +35,25 @@ const LONGEST_DEFAULT_OP_TIMEOUT: Duration = Duration::from_secs(3);
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Renewal {
-    /// The locker's keeper renews the lease for as long as the guard lives.
+    /// The locker's background task renews the lease for as long as the guard lives.
     #[default]
     Auto,
-    /// Only [`Hold::renew`](crate::Hold::renew) and [`extend`](crate::Hold::extend)
-    /// do; else the lock ends with its first lease.
+    /// Only [`Hold::renew`](crate::Hold::renew) and [`extend`](crate::Hold::extend) renew the
+    /// lease. Without them the lock ends with its first lease.
     Manual,
 }
 
 /// Options of a lock.
 ///
 /// Each option is set or not set. `with_options` lays the options that are set over those that the
-/// lock has already; an option that is not set stays as it was. A lock begins with the locker's
-/// defaults, which come from the URL and from
-/// [`Locker::with_defaults`](crate::Locker::with_defaults), and these begin with the list below. So
-/// a bound on waiting that is set for one lock keeps the ttl and the label of the URL.
+/// lock already has. An option that is not set keeps its value.
 ///
-/// A getter answers the value in force: what was set, or else what the list below says. So
-/// `LockOptions::new().ttl()` is 30 s.
+/// A lock begins with the locker's defaults. They come from the URL and from
+/// [`Locker::with_defaults`](crate::Locker::with_defaults), and begin with the list below. So if
+/// one lock sets a bound on waiting, it keeps the ttl and the label of the URL.
+///
+/// A getter returns the value in force: the value that was set, or else the value in the list
+/// below. So `LockOptions::new().ttl()` is 30 s.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,12 +84,12 @@ pub enum Renewal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOptions {
     ttl: Option<Duration>,
-    /// [`Duration::MAX`] for ever.
+    /// [`Duration::MAX`] means for ever.
     wait: Option<Duration>,
     renewal: Option<Renewal>,
     op_timeout: Option<Duration>,
     pub(crate) label: Option<Arc<str>>,
-    /// [`Duration::MAX`] for ever.
+    /// [`Duration::MAX`] means for ever.
     max_hold: Option<Duration>,
     pub(crate) group: Option<Arc<str>>,
 }
@@ -99,7 +101,7 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
-    /// Options of which none is set.
+    /// Makes options of which none is set.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -113,8 +115,8 @@ impl LockOptions {
         }
     }
 
-    /// Sets the lease: how long the store keeps the lock for a holder that no longer renews it
-    /// ([C9](crate::contract#c9-crash)). 10 ms to 24 h.
+    /// Sets the lease, from 10 ms to 24 h. The store keeps the lock for this long after the last
+    /// renewal of its holder ([C9](crate::contract#c9-crash)).
     #[must_use]
     pub const fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
@@ -135,15 +137,15 @@ impl LockOptions {
         self
     }
 
-    /// Says who renews the lease.
+    /// Sets how the lease is renewed.
     #[must_use]
     pub const fn with_renewal(mut self, renewal: Renewal) -> Self {
         self.renewal = Some(renewal);
         self
     }
 
-    /// Bounds one request to the store: at most half of the ttl. A default that is longer than half
-    /// of a lock's own ttl counts as not set for that lock.
+    /// Bounds one request to the store: at most half of the ttl. If a locker's default is longer
+    /// than half of a lock's own ttl, that lock ignores it.
     #[must_use]
     pub const fn with_op_timeout(mut self, op_timeout: Duration) -> Self {
         self.op_timeout = Some(op_timeout);
@@ -157,12 +159,12 @@ impl LockOptions {
         self
     }
 
-    /// Ends each hold after this long, however often it is renewed; at least the ttl. At its end
-    /// the lock is [lost](crate::LossReason::MaxHold) and freed in the store.
+    /// Ends each hold after this long, however often it is renewed. It must be at least the ttl. At
+    /// that end the lock is [lost](crate::LossReason::MaxHold), and lockkit frees it in the store.
     ///
-    /// A holder that dies shortly before that end leaves its last lease behind: for others the lock
-    /// is taken for at most `max_hold` + `ttl`, or until the end of a longer lease that
-    /// [`extend`](crate::Hold::extend) asked for.
+    /// A holder that dies shortly before that end leaves its last lease behind. Then the lock stays
+    /// taken for at most `max_hold` + `ttl`. It stays taken longer if
+    /// [`extend`](crate::Hold::extend) asked for a lease that ends later.
     #[must_use]
     pub const fn with_max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
@@ -176,9 +178,9 @@ impl LockOptions {
         self
     }
 
-    /// Sets what metrics and traces file the lock under, such as `orders`: 1 to 255 bytes without
-    /// control characters. Use few of them: each is a time series of its own, which names would be
-    /// too many for.
+    /// Sets the group under which metrics and traces file the lock, such as `orders`: 1 to 255
+    /// bytes without control characters. Use few groups, because each group is its own time series.
+    /// One time series for each lock name would be too many.
     #[must_use]
     pub fn with_group(mut self, group: impl Into<Arc<str>>) -> Self {
         self.group = Some(group.into());
@@ -191,21 +193,21 @@ impl LockOptions {
         self.ttl.unwrap_or(DEFAULT_TTL)
     }
 
-    /// How long [`lock`](crate::Mutex::lock) waits at most; `None`, which is for ever, also if it is
-    /// not set.
+    /// The longest wait of [`lock`](crate::Mutex::lock). `None` means for ever, and is also the
+    /// answer if the option is not set.
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
         self.wait.filter(|wait| *wait < Duration::MAX)
     }
 
-    /// Who renews the lease; [`Renewal::Auto`] if it is not set.
+    /// How the lease is renewed; [`Renewal::Auto`] if it is not set.
     #[must_use]
     pub fn renewal(&self) -> Renewal {
         self.renewal.unwrap_or_default()
     }
 
-    /// How long one request to the store may take; `None` if it is not set, which is 3 s or a third
-    /// of the ttl, whichever is shorter.
+    /// The longest time for one request to the store. If it is not set, the answer is `None`, which
+    /// means 3 s or a third of the ttl, whichever is shorter.
     #[must_use]
     pub const fn op_timeout(&self) -> Option<Duration> {
         self.op_timeout
@@ -217,21 +219,21 @@ impl LockOptions {
         self.label.as_deref()
     }
 
-    /// How long one hold may last; `None`, which is for as long as the guard lives, also if it is
-    /// not set.
+    /// The longest time for one hold. `None` means for as long as the guard lives, and is also the
+    /// answer if the option is not set.
     #[must_use]
     pub fn max_hold(&self) -> Option<Duration> {
         self.max_hold.filter(|max_hold| *max_hold < Duration::MAX)
     }
 
-    /// What metrics and traces file the lock under, if it is set.
+    /// The group under which metrics and traces file the lock, if one is set.
     #[must_use]
     pub fn group(&self) -> Option<&str> {
         self.group.as_deref()
     }
 
-    /// These options, and where they are not set, those of `base`, as a lock takes what it does not
-    /// set itself from its locker's defaults.
+    /// Takes each option that is not set here from `base`. In this way a lock takes the options
+    /// that it does not set itself from its locker's defaults.
     #[must_use]
     pub fn over(self, base: &Self) -> Self {
         let ttl = self.ttl.or(base.ttl);
@@ -247,10 +249,10 @@ impl LockOptions {
         }
     }
 
-    /// Checks all options together and fills in what follows from others.
+    /// Checks all options together, and computes the values that follow from other options.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] with the relation that does not hold.
+    /// [`ErrorKind::InvalidOption`]; the text names the relation that does not hold.
     pub(crate) fn check(&self) -> Result<Limits> {
         let invalid = |reason: String| Err(Error::new(ErrorKind::InvalidOption, reason));
         let Self { op_timeout, label, max_hold, group, .. } = self;
@@ -316,12 +318,12 @@ impl Default for CheckedOptions {
     }
 }
 
-/// The checked durations that the driver works with.
+/// The checked durations that the driver uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) ttl: Duration,
     pub(crate) op_timeout: Duration,
-    /// [`Duration::MAX`] for ever.
+    /// [`Duration::MAX`] means for ever.
     pub(crate) max_hold: Duration,
 }
 

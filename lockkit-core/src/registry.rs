@@ -1,4 +1,5 @@
-//! From a URL to a backend: a plain value, built from the backends that are compiled in.
+//! Finds the backend for a URL. The registry is a plain value, built from the backends that are
+//! compiled in.
 
 use std::{fmt, sync::Arc};
 
@@ -44,11 +45,11 @@ use crate::{
 /// ```
 #[async_trait]
 pub trait Connector: Send + Sync + 'static {
-    /// The schemes that it takes, in lower case.
+    /// The schemes that this connector accepts, in lower case.
     fn schemes(&self) -> &'static [&'static str];
 
-    /// Connects. `registry` is the one that was asked: a store that is made of others finds their
-    /// connectors there.
+    /// Connects to the store of a URL. `registry` is the registry that was asked: a store that is
+    /// made of other stores finds their connectors there.
     ///
     /// # Behavior
     /// * Takes the parameters that it knows out of `url.params`, and calls
@@ -57,14 +58,14 @@ pub trait Connector: Send + Sync + 'static {
     ///   role.
     ///
     /// # Errors
-    /// What is wrong with the URL, or with the store.
+    /// The fault in the URL, or the error of the store.
     async fn connect(&self, url: StoreUrl, registry: &Registry) -> Result<Arc<dyn Backend>>;
 }
 
 /// The known schemes.
 ///
-/// [`Registry::new`] knows `memory://`; each backend crate has a `register` function that adds its
-/// own.
+/// [`Registry::new`] knows `memory://`. Each backend crate has a `register` function that adds its
+/// own schemes.
 ///
 /// ```
 /// use std::time::Duration;
@@ -88,7 +89,7 @@ pub struct Registry {
 #[derive(Clone)]
 enum Entry {
     Connector(Arc<dyn Connector>),
-    /// Known, but not compiled in.
+    /// The schemes are known, but their backend is not compiled in.
     Missing {
         schemes: &'static [&'static str],
         feature: &'static str,
@@ -111,33 +112,36 @@ impl Registry {
         Self { entries: vec![Entry::Connector(Arc::new(MemoryConnector))] }
     }
 
-    /// Adds a backend. A later one takes over the schemes of an earlier one.
+    /// Adds a backend. It takes over the schemes of a backend that was added earlier.
     pub fn register(&mut self, connector: impl Connector) {
         self.entries.insert(0, Entry::Connector(Arc::new(connector)));
     }
 
-    /// Says that a backend exists whose cargo feature is off, so that its schemes get a helpful
-    /// error.
+    /// Registers a backend whose cargo feature is off, so that its schemes get a helpful error.
     pub fn register_missing(&mut self, schemes: &'static [&'static str], feature: &'static str) {
         self.entries.push(Entry::Missing { schemes, feature });
     }
 
     /// Connects to the store of a URL.
     ///
-    /// Parameters that every store takes: `ttl`, `op_timeout`, `max_hold`, `label` and `group` set
-    /// the defaults of the locker's locks, `token_base` is added to every fencing token,
-    /// `process_gate=false` turns the [process gate](Locker::with_process_gate) off.
+    /// Every store takes these parameters:
+    ///
+    /// * `ttl`, `op_timeout`, `max_hold`, `label` and `group` set the defaults of the locker's
+    ///   locks.
+    /// * `token_base` is added to every fencing token.
+    /// * `process_gate=false` turns the [process gate](Locker::with_process_gate) off.
     ///
     /// # Errors
-    /// What is wrong with the URL, or with the store. No error shows a password.
+    /// The fault in the URL, or the error of the store. No error shows a password.
     ///
     /// # Cancel safety
-    /// Cancel safe: a connection that was half made is closed.
+    /// Cancel safe: a connection that is not complete is closed.
     pub async fn connect(&self, url: &str) -> Result<Locker> {
         Ok(self.builder(url).await?.build())
     }
 
-    /// Connects to the store of a URL, for a locker with observers or metrics, or on another clock.
+    /// Connects to the store of a URL. Use the builder for a locker with observers or metrics, or
+    /// with another clock.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -195,10 +199,11 @@ impl Registry {
         Ok(builder.token_base(token_base).gated(gated))
     }
 
-    /// Finds the connector of a scheme: how a store that is made of others connects to them.
+    /// Finds the connector of a scheme. A store that is made of other stores connects to them with
+    /// it.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingFeature`] or [`ErrorKind::UnknownScheme`]; both say what to do.
+    /// [`ErrorKind::MissingFeature`] or [`ErrorKind::UnknownScheme`]; both errors say what to do.
     pub fn connector(&self, scheme: &str) -> Result<&dyn Connector> {
         match self.entries.iter().find(|entry| entry.schemes().contains(&scheme)) {
             Some(Entry::Connector(connector)) => Ok(&**connector),
@@ -263,7 +268,7 @@ mod tests {
         locker.shutdown().await.unwrap();
     }
 
-    /// Of each kind of lock: a bound on waiting is set for one of them.
+    /// Each kind of lock sets a bound on waiting, and keeps the other options of the URL.
     #[tokio::test]
     async fn ttl_and_label_of_a_url_stay_when_one_lock_sets_another_option() {
         let locker = Registry::new().connect("memory://?ttl=5s&label=cron").await.unwrap();
@@ -286,7 +291,7 @@ mod tests {
         for name in locker.names("").await.unwrap() {
             let holder = locker.inspect(&name).await.unwrap().holders.remove(0);
             assert!(holder.remaining.unwrap() <= Duration::from_secs(5), "{name:?}");
-            // The value of a candidate takes the place of its label.
+            // For an election, the value of a candidate replaces its label.
             let label = if name.kind() == Kind::Election { "10.0.0.7" } else { "cron" };
             assert_eq!(holder.label.as_deref(), Some(label), "{name:?}");
         }

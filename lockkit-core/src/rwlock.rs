@@ -1,4 +1,4 @@
-//! The read/write lock.
+//! Offers the read/write lock to users.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::{
 /// A lock that many readers or one writer hold at a time ([C1](crate::contract#c1-exclusion)).
 /// Where the store is fair, readers don't starve writers ([C12](crate::contract#c12-fairness)).
 ///
-/// A reader's token is above every earlier writer's and below every later one's.
+/// A reader's token is above every earlier writer's token and below every later writer's token.
 ///
-/// Not reentrant: a reader that asks again waits behind a writer that waits, who waits for this
-/// reader.
+/// The lock is not reentrant. If a reader asks again, it may wait behind a writer that waits for
+/// this reader.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -43,7 +43,7 @@ pub struct RwLock {
 }
 
 impl Locker {
-    /// The read/write lock with this name. Does no I/O.
+    /// Returns the read/write lock with this name. Does no I/O.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), or
@@ -60,8 +60,8 @@ impl RwLock {
         Self { handle }
     }
 
-    /// Sets options of this lock. An option that is not set stays as it is: at first the locker's
-    /// default.
+    /// Sets options of this lock. An option that is not set keeps its value, which is at first the
+    /// locker's default.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if the options contradict each
@@ -76,95 +76,97 @@ impl RwLock {
         self.handle.name()
     }
 
-    /// Waits for the lock to read, together with other readers.
+    /// Waits for the lock as a reader, together with other readers.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A
-    /// store that can't be reached is asked again; for how long is bounded by `wait`, or without
-    /// one by the ttl. Anything else at once.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. If
+    /// the store can't be reached, the call asks again until `wait` has passed. Without `wait`, it
+    /// asks again for the ttl. It returns any other error at once.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn read(&self) -> Result<LockGuard> {
         self.handle.lock(Mode::Shared).await
     }
 
-    /// Asks once for the lock to read, together with other readers; `None` if it is taken.
+    /// Asks once for the lock as a reader, together with other readers. Returns `None` if it is
+    /// taken.
     ///
     /// # Errors
-    /// Whatever the store says. That the lock is taken is no error.
+    /// Any error of the store. A lock that is taken is no error.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn try_read(&self) -> Result<Option<LockGuard>> {
         self.handle.try_lock(Mode::Shared).await
     }
 
-    /// Waits at most `wait` for the lock to read, together with other readers, whatever bound the
-    /// options set.
+    /// Waits at most `wait` for the lock as a reader, together with other readers. This bound
+    /// replaces the bound of the options.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when `wait` has passed, or whatever the
-    /// store says, after asking again within the bound.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when `wait` has passed. Otherwise any
+    /// error of the store, after the call has asked again within the bound.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn read_timeout(&self, wait: Duration) -> Result<LockGuard> {
         self.handle.lock_timeout(Mode::Shared, wait).await
     }
 
-    /// Waits for the lock to write, alone.
+    /// Waits for the lock as the only writer.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A
-    /// store that can't be reached is asked again; for how long is bounded by `wait`, or without
-    /// one by the ttl. Anything else at once.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. If
+    /// the store can't be reached, the call asks again until `wait` has passed. Without `wait`, it
+    /// asks again for the ttl. It returns any other error at once.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn write(&self) -> Result<LockGuard> {
         self.handle.lock(Mode::Exclusive).await
     }
 
-    /// Asks once for the lock to write, alone; `None` if it is taken.
+    /// Asks once for the lock as the only writer. Returns `None` if it is taken.
     ///
     /// # Errors
-    /// Whatever the store says. That the lock is taken is no error.
+    /// Any error of the store. A lock that is taken is no error.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn try_write(&self) -> Result<Option<LockGuard>> {
         self.handle.try_lock(Mode::Exclusive).await
     }
 
-    /// Waits at most `wait` for the lock to write, alone, whatever bound the options set.
+    /// Waits at most `wait` for the lock as the only writer. This bound replaces the bound of the
+    /// options.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when `wait` has passed, or whatever the
-    /// store says, after asking again within the bound.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when `wait` has passed. Otherwise any
+    /// error of the store, after the call has asked again within the bound.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn write_timeout(&self, wait: Duration) -> Result<LockGuard> {
         self.handle.lock_timeout(Mode::Exclusive, wait).await
     }
 
-    /// Tells who holds it and how many wait for it.
+    /// Reports the holders of the lock and the number of waiters.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -176,10 +178,10 @@ impl RwLock {
     /// [`Locker::force_release`](crate::Locker::force_release).
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     ///
     /// # Cancel safety
-    /// Dropped midway it may or may not have been done; doing it again is harmless.
+    /// If the call is dropped, the lock may or may not have been freed. A second call is harmless.
     pub async fn force_release(&self, token: FencingToken) -> Result<Released> {
         self.handle.force_release(token).await
     }

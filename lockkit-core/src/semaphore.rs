@@ -1,4 +1,4 @@
-//! The counting semaphore.
+//! Offers the counting semaphore to users.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -16,8 +16,8 @@ use crate::{
 /// A limited number of permits ([C1](crate::contract#c1-exclusion)). All users of one name must
 /// agree on the limit.
 ///
-/// Not reentrant: a holder that asks for more waits behind whoever waits already, who may wait for
-/// this holder.
+/// The semaphore is not reentrant. If a holder asks for more permits, it waits behind the waiters
+/// that came first, and one of them may wait for this holder.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -39,8 +39,8 @@ pub struct Semaphore {
 }
 
 impl Locker {
-    /// The semaphore with this name, of `limit` permits. Does no I/O. All users of one name must
-    /// agree on the limit.
+    /// Returns the semaphore with this name and `limit` permits. Does no I/O. All users of one name
+    /// must agree on the limit.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`], [`ErrorKind::InvalidOption`] if `limit` is zero, or
@@ -59,8 +59,8 @@ impl Semaphore {
         Ok(Self { handle, limit })
     }
 
-    /// Sets options of this lock. An option that is not set stays as it is: at first the locker's
-    /// default.
+    /// Sets options of this lock. An option that is not set keeps its value, which is at first the
+    /// locker's default.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if the options contradict each
@@ -75,7 +75,7 @@ impl Semaphore {
         self.handle.name()
     }
 
-    /// How many permits there are.
+    /// The number of permits in total.
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.limit.get()
@@ -84,41 +84,41 @@ impl Semaphore {
     /// Waits for one permit.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A
-    /// store that can't be reached is asked again; for how long is bounded by `wait`, or without
-    /// one by the ttl. Anything else at once.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. If
+    /// the store can't be reached, the call asks again until `wait` has passed. Without `wait`, it
+    /// asks again for the ttl. It returns any other error at once.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn acquire(&self) -> Result<LockGuard> {
         self.acquire_many(1).await
     }
 
-    /// Asks once for one permit; `None` if there is none.
+    /// Asks once for one permit. Returns `None` if none is free.
     ///
     /// # Errors
-    /// Whatever the store says. That the lock is taken is no error.
+    /// Any error of the store. A lock that is taken is no error.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>> {
         self.try_acquire_many(1).await
     }
 
-    /// Waits at most `wait` for one permit, whatever bound the options set.
+    /// Waits at most `wait` for one permit. This bound replaces the bound of the options.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when `wait` has passed, or whatever the
-    /// store says, after asking again within the bound.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when `wait` has passed. Otherwise any
+    /// error of the store, after the call has asked again within the bound.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn acquire_timeout(&self, wait: Duration) -> Result<LockGuard> {
         self.acquire_many_timeout(1, wait).await
     }
@@ -126,51 +126,52 @@ impl Semaphore {
     /// Waits for several permits at once.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. A
-    /// store that can't be reached is asked again; for how long is bounded by `wait`, or without
-    /// one by the ttl. Anything else at once. [`ErrorKind::InvalidOption`] if `permits` is zero or
-    /// above the limit.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when [`LockOptions::wait`] has passed. If
+    /// the store can't be reached, the call asks again until `wait` has passed. Without `wait`, it
+    /// asks again for the ttl. It returns any other error at once. [`ErrorKind::InvalidOption`] if
+    /// `permits` is zero or above the limit.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn acquire_many(&self, permits: u32) -> Result<LockGuard> {
         self.handle.lock(self.mode(permits)?).await
     }
 
-    /// Asks once for several permits; `None` if there are too few.
+    /// Asks once for several permits. Returns `None` if too few are free.
     ///
     /// # Errors
-    /// Whatever the store says. That the lock is taken is no error.
-    /// [`ErrorKind::InvalidOption`] if `permits` is zero or above the limit.
+    /// Any error of the store. A lock that is taken is no error. [`ErrorKind::InvalidOption`] if
+    /// `permits` is zero or above the limit.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<LockGuard>> {
         self.handle.try_lock(self.mode(permits)?).await
     }
 
-    /// Waits at most `wait` for several permits, whatever bound the options set.
+    /// Waits at most `wait` for several permits. This bound replaces the bound of the options.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`] when `wait` has passed, [`ErrorKind::InvalidOption`] if `permits` is
-    /// zero or above the limit, or whatever the store says, after asking again within the bound.
+    /// [`ErrorKind::Timeout`] when `wait` has passed. [`ErrorKind::InvalidOption`] if `permits` is
+    /// zero or above the limit. Otherwise any error of the store, after the call has asked again
+    /// within the bound.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn acquire_many_timeout(&self, permits: u32, wait: Duration) -> Result<LockGuard> {
         self.handle.lock_timeout(self.mode(permits)?, wait).await
     }
 
-    /// Tells who holds it and how many wait for it.
+    /// Reports the holders of the lock and the number of waiters.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -182,10 +183,10 @@ impl Semaphore {
     /// [`Locker::force_release`](crate::Locker::force_release).
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     ///
     /// # Cancel safety
-    /// Dropped midway it may or may not have been done; doing it again is harmless.
+    /// If the call is dropped, the lock may or may not have been freed. A second call is harmless.
     pub async fn force_release(&self, token: FencingToken) -> Result<Released> {
         self.handle.force_release(token).await
     }

@@ -1,4 +1,4 @@
-//! Fencing tokens (C4) and owner ids (C2).
+//! Defines fencing tokens (C4) and owner ids (C2).
 
 use std::{
     fmt,
@@ -10,9 +10,9 @@ use crate::chance;
 
 /// A number that strictly rises from grant to grant of one name ([C4](crate::contract#c4-fencing)).
 ///
-/// The resource that the lock protects stores the largest token it has seen and refuses a smaller
-/// one. That is the only defence against a holder that was paused after its last check; see
-/// Kleppmann, *How to do distributed locking* (2016).
+/// The resource that the lock protects stores the largest token it has seen, and refuses a smaller
+/// one. Only this stops a holder that was paused after its last check; see Kleppmann, *How to do
+/// distributed locking* (2016).
 ///
 /// ```
 /// use lockkit_core::{FencingToken, Locker};
@@ -52,7 +52,7 @@ impl FencingToken {
         Self(value)
     }
 
-    /// The number, to hand to the protected resource.
+    /// The number, for the protected resource.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
@@ -71,8 +71,8 @@ impl From<FencingToken> for u64 {
     }
 }
 
-/// For a `BIGINT` column, and for databases whose integers are signed. No store of lockkit's gives
-/// a token that does not fit.
+/// For a `BIGINT` column, and for databases whose integers are signed. No store of lockkit gives a
+/// token that does not fit.
 impl TryFrom<FencingToken> for i64 {
     type Error = TryFromIntError;
 
@@ -134,7 +134,7 @@ impl fmt::Debug for OwnerId {
     }
 }
 
-/// Takes what [`Display`](fmt::Display) writes, and nothing else.
+/// Accepts the output of [`Display`](fmt::Display), and nothing else.
 impl FromStr for OwnerId {
     type Err = ParseOwnerIdError;
 
@@ -146,7 +146,7 @@ impl FromStr for OwnerId {
     }
 }
 
-/// A text is no owner id: that has 32 hexadecimal digits in lower case.
+/// The text is no owner id. An owner id has 32 hexadecimal digits in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an owner id has 32 hexadecimal digits in lower case")]
 pub struct ParseOwnerIdError;

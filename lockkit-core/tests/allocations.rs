@@ -1,5 +1,4 @@
-//! What the core takes from the heap: counted, so that it is the same on each machine and in each
-//! profile.
+//! Counts the core's heap allocations. The counts are the same on each machine and in each profile.
 
 #[path = "../benches/support/instant.rs"]
 mod instant;
@@ -31,8 +30,8 @@ async fn bare_pair(backend: &dyn Backend, name: LockName) {
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
-/// Three are the core's own: what is known of the hold, the attempt and the release, each of which
-/// may move to the keeper. Three are the claim and its two futures.
+/// The core makes three allocations: the state of the hold, the attempt and the release. Each of
+/// them may move to the background task. The store makes three: the claim and its two futures.
 #[test]
 fn a_lock_and_its_release_allocate_six_times() {
     let runtime = runtime();
@@ -49,7 +48,7 @@ fn a_lock_and_its_release_allocate_six_times() {
     assert_eq!(bare.count_total, 3);
 }
 
-/// A try behind a holder of this process.
+/// A `try_lock` while another task of this process holds the lock.
 #[test]
 fn a_refused_try_allocates_twice() {
     let runtime = runtime();
@@ -61,7 +60,7 @@ fn a_refused_try_allocates_twice() {
     runtime.block_on(guard.release()).unwrap();
 }
 
-/// The allocator's own share of each piece, at most.
+/// The allocator's overhead for each allocation, at most.
 const OVERHEAD: u64 = 16;
 
 fn bytes_each(guards: u32) -> u64 {
@@ -78,21 +77,21 @@ fn bytes_each(guards: u32) -> u64 {
     });
     let bytes = u64::try_from(took.bytes_current).unwrap();
     let pieces = u64::try_from(took.count_current).unwrap();
-    // The claim is the store's.
+    // The memory of the claim belongs to the store.
     let claim = u64::try_from(size_of::<Duration>()).unwrap() + OVERHEAD;
     (bytes + pieces * OVERHEAD) / u64::from(guards) - claim
 }
 
-/// The table of the gates is as full with these as with eight times as many.
+/// With this number of guards the table of the gates is as full as with eight times as many.
 #[test]
 fn a_guard_of_100_000_takes_512_bytes_at_most() {
     let bytes = bytes_each(12_500);
     assert!(bytes <= 512, "{bytes} bytes");
 }
 
-/// That table has just been doubled: at no number of guards is it more. The tree of the timers
-/// takes a little more or less, because the renewals are spread by chance: 544 or 545 bytes were
-/// seen.
+/// With this number of guards that table has just doubled, so no other number of guards takes more.
+/// The tree of the timers takes a little more or less, because the renewals are spread at random:
+/// 544 or 545 bytes were measured.
 #[test]
 fn a_guard_takes_552_bytes_at_most() {
     let bytes = bytes_each(14_400);

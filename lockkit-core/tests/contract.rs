@@ -1,4 +1,5 @@
-//! Links into the contract lead somewhere, and each promise is linked from the code that keeps it.
+//! Checks that links into the contract have targets, and that the code links each promise that it
+//! keeps.
 
 use std::{fs, path::Path};
 
@@ -10,7 +11,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Number and title of each promise, from headings: `# C1: exclusion`.
+/// The number and the title of each promise, from headings: `# C1: exclusion`.
 fn promises() -> Vec<(String, String)> {
     let text = read(&folder().join("src/contract.md"));
     let heads = text.lines().filter_map(|line| line.strip_prefix("# C")?.split_once(": "));

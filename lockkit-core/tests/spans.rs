@@ -1,5 +1,5 @@
-//! The spans that a trace shows. Alone in its process: tasks without a subscriber would hide spans
-//! from it.
+//! Tests the spans that a trace shows. This test is alone in its process, because tasks without a
+//! subscriber would hide spans from it.
 
 use std::{
     io,

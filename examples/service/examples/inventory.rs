@@ -1,10 +1,11 @@
-//! A shop with three services and one table of its stock, which must never sell more than there is:
-//! without a lock it does, with a lock it does not, and with a fencing token in the table not even
-//! if a service is paused past its lease.
+//! A shop with three services and one table of its stock, which must never sell more than there is.
+//!
+//! Without a lock it sells too much, and with a lock it does not. With a fencing token in the table
+//! it does not even if a service is paused past its lease.
 //!
 //! `cargo run --package lockkit-example-service --example inventory` runs on the embedded memory
-//! store; give the URL of another one as its argument. On files a lock has no lease to be paused
-//! past, and that part is left out.
+//! store, or on the store of its argument, a URL. On files a lock has no lease, so the example
+//! leaves out the part with the pause.
 
 use std::{env, time::Duration};
 
@@ -15,11 +16,11 @@ use tokio::time::sleep;
 const STOCK: &str =
     "CREATE TABLE IF NOT EXISTS stock (item TEXT PRIMARY KEY, pieces INTEGER, token INTEGER);
     INSERT OR REPLACE INTO stock VALUES ('teapot', 10, 0)";
-/// All of fencing: a row that has seen a larger token is not touched.
+/// This is all that fencing needs: the statement changes no row that has seen a larger token.
 const WRITE: &str =
     "UPDATE stock SET pieces = ?1, token = ?2 WHERE item = 'teapot' AND token <= ?2";
 
-/// One of the services, with a connection of its own.
+/// One of the services, with its own connection.
 struct Service(Connection);
 
 impl Service {
@@ -28,7 +29,7 @@ impl Service {
         self.0.query_one(sql, [], |row| row.get(0)).expect("there are teapots")
     }
 
-    /// False if the table refused it.
+    /// Returns false if the table refused the write.
     fn write(&self, pieces: u64, token: FencingToken) -> bool {
         self.0.execute(WRITE, params![pieces, token.get()]).expect("SQLite takes changes") == 1
     }
@@ -48,8 +49,8 @@ impl Service {
     }
 }
 
-/// Reads the stock under the lock, stands still for longer than its lease, and writes what it had
-/// in mind.
+/// Reads the stock under the lock, pauses for longer than its lease, and then writes its old
+/// result.
 async fn paused(slow: &Service, quick: &Service, locker: &Locker) -> Result<()> {
     let ttl = Duration::from_millis(300).max(locker.descriptor().min_ttl);
     let options = LockOptions::new().with_ttl(ttl).with_renewal(Renewal::Manual);

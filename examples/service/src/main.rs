@@ -1,4 +1,4 @@
-//! A shop as a service of several replicas: all take orders, and the one that leads ships them.
+//! A shop as a service of several replicas: all replicas take orders, and the leader ships them.
 
 mod replica;
 mod shop;
@@ -22,7 +22,7 @@ use crate::{
     shop::Shop,
 };
 
-/// What went wrong in a request, in words.
+/// The reason why a request failed, in words.
 type Refusal = (StatusCode, String);
 
 #[tokio::main]
@@ -48,11 +48,11 @@ async fn main() -> Result<(), Failure> {
                 _ = tokio::signal::ctrl_c() => {}
             }
         }) => served?,
-        // Returns only what it can't go on with.
+        // This returns only after an error from which the replica can't recover.
         led = replica.lead() => led?,
     }
-    // Waits until the leadership and all locks are given back: the next leader need not wait for a
-    // lease to end.
+    // This waits until the leadership and all locks are given back, so that the next leader need
+    // not wait for the end of a lease.
     replica.locker.shutdown().await?;
     println!("ended in order");
     Ok(())

@@ -1,4 +1,4 @@
-//! What a replica does under a lock: every one takes orders, and the leader ships them.
+//! Does the work of a replica under locks: every replica takes orders, and the leader ships them.
 
 use std::{
     error::Error,
@@ -11,10 +11,10 @@ use tokio::time::sleep;
 
 use crate::shop::Shop;
 
-/// Whatever a lock's store or the shop's database says.
+/// Any error of a lock's store or of the shop's database.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// One of the processes that make the service.
+/// One of the processes of the service.
 pub(crate) struct Replica {
     pub(crate) name: String,
     pub(crate) locker: Locker,
@@ -30,32 +30,33 @@ impl Replica {
         Ok(Self { name, locker, election, shop, term: Mutex::default() })
     }
 
-    /// Exact, by the local clock.
+    /// Whether this replica leads; exact, by the local clock.
     pub(crate) fn is_leader(&self) -> bool {
         self.term.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(Hold::is_held)
     }
 
-    /// Gives an order the next number. Dropped with a client that hangs up, it leaves neither an
-    /// order nor a lock.
+    /// Gives an order the next number. If the client hangs up, the call is dropped and leaves
+    /// neither an order nor a lock.
     pub(crate) async fn take_order(&self) -> Result<(u64, FencingToken), Failure> {
-        // With too many orders at once the wait ends in an error.
+        // With too many orders at once, this wait ends in an error.
         let guard = self.locker.mutex("shop/orders")?.lock_timeout(Duration::from_secs(10)).await?;
         let number = self.shop.last_order()? + 1;
         let token = guard.fencing_token();
         guard.run(sleep(Duration::from_millis(5))).await?; // the customer pays
         let placed = self.shop.place(number, token)?;
-        // The order stands, whatever becomes of the lock: that is given back in the background.
+        // The order is placed, whatever happens to the lock. The background task gives the lock
+        // back.
         drop(guard);
         if placed { Ok((number, token)) } else { Err("the order took too long, try again".into()) }
     }
 
-    /// Leads whenever it is its turn, until something can't be mended.
+    /// Leads whenever it is this replica's turn, until an error that can't be mended.
     pub(crate) async fn lead(&self) -> Result<(), Failure> {
         self.election.lead(&self.name, |hold| self.ship(hold)).await??;
         Ok(())
     }
 
-    /// Dropped where it stands when the leadership is lost.
+    /// Ships orders. If the leadership is lost, this future is dropped at once.
     async fn ship(&self, hold: Hold) -> rusqlite::Result<()> {
         *self.term.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold.clone());
         println!("leads in term {}", hold.fencing_token());
@@ -65,7 +66,7 @@ impl Replica {
                 continue;
             };
             sleep(Duration::from_millis(20)).await; // the parcel is packed
-            // A leader that was paused after its last look is refused here.
+            // The database refuses a leader that was paused after its last check.
             let shipped = self.shop.ship(order, hold.fencing_token())?;
             println!("order {order} is shipped: {shipped}");
         }

@@ -1,4 +1,4 @@
-//! The shop's database, which refuses writes of past holders.
+//! Keeps the shop's database, which refuses writes of past holders.
 
 use std::{
     path::PathBuf,
@@ -13,13 +13,13 @@ const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS shipments (number INTEGER NOT NULL, term INTEGER NOT NULL);
     CREATE TABLE IF NOT EXISTS fences (name TEXT PRIMARY KEY, token INTEGER NOT NULL);
     INSERT OR IGNORE INTO fences VALUES ('orders', 0), ('shipping', 0);";
-/// Touches no row if the row has seen a larger token.
+/// Changes no row that has seen a larger token.
 const FENCE: &str = "UPDATE fences SET token = ?2 WHERE name = ?1 AND token <= ?2";
 const NEXT: &str =
     "SELECT MIN(number) FROM orders WHERE number NOT IN (SELECT number FROM shipments)";
 
-/// One connection to it. No table has a key that would forbid the same number twice: the locks and
-/// their tokens do.
+/// One connection to the database. No table has a key that forbids the same number twice: only the
+/// locks and their tokens prevent it.
 pub(crate) struct Shop(Mutex<Connection>);
 
 impl Shop {
@@ -35,7 +35,7 @@ impl Shop {
         })
     }
 
-    /// False if the token is not fresh.
+    /// Returns false if the token is not fresh.
     pub(crate) fn place(&self, number: u64, token: FencingToken) -> Result<bool> {
         self.fenced("orders", token, |shop| {
             shop.execute("INSERT INTO orders VALUES (?1)", [number])
@@ -46,19 +46,20 @@ impl Shop {
         self.with(|shop| shop.query_one(NEXT, [], |row| row.get(0)))
     }
 
-    /// False if the term is not fresh.
+    /// Returns false if the term is not fresh.
     pub(crate) fn ship(&self, number: u64, term: FencingToken) -> Result<bool> {
         let sql = "INSERT INTO shipments VALUES (?1, ?2)";
         self.fenced("shipping", term, |shop| shop.execute(sql, [number, term.get()]))
     }
 
-    /// How many orders were placed, and shipped.
+    /// The numbers of orders that were placed and shipped.
     pub(crate) fn count(&self) -> Result<(u64, u64)> {
         let sql = "SELECT (SELECT COUNT(*) FROM orders), (SELECT COUNT(*) FROM shipments)";
         self.with(|shop| shop.query_one(sql, [], |row| Ok((row.get(0)?, row.get(1)?))))
     }
 
-    /// Compares the token and writes in one transaction, so that nothing can come between the two.
+    /// Compares the token and writes in one transaction, so that no other write comes between the
+    /// two.
     fn fenced(
         &self,
         fence: &str,
@@ -76,7 +77,7 @@ impl Shop {
         })
     }
 
-    /// The database blocks its thread; the runtime goes on with others.
+    /// Runs a call that blocks its thread; the runtime moves its other tasks to other threads.
     fn with<T>(&self, work: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
         tokio::task::block_in_place(|| {
             work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))

@@ -1,5 +1,5 @@
-//! Two replicas as real processes: one leads, and whatever becomes of it, the other one follows and
-//! no order is lost.
+//! Tests two replicas as real processes: one leads. If it is killed or ends, the other one follows
+//! and no order is lost.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -19,10 +19,10 @@ use rusqlite::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What takes longer never comes.
+/// An event that takes longer than this never comes.
 const PATIENCE: Duration = Duration::from_secs(20);
 const TTL: Duration = Duration::from_secs(2);
-/// What a busy machine needs beyond the lease.
+/// The time that a busy machine needs beyond the lease.
 const SLACK: Duration = Duration::from_secs(5);
 
 #[test]
@@ -40,7 +40,7 @@ fn c9_c4_on_redis_a_killed_leader_is_followed_when_its_lease_has_ended() {
     assert!(took < TTL + SLACK, "{took:?}");
 }
 
-/// The leases last for longer than the test has patience.
+/// The leases last longer than the test waits.
 #[test]
 fn c7_a_leader_that_is_told_to_end_is_followed_at_once() {
     let folder = TempDir::new().unwrap();
@@ -55,7 +55,7 @@ fn c7_a_leader_that_is_told_to_end_is_followed_at_once() {
     }
 }
 
-/// Returns how long it took until the other one led.
+/// Returns the time until the other replica led.
 fn killed_leader(url: &str, folder: &TempDir) -> Duration {
     let (leader, follower, term) = two_replicas(url, folder);
     thread::scope(|scope| {
@@ -66,7 +66,7 @@ fn killed_leader(url: &str, folder: &TempDir) -> Duration {
     until("some are shipped", || {
         leader.status()?["orders"]["shipped"].as_u64().filter(|shipped| *shipped > 0)
     });
-    // While others are still to be shipped, and more come in.
+    // Some orders are not shipped yet, and more come in.
     leader.signal(Signal::SIGKILL);
     let took = thread::scope(|scope| {
         let took = scope.spawn(|| follower.leads_after(term));
@@ -93,7 +93,7 @@ fn killed_leader(url: &str, folder: &TempDir) -> Duration {
     took
 }
 
-/// The one that leads, the other one, and the term of the first.
+/// Returns the leader, the other replica, and the term of the leader.
 fn two_replicas(url: &str, folder: &TempDir) -> (Replica, Replica, u64) {
     let a = Replica::start(url, &database(folder));
     let b = Replica::start(url, &database(folder));
@@ -124,7 +124,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Killed when dropped.
+/// A replica process, which is killed when this is dropped.
 struct Replica {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -173,7 +173,7 @@ impl Replica {
         start.elapsed()
     }
 
-    /// Status code and body; `None` where nobody answers.
+    /// Returns status code and body; `None` if there is no answer.
     fn ask(&self, request: &str) -> Option<(u16, Value)> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -188,7 +188,7 @@ impl Replica {
 
 impl Drop for Replica {
     fn drop(&mut self) {
-        // It may be dead already.
+        // The process may be dead already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

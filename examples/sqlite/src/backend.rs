@@ -1,4 +1,4 @@
-//! A file as a store of locks.
+//! Implements the backend: a file as a store of locks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,14 +19,14 @@ use crate::{
     error::{BACKEND, ours},
 };
 
-/// A waiter asks after 10 ms, then less often: each time takes the file from all others for a
-/// moment.
+/// A waiter asks after 10 ms, then less often, because each request keeps all others from the file
+/// for a moment.
 const SHORTEST_POLL: Duration = Duration::from_millis(10);
 const LONGEST_POLL: Duration = Duration::from_millis(200);
 /// The longest poll with its jitter of 25 %.
 const TAKEOVER_DELAY: Duration = Duration::from_millis(250);
 
-/// What every store of this kind is and can do.
+/// The capabilities and limits of every SQLite store.
 pub static DESCRIPTOR: Descriptor = Descriptor::new(BACKEND)
     .with_capabilities(Capabilities::none().with_exclusive().with_labels().with_names())
     .with_exceptions(Exceptions::none().with_server_clock_step())
@@ -40,10 +40,10 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the file; what is missing is made.
+    /// Opens the file, and creates what is missing.
     ///
     /// # Errors
-    /// The file can't be written, or is something else than a store of lockkit's.
+    /// The file can't be written, or is not a store of lockkit.
     ///
     /// # Cancel safety
     /// Cancel safe: the file is closed again.

@@ -1,4 +1,4 @@
-//! One owner's dealings with a lock.
+//! Implements the claim of one owner.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ pub(crate) struct SqliteClaim {
     row: Arc<Row>,
 }
 
-/// The row that this claim may have, and nobody else's.
+/// The row that belongs to this claim and to no other, once the claim is granted.
 #[derive(Debug)]
 struct Row {
     kind: &'static str,
@@ -64,7 +64,8 @@ impl Claim for SqliteClaim {
 
 impl Row {
     fn attempt(&self, file: &Transaction<'_>, now: i64) -> rusqlite::Result<Attempt> {
-        // Of all names: nothing else takes out what the dead have left.
+        // This deletes the ended rows of all names, because nothing else removes the rows of dead
+        // holders.
         file.execute("DELETE FROM lockkit_locks WHERE expires_us < ?1", [now])?;
         let held = file
             .query_row(
@@ -91,7 +92,8 @@ impl Row {
     }
 
     fn insert(&self, file: &Transaction<'_>, now: i64) -> rusqlite::Result<Attempt> {
-        // The row of the counter is made anew if somebody has emptied the table.
+        // The statement inserts the row of the counter again if another program has emptied the
+        // table.
         let token = file.query_row(
             "INSERT INTO lockkit_store (id, version, last_token) VALUES (1, 1, ?1)
              ON CONFLICT (id) DO UPDATE SET last_token = max(last_token + 1, excluded.last_token)
@@ -120,7 +122,7 @@ impl Row {
         Attempt::Granted(Grant::new(token, Lease::For(self.lease)))
     }
 
-    /// An `UPDATE`: it never makes a row that is gone.
+    /// Uses an `UPDATE`, which never creates a row that is gone.
     fn keep_alive(&self, file: &Transaction<'_>, now: i64) -> rusqlite::Result<RenewalOutcome> {
         let renewed = file.execute(
             "UPDATE lockkit_locks SET expires_us = max(expires_us, ?4 + ?5)

@@ -1,4 +1,4 @@
-//! Where the file is.
+//! Reads the settings of the backend: the path of the file.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// A store in a file, which is made if it is not there; its folder must be.
+    /// A store in this file. The file is created if it is missing; its folder must exist.
     #[must_use]
     pub fn new(file: impl Into<PathBuf>) -> Self {
         Self { file: file.into() }
@@ -22,8 +22,8 @@ impl Config {
     /// Reads a store URL: `sqlite:///var/lib/app/locks.db`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] for one that makes no sense, [`ErrorKind::UnknownParameter`] for a
-    /// parameter that nobody knows.
+    /// [`ErrorKind::InvalidUrl`] for a URL that makes no sense, [`ErrorKind::UnknownParameter`] for
+    /// an unknown parameter.
     pub fn from_url(url: StoreUrl) -> Result<Self> {
         if !url.hosts().is_empty() {
             return Err(invalid(
@@ -36,7 +36,7 @@ impl Config {
         if matches!(url.path(), "" | "/") {
             return Err(invalid("it names no file; write sqlite:///var/lib/app/locks.db"));
         }
-        // What every store knows, such as `ttl`, the registry has taken out already.
+        // The registry has already taken out the parameters that every store knows, such as `ttl`.
         url.params.finish()?;
         Ok(Self::new(url.path()))
     }

@@ -1,4 +1,4 @@
-//! The file, and the one thread that works on it.
+//! Runs all requests to the file on one thread.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,12 +13,13 @@ use tokio::sync::oneshot;
 
 use crate::error::{from_sqlite, ours};
 
-/// How long one request waits for the transactions of other processes, each of which takes a
+/// How long one request waits for the transactions of other processes. Each of these takes a
 /// fraction of a millisecond.
 const BUSY: Duration = Duration::from_secs(1);
-/// As [`BUSY`], while the file is made: its first pages go to the disk before others may read them.
+/// As [`BUSY`], while the file is created: its first pages must be on the disk before others may
+/// read them.
 const BUSY_AT_FIRST: Duration = Duration::from_secs(10);
-/// How often a change is tried again that SQLite does not wait for.
+/// How often a change is tried again for which SQLite itself does not wait.
 const TRIES: usize = 100;
 
 /// The layout of the tables that this version reads and writes.
@@ -26,9 +27,9 @@ const VERSION: i64 = 1;
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
-/// One connection. Its thread does one request after the other, in the order in which they were
-/// made, also those that nobody waits for any more: so a release comes after every attempt that was
-/// given up.
+/// One connection. Its thread does the requests one after the other, in the order in which they
+/// were made. It does abandoned requests too, so a release comes after every attempt that was given
+/// up.
 #[derive(Debug)]
 pub(crate) struct Database {
     file: PathBuf,
@@ -42,14 +43,14 @@ struct Line {
 }
 
 impl Database {
-    /// Opens the file; what is missing is made.
+    /// Opens the file, and creates what is missing.
     pub(crate) async fn open(file: PathBuf) -> Result<Self> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let (opened, outcome) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let path = file.clone();
         let work = move || {
-            // Dropped last, when the connection is closed.
+            // The sender is dropped last, after the connection is closed.
             let _end: oneshot::Sender<()> = end;
             match connect(&path) {
                 Ok(mut connection) => {
@@ -69,7 +70,7 @@ impl Database {
         Ok(Self { file, line: Mutex::new(Some(Line { jobs, ended })) })
     }
 
-    /// Reads at one instant, which the work is told in microseconds of the wall clock.
+    /// Reads at one instant. `work` gets this instant in microseconds of the wall clock.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>, i64) -> rusqlite::Result<T> + Send + 'static,
@@ -77,15 +78,15 @@ impl Database {
         self.run(TransactionBehavior::Deferred, Tick::NEVER, work).await
     }
 
-    /// Changes the file at one instant, which the work is told, while no other process does: all of
-    /// it, or nothing of it if that instant comes after `not_after` on the boot clock.
+    /// Changes the file at one instant, while no other process can change it. `work` gets this
+    /// instant. If the instant comes after `not_after` on the boot clock, nothing is changed.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         not_after: Tick,
         work: impl FnOnce(&Transaction<'_>, i64) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
-        // Deferred, it could fail half-way: what was read first may have been changed before the
-        // first write.
+        // A deferred transaction could fail half-way: another process may have changed what was
+        // read before the first write.
         self.run(TransactionBehavior::Immediate, not_after, work).await
     }
 
@@ -115,12 +116,13 @@ impl Database {
             .map_err(|_| ours(ErrorKind::Unexpected, "the thread of the store has ended"))
     }
 
-    /// Does what was asked for until now, and closes the file.
+    /// Finishes all requests that were made until now, and closes the file.
     pub(crate) async fn close(&self) {
         let line = self.line.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Line { jobs, ended }) = line {
             drop(jobs);
-            // An error, as nothing is ever sent: the thread is over.
+            // The receiver always gets an error, because nothing is ever sent. It means that the
+            // thread has ended.
             let _ended = ended.await;
         }
     }
@@ -145,8 +147,9 @@ fn connect(file: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// SQLite does not wait for other processes that change the mode at the same time, as those do that
-/// open a new file together. It waits for them at the begin of a transaction.
+/// Switches the file to WAL. SQLite does not wait for other processes that change the mode at the
+/// same time, as processes do that open a new file together. It does wait for them when a
+/// transaction begins.
 fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
     const SQL: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
     for _ in 0..TRIES {
@@ -179,8 +182,8 @@ fn transact<T>(
     Ok(done)
 }
 
-/// SQLite's own clock counts milliseconds: in one of them, a counter that was lost and begun anew
-/// hands out a token twice.
+/// SQLite's own clock counts milliseconds. Within one millisecond, a counter that was lost and
+/// started again would give the same token twice.
 #[expect(
     clippy::disallowed_methods,
     reason = "all who use the file are on this host, and share its clock"

@@ -1,4 +1,4 @@
-//! What SQLite says, in lockkit's words.
+//! Translates the errors of SQLite to errors of lockkit.
 
 use std::{borrow::Cow, path::Path};
 
@@ -13,7 +13,7 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Err
     Error::new(kind, reason).with_backend(BACKEND)
 }
 
-/// Translates an error that came up while `what` was done to `file`.
+/// Translates an error of the operation `what` on `file`.
 pub(crate) fn from_sqlite(error: rusqlite::Error, what: &str, file: &Path) -> Error {
     let (kind, advice) = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (

@@ -21,22 +21,23 @@
 //! # }
 //! ```
 //!
-//! Exclusive locks and elections between the processes of one host. Each lock is a row with an
-//! owner, a token and the end of its lease. Nothing wakes a waiter: it asks again after 10 ms, then
-//! less often, up to every 200 ms.
+//! The backend offers exclusive locks and elections between the processes of one host. Each lock is
+//! a row with an owner, a token and the end of its lease. Nothing wakes a waiter: it asks again
+//! after 10 ms, then less often, up to every 200 ms.
 //!
 //! * **The clock** is the wall clock of the host, read inside the transaction. If it is set
-//!   forward, leases end early and two may hold one lock; if it is set back, the lock of a dead
-//!   holder stays longer. The descriptor lists that as the exception `server_clock_step`.
+//!   forward, leases end early and two owners may hold one lock. If it is set back, the lock of a
+//!   dead holder stays longer. The descriptor lists that as the exception `server_clock_step`.
 //! * **Tokens** come from one counter for all names, which is never behind the wall clock in
-//!   microseconds. So the row of a free lock can be deleted, and a restored backup hands out no
-//!   token twice, unless the clock was set back as well.
-//! * **A crash of the host** may lose the last transactions (`synchronous=NORMAL`). Whoever held a
-//!   lock by them died with the host, and the counter goes on from the clock.
-//! * **A busy disk** can take longer to sync than a short lease lasts: a second is a good least
-//!   ttl.
-//! * **The file** must be on a disk of this host, as SQLite's WAL needs shared memory, and nobody
-//!   may remove it while it is in use.
+//!   microseconds. So the row of a free lock can be deleted. A restored backup gives no token
+//!   twice, unless the clock was set back as well.
+//! * **A crash of the host** may lose the last transactions (`synchronous=NORMAL`). Each holder
+//!   that got its lock in such a transaction died with the host, and the counter continues from the
+//!   clock.
+//! * **A busy disk** can take longer to sync than a short lease lasts: use a ttl of a second or
+//!   more.
+//! * **The file** must be on a disk of this host, because SQLite's WAL needs shared memory. Do not
+//!   remove the file while it is in use.
 
 mod backend;
 mod claim;
@@ -56,7 +57,7 @@ pub use self::{
 /// The URL schemes of this backend.
 pub const SCHEMES: &[&str] = &["sqlite"];
 
-/// Teaches a registry the schemes of this backend.
+/// Adds the schemes of this backend to a registry.
 pub fn register(registry: &mut Registry) {
     registry.register(SqliteConnector);
 }

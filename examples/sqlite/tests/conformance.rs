@@ -1,4 +1,4 @@
-//! The contract, C1 to C14, on a SQLite file.
+//! Checks the contract, C1 to C14, on a SQLite file.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Locks among real processes. This program starts itself again as one of them; a variable tells it
-//! so.
+//! Tests locks among real processes. This program starts itself again as such a process; an
+//! environment variable selects its role.
 
 use std::{
     env,
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const ROLE: &str = "LOCKKIT_EXAMPLE_ROLE";
 const FOLDER: &str = "LOCKKIT_EXAMPLE_FOLDER";
-/// Of a holder that dies, and a ceiling for what must happen.
+/// `LEASE` is the lease of a holder that dies, and `SOON` bounds the time for its takeover.
 const LEASE: Duration = Duration::from_secs(6);
 const SOON: Duration = Duration::from_secs(60);
 const TURNS: usize = 100;
@@ -50,7 +50,7 @@ fn end_with_the_parent() {
 async fn connect(folder: &Path) -> lockkit_core::Result<Locker> {
     let mut registry = Registry::new();
     lockkit_example_sqlite::register(&mut registry);
-    // However slow the disk is.
+    // These bounds are long, so that a slow disk does not fail the test.
     let options = LockOptions::new().with_ttl(SOON * 4).with_op_timeout(SOON);
     registry
         .connect(&format!("sqlite://{}/locks.db", folder.display()))
@@ -65,7 +65,7 @@ async fn hold(locker: &Locker) -> Result<(), Box<dyn Error>> {
     std::future::pending().await
 }
 
-/// Reads and writes a file that nothing but the lock protects.
+/// Reads and writes a file that only the lock protects.
 async fn increment(locker: &Locker, counter: &Path) -> Result<(), Box<dyn Error>> {
     let mutex = locker.mutex("x")?;
     for _ in 0..TURNS {
@@ -110,7 +110,7 @@ fn increments() -> Result<(), Failed> {
     let mut processes =
         (0..3).map(|_| start("increment", &folder)).collect::<io::Result<Vec<_>>>()?;
     for process in &mut processes {
-        // Closed by `wait`, it would end the process.
+        // `wait` would close the input, which would end the process.
         let _open = process.stdin.take();
         let status = process.wait()?;
         if !status.success() {

@@ -1,4 +1,5 @@
-//! What the suite can't do to a SQLite file, and its files that are none of ours.
+//! Tests that the suite can't do on a SQLite file, and tests with files that are no store of
+//! lockkit.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -59,7 +60,7 @@ async fn c5_a_late_attempt_does_nothing() {
     let mut claim = stage.claim(op_timeout);
     let not_after = Clock::Boot.now().after(op_timeout);
     let writer = stage.sql("BEGIN IMMEDIATE");
-    // Given up, or refused if this machine was too slow for that.
+    // The request was given up, or it was refused if this machine was too slow for that.
     let outcome = timeout(2 * op_timeout, claim.attempt(Wait::No)).await;
     assert!(!matches!(outcome, Ok(Ok(_))), "{outcome:?} while another process keeps the file");
     assert!(Clock::Boot.now() > not_after);
@@ -109,7 +110,7 @@ async fn c4_tokens_rise_over_a_restored_backup() {
     let stage = Stage::new().await;
     let mut claim = stage.claim(LEASE);
     let first = token_of(&mut claim).await;
-    // From before that grant.
+    // The counter goes back to a state from before that grant.
     stage.sql("DELETE FROM lockkit_locks; UPDATE lockkit_store SET last_token = 0");
     assert!(token_of(&mut stage.claim(LEASE)).await > first);
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);

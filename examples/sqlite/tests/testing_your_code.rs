@@ -1,4 +1,4 @@
-//! The tests that `docs/testing-your-code.md` shows: how a program that uses lockkit tests itself.
+//! The tests that `docs/testing-your-code.md` shows: they test a program that uses lockkit.
 
 use std::{
     sync::{Arc, Mutex},

@@ -1,4 +1,4 @@
-//! Claims without a driver.
+//! Makes claims without a driver.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A store that grants everything at once: what is left is the driver.
+//! A store that grants everything at once, so a bench measures only the driver.
 
 use std::time::Duration;
 

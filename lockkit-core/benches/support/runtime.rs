@@ -1,4 +1,4 @@
-//! The runtimes that the benches run on.
+//! Makes the runtimes that the benches run on.
 
 use tokio::runtime::{Builder, Runtime};
 

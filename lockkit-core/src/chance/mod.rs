@@ -1,5 +1,5 @@
-//! What the core leaves to chance: owner ids, and the jitter of its pauses. A simulation has both
-//! come from a seed, so that a run can be repeated.
+//! Draws the random values of the core: the owner ids, and the jitter of its pauses. In a
+//! simulation both come from a seed, so that a run can be repeated.
 
 #[cfg(any(test, feature = "simulation"))]
 mod seeded;
@@ -16,12 +16,12 @@ pub(crate) fn owner() -> u128 {
     draw(|rng| u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()))
 }
 
-/// A random duration between two shares of `duration`.
+/// Returns a random duration between two shares of `duration`.
 pub(crate) fn between(duration: Duration, low: f64, high: f64) -> Duration {
     duration.mul_f64(low + (high - low) * draw(|rng| rng.random::<f64>()))
 }
 
-/// A random number below a limit, for a storm of a test that can be repeated.
+/// Returns a random number below a limit, for random tests that can be repeated.
 #[cfg(any(test, feature = "simulation"))]
 pub fn below(limit: u64) -> u64 {
     draw(|rng| rng.random_range(0..limit))
@@ -37,7 +37,7 @@ fn draw<T>(draw: impl FnOnce(&mut dyn Rng) -> T) -> T {
     draw(&mut rand::rng())
 }
 
-/// Where this thread's tokio clock counts from, if a repeatable run says so.
+/// The instant from which this thread's tokio clock counts, if the thread is in a repeatable run.
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn zero() -> Option<Instant> {
     seeded::zero()

@@ -1,4 +1,5 @@
-//! Chance from a seed. Not in a program of a user's: whoever knows the seed knows the owner ids.
+//! Draws random values from a seed, for simulations. A user's program must not use this: with the
+//! seed, the owner ids can be predicted.
 
 use std::{cell::Cell, fmt, marker::PhantomData};
 
@@ -10,14 +11,14 @@ thread_local! {
     static ZERO: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Until this is dropped, all that this thread leaves to chance comes from its seed.
+/// Until this is dropped, all random values of this thread come from the seed.
 #[must_use = "the seed goes with it"]
 pub struct Seeded(PhantomData<*const ()>);
 
 impl Seeded {
-    /// Begins a repeatable run on this thread: the same seed draws the same, and
-    /// [`Clock::Tokio`](crate::Clock::Tokio) counts from now. Only inside a tokio runtime of this
-    /// thread alone, with a paused clock.
+    /// Begins a repeatable run on this thread: the same seed draws the same values, and
+    /// [`Clock::Tokio`](crate::Clock::Tokio) counts from now. Use it only inside a tokio runtime
+    /// that has this one thread and a paused clock.
     pub fn begin(seed: u64) -> Self {
         CHANCES.set(Some(Xoshiro256PlusPlus::seed_from_u64(seed)));
         ZERO.set(Some(Instant::now()));

@@ -1,4 +1,4 @@
-//! The loop around a leader's work: campaign, lead, and again.
+//! Runs the loop around a leader's work: campaign, lead, and campaign again.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use crate::{
     spi::Poll,
 };
 
-/// Pauses between campaigns that came to nothing.
+/// The pauses between campaigns that failed.
 const PAUSES: Poll = Poll { min: Duration::from_millis(20), max: Duration::from_secs(1) };
 
-/// One candidate, over all of its terms.
+/// One candidate, over all its terms.
 pub(super) struct Candidacy<'a> {
     election: &'a Election,
     value: &'a str,
     backoff: Backoff,
-    /// When it won last.
+    /// The instant of its last win.
     won: Tick,
 }
 
@@ -27,10 +27,10 @@ impl<'a> Candidacy<'a> {
         Self { election, value, backoff: Backoff::new(PAUSES), won: Tick::NEVER }
     }
 
-    /// Campaigns until it leads.
+    /// Campaigns until the candidate leads.
     ///
     /// # Errors
-    /// What campaigning again can't mend.
+    /// An error that another campaign can't mend.
     pub(super) async fn win(&mut self) -> Result<Leadership> {
         loop {
             match self.election.campaign(self.value).await {
@@ -47,7 +47,8 @@ impl<'a> Candidacy<'a> {
         }
     }
 
-    /// Resigns after the work was done; `None` if the leadership was lost before, after a pause.
+    /// Resigns after the work is done. If the leadership was lost before, it pauses and returns
+    /// `None`.
     pub(super) async fn end<T>(&mut self, leadership: Leadership, done: Result<T>) -> Option<T> {
         let Ok(output) = done else {
             drop(leadership);
@@ -67,7 +68,8 @@ impl<'a> Candidacy<'a> {
         Some(output)
     }
 
-    /// After a loss. A store that takes each term away at once is not asked without a pause.
+    /// Rests after a loss, so that a store which takes each term away at once is not asked without
+    /// a pause.
     async fn rest(&mut self) {
         if self.won.until(self.now()) >= self.election.handle.limits().ttl {
             self.backoff = Backoff::new(PAUSES);
@@ -76,7 +78,8 @@ impl<'a> Candidacy<'a> {
         }
     }
 
-    /// A shutdown is noticed by the next campaign.
+    /// Pauses before the next campaign. A shutdown ends the pause; the next campaign then notices
+    /// the shutdown.
     async fn pause(&mut self) {
         let locker = self.election.handle.locker().keeper.locker();
         let closing = locker.closing.notified();

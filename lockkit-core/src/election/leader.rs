@@ -1,4 +1,4 @@
-//! What others see of a leader.
+//! Describes a leader as other processes see it.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use crate::{
     token::{FencingToken, OwnerId},
 };
 
-/// Who leads, as the store told it.
+/// The present leader, as the store reported it.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct Leader {
-    /// What it campaigned with.
+    /// The value with which the leader campaigned.
     pub value: String,
-    /// Its term, which is above all before it: the fencing token of its grant.
+    /// The term of the leader: the fencing token of its grant. It is above all terms before it.
     pub term: FencingToken,
-    /// The identity of its claim.
+    /// The owner id of its claim.
     pub owner: OwnerId,
-    /// How long its lease still lasted when the store was asked, unless it renews it; `None` where
-    /// the store does not tell.
+    /// How long its lease still lasted when the store was asked. A renewal makes it longer. `None`
+    /// where the store does not report it.
     pub remaining: Option<Duration>,
 }
 
 impl Leader {
-    /// The leader among the holders: one of ours, whose lease stands.
+    /// Finds the leader among the holders: a lockkit client whose lease has not ended.
     pub(super) fn of(inspection: Inspection) -> Option<Self> {
         inspection.holders.into_iter().find_map(|holder| {
             let Holder { owner, token, label, remaining, .. } = holder;

@@ -1,5 +1,5 @@
-//! Leader election: an exclusive lock whose label is the leader's address, and a look at it for
-//! everybody else.
+//! Offers leader election: an exclusive lock whose label is the leader's address, and watches that
+//! read it.
 
 mod lead;
 mod leader;
@@ -26,14 +26,14 @@ use crate::{
 /// An election of one leader at a time among any number of candidates, in any number of processes.
 ///
 /// A candidate [campaigns](Self::campaign) with a value, such as its address. The store writes that
-/// value in the same step in which it makes the candidate the leader, so whoever
-/// [asks](Self::leader) or [watches](Self::watch) sees it from then on. The candidates get their
-/// turns in the order in which the store saw them, wherever it claims
-/// [`fair`](crate::spi::Capabilities::fair).
+/// value in the same step in which it makes the candidate the leader. So each process that
+/// [asks](Self::leader) or [watches](Self::watch) sees the value from then on. Where the store
+/// claims [`fair`](crate::spi::Capabilities::fair), the candidates get their turns in the order in
+/// which the store saw them.
 ///
-/// Each leader has a [term](Leadership::term) above all before it. A leader that is paused after
-/// its last check may act late; only a resource that compares terms and refuses a smaller one than
-/// it has seen can stop it.
+/// Each leader has a [term](Leadership::term) above all terms before it. A leader that is paused
+/// after its last check may act late. Only a resource that compares terms, and refuses a smaller
+/// term than it has seen, can stop it.
 ///
 /// # Examples
 /// ```
@@ -52,16 +52,16 @@ use crate::{
 #[derive(Clone)]
 pub struct Election {
     handle: Handle,
-    /// What its watches, and those of its clones, share.
+    /// The state that its watches share with the watches of its clones.
     watches: Shared,
 }
 
 impl Locker {
-    /// The election with this name. Does no I/O.
+    /// Returns the election with this name. Does no I/O.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] if the backend has no exclusive
-    /// locks, or can't show what their holders say of themselves.
+    /// locks, or can't show the labels of their holders.
     pub fn election(&self, name: &str) -> Result<Election> {
         self.require(self.capabilities().exclusive, "exclusive locks")?;
         self.require(self.capabilities().labels, "labels, which the values of leaders are")?;
@@ -74,8 +74,9 @@ impl Election {
         Self { handle, watches: Shared::default() }
     }
 
-    /// Sets options of this election. An option that is not set stays as it is: at first the
-    /// locker's default. The label is not used: the value takes its place.
+    /// Sets options of this election. An option that is not set keeps its value, which is at first
+    /// the locker's default. The election ignores the label, because the value of the candidate
+    /// replaces it.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if the options contradict each other.
@@ -89,28 +90,29 @@ impl Election {
         self.handle.name()
     }
 
-    /// Waits for its turn to lead. `value` is what others shall see of this leader: 1 to 255 bytes
-    /// of text without control characters.
+    /// Waits for this candidate's turn to lead. `value` is the text that others see of this leader:
+    /// 1 to 255 bytes without control characters.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for a value that can't be used, [`ErrorKind::Timeout`] when
-    /// [`LockOptions::wait`] has passed. A store that can't be reached is asked again; for how long
-    /// is bounded by `wait`, or without one by the ttl. Anything else at once.
+    /// [`ErrorKind::InvalidOption`] for a value that can't be used. [`ErrorKind::Timeout`] when
+    /// [`LockOptions::wait`] has passed. If the store can't be reached, the call asks again until
+    /// `wait` has passed. Without `wait`, it asks again for the ttl. It returns any other error at
+    /// once.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store is taken back in the background.
-    /// A call that is made anew in each turn of a `select!` loop loses its place in the queue each
-    /// time: pin it outside the loop.
+    /// Cancel safe: if the call is dropped, the background task takes back whatever the call left
+    /// in the store. A call that each turn of a `select!` loop makes anew loses its place in the
+    /// queue. Pin the call outside the loop instead.
     pub async fn campaign(&self, value: &str) -> Result<Leadership> {
         let guard = self.candidate(value)?.lock(Mode::Exclusive).await?;
         Ok(Leadership::new(guard, value))
     }
 
-    /// Asks once; `None` if somebody leads, or is to lead before.
+    /// Asks once. Returns `None` if another candidate leads, or is to lead first.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for a value that can't be used, or whatever the store says.
-    /// That somebody leads is no error.
+    /// [`ErrorKind::InvalidOption`] for a value that can't be used, or any error of the store. It
+    /// is no error if another candidate leads.
     ///
     /// # Cancel safety
     /// As [`campaign`](Self::campaign).
@@ -119,11 +121,13 @@ impl Election {
         Ok(guard.map(|guard| Leadership::new(guard, value)))
     }
 
-    /// Waits at most `wait` for its turn, whatever bound the options set.
+    /// Waits at most `wait` for this candidate's turn to lead. This bound replaces the bound of the
+    /// options.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for a value that can't be used, [`ErrorKind::Timeout`] when
-    /// `wait` has passed, or whatever the store says, after asking again within the bound.
+    /// [`ErrorKind::InvalidOption`] for a value that can't be used. [`ErrorKind::Timeout`] when
+    /// `wait` has passed. Otherwise any error of the store, after the call has asked again within
+    /// the bound.
     ///
     /// # Cancel safety
     /// As [`campaign`](Self::campaign).
@@ -132,20 +136,21 @@ impl Election {
         Ok(Leadership::new(guard, value))
     }
 
-    /// Campaigns, and runs `work` for as long as it leads: whenever the leadership is lost, `work`
-    /// is dropped where it stands, and called again once it leads again. Ends when `work` does, and
-    /// resigns then.
+    /// Campaigns, and runs `work` while this candidate leads.
     ///
-    /// What `work` returned is returned if it led until its resignation, or if that got no answer.
-    /// If the leadership was lost before, somebody else may have led by then: what `work` returned
-    /// is dropped, and it is called again.
+    /// If the leadership is lost, `work` is dropped at once, and is called again when the candidate
+    /// leads again. When `work` ends, the candidate resigns and the call returns.
     ///
-    /// While the store can't be used it pauses, for 20 ms at first and for 1 s at most, and
-    /// campaigns again. So does a leadership that was lost within its first ttl.
+    /// The call returns the output of `work` if the candidate led until its resignation, or if the
+    /// resignation got no answer. If the leadership was lost before, another candidate may have led
+    /// meanwhile. Then the call drops the output and calls `work` again.
     ///
-    /// `work` is given a view of the leadership, whose
-    /// [`fencing_token`](Hold::fencing_token) is the term. The future is `Send` if `work` and its
-    /// future are.
+    /// While the store can't be used, the call pauses before it campaigns again, for 20 ms at first
+    /// and for 1 s at most. It also pauses like this after a leadership that was lost within its
+    /// first ttl.
+    ///
+    /// `work` gets a view of the leadership, whose [`fencing_token`](Hold::fencing_token) is the
+    /// term. The future is `Send` if `work` and its future are.
     ///
     /// ```
     /// # async fn spawned(election: lockkit_core::Election) -> lockkit_core::Result<()> {
@@ -155,12 +160,12 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// What campaigning again can't mend: a bad value, a missing privilege, [`ErrorKind::Closed`]
-    /// after a shutdown, [`ErrorKind::Timeout`] when [`LockOptions::wait`] has passed in one
-    /// campaign.
+    /// An error that another campaign can't mend: a bad value, a missing privilege, or
+    /// [`ErrorKind::Closed`] after a shutdown. [`ErrorKind::Timeout`] when [`LockOptions::wait`]
+    /// has passed in one campaign.
     ///
     /// # Cancel safety
-    /// As cancel safe as `work`; the leadership is given up in the background.
+    /// As cancel safe as `work`; the background task gives up the leadership.
     pub async fn lead<F: Future>(
         &self,
         value: &str,
@@ -176,14 +181,15 @@ impl Election {
         }
     }
 
-    /// Asks the store who leads. `None` if nobody does, or a program that is not lockkit's: that
-    /// has no term, and [`inspect`](Self::inspect) shows it.
+    /// Asks the store for the present leader. Returns `None` if there is no leader, or if the
+    /// leader is a program that is not lockkit's. Such a program has no term;
+    /// [`inspect`](Self::inspect) shows it.
     ///
-    /// The leader itself knows it first when its lease ends: between that and the end by the
-    /// store's time it is still told here.
+    /// When its lease ends, the leader itself notices it first. Until the lease ends by the store's
+    /// time, this call still returns that leader.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -191,16 +197,16 @@ impl Election {
         Ok(Leader::of(self.inspect().await?))
     }
 
-    /// Watches who leads, without being a candidate. No I/O yet.
+    /// Makes a watch of the leader, without being a candidate. Does no I/O yet.
     #[must_use]
     pub fn watch(&self) -> LeaderWatch {
         LeaderWatch::new(&self.handle, &self.watches)
     }
 
-    /// Tells who leads and how many wait for their turn.
+    /// Reports the leader and the number of candidates that wait.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.

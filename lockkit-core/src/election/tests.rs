@@ -1,5 +1,5 @@
-//! What only a store that does as it is told can show: lagging replicas, outages, and who asks how
-//! often.
+//! Tests elections over a store that obeys the test: lagging replicas, outages, and how often
+//! watches ask.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// A store that shows the leader whom a test orders.
+/// A store that shows the leader that the test orders.
 struct Stage {
     store: Arc<Store>,
     look_takes: Duration,
@@ -47,7 +47,7 @@ impl Stage {
         self.store.always(Op::Inspect, Fault::Fail(kind));
     }
 
-    /// The number of looks at the store since the last call of this.
+    /// Returns the number of looks at the store since the last call of this method.
     fn looks(&self) -> usize {
         let looks = self.store.count(Op::Inspect);
         self.store.forget_log();
@@ -93,8 +93,9 @@ async fn c4_what_a_lagging_replica_says_is_ignored_and_a_lost_past_is_told() {
     assert_eq!(told(&mut watch).await, Some(8));
 }
 
-/// What the documentation of [`LeaderWatch::changed`] says of a replica that lags behind: it may
-/// say that nobody leads before the present leader is told, and between two looks at this leader.
+/// Checks the documentation of [`LeaderWatch::changed`] about a replica that lags behind. Such a
+/// replica may report no leader before it reports the present leader, and also between two looks at
+/// that leader.
 #[tokio::test(start_paused = true)]
 async fn c4_nobody_leads_for_a_lagging_replica_and_the_terms_never_fall() {
     let stage = Stage::new(ms(1));
@@ -127,7 +128,7 @@ async fn c8_a_change_is_told_without_waiting_for_the_poll_also_one_during_a_look
         stage.store.signal.notify_waiters();
     };
     assert_eq!(tokio::join!(told(&mut watch), change).0, Some(2));
-    // Its look has begun, and what it will answer is settled.
+    // The look has begun, and its answer is already fixed.
     let change = async {
         stage.store.signal.notify_waiters();
         time::sleep(ms(10)).await;
@@ -174,7 +175,7 @@ async fn many_watches_share_their_looks() {
     let (told, ()) = tokio::join!(futures_util::future::join_all(all), change);
     assert_eq!(told, [Some(1); 50]);
     let looks = stage.looks();
-    // Every 200 ms, as the embedded store is polled, give or take a quarter.
+    // The embedded store is polled every 200 ms, with a jitter of a quarter.
     assert!((40..=68).contains(&looks), "{looks} looks in 10 s");
 }
 
@@ -246,7 +247,7 @@ async fn what_was_done_after_the_lease_had_ended_is_done_again() {
         let count = terms.len();
         async move {
             if count == 1 {
-                // Neither a renewal nor the loss signal has its turn meanwhile.
+                // Neither a renewal nor the loss signal runs meanwhile.
                 time::advance(TTL * 2).await;
             }
             count
@@ -256,7 +257,7 @@ async fn what_was_done_after_the_lease_had_ended_is_done_again() {
     assert!(terms[0] < terms[1]);
 }
 
-/// The store took the leadership away, and neither the signal nor a renewal has noticed it.
+/// The store takes the leadership away, and neither the loss signal nor a renewal notices it.
 #[tokio::test(start_paused = true)]
 async fn what_was_done_by_a_leader_that_was_evicted_is_done_again() {
     let store = Store::new(0);
@@ -311,7 +312,7 @@ async fn c4_terms_do_not_fall_with_another_interval() {
         .expect_err("a replica lags behind");
 }
 
-/// A look that was cut by the end of its runtime is left to a keeper that will never come.
+/// A look that is cut by the end of its runtime waits for a background task that never runs again.
 #[test]
 fn c6_a_watch_cut_by_the_end_of_its_runtime_keeps_nothing() {
     for _ in 0..20 {

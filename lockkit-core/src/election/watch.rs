@@ -1,5 +1,5 @@
-//! Watching who leads. All watches of one election share one look at the store at a time, and no
-//! task: whichever of them waits drives it.
+//! Watches the leader of an election. All watches of one election share one look at the store at a
+//! time. They have no task: the watch that waits drives the look.
 
 use std::{
     fmt,
@@ -26,30 +26,33 @@ use crate::{
     token::FencingToken,
 };
 
-/// How often a watch asks, unless the store is polled more often anyhow.
+/// The longest time between two looks by default. It is shorter if waiters poll the store more
+/// often.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(250);
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
-/// However often the store says that something may have changed.
+/// The shortest time between two looks, however often the store says that something may have
+/// changed.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
-/// How much shorter or longer than asked for a pause may be.
+/// The share by which a pause may be shorter or longer.
 const JITTER: f64 = 0.25;
 /// The longest pause while the store can't be asked, unless the interval is longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What the watches of an election share.
+/// The state that the watches of an election share.
 pub(super) type Shared = Arc<Mutex<Weak<Lookout>>>;
 
-/// Who leads, as it changes.
+/// A watch that follows the leader of an election as it changes.
 ///
-/// A watch is told of changes where the store can tell, and always also looks now and then: every
-/// 250 ms, or more often where the store is polled more often anyhow
-/// ([`poll`](crate::spi::Descriptor::poll)). It looks only while [`changed`](Self::changed) is
-/// awaited. Then each leader that stands for longer than one and a quarter of the
-/// [interval](Self::with_interval) and a look is seen; of those who lead for a shorter time, some
-/// may be missed.
+/// The store reports changes to a watch, where it can. A watch always also looks by itself from
+/// time to time. It looks every 250 ms, or more often where waiters poll the store more often
+/// ([`poll`](crate::spi::Descriptor::poll)).
 ///
-/// Clones, and all watches of one [`Election`](super::Election) value and its clones, share their
-/// looks; each sees every settled leader by itself.
+/// A watch looks only while a call of [`changed`](Self::changed) is awaited. Then it sees each
+/// leader that leads for longer than one and a quarter of the [interval](Self::with_interval) plus
+/// one look. It may miss some leaders that lead for a shorter time.
+///
+/// Clones share their looks, and so do all watches of one [`Election`](super::Election) value and
+/// its clones. Each watch sees every settled leader by itself.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -68,9 +71,9 @@ pub(super) type Shared = Arc<Mutex<Weak<Lookout>>>;
 pub struct LeaderWatch {
     handle: Handle,
     lookout: Arc<Lookout>,
-    /// What was told last; `None` before the first time.
+    /// The leader that `changed` returned last; the outer `None` before the first time.
     told: Option<Option<Leader>>,
-    /// Since when the store could not be asked, and when that was seen last.
+    /// The instant since which the store could not be asked, and the instant of the last failure.
     store_failing: Option<(Tick, Tick)>,
 }
 
@@ -87,8 +90,9 @@ impl LeaderWatch {
         Self { handle: handle.clone(), lookout, told: None, store_failing: None }
     }
 
-    /// Looks this often, ±25 %, and at least every millisecond. An interval of more than a day
-    /// counts as one. The watch and its clones then share no looks with others.
+    /// Sets the interval of looks, with a jitter of ±25 %. An interval below a millisecond counts
+    /// as a millisecond, and an interval of more than a day counts as a day. The watch and its
+    /// clones then share no looks with other watches.
     #[must_use]
     pub fn with_interval(mut self, interval: Duration) -> Self {
         let lookout = Lookout::new(&self.handle, interval.clamp(SHORTEST_INTERVAL, MAX_TTL));
@@ -97,39 +101,42 @@ impl LeaderWatch {
         self
     }
 
-    /// The leader that [`changed`](Self::changed) told last. No I/O.
+    /// The leader that [`changed`](Self::changed) returned last. No I/O.
     #[must_use]
     pub fn current(&self) -> Option<&Leader> {
         self.told.as_ref()?.as_ref()
     }
 
-    /// Completes when the leader differs from what was told last; the first time, when it is known
-    /// who leads, or that nobody does. `None` is nobody.
+    /// Completes when the leader differs from the last returned one. The first call completes as
+    /// soon as the watch knows the leader, or knows that there is none. `None` means that there is
+    /// no leader.
     ///
-    /// The terms that it tells never fall: an older leader, as a replica that lags behind names it,
-    /// is ignored. `None` has no term. A replica that lags behind may say that nobody leads while
-    /// somebody does: `None` then comes before the present leader, or between two looks at it. So
-    /// `None` is a reason to campaign, and never to act as the leader.
+    /// The returned terms never fall: if a replica that lags behind names an older leader, the
+    /// watch ignores it. `None` has no term. A replica that lags behind may report no leader while
+    /// there is one. So `None` may come before the present leader, or between two looks at it. Use
+    /// `None` as a reason to campaign, and never as a reason to act as the leader.
     ///
     /// # Errors
-    /// [`ErrorKind::Closed`] after [`Locker::shutdown`](crate::Locker::shutdown). A store that
-    /// can't be asked is asked again, with pauses of at most a second; after one ttl, or three
-    /// times the operation timeout if that is longer, this says so. What asking again can't mend is
-    /// said at once. It may be called again after any error.
+    /// [`ErrorKind::Closed`] after [`Locker::shutdown`](crate::Locker::shutdown).
+    ///
+    /// If the store can't be asked, the watch asks again, with pauses of at most a second. It
+    /// returns the error after one ttl, or after three times the operation timeout if that is
+    /// longer. It returns an error that asking again can't mend at once. The call may be made again
+    /// after any error.
     ///
     /// # Cancel safety
-    /// Cancel safe: no change is missed, and nothing is left. Called anew in each turn of a
-    /// `select!` loop, it is told of changes by the polls alone; pin it outside the loop to hear of
-    /// them at once.
+    /// Cancel safe: no change is missed, and nothing is left. If each turn of a `select!` loop
+    /// makes the call anew, only the polls find changes. Pin the call outside the loop to hear of
+    /// changes at once.
     pub async fn changed(&mut self) -> Result<Option<Leader>> {
         let keeper = &self.handle.locker().keeper;
         let locker = keeper.locker();
         let called = locker.clock.now();
-        // A look that nobody has awaited for long tells of the past.
+        // A look that no call awaited for a long time reports an old state.
         let stale = |look: &Look| look.asked.after(self.lookout.longest()) < called;
         let mut news = self.lookout.latest_since(called);
         loop {
-            // Hears what comes from here on, also before it is polled.
+            // The future hears a shutdown from here on, even before it is polled.
             let closing = locker.closing.notified();
             if locker.is_draining() {
                 let closed = Error::new(ErrorKind::Closed, "the locker was shut down");
@@ -148,7 +155,7 @@ impl LeaderWatch {
                     let now = locker.clock.now();
                     let limits = self.handle.limits();
                     let patience = limits.ttl.max(limits.op_timeout * 3);
-                    // Of a time in which nobody awaited anything, nothing is known.
+                    // Nothing is known about a time in which no call was awaited.
                     let gap = self.lookout.longest() + LONGEST_PAUSE * 2;
                     let known = self.store_failing.filter(|(_, seen)| seen.until(now) <= gap);
                     let since = known.map_or(now, |(since, _)| since);
@@ -191,23 +198,23 @@ impl fmt::Debug for LeaderWatch {
     }
 }
 
-/// What one look told.
+/// The result of one look.
 #[derive(Clone, Debug)]
 struct Look {
-    /// From before its request.
+    /// The instant before its request was sent.
     asked: Tick,
     leader: Option<Leader>,
 }
 
-/// Errors are shared by all watches.
+/// All watches share the error.
 type Outcome = Result<Look, Arc<Error>>;
 type Looking = future::Shared<BoxFuture<'static, Outcome>>;
 
-/// One look after the other, for all watches that share it.
+/// The looks of all watches that share it, one after the other.
 pub(super) struct Lookout {
     place: Arc<Place>,
-    /// Driven by whichever watch is polled: a pinned one that is not polled stops no other. It goes
-    /// with the last call that awaits it.
+    /// Any watch that is polled drives the look, so a pinned watch that is not polled stops no
+    /// other. The look ends with the last call that awaits it.
     looking: Mutex<Option<WeakShared<BoxFuture<'static, Outcome>>>>,
 }
 
@@ -217,14 +224,13 @@ impl Lookout {
         Arc::new(Self { place: Arc::new(place), looking: Mutex::default() })
     }
 
-    /// What was seen last, unless that is longer ago than a watch that looks on by itself would let
-    /// it be.
+    /// The latest look, unless it is older than the longest pause of a watch that looks by itself.
     fn latest_since(&self, now: Tick) -> Option<Outcome> {
         let latest = lock(&self.place.state).latest.clone();
         latest.filter(|look| look.asked.after(self.place.longest_pause()) >= now).map(Ok)
     }
 
-    /// The look that is under way, or the next one.
+    /// Returns the look that is under way, or starts the next one.
     fn next(&self) -> Looking {
         let mut looking = lock(&self.looking);
         let under_way =
@@ -234,13 +240,13 @@ impl Lookout {
         next
     }
 
-    /// How old an answer may be that was awaited all the time.
+    /// The greatest age of an answer that was awaited all the time.
     fn longest(&self) -> Duration {
         self.place.longest_pause() + self.place.handle.limits().op_timeout
     }
 }
 
-/// What the looks have in common.
+/// The state that all looks share.
 struct Place {
     handle: Handle,
     interval: Duration,
@@ -265,20 +271,20 @@ impl Place {
 #[derive(Default)]
 struct State {
     latest: Option<Look>,
-    /// The largest term seen.
+    /// The largest term that was seen.
     term: Option<FencingToken>,
-    /// When the latest look began, and how long after that the next one is to; `None` for the first
-    /// one.
+    /// The beginning of the latest look, and the pause from then to the next one; `None` before the
+    /// first look.
     next: Option<(Tick, Duration)>,
-    /// How many looks in a row have failed.
+    /// The number of looks in a row that have failed.
     failures: u32,
-    /// What the store is to tell of changes since the latest look or before.
+    /// The future in which the store reports a change since the latest look or before.
     push: Option<BoxFuture<'static, ()>>,
 }
 
-/// Waits until it is time, and looks.
+/// Waits until the next look is due, and looks.
 async fn look(place: Arc<Place>) -> Outcome {
-    // A timer of a runtime that has gone panics; the next look has a new one.
+    // A timer of an ended runtime panics. The next look has a new timer.
     match AssertUnwindSafe(look_at(&place)).catch_unwind().await {
         Ok(outcome) => outcome.map_err(Arc::new),
         Err(_) => Err(Arc::new(Error::new(ErrorKind::Unavailable, "a look at the store panicked"))),
@@ -296,12 +302,12 @@ async fn look_at(place: &Arc<Place>) -> Result<Look> {
         Some((asked, pause)) => wait(place, push, asked, pause).await,
         None => push,
     };
-    // Before the look: what changes during it is told as well.
+    // This starts before the look, so that changes during the look are reported as well.
     let mut push = push.unwrap_or_else(|| told(place));
     let asked = clock.now();
     lock(&place.state).next = Some((asked, place.jittered(place.interval)));
-    // Dropped midway, it is finished in the background: a call that is made anew in each turn of a
-    // `select!` loop finds what the one before has asked for.
+    // If the look is dropped, the background task finishes it. So if each turn of a `select!` loop
+    // makes a new call, that call finds the answer that the call before asked for.
     let inspector = place.handle.locker().inspector();
     let name = place.handle.name().clone();
     let mut looking =
@@ -318,13 +324,14 @@ async fn look_at(place: &Arc<Place>) -> Result<Look> {
     if seen.is_ok() && woken {
         state.next = Some((asked, BETWEEN_LOOKS));
     }
-    // The watch of a broken connection may end at once, each time: it is set anew once all is well.
+    // The future of a broken connection may end at once, each time. So a new one is made only after
+    // a look without an error.
     state.push = (seen.is_ok() && !woken).then_some(push);
     seen
 }
 
-/// Waits for the next look, or for the store to say that it is time. Returns what that has not used
-/// up.
+/// Waits until the next look is due, or until the store reports a change. Returns the future of the
+/// store if it is still pending.
 async fn wait(
     place: &Place,
     push: Option<BoxFuture<'static, ()>>,
@@ -346,7 +353,7 @@ async fn wait(
     }
 }
 
-/// Asks the store, and keeps what it says for as long as somebody watches.
+/// Asks the store, and keeps the answer for as long as a watch lives.
 async fn ask(
     inspector: Inspector,
     name: LockName,
@@ -360,15 +367,15 @@ async fn ask(
     if seen.is_ok() {
         state.failures = 0;
     } else {
-        // A lost connection is there again at once, as a rule: the first pause is no longer than
-        // any.
+        // A lost connection is usually back at once, so the first pause is no longer than the
+        // normal one.
         state.next = Some((asked, place.jittered(place.longer_pause(state.failures))));
         state.failures = state.failures.saturating_add(1);
     }
     seen
 }
 
-/// What the store says of changes. A backend that panics says nothing.
+/// Completes when the store reports a change. If the backend panics, it reports nothing.
 fn told(place: &Place) -> BoxFuture<'static, ()> {
     let backend = Arc::clone(&place.handle.locker().backend);
     let name = place.handle.name().clone();
@@ -382,7 +389,7 @@ fn told(place: &Place) -> BoxFuture<'static, ()> {
 
 impl State {
     /// # Errors
-    /// Temporary: a replica that lags behind has answered, or the store has lost its past.
+    /// A temporary error: a replica that lags behind has answered, or the store has lost its data.
     fn see(&mut self, look: Look) -> Result<Look> {
         let term = look.leader.as_ref().map(|leader| leader.term);
         if let (Some(term), Some(largest)) = (term, self.term)
@@ -396,14 +403,14 @@ impl State {
         }
         self.term = self.term.max(term);
         match &self.latest {
-            // The answer to an earlier look, which nobody awaited any more, has come last.
+            // The answer to an earlier look, which no call awaited any more, has come last.
             Some(latest) if latest.asked > look.asked => Ok(latest.clone()),
             _ => Ok(self.latest.insert(look).clone()),
         }
     }
 }
 
-/// An error of all watches, for one of them.
+/// Copies an error that all watches share, for one of them.
 fn copy_of(error: &Arc<Error>, lasted: bool) -> Error {
     let status = if lasted { ErrorStatus::Persistent } else { error.status() };
     let copy = Error::new(error.kind(), error.context().to_owned()).with_status(status);

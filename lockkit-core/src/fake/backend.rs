@@ -1,4 +1,4 @@
-//! The fake backend and its claims: five sorts of stores over one memory store.
+//! Defines the fake backend and its claims: five sorts of stores over one memory store.
 
 use std::{
     future,
@@ -33,17 +33,17 @@ use crate::{
 pub enum Kind {
     /// Leases; waiters poll.
     Ttl,
-    /// A queue and session leases; waiters are woken by `changed()`.
+    /// A queue and session leases; `changed()` wakes waiters.
     Queue,
-    /// A queue and session leases; waiters and holders are woken.
+    /// A queue and session leases; the store wakes waiters and holders.
     Push,
     /// Session leases; an attempt waits in the store.
     Pinned,
-    /// As the memory store is, with all that it can.
+    /// The memory store with all its capabilities.
     Memory,
 }
 
-/// Those with little but exclusive locks.
+/// The sorts with few capabilities beside exclusive locks.
 pub const KINDS: [Kind; 4] = [Kind::Ttl, Kind::Queue, Kind::Push, Kind::Pinned];
 
 impl Kind {
@@ -71,30 +71,30 @@ impl Kind {
     }
 }
 
-/// A way to a store, which the test has as well.
+/// A backend over a store that the test can reach as well.
 #[derive(Clone, Debug)]
 pub struct Fake {
     store: Arc<Store>,
     descriptor: Descriptor,
     kind: Kind,
     attaches: Option<Attaches>,
-    /// The lease in the store, if that is not the one that the claim asks for.
+    /// The lease in the store, if it differs from the lease that the claim asks for.
     lasts: Option<Duration>,
 }
 
-/// What a fake gives beside the lock.
+/// The attachment that a fake gives beside the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attaches {
     Note,
     /// A note that panics when its guard is dropped or released.
     Bomb,
-    /// The backend has a bug.
+    /// Making the attachment panics, as a backend with a bug does.
     Panic,
-    /// A note that takes a while to hear of it.
+    /// A note that needs a while to handle the drop of its guard.
     Slow,
 }
 
-/// Tells the store's log of the drop of its guard.
+/// Writes the drop of its guard to the store's log.
 #[derive(Debug)]
 pub struct Note {
     store: Arc<Store>,
@@ -127,12 +127,12 @@ impl Deref for Fake {
 impl Fake {
     pub fn new(store: Arc<Store>, kind: Kind) -> Self {
         let descriptor = kind.descriptor(store.memory.descriptor());
-        // What carries a session lease ends by an order only.
+        // A session ends only by an order, so a session lease lasts for the whole test.
         let lasts = (!kind.has_leases()).then_some(MAX_TTL);
         Self { store, descriptor, kind, attaches: None, lasts }
     }
 
-    /// The same store, reached by another way, which has orders and a log of its own.
+    /// Makes another backend over the same memory store, with its own orders and its own log.
     pub fn another_way(&self) -> Self {
         Self { store: Store::over(self.memory.clone()), ..self.clone() }
     }
@@ -142,25 +142,25 @@ impl Fake {
         self
     }
 
-    /// No grant ends by itself during a test.
+    /// Lets no grant end by itself during a test.
     pub fn lasting(mut self) -> Self {
         self.lasts = Some(MAX_TTL);
         self
     }
 
-    /// Its attempts wait for as long as they may.
+    /// Lets attempts wait in the store for as long as the core allows.
     pub fn with_endless_patience(self) -> Self {
         let poll = Duration::from_millis(1);
         self.described(|it| it.with_max_patience(Duration::MAX).with_poll(poll, Duration::MAX))
     }
 
-    /// It claims to serve in order.
+    /// Claims fairness.
     pub fn with_fair(mut self) -> Self {
         self.descriptor.capabilities = self.descriptor.capabilities.with_fair();
         self
     }
 
-    /// It can transfer the lock inside the process.
+    /// Claims transfers inside the process.
     pub fn with_transfer(mut self) -> Self {
         self.descriptor.capabilities = self.descriptor.capabilities.with_transfer();
         self
@@ -171,19 +171,19 @@ impl Fake {
         self
     }
 
-    /// What the memory store is told of a claim.
+    /// The spec of a claim, as the memory store gets it.
     fn told(&self, spec: &ClaimSpec) -> ClaimSpec {
         let mut told = spec.clone();
         told.ttl = self.lasts.unwrap_or(spec.ttl);
         if self.kind != Kind::Memory {
-            // Its leases run on tokio's clock, whichever the locker has.
+            // The leases of the memory store run on tokio's clock, whatever clock the locker has.
             told.clock = Clock::Tokio;
             told.wake = Wake::none();
         }
         told
     }
 
-    /// The lease that is told, of the one that the memory store has.
+    /// The lease that the fake reports for a lease of the memory store.
     fn lease(&self, lease: Lease) -> Lease {
         let own = if self.kind.has_leases() { lease } else { Lease::Session };
         lock(&self.orders).lease.unwrap_or(own)
@@ -273,11 +273,12 @@ struct FakeClaim {
     fake: Fake,
     spec: ClaimSpec,
     inner: Box<dyn Claim>,
-    /// The [`Wake`] of the inner claim is weak.
+    /// Keeps the signal alive, because the [`Wake`] of the inner claim is weak.
     _signal: Arc<WakeSignal>,
 }
 
-/// Competes for a lock; where attempts wait inside the store, for as long as the core lets them.
+/// Competes for a lock. Where attempts wait inside the store, this waits for as long as the core
+/// allows.
 async fn compete(
     fake: &Fake,
     spec: &ClaimSpec,
@@ -351,7 +352,7 @@ impl Claim for FakeClaim {
         self.fake.play(Op::WriteNote, self.spec.owner, self.inner.write_note(note)).await
     }
 
-    /// The memory store's claim knows at any time which of the two owners has the lock.
+    /// The memory store's claim always knows which of the two owners has the lock.
     async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
         let Self { fake, spec, inner, .. } = self;
         lock(&fake.policies).push(policy);
@@ -359,7 +360,7 @@ impl Claim for FakeClaim {
         let previous = std::mem::replace(spec, to.clone());
         let transfer = async {
             if policy == QueuePolicy::QueueFirst {
-                // It can't tell whether anybody waits.
+                // The fake does not know whether another claim waits, so it frees the lock.
                 let released = inner.release().await?;
                 fake.forget(previous.owner);
                 return Ok(match released {
@@ -387,7 +388,7 @@ impl Claim for FakeClaim {
 
     async fn changed(&mut self) {
         if self.fake.kind == Kind::Queue {
-            // A change on the way there is not missed.
+            // The wait starts before the request is sent, so that no change on the way is missed.
             let woken = self.fake.signal.notified();
             let _ = self.fake.play(Op::Changed, self.spec.owner, woken.map(Ok)).await;
         } else {

@@ -1,4 +1,5 @@
-//! What a test orders: faults, latency, and answers that the store would not give by itself.
+//! Holds the orders of a test: faults, latency, and answers that the store would not give by
+//! itself.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,7 +11,7 @@ use crate::{
     spi::{Inspection, Lease},
 };
 
-/// A request that a claim or a backend can make, or what else the core calls.
+/// A request of a claim or a backend, or another call of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     Attachment,
@@ -30,53 +31,53 @@ pub enum Op {
     WriteNote,
 }
 
-/// What goes wrong with a request.
+/// The fault that a request meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails for certain, before anything is done.
+    /// The request fails for certain, before anything is done.
     Fail(ErrorKind),
-    /// It never comes back; nothing is done.
+    /// The request never returns, and nothing is done.
     Hang,
-    /// It is applied, and never comes back.
+    /// The request is applied, and never returns.
     HangAfter,
-    /// It is applied, and its reply is lost.
+    /// The request is applied, and its reply is lost.
     LoseReply,
-    /// Nothing goes wrong.
+    /// The request meets no fault.
     Pass,
-    /// The backend has a bug.
+    /// The request panics before it is applied.
     Panic,
-    /// Its sender panics after it was applied.
+    /// The request panics after it was applied.
     PanicAfter,
-    /// It is applied at once, and answered late.
+    /// The request is applied at once, and its answer comes late.
     SlowReply(Duration),
-    /// It is applied late.
+    /// The request is applied late.
     SlowRequest(Duration),
 }
 
 impl Fault {
-    /// The store is out of reach.
+    /// The store can't be reached.
     pub const DOWN: Self = Self::Fail(ErrorKind::Unavailable);
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     pub(super) latency: Duration,
-    /// Locks whose name starts with "dead" get no answer to a renewal.
+    /// Whether renewals of locks whose name starts with "dead" get no answer.
     pub(super) dead_shard: bool,
-    /// What a grant or a renewal answers instead of the lease that it has.
+    /// The lease that a grant or a renewal reports instead of the real one.
     pub(super) lease: Option<Lease>,
-    /// What an inspection answers instead of what is there.
+    /// The answer that an inspection gives instead of the real one.
     pub(super) shown: Option<Inspection>,
-    /// For the next requests of a sort, one each.
+    /// One fault for each of the next requests of a sort.
     pub(super) once: HashMap<Op, VecDeque<Fault>>,
-    /// For all requests of a sort.
+    /// The fault of all requests of a sort.
     pub(super) always: HashMap<Op, Fault>,
-    /// For all other requests.
+    /// The fault of all other requests.
     pub(super) everything: Option<Fault>,
 }
 
 impl Orders {
-    /// What the next request of this sort meets.
+    /// Takes the fault of the next request of this sort.
     pub(super) fn next(&mut self, op: Op) -> Fault {
         let once = self.once.get_mut(&op).and_then(VecDeque::pop_front);
         once.or(self.always.get(&op).copied()).or(self.everything).unwrap_or(Fault::Pass)

@@ -1,4 +1,5 @@
-//! The store behind the fakes: a memory store, a log of requests, and what the test ordered.
+//! Defines the store behind the fakes: a memory store, a log of requests, and the orders of the
+//! test.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -36,31 +37,32 @@ pub struct Store {
     pub memory: Memory,
     /// Woken at each release.
     pub signal: Notify,
-    /// Claim objects that live.
+    /// The number of claim objects that live now.
     pub(super) claims: AtomicUsize,
     /// Attempts that wait inside the store now.
     waiting: AtomicUsize,
-    /// Of all claims that there ever were.
+    /// The callers of all claims so far.
     pub callers: Mutex<Vec<Caller>>,
-    /// What each transfer was to mean for those outside.
+    /// The queue policy of each transfer.
     pub policies: Mutex<Vec<QueuePolicy>>,
-    /// Of the one to whom a lock was transferred last.
+    /// The [`Wake`] of the claim that got the last transfer.
     pub(super) successor: Mutex<Option<Wake>>,
-    /// How many claim objects lived when the backend was closed.
+    /// How many claim objects lived at each close of the backend.
     pub claims_at_close: Mutex<Vec<usize>>,
-    /// All owners that have or want a lock of a store that wakes them.
+    /// All owners that have or want a lock in a store that wakes them.
     wakes: Mutex<HashMap<OwnerId, Wake>>,
     pub(super) orders: Mutex<Orders>,
     log: Mutex<Vec<(Op, OwnerId, Instant)>>,
 }
 
 impl Store {
-    /// Gives tokens that are larger than `last_token`, and counts leases on tokio's clock.
+    /// Makes a store that gives tokens larger than `last_token`, and counts leases on tokio's
+    /// clock.
     pub fn new(last_token: u64) -> Arc<Self> {
         Self::over(Memory::with_tokens_after(Clock::Tokio, last_token))
     }
 
-    /// Another way to a memory store: with orders and a log of its own.
+    /// Makes another store over the same memory store, with its own orders and its own log.
     pub fn over(memory: Memory) -> Arc<Self> {
         Arc::new(Self {
             memory,
@@ -81,23 +83,23 @@ impl Store {
         lock(&self.orders).latency = latency;
     }
 
-    /// The next requests of this sort meet these faults, one each.
+    /// Gives each of the next requests of this sort one of these faults.
     pub fn once(&self, op: Op, faults: impl IntoIterator<Item = Fault>) {
         lock(&self.orders).once.entry(op).or_default().extend(faults);
     }
 
-    /// All requests of this sort meet this fault.
+    /// Gives all requests of this sort this fault.
     pub fn always(&self, op: Op, fault: Fault) {
         lock(&self.orders).always.insert(op, fault);
     }
 
-    /// All requests meet this fault, whatever was ordered before.
+    /// Gives all requests this fault, and removes all faults that were ordered before.
     pub fn all(&self, fault: Fault) {
         self.heal();
         lock(&self.orders).everything = Some(fault);
     }
 
-    /// No fault is left.
+    /// Removes all faults.
     pub fn heal(&self) {
         let mut orders = lock(&self.orders);
         orders.once.clear();
@@ -106,22 +108,22 @@ impl Store {
         orders.dead_shard = false;
     }
 
-    /// Locks whose name starts with "dead" get no answer to a renewal.
+    /// Lets renewals of locks whose name starts with "dead" get no answer.
     pub fn kill_shard(&self) {
         lock(&self.orders).dead_shard = true;
     }
 
-    /// What a grant or renewal answers instead of the lease that it has.
+    /// Sets the lease that grants and renewals report instead of the real one.
     pub fn set_lease(&self, lease: Lease) {
         lock(&self.orders).lease = Some(lease);
     }
 
-    /// What an inspection answers instead of what is there.
+    /// Sets the answer that inspections give instead of the real one.
     pub fn show(&self, shown: Inspection) {
         lock(&self.orders).shown = Some(shown);
     }
 
-    /// Plays one request: the way there, `request`, the way back, and the fault that was ordered.
+    /// Plays one request: the way to the store, `request`, the way back, and the ordered fault.
     pub(super) async fn play<T>(
         &self,
         op: Op,
@@ -159,28 +161,28 @@ impl Store {
         lock(&self.log).push((op, owner, Instant::now()));
     }
 
-    /// Counts an attempt that waits in the store, for as long as the answer lives.
+    /// Counts an attempt that waits in the store, for as long as the returned value lives.
     pub(super) fn waits(&self) -> impl Drop {
         self.waiting.fetch_add(1, SeqCst);
         Waits(&self.waiting)
     }
 
-    /// Attempts that wait inside the store now.
+    /// The number of attempts that wait inside the store now.
     pub fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
     }
 
-    /// What was done, in order.
+    /// The requests so far, in order.
     pub fn ops(&self) -> Vec<Op> {
         lock(&self.log).iter().map(|entry| entry.0).collect()
     }
 
-    /// Whose requests of this sort there were, in order.
+    /// The owners of the requests of this sort, in order.
     pub fn owners(&self, op: Op) -> Vec<OwnerId> {
         lock(&self.log).iter().filter(|entry| entry.0 == op).map(|entry| entry.1).collect()
     }
 
-    /// When requests of this sort were sent.
+    /// The instants at which requests of this sort were sent.
     pub fn sent(&self, op: Op) -> Vec<Instant> {
         lock(&self.log).iter().filter(|entry| entry.0 == op).map(|entry| entry.2).collect()
     }
@@ -189,7 +191,7 @@ impl Store {
         self.sent(op).len()
     }
 
-    /// How many renewals were sent by an owner that had sent its release before (C10).
+    /// The number of renewals by owners that had sent their release before (C10).
     pub fn renewals_after_release(&self) -> usize {
         let log = lock(&self.log);
         let mut released = HashSet::new();
@@ -208,7 +210,7 @@ impl Store {
         lock(&self.log).clear();
     }
 
-    /// Somebody else takes a mutex, for good.
+    /// Takes a mutex for another owner, until the test frees it.
     pub fn take(&self, name: &str) -> OwnerId {
         let owner = OwnerId::random();
         let granted = self.claim(name, owner).attempt(Wait::No).now_or_never().unwrap();
@@ -216,7 +218,7 @@ impl Store {
         owner
     }
 
-    /// Takes everything of this owner out, and wakes the next.
+    /// Releases the mutex of this owner, and wakes the next.
     pub fn leave(&self, name: &str, owner: OwnerId) {
         assert_eq!(
             self.claim(name, owner).release().now_or_never().unwrap().unwrap(),
@@ -231,7 +233,7 @@ impl Store {
         self.memory.claim(spec).unwrap()
     }
 
-    /// An owner has left, and those that wait may look again.
+    /// Removes an owner that has left, and lets the waiters look again.
     pub(super) fn forget(&self, owner: OwnerId) {
         self.ignore(owner);
         self.signal.notify_waiters();
@@ -247,7 +249,7 @@ impl Store {
         self.signal.notify_waiters();
     }
 
-    /// Frees one mutex, and tells nobody.
+    /// Frees one mutex, and wakes no owner.
     pub fn evict(&self, name: &str) {
         let wakes = std::mem::take(&mut *lock(&self.wakes));
         self.free(&mutex(name));
@@ -261,7 +263,7 @@ impl Store {
         }
     }
 
-    /// The store wakes the owner from now on, until it leaves.
+    /// Lets the store wake the owner from now on, until the owner leaves.
     pub(super) fn listen(&self, spec: &ClaimSpec) {
         lock(&self.wakes).insert(spec.owner, spec.wake.clone());
     }
@@ -276,7 +278,7 @@ impl Store {
         wakes.iter().for_each(Wake::wake);
     }
 
-    /// Wakes the one to whom a lock was transferred last, for no reason.
+    /// Wakes the claim that got the last transfer, for no reason.
     pub fn wake_successor(&self) {
         lock(&self.successor).iter().for_each(Wake::wake);
     }
@@ -289,7 +291,7 @@ impl Store {
         self.names().iter().map(|name| self.look(name).holders.len()).sum()
     }
 
-    /// The places in the queues, and the owners to wake.
+    /// The number of places in the queues, plus the number of owners that the store wakes.
     pub fn queued(&self) -> usize {
         let waiters = self.names().iter().filter_map(|name| self.look(name).waiters).sum::<u64>();
         usize::try_from(waiters).unwrap() + lock(&self.wakes).len()
@@ -309,7 +311,7 @@ impl Store {
     }
 }
 
-/// What the memory store wakes: passes it on to an owner that listens.
+/// Receives the wake-ups of the memory store, and passes them on to an owner that listens.
 #[derive(Debug)]
 pub(super) struct WakeSignal {
     pub(super) store: Weak<Store>,
@@ -336,7 +338,7 @@ fn mutex(name: &str) -> LockName {
     LockName::new(Kind::Mutex, name).unwrap()
 }
 
-/// Even a sleep of no length needs a runtime.
+/// Sleeps only if there is time to sleep, because even a sleep of no length needs a runtime.
 async fn pause(time: Duration) {
     if !time.is_zero() {
         time::sleep(time).await;

@@ -1,4 +1,4 @@
-//! What is chosen before a locker is used for the first time.
+//! Builds a locker from the settings that must be chosen before its first use.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::{
 
 /// A locker in the making: its clock, its observers, and the base of its tokens.
 ///
-/// These are the locker's for good, because its locks and its background task rely on them from the
-/// first use on. Made by [`Locker::builder`], or from a URL by
-/// [`Registry::builder`](crate::Registry::builder).
+/// The locker keeps these settings for good, because its locks and its background task rely on them
+/// from the first use. [`Locker::builder`] makes a builder, and
+/// [`Registry::builder`](crate::Registry::builder) makes one from a URL.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -51,29 +51,30 @@ impl LockerBuilder {
 
     /// Sets the clock of all deadlines; [`Clock::Boot`] if it is not set.
     ///
-    /// The embedded store counts on a clock of its own, which must be the same: a test that pauses
-    /// tokio's clock sets it here and in [`Memory::with_clock`](crate::Memory::with_clock).
+    /// The embedded store counts on its own clock, which must be the same clock. So a test that
+    /// pauses tokio's clock sets that clock here and in
+    /// [`Memory::with_clock`](crate::Memory::with_clock).
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Adds an observer, which hears the events after those that were added before.
+    /// Adds an observer. It hears each event after the observers that were added before it.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observers.push(observer);
         self
     }
 
-    /// Reports to the recorder of the [`metrics`](::metrics) crate; see [`Metrics`](crate::Metrics)
-    /// for what. Needs the cargo feature `metrics`.
+    /// Reports to the recorder of the [`metrics`](::metrics) crate; [`Metrics`](crate::Metrics)
+    /// lists what it reports. Needs the cargo feature `metrics`.
     #[cfg(feature = "metrics")]
     pub fn metrics(self) -> Self {
         let backend = self.backend.descriptor().name;
         self.observer(Arc::new(crate::metrics::Metrics::new(backend)))
     }
 
-    /// Adds a number to every fencing token, so that tokens keep rising after a move from another
-    /// store ([C4](crate::contract#c4-fencing)).
+    /// Adds a number to every fencing token, so that tokens continue to rise after a move from
+    /// another store ([C4](crate::contract#c4-fencing)).
     pub fn token_base(mut self, token_base: u64) -> Self {
         self.token_base = token_base;
         self

@@ -1,4 +1,4 @@
-//! The entry point: a store, its keeper, and the defaults of its locks.
+//! Defines the entry point: a store, its keeper, and the defaults of its locks.
 
 mod builder;
 pub(crate) mod operator;
@@ -21,11 +21,13 @@ use crate::{
     spi::{Backend, Capabilities, Descriptor, bounded},
 };
 
-/// Makes locks that live in one store. Cheap to clone; all clones share one connection and one
-/// background task.
+/// Makes locks that live in one store. A locker is cheap to clone; all clones share one connection
+/// and one background task.
 ///
-/// A locker belongs to the tokio runtime that first used it: its background task runs there. When
-/// that runtime has gone, the next lock, or one that waits, starts a new task on its own runtime.
+/// A locker belongs to the tokio runtime that first used it: its background task runs there. If
+/// that runtime ends, a new task starts on another runtime. The next call that takes or awaits a
+/// lock starts it on its own runtime.
+///
 /// The task takes back what dropped futures leave in the store
 /// ([C6](crate::contract#c6-cancellation)).
 ///
@@ -55,13 +57,13 @@ pub struct Locker {
 }
 
 impl Locker {
-    /// Makes a locker over a backend, without any of the choices of a [builder](Self::builder).
+    /// Makes a locker over a backend, without the settings of a [builder](Self::builder).
     pub fn new(backend: impl Backend) -> Self {
         Self::builder(Arc::new(backend)).build()
     }
 
-    /// Begins a locker over a backend, which may be shared with others: a clock, observers, metrics
-    /// and a base for tokens are chosen before its first use.
+    /// Begins a locker over a backend, which other lockers may share. The builder sets the clock,
+    /// observers, metrics and the base for tokens before the first use.
     pub fn builder(backend: Arc<dyn Backend>) -> LockerBuilder {
         LockerBuilder::new(backend)
     }
@@ -72,9 +74,9 @@ impl Locker {
         Self::new(Memory::new())
     }
 
-    /// The same locker with other defaults for the locks that are made with it. An option that is
-    /// not set stays what it was, such as that of the URL. Clones that were made before keep
-    /// theirs; all share one connection and one background task.
+    /// Returns the same locker with other defaults for the locks that it makes. An option that is
+    /// not set keeps its value, such as the value from the URL. Clones that were made before keep
+    /// their defaults. All clones share one connection and one background task.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if the options contradict each other.
@@ -83,21 +85,24 @@ impl Locker {
         Ok(self)
     }
 
-    /// The options of a lock for which nothing else is set.
+    /// The options of a lock that sets no options itself.
     #[must_use]
     pub fn defaults(&self) -> &LockOptions {
         &self.defaults.options
     }
 
-    /// The same locker with the process gate on or off for the locks that are made with it; it is
-    /// on by default. Clones that were made before keep theirs, and all exclude each other.
+    /// Returns the same locker with the process gate on or off for the locks that it makes; the
+    /// gate is on by default. Clones that were made before keep their setting, and all clones
+    /// exclude each other.
     ///
-    /// With it, tasks of this locker that want the same name queue in the process, first come, first
-    /// served, and only the first of them waits in the store: a crowd costs the store little more
-    /// than one task does. Readers and permits that have room beside each other ask at the same
-    /// time. Where the store can, a release of a mutex hands the lock over to the next in line in
-    /// one request, at most 16 times in a row while others wait outside. Without the gate, each task
-    /// waits in the store by itself.
+    /// With the gate, tasks of this locker that want the same name queue in the process, first
+    /// come, first served. Only the first of them waits in the store, so many tasks cost the store
+    /// little more than one task does. Readers and permits that can be held together ask at the
+    /// same time.
+    ///
+    /// Where the store can, a release of a mutex transfers the lock to the next task in line in one
+    /// request. This happens at most 16 times in a row while other claims wait outside. Without the
+    /// gate, each task waits in the store by itself.
     #[must_use]
     pub fn with_process_gate(mut self, on: bool) -> Self {
         self.gated = on;
@@ -110,7 +115,7 @@ impl Locker {
         self.backend.descriptor()
     }
 
-    /// Says what the backend can do.
+    /// Lists the capabilities of the backend.
     #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
         &self.backend.descriptor().capabilities
@@ -118,21 +123,25 @@ impl Locker {
 
     /// Ends the locker and all its clones in order.
     ///
-    /// No lock is granted any more, and waiting calls end with [`ErrorKind::Closed`]. Renewal
-    /// stops. Then it waits until all guards are released or their leases have ended, which takes
-    /// at most one ttl (a guard that is still held then is told by its loss signal; one that was
-    /// [leaked](crate::LockGuard::leak) at once), until everything that dropped guards and futures
-    /// left behind is released, and until the backend is closed. A backend that was shared by
-    /// its [builder](Self::builder) is closed for all.
+    /// No lock is granted any more, waiting calls end with [`ErrorKind::Closed`], and renewal
+    /// stops. Then the call waits for these steps:
     ///
-    /// After three ttls the backend is closed all the same: a pinned future of this locker that
-    /// nobody polls any more can't be waited for.
+    /// 1. All guards are released, or their leases have ended. This takes at most one ttl. The loss
+    ///    signal of a guard that is still held then reports the end. A
+    ///    [leaked](crate::LockGuard::leak) guard ends at once.
+    /// 2. Everything that dropped guards and futures left behind is released.
+    /// 3. The backend is closed. If other lockers share the backend of the
+    ///    [builder](Self::builder), it is closed for all of them.
+    ///
+    /// After three ttls the call closes the backend all the same. It can't wait for ever for a
+    /// pinned future of this locker that is no longer polled.
     ///
     /// # Errors
-    /// What the backend could not close in order. Calling it again tries again.
+    /// The connections and tasks that the backend did not close in order. A second call tries
+    /// again.
     ///
     /// # Cancel safety
-    /// Cancel safe: the shutdown goes on; calling it again waits for its end.
+    /// Cancel safe: the shutdown continues. A second call waits for its end.
     pub async fn shutdown(&self) -> Result<()> {
         self.keeper.ensure()?;
         let agenda = Arc::clone(self.keeper.agenda());
@@ -147,8 +156,8 @@ impl Locker {
                     "closed while claims live that nobody works on"
                 );
             }
-            // The bound is outside: a pinned call that nobody polls any more may be the one that
-            // closes.
+            // The bound is outside, because the call that closes may be a pinned call that is no
+            // longer polled.
             let closing = async { closed.get_or_try_init(|| backend.close()).await.copied() };
             let closed = bounded(budget, closing).await;
             if closed.is_ok() {

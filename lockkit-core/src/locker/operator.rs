@@ -1,4 +1,5 @@
-//! What operators ask of a store: who holds a lock, which names are in use, is it well.
+//! Answers the questions of operators: who holds a lock, which names are in use, and whether the
+//! store works.
 
 use std::{
     sync::Arc,
@@ -14,14 +15,15 @@ use crate::{
     token::FencingToken,
 };
 
-/// A list may take many requests, whose number nobody knows before.
+/// The bound for a list of names, which may take any number of requests.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Locker {
-    /// Tells who holds a lock and how many wait for it ([C14](crate::contract#c14-inspection)).
+    /// Reports the holders of a lock and the number of waiters
+    /// ([C14](crate::contract#c14-inspection)).
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -38,17 +40,17 @@ impl Locker {
         }
     }
 
-    /// Frees the grant with this token, whoever owns it. For operators: the holder learns it late,
-    /// or never.
+    /// Frees the grant with this token, whoever owns it. It is for operators: the holder learns of
+    /// it late, or never.
     ///
-    /// Answers [`Released::NotHeld`] if the present grant has another token, or is no lockkit
-    /// client's.
+    /// The answer is [`Released::NotHeld`] if the present grant has another token, or belongs to a
+    /// client that is not lockkit.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     ///
     /// # Cancel safety
-    /// Dropped midway it may or may not have been done; doing it again is harmless.
+    /// If the call is dropped, the lock may or may not have been freed. A second call is harmless.
     pub async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         self.open().map_err(|closed| self.explain(closed, "force release", name))?;
         let Some(stored) = token.get().checked_sub(self.token_base) else {
@@ -62,13 +64,15 @@ impl Locker {
         forced.map_err(|error| self.explain(error, "force release", name))
     }
 
-    /// The names that begin with `prefix` and that somebody holds or waits for, of all kinds, in
-    /// order. An empty prefix lists all. What is taken or freed meanwhile may be in it or not.
+    /// The names of all kinds that begin with `prefix` and have a holder or a waiter, in order. An
+    /// empty prefix lists all names. A name that is taken or freed meanwhile may be in the list or
+    /// not.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend can't list names, [`ErrorKind::Unavailable`] if
-    /// the list of one kind takes longer than 30 s, or than the default ttl if that is longer, or
-    /// whatever the store says.
+    /// * [`ErrorKind::Unsupported`] if the backend can't list names.
+    /// * [`ErrorKind::Unavailable`] if the list of one kind takes longer than 30 s, or than the
+    ///   default ttl if that is longer.
+    /// * Any error of the store.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -77,7 +81,7 @@ impl Locker {
             |error: Error| error.with_operation("list names").with_backend(self.descriptor().name);
         let patience = self.defaults.limits.ttl.max(LIST_PATIENCE);
         if let Err(missing) = self.require(self.capabilities().names, "lists of names") {
-            // A backend that has them with other settings says which.
+            // If the backend can list names with other settings, its own error says which settings.
             let refused =
                 bounded(patience, operator::names(&*self.backend, Kind::Mutex, prefix)).await.err();
             let told = refused.filter(|error| {
@@ -99,11 +103,11 @@ impl Locker {
         Ok(names)
     }
 
-    /// Asks the store for a sign of life. Depends on no lock: it works while nothing is held, and
-    /// says nothing of what is.
+    /// Asks the store for a sign of life. This depends on no lock: it works while nothing is held,
+    /// and says nothing about held locks.
     ///
     /// # Errors
-    /// The store can't be used now, and why.
+    /// The store can't be used now; the error says why.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -120,12 +124,12 @@ impl Locker {
         Ok(Health { role, round_trip: asked.until(clock.now()) })
     }
 
-    /// The note beside a mutex or an election, which [its holders](crate::Hold::write_note)
-    /// write; an empty one of revision zero before the first.
+    /// Returns the note beside a mutex or an election. [Its holders](crate::Hold::write_note) write
+    /// the note. Before the first note, the answer is an empty note of revision zero.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend has no notes, or for another kind of lock,
-    /// [`ErrorKind::Closed`], or whatever the store says.
+    /// [`ErrorKind::Unsupported`] if the backend has no notes, or for another kind of lock.
+    /// [`ErrorKind::Closed`], or any error of the store.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -137,11 +141,11 @@ impl Locker {
         bounded(self.defaults.limits.op_timeout, admin.note(name)).await.map_err(explain)
     }
 
-    /// The wall clock of the store, which is the same for all who ask it.
+    /// The wall clock of the store, which is the same for all clients.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend can't tell, [`ErrorKind::Closed`], or whatever the
-    /// store says.
+    /// [`ErrorKind::Unsupported`] if the backend can't report the time. [`ErrorKind::Closed`], or
+    /// any error of the store.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -155,11 +159,11 @@ impl Locker {
         bounded(self.defaults.limits.op_timeout, admin.time()).await.map_err(explain)
     }
 
-    /// Looks at the settings and the state of the store that its locks depend on, and says what
-    /// they mean. An empty answer says that nothing was looked at.
+    /// Checks the settings and the state of the store that its locks depend on, and says what they
+    /// mean. An empty answer means that nothing was checked.
     ///
     /// # Errors
-    /// [`ErrorKind::Closed`], or the store can't be asked.
+    /// [`ErrorKind::Closed`], or the error of a store that can't be asked.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -178,8 +182,10 @@ impl Locker {
     }
 }
 
-/// What an inspection needs of a locker. What is left to the keeper to finish must not have the
-/// locker itself, which the keeper would wait for, for ever.
+/// The parts of a locker that an inspection needs.
+///
+/// An inspection does not own the locker itself. The background task may have to finish the
+/// inspection, and a locker in it would keep that task running for ever.
 pub(crate) struct Inspector {
     backend: Arc<dyn Backend>,
     agenda: Arc<Agenda>,
@@ -221,8 +227,8 @@ fn closed() -> Error {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// The part that the server plays which answered.
+    /// The role of the server that answered.
     pub role: Role,
-    /// From the request to its answer.
+    /// The time from the request to its answer.
     pub round_trip: Duration,
 }

@@ -1,4 +1,4 @@
-//! The embedded backend: the model behind one mutex, on one clock.
+//! The embedded backend: the model behind one mutex, with one clock.
 
 use std::{
     fmt,
@@ -20,7 +20,7 @@ use crate::{
     token::FencingToken,
 };
 
-/// One poll with its jitter of 25 %: that late may a waiter notice that a lease has ended.
+/// One poll with its jitter of 25 %: a waiter may notice the end of a lease this late.
 const TAKEOVER_DELAY: Duration = Duration::from_millis(1_250);
 
 static DESCRIPTOR: Descriptor = Descriptor::new("memory")
@@ -45,8 +45,8 @@ static DESCRIPTOR: Descriptor = Descriptor::new("memory")
 
 /// The embedded store: locks between the tasks of one process.
 ///
-/// A clone shares the store; two stores know nothing of each other. Dropping the last clone drops
-/// the store, with every lock in it.
+/// A clone shares the store; two stores know nothing of each other. When the last clone is dropped,
+/// the store and every lock in it are dropped.
 ///
 /// ```
 /// use lockkit_core::{Locker, Memory};
@@ -74,7 +74,7 @@ impl Memory {
         Self::with_clock(Clock::Boot)
     }
 
-    /// Makes an empty store on another clock; a locker on it must use the same one.
+    /// Makes an empty store on another clock. A locker over it must use the same clock.
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
         Self::with_tokens_after(clock, wall_clock_micros())
@@ -84,13 +84,13 @@ impl Memory {
         Self { shared: Arc::new(Shared::new(clock, last)) }
     }
 
-    /// The number of names that somebody holds or waits for now.
+    /// The number of names that have a holder or a waiter now.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.with(Store::len)
     }
 
-    /// True when nobody holds or waits for anything.
+    /// True if no name has a holder or a waiter.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

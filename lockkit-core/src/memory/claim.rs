@@ -1,4 +1,4 @@
-//! One owner's dealings with the embedded store.
+//! Implements the claim of one owner on the embedded store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     token::FencingToken,
 };
 
-/// A claim on a [`Memory`](super::Memory). No call of it ever waits, so none can be dropped
+/// A claim on a [`Memory`](super::Memory). None of its calls ever waits, so no call can be dropped
 /// half-way.
 #[derive(Debug)]
 pub(super) struct MemoryClaim {

@@ -1,4 +1,4 @@
-//! `memory://`
+//! Connects URLs of the form `memory://`.
 
 use std::sync::Arc;
 

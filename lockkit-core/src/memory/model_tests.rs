@@ -1,4 +1,4 @@
-//! The rules of the model, one by one, with explicit instants.
+//! Tests the rules of the model, one by one, with explicit instants.
 
 use std::time::Duration;
 

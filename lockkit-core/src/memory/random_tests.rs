@@ -1,5 +1,5 @@
-//! Random histories of several claims on two names, checked after each step against what the
-//! contract says.
+//! Tests random histories of several claims on two names, and checks them against the contract
+//! after each step.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -35,13 +35,13 @@ enum Act {
     ForceRelease,
 }
 
-/// What the test knows of a claim from the answers that it got.
+/// The state of a claim, as the test knows it from the answers.
 struct Shadow {
     client: Client,
     name: usize,
     last_token: u64,
     lease_ends: Tick,
-    /// Rung since its last attempt.
+    /// Whether the claim was woken since its last attempt.
     told: bool,
 }
 
@@ -49,7 +49,7 @@ struct History {
     world: World,
     names: [LockName; 2],
     shadows: Vec<Shadow>,
-    /// Who waits, in the order of the first attempts, with the end of its place.
+    /// The waiters in the order of their first attempts, each with the end of its place.
     queues: [VecDeque<(usize, Tick)>; 2],
     largest_token: u64,
 }
@@ -200,7 +200,7 @@ impl History {
         }
     }
 
-    /// Nothing is left once everything has ended.
+    /// Checks that nothing is left once everything has ended.
     fn end(mut self) {
         self.pass(secs(60));
         assert_eq!(self.world.names(), 0);
@@ -226,12 +226,12 @@ impl History {
         self.shadows[who].client.spec.mode
     }
 
-    /// All who hold a name, by the answers that they got.
+    /// The holders of a name, by the answers that they got.
     fn holders(&self, name: usize) -> Vec<usize> {
         (0..CLIENTS).filter(|&who| self.shadows[who].name == name && self.holds(who)).collect()
     }
 
-    /// A grant must leave room for each who waits ahead of it.
+    /// Checks that a grant leaves room for each waiter ahead of it.
     fn check_nobody_is_passed(&self, who: usize, place: Option<usize>) {
         let name = self.shadows[who].name;
         let queue = &self.queues[name];
@@ -244,7 +244,7 @@ impl History {
         assert!(may_be_together(&modes), "{who} passed somebody: {modes:?}");
     }
 
-    /// What must hold for a name whenever an operation on it has ended.
+    /// Checks the state of a name after each operation on it.
     fn check_name(&mut self, name: usize) {
         let holders = self.holders(name);
         let seen = self.world.inspect_name(&self.names[name]);
@@ -276,7 +276,7 @@ impl History {
     }
 }
 
-/// C1, said in another way than the model says it.
+/// States C1 in another way than the model does.
 fn may_be_together(modes: &[Mode]) -> bool {
     let permits =
         |mode: &Mode| if let Mode::Permits { count, .. } = mode { Some(count.get()) } else { None };

@@ -1,4 +1,4 @@
-//! One name: who holds it, and who waits for it in order.
+//! Keeps the state of one name: its holders, and its waiters in order.
 
 use std::{collections::VecDeque, mem, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -12,10 +12,12 @@ use crate::{
     token::{FencingToken, OwnerId},
 };
 
-/// A waiter is woken whenever it can be granted; the poll is only for leases that end in silence.
+/// The store wakes a waiter whenever it can be granted. The poll is only for leases that end
+/// without a release.
 pub(super) const POLL: Duration = Duration::from_secs(1);
 
-/// A waiter asks at least once a poll; one that misses three is gone.
+/// The shortest life of a place in the queue. A waiter asks at least once a poll, so a waiter that
+/// misses three polls has stopped asking.
 const SHORTEST_PLACE: Duration = POLL.saturating_mul(3);
 
 /// The state of one name.
@@ -38,14 +40,14 @@ struct Waiting {
     owner: OwnerId,
     mode: Mode,
     lapses: Tick,
-    /// It knows that it can be granted.
+    /// Whether the waiter was told that it can be granted.
     woken: bool,
     wake: Wake,
 }
 
 impl Record {
     pub(super) fn new() -> Self {
-        // Most names have one holder: don't let the vector start with four places.
+        // Most names have one holder, so the vector should not start with four places.
         Self { holders: Vec::with_capacity(1), queue: VecDeque::new() }
     }
 
@@ -53,13 +55,13 @@ impl Record {
         self.holders.is_empty() && self.queue.is_empty()
     }
 
-    /// Whether anybody holds it or waits for it now, ended leases aside.
+    /// Whether the name has a holder or a waiter now. Ended leases do not count.
     pub(super) fn is_used(&self, now: Tick) -> bool {
         self.holders.iter().any(|holding| holding.lives(now))
             || self.queue.iter().any(|waiting| waiting.lives(now))
     }
 
-    /// Drops the leases that have ended and the waiters that have stopped asking.
+    /// Drops the leases that have ended, and the waiters that have stopped asking.
     pub(super) fn purge(&mut self, now: Tick) {
         self.holders.retain(|holding| holding.lives(now));
         self.queue.retain(|waiting| waiting.lives(now));
@@ -69,7 +71,7 @@ impl Record {
         Occupancy::of(self.holders.iter().map(|holding| holding.mode))
     }
 
-    /// Adds those waiters to `wakes` that can be granted and don't know it.
+    /// Adds those waiters to `wakes` that can be granted and were not woken yet.
     pub(super) fn wake(&mut self, wakes: &mut Vec<Wake>) {
         if self.queue.is_empty() {
             return;
@@ -130,7 +132,7 @@ impl Record {
         RenewalOutcome::Alive(holding.lease(now))
     }
 
-    /// Raises the token of a grant, and with it all that come after.
+    /// Raises the token of a grant, and the counter for all later tokens.
     pub(super) fn raise_token(
         &mut self,
         owner: OwnerId,
@@ -145,12 +147,12 @@ impl Record {
         Some(holding.token)
     }
 
-    /// Whether this owner's grant stands.
+    /// Whether this owner still holds its grant.
     pub(super) fn is_held_by(&self, owner: OwnerId, now: Tick) -> bool {
         self.holders.iter().any(|holding| holding.owner == owner && holding.lives(now))
     }
 
-    /// Gives the grant of one owner to another, unless those who wait are to be served first.
+    /// Gives the grant of one owner to another, unless the waiters come first.
     pub(super) fn transfer(
         &mut self,
         from: OwnerId,
@@ -179,7 +181,8 @@ impl Record {
         freed.map_or(Released::NotHeld, |_| Released::Freed)
     }
 
-    /// Frees the grant and tells its owner, which would else notice only at its next renewal.
+    /// Frees the grant and wakes its owner. Otherwise the owner would notice only at its next
+    /// renewal.
     pub(super) fn force_release(
         &mut self,
         token: FencingToken,
@@ -202,7 +205,8 @@ impl Record {
         )
     }
 
-    /// Checks the limit of a claim for permits against that of the present ones, which all agree.
+    /// Checks the limit of a claim for permits against the limit of the present claims, which all
+    /// agree.
     fn check_limit(&self, mode: Mode) -> Result<()> {
         let Some(asked) = limit(mode) else { return Ok(()) };
         let held = self.holders.iter().map(|holding| holding.mode);
@@ -218,8 +222,9 @@ impl Record {
         }
     }
 
-    /// Whether a claim fits together with all holders and the first `ahead` waiters. If not, says
-    /// when that may change by itself: when the first of those ends that stand in the way.
+    /// Whether a claim fits together with all holders and the first `ahead` waiters. If not, the
+    /// error is the instant at which that may change by itself. This is the first end of a lease or
+    /// of a place in the way.
     fn fits_behind(&self, ahead: usize, mode: Mode) -> Result<(), Tick> {
         let ends = self.holders.iter().map(|holding| holding.ends);
         let mut changes_at = ends.min().unwrap_or(Tick::NEVER);
@@ -231,7 +236,8 @@ impl Record {
         occupancy.with(mode).map(drop).ok_or(changes_at)
     }
 
-    /// Leaves a claim that can't be granted in the queue, or not. True if it is there.
+    /// Leaves a claim that can't be granted in the queue, or takes it out. Returns true if it
+    /// stays.
     fn wait_at(&mut self, place: Option<usize>, spec: &ClaimSpec, wait: Wait, now: Tick) -> bool {
         let stays = wait != Wait::No;
         match place.and_then(|at| self.queue.get_mut(at)) {
@@ -243,7 +249,7 @@ impl Record {
         stays
     }
 
-    /// Takes a live grant out; an ended one is left to [`purge`](Self::purge).
+    /// Takes a live grant out. An ended grant is left to [`purge`](Self::purge).
     fn take(&mut self, which: impl Fn(&Holding) -> bool, now: Tick) -> Option<Holding> {
         let at = self.holders.iter().position(|holding| which(holding) && holding.lives(now))?;
         Some(self.holders.remove(at))

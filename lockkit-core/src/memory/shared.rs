@@ -1,4 +1,4 @@
-//! The embedded store, behind its mutex.
+//! Keeps the embedded store behind its mutex.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use crate::{
     spi::Wake,
 };
 
-/// What all clones and claims share.
+/// The state that all clones and claims share.
 pub(super) struct Shared {
     pub(super) clock: Clock,
     store: Mutex<Store>,
@@ -22,12 +22,11 @@ impl Shared {
         Self { clock, store: Mutex::new(Store::new(last_token)) }
     }
 
-    /// Works on the store at one instant, and wakes whom that concerns once the store is free
-    /// again.
+    /// Works on the store at one instant. Wakes the affected claims after the mutex is unlocked.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Store, Tick, &mut Vec<Wake>) -> T) -> T {
         let mut wakes = Vec::new();
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        // Read under the mutex, so that the model never sees time go back.
+        // The clock is read under the mutex, so the model never sees time go back.
         let now = self.clock.now();
         let answer = work(&mut store, now, &mut wakes);
         drop(store);

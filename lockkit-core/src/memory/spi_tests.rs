@@ -1,4 +1,4 @@
-//! The backend as the core sees it: claims, wake-ups and futures.
+//! Tests the backend as the core sees it: claims, wake-ups and futures.
 
 use std::{
     sync::Arc,
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Far longer than a wake-up takes: a lost one fails the test and doesn't hang it.
+/// A bound far longer than a wake-up takes: a lost wake-up fails the test instead of hanging it.
 const LOST: Duration = Duration::from_secs(10);
 
 struct Alarm(Notify);
@@ -55,7 +55,7 @@ async fn queued(claim: &mut Box<dyn Claim>) {
     assert!(matches!(answer, Attempt::Busy { queued: true, .. }), "{answer:?}");
 }
 
-/// True if the alarm was woken; never waits.
+/// Returns true if the alarm was woken; never waits.
 async fn is_woken(alarm: &Alarm) -> bool {
     tokio::select! {
         biased;

@@ -1,5 +1,5 @@
-//! The model: all names and the token counter. Pure state; the caller brings the time and does the
-//! wake-ups.
+//! The model: all names and the token counter. It is pure state; the caller passes the time and
+//! sends the wake-ups.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -18,19 +18,19 @@ use crate::{
     token::FencingToken,
 };
 
-/// Below this many names a sweep is not worth while.
+/// A sweep is not worthwhile for fewer names than this.
 const SMALLEST_SWEEP: usize = 1_024;
 
-/// All names that somebody holds or waits for.
+/// All names that have a holder or a waiter.
 ///
-/// Each operation gets the present instant, which never goes back, and adds to `wakes` whom to wake
-/// afterwards.
+/// Each operation gets the present instant, which never goes back. It adds to `wakes` the claims
+/// that the caller must wake afterwards.
 pub(super) struct Store {
     records: HashMap<LockName, Record>,
-    /// They stay when their locks are free.
+    /// The notes stay when their locks are free.
     notes: HashMap<LockName, Note>,
     last_token: u64,
-    /// How many names there may be until those are looked for that nobody uses any more.
+    /// The number of names at which the next sweep removes the unused ones.
     sweep_at: usize,
 }
 
@@ -45,11 +45,11 @@ impl Store {
         }
     }
 
-    /// Grants the lock if it is this claim's turn, else queues the claim if it may wait.
+    /// Grants the lock if it is this claim's turn. Otherwise queues the claim if it may wait.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if present claims count on
-    /// another limit.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if present claims name another
+    /// limit.
     pub(super) fn attempt(
         &mut self,
         spec: &ClaimSpec,
@@ -60,7 +60,7 @@ impl Store {
         if self.records.len() >= self.sweep_at {
             self.sweep(now, wakes);
         }
-        // A new record grants its first claim, so none is ever left behind empty.
+        // A new record grants its first claim, so no empty record is ever left behind.
         let record = match self.records.entry(spec.name.clone()) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(Record::new()),
@@ -124,7 +124,7 @@ impl Store {
         self.notes.get(name).cloned().unwrap_or_default()
     }
 
-    /// Gives a grant to another owner.
+    /// Transfers a grant to another owner.
     pub(super) fn transfer(
         &mut self,
         from: &ClaimSpec,
@@ -153,7 +153,7 @@ impl Store {
         released.unwrap_or(Released::NotHeld)
     }
 
-    /// Frees one grant, and tells its owner.
+    /// Frees one grant, and wakes its owner.
     pub(super) fn force_release(
         &mut self,
         name: &LockName,
@@ -166,14 +166,14 @@ impl Store {
         released.unwrap_or(Released::NotHeld)
     }
 
-    /// Looks at a name without touching it.
+    /// Inspects a name without changing it.
     pub(super) fn inspect(&self, name: &LockName, now: Tick) -> Inspection {
         self.records
             .get(name)
             .map_or_else(|| Inspection::new(Vec::new(), Some(0)), |r| r.inspect(now))
     }
 
-    /// The names in use of one kind that begin with `prefix`.
+    /// The names of one kind that are in use and begin with `prefix`.
     pub(super) fn names(&self, kind: Kind, prefix: &str, now: Tick) -> Vec<LockName> {
         let in_use =
             self.records.iter().filter(|(_, record)| record.is_used(now)).map(|(name, _)| name);
@@ -199,7 +199,7 @@ impl Store {
         self.records.contains_key(name)
     }
 
-    /// Works on a name that is in use, and forgets it if that was the last of it.
+    /// Works on a name that is in use, and removes its record if the name is then idle.
     fn change<T>(
         &mut self,
         name: &LockName,
@@ -217,8 +217,8 @@ impl Store {
         Some(answer)
     }
 
-    /// Drops what has ended under all names. Each sweep is paid for by as many new names as it
-    /// visits.
+    /// Drops ended leases and waiters under all names. A sweep visits at most twice as many names
+    /// as were added since the last sweep, so its cost per new name is bounded.
     fn sweep(&mut self, now: Tick, wakes: &mut Vec<Wake>) {
         self.records.retain(|_, record| {
             record.purge(now);

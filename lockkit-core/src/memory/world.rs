@@ -1,5 +1,5 @@
-//! What the tests of the model share: a store under a clock that only they move, and claims whose
-//! wake-ups are counted.
+//! Holds what the tests of the model share: a store under a clock that only the tests move, and
+//! claims that count their wake-ups.
 
 use std::{
     mem,
@@ -50,7 +50,7 @@ impl Wakeable for WakeSignal {
 }
 
 impl WakeSignal {
-    /// How often it rang since the last look.
+    /// Returns how often the claim was woken since the last call.
     pub(super) fn wakes(&self) -> usize {
         self.0.swap(0, Ordering::SeqCst)
     }
@@ -82,7 +82,7 @@ pub(super) fn clients<const N: usize>(modes: [Mode; N]) -> [Client; N] {
     modes.map(Client::new)
 }
 
-/// How often each was woken since the last look.
+/// Returns how often each client was woken since the last call.
 pub(super) fn wakes<const N: usize>(clients: [&Client; N]) -> [usize; N] {
     clients.map(Client::wakes)
 }
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// Attempts without waiting, and expects to get nothing.
+    /// Attempts without waiting, and expects that the lock is taken.
     pub(super) fn fail(&mut self, client: &Client) {
         let answer = self.attempt(client, Wait::No);
         assert!(matches!(answer, Attempt::Busy { queued: false, .. }), "{answer:?}");
@@ -168,14 +168,14 @@ impl World {
         self.store.inspect(name, self.now)
     }
 
-    /// The names in use, after a sweep.
+    /// The number of names in use, after a sweep.
     pub(super) fn names(&mut self) -> usize {
         let names = self.store.len(self.now, &mut self.wakes);
         self.wake();
         names
     }
 
-    /// The names with a record, unswept.
+    /// The number of names with a record, without a sweep.
     pub(super) fn records(&self) -> usize {
         self.store.records()
     }

@@ -1,4 +1,4 @@
-//! Several locks that are held together.
+//! Defines the guard of several locks that are held together.
 
 use std::{fmt, future::Future, time::Duration};
 
@@ -14,8 +14,8 @@ use crate::{
 
 /// Several locks that are held together.
 ///
-/// Each has a fencing token of its own, to hand to what this name protects. Tokens of two names are
-/// not comparable.
+/// Each lock has its own fencing token, for the resource that the lock's name protects. Tokens of
+/// two names are not comparable.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -32,12 +32,12 @@ use crate::{
 /// ```
 ///
 /// # Drop
-/// As that of a [`LockGuard`], in reverse order of the names. Prefer [`release`](Self::release),
-/// which alone can tell that a lock had been lost.
+/// As the drop of a [`LockGuard`], in reverse order of the names. Prefer
+/// [`release`](Self::release): only a release can report that a lock had been lost.
 #[must_use = "dropping the guard gives the locks up"]
 #[clippy::has_significant_drop]
 pub struct MultiGuard {
-    /// In the order of their names.
+    /// The guards in the order of their names.
     guards: Vec<LockGuard>,
 }
 
@@ -54,13 +54,13 @@ impl MultiGuard {
         self.guards.is_empty()
     }
 
-    /// The names, in their order.
+    /// The names of the locks, in order.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &LockName> {
         self.guards.iter().map(|guard| guard.name())
     }
 
-    /// The number to hand to the resource that this name protects; `None` if it is none of these
-    /// locks.
+    /// The fencing token for the resource that this name protects. It is `None` if none of these
+    /// locks has this name.
     #[must_use]
     pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
         self.guards
@@ -69,19 +69,19 @@ impl MultiGuard {
             .map(|guard| guard.fencing_token())
     }
 
-    /// The numbers to hand to the resources, by their names, in the order of these.
+    /// The fencing tokens with the names that they belong to, in the order of the names.
     pub fn tokens(&self) -> impl ExactSizeIterator<Item = (&LockName, FencingToken)> {
         self.guards.iter().map(|guard| (guard.name(), guard.fencing_token()))
     }
 
-    /// Whether all leases still stand, by the local clock and without I/O. Once false it stays
+    /// Whether all leases are still valid, by the local clock and without I/O. Once false it stays
     /// false.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.guards.iter().all(|guard| guard.is_held())
     }
 
-    /// How long all leases still stand without another renewal: the least of them.
+    /// How long all leases are still valid without another renewal: the shortest remaining time.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.guards.iter().map(|guard| guard.remaining()).min().unwrap_or_default()
@@ -96,7 +96,8 @@ impl MultiGuard {
     /// Runs `work` for as long as all locks are held.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] when one of them is lost before `work` is done; `work` is dropped then.
+    /// [`ErrorKind::Lost`] if one of the locks is lost before `work` is done; `work` is then
+    /// dropped.
     ///
     /// # Cancel safety
     /// As cancel safe as `work`; the locks stay held.
@@ -112,28 +113,28 @@ impl MultiGuard {
         }
     }
 
-    /// Renews all leases now, side by side.
+    /// Renews all leases now, at the same time.
     ///
     /// # Errors
-    /// As [`Hold::renew`](crate::Hold::renew), for the first name that it failed for; the others were asked for,
-    /// too.
+    /// As [`Hold::renew`](crate::Hold::renew), for the first name whose renewal failed. The other
+    /// renewals were sent as well.
     ///
     /// # Cancel safety
-    /// Cancel safe: renewals in flight are finished in the background.
+    /// Cancel safe: the background task finishes renewals that were already sent.
     pub async fn renew(&self) -> Result<()> {
         join_all(self.guards.iter().map(|guard| guard.renew())).await.into_iter().collect()
     }
 
-    /// Gives all locks back, in reverse order of the names, and says what was true: all were ours
-    /// until now, and are free. It goes on after one that fails.
+    /// Gives all locks back, in reverse order of the names. `Ok` means that all locks were held
+    /// until now and are free. If one release fails, the call continues with the next lock.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if one or more were lost before, and all others are free now. Any other
-    /// error means that the outcome of one or more is unknown. The error names all that were not
-    /// freed for certain. Each is bounded as [`LockGuard::release`].
+    /// [`ErrorKind::Lost`] if one or more locks were lost before, and all others are free now. Any
+    /// other error means that the outcome of one or more releases is unknown. The error names all
+    /// locks that were not freed for certain. Each release has the bound of [`LockGuard::release`].
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, the rest is given back in the background.
+    /// Cancel safe: if the call is dropped, the background task gives back the rest.
     pub async fn release(mut self) -> Result<()> {
         let mut lost = Failures::default();
         let mut unknown = Failures::default();
@@ -148,10 +149,11 @@ impl MultiGuard {
         not_all(&lost, &unknown)
     }
 
-    /// For what nobody has worked under yet. Dropped midway, the rest goes to the keeper.
+    /// Gives back locks under which no work was done yet. If the call is dropped, the background
+    /// task gives back the rest.
     pub(super) async fn release_all(mut self) {
         while let Some(guard) = self.guards.pop() {
-            // The keeper goes on with what failed; to be told of it helps nobody.
+            // The background task continues a failed release, so the caller needs no error here.
             let _ = guard.release().await;
         }
     }
@@ -165,10 +167,10 @@ impl MultiGuard {
     }
 }
 
-/// The locks that were not freed for one reason.
+/// The locks that were not freed for the same reason.
 #[derive(Default)]
 struct Failures {
-    /// In reverse order of the names.
+    /// The names, in reverse order.
     names: Vec<LockName>,
     first: Option<Error>,
 }
@@ -185,7 +187,7 @@ impl Failures {
 }
 
 /// # Errors
-/// One for all that were not freed for certain.
+/// One error for all locks that were not freed for certain.
 fn not_all(lost: &Failures, unknown: &Failures) -> Result<()> {
     let Some(error) = unknown.first.as_ref().or(lost.first.as_ref()) else { return Ok(()) };
     let mut text = error.context().to_owned();
@@ -209,7 +211,8 @@ impl fmt::Debug for MultiGuard {
     }
 }
 
-/// Last taken, first given back: whoever waits for the first name finds the others free.
+/// Gives back the lock that was taken last first, so that a waiter for the first name finds the
+/// others free.
 impl Drop for MultiGuard {
     fn drop(&mut self) {
         while let Some(guard) = self.guards.pop() {

@@ -1,4 +1,4 @@
-//! The loss signal of several locks.
+//! Signals the loss of one of several locks.
 
 use std::{fmt, future::IntoFuture};
 
@@ -6,10 +6,11 @@ use futures_util::future::{BoxFuture, FutureExt as _, select_all};
 
 use crate::{lost::Lost, name::LockName, spi::LossReason};
 
-/// Tells when one of several locks is lost, which one, and why. Cheap to clone and `'static`.
+/// Signals when one of several locks is lost, which one, and why. It is cheap to clone and
+/// `'static`.
 ///
-/// `signal.await` and [`wait`](Self::wait) are the same. Made by
-/// [`MultiGuard::lost`](super::MultiGuard::lost).
+/// `signal.await` and [`wait`](Self::wait) are the same.
+/// [`MultiGuard::lost`](super::MultiGuard::lost) makes the signal.
 #[derive(Clone)]
 pub struct AnyLost(Vec<Lost>);
 
@@ -18,13 +19,13 @@ impl AnyLost {
         Self(signals)
     }
 
-    /// Whether one of them is lost.
+    /// Whether one of the locks is lost.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.0.iter().any(Lost::is_lost)
     }
 
-    /// Completes when one of them is lost; never, once they were given back.
+    /// Completes when one of the locks is lost. It never completes once they were given back.
     ///
     /// # Cancel safety
     /// Cancel safe.

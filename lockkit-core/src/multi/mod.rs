@@ -1,4 +1,4 @@
-//! Several mutexes as one: all of them, or none.
+//! Takes several mutexes together: all of them, or none.
 
 mod guard;
 mod lost;

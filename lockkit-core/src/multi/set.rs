@@ -1,4 +1,4 @@
-//! Taking several mutexes without a deadlock.
+//! Takes several mutexes without a deadlock.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,10 +19,10 @@ const LEAST_GRACE: Duration = Duration::from_millis(20);
 
 /// Several mutexes of one locker that are taken together: all of them, or none.
 ///
-/// They are taken one by one in the byte order of their names, in whatever order these were given.
-/// So calls with sets that overlap wait for each other, and never in a circle. That holds among
-/// sets only: a holder of one of the names who then waits for a set, or who waits for two sets one
-/// after the other, can close a circle.
+/// A call takes them one by one in the byte order of their names, whatever order the caller gave.
+/// So calls with sets that overlap wait for each other, but never in a circle. This holds only
+/// among sets. A holder of one of the names can close a circle if it then waits for a set. So can a
+/// task that waits for two sets one after the other.
 ///
 /// ```
 /// use lockkit_core::Locker;
@@ -40,24 +40,24 @@ const LEAST_GRACE: Duration = Duration::from_millis(20);
 /// ```
 #[derive(Clone, Debug)]
 pub struct MutexSet {
-    /// In the order of their names; at least one.
+    /// The handles in the order of their names; at least one.
     handles: Arc<[Handle]>,
 }
 
 impl Locker {
-    /// The mutexes with these names, to be taken all together, or none of them. Does no I/O.
+    /// Returns the mutexes with these names, to take all of them together, or none. Does no I/O.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`], also if a name is there twice, [`ErrorKind::InvalidOption`] if
-    /// there is none, or [`ErrorKind::Unsupported`] if the backend has no exclusive locks.
+    /// [`ErrorKind::InvalidName`], also if a name is given twice. [`ErrorKind::InvalidOption`] if
+    /// no name is given. [`ErrorKind::Unsupported`] if the backend has no exclusive locks.
     pub fn mutex_set(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MutexSet> {
         self.require(self.capabilities().exclusive, "exclusive locks")?;
         let handles = names.into_iter().map(|name| Handle::new(self, Kind::Mutex, name.as_ref()));
         MutexSet::new(handles.collect::<Result<_>>()?)
     }
 
-    /// Waits for the mutexes with these names, all together: short for
-    /// [`mutex_set`](Self::mutex_set) and [`MutexSet::lock`].
+    /// Waits for all mutexes with these names: short for [`mutex_set`](Self::mutex_set) and
+    /// [`MutexSet::lock`].
     ///
     /// ```
     /// # async fn transfer(locker: lockkit_core::Locker) -> lockkit_core::Result<()> {
@@ -69,7 +69,7 @@ impl Locker {
     /// ```
     ///
     /// # Errors
-    /// As those two.
+    /// The errors of those two calls.
     ///
     /// # Cancel safety
     /// Cancel safe, as [`MutexSet::lock`].
@@ -84,8 +84,8 @@ impl Locker {
 
 impl MutexSet {
     /// # Errors
-    /// [`ErrorKind::InvalidName`] if a name is there twice, [`ErrorKind::InvalidOption`] if there
-    /// is none.
+    /// [`ErrorKind::InvalidName`] if a name is given twice, [`ErrorKind::InvalidOption`] if no name
+    /// is given.
     pub(crate) fn new(mut handles: Vec<Handle>) -> Result<Self> {
         if handles.is_empty() {
             return Err(Error::new(
@@ -105,11 +105,11 @@ impl MutexSet {
         Ok(Self { handles: handles.into() })
     }
 
-    /// Sets options of each of the mutexes. An option that is not set stays as it is: at first the
+    /// Sets options of each mutex. An option that is not set keeps its value, which is at first the
     /// locker's default.
     ///
     /// [`wait`](LockOptions::wait) bounds the whole call. With
-    /// [`Renewal::Manual`](crate::Renewal::Manual) nobody renews the first ones while the call
+    /// [`Renewal::Manual`](crate::Renewal::Manual) the first locks are not renewed while the call
     /// waits for the others.
     ///
     /// # Errors
@@ -125,21 +125,22 @@ impl MutexSet {
         self.handles.iter().map(Handle::name)
     }
 
-    /// Waits for all of them.
+    /// Waits for all of the mutexes.
     ///
-    /// When it fails, what was taken by then is given back in reverse before it returns. Where the
-    /// store is in trouble, and after one `op_timeout` at the latest, that goes on in the
-    /// background.
+    /// If the call fails, it gives back the taken locks in reverse order before it returns. If the
+    /// store is in trouble, the background task gives them back. The same holds for the rest after
+    /// one `op_timeout` at the latest.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`] when [`LockOptions::wait`] has passed, with the name that was not
-    /// free; [`ErrorKind::Lost`] when one that was taken was lost while it waited for others; or as
-    /// [`Mutex::lock`](crate::Mutex::lock), with the name that it was about.
+    /// * [`ErrorKind::Timeout`] when [`LockOptions::wait`] has passed, with the name that was not
+    ///   free.
+    /// * [`ErrorKind::Lost`] if a taken lock was lost while the call waited for others.
+    /// * Any error of [`Mutex::lock`](crate::Mutex::lock), with the name that failed.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, whatever it left in the store, and what it had taken, is taken
-    /// back in the background. It loses its place in the queues. A call that is kept and not polled
-    /// keeps what it has taken.
+    /// Cancel safe: if the call is dropped, the background task takes back the taken locks and
+    /// whatever else the call left in the store. The call then loses its place in the queues. A
+    /// call that is kept and not polled keeps the locks that it has taken.
     pub async fn lock(&self) -> Result<MultiGuard> {
         self.lock_within(self.first().bound()).await
     }
@@ -151,11 +152,11 @@ impl MutexSet {
         })
     }
 
-    /// Asks once for each; `None` if one of them is taken.
+    /// Asks once for each mutex. Returns `None` if one of them is taken.
     ///
     /// # Errors
-    /// Whatever the store says, or [`ErrorKind::Lost`] as [`lock`](Self::lock). That one is taken
-    /// is no error.
+    /// Any error of the store, or [`ErrorKind::Lost`] as [`lock`](Self::lock). A mutex that is
+    /// taken is no error.
     ///
     /// # Cancel safety
     /// As [`lock`](Self::lock).
@@ -163,7 +164,7 @@ impl MutexSet {
         Ok(self.acquire(Bound::Try).await?.ok())
     }
 
-    /// Waits for all of them for at most `wait`, whatever bound the options set.
+    /// Waits at most `wait` for all of the mutexes. This bound replaces the bound of the options.
     ///
     /// # Errors
     /// As [`lock`](Self::lock), with `wait` as the bound.
@@ -174,7 +175,7 @@ impl MutexSet {
         self.lock_within(Bound::Within(wait)).await
     }
 
-    /// The guard, or the one that was not free.
+    /// Returns the guard, or the handle of the mutex that was not free.
     async fn acquire(&self, bound: Bound) -> Result<Result<MultiGuard, &Handle>> {
         let bound = if let Bound::Within(Duration::ZERO) = bound { Bound::Try } else { bound };
         let clock = self.first().clock();
@@ -199,8 +200,8 @@ impl MutexSet {
                     self.give_up(taken, quickest).await;
                     return Ok(Err(handle));
                 }
-                // The wait for others used the bound up: the store need not be in trouble if it did
-                // not answer.
+                // The wait for other locks used up the bound. So a missing answer need not mean
+                // that the store is in trouble.
                 Err(error)
                     if !taken.is_empty()
                         && left < quickest.saturating_mul(2)
@@ -223,8 +224,9 @@ impl MutexSet {
         Ok(Ok(taken))
     }
 
-    /// In reverse, before the caller is told, so that its next try does not meet its own shadow.
-    /// What takes longer than two round trips each goes to the background.
+    /// Gives back the taken locks in reverse order before the call returns, so that the caller's
+    /// next attempt does not queue behind its own locks. If this takes longer than two round trips
+    /// for each lock, the background task gives back the rest.
     async fn give_up(&self, taken: MultiGuard, quickest: Duration) {
         let each = quickest.saturating_mul(2).max(LEAST_GRACE);
         let grace = each.saturating_mul(u32::try_from(taken.names().len()).unwrap_or(u32::MAX));
@@ -236,7 +238,7 @@ impl MutexSet {
     }
 }
 
-/// Takes one more, and looks after those that were taken.
+/// Takes one more lock, and fails if a taken one is lost meanwhile.
 async fn take_one(taken: &MultiGuard, handle: &Handle, bound: Bound) -> Result<Option<LockGuard>> {
     let lost = taken.lost();
     tokio::select! {

@@ -1,42 +1,44 @@
-//! One of the guards of an owner's hold.
+//! Defines the guard of a reentrant mutex; an owner may have several for one hold.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
 use super::table::Table;
 use crate::{error::Result, guard::LockGuard, hold::Hold};
 
-/// One of the guards of a [`Hold`] that its [`Owner`](super::Owner) took once or more. The hold is
-/// the same for all of them, and ends with the last one.
+/// One of the guards of a [`Hold`] that its [`Owner`](super::Owner) took once or more. All these
+/// guards share the hold, which ends with the last guard.
 ///
 /// # Drop
-/// The last one dropped gives the hold back, as a [`LockGuard`] does. Prefer
-/// [`release`](Self::release), which alone can tell that the lock had been lost.
+/// The drop of the last guard gives the hold back, as the drop of a [`LockGuard`] does. Prefer
+/// [`release`](Self::release): only a release can report that the lock had been lost.
 #[must_use = "dropping the guard gives the lock up, if it is the last one"]
 #[clippy::has_significant_drop]
 pub struct ReentrantGuard {
-    /// Each has one of its own of the same hold; the last one gives it back.
+    /// Each reentrant guard has its own lock guard of the same hold; the last one gives the hold
+    /// back.
     guard: LockGuard,
     table: Arc<Table>,
     left: bool,
 }
 
 impl ReentrantGuard {
-    /// Counted in the table.
+    /// Makes a guard that the table has already counted.
     pub(super) fn new(guard: LockGuard, table: Arc<Table>) -> Self {
         Self { guard, table, left: false }
     }
 
-    /// Gives this guard back, and the lock if it is the last one, and says what was true: the lock
-    /// was ours until now.
+    /// Gives this guard back, and also the lock if this guard is the last one. `Ok` means that the
+    /// lock was held until now.
     ///
     /// # Errors
-    /// As [`LockGuard::release`]; only the release of the last guard asks the store. Each of them
-    /// tells [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the hold was lost before.
+    /// As [`LockGuard::release`]; only the release of the last guard asks the store. Each release
+    /// returns [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the hold was lost before.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped midway, the release is finished in the background.
+    /// Cancel safe: if the call is dropped, the background task finishes the release.
     pub async fn release(mut self) -> Result<()> {
-        // Asked before it leaves: after that another one may be the last, and give the hold back.
+        // This is checked before the guard leaves the table: after that, another guard may be the
+        // last one and give the hold back.
         let lost = if self.is_held() { None } else { Some(self.lost_error("release")) };
         if self.leave() {
             return self.guard.give_back().await;
@@ -44,7 +46,7 @@ impl ReentrantGuard {
         lost.map_or(Ok(()), Err)
     }
 
-    /// True for the last one, whose [`LockGuard`] is to give the hold back.
+    /// Returns true for the last guard, whose [`LockGuard`] must give the hold back.
     fn leave(&mut self) -> bool {
         self.left = true;
         let last = self.table.leave(self.guard.name());

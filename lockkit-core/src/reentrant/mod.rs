@@ -1,4 +1,4 @@
-//! Reentrancy, on request: an owner that is named takes the same mutex again.
+//! Offers reentrancy on request: an explicit owner can take the same mutex again.
 
 mod guard;
 mod mutex;

@@ -1,4 +1,4 @@
-//! The mutex of one owner.
+//! Offers the mutex that its owner can take again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,15 +17,15 @@ use crate::{
     within::within,
 };
 
-/// A mutex that its [`Owner`](super::Owner) can take again while it has it, without a request to
+/// A mutex that its [`Owner`](super::Owner) can take again while it holds it, without a request to
 /// the store.
 ///
-/// All guards of one owner stand for one hold: one lease, one fencing token. It is given back with
-/// the last guard. When it is lost, it is lost for all of them, and the owner can't take it again
-/// before all of them are gone.
+/// All guards of one owner share one hold: one lease and one fencing token. The last guard gives
+/// the hold back. If the hold is lost, it is lost for all its guards. The owner can then take the
+/// mutex again only after all these guards are dropped.
 ///
-/// The options of the call that asked the store count for the whole hold; of one that takes it
-/// again, only the bound on waiting does.
+/// The options of the call that asked the store apply to the whole hold. Of the options of a call
+/// that takes the mutex again, only the bound on waiting applies.
 ///
 /// ```
 /// use lockkit_core::{Locker, ReentrantMutex, Result};
@@ -59,8 +59,8 @@ impl ReentrantMutex {
         Self { handle, table }
     }
 
-    /// Sets options of this lock. An option that is not set stays as it is: at first the locker's
-    /// default.
+    /// Sets options of this lock. An option that is not set keeps its value, which is at first the
+    /// locker's default.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if the options contradict each other.
@@ -74,27 +74,27 @@ impl ReentrantMutex {
         self.handle.name()
     }
 
-    /// Takes the lock again at once if its owner has it; else waits for it.
+    /// Takes the lock again at once if its owner holds it. Otherwise waits for the lock.
     ///
-    /// While another call of the same owner waits for it, this one waits for that: so one of them
-    /// asks the store. When that one is cancelled or fails, this one asks anew, in a new place of
-    /// the queue; but when a call without a bound on waiting finds the store gone for good, others
-    /// without a bound end with the same error. A call that is kept and not polled holds up the
-    /// others of its owner.
+    /// Only one call of an owner asks the store; the other calls of this owner wait for that call.
+    /// If that call is cancelled or fails, a waiting call asks the store itself, from a new place
+    /// in the queue. There is one exception, for calls without a bound on waiting. If such a call
+    /// gives up because the store stays in trouble, others without a bound end with the same error.
+    ///
+    /// A call that is kept and not polled holds up the other calls of its owner.
     ///
     /// # Errors
-    /// As [`Mutex::lock`](crate::Mutex::lock), or [`ErrorKind::Lost`] while guards live of a hold
-    /// of this owner that was lost: they still believe in it.
+    /// As [`Mutex::lock`](crate::Mutex::lock). [`ErrorKind::Lost`] if a hold of this owner was lost
+    /// and some of its guards still live, because the owner may still work under them.
     ///
     /// # Cancel safety
-    /// Cancel safe: as [`Mutex::lock`](crate::Mutex::lock), and other calls of the same owner go
-    /// on.
+    /// Cancel safe: as [`Mutex::lock`](crate::Mutex::lock). Other calls of the same owner continue.
     pub async fn lock(&self) -> Result<ReentrantGuard> {
         self.lock_within(self.handle.bound()).await
     }
 
-    /// Takes the lock again at once if its owner has it; else asks once. `None` if it is taken, or
-    /// while another call of the same owner waits for it.
+    /// Takes the lock again at once if its owner holds it. Otherwise asks once. Returns `None` if
+    /// the lock is taken, or while another call of the same owner waits for it.
     ///
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock), or [`ErrorKind::Lost`] as
@@ -106,8 +106,8 @@ impl ReentrantMutex {
         self.acquire(Bound::Try).await
     }
 
-    /// Takes the lock again at once if its owner has it; else waits for it for at most `wait`,
-    /// whatever bound the options set.
+    /// Takes the lock again at once if its owner holds it. Otherwise waits for it, at most for
+    /// `wait`. This bound replaces the bound of the options.
     ///
     /// # Errors
     /// As [`Mutex::lock_timeout`](crate::Mutex::lock_timeout), or [`ErrorKind::Lost`] as
@@ -136,7 +136,8 @@ impl ReentrantMutex {
             match self.table.enter(self.name(), bound, self.handle.limits().ttl) {
                 Part::Join(held) => {
                     let guard = self.guard(self.handle.another_guard(held));
-                    // Its runtime may have gone; outside of one there is nothing to be done.
+                    // The old runtime may have ended. Without a runtime there is nothing to do
+                    // here.
                     let _ = self.handle.ensure_runtime();
                     return if guard.is_held() { Ok(Some(guard)) } else { Err(self.lost(&guard)) };
                 }
@@ -160,11 +161,12 @@ impl ReentrantMutex {
                             () = closing => &End::Open,
                         }
                     };
-                    // Nobody may poll the other call any more.
+                    // The task of the other call may poll it no longer, so this wait has a bound.
                     let patience = if tries { self.handle.op_timeout() } else { left };
                     match within(patience, end).await {
                         None => return Ok(None),
-                        // It asked during this call, too.
+                        // The other call asked the store during this call, so its answer counts
+                        // here too.
                         Some(End::Taken) if tries => return Ok(None),
                         Some(End::Failed(error)) if self.concerns(error, &asking, bound) => {
                             return Err(error.copy());
@@ -176,7 +178,7 @@ impl ReentrantMutex {
         }
     }
 
-    /// Asks the store, for all calls of this owner.
+    /// Asks the store for all calls of this owner.
     async fn ask(&self, asker: Asker, bound: Bound) -> Result<Option<ReentrantGuard>> {
         match self.handle.acquire(Mode::Exclusive, bound).await {
             Ok(Some(guard)) => {
@@ -194,8 +196,9 @@ impl ReentrantMutex {
         }
     }
 
-    /// Whether the error of the call that asked is an answer to one that waited for it: the store
-    /// is in trouble, and both would have put up with that for equally long.
+    /// Whether the error of the call that asked is also an answer for a call that waited for it.
+    /// This is so if the store is in trouble, and the asking call tolerated that for at least as
+    /// long as the waiting call would.
     fn concerns(&self, error: &Error, asking: &Asking, bound: Bound) -> bool {
         let alike = matches!(
             (asking.bound, bound),

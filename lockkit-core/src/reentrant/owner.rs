@@ -1,15 +1,16 @@
-//! Who may take the same mutex again.
+//! Defines the owner that can take the same mutex again.
 
 use std::{fmt, sync::Arc};
 
 use super::{mutex::ReentrantMutex, table::Table};
 use crate::{error::Result, locker::Locker};
 
-/// One who may take a mutex again that it has already. Clones are the same owner, wherever they go.
+/// An owner that can take a mutex again while it holds it. Clones are the same owner, wherever they
+/// are used.
 ///
-/// It is a handle that is passed on, and not the task or the thread: so work that is split over
-/// tasks can share what it holds, and tasks that know nothing of each other are never mistaken for
-/// one. Made by [`Locker::owner`].
+/// An owner is a handle that the program passes on; it is not the task or the thread. So work that
+/// is split over tasks can share its locks. Tasks that know nothing of each other never count as
+/// one owner. [`Locker::owner`] makes an owner.
 ///
 /// ```
 /// use lockkit_core::Locker;
@@ -35,7 +36,7 @@ pub struct Owner {
 }
 
 impl Locker {
-    /// A new owner, whose mutexes can be taken again while it has them. Does no I/O.
+    /// Makes a new owner, which can take its mutexes again while it holds them. Does no I/O.
     ///
     /// ```
     /// # async fn outer(locker: lockkit_core::Locker) -> lockkit_core::Result<()> {
@@ -59,9 +60,9 @@ impl Owner {
         Self { locker, table: Arc::default() }
     }
 
-    /// The mutex with this name, for this owner. Does no I/O. It is the same lock as
-    /// [`Locker::mutex`]: all others, plain mutexes of the same process too, are excluded while
-    /// this owner holds it.
+    /// Returns the mutex with this name, for this owner. Does no I/O. It is the same lock as
+    /// [`Locker::mutex`]. While this owner holds the lock, all others are excluded, including plain
+    /// mutexes of the same process.
     ///
     /// # Errors
     /// As [`Locker::mutex`].
@@ -70,7 +71,7 @@ impl Owner {
     }
 }
 
-/// Shows what it holds or asks for.
+/// Shows the names that the owner holds or asks for.
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Owner").field("names", &self.table.names()).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! What one owner holds, or asks for. Idle names are not in it.
+//! Records the mutexes that one owner holds or asks for. It has no entries for idle names.
 
 use std::{
     collections::HashMap,
@@ -30,31 +30,31 @@ enum Entry {
     },
 }
 
-/// A call that asks the store, for those that wait for its end.
+/// A call that asks the store. Other calls of the owner wait for its end.
 #[derive(Debug)]
 pub(super) struct Asking {
-    /// How long it is ready to wait.
+    /// How long the call is ready to wait.
     pub(super) bound: Bound,
-    /// How long it puts up with a store that is in trouble.
+    /// How long the call tolerates a store that is in trouble.
     pub(super) ttl: Duration,
     pub(super) end: SetOnce<End>,
 }
 
-/// How the call that asks the store ended.
+/// The end of the call that asked the store.
 #[derive(Debug)]
 pub(super) enum End {
     Failed(Error),
-    /// It has the lock, or was cancelled.
+    /// The call has the lock, or was cancelled.
     Open,
-    /// It found the lock taken by others.
+    /// The call found that another owner has the lock.
     Taken,
 }
 
-/// What a call is to do.
+/// The next step of a call.
 pub(super) enum Part {
     /// Ask the store.
     Ask(Asker),
-    /// This hold is the owner's, and one more guard is counted for it.
+    /// Join this hold of the owner. The table has counted one more guard for it.
     Join(Arc<Hold>),
     /// Wait for the end of another call.
     Wait(Arc<Asking>),
@@ -79,8 +79,8 @@ impl Table {
         }
     }
 
-    /// One guard less. True if it was the last one: the name is idle from here on, and the next
-    /// call asks anew.
+    /// Counts one guard less. Returns true if it was the last one. The name is then idle, and the
+    /// next call asks the store.
     pub(super) fn leave(&self, name: &LockName) -> bool {
         let mut entries = self.lock();
         match entries.get_mut(name) {
@@ -104,7 +104,7 @@ impl Table {
     }
 }
 
-/// The one call that asks the store. However it ends, the others go on.
+/// The one call that asks the store. However it ends, the other calls continue.
 pub(super) struct Asker {
     table: Arc<Table>,
     name: LockName,
@@ -131,7 +131,7 @@ impl Drop for Asker {
                 entries.remove(&self.name);
             }
         }
-        // Wakes tasks: not under the lock. Set here only.
+        // This wakes tasks, so it runs without the lock. Only this place sets the value.
         let _ = self.asking.end.set(mem::replace(&mut self.end, End::Open));
     }
 }

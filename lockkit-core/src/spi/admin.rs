@@ -1,4 +1,4 @@
-//! What operators ask of a store beside its locks.
+//! Defines the questions that operators ask of a store beside its locks.
 
 use std::time::SystemTime;
 
@@ -10,71 +10,74 @@ use crate::{
     name::{Kind, LockName},
 };
 
-/// What a [`Backend`](super::Backend) answers to operators. What a store does not have need not be
-/// implemented.
+/// The answers of a [`Backend`](super::Backend) to operators. A store implements only the methods
+/// for features that it has.
 #[async_trait]
 pub trait Admin: Send + Sync {
-    /// Asks the store for a sign of life, with one cheap request that changes nothing, and tells
-    /// the part that its server plays.
+    /// Asks the store for a sign of life, with one cheap request that changes nothing. The answer
+    /// is the role of its server.
     ///
     /// # Behavior
-    /// * Depends on no lock: it works while nothing is held, and says nothing of what is.
+    /// * Depends on no lock: it works while nothing is held, and says nothing about held locks.
     ///
     /// # Errors
-    /// Whatever the store says: it can't be used now.
+    /// Any error of the store, which can't be used now.
     async fn probe(&self) -> Result<Role>;
 
-    /// The names of one kind that begin with `prefix` and that somebody holds or waits for. Only
-    /// where the capability `names` is on.
+    /// The names of one kind that begin with `prefix` and have a holder or a waiter. The core calls
+    /// this only where the capability `names` is on.
     ///
     /// # Behavior
-    /// * Changes nothing, and blocks nobody for long: a store with many names is asked page by
-    ///   page.
-    /// * A name that is taken or freed meanwhile may be in it or not; each name is in it once, in
-    ///   no order.
+    /// * Changes nothing, and blocks no other request for long: it reads a store with many names
+    ///   page by page.
+    /// * A name that is taken or freed meanwhile may be in the list or not. Each name is listed
+    ///   once; the list has no order.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         let _ = (kind, prefix);
         Err(Error::unsupported("lists of names"))
     }
 
-    /// The note beside a mutex or an election; an empty one of revision zero if nobody wrote one.
-    /// Asked only for these kinds, where the capability `notes` is on.
+    /// The note beside a mutex or an election. If there is none, the answer is an empty note of
+    /// revision zero. The core asks only for these kinds, where the capability `notes` is on.
     ///
     /// # Behavior
     /// * Changes nothing.
-    /// * Tells what was written before it was asked, also when a server that lags behind is asked.
+    /// * Reports each note that was written before the question, even if it asks a server that lags
+    ///   behind.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     async fn note(&self, name: &LockName) -> Result<Note> {
         let _ = name;
         Err(Error::unsupported("notes"))
     }
 
-    /// The wall clock of the store: the same for all who ask, unless the store moves to another
-    /// server. Only where the capability `time` is on.
+    /// The wall clock of the store: the same for all clients, unless the store moves to another
+    /// server. The core calls this only where the capability `time` is on.
     ///
     /// # Behavior
-    /// * Is read while the request is on its way; it may be set back and forth, as any wall clock.
+    /// * The store reads the clock while the request is on its way. Like any wall clock, it may be
+    ///   set forward and back.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     async fn time(&self) -> Result<SystemTime> {
         Err(Error::unsupported("clock that can be asked"))
     }
 
-    /// Looks at the settings and the state of the store that locks depend on: what it keeps over a
-    /// crash, what a failover can lose, whether clocks agree. By default there is nothing to tell.
+    /// Checks the settings and the state of the store that locks depend on. It checks what the
+    /// store keeps over a crash, what a failover can lose, and whether clocks agree. By default
+    /// there is nothing to report.
     ///
     /// # Behavior
-    /// * Changes nothing, and asks for what a user without privileges may ask as well; what it may
-    ///   not see is an [`Unknown`](super::Severity::Unknown) diagnostic, and no error.
+    /// * Changes nothing, and asks only questions that a user without privileges may ask as well. A
+    ///   hidden setting gives an [`Unknown`](super::Severity::Unknown) diagnostic, and no error.
     ///
     /// # Errors
-    /// The store can't be asked at all.
+    /// The store does not answer at all.
     async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         Ok(Vec::new())
     }

@@ -1,4 +1,4 @@
-//! The store behind a [`Locker`](crate::Locker).
+//! Defines the trait of a store behind a [`Locker`](crate::Locker).
 
 use std::{fmt, future};
 
@@ -9,13 +9,15 @@ use crate::{error::Result, name::LockName, token::FencingToken};
 
 /// One store: it makes claims, inspects locks and closes its connections.
 ///
-/// A backend is shared by all clones of a [`Locker`](crate::Locker). It keeps every promise that
-/// its [`Capabilities`](super::Capabilities) claim; the conformance suite checks them by their
-/// numbers. The core drops a call that its caller gave up, or that takes too long: it may then have
-/// been done, and leaves nothing else behind.
+/// All clones of a [`Locker`](crate::Locker) share one backend. A backend keeps every promise that
+/// its [`Capabilities`](super::Capabilities) claim; the conformance suite checks the promises by
+/// their numbers.
+///
+/// The core drops a call if its caller gave up, or if it takes too long. The store may have applied
+/// such a call; nothing else of it may remain.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// Says what this backend is and can do.
+    /// Describes this backend and its capabilities.
     ///
     /// # Behavior
     /// * Returns the same value each time.
@@ -32,15 +34,15 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// that the store can't give.
     fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>>;
 
-    /// Tells who holds a lock and how many wait for it.
+    /// Reports the holders of a lock and the number of waiters.
     ///
     /// # Behavior
     /// * Changes nothing.
     /// * Lists only holders whose lease has not ended by the store's time.
-    /// * Reports a holder that is no lockkit client, without an owner id and a token.
+    /// * Reports a holder that is no lockkit client without an owner id and a token.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     async fn inspect(&self, name: &LockName) -> Result<Inspection>;
 
     /// Frees the grant with this token, whoever owns it.
@@ -48,19 +50,19 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Behavior
     /// * Answers [`Released::NotHeld`] and changes nothing when the present grant has another
     ///   token, or belongs to a client that is not lockkit.
-    /// * Wakes the next waiter, and where the store can, the holder that lost its lock.
+    /// * Wakes the next waiter. Where the store can, it also wakes the holder that lost its lock.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Any error of the store.
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released>;
 
-    /// Answers operators' questions, where the store can; by default it can't.
+    /// Returns the part that answers operators, if the backend has one. By default it has none.
     fn admin(&self) -> Option<&dyn Admin> {
         None
     }
 
-    /// Completes when the holders of a name may have changed since it was called; for observers of
-    /// elections. By default never: the core looks again now and then anyhow.
+    /// Completes when the holders of a name may have changed since the call. Observers of elections
+    /// use it. By default it never completes, because the core also looks again from time to time.
     ///
     /// # Behavior
     /// * May complete for no reason, and may miss a change.
@@ -75,12 +77,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Closes connections and ends the backend's own tasks.
     ///
     /// # Behavior
-    /// * Is called after all claims are released, or when those that are left can't be waited for
-    ///   any longer.
-    /// * Is called again if the call before it failed, was dropped, or came from another
-    ///   [`Locker`](crate::Locker) that shares the backend. To close what is closed is no error.
+    /// * The core calls it after all claims are released, or when it can't wait any longer for the
+    ///   claims that are left.
+    /// * The core calls it again if the call before it failed or was dropped. A second
+    ///   [`Locker`](crate::Locker) that shares the backend calls it, too. Closing a closed backend
+    ///   is no error.
     ///
     /// # Errors
-    /// What could not be closed in order.
+    /// The connections or tasks that did not close in order.
     async fn close(&self) -> Result<()>;
 }

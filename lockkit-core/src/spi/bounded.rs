@@ -11,18 +11,17 @@ use crate::{
 
 /// Drives a request to a store for at most `budget`, and catches its panic.
 ///
-/// The core sends each request by this. A backend needs it only if it has other backends as
-/// members: one that hangs or panics then harms no other. A claim stays usable after a request of
-/// it ended so.
+/// The core sends each request through this function. A backend needs it only if it has other
+/// backends as members: a member that hangs or panics then harms no other member. A claim stays
+/// usable after one of its requests ended like this.
 ///
 /// # Errors
-/// That of the request; or an error of [unknown outcome](Error::is_outcome_unknown), because the
-/// store may have applied a request that did not answer in time
-/// ([`Unavailable`](ErrorKind::Unavailable)) or that panicked
-/// ([`Unexpected`](ErrorKind::Unexpected)).
+/// The error of the request itself, or an error of [unknown outcome](Error::is_outcome_unknown),
+/// because the store may have applied the request. It is [`Unavailable`](ErrorKind::Unavailable) if
+/// the request did not answer in time, and [`Unexpected`](ErrorKind::Unexpected) if it panicked.
 ///
 /// # Cancel safety
-/// As the request: when this is dropped, the request is dropped.
+/// As the request: if this future is dropped, the request is dropped.
 pub async fn bounded<T>(budget: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
     match AssertUnwindSafe(within(budget, request)).catch_unwind().await {
         Ok(Some(answer)) => answer,

@@ -1,4 +1,4 @@
-//! The way in which the core says that nobody waits for an attempt any more.
+//! Lets the core say that no caller waits for an attempt any more.
 
 use std::{
     fmt,
@@ -7,33 +7,34 @@ use std::{
     task::{Context, Poll},
 };
 
-/// What a [`Caller`] asks.
+/// The object that a [`Caller`] asks.
 pub trait Attendance: Send + Sync + 'static {
-    /// Ready once the caller has gone; else wakes the task of `cx` when it goes. One task at a time
-    /// asks.
+    /// Is ready once the caller has left. Until then it remembers the task of `cx` and wakes it
+    /// when the caller leaves. Only one task at a time may ask.
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;
 }
 
-/// Whoever waits for an attempt. An abandoned attempt is finished in the background; one that waits
-/// inside the store should end its wait when this says so, and answer `Busy`.
+/// The caller that waits for an attempt. The background task finishes an abandoned attempt. An
+/// attempt that waits inside the store should end its wait when the caller leaves, and answer
+/// `Busy`.
 #[derive(Clone, Default)]
 pub struct Caller(Option<Weak<dyn Attendance>>);
 
 impl Caller {
-    /// A caller that never goes.
+    /// A caller that never leaves.
     #[must_use]
     pub const fn patient() -> Self {
         Self(None)
     }
 
-    /// The caller that `attendance` speaks for; gone with it.
+    /// The caller that `attendance` represents. When `attendance` is dropped, the caller has left.
     #[must_use]
     pub fn of<A: Attendance>(attendance: &Arc<A>) -> Self {
         let weak = Arc::downgrade(attendance);
         Self(Some(weak))
     }
 
-    /// Completes once the caller has gone: it was cancelled, or its wait bound has passed.
+    /// Completes once the caller has left: its call was cancelled, or its wait bound has passed.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -1,36 +1,38 @@
-//! What a backend is, what it can do, and what can break its promises. The suite chooses its cases
-//! by these fields.
+//! Describes a backend: its capabilities, and the exceptions from its promises. The conformance
+//! suite chooses its cases by these fields.
 
 use std::time::Duration;
 
-/// Description of a backend.
+/// The description of a backend.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// A short name for errors and logs, such as `redis`.
     pub name: &'static str,
-    /// What the backend can do.
+    /// The features that the backend has.
     pub capabilities: Capabilities,
-    /// What may break a promise.
+    /// The conditions that may break a promise.
     pub exceptions: Exceptions,
-    /// How long one attempt may wait inside the store; zero if the store can't wait.
+    /// The longest time that one attempt may wait inside the store; zero if the store can't wait.
     pub max_patience: Duration,
-    /// How often a waiter asks again when nothing wakes it.
+    /// The pauses after which a waiter asks again when nothing wakes it.
     pub poll: Poll,
-    /// The δ of promise C9: how much later than ttl the name of a dead holder may become free.
+    /// The δ of promise C9: how much later than the ttl the name of a dead holder may become free.
     pub takeover_delay: Duration,
-    /// The shortest ttl that it can give. [`Backend::claim`](super::Backend::claim) refuses a
-    /// shorter one as [`InvalidOption`](crate::ErrorKind::InvalidOption).
+    /// The shortest ttl that the store can give. [`Backend::claim`](super::Backend::claim) refuses
+    /// a shorter one with [`InvalidOption`](crate::ErrorKind::InvalidOption).
     pub min_ttl: Duration,
-    /// What a lease belongs to.
+    /// The object that a lease belongs to.
     pub lease_scope: LeaseScope,
-    /// When holds are renewed.
+    /// The rules for when holds are renewed.
     pub renewal_pacing: RenewalPacing,
 }
 
 impl Descriptor {
-    /// A store that can do nothing yet: no patience, a poll of 10 ms to 200 ms, no capability, no
-    /// exception, any ttl, a lease for each claim, and each renewed on its own.
+    /// A store without any capability or exception.
+    ///
+    /// Its attempts never wait in the store, and its waiters poll every 10 ms to 200 ms. It gives
+    /// any ttl. Each claim has its own lease, and is renewed on its own.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self {
@@ -102,7 +104,7 @@ impl Descriptor {
         self
     }
 
-    /// What ends a lock that the store was not told to free.
+    /// Names the event that ends a lock when no release reached the store.
     pub(crate) fn last_resort(&self) -> &'static str {
         if self.exceptions.no_lease {
             "the backend frees the lock when it can, or at its end"
@@ -112,25 +114,29 @@ impl Descriptor {
     }
 }
 
-/// What a lease belongs to, and so what has to end before the store frees a lock by itself.
+/// The object that a lease belongs to. This object must end before the store frees a lock by
+/// itself.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeaseScope {
     /// Each claim has a lease of its own, which ends when this claim is not renewed.
     #[default]
     Claim,
-    /// Each claim has a connection of its own, with which its lock begins and ends: of an attempt
-    /// that was not answered nothing stays, and nobody else can act for its owner.
+    /// Each claim has its own connection, and its lock begins and ends with that connection.
+    /// Nothing stays of an attempt that got no answer, and no other connection can act for its
+    /// owner.
     Connection,
-    /// All claims live on the lease of the backend's session or connection, which the backend keeps
-    /// up by itself. A claim that nobody renews stays in the store until it is released or the
-    /// session ends. A session's timeout is [`min_ttl`](Descriptor::min_ttl): a grant lasts for
-    /// what is left of that, whatever longer ttl it asked for.
+    /// All claims live on the lease of the backend's session or connection. The backend keeps up
+    /// that lease by itself.
+    ///
+    /// A claim that is not renewed stays in the store until it is released or the session ends. The
+    /// timeout of a session is [`min_ttl`](Descriptor::min_ttl). A grant lasts for what is left of
+    /// that timeout, even if the claim asked for a longer ttl.
     Session,
 }
 
-/// The pause between two attempts of a waiter: it starts at `min`, doubles up to `max`, and is
-/// jittered by ±25 %.
+/// The pause between two attempts of a waiter. It starts at `min` and doubles up to `max`, with a
+/// jitter of ±25 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poll {
     /// The first pause.
@@ -139,26 +145,28 @@ pub struct Poll {
     pub max: Duration,
 }
 
-/// When holds are renewed, beside the rule that it is done after a third of the lease.
+/// When holds are renewed. This adds to the rule that a renewal comes after a third of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RenewalPacing {
-    /// Never less often than this, however long the ttl is: for a store in which only a renewal
-    /// tells that a connection has died. Not zero. A renewal without an answer is repeated within
-    /// it, too; a hold that is renewed by hand is left alone.
+    /// The longest pause between two renewals, however long the ttl is. It is not zero.
+    ///
+    /// It is for a store in which only a renewal shows that a connection has died. A renewal
+    /// without an answer is repeated within this pause, too. It does not apply to a hold that its
+    /// user renews by hand.
     pub longest: Duration,
-    /// Renewals that are due at about the same time are made due at the same instant: for a backend
+    /// Renewals that are due at about the same time become due at the same instant: for a backend
     /// that sends them as one request.
     pub together: bool,
 }
 
-/// What a backend can do. A capability that is off is refused with a clear error when somebody asks
-/// for it.
+/// The features that a backend has. If a capability is off, each call that needs it fails with a
+/// clear error.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// One owner at a time.
     pub exclusive: bool,
-    /// Many readers beside no writer.
+    /// Many readers at once, while there is no writer.
     pub shared: bool,
     /// k of n permits.
     pub permits: bool,
@@ -168,24 +176,24 @@ pub struct Capabilities {
     pub push: bool,
     /// `inspect` knows the number of waiters.
     pub waiter_count: bool,
-    /// `inspect` knows the label that the holder gave.
+    /// `inspect` reports the label that the holder gave.
     pub labels: bool,
-    /// The names in use can be listed.
+    /// The store can list the names in use.
     pub names: bool,
     /// The holder of a mutex or an election can write a note beside it.
     pub notes: bool,
-    /// The store tells what time it is.
+    /// The store reports the time of its clock.
     pub time: bool,
-    /// A lease can be renewed for another length than the claim's ttl.
+    /// A renewal can ask for another length than the claim's ttl.
     pub extend: bool,
-    /// A held grant can be transferred to another owner of the process in one request.
+    /// One request can transfer a held grant to another owner of the process.
     pub transfer: bool,
-    /// The token of a held grant can be raised.
+    /// A request can raise the token of a held grant.
     pub raise_token: bool,
 }
 
 impl Capabilities {
-    /// Nothing.
+    /// No capability.
     #[must_use]
     pub const fn none() -> Self {
         Self {
@@ -275,7 +283,7 @@ impl Capabilities {
         self
     }
 
-    /// Adds leases of another length.
+    /// Adds renewals with another length.
     #[must_use]
     pub const fn with_extend(mut self) -> Self {
         self.extend = true;
@@ -297,7 +305,7 @@ impl Capabilities {
     }
 }
 
-/// What may break C1 and C3. C4 still holds wherever the store's data survives.
+/// The conditions that may break C1 and C3. C4 still holds wherever the store's data survives.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exceptions {
@@ -305,7 +313,7 @@ pub struct Exceptions {
     pub async_failover: bool,
     /// The store may free the lock early when a connection dies.
     pub connection_bound: bool,
-    /// The lock has no lease: it is freed only with the process.
+    /// The lock has no lease: it ends only with its process.
     pub no_lease: bool,
     /// A step of the server's wall clock ends leases early or late.
     pub server_clock_step: bool,

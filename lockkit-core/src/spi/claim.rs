@@ -1,4 +1,4 @@
-//! One owner competing for one name.
+//! Defines the trait of one owner that competes for one name.
 
 use std::{fmt, future, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -12,53 +12,56 @@ use crate::{
     token::{FencingToken, OwnerId},
 };
 
-/// One owner competing for one name, and later holding it.
+/// One owner that competes for one name, and later holds it.
 ///
-/// The core never drops a call because a *caller* was cancelled: an abandoned call is finished in
-/// the background. It may drop a call at `op_timeout`. That equals an unknown outcome, and the
-/// claim must stay usable: the core calls `attempt`, `renew` or `release` on it again.
+/// The core never drops a call because a *caller* was cancelled: the background task finishes an
+/// abandoned call. The core may drop a call at `op_timeout`. The outcome of that call is then
+/// unknown, and the claim must stay usable: the core calls `attempt`, `renew` or `release` on it
+/// again.
 #[async_trait]
 pub trait Claim: fmt::Debug + Send + 'static {
     /// Tries once to get the lock.
     ///
     /// # Behavior
-    /// * Is idempotent for this claim: when an earlier attempt was applied and its reply lost, it
-    ///   answers the same grant with the same token, and a lease that the store confirms now (what
-    ///   remains, or extended in the same request, never shortened).
+    /// * Is idempotent for this claim. If an earlier attempt was applied and its reply was lost, it
+    ///   answers the same grant with the same token. The lease is then one that the store confirms
+    ///   now: what remains of it, or an extension in the same request. It is never shorter than
+    ///   before.
     /// * With [`Wait::No`] it leaves nothing in the store unless it is granted.
-    /// * With [`Wait::Queue`] it may leave a place in the queue; then `Busy { queued: true, .. }`
-    ///   says so.
-    /// * With [`Wait::Block`] it may wait in the store, for at most that long, and ends the wait
-    ///   when the [caller](ClaimSpec::caller) has gone: within 1 s nothing of it waits in the
-    ///   store. A grant after a wait has a lease that is [proven](Lease::Proven) after it: one
-    ///   counted from before the wait may have ended.
+    /// * With [`Wait::Queue`] it may leave a place in the queue; it then answers
+    ///   `Busy { queued: true, .. }`.
+    /// * With [`Wait::Block`] it may wait in the store, for at most that long. It ends the wait
+    ///   when the [caller](ClaimSpec::caller) leaves: within 1 s nothing of it waits in the store.
+    ///   A grant after a wait has a lease that is [proven](Lease::Proven) after the wait, because a
+    ///   lease counted from before the wait may have ended.
     /// * Where the store can check it, a request that arrives after `op_timeout` does nothing.
-    /// * It may follow a release of the same claim, which was answered. A release that arrives
-    ///   twice must not end the grant of this attempt.
-    ///
+    /// * It may follow an answered release of the same claim. If that release arrives a second
+    ///   time, it must not end the grant of this attempt.
     /// # Errors
     /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been
     /// applied.
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt>;
 
-    /// Renews or validates the lease of a grant: for the claim's ttl, or for `lease`, which is
-    /// asked for only where the capability `extend` is on: others may ignore it.
+    /// Renews or validates the lease of a grant, for the claim's ttl or for `lease`. The core
+    /// passes a `lease` only where the capability `extend` is on, so other backends may ignore it.
     ///
     /// # Behavior
-    /// * Never shortens a lease that was confirmed, and never re-creates what is gone.
+    /// * Never shortens a lease that was confirmed, and never re-creates a grant that has ended.
     /// * Changes nothing for another owner.
     ///
     /// # Errors
-    /// Every error means *unknown*: the lease is neither extended nor ended by it.
+    /// Every error means *unknown*: it neither extends the lease nor ends it.
     async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome>;
 
-    /// What a renewal would answer, if the backend knows that without a request, because it keeps
-    /// up the leases of all its claims together. The core asks for this when a renewal falls due,
-    /// and calls [`renew`](Self::renew) if there is none, and whenever the user renews.
+    /// Answers what a renewal would answer, if the backend knows that without a request because it
+    /// keeps up the leases of all its claims together.
+    ///
+    /// The core asks this when a renewal falls due. It calls [`renew`](Self::renew) if there is no
+    /// answer, and whenever the user renews.
     ///
     /// # Behavior
-    /// * A grant that is gone from the store is known to be gone within a bounded time, which the
-    ///   backend documents. The backend wakes the claim with its [`Wake`] then.
+    /// * If a grant ends in the store, the backend learns that within a bounded time, which it
+    ///   documents. It then wakes the claim with its [`Wake`].
     fn known_outcome(&mut self) -> Option<Result<RenewalOutcome>> {
         None
     }
@@ -68,39 +71,40 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// # Behavior
     /// * Is idempotent, and touches only what this owner wrote.
     /// * Undoes attempts whose outcome is unknown.
-    /// * Passes a wake-up on that this claim got and can't use any more.
+    /// * If this claim got a wake-up that it can't use any more, passes it on.
     /// * The core gives up after a while, and drops the claim. Where there is no lease, the backend
-    ///   must take out by itself then what is left of it.
+    ///   must then remove by itself whatever is left of the claim.
     ///
     /// # Errors
     /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been
     /// applied.
     async fn release(&mut self) -> Result<Released>;
 
-    /// Completes when another attempt may succeed. Called only while waiting; for clients whose
-    /// watches are futures. Others use the claim's [`Wake`].
+    /// Completes when another attempt may succeed. The core calls it only while the claim waits. It
+    /// is for clients whose watches are futures; other backends use the claim's [`Wake`].
     ///
     /// # Behavior
     /// * May complete for no reason, and may miss a change: the core polls as well.
     ///
     /// # Cancel safety
-    /// Must be cancel safe: it is dropped whenever something else wakes the waiter.
+    /// Must be cancel safe: the core drops it whenever something else wakes the waiter.
     async fn changed(&mut self) {
         future::pending().await
     }
 
-    /// What the holder gets from the store beside the lock. Asked once, right after the grant.
+    /// Returns what the store gives to the holder beside the lock. The core asks once, right after
+    /// the grant.
     fn attachment(&self) -> Option<Arc<dyn Attachment>> {
         None
     }
 
-    /// Raises the token of a held grant to `floor`, unless it is that large already, and answers
-    /// the token that the grant has from now on: `None` if it is not held any more. Only where the
-    /// capability `raise_token` is on.
+    /// Raises the token of a held grant to `floor`, unless the token is already that large. The
+    /// answer is the token that the grant has from now on, or `None` if the claim no longer holds
+    /// it. The core calls this only where the capability `raise_token` is on.
     ///
     /// # Behavior
     /// * Every later grant of the name gets a larger token than the answered one (C4), and
-    ///   inspection shows that one.
+    ///   inspection shows the answered one.
     /// * Is idempotent, and changes nothing for another owner.
     ///
     /// # Errors
@@ -111,12 +115,12 @@ pub trait Claim: fmt::Debug + Send + 'static {
         Err(Error::unsupported("tokens that can be raised"))
     }
 
-    /// Writes the note beside the lock. Called only for exclusive grants of mutexes and elections,
-    /// where the capability `notes` is on.
+    /// Writes the note beside the lock. The core calls it only for exclusive grants of mutexes and
+    /// elections, and only where the capability `notes` is on.
     ///
     /// # Behavior
-    /// * The store looks, in the same step, whether the grant stands, and whether the note
-    ///   [replaces](Note::replaces) the one that it has.
+    /// * In one step the store checks that the claim still holds its grant, and that the note
+    ///   [replaces](Note::replaces) the stored one.
     /// * Is idempotent, and changes neither the lease nor the token.
     ///
     /// # Errors
@@ -128,20 +132,20 @@ pub trait Claim: fmt::Debug + Send + 'static {
     }
 
     /// Transfers a held grant to another owner in this process, in one request: new owner, new
-    /// token, whole lease. Only where the capability `transfer` is on.
+    /// token, whole lease. The core calls it only where the capability `transfer` is on.
     ///
     /// # Behavior
-    /// * At no instant is the lock free, or held by both.
-    /// * After [`Granted`](Transferred::Granted) this claim is that of `to`, in all that a claim
-    ///   takes from its spec.
+    /// * At no instant is the lock free, or held by both owners.
+    /// * After [`Granted`](Transferred::Granted) this claim is the claim of `to`: it uses each
+    ///   value from the spec of `to`.
     /// * With [`QueuePolicy::QueueFirst`] it frees the lock, as [`release`](Self::release) does, if
-    ///   anybody else waits for it in the store, or if the store can't tell.
-    /// * Where the store can check it, a request that arrives after `op_timeout` does nothing.
+    ///   another claim waits in the store. It also frees the lock if the store can't say whether
+    ///   one waits.
     ///
     /// # Errors
     /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been
-    /// applied. The core then calls nothing but `release`, which gives the lock back whichever of
-    /// the two owners has it, and answers [`Released::Freed`] if one had it.
+    /// applied. The core then calls only `release`. That call gives the lock back whichever of the
+    /// two owners has it, and answers [`Released::Freed`] if one of them had it.
     async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
         let _ = (to, policy);
         Err(Error::unsupported("a transfer inside the process"))
@@ -152,9 +156,9 @@ pub trait Claim: fmt::Debug + Send + 'static {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueuePolicy {
-    /// The waiters in the store are served first, if there are any.
+    /// The waiters in the store come first, if there are any.
     QueueFirst,
-    /// The waiters in the store wait on.
+    /// The waiters in the store continue to wait.
     TransferFirst,
 }
 
@@ -165,11 +169,11 @@ pub enum Transferred {
     Granted(Grant),
     /// The previous owner did not hold the lock any more. Nothing was granted.
     NotHeld,
-    /// The lock was freed, or went to one who waited in the store.
+    /// The lock was freed, or went to a waiter in the store.
     Yielded,
 }
 
-/// What a claim is about.
+/// The lock, the owner and the options of a claim.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct ClaimSpec {
@@ -177,32 +181,33 @@ pub struct ClaimSpec {
     pub name: LockName,
     /// The identity of this claim.
     pub owner: OwnerId,
-    /// How the lock is to be held.
+    /// The mode in which the claim asks for the lock.
     pub mode: Mode,
-    /// The lease to ask for.
+    /// The lease that the claim asks for.
     pub ttl: Duration,
-    /// After how long the core gives up on one request.
+    /// The time after which the core gives up on one request.
     pub op_timeout: Duration,
     /// A text for humans who inspect the lock.
     pub label: Option<Arc<str>>,
-    /// The clock of the Locker's deadlines: [`Clock::Boot`], unless a test asks for another one. A
-    /// server counts leases by itself, and need not look at it. A store inside the process counts
-    /// them on one clock, and refuses a claim on another as
-    /// [`InvalidOption`](crate::ErrorKind::InvalidOption): else a holder may believe in a lease that
-    /// has ended (C3).
+    /// The clock of the locker's deadlines: [`Clock::Boot`], unless a test asks for another one.
+    ///
+    /// A server counts leases on its own clock, and its backend need not use this field. A store
+    /// inside the process counts leases on one clock. It refuses a claim on another clock with
+    /// [`InvalidOption`](crate::ErrorKind::InvalidOption): otherwise a holder may believe in a
+    /// lease that has ended (C3).
     pub clock: Clock,
-    /// The backend wakes the claim with this when something may have changed.
+    /// The means by which the backend wakes the claim when something may have changed.
     pub wake: Wake,
-    /// Whoever waits for the attempts.
+    /// The caller that waits for the attempts.
     pub caller: Caller,
-    /// A grant after a wait may have a shorter lease than `ttl`: it is renewed long before that
-    /// ends.
+    /// A grant after a wait may have a shorter lease than `ttl`, because the core renews it long
+    /// before the lease ends.
     pub short_lease: bool,
 }
 
 impl ClaimSpec {
-    /// A claim without a label, on the boot clock, with a [`Wake`] that wakes nothing and a caller
-    /// that never goes, which wants its whole lease.
+    /// A claim with the boot clock and without a label. It has a [`Wake`] that wakes nothing and a
+    /// caller that never leaves, and it asks for its whole lease.
     #[must_use]
     pub fn new(
         name: LockName,
@@ -219,7 +224,7 @@ impl ClaimSpec {
     }
 }
 
-/// How a lock is held. A backend refuses a mode that it doesn't know, as
+/// The way in which a lock is held. A backend refuses a mode that it doesn't know with
 /// [`Unsupported`](crate::ErrorKind::Unsupported).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -228,40 +233,40 @@ pub enum Mode {
     Exclusive,
     /// Some of a limited number of permits. All claims of one name must agree on the limit.
     Permits {
-        /// How many this claim wants; at most `limit`.
+        /// The number of permits that this claim wants; at most `limit`.
         count: NonZeroU32,
-        /// How many there are.
+        /// The number of permits that the name has.
         limit: NonZeroU32,
     },
     /// Together with other shared holders.
     Shared,
 }
 
-/// What an attempt may do when the lock is taken. A backend treats what it doesn't know as
+/// How an attempt may wait when the lock is taken. A backend treats a value that it doesn't know as
 /// [`No`](Self::No).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Wait inside the store for at most this long. Only for stores whose
-    /// [`max_patience`](super::Descriptor::max_patience) is not zero.
+    /// Wait inside the store for at most this long. Only stores whose
+    /// [`max_patience`](super::Descriptor::max_patience) is not zero get this value.
     Block(Duration),
-    /// Come back at once and leave nothing behind.
+    /// Answer at once and leave nothing behind.
     No,
-    /// Come back at once; a place in the queue may stay.
+    /// Answer at once; a place in the queue may stay.
     Queue,
 }
 
 /// The answer to an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// Somebody else has the lock.
+    /// Another claim has the lock.
     Busy {
-        /// Something of this claim stays in the store until it is released.
+        /// Whether something of this claim stays in the store until it is released.
         queued: bool,
-        /// When the present lease ends, if the store knows: a good time to ask again.
+        /// The time until the present lease ends, if the store knows it: a good time to ask again.
         retry_after: Option<Duration>,
     },
-    /// The lock is ours.
+    /// This claim has the lock.
     Granted(Grant),
 }
 
@@ -270,9 +275,10 @@ pub enum Attempt {
 pub struct Grant {
     /// The fencing token of this grant.
     pub token: FencingToken,
-    /// How long it is good for.
+    /// The lease of this grant.
     pub lease: Lease,
-    /// The owner that the store knows the grant by, if that is not the one of the [`ClaimSpec`].
+    /// The owner id under which the store knows the grant, if that is not the owner of the
+    /// [`ClaimSpec`].
     pub owner: Option<OwnerId>,
 }
 
@@ -287,9 +293,9 @@ impl Grant {
 /// The answer to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenewalOutcome {
-    /// The grant stands.
+    /// The claim still holds its grant.
     Alive(Lease),
-    /// The grant is gone.
+    /// The grant has ended.
     Lost(LossReason),
 }
 
@@ -299,12 +305,12 @@ pub enum RenewalOutcome {
 pub enum LossReason {
     /// The locker was shut down while the lock was held.
     Closed,
-    /// The store says that it belongs to nobody or to someone else: freed by an operator, deleted,
-    /// or evicted.
+    /// The store says that the lock belongs to no claim or to another one. An operator freed it, or
+    /// its record was deleted or evicted.
     Evicted,
     /// No renewal was confirmed before the local deadline.
     Expired,
-    /// It was held for as long as [`max_hold`](crate::LockOptions::max_hold) allows.
+    /// The holder kept the lock for as long as [`max_hold`](crate::LockOptions::max_hold) allows.
     MaxHold,
     /// The store's session or connection that carried the lock has ended.
     SessionLost,
@@ -322,13 +328,13 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// What the store found when it was asked to free a lock. A guard's release tells
+/// The answer of the store to a request to free a lock. A guard's release reports
 /// [`NotHeld`](Self::NotHeld) as [`ErrorKind::Lost`](crate::ErrorKind::Lost).
 #[must_use = "the lock may not have been ours any more"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Released {
     /// The lock was ours and is free now.
     Freed,
-    /// The lock was not ours any more: the lease had ended, or someone else has it.
+    /// The lock was not ours any more: the lease had ended, or another owner has the lock.
     NotHeld,
 }

@@ -1,4 +1,4 @@
-//! What a look at a store's settings says of its locks.
+//! Reports what the settings of a store mean for its locks.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use std::fmt;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// As it should be.
+    /// The setting is as it should be.
     Good,
-    /// Nothing can be told of it, such as for want of a privilege.
+    /// The setting could not be read, for example because a privilege is missing.
     Unknown,
-    /// It costs speed or comfort, and breaks no promise.
+    /// The setting costs speed or comfort, and breaks no promise.
     Note,
     /// A promise is broken when the server fails.
     Weak,
@@ -19,7 +19,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// One word for it.
+    /// The severity as one word.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -44,11 +44,11 @@ impl fmt::Display for Severity {
 pub struct Diagnostic {
     /// How much it matters.
     pub severity: Severity,
-    /// What was looked at, such as `maxmemory-policy`.
+    /// The setting or state that was examined, such as `maxmemory-policy`.
     pub what: String,
-    /// What was found there, such as `allkeys-lru`.
+    /// The value that was found, such as `allkeys-lru`.
     pub found: String,
-    /// What that means, and what to do about it; empty if it is as it should be.
+    /// The meaning of the value, and what to do about it; empty if the value is as it should be.
     pub advice: String,
 }
 
@@ -59,7 +59,7 @@ impl Diagnostic {
         Self { severity, what: what.into(), found: found.into(), advice: String::new() }
     }
 
-    /// Says what it means, and what to do about it.
+    /// Sets the meaning of the value, and what to do about it.
     #[must_use]
     pub fn with_advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = advice.into();

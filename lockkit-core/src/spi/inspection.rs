@@ -1,21 +1,21 @@
-//! What an operator sees of a lock (C14).
+//! The types that an operator gets from a look at a lock (C14).
 
 use std::{fmt, time::Duration};
 
 use super::Mode;
 use crate::token::{FencingToken, OwnerId};
 
-/// The part that the server plays which answers a backend.
+/// The role of the server that answers a backend.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A member of a group that agrees on each change.
     Member,
-    /// The one that takes changes.
+    /// The server that takes changes.
     Primary,
-    /// One that takes no changes: nothing can be locked there.
+    /// A server that takes no changes: nothing can be locked there.
     Replica,
-    /// The store does not tell.
+    /// The store does not report the role.
     Unknown,
 }
 
@@ -34,9 +34,9 @@ impl fmt::Display for Role {
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inspection {
-    /// Who holds it now.
+    /// The holders at this moment.
     pub holders: Vec<Holder>,
-    /// How many wait for it, where the store knows.
+    /// The number of waiters, where the store knows it.
     pub waiters: Option<u64>,
 }
 
@@ -52,22 +52,23 @@ impl Inspection {
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The identity of its claim; `None` if it is no lockkit client.
+    /// The owner id of the holder's claim; `None` if the holder is no lockkit client.
     pub owner: Option<OwnerId>,
-    /// How it holds the lock.
+    /// The mode in which it holds the lock.
     pub mode: Mode,
-    /// Its token; `None` if it is no lockkit client.
+    /// The token of the grant; `None` if the holder is no lockkit client.
     pub token: Option<FencingToken>,
-    /// The text it gave, or what a foreign client wrote.
+    /// The label that the holder gave, or the text that a foreign client wrote.
     pub label: Option<String>,
-    /// How long ago it was granted, where the store knows.
+    /// The time since the grant, where the store knows it.
     pub age: Option<Duration>,
-    /// How long its lease still lasts by the store's time; `None` where the store has no leases.
+    /// The time that its lease still lasts by the store's clock; `None` where the store has no
+    /// leases.
     pub remaining: Option<Duration>,
 }
 
 impl Holder {
-    /// A holder of which only the mode is known.
+    /// A holder with a known mode and nothing else.
     #[must_use]
     pub const fn new(mode: Mode) -> Self {
         Self { owner: None, mode, token: None, label: None, age: None, remaining: None }

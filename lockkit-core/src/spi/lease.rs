@@ -1,30 +1,31 @@
-//! Leases, and until when they count here (C3).
+//! Computes until when a lease counts in this process (C3).
 
 use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// How long a grant is good for.
+/// How long a grant lasts without another renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// For this long, counted from before the request that proved it was sent.
+    /// For this long, counted from just before the proving request was sent.
     For(Duration),
-    /// For `lasts`, counted from `at`: the send time of the last request that proved it.
+    /// For `lasts`, counted from `at`, when the last proving request was sent.
     Proven {
         /// When the proving request was sent.
         at: Tick,
-        /// How long it is good for from then.
+        /// How long the grant lasts from then.
         lasts: Duration,
     },
-    /// As long as the store's session or process lives; the backend wakes the claim when that ends.
+    /// For as long as the store's session or process lives. The backend wakes the claim when that
+    /// ends.
     Session,
 }
 
 impl Lease {
-    /// Until when a lease counts that was proven by a request sent at `asked`: 1 % and 2 ms less
-    /// than its length, because two clocks differ and timers are late.
+    /// The local deadline of a lease that was proven by a request sent at `asked`. It is 1 % and 2
+    /// ms earlier than the end of the lease, because two clocks differ and timers are late.
     ///
-    /// The core counts by this. A backend needs it only if it has other backends as members.
+    /// The core uses this deadline. A backend needs it only if it has other backends as members.
     #[must_use]
     pub fn deadline(self, asked: Tick) -> Tick {
         match self {
@@ -35,12 +36,13 @@ impl Lease {
     }
 }
 
-/// Both clocks may be off by 0.5 %, and the timers by 2 ms.
+/// Each of the two clocks may be off by 0.5 %, and the timers by 2 ms.
 fn less_drift(lease: Duration) -> Duration {
     lease.saturating_sub(lease / 100 + Duration::from_millis(2))
 }
 
-/// The lease of which [`less_drift`] leaves so much, in whole milliseconds, as stores count.
+/// The lease for which [`less_drift`] leaves at least `left`. It is in whole milliseconds, because
+/// stores count in them.
 pub(crate) fn with_drift(left: Duration) -> Duration {
     let lease = (left + Duration::from_millis(2)) * 100 / 99;
     Duration::from_millis(u64::try_from(lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))

@@ -1,15 +1,18 @@
-//! What a backend implements: [`Backend`] makes [`Claim`]s, a claim talks to the store, and
-//! [`Admin`] answers operators.
+//! The interface that a backend implements: [`Backend`] makes [`Claim`]s, a claim talks to the
+//! store, and [`Admin`] answers operators.
 //!
-//! Everything else is written once in this crate: waiting, retries, renewal, deadlines,
-//! cancellation, loss, shutdown. A backend never renews, retries, sleeps or computes a deadline by
-//! itself. One whose claims live on its session ([`LeaseScope::Session`]) keeps up that session,
-//! and nothing else. One that has other backends as members asks them as the core does: it bounds
-//! each request by [`bounded`], and counts a lease until its [`deadline`](Lease::deadline).
+//! This crate does everything else, once for all backends: waiting, retries, renewal, deadlines,
+//! cancellation, loss and shutdown. A backend never renews, retries, sleeps or computes a deadline
+//! by itself.
 //!
-//! Both traits, and [`Connector`](crate::Connector), are implemented under
-//! `#[async_trait::async_trait]`, from the crate of that name. A test with `lockkit-conformance`
-//! then proves what the backend claims.
+//! * A backend whose claims live on its session ([`LeaseScope::Session`]) keeps up that session,
+//!   and does nothing else by itself.
+//! * A backend that has other backends as members asks them as the core does. It bounds each
+//!   request by [`bounded`], and counts a lease until its [`deadline`](Lease::deadline).
+//!
+//! Implement both traits, and [`Connector`](crate::Connector), under `#[async_trait::async_trait]`
+//! from the crate `async-trait`. A test with `lockkit-conformance` then proves the capabilities
+//! that the backend claims.
 
 mod admin;
 mod attachment;

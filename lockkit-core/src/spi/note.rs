@@ -1,4 +1,4 @@
-//! A small text beside a lock.
+//! Defines the note: a small text beside a lock.
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -8,11 +8,11 @@ use crate::{
 /// The longest text of a [`Note`], in bytes.
 pub const MAX_NOTE_BYTES: usize = 16 * 1024;
 
-/// A small text beside a lock: anybody reads it, and only the present holder writes it. It stays
-/// when the lock is free.
+/// A small text beside a lock: every client can read it, and only the present holder writes it. It
+/// stays when the lock is free.
 ///
-/// The holder reads it, and writes the [next](Self::next) one: nobody else can have written between
-/// the two.
+/// The holder reads the note, and writes the [next](Self::next) one. No other client can write
+/// between the two.
 ///
 /// ```
 /// use lockkit_core::{Locker, Note, Noted};
@@ -31,28 +31,28 @@ pub const MAX_NOTE_BYTES: usize = 16 * 1024;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Note {
-    /// Which one it is, counted over all holders; zero before the first. A store never replaces one
-    /// by an older one, so that a request which was late changes nothing.
+    /// The number of this version, counted over all holders; zero before the first note. A store
+    /// never replaces a note by an older one, so a late request changes nothing.
     pub revision: u64,
-    /// What it says.
+    /// The text.
     pub text: String,
 }
 
 impl Note {
-    /// One that was read from a store.
+    /// A note that was read from a store.
     #[must_use]
     pub const fn new(revision: u64, text: String) -> Self {
         Self { revision, text }
     }
 
-    /// The one to follow this one.
+    /// The note that follows this one.
     #[must_use]
     pub fn next(&self, text: impl Into<String>) -> Self {
         Self { revision: self.revision.saturating_add(1), text: text.into() }
     }
 
-    /// What a store does that is asked, by a claim that holds the lock, to put this one in the
-    /// place of `stored`; it writes only if the answer is [`Noted::Written`] and the two differ.
+    /// The rule for a store when a claim that holds the lock asks to replace `stored` by this note.
+    /// The store writes only if the answer is [`Noted::Written`] and the two notes differ.
     #[must_use]
     pub fn replaces(&self, stored: &Self) -> Noted {
         if self.revision > stored.revision || self == stored {
@@ -72,18 +72,18 @@ impl Note {
     }
 }
 
-/// What became of a [`Note`].
+/// The result of writing a [`Note`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
-    /// It stands in the store.
+    /// The note is in the store.
     Written,
-    /// The claim does not hold the lock (any more). Nothing was written.
+    /// The claim does not hold the lock, or holds it no longer. Nothing was written.
     NotHeld,
-    /// Another one of the same or a later revision stands in the store. Nothing was written.
+    /// The store has another note of the same or a later revision. Nothing was written.
     Outdated,
 }
 
-/// Where there may be a note: beside what one owner holds alone.
+/// Allows a note only beside a lock that one owner holds alone.
 pub(crate) fn check_noted(kind: Kind) -> Result<()> {
     if matches!(kind, Kind::Election | Kind::Mutex) {
         return Ok(());

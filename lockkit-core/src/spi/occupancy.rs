@@ -1,18 +1,18 @@
-//! Which ways to hold a lock go together.
+//! Decides which modes of a lock can be held together.
 
 use super::Mode;
 
-/// How much of a lock is taken. A store that keeps its own list of holders grants one more by this
-/// rule (C1).
+/// How much of a lock is taken. A store that keeps its own list of holders uses this rule for each
+/// new grant (C1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupancy {
-    /// Nobody has it.
+    /// No claim has the lock.
     Free,
-    /// Only by shared holders.
+    /// Only shared holders have it.
     Shared,
-    /// So many of the permits.
+    /// This number of permits is taken.
     Permits(u32),
-    /// Nobody else can have it.
+    /// No other claim can get it.
     Full,
 }
 

@@ -1,4 +1,4 @@
-//! Operators' questions to any store: whether it has an [`Admin`] or not.
+//! Sends the questions of operators to any store, with or without an [`Admin`].
 
 use super::{Admin, Backend, Diagnostic, Role};
 use crate::{
@@ -12,7 +12,7 @@ pub(crate) fn admin_of<'a>(backend: &'a dyn Backend, what: &str) -> Result<&'a d
     backend.admin().ok_or_else(|| Error::unsupported(what))
 }
 
-/// A store that answers no operator is asked for a lock that nobody has.
+/// Probes a store. If it has no [`Admin`], the function inspects a lock that no claim uses.
 pub(crate) async fn probe(backend: &dyn Backend) -> Result<Role> {
     if let Some(admin) = backend.admin() {
         return admin.probe().await;

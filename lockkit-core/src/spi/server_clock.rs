@@ -1,12 +1,13 @@
-//! What time it is on the server, as far as a client can know.
+//! Estimates the server's clock from its answers.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::clock::Tick;
 
-/// An estimate of the server's wall clock, in µs, that is not behind it: each time that the server
-/// tells is taken as the time at which the question was *sent*. It is ahead by one round trip at
-/// most.
+/// An estimate of the server's wall clock, in µs, that is never behind that clock.
+///
+/// It takes each time that the server reports as the time at which the question was *sent*. So it
+/// is ahead by one round trip at most.
 #[derive(Debug)]
 pub struct ServerClock {
     zero: Tick,
@@ -15,7 +16,7 @@ pub struct ServerClock {
 }
 
 impl ServerClock {
-    /// From the first answer: the server's time, and when the question was sent.
+    /// Starts from the first answer: the server's time, and the instant when the question was sent.
     #[must_use]
     pub fn new(zero: Tick, server_time: i64) -> Self {
         Self { zero, offset: AtomicI64::new(server_time) }
@@ -27,8 +28,8 @@ impl ServerClock {
         self.offset.load(Ordering::Relaxed).saturating_add(self.local(tick))
     }
 
-    /// Learns from an answer. A slow one tells little: it counts only if it shows that the estimate
-    /// is wrong, because the clock was set, or runs faster than ours.
+    /// Learns from an answer. A slow answer says little. It counts only if it shows that the
+    /// estimate is wrong, because the server's clock was set, or runs faster than ours.
     pub fn observe(&self, sent: Tick, server_time: i64, received: Tick) {
         let highest = server_time.saturating_sub(self.local(sent));
         let lowest = server_time.saturating_sub(self.local(received));
@@ -57,13 +58,13 @@ mod tests {
         let at = |ms| zero.after(Duration::from_millis(ms));
         let clock = ServerClock::new(zero, 1_000_000);
         assert_eq!(clock.at(at(5)), 1_005_000);
-        // In agreement with a slow answer: nothing changes.
+        // A slow answer agrees with the estimate: nothing changes.
         clock.observe(at(10), 1_500_000, at(900));
         assert_eq!(clock.at(at(5)), 1_005_000);
-        // Tighter.
+        // A faster answer makes the estimate tighter.
         clock.observe(at(10), 1_009_000, at(12));
         assert_eq!(clock.at(at(10)), 1_009_000);
-        // Set forward, and back.
+        // The server's clock is set forward, and then back.
         clock.observe(at(20), 9_000_000, at(21));
         assert_eq!(clock.at(at(20)), 9_000_000);
         clock.observe(at(30), 2_000, at(31));

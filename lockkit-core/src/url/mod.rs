@@ -1,4 +1,4 @@
-//! Store URLs: `scheme://user:password@host1:port,host2:port/path?parameter=value`.
+//! Parses store URLs: `scheme://user:password@host1:port,host2:port/path?parameter=value`.
 
 mod params;
 #[cfg(test)]
@@ -14,13 +14,13 @@ use crate::error::{Error, ErrorKind, Result};
 
 const ENCODE: &str = "special characters in a user name or password must be percent-encoded";
 
-/// Far more than any scheme has, and little enough to be quoted in one line.
+/// The limit is far longer than any scheme, and short enough to be quoted in one line.
 const MAX_SCHEME_BYTES: usize = 32;
 
 /// A parsed store URL. Neither its `Debug` nor its `Display` shows the user's name, the password or
 /// the parameters.
 ///
-/// Two are equal if their parts are, and the parameters that nobody has taken.
+/// Two URLs are equal if their parts are equal, and also the parameters that are not yet taken.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct StoreUrl {
     password: Option<String>,
     hosts: Vec<Host>,
     path: String,
-    /// The query, to be taken parameter by parameter; see [`Params::finish`].
+    /// The parameters of the query; see [`Params::finish`].
     pub params: Params,
 }
 
@@ -57,8 +57,8 @@ pub struct Host {
 impl StoreUrl {
     /// Parses a URL.
     ///
-    /// In a URL with hosts a bare `@` belongs to the part before them; in a path or a parameter it
-    /// is written `%40`.
+    /// In a URL with hosts a bare `@` belongs to the part before the hosts. In a path or a
+    /// parameter an `@` is written `%40`.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`]. The text of the error never quotes the URL, which may hold a
@@ -76,8 +76,8 @@ impl StoreUrl {
             Some((userinfo, hosts)) => (Some(userinfo), hosts),
             None => (None, authority),
         };
-        // Of `redis://user:12/secret@host/`, `/secret@host/` would be a path, and of
-        // `redis://user:@secret?@host/`, `secret` a host; messages show both.
+        // `redis://user:12/secret@host/` would have the path `/secret@host/`, and
+        // `redis://user:@secret?@host/` would have the host `secret`. Messages show both.
         if !authority.is_empty() && tail.contains('@') {
             return Err(invalid(format!(
                 "it has an '@' behind its hosts, which is written %40 there; or {ENCODE}, a '/' as %2F, a '?' as %3F"
@@ -88,7 +88,7 @@ impl StoreUrl {
             .filter(|host| !host.is_empty())
             .map(parse_host)
             .collect::<Result<_>>()?;
-        // The url crate knows one host; ours are parsed already.
+        // The url crate accepts only one host; our hosts are parsed already.
         let url = Url::parse(&format!("{scheme}://_{tail}"))
             .map_err(|error| invalid(format!("{error}; {ENCODE}")))?;
         if url.fragment().is_some() {
@@ -195,7 +195,7 @@ fn parse_host(text: &str) -> Result<Host> {
     Ok(Host { name, port })
 }
 
-/// What can stand in a resolver's question and in one line of an error.
+/// Whether a name is fit for a resolver's question and for one line of an error.
 fn is_host_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|c: char| c == '%' || c.is_whitespace() || c.is_control())
 }
@@ -206,8 +206,8 @@ fn is_ipv6(name: &str) -> bool {
     address.parse::<Ipv6Addr>().is_ok() && is_host_name(zone)
 }
 
-/// The url crate drops such characters without a word, so that a line break makes `/1` and `2` to
-/// `/12`.
+/// Refuses characters that the url crate drops silently. For example, it would turn `/1`, a line
+/// break and `2` into `/12`.
 fn check_characters(text: &str) -> Result<()> {
     let at_an_end = text.trim() != text;
     if at_an_end || text.contains(char::is_control) {

@@ -1,4 +1,4 @@
-//! URL parameters: each is taken by the one who knows it, and what is left over is an error.
+//! Takes the parameters of a URL one by one, and refuses those that no reader took.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
@@ -18,7 +18,7 @@ impl Params {
         Self { given, known: Vec::new() }
     }
 
-    /// Takes a parameter out, as text.
+    /// Takes out a parameter as text.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`] if it is given twice.
@@ -32,13 +32,13 @@ impl Params {
         Ok(first.map(|(_, value)| value))
     }
 
-    /// Takes a parameter out that may be given several times, as texts in their order.
+    /// Takes out a parameter that may be given several times, as texts in their order.
     pub fn texts(&mut self, name: &'static str) -> Vec<String> {
         self.known.push(name);
         self.given.extract_if(.., |(given, _)| given == name).map(|(_, value)| value).collect()
     }
 
-    /// Takes a parameter out and parses it. `expected` says what it should look like.
+    /// Takes out a parameter and parses it. `expected` says what it should look like.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`] if it can't be parsed, or is given twice.
@@ -49,7 +49,7 @@ impl Params {
         self.text(name)?.map(parse).transpose()
     }
 
-    /// Takes a parameter out that is a duration such as `250ms`, `10s` or `1m 30s`.
+    /// Takes out a parameter that is a duration such as `250ms`, `10s` or `1m 30s`.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`] if it is no duration, or is given twice.
@@ -62,10 +62,11 @@ impl Params {
         self.text(name)?.map(parse).transpose()
     }
 
-    /// Says that all known parameters are taken.
+    /// Checks that no parameter is left after all known ones were taken.
     ///
     /// # Errors
-    /// [`ErrorKind::UnknownParameter`] if one is left; it names the known one that is most like it.
+    /// [`ErrorKind::UnknownParameter`] if one is left. The error names the known parameter that is
+    /// most like it.
     pub fn finish(&self) -> Result<()> {
         let Some((unknown, _)) = self.given.first() else { return Ok(()) };
         if self.given.iter().any(|(name, value)| !is_plain(name) || value.contains('@')) {
@@ -94,13 +95,13 @@ impl Params {
     }
 }
 
-/// Whether a name may be quoted. Of `redis://?secret@host/`, `secret@host/` is taken for a
+/// Whether a name may be quoted. In `redis://?secret@host/` the parser reads `secret@host/` as a
 /// parameter.
 fn is_plain(name: &str) -> bool {
     name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }
 
-/// Two are equal if the same parameters are left in them.
+/// Two values are equal if the same parameters are left in them.
 impl PartialEq for Params {
     fn eq(&self, other: &Self) -> bool {
         self.given == other.given

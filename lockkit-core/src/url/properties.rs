@@ -1,4 +1,4 @@
-//! What holds for every URL.
+//! Checks properties that hold for every URL.
 
 use std::net::Ipv6Addr;
 
@@ -11,7 +11,7 @@ use crate::error::ErrorKind;
 /// Parameters that the reader of a URL asks for.
 const KNOWN: [&str; 3] = ["prefix", "t", "member"];
 
-/// What a URL is made of, before it is encoded.
+/// The parts of a URL before they are encoded.
 #[derive(Clone, Debug)]
 struct Parts {
     scheme: String,
@@ -58,13 +58,14 @@ fn encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// Any text, and often one that looks like a piece of a URL.
+/// Any text; often a text that looks like a piece of a URL.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof!["(?s).{0,12}", "[a-z0-9/?#@:&=%+\\[\\], .\\\\]{0,12}", Just("%41%2f".to_owned())]
 }
 
 fn parts() -> impl Strategy<Value = Parts> {
-    // A host that looks like nothing else; a segment that is no dot, which would be resolved.
+    // A host looks like no other part of a URL. A segment is no dot, because a dot would be
+    // resolved.
     let host = prop_oneof!["[a-zA-Z0-9_.-]{1,12}", "[äß🔒字a-z]{1,4}"].prop_map(Name::Text);
     let name =
         prop_oneof![3 => host, 1 => any::<[u16; 8]>().prop_map(|words| Name::V6(words.into()))];
@@ -152,8 +153,8 @@ proptest! {
         }
     }
 
-    /// Whoever forgets to encode it gets an error that does not quote it, and nothing that was
-    /// parsed does.
+    /// A user who forgets to encode the password gets an error that does not quote it. A URL that
+    /// was parsed all the same does not quote it either.
     #[test]
     fn c13_a_password_that_was_not_encoded_is_never_shown(
         around in ("[a-z0-9/?#@:&=%+\\[\\], .\\\\]{0,4}", "[a-z0-9/?#@:&=%+\\[\\], .\\\\]{0,4}"),

@@ -1,4 +1,4 @@
-//! The SQLite store under test: a file of its own for each case.
+//! Makes the SQLite store under test, with its own file for each case.
 
 use std::{
     io,
@@ -38,8 +38,8 @@ impl Store for SqliteStore {
     }
 }
 
-/// In memory, if the system has such a place: cases give requests no more than 20 ms, and a busy
-/// disk takes longer.
+/// The folder is in memory if the system has such a place. Cases give requests no more than 20 ms,
+/// and a busy disk takes longer.
 fn folder() -> io::Result<TempDir> {
     const MEMORY: &str = "/dev/shm";
     if Path::new(MEMORY).is_dir() { TempDir::new_in(MEMORY) } else { TempDir::new() }
@@ -74,7 +74,7 @@ impl Harness for File {
     }
 
     async fn leaks(&self) -> Result<Vec<String>, BoxError> {
-        // What has ended goes with the next grant of any name.
+        // Ended rows do not count, because the next grant of any name deletes them.
         const SQL: &str = "SELECT kind || ' ' || name FROM lockkit_locks WHERE expires_us >= unixepoch('subsec') * 1000000";
         let connection = self.sql("")?;
         let mut rows = connection.prepare(SQL)?;
