@@ -118,7 +118,7 @@ impl Backend for Sqlite {
 #[async_trait]
 impl Admin for Sqlite {
     async fn probe(&self) -> Result<Role> {
-        // Reads go on while another process keeps all others from writing; locks don't.
+        // A read works while another process keeps all others from writing; a lock does not.
         self.database.write(Tick::NEVER, |_, _| Ok(Role::Primary)).await
     }
 

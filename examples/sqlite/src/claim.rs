@@ -75,7 +75,7 @@ impl Row {
             )
             .optional()?;
         match held {
-            // An earlier attempt of ours, of which the reply was lost.
+            // An earlier attempt of this claim was granted, and its reply was lost.
             Some((owner, token, _)) if owner == self.owner => {
                 self.keep_alive(file, now)?;
                 Ok(self.granted(token))

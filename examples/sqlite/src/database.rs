@@ -172,7 +172,7 @@ fn transact<T>(
 ) -> Result<T> {
     let failed = |error| from_sqlite(error, "using", file);
     let transaction = connection.transaction_with_behavior(behavior).map_err(failed)?;
-    // Looked at here, when nobody else can write any more: before, the request may have waited.
+    // Checked here, when no other process can write: before this, the request may have waited.
     if Clock::Boot.now() > not_after {
         let text = format!("using {file:?}: others kept it for too long, and nothing was done");
         return Err(ours(ErrorKind::Unavailable, text));

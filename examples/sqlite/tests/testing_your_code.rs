@@ -13,7 +13,7 @@ use lockkit_conformance::{Faults, Link as _, faulty::Faulty};
 use rusqlite::{Connection, params};
 use tokio::time::{advance, sleep};
 
-/// The program under test: it copies files one by one, for as long as nobody else does.
+/// The program under test: it copies files one by one, unless another process does it.
 async fn copy_files(locker: &Locker, copied: &Mutex<Vec<u32>>) -> lockkit::Result<bool> {
     let Some(guard) = locker.mutex("copy")?.try_lock().await? else { return Ok(false) };
     let work = async {
@@ -125,7 +125,7 @@ async fn a_grant_whose_reply_was_lost_is_not_left_behind() -> lockkit::Result<()
     Ok(())
 }
 
-/// The program's own write, which a holder that was paused for too long makes in vain.
+/// The program's own write. It changes nothing if the holder was paused for too long.
 fn write_stock(db: &Connection, left: i64, token: FencingToken) -> rusqlite::Result<bool> {
     const SQL: &str = "UPDATE stock SET left = ?1, token = ?2 WHERE item = 'lamp' AND token <= ?2";
     let rows = db.execute(SQL, params![left, token.get().cast_signed()])?;
