@@ -131,9 +131,9 @@ impl Clock {
 }
 
 /// As [`time::sleep`], for a future that may move to another runtime, because a tokio timer panics
-/// once its own runtime has ended. Returns false if the timer's runtime has ended or the task now
-/// runs on another runtime: the caller then sleeps again, with a timer of the present runtime.
-/// Where there is no runtime, a later poll makes the timer.
+/// once its own runtime has ended. Returns false if the timer's runtime is not the present one, or
+/// has ended. The caller then sleeps again, with a timer of the present runtime. Where there is no
+/// runtime, a later poll makes the timer.
 pub(crate) async fn sleep(duration: Duration) -> bool {
     let here = || Handle::try_current().map(|runtime| runtime.id()).ok();
     let mut home = None;

@@ -27,8 +27,9 @@ use crate::{
 
 /// Competes for the lock until it is granted, refused for good, or the bound has passed.
 ///
-/// # Cancel safety Cancel safe: dropping it moves the claim, or its attempt in flight, to the
-/// background task, which releases it.
+/// # Cancel safety
+/// Cancel safe: dropping it moves the claim, or its attempt in flight, to the background task,
+/// which releases it.
 pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option<Arc<Hold>>> {
     let Request { backend, keeper, name, .. } = request;
     let explain = |error: Error| {

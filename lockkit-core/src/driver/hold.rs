@@ -347,7 +347,7 @@ impl Hold {
         self.signal.notify_waiters();
         self.pass_on();
         if self.unclaimed.is_still_there() {
-            return; // nobody ever had it
+            return; // no caller ever had it
         }
         let token = self.token();
         let span = lock_span!(Level::WARN, "lockkit.lost", self);

@@ -1,5 +1,5 @@
 //! The state that all claims of one locker share. It has the locker's clock, the facts of its store
-//! and its observers. It also counts the live claims, because a shutdown ends with the last of them.
+//! and its observers. It also counts the live claims, because a shutdown ends with the last one.
 
 use std::{
     fmt,
@@ -35,7 +35,7 @@ pub(crate) struct LockerState {
     pub(crate) extends: bool,
     /// Whether the store keeps notes beside its locks.
     pub(crate) notes: bool,
-    /// How a lock ends if the store got no release. Error messages end with this text.
+    /// How a lock ends if the store got no release. Errors and warnings quote this text.
     pub(crate) last_resort: &'static str,
     /// Wakes the background task.
     pub(super) work: Notify,

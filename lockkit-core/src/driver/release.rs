@@ -191,8 +191,9 @@ fn lives_until(held: &Hold, now: Tick) -> Tick {
 /// Tries at least five times, and for as long as something that the claim left may live in the
 /// store.
 ///
-/// # Errors The last error of the store. The outcome is then unknown, and the lease or the backend
-/// ends the lock.
+/// # Errors
+/// The last error of the store. The outcome is then unknown, and the lease or the backend ends the
+/// lock.
 async fn give_up(claim: &mut LiveClaim, held: &Hold, mut unknown: bool) -> Result<Released> {
     let clock = held.locker().clock;
     let mut tries = 0;

@@ -96,7 +96,7 @@ async fn work_on(mut next: NextTimer) {
 /// Whether a timer must ask the store although no wake-up made it due.
 fn is_regular(held: &Hold, is_draining: bool, is_renewed: bool) -> bool {
     match held.options.options.renewal() {
-        // Except for a session, which has no deadline that ends it. It must be watched to the end.
+        // The deadline ends the hold. A session has no deadline, so it must be watched to the end.
         _ if is_draining && held.lease_end() != Tick::NEVER => false,
         Renewal::Auto => !is_renewed,
         // A wake-up asked for a look that has not succeeded yet.

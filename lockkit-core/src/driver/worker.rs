@@ -48,7 +48,9 @@ impl Attendance {
                 return;
             }
             tokio::select! {
-                biased; // in a fixed order, that a run can be repeated: whatever it was, all that is done is taken out
+                // A fixed order, so that a run can be repeated. All work that is done is removed
+                // below.
+                biased;
                 Some(()) = renewals.next() => {}
                 Some(()) = cleanups.next() => {}
                 () = agenda.locker.work.notified() => {}

@@ -189,13 +189,13 @@ impl Gates {
         let mut names = self.lock();
         let next = match names.get_mut(name) {
             Some(Gate::Crowded(queue)) => self.advance(queue, now, Duration::ZERO),
-            _ => Vec::new(), // nobody waits
+            _ => Vec::new(), // no task waits
         };
         drop(names);
         wake(next);
     }
 
-    /// Removes a waiter that has left from the line.
+    /// Removes from the line a waiter that no longer waits.
     pub(in crate::driver) fn forget(&self, waiter: &Waiter) {
         let mut names = self.lock();
         let Some(Gate::Crowded(queue)) = names.get_mut(waiter.name()) else { return };

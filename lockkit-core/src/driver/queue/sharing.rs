@@ -10,8 +10,8 @@ use crate::{
     spi::{Mode, Occupancy},
 };
 
-/// Contenders for one name, by their tickets. Finding room beside holders takes no longer when there
-/// are many of them.
+/// Contenders for one name, by their tickets. Finding room beside holders takes no longer when
+/// there are many of them.
 #[derive(Default)]
 pub(super) struct Peers {
     all: HashMap<Ticket, Peer>,

@@ -125,7 +125,7 @@ fn c7_with_neither_runtime_nor_keeper_a_release_is_an_unknown_outcome() {
 #[test]
 fn a_keeper_that_goes_answers_those_who_wait_for_it() {
     let world = world(Kind::Ttl);
-    let runtime = single(); // is driven by nobody from here on
+    let runtime = single(); // not driven from here on
     let guard = runtime.block_on(world.mutex("a").lock()).unwrap();
     let mut releasing = Box::pin(guard.release());
     assert!(releasing.as_mut().now_or_never().is_none(), "in the keeper's hands");

@@ -41,7 +41,7 @@ fn a_runtime_shut_down_while_guards_live() {
     let lost = c.lost();
     runtime.shutdown_timeout(ms(100));
     assert!(a.is_held());
-    drop(b); // neither runtime nor keeper: kept for the next keeper
+    drop(b); // no runtime: kept for the next background task
     let runtime = single();
     runtime.block_on(a.release()).expect("inline: needs no keeper");
     runtime.block_on(async { time::timeout(ms(3_000), lost).await.expect("fires by itself") });

@@ -166,7 +166,7 @@ async fn a_grant_that_is_answered_as_the_shutdown_begins_is_taken_back() {
     let mutex = world.mutex("a");
     let mut locking = Box::pin(mutex.lock());
     time::timeout(ms(1), locking.as_mut()).await.unwrap_err();
-    time::advance(ms(5)).await; // the answer is there, nobody has looked
+    time::advance(ms(5)).await; // the answer is there, and was not polled
     let mut closing = Box::pin(world.locker.shutdown());
     assert!(closing.as_mut().now_or_never().is_none());
     assert_eq!(locking.await.unwrap_err().kind(), ErrorKind::Closed);

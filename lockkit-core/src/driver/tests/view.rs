@@ -104,7 +104,7 @@ async fn a_view_of_a_leaked_hold_renews_it() {
     world.clean("").await;
 }
 
-/// A view neither keeps the background task at work nor the store connected.
+/// A view does not keep the background task at work, or the store connected.
 #[tokio::test(start_paused = true)]
 async fn a_view_does_not_keep_the_locker() {
     let World { store, locker } = World::new(Kind::Ttl);
