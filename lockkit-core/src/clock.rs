@@ -1,4 +1,5 @@
-//! The lease clock: one value per Locker, never mixed silently.
+//! The clock that measures leases. Each locker has one, and its ticks never mix with another
+//! clock's.
 
 use std::{
     future::{Future, poll_fn},
@@ -16,8 +17,8 @@ use tokio::{
 
 use crate::chance;
 
-/// An instant of a [`Clock`], in nanoseconds since that clock's own zero. Two clocks' ticks have
-/// nothing in common.
+/// An instant of a [`Clock`], in nanoseconds since that clock's own zero. Never compare the ticks
+/// of two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tick(u64);
 
@@ -33,20 +34,20 @@ impl Tick {
         self.0
     }
 
-    /// The instant `duration` after this one; [`NEVER`](Self::NEVER) where the clock can't count
-    /// that far.
+    /// The instant `duration` after this one. It is [`NEVER`](Self::NEVER) if the clock cannot
+    /// count that far.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(saturating_nanos(duration)))
     }
 
-    /// The last multiple of `step` that is not after this.
+    /// The last multiple of `step` that is not after this tick.
     pub(crate) fn rounded_down(self, step: Duration) -> Self {
         Self(self.0 - self.0 % saturating_nanos(step).max(1))
     }
 
-    /// How long it is from here to `later`: zero if that is past, [`Duration::MAX`] if it never
-    /// comes.
+    /// The time from here to `later`: zero if `later` is past, [`Duration::MAX`] if it is
+    /// [`NEVER`](Self::NEVER).
     #[must_use]
     pub fn until(self, later: Self) -> Duration {
         if later == Self::NEVER {
@@ -56,10 +57,10 @@ impl Tick {
     }
 }
 
-/// Where leases take their time from. Timers always run on tokio's wheel; the clock decides whether
-/// they are due.
+/// The clock that measures leases. Timers always run on tokio's timer wheel; the clock decides
+/// whether they are due.
 ///
-/// A test that pauses tokio's clock tells both the store and the locker:
+/// A test that pauses tokio's clock gives this clock to both the store and the locker:
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -81,15 +82,15 @@ impl Tick {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Clock {
-    /// Time since boot, with the time in suspend counted: a lease that ended while the machine
-    /// slept is seen as ended. `CLOCK_BOOTTIME` on Linux.
+    /// Time since boot, including the time in suspend (`CLOCK_BOOTTIME` on Linux). A lease that
+    /// ends while the machine sleeps is seen as ended after the resume.
     #[default]
     Boot,
     /// tokio's clock, for tests that pause it.
     Tokio,
 }
 
-/// A watcher sees a resume from suspend after at most this.
+/// The longest time until a watcher notices a resume from suspend.
 const SLICE: Duration = Duration::from_secs(1);
 
 impl Clock {
@@ -102,14 +103,14 @@ impl Clock {
         }
     }
 
-    /// Sleeps until `at` has passed on this clock. tokio's wheel stands still in suspend, so after
-    /// a resume this is late.
+    /// Sleeps until `at` has passed on this clock. tokio's timer wheel does not advance in suspend,
+    /// so this is late after a resume.
     pub(crate) async fn sleep_until(self, at: Tick) {
         self.sleep_in_slices(at, Duration::MAX).await;
     }
 
-    /// As [`sleep_until`](Self::sleep_until), but notices a resume from suspend within a second, at
-    /// the price of a wake-up a second.
+    /// As [`sleep_until`](Self::sleep_until), but notices a resume from suspend within a second.
+    /// The price is one wake-up per second.
     pub(crate) async fn watch_until(self, at: Tick) {
         let slice = if self == Self::Boot { SLICE } else { Duration::MAX };
         self.sleep_in_slices(at, slice).await;
@@ -129,21 +130,21 @@ impl Clock {
     }
 }
 
-/// As [`time::sleep`], for a future that may move to another runtime: a timer panics once its own
-/// runtime has ended. False if the timer's runtime is no longer the one here: the caller begins
-/// anew, with a timer of the present runtime. Where there is none, a new timer waits for the next
-/// poll.
+/// As [`time::sleep`], for a future that may move to another runtime, because a tokio timer panics
+/// once its own runtime has ended. Returns false if the timer's runtime is not the present one, or
+/// has ended. The caller then sleeps again, with a timer of the present runtime. Where there is no
+/// runtime, a later poll makes the timer.
 pub(crate) async fn sleep(duration: Duration) -> bool {
     let here = || Handle::try_current().map(|runtime| runtime.id()).ok();
     let mut home = None;
-    // Boxed: calls that need no timer are smaller by it.
+    // Boxed, so that a call that needs no timer has a smaller future.
     let mut timer: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|cx| {
         if timer.is_some() && here() != home {
             return Poll::Ready(false);
         }
         let is_new = timer.is_none();
-        // Also a runtime that is here may have no timers, or may have ended.
+        // Even a runtime that is present may have no timers, or may have ended.
         let polled = catch_unwind(AssertUnwindSafe(|| {
             if is_new {
                 home = here();
@@ -175,7 +176,7 @@ fn boot_nanos() -> u64 {
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const BOOT: ClockId = ClockId::Boottime;
-    // Counts suspend on macOS (mach_continuous_time); other Unix systems have nothing better.
+    // Counts suspend on macOS (mach_continuous_time). Other Unix systems have no better clock.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     const BOOT: ClockId = ClockId::Monotonic;
 
@@ -190,8 +191,9 @@ fn boot_nanos() -> u64 {
     saturating_nanos(BASE.get_or_init(std::time::Instant::now).elapsed())
 }
 
-/// tokio's instants have no zero: count from the first one seen, with room for earlier ones,
-/// because each paused runtime of a test process starts its own clock.
+/// tokio's instants have no zero, so this counts from the first instant that it saw. The count
+/// starts high, because each paused runtime of a test process starts its own clock, and that may be
+/// earlier.
 fn tokio_nanos() -> u64 {
     const ZERO: u64 = 1 << 60;
     static BASE: OnceLock<time::Instant> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! What a lockkit lock promises, under the numbers by which the conformance suite checks it.
+//! The promises of a lockkit lock, under the numbers by which the conformance suite checks them.
 //!
 //! [`Capabilities`](crate::spi::Capabilities) and [`Exceptions`](crate::spi::Exceptions) of a
 //! [descriptor](crate::spi::Descriptor) say which promises a backend claims.

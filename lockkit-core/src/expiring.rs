@@ -1,4 +1,4 @@
-//! The warning before a hold ends.
+//! The signal that a hold will end soon.
 
 use std::{
     fmt,
@@ -20,11 +20,11 @@ use crate::{
     },
 };
 
-/// Tells that a hold will end soon. Cheap to clone and `'static`, to hand to tasks that work under
-/// the lock.
+/// A signal that completes when a hold will end soon. It is cheap to clone and `'static`, so that
+/// tasks that work under the lock can have it.
 ///
-/// `signal.await` and [`wait`](Self::wait) are the same. Made by
-/// [`Hold::expiring`](crate::Hold::expiring).
+/// `signal.await` and [`wait`](Self::wait) are the same. [`Hold::expiring`](crate::Hold::expiring)
+/// makes this signal.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,14 +55,14 @@ impl Expiring {
         Self { agenda, held, before }
     }
 
-    /// Completes when the hold has `before` or less left, unless it is renewed meanwhile: then it
-    /// waits on. Yields what is left; zero, at once, if the lock is lost. Never completes once the
-    /// lock was given back.
+    /// Completes when the hold has `before` or less left, and returns the time that is left. A
+    /// renewal before that makes it wait longer. If the lock is lost, it returns zero at once. It
+    /// never completes once the lock was given back.
     ///
-    /// Each call looks anew: after a renewal the same signal warns again.
+    /// Each call looks at the hold again: after a renewal the same signal warns again.
     ///
-    /// Inside a tokio runtime it needs nobody's help. Outside of one it relies on the locker's
-    /// background task.
+    /// Inside a tokio runtime this future has its own timer. Outside of a runtime it relies on the
+    /// locker's background task.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -103,8 +103,8 @@ impl Expiring {
         }
     }
 
-    /// Outside a runtime there are no timers. Never completes if the background task will not run
-    /// any more.
+    /// Lets the background task wait, because there are no timers outside of a runtime. It never
+    /// completes if the background task will not run any more.
     async fn woken_by_keeper(&self, at: Tick) {
         if at == Tick::NEVER {
             return pending().await;
@@ -121,7 +121,7 @@ impl Expiring {
                     () = held.locker().clock.sleep_until(at) => {}
                 }
             }
-            // Nobody may wait for it any more.
+            // The receiver may be gone by now.
             let _ = wake.send(());
         })));
         if woken.await.is_err() {

@@ -1,4 +1,4 @@
-//! The loss signal (C3).
+//! The signal that a lock was lost (C3).
 
 use std::{fmt, future::IntoFuture, pin::pin, sync::Arc};
 
@@ -11,8 +11,9 @@ use crate::{
     spi::LossReason,
 };
 
-/// Tells when a lock is lost, at its deadline at the latest ([C3](crate::contract#c3-lease)). Cheap
-/// to clone and `'static`, to hand to tasks that work under the lock.
+/// A signal that completes when a lock is lost, at the lock's deadline at the latest
+/// ([C3](crate::contract#c3-lease)). It is cheap to clone and `'static`, so that tasks that work
+/// under the lock can have it.
 ///
 /// `signal.await` and [`wait`](Self::wait) are the same.
 ///
@@ -50,17 +51,17 @@ impl Lost {
         &self.0.name
     }
 
-    /// Whether the lock is lost; false while it is held, and after it was given back.
+    /// Whether the lock is lost. This is false while the lock is held, and after it was given back.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        // Asking first notices a deadline that has passed.
+        // `is_held` comes first, because it notices a deadline that has passed.
         !self.0.is_held() && matches!(self.0.ending(), Some(Ending::Lost(_)))
     }
 
-    /// Completes when the lock is lost; never, once it was given back.
+    /// Completes when the lock is lost. It never completes once the lock was given back.
     ///
-    /// Inside a tokio runtime it needs nobody's help to fire at the local deadline. Outside of one
-    /// it relies on the locker's background task.
+    /// Inside a tokio runtime this future has its own timer for the local deadline. Outside of a
+    /// runtime it relies on the locker's background task.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -1,4 +1,4 @@
-//! Metrics, for whatever recorder the application installs.
+//! Metrics for the recorder that the application installs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,12 +20,13 @@ const RENEWAL_FAILURES: &str = "lockkit_renewal_failures_total";
 const LOST: &str = "lockkit_lost_total";
 const MARGIN: &str = "lockkit_lease_margin_seconds";
 
-/// Reports what a locker does to the recorder of the [`metrics`] crate. Made by
-/// [`LockerBuilder::metrics`](crate::LockerBuilder::metrics); needs the cargo feature `metrics`.
+/// Reports what a locker does to the recorder of the [`metrics`] crate.
+/// [`LockerBuilder::metrics`](crate::LockerBuilder::metrics) makes it; it needs the cargo feature
+/// `metrics`.
 ///
-/// Every metric has the labels `backend` and `group`, which is that of the lock's
-/// [options](crate::LockOptions::group), or `none`. Names of locks are no labels: there may be too
-/// many.
+/// Every metric has the labels `backend` and `group`. The group is that of the lock's
+/// [options](crate::LockOptions::group), or `none`. The names of locks are not labels, because
+/// there may be too many of them.
 ///
 /// | metric | kind | further labels |
 /// |---|---|---|
@@ -136,12 +137,12 @@ mod tests {
 
     const TTL: time::Duration = time::Duration::from_secs(3);
 
-    /// What the work leaves in a recorder, each as `name{label=value,…}`.
+    /// Does the work, and returns what the recorder has then, each metric as `name{label=value,…}`.
     fn recorded(work: impl AsyncFnOnce(Locker)) -> BTreeMap<String, DebugValue> {
         recorded_by(LockerBuilder::metrics, work)
     }
 
-    /// As [`recorded`], with these observers.
+    /// As [`recorded`], with the given observers.
     fn recorded_by(
         observed: impl FnOnce(LockerBuilder) -> LockerBuilder,
         work: impl AsyncFnOnce(Locker),
@@ -229,7 +230,7 @@ mod tests {
         );
     }
 
-    /// It panics at each event.
+    /// An observer that panics at each event.
     #[derive(Debug)]
     struct Panics;
 

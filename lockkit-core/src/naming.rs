@@ -1,4 +1,4 @@
-//! Which texts are names (C11).
+//! The rules for names (C11).
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -9,10 +9,10 @@ use crate::{
 pub const MAX_NAME_BYTES: usize = 255;
 
 impl LockName {
-    /// Checks `text` and makes a name of it.
+    /// Checks `text` and makes a name from it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`] when `text` is empty, longer than 255 bytes, or holds a control
+    /// [`ErrorKind::InvalidName`] if `text` is empty, is longer than 255 bytes, or has a control
     /// character.
     pub fn new(kind: Kind, text: &str) -> Result<Self> {
         check_text("a lock name", text)
@@ -21,7 +21,7 @@ impl LockName {
     }
 }
 
-/// The rule for texts that stores, logs and terminals have to carry unharmed.
+/// Checks a text that stores, logs and terminals must carry unchanged.
 pub(crate) fn check_text(what: &str, text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Err(format!("{what} must not be empty"));

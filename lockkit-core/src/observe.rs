@@ -1,4 +1,4 @@
-//! What a locker tells about its work, beside its `tracing` spans.
+//! The events that a locker reports about its work, in addition to its `tracing` spans.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -11,9 +11,9 @@ use crate::{
 
 /// Hears what a locker does, for metrics or tests.
 ///
-/// Called inline, from the task that does the work: it must be quick and must not block. A panic of
-/// one observer is caught, and the others still hear the event; a program that is built with
-/// `panic = "abort"` ends.
+/// The task that does the work calls the observer inline, so the observer must be quick and must
+/// not block. If an observer panics, lockkit catches the panic and the other observers still hear
+/// the event. A program that is built with `panic = "abort"` ends instead.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
@@ -51,52 +51,54 @@ pub struct Event<'a> {
     pub name: &'a LockName,
     /// The group that the lock's [options](crate::LockOptions::group) put it in.
     pub group: Option<&'a Arc<str>>,
-    /// What it was.
+    /// The kind of the event.
     pub what: What<'a>,
 }
 
-/// What happened.
+/// The kinds of events, each with its details.
 ///
 /// Each [`Asked`](Self::Asked) is followed by one of [`Abandoned`](Self::Abandoned),
-/// [`Acquired`](Self::Acquired), [`Refused`](Self::Refused) and [`TimedOut`](Self::TimedOut), and
-/// each `Acquired` by one of [`GivenBack`](Self::GivenBack) and [`Lost`](Self::Lost), unless the
-/// locker goes first.
+/// [`Acquired`](Self::Acquired), [`Refused`](Self::Refused) and [`TimedOut`](Self::TimedOut). Each
+/// `Acquired` is followed by one of [`GivenBack`](Self::GivenBack) and [`Lost`](Self::Lost), unless
+/// the locker ends before that.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum What<'a> {
-    /// A call for the lock was dropped before it ended. What it left behind is being cleaned up.
+    /// A call for the lock was dropped before it ended. The background task removes what the call
+    /// left in the store.
     #[non_exhaustive]
     Abandoned {
-        /// From the call to its drop.
+        /// The time from the call to its drop.
         waited: Duration,
     },
     /// The lock was granted.
     #[non_exhaustive]
     Acquired {
-        /// How it is held.
+        /// How the lock is held.
         mode: Mode,
         /// The token of the grant.
         token: FencingToken,
-        /// From the call to the grant.
+        /// The time from the call to the grant.
         waited: Duration,
-        /// How many requests of its own it took: none, if it was transferred inside the process.
+        /// How many requests this call sent to the store: none if the lock was transferred inside
+        /// the process.
         attempts: u32,
     },
     /// A call for the lock has begun.
     #[non_exhaustive]
     Asked,
-    /// A request failed; the driver goes on inside its bounds.
+    /// A request failed. If it is worthwhile, the driver tries again within its bounds.
     #[non_exhaustive]
     Failed {
-        /// What went wrong.
+        /// The error of the request.
         error: &'a Error,
     },
-    /// The holder is done with it. The release follows, and with it a `Released` or a `Failed`.
+    /// The holder gave the lock back. The release follows, and with it a `Released` or a `Failed`.
     #[non_exhaustive]
     GivenBack {
         /// The token of the grant.
         token: FencingToken,
-        /// From the grant to here.
+        /// The time from the grant to now.
         held: Duration,
     },
     /// The lock was lost while it was held.
@@ -104,45 +106,46 @@ pub enum What<'a> {
     Lost {
         /// The token of the grant.
         token: FencingToken,
-        /// Why.
+        /// Why the lock was lost.
         reason: LossReason,
-        /// From the grant to here.
+        /// The time from the grant to now.
         held: Duration,
     },
     /// A call for the lock ended with an error.
     #[non_exhaustive]
     Refused {
-        /// Which.
+        /// The error that the call returns.
         error: &'a Error,
-        /// From the call to its end.
+        /// The time from the call to its end.
         waited: Duration,
     },
-    /// A release was answered.
+    /// The store answered a release.
     #[non_exhaustive]
     Released {
         /// The token of the grant.
         token: FencingToken,
-        /// What the store said.
+        /// The answer of the store.
         outcome: Released,
     },
-    /// A renewal was confirmed.
+    /// The store confirmed a renewal.
     #[non_exhaustive]
     Renewed {
         /// The token of the grant.
         token: FencingToken,
-        /// What was left of the lease just then: what stood between the holder and a loss.
+        /// How much of the lease was left when the answer came. Without the renewal, the holder
+        /// would have lost the lock after that time.
         margin: Duration,
     },
-    /// A renewal failed; it is tried again for as long as the lease stands.
+    /// A renewal failed. It is tried again until the lease ends.
     #[non_exhaustive]
     RenewalFailed {
-        /// What went wrong.
+        /// The error of the renewal.
         error: &'a Error,
     },
-    /// The bound on waiting passed, or a try found the lock taken.
+    /// The bound on waiting passed, or `try_lock` found the lock taken.
     #[non_exhaustive]
     TimedOut {
-        /// From the call to its end.
+        /// The time from the call to its end.
         waited: Duration,
     },
 }

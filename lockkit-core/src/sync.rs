@@ -1,5 +1,6 @@
-//! What threads share without a lock. The models of [loom](https://docs.rs/loom), which try every
-//! interleaving, put their own in its place: `--cfg lockkit_loom`, in tests alone.
+//! The atomic types that threads share without a lock. The models of [loom](https://docs.rs/loom),
+//! which try every interleaving, replace them by loom's types: with `--cfg lockkit_loom`, and in
+//! tests only.
 
 #[cfg(not(all(test, lockkit_loom)))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -12,9 +13,10 @@ pub(crate) use loom::future::AtomicWaker;
 #[cfg(all(test, lockkit_loom))]
 pub(crate) use self::model::{AtomicBool, AtomicUsize, check};
 
-/// loom takes `SeqCst` for `AcqRel`, but knows the fences. A processor without such accesses has
-/// them from fences too: one before each, or one after each. What holds by the language holds both
-/// ways, so each model is tried in both; one `SeqCst` too few shows in one of them.
+/// Adds fences to loom's atomics, because loom treats `SeqCst` as `AcqRel` but respects fences. A
+/// processor without `SeqCst` accesses builds them from fences too: one before each access, or one
+/// after each. Code that is right by the language's rules is right both ways, so each model runs in
+/// both. A missing `SeqCst` fails in one of them.
 #[cfg(all(test, lockkit_loom))]
 mod model {
     use std::cell::Cell;
@@ -22,11 +24,11 @@ mod model {
     use loom::sync::atomic::{self, Ordering, fence};
 
     std::thread_local! {
-        // loom runs all threads of a model on one.
+        // loom runs all threads of a model on one thread.
         static FENCE_FIRST: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Tries every interleaving.
+    /// Tries every interleaving of the model.
     pub(crate) fn check(model: impl Fn() + Clone + Send + Sync + 'static) {
         for first in [false, true] {
             FENCE_FIRST.set(first);

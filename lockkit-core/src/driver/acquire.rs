@@ -1,5 +1,5 @@
-//! Taking a lock: attempts inline on the caller's task, waits between them. What is dropped midway
-//! moves to the keeper.
+//! Takes a lock: makes attempts inline on the caller's task, and waits between them. A call that is
+//! dropped midway moves to the background task.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,16 +28,16 @@ use crate::{
 /// Competes for the lock until it is granted, refused for good, or the bound has passed.
 ///
 /// # Cancel safety
-/// Cancel safe: dropping it moves the claim, or its attempt in flight, to the keeper, which
-/// releases it.
+/// Cancel safe: dropping it moves the claim, or its attempt in flight, to the background task,
+/// which releases it.
 pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option<Arc<Hold>>> {
     let Request { backend, keeper, name, .. } = request;
     let explain = |error: Error| {
         error.with_operation("lock").with_backend(backend.descriptor().name).with_name(name)
     };
     keeper.ensure().map_err(explain)?;
-    // A store that answers at once never makes its caller wait: others, such as the keeper, must
-    // have a turn.
+    // On a store that answers at once, the caller would never yield. Other tasks, such as the
+    // background task, must get a turn.
     consume_budget().await;
     let started = keeper.locker().clock.now();
     let stop = match bound {
@@ -60,7 +60,7 @@ pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option
     outcome.map(|granted| granted.map(|(held, _)| held))
 }
 
-/// A call for a lock, as observers and traces see it: it ends once, however it ends.
+/// A call for a lock, as observers and traces see it. It ends exactly once.
 struct Call<'a> {
     request: Request<'a>,
     started: Tick,
@@ -97,7 +97,7 @@ impl<'a> Call<'a> {
             Err(_) => _ = span.record("outcome", "refused"),
         }
         let Request { keeper, name, mode, options, .. } = self.request;
-        // The clock is read for those who hear it only.
+        // Inside the closure, so that the clock is read only if an observer hears the event.
         keeper.locker().observe(name, options.options.group.as_ref(), || {
             let waited = self.waited();
             match outcome {
@@ -120,14 +120,15 @@ impl Drop for Call<'_> {
 }
 
 enum Outcome {
-    /// With the number of attempts that it took.
+    /// The lock, and the number of attempts that it took.
     Granted(Arc<Hold>, u32),
-    /// It was transferred, and taken back as nobody looked at it.
+    /// The lock was transferred to this call and given back, because the caller did not look in
+    /// time.
     Missed,
     Refused,
 }
 
-/// Enters by the gate and competes.
+/// Enters by the gate, and competes.
 async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
     let Request { backend, keeper, token_base, name, mode, options, .. } = request;
     let Race { bound, stop, .. } = race;
@@ -178,7 +179,7 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
     Ok(attempts.map_or(Outcome::Refused, |attempts| Outcome::Granted(Arc::clone(&held), attempts)))
 }
 
-/// Boxed: few calls wait in line, and the others need not carry its state.
+/// Boxed, because few calls wait in line, and the others need not carry its state.
 fn wait_in_line(
     agenda: &Arc<Agenda>,
     waiter: Arc<Waiter>,

@@ -1,4 +1,4 @@
-//! What the keeper has to do. It outlives the keeper's task: a later task adopts it.
+//! The work of the background task. It outlives the task: a later task adopts it.
 
 use std::{
     any::Any,
@@ -29,33 +29,33 @@ use crate::{
     spi::{Attempt, Descriptor, LossReason, Released},
 };
 
-/// Timers taken in one grip of the lock. Renewals in flight are not capped: a silent shard of a
-/// store must not starve the others.
+/// How many timers one grip of the lock takes at most. Renewals in flight are not capped, because a
+/// silent shard of a store must not starve the others.
 const BATCH: usize = 256;
 
-/// The due time of a renewal that never comes due. It is in the agenda all the same: a wake-up
-/// moves it.
+/// The due time of a renewal that is never due by itself. The renewal is in the agenda all the
+/// same, so that a wake-up can make it due.
 const LAST: Tick = Tick::from_nanos(u64::MAX - 1);
 
-/// When that comes due which is asked for at once: before everything else.
+/// The due time of a renewal that must happen at once, before all others.
 const AT_ONCE: Tick = Tick::from_nanos(0);
 
-/// An attempt that runs by itself: it owns the claim and gives it back.
+/// An attempt that runs by itself: it owns the claim and returns it at the end.
 pub(super) type Attempting = BoxFuture<'static, (Option<LiveClaim>, Result<Attempt>)>;
 
-/// What works on an agenda, until nothing will come any more.
+/// Makes the future that works on an agenda until no more work can come.
 pub(crate) type Worker = fn(Arc<Agenda>) -> BoxFuture<'static, ()>;
 
-/// Something left behind that the keeper finishes.
+/// Something left behind that the background task finishes.
 pub(crate) enum Cleanup {
-    /// An attempt whose caller has gone.
+    /// An attempt whose caller dropped its call.
     Attempt(Attempting, Arc<Hold>),
-    /// A claim whose caller has gone, with something in the store.
+    /// A claim whose caller dropped its call, and which may have left something in the store.
     Claim(LiveClaim, Arc<Hold>),
     /// A future that was dropped midway.
     Finish(BoxFuture<'static, ()>),
-    /// A guard that was dropped, or whose lock was lost; with somebody who waits for the outcome,
-    /// or not.
+    /// A guard that was dropped, or whose lock was lost. The sender is there if a caller waits for
+    /// the outcome.
     Release(Arc<Hold>, Option<oneshot::Sender<Result<Released>>>),
 }
 
@@ -65,7 +65,7 @@ impl Cleanup {
     }
 }
 
-/// The work of one locker's keeper.
+/// The work of one locker's background task.
 pub(crate) struct Agenda {
     pub(crate) locker: Arc<LockerState>,
     pub(crate) gates: Gates,
@@ -75,15 +75,15 @@ pub(crate) struct Agenda {
     state: Mutex<State>,
 }
 
-/// Something that is dropped when a hold without a guard ends.
+/// A value that is dropped when a hold without a guard ends.
 type KeptAlive = Arc<dyn Any + Send + Sync>;
 
 struct State {
     timers: BTreeMap<(Tick, u64), Arc<Hold>>,
     cleanups: Vec<Cleanup>,
     woken: Vec<Arc<Hold>>,
-    /// By timers: of holds without a guard, what that would keep alive, until the task goes with
-    /// its runtime.
+    /// By timer id: for each hold without a guard, the value that it keeps alive. The value is
+    /// dropped when the task ends with its runtime.
     leaked: BTreeMap<u64, Option<KeptAlive>>,
     /// When the task wakes up by itself.
     armed: Tick,
@@ -93,13 +93,13 @@ struct State {
     closed: bool,
 }
 
-/// What the task takes out of the agenda at once.
+/// The work that the task takes out of the agenda at one time.
 pub(crate) struct Work {
     pub(crate) due: Vec<Arc<Hold>>,
     pub(crate) cleanups: Vec<Cleanup>,
     pub(crate) woken: Vec<Arc<Hold>>,
     pub(crate) next: Tick,
-    /// Nothing will come any more.
+    /// No more work can come.
     pub(crate) last: bool,
 }
 
@@ -135,7 +135,8 @@ impl Agenda {
         self.wake_with(|state| state.cleanups.push(cleanup));
     }
 
-    /// Puts a renewal in. One cheap insert; the task is woken only if it would sleep past it.
+    /// Puts a renewal in. This is one cheap insert, and it wakes the task only if the task would
+    /// sleep too long.
     pub(crate) fn schedule(&self, held: &Arc<Hold>, due: Tick) {
         let wake = self.lock().insert(held, due);
         if wake {
@@ -154,8 +155,9 @@ impl Agenda {
         }
     }
 
-    /// Takes the renewal out for good; optionally leaves something to do, unless that was left
-    /// before. Whoever waits for the outcome learns at once if nobody works here.
+    /// Takes the renewal out for good, and adds the cleanup. A cleanup that no caller waits for is
+    /// added only once. If no task works here, a caller that waits for the outcome learns that at
+    /// once.
     pub(crate) fn retire(&self, held: &Arc<Hold>, mut cleanup: Option<Cleanup>) {
         let dropped = {
             let mut state = self.lock();
@@ -175,17 +177,17 @@ impl Agenda {
         }
     }
 
-    /// Makes a renewal due now. One in flight sees `woken` when it ends.
+    /// Makes a renewal due now. A renewal in flight sees `woken` when it ends.
     pub(crate) fn hasten(&self, held: &Arc<Hold>) {
         self.reschedule(held, AT_ONCE);
     }
 
-    /// The hold goes on without a guard and keeps its keeper at work; a shutdown that has begun
-    /// ends it now. Nothing is kept if it is over already, and no keeper without a task: nobody
-    /// would ever let go of it.
+    /// Keeps the hold without a guard, and keeps its `keeper` alive for it. If a shutdown has
+    /// begun, the hold ends now. Nothing is kept if the hold is over already. Without a task,
+    /// `keeper` is not kept, because it would never be dropped.
     pub(crate) fn leak(&self, held: &Arc<Hold>, keeper: KeptAlive) {
         let mut keeper = Some(keeper);
-        // Not dropped under the lock: each may be the last one.
+        // Dropped only after the lock is free, because each of these may be the last reference.
         let (_before, wake) = {
             let mut state = self.lock();
             let before = if held.retired.load(Relaxed) {
@@ -215,8 +217,8 @@ impl Agenda {
             held.timer.due.store(Tick::NEVER.nanos(), Relaxed);
             due.push(held);
         }
-        // Lowered by inserts, raised only once it has passed: short locks would wake the task each
-        // time.
+        // Inserts lower `armed`, and only its passing raises it. Otherwise each short lock would
+        // wake the task.
         if state.armed <= now {
             state.armed = state.timers.first_key_value().map_or(Tick::NEVER, |(key, _)| key.0);
         }
@@ -229,12 +231,12 @@ impl Agenda {
         }
     }
 
-    /// The last locker or guard has gone.
+    /// The last locker or guard was dropped.
     pub(crate) fn orphan(&self) {
         self.wake_with(|state| state.orphaned = true);
     }
 
-    /// Begins the shutdown: no new claims, no renewals. Each hold gets a last ttl.
+    /// Begins the shutdown: no new claims, and no more renewals. Each hold gets one last ttl.
     pub(crate) fn drain(&self) {
         {
             let mut state = self.lock();
@@ -249,16 +251,16 @@ impl Agenda {
         self.locker.work.notify_one();
     }
 
-    /// Ends the shutdown. The task stays until then: whoever closes the backend may be dropped
-    /// midway.
+    /// Ends the shutdown. The task runs until then, because the call that closes the backend may be
+    /// dropped midway.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.locker.work.notify_one();
     }
 
-    /// The task is gone with its runtime. Timers stay for the next task; a hold without a deadline
-    /// has nobody left who watches it, and would look held for ever. What was leaked stands by
-    /// itself from here on: it must not keep alive, for ever, what nobody works on.
+    /// The task has ended with its runtime. Timers stay for the next task. A hold without a
+    /// deadline is lost now, because no task watches it, and it would look held for ever. A leaked
+    /// hold no longer keeps its value alive, because no task works on that hold.
     pub(crate) fn abandon(&self) {
         let (unwatched, replies, hopeless, keepers): (Vec<_>, Vec<_>, Hopeless, Vec<_>) = {
             let mut state = self.lock();
@@ -293,7 +295,7 @@ impl Agenda {
         self.locker.work.notify_one();
     }
 
-    /// Renewals scheduled, and things left to do.
+    /// How many renewals are scheduled, and how many cleanups are left.
     #[cfg(test)]
     pub(crate) fn sizes(&self) -> (usize, usize) {
         let state = self.lock();
@@ -307,8 +309,8 @@ impl Agenda {
 
 type Hopeless = (Vec<Cleanup>, Vec<Arc<Hold>>);
 
-/// Drops the claims, even where a loss signal still knows the hold. Never call this under the
-/// agenda's lock.
+/// Drops the claims, even where a loss signal still has a reference to the hold. Never call this
+/// under the agenda's lock.
 fn discard((cleanups, holds): Hopeless) {
     for cleanup in cleanups {
         if let Cleanup::Release(held, _) = &cleanup {
@@ -327,8 +329,8 @@ fn discard_claim(held: &Hold) {
 }
 
 impl State {
-    /// True if the task would sleep past `due`. After `retire` it does nothing; a shutdown ends
-    /// each hold in time, whoever inserts what.
+    /// Puts a timer in; true if the task would sleep past `due`. After `retire` this does nothing.
+    /// A shutdown ends each hold in time, whatever `due` is.
     fn insert(&mut self, held: &Arc<Hold>, due: Tick) -> bool {
         if held.retired.load(Relaxed) {
             return false;
@@ -349,12 +351,12 @@ impl State {
         earlier
     }
 
-    /// What no task will ever do: nobody is left who could start one. Their leases end by
-    /// themselves.
+    /// Takes out the work that no task will ever do, because no handle is left that could start a
+    /// task. The leases of these holds end by themselves.
     fn hopeless(&mut self, attended: bool) -> Hopeless {
         if self.orphaned && !attended {
             let mut holds = mem::take(&mut self.woken);
-            // Without a guard: of what was leaked.
+            // These holds have no guard: they were leaked.
             holds.extend(mem::take(&mut self.timers).into_values());
             holds.iter().for_each(|held| held.timer.due.store(Tick::NEVER.nanos(), Relaxed));
             (mem::take(&mut self.cleanups), holds)

@@ -1,5 +1,5 @@
-//! Attempts for a lock and the pauses between them, until it is granted, refused, or the bound
-//! has passed.
+//! Attempts for a lock and the pauses between them. They end when the lock is granted or refused,
+//! or when the bound has passed.
 
 use std::{
     ops::ControlFlow,
@@ -25,25 +25,25 @@ use crate::{
     within::within,
 };
 
-/// What bounds a competition.
+/// The bounds of a competition.
 #[derive(Clone, Copy)]
 pub(super) struct Race {
     pub(super) bound: Bound,
     pub(super) stop: Tick,
-    /// It may begin later than its call.
+    /// Whether it may begin later than its call.
     pub(super) queued: bool,
 }
 
 /// One claim that competes in the store.
 pub(super) struct Competition<'a> {
-    /// Dropped first: the next in line need not wait for what this claim leaves behind.
+    /// Dropped first, because the next in line need not wait for the cleanup of this claim.
     turn: Option<Turn<'a>>,
     pending: PendingClaim<'a>,
     request: Request<'a>,
     race: Race,
     backoff: Backoff,
     trouble: Trouble,
-    /// The last attempt begins so long before the bound.
+    /// How long before the bound the last attempt begins.
     reserve: Duration,
     attempts: u32,
 }
@@ -51,17 +51,17 @@ pub(super) struct Competition<'a> {
 /// The outcome: the number of attempts that a grant took.
 type Outcome = Result<Option<u32>>;
 
-/// One attempt, as it was answered; `None`: not within the bound.
+/// One attempt with its answer. The answer is `None` if it did not come within the bound.
 struct Tried {
     asked: Tick,
     now: Tick,
-    /// How long it was to wait in the store.
+    /// How long the attempt was to wait in the store.
     patience: Duration,
     answer: Option<Result<Attempt>>,
 }
 
 impl Tried {
-    /// What it took beside its wait in the store.
+    /// How long the attempt took, without its wait in the store.
     fn round_trip(&self) -> Duration {
         self.asked.until(self.now).saturating_sub(self.patience)
     }
@@ -86,12 +86,12 @@ impl<'a> Competition<'a> {
         }
     }
 
-    /// Returns the number of attempts that a grant took, and `None` where the bound has passed.
+    /// Returns the number of attempts that a grant took, and `None` if the bound has passed.
     pub(super) async fn run(&mut self) -> Outcome {
         let locker = self.request.keeper.locker();
         loop {
-            // Hears what comes from here on, also before it is polled: tokio promises that for
-            // `notify_waiters`.
+            // Hears a shutdown that begins after this line, even before its first poll. tokio
+            // promises that for `notify_waiters`.
             let mut closing = pin!(locker.closing.notified());
             locker.check_open().map_err(|error| self.unknown(error))?;
             let tried = self.attempt(closing.as_mut()).await?;
@@ -109,8 +109,8 @@ impl<'a> Competition<'a> {
             let is_well = self.trouble.is_none();
             self.reserve = pacing::last_reserve(round_trip);
             self.pause(closing, now.until(self.race.stop), retry_after).await;
-            // Its runtime may have gone meanwhile, and what it left to do may be what this call
-            // waits for.
+            // The background task may have ended with its runtime, and this call may wait for its
+            // work.
             self.request.keeper.ensure().map_err(|error| self.unknown(error))?;
             if locker.clock.now() >= self.race.stop {
                 let grace = if is_well { pacing::leaving(round_trip) } else { Duration::ZERO };
@@ -132,7 +132,7 @@ impl<'a> Competition<'a> {
             _ if most.is_zero() => Wait::Queue,
             _ => Wait::Block(patience),
         };
-        // Try is bounded by the request's own budget, a wait also by its bound.
+        // A try is bounded by the budget of its request. A wait is also bounded by its own bound.
         let cut = if matches!(self.race.bound, Bound::Try) { Duration::MAX } else { left };
         self.attempts += 1;
         self.pending.held.woken.begin_attempt();
@@ -146,7 +146,8 @@ impl<'a> Competition<'a> {
         Ok(Tried { asked, now: locker.clock.now(), patience, answer })
     }
 
-    /// What an answer means: the end, or when the next attempt is worthwhile at the latest.
+    /// Decides what follows from an answer: the end, or when the next attempt is worthwhile at the
+    /// latest.
     fn judge(&mut self, tried: Tried) -> ControlFlow<Outcome, Duration> {
         let Tried { asked, now, patience, answer } = tried;
         let mut retry_after = Duration::MAX;
@@ -158,7 +159,7 @@ impl<'a> Competition<'a> {
             Some(Ok(Attempt::Granted(grant))) => self.granted(grant, asked, now)?,
             Some(Ok(Attempt::Busy { retry_after: lapse, .. })) => {
                 self.trouble.is_over();
-                // A lease that ends now is no reason to ask without a pause.
+                // A lease that ends now must not lead to attempts without a pause.
                 retry_after = lapse.unwrap_or(Duration::MAX).max(pacing::SHORTEST_PAUSE);
             }
             Some(Err(error)) => {
@@ -178,11 +179,11 @@ impl<'a> Competition<'a> {
         ControlFlow::Continue(retry_after)
     }
 
-    /// Makes a hold of a grant, unless its lease has ended before it was answered.
+    /// Makes a hold from a grant, unless its lease ended before the answer came.
     fn granted(&mut self, grant: Grant, asked: Tick, now: Tick) -> ControlFlow<Outcome> {
         let locker = self.request.keeper.locker();
         if locker.is_draining() {
-            // The shutdown has begun: it would be lost at once.
+            // The shutdown has begun, so the lock would be lost at once.
             return ControlFlow::Break(Err(self.unknown(locker.closed())));
         }
         if self.pending.held.extend(asked, grant.lease) <= now {
@@ -199,7 +200,8 @@ impl<'a> Competition<'a> {
         ControlFlow::Break(Ok(Some(self.attempts)))
     }
 
-    /// Waits for the next attempt. What comes after the last one, waits for a wake-up only.
+    /// Waits for the next attempt. After the last attempt it waits for a wake-up only, until the
+    /// bound.
     async fn pause(
         &mut self,
         closing: Pin<&mut Notified<'_>>,
@@ -217,7 +219,8 @@ impl<'a> Competition<'a> {
         let held = Arc::clone(&pending.held);
         tokio::select! {
             biased; // each of them leads to the next attempt
-            // The watch of a broken connection may end at once, each time.
+            // Only while the store is well: the watch of a broken connection may end at once, each
+            // time.
             () = pending.changed(), if is_well => {}
             () = held.signal.notified() => {}
             () = closing => {}
@@ -225,7 +228,7 @@ impl<'a> Competition<'a> {
         }
     }
 
-    /// Leaves the queue before the caller is told.
+    /// Leaves the queue before the call returns.
     async fn leave(&mut self, grace: Duration) -> Outcome {
         let refused = self.at_the_bound();
         self.pending.leave(grace.min(self.request.options.limits.op_timeout)).await;

@@ -1,4 +1,4 @@
-//! Calls that outlive their caller: what is dropped midway is finished in the background.
+//! Calls that outlive their caller: the background task finishes a call that is dropped midway.
 
 use std::{
     future::Future,
@@ -12,8 +12,8 @@ use futures_util::{FutureExt as _, TryFutureExt as _, future::BoxFuture};
 use super::agenda::{Agenda, Cleanup};
 use crate::error::Result;
 
-/// Does what others wait for, such as a request with a claim. The background task polls it beside
-/// the caller, who may keep his future and poll it no more.
+/// Runs a call that others wait for, such as a request with a claim. The background task polls it
+/// as well as the caller, because the caller may keep the future without polling it.
 pub(crate) async fn shared<T: Clone + Send + Sync + 'static>(
     agenda: &Agenda,
     call: impl Future<Output = Result<T>> + Send + 'static,
@@ -24,7 +24,8 @@ pub(crate) async fn shared<T: Clone + Send + Sync + 'static>(
     Finishing::new(agenda, call).await.map_err(|error| error.copy())
 }
 
-/// Polls its future inline. Dropped midway, it moves the future to the keeper, which finishes it.
+/// Polls its future inline. If it is dropped midway, the future moves to the background task, which
+/// finishes it.
 pub(crate) struct Finishing<'a, T: Send + 'static> {
     future: Option<BoxFuture<'static, T>>,
     agenda: &'a Agenda,
@@ -43,7 +44,7 @@ impl<T: Send> Future for Finishing<'_, T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Taken out: a future that panics is dropped, never polled again.
+        // Taken out first, so that a future that panics is dropped and never polled again.
         let Some(mut future) = self.future.take() else { return Poll::Pending };
         let poll = future.as_mut().poll(cx);
         if poll.is_pending() {

@@ -1,4 +1,4 @@
-//! The state of one claim that guard, keeper, loss signal and wake-up share.
+//! The state of one claim that guard, background task, loss signal and wake-up share.
 
 use std::{
     fmt,
@@ -33,27 +33,27 @@ use crate::{
     token::{FencingToken, OwnerId},
 };
 
-/// Names one turn, one hold, or one place in line: later ones are larger.
+/// The number of one turn, one hold, or one place in line. Later numbers are larger.
 pub(super) type Ticket = NonZeroU64;
 
-/// What a hold tells the layers above it.
+/// The calls that a hold makes to the layers above it.
 pub(crate) trait HoldListener: Send + Sync {
-    /// What the claims of its locker share.
+    /// The state that the claims of its locker share.
     fn locker(&self) -> &LockerState;
 
     /// The store woke the holder, because the lock may be lost.
     fn woken(&self, held: Arc<Hold>);
 
-    /// The hold keeps nobody of this process out any more.
+    /// The hold no longer keeps other tasks of this process out.
     fn left(&self, held: &Hold, ticket: Ticket);
 }
 
-/// Where the timer of a hold stands in the agenda. Removal is exact: no stale entries are left to
-/// be purged.
+/// The place of a hold's timer in the agenda. A timer is removed exactly, so the agenda keeps no
+/// stale entries.
 #[derive(Debug)]
 pub(crate) struct Timer {
     pub(super) id: u64,
-    /// [`Tick::NEVER`]: not in the agenda.
+    /// [`Tick::NEVER`] while the timer is not in the agenda.
     pub(super) due: AtomicU64,
 }
 
@@ -62,13 +62,14 @@ impl Timer {
         Self { id, due: AtomicU64::new(Tick::NEVER.nanos()) }
     }
 
-    /// Whether it is not in the agenda: a renewal works on the hold, or waits for its claim.
+    /// Whether the timer is not in the agenda, because a renewal works on the hold or waits for its
+    /// claim.
     pub(super) fn is_out(&self) -> bool {
         self.due.load(Relaxed) == Tick::NEVER.nanos()
     }
 }
 
-/// A span with the fields that all of lockkit's have.
+/// Makes a span with the fields that all spans of lockkit have.
 macro_rules! lock_span {
     ($level:expr, $name:literal, $held:expr) => {
         tracing::span!(
@@ -93,29 +94,28 @@ pub(crate) enum Ending {
 /// One claim, from before its first attempt to after its release.
 pub(crate) struct Hold {
     pub(crate) name: LockName,
-    /// As it asks for the lock.
+    /// The owner under which the hold asks for the lock.
     pub(super) asks_as: OwnerId,
     pub(crate) mode: Mode,
     pub(super) options: Arc<CheckedOptions>,
     listener: Arc<dyn HoldListener>,
-    /// FIFO: whoever has the lock works on the claim, the others join. A release takes the claim
-    /// out, so that a renewal that was not started yet finds nothing. It unlocks when a future that
-    /// holds it is dropped.
+    /// The claim. The lock is FIFO: the task that has it works on the claim, and the other tasks
+    /// wait. A release takes the claim out, so that a renewal that has not started finds nothing.
+    /// The lock is freed when a future that has it is dropped.
     pub(crate) slot: Mutex<Option<LiveClaim>>,
     /// Wakes the waiter before the grant, and the loss signals after it.
     pub(crate) signal: Notify,
-    /// Where its timer stands in the agenda; changed only under the agenda's lock.
+    /// The place of its timer in the agenda; changed only under the agenda's lock.
     pub(crate) timer: Timer,
-    /// Once it is granted, a pending wake-up makes the next renewal due at
-    /// once.
+    /// After the grant, a pending wake-up makes the next renewal due at once.
     pub(super) woken: WakeFlag,
     /// How often its release was put back into the agenda.
     pub(crate) comebacks: AtomicU8,
     /// How many renewals in a row had an unknown outcome.
     pub(crate) unknown_renewals: AtomicU8,
-    /// Its timer never goes back into the agenda; changed only under the agenda's lock.
+    /// True: its timer never returns to the agenda. Changed only under the agenda's lock.
     pub(crate) retired: AtomicBool,
-    /// It goes on without a guard; changed only under the agenda's lock.
+    /// True: it is held without a guard. Changed only under the agenda's lock.
     pub(super) leaked: AtomicBool,
     token: AtomicU64,
     /// [`Tick::NEVER`] before the grant.
@@ -124,17 +124,17 @@ pub(crate) struct Hold {
     lease_end: AtomicU64,
     ending: OnceLock<Ending>,
     extras: OnceLock<Box<Extras>>,
-    /// With which it keeps the process gate closed; zero: it does not.
+    /// The ticket with which it keeps the process gate closed; zero if it does not.
     ticket: AtomicU64,
     unclaimed: Offered,
     abandoned: CallerGone,
 }
 
-/// What few stores say of a grant; boxed, as most do not.
+/// The parts of a grant that few stores give. They are boxed, because most stores give none.
 #[derive(Debug)]
 struct Extras {
     attachment: Option<Arc<dyn Attachment>>,
-    /// As it has the lock, if that is not as it asked for it.
+    /// The owner that has the lock, if it is not the one that asked for it.
     owner: Option<OwnerId>,
 }
 
@@ -170,8 +170,9 @@ impl Hold {
         }
     }
 
-    /// From here on a wake-up asks for a renewal; before, it is for the waiter. One that came
-    /// during the attempt is found by the insert of the first renewal.
+    /// Marks the hold as granted. Before this call a wake-up is for the waiter; after it, a wake-up
+    /// asks for a renewal. The insert of the first renewal finds a wake-up that came during the
+    /// attempt.
     pub(crate) fn grant(&self, token: FencingToken) {
         self.token.store(token.get(), Relaxed);
         self.granted_at.store(self.locker().clock.now().nanos(), Release);
@@ -191,10 +192,10 @@ impl Hold {
         self.extras.get().and_then(|extras| extras.owner).unwrap_or(self.asks_as)
     }
 
-    /// Notes what the store says beside a grant.
+    /// Keeps what the store gives with a grant.
     pub(super) fn record(&self, attachment: Option<Arc<dyn Attachment>>, owner: Option<OwnerId>) {
         if attachment.is_some() || owner.is_some() {
-            // Granted once.
+            // Set only once, because a hold is granted only once.
             let _ = self.extras.set(Box::new(Extras { attachment, owner }));
         }
     }
@@ -208,19 +209,20 @@ impl Hold {
         self.lease_end().min(self.cap())
     }
 
-    /// When the store may have let go of it at the earliest; [`Tick::NEVER`] if only its session
-    /// can end it. Later than the [deadline](Self::deadline) if the hold is ended before.
+    /// The earliest time at which the store may free the lock; [`Tick::NEVER`] if only its session
+    /// can end it. The [deadline](Self::deadline) is earlier if `max_hold` ends the hold first.
     pub(crate) fn lease_end(&self) -> Tick {
         Tick::from_nanos(self.lease_end.load(Acquire))
     }
 
-    /// The [deadline](Self::deadline), or when a shutdown that has begun ends the hold, if that is
-    /// earlier.
+    /// The [deadline](Self::deadline), or the time when a shutdown that has begun ends the hold, if
+    /// that is earlier.
     pub(crate) fn end_in_sight(&self) -> Tick {
         self.deadline().min(self.closing_end())
     }
 
-    /// When a shutdown that has begun ends this hold. Nobody will give back what was leaked.
+    /// When a shutdown that has begun ends this hold. A leaked hold ends when the shutdown begins,
+    /// because it has no guard that will give it back.
     pub(super) fn closing_end(&self) -> Tick {
         match self.locker().draining_since() {
             Some(since) if self.leaked.load(Relaxed) => since,
@@ -229,7 +231,7 @@ impl Hold {
         }
     }
 
-    /// When a hold that was granted or renewed just now is due for its next renewal.
+    /// When a hold that was granted or renewed at `now` is due for its next renewal.
     pub(super) fn next_renewal(&self, now: Tick) -> Tick {
         match self.options.options.renewal() {
             Renewal::Auto => pacing::next_renewal(
@@ -246,26 +248,26 @@ impl Hold {
         Tick::from_nanos(self.granted_at.load(Acquire))
     }
 
-    /// When the hold ends however often it is renewed.
+    /// When the hold ends, however often it is renewed.
     fn cap(&self) -> Tick {
         self.granted_at().after(self.limits().max_hold)
     }
 
-    /// Counts a lease from before its request, `asked`, and returns its new end (C3). Never call
-    /// this under the agenda's lock.
+    /// Counts a lease from `asked`, the time before its request, and returns the new end (C3).
+    /// Never call this under the agenda's lock.
     pub(crate) fn extend(&self, asked: Tick, lease: Lease) -> Tick {
         let end = lease.deadline(asked);
         let before = self.lease_end.swap(end.nanos(), AcqRel);
-        // Rare: that of a quorum shrinks when a member has lost its part. Who sleeps until the end
-        // looks anew.
+        // Rare: the lease of a quorum shrinks when a member has lost its part. A task that sleeps
+        // until the end must look again.
         if end.nanos() < before && self.woken.is_granted() {
             self.signal.notify_waiters();
         }
         end
     }
 
-    /// The lease that, asked for at `asked`, ends with the present one; zero where a lease has no
-    /// end.
+    /// The lease that ends with the present lease if it is asked for at `asked`; zero if the
+    /// present lease has no end.
     pub(super) fn lease_left(&self, asked: Tick) -> Duration {
         match self.lease_end() {
             Tick::NEVER => Duration::ZERO,
@@ -273,13 +275,13 @@ impl Hold {
         }
     }
 
-    /// Exact against the deadline, and sticky: once it was seen false, a late renewal can't revive
+    /// Compares with the deadline exactly. Once the answer is false, a late renewal cannot revive
     /// the lock.
     pub(crate) fn is_held(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// How long it is held without another renewal; zero once it is lost or given back.
+    /// How long the lock is held without another renewal; zero once it is lost or given back.
     pub(crate) fn remaining(&self) -> Duration {
         if self.ending.get().is_some() {
             return Duration::ZERO;
@@ -295,7 +297,7 @@ impl Hold {
         left
     }
 
-    /// As [`is_held`](Self::is_held), without noticing a loss.
+    /// As [`is_held`](Self::is_held), but does not record a loss.
     pub(super) fn stands_at(&self, now: Tick) -> bool {
         self.ending.get().is_none() && now < self.deadline()
     }
@@ -308,7 +310,7 @@ impl Hold {
         self.ticket.store(ticket.get(), SeqCst);
     }
 
-    /// Opens the process gate for the next one. Never call this under the agenda's lock.
+    /// Opens the process gate for the next task. Never call this under the agenda's lock.
     pub(super) fn pass_on(&self) {
         if let Some(ticket) = Ticket::new(self.ticket.swap(0, SeqCst)) {
             self.listener.left(self, ticket);
@@ -319,7 +321,7 @@ impl Hold {
         self.unclaimed.leave();
     }
 
-    /// When it is taken back unless its caller looks.
+    /// When the lock is given back, unless its caller looks before.
     pub(super) fn unclaimed_until(&self) -> Tick {
         if !self.unclaimed.is_there() {
             return Tick::NEVER;
@@ -327,7 +329,7 @@ impl Hold {
         self.granted_at().after(UNCLAIMED)
     }
 
-    /// True for the one who is the first to take, or to give back, what was transferred.
+    /// True for the first caller: it takes what was transferred, or gives it back.
     pub(super) fn claim_it(&self) -> bool {
         self.unclaimed.take()
     }
@@ -336,7 +338,8 @@ impl Hold {
         self.ending.get().copied()
     }
 
-    /// Never call this under the agenda's lock: what it wakes may drop a guard.
+    /// Marks the lock as lost. Never call this under the agenda's lock, because a task that it
+    /// wakes may drop a guard.
     pub(crate) fn lose(&self, reason: LossReason) {
         if self.ending.set(Ending::Lost(reason)).is_err() {
             return;
@@ -344,7 +347,7 @@ impl Hold {
         self.signal.notify_waiters();
         self.pass_on();
         if self.unclaimed.is_still_there() {
-            return; // nobody ever had it
+            return; // no caller ever had it
         }
         let token = self.token();
         let span = lock_span!(Level::WARN, "lockkit.lost", self);
@@ -356,13 +359,13 @@ impl Hold {
         self.extras.get()?.attachment.as_ref()
     }
 
-    /// The caller has gone: an attempt in flight need not wait inside the store any more.
+    /// The caller dropped its call: an attempt in flight need not wait inside the store any longer.
     pub(crate) fn abandon(&self) {
         self.abandoned.set();
     }
 
-    /// The holder is done with it: no loss is signalled any more. False if a loss came first, which
-    /// stays a loss.
+    /// The holder gives the lock back, so no loss is signalled any more. Returns false if a loss
+    /// came first; the loss then counts.
     pub(crate) fn give_back(&self) -> bool {
         let in_time = self.ending.set(Ending::GivenBack).is_ok();
         if in_time {
@@ -371,18 +374,18 @@ impl Hold {
         in_time
     }
 
-    /// Nobody ever had it, so nobody hears of its end.
+    /// Ends a hold that no caller ever had, without an event.
     pub(super) fn end_unseen(&self) {
-        // Lost before, it is over all the same.
+        // If it was lost before, it has ended already.
         let _ = self.ending.set(Ending::GivenBack);
     }
 
-    /// How long ago it was granted.
+    /// How long ago the lock was granted.
     fn age(&self) -> Duration {
         self.granted_at().until(self.locker().clock.now())
     }
 
-    /// Never call this under the agenda's lock.
+    /// Reports an event to the observers. Never call this under the agenda's lock.
     pub(super) fn observe<'a>(&'a self, what: impl FnOnce() -> What<'a>) {
         self.locker().observe(&self.name, self.options.options.group.as_ref(), what);
     }
@@ -395,7 +398,7 @@ impl Hold {
         lock_span!(Level::DEBUG, "lockkit.release", self)
     }
 
-    /// Adds what is known here to an error of the store.
+    /// Adds the operation, the store and the name to an error of the store.
     pub(crate) fn explain(&self, error: Error, operation: &'static str) -> Error {
         error.with_operation(operation).with_backend(self.locker().store).with_name(&self.name)
     }
@@ -412,7 +415,7 @@ impl Hold {
     }
 }
 
-/// What every call tells that needs a lock which is lost.
+/// The error of every call that needs the lock after it was lost.
 pub(crate) fn lost_as(reason: LossReason) -> Error {
     Error::new(ErrorKind::Lost, format!("the lock was lost: {reason}"))
 }
@@ -438,8 +441,8 @@ impl Wakeable for Hold {
         match self.woken.wake() {
             WakeTarget::Waiter => self.signal.notify_one(),
             WakeTarget::Keeper => {
-                // The reference moves to the keeper: a claim must not be dropped inside the
-                // backend's call.
+                // The background task gets the reference, because a claim must not be dropped
+                // inside the backend's call.
                 let listener = Arc::clone(&self.listener);
                 listener.woken(self);
             }

@@ -1,4 +1,4 @@
-//! Has a task work on a locker's agenda, for as long as somebody has the locker or a guard.
+//! Starts the background task of a locker, and keeps it at work while a locker or a guard lives.
 
 use std::{
     cell::Cell,
@@ -17,8 +17,8 @@ use tokio::{
 use super::{agenda::Agenda, locker_state::LockerState};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The handle that lockers and guards share. The last one dropped ends the task, once nothing is
-/// left to do; the task and the timers hold the agenda only.
+/// The handle that lockers and guards share. When the last one is dropped, the task ends as soon as
+/// no work is left. The task and the timers hold only the agenda.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     agenda: Arc<Agenda>,
@@ -37,16 +37,16 @@ impl Keeper {
         &self.agenda.locker
     }
 
-    /// Spawns the task at first use, and again after its runtime has gone.
+    /// Spawns the task at first use, and again after its runtime has ended.
     ///
     /// # Errors
-    /// [`ErrorKind::NoRuntime`]: there is no runtime here that could run it.
+    /// [`ErrorKind::NoRuntime`]: there is no runtime here that could run the task.
     pub(crate) fn ensure(&self) -> Result<()> {
         ensure(&self.agenda)
     }
 }
 
-/// As [`Keeper::ensure`], for what must not keep the task at work.
+/// As [`Keeper::ensure`], for a caller that must not keep the task at work.
 pub(crate) fn ensure(agenda: &Arc<Agenda>) -> Result<()> {
     let runtime = Handle::try_current().map_err(|_| {
         Error::new(
@@ -54,12 +54,13 @@ pub(crate) fn ensure(agenda: &Arc<Agenda>) -> Result<()> {
             "lockkit works inside a tokio runtime, and there is none here",
         )
     })?;
-    // One that has ended has no tasks.
+    // A runtime that has ended has no tasks.
     let is_timed = || TIMED.get() == Some(runtime.id()) && runtime.metrics().num_alive_tasks() > 0;
     if agenda.is_attended() && is_timed() {
         return Ok(());
     }
-    // Also where the keeper is at work elsewhere: a caller without timers would wait for ever.
+    // Checked also where the task runs on another runtime: a caller without timers would wait for
+    // ever.
     if !has_timers() {
         let text = "the tokio runtime here has ended, or has no timers; build it with `enable_time` or `enable_all`";
         return Err(Error::new(ErrorKind::NoRuntime, text));
@@ -77,7 +78,8 @@ thread_local! {
     static TIMED: Cell<Option<Id>> = const { Cell::new(None) };
 }
 
-/// tokio tells it by a panic only, and of a runtime that has ended when the timer is polled.
+/// tokio reports missing timers only by a panic. After a runtime has ended, it panics when the
+/// timer is polled.
 fn has_timers() -> bool {
     catch_unwind(|| time::sleep(Duration::ZERO).now_or_never()).is_ok()
 }
@@ -88,14 +90,14 @@ impl Drop for Keeper {
     }
 }
 
-/// Waits until no claim lives. False if one outlives the shutdown by far: a future that nobody
-/// polls any more may hold it for ever.
+/// Waits until no claim lives. Returns false if a claim outlives the shutdown by far: a future that
+/// is not polled any more may hold it for ever.
 pub(crate) async fn until_quiet(agenda: &Arc<Agenda>) -> bool {
     let locker = &agenda.locker;
     let clock = locker.clock;
     let begun = locker.draining_since().unwrap_or_else(|| clock.now());
-    // One ttl until the last guard is lost, and twice that to release what a silent store does not
-    // answer for.
+    // One ttl until the last guard is lost, and two more to release what a silent store does not
+    // confirm.
     let end = begun.after(locker.longest_ttl() * 3);
     loop {
         let mut quiet = pin!(locker.quiet.notified());
@@ -103,14 +105,16 @@ pub(crate) async fn until_quiet(agenda: &Arc<Agenda>) -> bool {
         if locker.live_claims() == 0 {
             return true;
         }
-        // The task may go with its runtime meanwhile, and what it had to do is what this waits for.
+        // The task may end with its runtime meanwhile, and this call waits for the work of that
+        // task.
         let _ = ensure(agenda);
         tokio::select! {
             () = clock.sleep_until(end) => return locker.live_claims() == 0,
             () = quiet => {}
         }
-        // A runtime that is about to go drops a new task at once, which comes here again: it waits
-        // for this one to pause, and so would this one for it.
+        // A runtime that is about to end drops a new task at once, and `quiet` then wakes this
+        // loop. That runtime waits until this future pauses, and without the pause this future
+        // would wait for that runtime.
         if locker.live_claims() > 0 {
             clock.sleep_until(clock.now().after(Duration::from_millis(1))).await;
         }

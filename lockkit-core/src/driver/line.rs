@@ -13,21 +13,21 @@ use crate::{
     error::Result,
 };
 
-/// What the wait in line ended with.
+/// The result of the wait in line.
 pub(super) enum Called {
-    /// It has the lock.
+    /// The task has the lock.
     Handed,
     /// The bound has passed.
     Late,
-    /// It had the lock, and did not look for too long.
+    /// The task had the lock, and did not look for too long.
     Missed,
-    /// It may ask the store, beside others.
+    /// The task may ask the store, beside others.
     Open,
-    /// It may ask the store, after a rest.
+    /// The task may ask the store, after a rest.
     Turn(Ticket, Duration),
 }
 
-/// A place in line. Dropped, it is left, with all that was offered there.
+/// A place in line. Dropping it leaves the line, and gives back whatever was offered there.
 pub(super) struct InLine<'a> {
     agenda: &'a Arc<Agenda>,
     waiter: Arc<Waiter>,
@@ -49,8 +49,8 @@ impl<'a> InLine<'a> {
     pub(super) async fn wait(&self, stop: Tick) -> Result<Called> {
         let locker = &self.agenda.locker;
         loop {
-            // Hears what comes from here on, also before it is polled: tokio promises that for
-            // `notify_waiters`.
+            // Hears a shutdown that begins after this line, even before its first poll. tokio
+            // promises that for `notify_waiters`.
             let closing = pin!(locker.closing.notified());
             locker.check_open()?;
             match self.take() {
@@ -70,8 +70,8 @@ impl<'a> InLine<'a> {
                     self.agenda.gates.look(self.waiter.name(), locker.clock.now());
                 }
             }
-            // Its runtime may have gone meanwhile, and what it left to do may be what this call
-            // waits for.
+            // The background task may have ended with its runtime, and this call may wait for its
+            // work.
             keeper::ensure(self.agenda)?;
         }
     }
@@ -89,7 +89,7 @@ impl<'a> InLine<'a> {
         Some(called)
     }
 
-    /// False if what was transferred was given back meanwhile, or has ended.
+    /// Takes the lock that was transferred; false if it was given back meanwhile, or has ended.
     fn receive(&self) -> bool {
         let held = &self.waiter.held;
         if !held.claim_it() {
@@ -118,7 +118,8 @@ impl Drop for InLine<'_> {
     }
 }
 
-/// Gives back what was handed to one that did not take it, unless that was done before.
+/// Gives back a lock that was handed to a waiter which did not take it, unless that was done
+/// before.
 pub(super) fn give_back_unclaimed(agenda: &Agenda, held: &Arc<Hold>) {
     if held.claim_it() {
         take_back(agenda, held);

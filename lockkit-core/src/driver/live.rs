@@ -18,12 +18,12 @@ use crate::{
     },
 };
 
-/// A claim, its requests bounded in time and their panics caught. A shutdown waits until none
-/// lives.
+/// A claim whose requests are bounded in time and whose panics are caught. A shutdown waits until
+/// no such claim lives.
 #[derive(Debug)]
 pub(crate) struct LiveClaim {
     claim: Box<dyn Claim>,
-    /// Ends after the claim.
+    /// Dropped after the claim.
     _life: Life,
 }
 
@@ -44,7 +44,7 @@ impl LiveClaim {
         bounded(budget, self.claim.renew(lease)).await
     }
 
-    /// A panic here leaves it to a request.
+    /// After a panic here, the caller sends a request instead.
     pub(crate) fn known_outcome(&mut self) -> Option<Result<RenewalOutcome>> {
         catch_unwind(AssertUnwindSafe(|| self.claim.known_outcome())).ok().flatten()
     }
@@ -66,12 +66,12 @@ impl LiveClaim {
         bounded(budget, self.claim.transfer(to, policy)).await
     }
 
-    /// A panic here gives nothing more than no attachment.
+    /// A panic here means no attachment, and nothing else.
     pub(crate) fn attachment(&self) -> Option<Arc<dyn Attachment>> {
         catch_unwind(AssertUnwindSafe(|| self.claim.attachment())).ok().flatten()
     }
 
-    /// A watch that panics tells nothing any more; the poll goes on.
+    /// A watch that panics never completes again. The waiter still polls.
     pub(crate) async fn changed(&mut self) {
         if AssertUnwindSafe(self.claim.changed()).catch_unwind().await.is_err() {
             pending::<()>().await;
@@ -79,7 +79,7 @@ impl LiveClaim {
     }
 }
 
-/// Counts a claim, from before it is made.
+/// Counts a claim, from before it is made until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Life(Arc<LockerState>);
 

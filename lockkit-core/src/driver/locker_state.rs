@@ -1,5 +1,5 @@
-//! What all claims of one locker share: its clock, the facts of its store, its observers, and the
-//! count of live claims by which a shutdown ends.
+//! The state that all claims of one locker share. It has the locker's clock, the facts of its store
+//! and its observers. It also counts the live claims, because a shutdown ends with the last one.
 
 use std::{
     fmt,
@@ -25,7 +25,7 @@ use crate::{
     spi::{Descriptor, RenewalPacing},
 };
 
-/// The state of one locker, as every claim of it needs it.
+/// The part of a locker that every one of its claims needs.
 pub(crate) struct LockerState {
     pub(crate) clock: Clock,
     /// The backend's short name, for errors and traces.
@@ -33,21 +33,21 @@ pub(crate) struct LockerState {
     pub(crate) renewal_pacing: RenewalPacing,
     /// Whether the backend gives leases of another length than the ttl.
     pub(crate) extends: bool,
-    /// The store has notes beside its locks.
+    /// Whether the store keeps notes beside its locks.
     pub(crate) notes: bool,
-    /// What ends a lock that the store was not told to free.
+    /// How a lock ends if the store got no release. Errors and warnings quote this text.
     pub(crate) last_resort: &'static str,
-    /// Wakes the keeper's task.
+    /// Wakes the background task.
     pub(super) work: Notify,
     /// Wakes waiters when the shutdown begins.
     pub(crate) closing: Notify,
-    /// Wakes the shutdown when the last claim is gone, and when the keeper's task is.
+    /// Wakes the shutdown when the last claim is gone, and when the background task is gone.
     pub(super) quiet: Notify,
     observers: Vec<Arc<dyn Observer>>,
     live: LiveCount,
     /// When the shutdown began; [`Tick::NEVER`] before.
     draining_since: AtomicU64,
-    /// In nanoseconds: of any claim so far.
+    /// The longest ttl of any claim so far, in nanoseconds.
     longest_ttl: AtomicU64,
     ids: AtomicU64,
 }
@@ -88,8 +88,8 @@ impl LockerState {
         }
         let event = Event { name, group, what: what() };
         for observer in &self.observers {
-            // A panic of an observer hurts no lock and no other observer: the panic hook has told
-            // it.
+            // A panic of an observer must not harm a lock or another observer. The panic hook has
+            // reported it.
             let _ = catch_unwind(AssertUnwindSafe(|| observer.on_event(&event)));
         }
     }
@@ -98,12 +98,11 @@ impl LockerState {
         self.ids.fetch_add(1, Relaxed)
     }
 
-    /// Begins the shutdown, unless it has begun: no claim is granted from here on. Tells when it
-    /// began.
+    /// Begins the shutdown, unless it has begun already. No claim is granted after this.
     pub(super) fn begin_draining(&self) {
         let now = self.clock.now().nanos();
         let never = Tick::NEVER.nanos();
-        // Begun before, it goes on.
+        // If the shutdown had begun already, the first begin counts.
         let _ = self.draining_since.compare_exchange(never, now, SeqCst, SeqCst);
         self.live.drain();
     }
@@ -147,7 +146,7 @@ impl LockerState {
         self.live.live()
     }
 
-    /// Of any claim so far.
+    /// The longest ttl of any claim so far.
     pub(super) fn longest_ttl(&self) -> Duration {
         Duration::from_nanos(self.longest_ttl.load(Relaxed))
     }

@@ -1,22 +1,22 @@
 //! The driver: everything between a user's call and a backend's [`Claim`](crate::spi::Claim),
 //! written once.
 //!
-//! In layers, each of which uses only the ones above it in this list:
+//! These are its layers. Each uses only the ones above it in this list:
 //!
-//! * [`pacing`] says when something is done next, and [`flags`] is what threads agree on without a
-//!   lock.
+//! * [`pacing`] decides when the next attempt or renewal is due. [`flags`] are the states that
+//!   threads share without a lock.
 //! * [`locker_state`] is what all claims of a locker share.
 //! * [`live`] is a claim object that is counted for as long as it lives.
-//! * [`hold`] is the state of one claim that guard, keeper, loss signal and wake-up share.
-//! * [`queue`] has the tasks of one process queue in order.
-//! * [`agenda`] is what the background task has to do: renewals that are due, and what dropped
-//!   futures and guards left behind. [`keeper`] has a task work on it, and [`finishing`] leaves
-//!   calls to it that are dropped midway.
+//! * [`hold`] is the state of one claim that guard, background task, loss signal and wake-up share.
+//! * [`queue`] lets the tasks of one process queue in order.
+//! * [`agenda`] is what the background task has to do: renewals that are due, and the cleanup of
+//!   dropped futures and guards. [`keeper`] starts the background task. [`finishing`] moves a call
+//!   that is dropped midway to the agenda.
 //! * [`line`] waits in the queue, [`release`] gives back, [`renew`] renews, and [`note`] writes the
 //!   note beside a lock.
-//! * [`pending`] is a claim that competes, with all that a cancelled call must leave to the
-//!   background task. [`competition`] drives its attempts inline, on the caller's task, and waits
-//!   between them. [`acquire`] is the whole call.
+//! * [`pending`] is a claim that competes; it moves to the background task when its call is
+//!   dropped. [`competition`] drives its attempts inline, on the caller's task, and waits between
+//!   them. [`acquire`] is the whole call.
 //! * [`worker`] is the one background task of a locker.
 //!
 //! An uncontended lock and release spawns no task and waits for no other task.

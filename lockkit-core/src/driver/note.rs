@@ -1,4 +1,4 @@
-//! The note beside a lock, written by its holder.
+//! Writes the note beside a lock, for its holder.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,8 @@ use crate::{
     within::within,
 };
 
-/// Asks again while the outcome is unknown, for as long as a release does.
+/// Writes a note. While the outcome is unknown, it asks again, within two request timeouts and
+/// before the deadline.
 ///
 /// # Errors
 /// [`ErrorKind::Lost`] if the lock is lost; any other error may mean that the outcome is unknown.
@@ -23,7 +24,7 @@ pub(crate) async fn write_note(agenda: Arc<Agenda>, held: Arc<Hold>, note: Note)
     loop {
         let left = clock.now().until(end);
         let error = match attempt(&held, &note, left.min(held.limits().op_timeout)).await {
-            // An earlier attempt may have written it while it was held.
+            // An earlier attempt may have written the note while the lock was held.
             Ok(Noted::NotHeld) => {
                 held.lose(LossReason::Evicted);
                 free_lost(&agenda, &held);
@@ -42,13 +43,13 @@ pub(crate) async fn write_note(agenda: Arc<Agenda>, held: Arc<Hold>, note: Note)
     }
 }
 
-/// Between two attempts, the claim is free for a renewal.
+/// Makes one attempt. Between two attempts, the claim is free for a renewal.
 async fn attempt(held: &Hold, note: &Note, budget: Duration) -> Result<Noted> {
     let clock = held.locker().clock;
     let end = clock.now().after(budget);
     let mut slot = take_slot(held, budget).await?;
-    // Those who wait for the slot get it in order. A renewal must not wait for the requests of all
-    // notes before it.
+    // Tasks get the slot in the order in which they asked. A renewal must not wait for the requests
+    // of all notes before it, so a note queues again behind it.
     if held.timer.is_out() {
         drop(slot);
         slot = take_slot(held, clock.now().until(end)).await?;

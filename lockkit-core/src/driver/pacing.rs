@@ -1,4 +1,4 @@
-//! When something is done next: every pause between attempts and every instant of a renewal.
+//! The times at which work is due: every pause between attempts and every instant of a renewal.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::{
     spi::{Poll, RenewalPacing},
 };
 
-/// A lock that was handed to a task which does not look at it is given back after so long.
+/// A lock that was handed to a task which does not look at it is given back after this time.
 pub(super) const UNCLAIMED: Duration = Duration::from_secs(1);
 
 /// Leaving a queue inline may take this long beyond the wait bound, or two round trips if that is
@@ -18,21 +18,21 @@ pub(super) const LEAVING: Duration = Duration::from_millis(5);
 /// How long before the bound the last attempt begins, on a store that answers at once. tokio's
 /// timers may be a millisecond late.
 const LEAST_RESERVE: Duration = Duration::from_millis(2);
-/// Between two attempts, whatever the store says.
+/// The shortest pause between two attempts, whatever the store says.
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// A lease that is much shorter than its ttl is renewed so soon.
+/// A lease that is much shorter than its ttl is renewed after this time.
 const MADE_WHOLE: Duration = Duration::from_millis(50);
 
-/// How often one in line looks for a turn that came by the passing of time: less often, the more
-/// there are.
+/// How often a task in line checks for a turn that it got because time passed. With more tasks
+/// ahead it checks less often.
 const LOOK: Duration = Duration::from_millis(250);
 const LONGEST_LOOK: Duration = Duration::from_secs(4);
-/// So many look as often as one alone.
+/// With fewer tasks ahead than this, a task checks as often as one that is first.
 const FEW: usize = 64;
 
-/// Holds that are renewed together are due at multiples of this share of their interval: up to so
-/// much early.
+/// Holds that are renewed together are due at multiples of a quarter of their interval. So a hold
+/// may be due up to a quarter early.
 const SLOTS: u32 = 4;
 
 /// The pause before the next attempt of a waiter that nothing wakes.
@@ -44,7 +44,7 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new(poll: Poll) -> Self {
-        // Beyond that nobody sees a difference, and a longer pause could not be jittered.
+        // Above that bound no user sees a difference, and a longer pause could not be jittered.
         let max = poll.max.min(MAX_TTL);
         Self { pause: poll.min.min(max), max }
     }
@@ -59,8 +59,8 @@ impl Backoff {
     }
 }
 
-/// When a hold that was granted or renewed at `now` is due: after a third of what is left, spread
-/// by jitter.
+/// When a hold that was granted or renewed at `now` is due: after a third of the rest of its lease,
+/// spread by jitter.
 pub(super) fn next_renewal(
     RenewalPacing { longest, together }: RenewalPacing,
     ttl: Duration,
@@ -69,15 +69,15 @@ pub(super) fn next_renewal(
 ) -> Tick {
     let lease = ttl.min(now.until(lease_end));
     let due = now.after(between((lease / 3).min(longest), 0.9, 1.0));
-    // By the ttl, not by what is left: holds that never met share the slots.
+    // The slot depends on the ttl and not on the rest of the lease, so that unrelated holds share
+    // the slots.
     let slot = due.rounded_down((ttl / 3).min(longest) / SLOTS);
-    // A lease that is shorter than a slot must not be renewed again and again until the slot is
-    // over.
+    // A lease that is shorter than a slot must not be renewed again and again until the slot ends.
     if together && slot > now { slot } else { due }
 }
 
-/// The pause after a renewal whose outcome is unknown, and so many before it: soon again, but
-/// gently to a store that recovers.
+/// The pause after a renewal whose outcome is unknown, when `failures_before` others failed before
+/// it. It is short, but it grows, to spare a store that recovers.
 pub(super) fn renewal_retry(
     renewal_pacing: RenewalPacing,
     ttl: Duration,
@@ -87,8 +87,8 @@ pub(super) fn renewal_retry(
     pause.min(renewal_pacing.longest)
 }
 
-/// When a grant at `now` is due whose lease is much shorter than its ttl, as after a transfer:
-/// soon, unless it is over by then. [`Tick::NEVER`] for a whole lease.
+/// When a grant at `now` is due if its lease is much shorter than its ttl, as after a transfer:
+/// soon. [`Tick::NEVER`] for a whole lease.
 pub(super) fn made_whole(ttl: Duration, lease_end: Tick, now: Tick) -> Tick {
     if now.until(lease_end) < ttl / 2 { now.after(MADE_WHOLE) } else { Tick::NEVER }
 }
@@ -103,7 +103,7 @@ pub(super) fn leaving(round_trip: Duration) -> Duration {
     LEAVING.max(round_trip * 2)
 }
 
-/// How often one looks for its turn that has so many others before it in line.
+/// How often a task with `ahead` others before it in line checks for its turn.
 pub(super) fn look_in_line(ahead: usize) -> Duration {
     let crowds = u32::try_from(ahead / FEW).unwrap_or(u32::MAX);
     LOOK.saturating_mul(crowds.saturating_add(1)).min(LONGEST_LOOK)
@@ -135,7 +135,7 @@ mod tests {
         Duration::from_secs(n)
     }
 
-    /// Pauses until a hold is due, at many instants.
+    /// The pauses until a hold is due, at many instants.
     fn pauses(
         renewal_pacing: RenewalPacing,
         ttl: Duration,
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn c10_together_holds_are_due_at_few_common_instants() {
         let together = RenewalPacing { longest: Duration::MAX, together: true };
-        // Each round trip takes another share of the lease.
+        // Each round trip takes a different share of the lease.
         let due = |step| {
             let now = NOW.after(Duration::from_millis(15) * step);
             let left = Duration::from_millis(29_698) - Duration::from_micros(7) * step;
@@ -205,7 +205,7 @@ mod tests {
                     drawn.iter().all(|pause| !pause.is_zero() && *pause <= left / 3),
                     "{left:?}"
                 );
-                // A slot may begin soon, but only the next one is that near again.
+                // A slot may begin soon after `now`, but that must be rare.
                 let soon = drawn.iter().filter(|pause| **pause < left / 30).count();
                 assert!(soon < drawn.len() / 10, "{soon} of {MANY} with {left:?} left");
             }

@@ -1,4 +1,4 @@
-//! A claim that competes. What is dropped midway moves to the keeper.
+//! A claim that competes. If its call is dropped midway, it moves to the background task.
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
@@ -20,13 +20,13 @@ use crate::{
     within::within,
 };
 
-/// A claim that is not a guard yet. Its `Drop` is the whole story of cancellation.
+/// A claim that is not a guard yet. All cancellation of an acquire happens in its `Drop`.
 pub(super) struct PendingClaim<'a> {
     state: State,
-    /// Something of it may be in the store.
+    /// The claim may have left something in the store.
     dirty: bool,
-    /// The outcome of an attempt is unknown: it may still be applied, whatever a later one was
-    /// answered.
+    /// The outcome of an attempt is unknown: the store may still apply it, whatever it answered to
+    /// a later attempt.
     unknown: bool,
     pub(super) held: Arc<Hold>,
     agenda: &'a Arc<Agenda>,
@@ -64,13 +64,14 @@ impl<'a> PendingClaim<'a> {
         answer
     }
 
-    /// The store granted it, too late for a hold.
+    /// The store granted the lock, but too late for a hold.
     pub(super) fn misses(&mut self) {
         self.unknown = true;
     }
 
-    /// C5: an error says nothing for certain while an earlier attempt may be applied, or one is in
-    /// flight, or a place in the queue is left that the store may grant.
+    /// Marks an error as unknown where the call may still get the lock (C5). That is so while an
+    /// earlier attempt may be applied, or an attempt is in flight. It is also so while the store
+    /// may grant a place in the queue that this claim has left there.
     pub(super) fn mark_unknown(&self, error: Error) -> Error {
         if self.dirty || matches!(self.state, State::Trying(_)) {
             return error.with_outcome_unknown();
@@ -78,8 +79,8 @@ impl<'a> PendingClaim<'a> {
         error
     }
 
-    /// The attempt owns the claim, so that it can move to the keeper midway; the budget sits
-    /// inside, so that the claim survives it.
+    /// The attempt owns the claim, so that both can move to the background task midway. The budget
+    /// is inside the attempt, so that the claim survives the timeout.
     fn start(&self, claim: LiveClaim, wait: Wait) -> Attempting {
         let patience = if let Wait::Block(patience) = wait { patience } else { Duration::ZERO };
         let budget = self.held.limits().op_timeout.saturating_add(patience);
@@ -91,7 +92,7 @@ impl<'a> PendingClaim<'a> {
         })
     }
 
-    /// Borrows the claim: the compiler forces this wait to end before the claim moves anywhere.
+    /// Borrows the claim, so the compiler forces this wait to end before the claim moves.
     pub(super) async fn changed(&mut self) {
         match &mut self.state {
             State::Idle(claim) => claim.changed().await,
@@ -99,8 +100,8 @@ impl<'a> PendingClaim<'a> {
         }
     }
 
-    /// Makes a hold of it. There is no await from the grant to here, and none from here to the
-    /// guard.
+    /// Makes a hold from the grant. There is no await between the grant and this call, and none
+    /// between this call and the guard.
     pub(super) fn win(&mut self, grant: Grant, request: Request<'_>, now: Tick) -> Result<()> {
         let held = &self.held;
         let token_base = request.token_base;
@@ -128,8 +129,9 @@ impl<'a> PendingClaim<'a> {
         Ok(())
     }
 
-    /// Leaves the queue before the caller is told, so that its next try does not meet its own
-    /// shadow. What takes longer than `grace`, the keeper does.
+    /// Leaves the queue before the call returns, so that the caller's next attempt does not queue
+    /// behind its own abandoned entry. If that takes longer than `grace`, the background task
+    /// finishes it.
     pub(super) async fn leave(&mut self, grace: Duration) {
         if !self.dirty || grace.is_zero() {
             return;

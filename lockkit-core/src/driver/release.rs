@@ -1,4 +1,4 @@
-//! Giving back: bounded retries, and futures that outlive their caller.
+//! Gives locks back: with bounded retries, and with futures that outlive their caller.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -25,7 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const LEAST_TRIES: u32 = 5;
 const MOST_COMEBACKS: u8 = 8;
 
-/// Takes back what an abandoned claim may have left in the store.
+/// Removes what an abandoned claim may have left in the store.
 pub(super) async fn clean_up(agenda: Arc<Agenda>, claim: LiveClaim, held: Arc<Hold>) {
     if let Err(error) = Unreleased::new(agenda, Some(claim), Arc::clone(&held)).release().await {
         let error = held.explain(error, "clean up");
@@ -35,8 +35,8 @@ pub(super) async fn clean_up(agenda: Arc<Agenda>, claim: LiveClaim, held: Arc<Ho
     }
 }
 
-/// Releases what a guard held. Its renewal is retired before: none starts any more, and the one in
-/// flight is joined here (C10).
+/// Releases the lock of a guard. Its renewal was retired before: no renewal starts any more, and
+/// this call waits for the one in flight (C10).
 pub(crate) async fn release_held(agenda: Arc<Agenda>, held: Arc<Hold>) -> Result<Released> {
     let span = held.release_span();
     released(agenda, held).instrument(span).await
@@ -44,8 +44,8 @@ pub(crate) async fn release_held(agenda: Arc<Agenda>, held: Arc<Hold>) -> Result
 
 async fn released(agenda: Arc<Agenda>, held: Arc<Hold>) -> Result<Released> {
     let mut unreleased = Unreleased::new(agenda, None, Arc::clone(&held));
-    // Not bounded: a claim that stayed in the slot would never be released. Each renewal is bounded,
-    // as long as somebody polls it.
+    // Not bounded, because a claim that stayed in the slot would never be released. Each renewal is
+    // bounded, as long as it is polled.
     unreleased.claim = held.slot.lock().await.take();
     match unreleased.release().await {
         Ok(outcome) => {
@@ -62,11 +62,11 @@ async fn released(agenda: Arc<Agenda>, held: Arc<Hold>) -> Result<Released> {
     }
 }
 
-/// Something to be released. Dropped before that is done, by a runtime that ends or by a panic, it
-/// goes back to the agenda, for the next keeper.
+/// A claim or hold that must be released. If it is dropped before that, by a runtime that ends or
+/// by a panic, it returns to the agenda for the next task.
 pub(super) struct Unreleased {
     agenda: Arc<Agenda>,
-    /// `None`: it is still in its slot.
+    /// `None`: the claim is still in its slot.
     claim: Option<LiveClaim>,
     held: Arc<Hold>,
     settled: bool,
@@ -110,7 +110,8 @@ impl Unreleased {
     async fn transfer(&mut self) -> TransferOutcome {
         let mut outcome = TransferOutcome::NotDone { unknown: false };
         let Some(claim) = &mut self.claim else { return outcome };
-        // One that was cut off may have asked already: nothing but a release may follow.
+        // A release that was cut off may have asked for a transfer already, so only a release may
+        // follow it.
         if self.held.comebacks.load(Relaxed) > 0 {
             return outcome;
         }
@@ -155,19 +156,19 @@ impl Unreleased {
 }
 
 enum TransferOutcome {
-    /// The previous owner has no part in it any more.
+    /// The previous owner has nothing in the store any more.
     Done,
     NotDone {
-        /// It may have been done.
+        /// Whether the store may have done the transfer.
         unknown: bool,
     },
-    /// The lock is the claim's, as that of the next in line, who can't take it.
+    /// The claim now has the lock for the next in line, and that waiter cannot take it.
     Refused,
 }
 
 impl Drop for Unreleased {
     fn drop(&mut self) {
-        // What panics each time must not come back for ever.
+        // A release that panics each time must not return for ever.
         if self.settled || self.held.comebacks.fetch_add(1, Relaxed) >= MOST_COMEBACKS {
             return;
         }
@@ -179,18 +180,20 @@ impl Drop for Unreleased {
     }
 }
 
-/// What a claim left in the store may live for one ttl, or for as long as its lease was extended by
-/// hand.
+/// Until when something that a claim left in the store may live: for one ttl. If the lease was
+/// extended by hand and ends later, until the end of that lease.
 fn lives_until(held: &Hold, now: Tick) -> Tick {
     let ttl = now.after(held.limits().ttl);
     let extended = held.lease_end();
     if extended == Tick::NEVER { ttl } else { ttl.max(extended) }
 }
 
-/// At least five tries, and for as long as what the claim left in the store may live.
+/// Tries at least five times, and for as long as something that the claim left may live in the
+/// store.
 ///
 /// # Errors
-/// The last error of the store. The outcome is unknown then, and the lease ends it, or the backend.
+/// The last error of the store. The outcome is then unknown, and the lease or the backend ends the
+/// lock.
 async fn give_up(claim: &mut LiveClaim, held: &Hold, mut unknown: bool) -> Result<Released> {
     let clock = held.locker().clock;
     let mut tries = 0;
@@ -198,8 +201,8 @@ async fn give_up(claim: &mut LiveClaim, held: &Hold, mut unknown: bool) -> Resul
     let mut lapsed = None;
     loop {
         let error = match claim.release(held.limits().op_timeout).await {
-            // C7: an earlier try may have freed it. Before the deadline nothing else can have ended
-            // it.
+            // C7: an earlier try may have freed the lock. Before the deadline, nothing else can
+            // have ended it.
             Ok(Released::NotHeld) if unknown && clock.now() < held.lease_end() => {
                 return Ok(Released::Freed);
             }
@@ -214,7 +217,7 @@ async fn give_up(claim: &mut LiveClaim, held: &Hold, mut unknown: bool) -> Resul
             Err(error) => error,
         };
         unknown |= error.is_outcome_unknown();
-        // The next of this process shall see for himself what is wrong.
+        // The next task of this process must be able to see the store's error itself.
         held.pass_on();
         tries += 1;
         let worthwhile = error.is_temporary() || error.is_outcome_unknown();

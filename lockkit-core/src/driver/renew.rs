@@ -1,4 +1,4 @@
-//! Renewal: by the keeper when it is due, or by the user.
+//! Renews locks: in the background task when a renewal is due, or when the user asks.
 
 use std::{
     future::Future,
@@ -24,11 +24,11 @@ use crate::{
     within::within,
 };
 
-/// Works on a timer that came due: renews, notices a loss, or gives up what a shutdown found still
-/// held.
+/// Works on a timer that is due. It renews the hold, records a loss, or ends a hold that a shutdown
+/// found still held.
 pub(super) fn renew_due(agenda: Arc<Agenda>, held: Arc<Hold>) -> impl Future<Output = ()> {
-    // Made before the first poll: a runtime may end before that, and the timer must be found by the
-    // next keeper.
+    // Made before the first poll. A runtime may end before that poll, and the next task must find
+    // the timer.
     work_on(NextTimer { agenda, held, woken: false, due: None })
 }
 
@@ -51,8 +51,8 @@ async fn work_on(mut next: NextTimer) {
     let before = held.lease_end();
     let (mut slot, joined) = match held.slot.try_lock() {
         Ok(slot) => (slot, false),
-        // A renewal by hand, a note, or the release. Joined, and not for ever: a release that
-        // nobody polls may be next in the slot's line.
+        // A renewal by hand, a note, or the release has the slot. Wait for it, but not for ever: a
+        // release that is not polled may be next in the slot's line.
         Err(_) => {
             let patience = held.limits().op_timeout.min(clock.now().until(held.deadline()));
             match within(patience, held.slot.lock()).await {
@@ -65,14 +65,15 @@ async fn work_on(mut next: NextTimer) {
         return free_lost(&agenda, &held);
     }
     let Some(claim) = slot.as_mut() else { return };
-    // Only a later end proves that what had the slot was a renewal, and was confirmed.
+    // Only a later end proves that the other task renewed the lock and that the store confirmed it.
     let renewed = joined && held.lease_end() > before;
     if !next.woken && !is_regular(&held, draining.is_some(), renewed) {
         let due = if draining.is_some() { Tick::NEVER } else { held.next_renewal(clock.now()) };
         next.due = Some(due);
         return;
     }
-    // A wake-up is a reason to look, but none to hold on for longer than the user wanted.
+    // A wake-up is a reason to look at the store. It must not hold the lock for longer than the
+    // user wanted.
     let kind = match held.options.options.renewal() {
         Renewal::Auto => RenewKind::Keep,
         Renewal::Manual => RenewKind::Look,
@@ -81,8 +82,8 @@ async fn work_on(mut next: NextTimer) {
         Ok(()) => next.due = Some(held.next_renewal(clock.now())),
         Err(error) if error.kind() == ErrorKind::Lost => free_lost(&agenda, &held),
         Err(_) => {
-            // C10: it neither extends the lease nor ends it. Soon again, but gently to a store that
-            // recovers.
+            // C10: a failed renewal neither extends the lease nor ends it. The next one is soon,
+            // but later after each failure, to spare a store that recovers.
             let streak = held.unknown_renewals.load(Relaxed);
             held.unknown_renewals.store(streak.saturating_add(1), Relaxed);
             let pause =
@@ -92,19 +93,19 @@ async fn work_on(mut next: NextTimer) {
     }
 }
 
-/// Whether a timer asks the store that no wake-up has made due.
+/// Whether a timer must ask the store although no wake-up made it due.
 fn is_regular(held: &Hold, is_draining: bool, is_renewed: bool) -> bool {
     match held.options.options.renewal() {
-        // A session has no deadline to end it: it must be looked after to the end.
+        // The deadline ends the hold. A session has no deadline, so it must be watched to the end.
         _ if is_draining && held.lease_end() != Tick::NEVER => false,
         Renewal::Auto => !is_renewed,
-        // A wake-up asked for a look that did not succeed yet.
+        // A wake-up asked for a look that has not succeeded yet.
         Renewal::Manual => held.unknown_renewals.load(Relaxed) > 0,
     }
 }
 
-/// Renews at the user's wish, for another time than the ttl if that is given; the keeper's timer
-/// follows.
+/// Renews because the user asked, for `lease` instead of the ttl if that is given. Then the timer
+/// of the hold is set again.
 ///
 /// # Errors
 /// [`ErrorKind::Lost`] if the lock is lost; any other error means that the outcome is unknown.
@@ -138,16 +139,16 @@ pub(crate) async fn renew_now(
     }
 }
 
-/// What a renewal is for.
+/// The purpose of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RenewKind {
-    /// A lease of this length.
+    /// To get a lease of this length, because the user asks for it.
     Extend(Duration),
-    /// A lease of the ttl, as it is due.
+    /// To get a lease of the ttl, because the renewal is due.
     Keep,
-    /// To hear whether the lock is still held.
+    /// To learn whether the lock is still held.
     Look,
-    /// A lease of the ttl, as the user asks for it.
+    /// To get a lease of the ttl, because the user asks for it.
     Renew,
 }
 
@@ -160,7 +161,7 @@ impl RenewKind {
     }
 }
 
-/// One request for renewal, and what follows from its answer.
+/// Makes one request for renewal, and acts on its answer.
 async fn renew_once(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<()> {
     let span = held.renew_span();
     let margin = held.remaining();
@@ -181,13 +182,13 @@ async fn renew_once(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Resu
     }
 }
 
-/// How long the request took.
+/// Sends the request, and returns how long it took.
 async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Duration> {
     let clock = held.locker().clock;
     let asked = clock.now();
     let budget = held.limits().op_timeout.min(asked.until(held.deadline()));
-    // A shorter time than what is left would take from what was confirmed (C2): no store knows what
-    // its holder was told.
+    // A shorter time than the rest of the lease would shorten a lease that was confirmed (C2). No
+    // store prevents that, because no store knows which lease its holder saw confirmed.
     let kept = held.lease_left(asked);
     let lease = match kind {
         RenewKind::Extend(lease) => Some(lease.max(kept)),
@@ -209,13 +210,13 @@ async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Dura
     };
     match outcome {
         RenewalOutcome::Alive(lease) => {
-            // An answer that comes after the deadline is too late: somebody may have seen the lock
+            // An answer after the deadline is too late, because another task may have seen the lock
             // as lost.
             if !held.is_held() {
                 return Err(held.lost_error());
             }
-            // A look takes what it hears of an earlier end, such as that of a quorum which has lost
-            // a member.
+            // A look uses only an end that is earlier than the known one. A quorum that has lost a
+            // member reports such an end.
             if kind != RenewKind::Look || lease.deadline(asked) < held.lease_end() {
                 held.extend(asked, lease);
             }
@@ -229,8 +230,8 @@ async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Dura
     }
 }
 
-/// The lock is lost; the keeper frees early what is left of it in the store. One that was given
-/// back is its releaser's, who wants to hear the outcome.
+/// The lock is lost, so the background task frees its rest in the store early. It does not free a
+/// lock that was given back: the call that released it wants to hear the outcome.
 pub(super) fn free_lost(agenda: &Agenda, held: &Arc<Hold>) {
     if held.ending() == Some(Ending::GivenBack) {
         return;
@@ -238,8 +239,8 @@ pub(super) fn free_lost(agenda: &Agenda, held: &Arc<Hold>) {
     agenda.retire(held, Some(Cleanup::Release(Arc::clone(held), None)));
 }
 
-/// Puts the timer back however the renewal ends, also when its runtime is shut down before it
-/// begins, or midway.
+/// Puts the timer back, however the renewal ends. It does so even if the runtime is shut down
+/// before the renewal begins, or midway.
 struct NextTimer {
     agenda: Arc<Agenda>,
     held: Arc<Hold>,
@@ -250,7 +251,7 @@ struct NextTimer {
 impl Drop for NextTimer {
     fn drop(&mut self) {
         let due = self.due.unwrap_or_else(|| {
-            // Nothing was asked of the store, or no answer came: the wake-up is still pending.
+            // The store got no request, or it did not answer, so the wake-up is still pending.
             self.held.woken.put_back(self.woken);
             let pause =
                 pacing::renewal_retry(self.held.locker().renewal_pacing, self.held.limits().ttl, 0);

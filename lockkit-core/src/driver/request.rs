@@ -18,7 +18,7 @@ pub(crate) enum Bound {
     Within(Duration),
 }
 
-/// What a caller wants, and from whom.
+/// The lock that a caller wants, and the store that has it.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) backend: &'a dyn Backend,

@@ -1,4 +1,4 @@
-//! What a waiter makes of a store that answers by errors.
+//! Decides how a waiter reacts to a store that answers with errors.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
 
 const TROUBLED: Poll = Poll { min: Duration::from_millis(20), max: Duration::from_secs(1) };
 
-/// What is wrong with the store, and since when.
+/// The last error of the store, and since when the store has answered with errors.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
     since: Option<Tick>,
@@ -38,7 +38,8 @@ impl Trouble {
         self.goes_on(asked, Error::new(ErrorKind::Unavailable, text));
     }
 
-    /// A store that wakes its waiters is polled slowly; one in trouble is asked again soon.
+    /// The pause before the next attempt. A store that wakes its waiters is polled slowly, but a
+    /// store in trouble is asked again soon.
     pub(super) fn pause(&mut self) -> Duration {
         let backoff = self.backoff.get_or_insert_with(|| Backoff::new(TROUBLED));
         let pause = backoff.jittered();
@@ -50,8 +51,8 @@ impl Trouble {
         *self = Self::default();
     }
 
-    /// A wait without a bound outlives a restart of the store, but does not hide for ever that it
-    /// is gone.
+    /// The error, if the store has been in trouble for too long. A wait without a bound survives a
+    /// restart of the store, but it must not hide for ever that the store is gone.
     pub(super) fn outlasts(&mut self, now: Tick, limits: Limits) -> Option<Error> {
         let patience = limits.ttl.max(limits.op_timeout * 3);
         if self.since?.until(now) < patience {

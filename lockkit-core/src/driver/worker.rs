@@ -1,4 +1,4 @@
-//! The one background task of a locker: it works off the agenda.
+//! The one background task of a locker: it does the work in the agenda.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -11,8 +11,7 @@ use super::{
     renew::renew_due,
 };
 
-/// The task's own presence: when it goes, also by a runtime that is shut down, the agenda learns
-/// it.
+/// Reports to the agenda when the task ends, also when its runtime is shut down.
 struct Attendance(Arc<Agenda>);
 
 impl Drop for Attendance {
@@ -21,7 +20,7 @@ impl Drop for Attendance {
     }
 }
 
-/// Works on the agenda until nothing will come any more.
+/// Works on the agenda until no more work can come.
 pub(crate) fn work(agenda: Arc<Agenda>) -> BoxFuture<'static, ()> {
     Box::pin(Attendance(agenda).work())
 }
@@ -36,9 +35,9 @@ impl Attendance {
             for held in woken {
                 agenda.hasten(&held);
             }
-            // FuturesUnordered polls a new future at once: a wake-up that went to its former task
-            // is not lost. Unconstrained: else all but the first 128 of them are polled in vain,
-            // again and again.
+            // FuturesUnordered polls a new future at once, so a wake-up that went to its former
+            // task is not lost. Unconstrained, because otherwise tokio's budget would let only the
+            // first 128 of them work. The others would be polled in vain, again and again.
             let left = left.into_iter().map(|cleanup| Todo { agenda, cleanup: Some(cleanup) });
             cleanups.extend(left.map(|todo| unconstrained(caught(finish(todo)))));
             renewals.extend(
@@ -49,7 +48,9 @@ impl Attendance {
                 return;
             }
             tokio::select! {
-                biased; // in a fixed order, that a run can be repeated: whatever it was, all that is done is taken out
+                // A fixed order, so that a run can be repeated. All work that is done is removed
+                // below.
+                biased;
                 Some(()) = renewals.next() => {}
                 Some(()) = cleanups.next() => {}
                 () = agenda.locker.work.notified() => {}
@@ -61,19 +62,19 @@ impl Attendance {
     }
 }
 
-/// Takes what is done, and gives way to other tasks now and then.
+/// Removes the work that is done, and lets other tasks run now and then.
 async fn drain(work: &mut FuturesUnordered<impl Future<Output = ()>>) {
     while let Some(Some(())) = work.next().now_or_never() {
         consume_budget().await;
     }
 }
 
-/// A panic ends the one piece of work that it came from.
+/// A panic ends only the piece of work that it came from.
 async fn caught(work: impl Future<Output = ()>) {
     let _ = AssertUnwindSafe(work).catch_unwind().await;
 }
 
-/// A cleanup that goes back to the agenda if its runtime ends before it begins.
+/// A cleanup that returns to the agenda if its runtime ends before it begins.
 struct Todo<'a> {
     agenda: &'a Arc<Agenda>,
     cleanup: Option<Cleanup>,
@@ -101,7 +102,7 @@ async fn finish(mut todo: Todo<'_>) {
         Cleanup::Release(held, reply) => {
             let outcome = release_held(agenda, held).await;
             if let Some(reply) = reply {
-                // Nobody may wait for it any more.
+                // The caller may have dropped the receiver.
                 let _ = reply.send(outcome);
             }
         }

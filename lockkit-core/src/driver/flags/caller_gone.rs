@@ -1,4 +1,4 @@
-//! A caller that has gone while its attempt is in flight.
+//! Tells an attempt in flight that its caller dropped the call.
 
 use std::{
     sync::atomic::Ordering::SeqCst,
@@ -7,7 +7,8 @@ use std::{
 
 use crate::sync::{AtomicBool, AtomicWaker};
 
-/// Nobody waits for the attempt in flight any more: it need not wait inside the store.
+/// Set when the caller of an attempt in flight is gone. The attempt need not wait inside the store
+/// then.
 #[derive(Debug)]
 pub(in crate::driver) struct CallerGone {
     gone: AtomicBool,
@@ -24,7 +25,8 @@ impl CallerGone {
         self.attempting.wake();
     }
 
-    /// Looks once the waker is in its place: whoever sets it in between wakes it.
+    /// Checks the flag only after the waker is in its place, so that a later `set` wakes the
+    /// attempt.
     pub(in crate::driver) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
         #[cfg(not(all(test, lockkit_loom)))]
         self.attempting.register(cx.waker());
@@ -43,7 +45,7 @@ mod models {
     use super::*;
     use crate::sync::check;
 
-    /// loom finds a sleeper that nobody wakes.
+    /// loom reports a task that sleeps and is never woken.
     #[test]
     fn loom_c6_an_attempt_hears_that_its_caller_has_gone() {
         check(|| {

@@ -1,11 +1,10 @@
-//! The claims that live, and the shutdown that waits for the last of them.
+//! Counts the claims that live, for the shutdown that waits for the last of them.
 
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::sync::{AtomicBool, AtomicUsize};
 
-/// Either a claim that was born sees the shutdown, or the one who began the shutdown sees the
-/// claim.
+/// Either a new claim sees the shutdown, or the task that began the shutdown sees the claim.
 #[derive(Debug)]
 pub(in crate::driver) struct LiveCount {
     live: AtomicUsize,
@@ -21,7 +20,7 @@ impl LiveCount {
         self.live.fetch_add(1, SeqCst);
     }
 
-    /// True for the last one, if the shutdown waits for it.
+    /// Returns true for the last claim, if a shutdown waits for it.
     pub(in crate::driver) fn died(&self) -> bool {
         self.live.fetch_sub(1, SeqCst) == 1 && self.is_draining()
     }
@@ -69,7 +68,7 @@ mod models {
         });
     }
 
-    /// loom finds a shutdown that nobody wakes.
+    /// loom reports a shutdown that is never woken.
     #[test]
     fn loom_c7_the_shutdown_hears_of_the_last_claim() {
         check(|| {

@@ -1,5 +1,5 @@
-//! What the threads around a claim agree on without a lock: each a protocol of its own, with a
-//! model that tries every interleaving of it.
+//! The states that the threads around a claim share without a lock. Each file is one protocol, with
+//! a model that tries every interleaving of it.
 
 mod caller_gone;
 mod live_count;

@@ -1,11 +1,11 @@
-//! A lock that was handed to one that may not look any more.
+//! A lock that was handed to a waiter that may not look any more.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use crate::sync::AtomicBool;
 
-/// Set while it was transferred and its caller has not looked yet. The caller takes it, or whoever
-/// gives it back.
+/// Set from the transfer of a lock until the first `take`. The waiter takes it, or the task that
+/// gives the lock back.
 #[derive(Debug)]
 pub(in crate::driver) struct Offered(AtomicBool);
 
@@ -18,8 +18,8 @@ impl Offered {
         self.0.store(true, Release);
     }
 
-    /// True for the one who is the first to take, or to give back, what was transferred. It sees
-    /// all that was done before somebody found it [still there](Self::is_still_there).
+    /// True for the first caller: it takes what was transferred, or gives it back. It sees all that
+    /// was done before another thread found the lock [still there](Self::is_still_there).
     pub(in crate::driver) fn take(&self) -> bool {
         self.0.swap(false, AcqRel)
     }
@@ -28,8 +28,8 @@ impl Offered {
         self.0.load(Acquire)
     }
 
-    /// As [`is_there`](Self::is_there), in one order with all that [take](Self::take) it: a plain
-    /// look may be too old, and then both would leave it to the other to tell of a loss.
+    /// As [`is_there`](Self::is_there), but in one order with all calls of [`take`](Self::take). A
+    /// plain load may be too old. Then each side would leave the report of a loss to the other one.
     pub(in crate::driver) fn is_still_there(&self) -> bool {
         self.0.fetch_or(false, AcqRel)
     }
@@ -49,7 +49,7 @@ mod models {
     fn loom_c7_exactly_one_takes_what_was_transferred() {
         check(|| {
             let unclaimed = Arc::new(Offered::new());
-            // Before all others: who takes it knows of it by a lock.
+            // Before all others, because a real taker knows of the lock through a mutex.
             unclaimed.leave();
             let takers = [(); 2].map(|()| {
                 let unclaimed = Arc::clone(&unclaimed);

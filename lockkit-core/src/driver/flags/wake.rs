@@ -1,24 +1,24 @@
-//! A wake-up by the store, and whether the waiter or the keeper looks at it.
+//! A wake-up by the store: decides whether the waiter or the background task acts on it.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
 use crate::sync::AtomicBool;
 
-/// Before the grant a wake-up is for the waiter, after it for the keeper. The wake-up and the grant
-/// each write before they read, so that a wake-up at the moment of the grant always reaches one of
-/// the two.
+/// Before the grant a wake-up is for the waiter; after it, for the background task. The wake-up and
+/// the grant each write before they read. So a wake-up at the moment of the grant always reaches
+/// one of the two.
 #[derive(Debug)]
 pub(in crate::driver) struct WakeFlag {
-    /// A wake-up came that no attempt or renewal has acted on yet.
+    /// A wake-up came, and no attempt or renewal has acted on it yet.
     woken: AtomicBool,
     granted: AtomicBool,
 }
 
-/// Who acts on a wake-up.
+/// The task that acts on a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::driver) enum WakeTarget {
     Keeper,
-    /// An earlier wake-up is still pending, and covers this one.
+    /// No task: an earlier wake-up is still pending, and covers this one.
     Nobody,
     Waiter,
 }
@@ -37,8 +37,8 @@ impl WakeFlag {
         }
     }
 
-    /// From here on a wake-up asks for a renewal. One that came during the attempt is found by the
-    /// first [look](Self::is_woken) after this.
+    /// From here on a wake-up asks for a renewal. The first [look](Self::is_woken) after this finds
+    /// a wake-up that came during the attempt.
     pub(in crate::driver) fn grant(&self) {
         self.granted.store(true, SeqCst);
     }
@@ -61,7 +61,7 @@ impl WakeFlag {
         self.woken.swap(false, AcqRel)
     }
 
-    /// The renewal did not ask the store: the wake-ups that it took are pending again.
+    /// The renewal did not ask the store, so the wake-ups that it took are pending again.
     pub(in crate::driver) fn put_back(&self, woken: bool) {
         self.woken.fetch_or(woken, AcqRel);
     }
@@ -80,7 +80,7 @@ mod models {
     use super::*;
     use crate::sync::check;
 
-    /// What the agenda does with it, as far as it matters here.
+    /// The part of the agenda that matters for wake-ups.
     struct Agenda {
         wake: WakeFlag,
         state: Mutex<State>,
@@ -90,7 +90,7 @@ mod models {
 
     #[derive(Default)]
     struct State {
-        /// A timer is in, and due at once, or later.
+        /// `None`: no timer is in. Otherwise: whether it is due at once.
         timer: Option<bool>,
     }
 
@@ -107,7 +107,7 @@ mod models {
             self.news.store(true, Relaxed);
             let told = self.wake.wake();
             if told == WakeTarget::Keeper {
-                // As `Agenda::hasten`: one in flight sees it when it ends.
+                // As `Agenda::hasten`: a renewal in flight sees it when it ends.
                 let mut state = self.state.lock().unwrap();
                 if state.timer.is_some() {
                     state.timer = Some(true);

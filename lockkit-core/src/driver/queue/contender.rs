@@ -1,4 +1,4 @@
-//! One of this process that has a name, or competes for it in the store.
+//! A task of this process that has a name, or competes for it in the store.
 
 use std::sync::{Arc, Weak};
 
@@ -7,13 +7,14 @@ use crate::{
     driver::hold::{Hold, Ticket},
 };
 
-/// One that has the lock, or competes for it in the store.
+/// A task that has the lock, or competes for it in the store.
 #[derive(Clone)]
 pub(super) struct Contender {
     pub(super) ticket: Ticket,
-    /// Since when it has the lock, or until when it counts as a rival without a sign of life.
+    /// Since when a holder has the lock. For a rival: when it stops to count without a sign of
+    /// life.
     pub(super) at: Tick,
-    /// `None`: it competes.
+    /// `None` while it competes.
     held: Option<Weak<Hold>>,
 }
 
@@ -30,13 +31,13 @@ impl Contender {
         self.held.is_none() && self.at > now
     }
 
-    /// It gives its next sign of life by then.
+    /// The next sign of life is due by `stale_at`.
     pub(super) fn competes_until(&mut self, stale_at: Tick) {
         self.at = stale_at;
     }
 
-    /// The hold that has it, while that lives. Never drop it under the lock of the gates: it may be
-    /// the last reference.
+    /// The hold, while it lives. Never drop it under the lock of the gates, because it may be the
+    /// last reference.
     pub(super) fn hold(&self) -> Option<Arc<Hold>> {
         self.held.as_ref()?.upgrade()
     }

@@ -1,10 +1,13 @@
-//! The process gate: tasks of one locker that want the same name queue here, in order, and only the
+//! The process gate: tasks of one locker that want the same name queue here, in order. Only the
 //! first of them talks to the store.
 //!
-//! A holder keeps the gate closed; its release opens it for the next in line, or hands the lock
-//! over to it where the store can do that in one request. The gate never stands in the way for
-//! good: while the store is in trouble it is open for all, behind a long hold the first in line
-//! joins those who wait in the store, and one that does not act on its turn is passed over.
+//! A holder keeps the gate closed. Its release opens the gate for the next task in line. Where the
+//! store can transfer a lock in one request, the release hands the lock to that task instead. The
+//! gate never blocks a task for ever:
+//!
+//! * While the store is in trouble, the gate is open for all tasks.
+//! * Behind a long hold, the first in line joins the waiters in the store.
+//! * A task that does not act on its turn is passed over.
 
 use std::{
     collections::{HashMap, hash_map},
@@ -30,36 +33,36 @@ use crate::{
     token::FencingToken,
 };
 
-/// So many transfers in a row may overtake those who wait in the store (C12).
+/// At most this many transfers in a row may overtake the waiters in the store (C12).
 const MOST_TRANSFERS: u8 = 16;
 
-/// What a turn may take beyond a request and a pause before the next one.
+/// How long a turn may take, beyond a request and the pause before the next request.
 const LEEWAY: Duration = Duration::from_secs(1);
 
-/// Where a store keeps no queue, a process that let others go first stays away for so long: their
-/// polls are no match for one who asks at once.
+/// On a store that keeps no queue, a process that let others go first does not ask for this long.
+/// The others only poll, so they would lose against a task that asks at once.
 const STAND_BACK: Duration = Duration::from_millis(60);
 
-/// The gates of one locker, by name. A name that nobody holds or wants has none.
+/// The gates of one locker, by name. A name has no gate while no task holds or wants it.
 pub(crate) struct Gates {
     names: Mutex<HashMap<LockName, Gate>>,
     tickets: AtomicU64,
-    /// Grants can be transferred.
+    /// Whether the store can transfer grants.
     transfers: bool,
     fair: bool,
-    /// Those who wait do so in the store: whoever asks later is behind them.
+    /// Whether waiters wait in the store, so that a later request is behind them.
     lines_up: bool,
-    /// How long a turn may be silent, beside its requests.
+    /// How long a turn may be silent, in addition to its requests.
     silence: Duration,
 }
 
-/// The answer to one who wants a lock.
+/// The answer to a task that wants a lock.
 pub(in crate::driver) enum Entry<'a> {
-    /// It may ask the store, beside whoever does.
+    /// The task may ask the store, beside any other task.
     Open,
-    /// Others of this process are before it: so many.
+    /// Other tasks of this process are before it; the number says how many.
     Queued(Arc<Waiter>, usize),
-    /// Another of this process has it now.
+    /// Another task of this process has the lock now.
     Taken,
     Turn(Turn<'a>),
 }
@@ -77,7 +80,7 @@ impl Gates {
         }
     }
 
-    /// Lets one in that wants to ask once, and not to wait.
+    /// Lets a task in that asks once and does not wait.
     pub(in crate::driver) fn try_enter<'a>(&'a self, held: &'a Hold) -> Entry<'a> {
         let now = held.locker().clock.now();
         let mut names = self.lock();
@@ -101,7 +104,7 @@ impl Gates {
         entry
     }
 
-    /// Lets one in that is ready to wait.
+    /// Lets a task in that is ready to wait.
     pub(in crate::driver) fn enter<'a>(
         &'a self,
         held: &'a Hold,
@@ -116,7 +119,8 @@ impl Gates {
         if queue.disagrees(held.mode) {
             return Entry::Open;
         }
-        // In trouble somebody must have the turn: by its luck the gate gets over it.
+        // Also in trouble, one task must have the turn: when it gets an answer, the gate closes
+        // again.
         if queue.admits_new(held.mode, now) {
             return Entry::Turn(self.turn(queue, held, now));
         }
@@ -128,7 +132,7 @@ impl Gates {
         Entry::Queued(waiter, ahead)
     }
 
-    /// The turn of one who meets nobody.
+    /// The turn of a task that is the first at this name.
     fn first<'a>(
         &'a self,
         place: hash_map::VacantEntry<'_, LockName, Gate>,
@@ -161,7 +165,7 @@ impl Gates {
         NonZeroU64::new(self.tickets.fetch_add(1, Relaxed)).unwrap_or(NonZeroU64::MIN)
     }
 
-    /// Ends a turn or a hold: the next one comes in.
+    /// Ends a turn or a hold, and lets the next task in.
     pub(in crate::driver) fn leave(&self, name: &LockName, ticket: Ticket, now: Tick) {
         let mut names = self.lock();
         let hash_map::Entry::Occupied(mut place) = names.entry(name.clone()) else { return };
@@ -180,18 +184,18 @@ impl Gates {
         wake(next);
     }
 
-    /// Has the next one come in whose turn it is by the passing of time.
+    /// Lets the next task in, if its turn has come because time passed.
     pub(in crate::driver) fn look(&self, name: &LockName, now: Tick) {
         let mut names = self.lock();
         let next = match names.get_mut(name) {
             Some(Gate::Crowded(queue)) => self.advance(queue, now, Duration::ZERO),
-            _ => Vec::new(), // nobody waits
+            _ => Vec::new(), // no task waits
         };
         drop(names);
         wake(next);
     }
 
-    /// Takes one out of the line that has gone.
+    /// Removes from the line a waiter that no longer waits.
     pub(in crate::driver) fn forget(&self, waiter: &Waiter) {
         let mut names = self.lock();
         let Some(Gate::Crowded(queue)) = names.get_mut(waiter.name()) else { return };
@@ -201,8 +205,8 @@ impl Gates {
         }
     }
 
-    /// An operator freed the grant with this token: whoever had it is asked to look, and keeps
-    /// nobody out.
+    /// An operator freed the grant with this token. Its holder looks at the store again, and no
+    /// longer keeps other tasks out.
     pub(crate) fn freed(&self, name: &LockName, token: FencingToken) {
         let names = self.lock();
         let holders = names.get(name).map(Gate::holders).unwrap_or_default();
@@ -213,7 +217,7 @@ impl Gates {
         }
     }
 
-    /// How many of this process wait here, beside those who wait in the store.
+    /// How many tasks of this process wait here. Those that wait in the store do not count.
     pub(crate) fn waiting(&self, name: &LockName) -> usize {
         self.lock().get(name).map_or(0, Gate::waiting)
     }
@@ -223,7 +227,7 @@ impl Gates {
         self.lock().len()
     }
 
-    /// Gives a turn to the first ones in line that may have one.
+    /// Gives a turn to the first tasks in line, as many as may have one.
     fn advance(&self, queue: &mut NameQueue, now: Tick, rest: Duration) -> Vec<Arc<Waiter>> {
         let mut called = Vec::new();
         while let Some(waiter) = queue.pop_admitted(now) {
@@ -237,7 +241,7 @@ impl Gates {
         called
     }
 
-    /// The store is in trouble: everybody may see for himself.
+    /// The store is in trouble: every task in line may ask the store itself.
     pub(in crate::driver) fn open(&self, name: &LockName) {
         let mut names = self.lock();
         let Some(gate) = names.get_mut(name) else { return };
@@ -253,7 +257,7 @@ impl Gates {
         wake(let_in);
     }
 
-    /// The next in line, to whom this holder's release may transfer the lock.
+    /// The first in line, to whom this holder's release may transfer the lock.
     pub(in crate::driver) fn transfer(&self, held: &Hold) -> Option<Transfer<'_>> {
         let ticket = held.ticket()?;
         let is_transferred = matches!(held.name.kind(), Kind::Election | Kind::Mutex);
@@ -271,8 +275,8 @@ impl Gates {
         } else {
             QueuePolicy::QueueFirst
         };
-        // It stays in line: nobody may poll this release any more, and then it must get the lock by
-        // itself.
+        // The waiter stays in line. If the release is not polled any more, the waiter must get the
+        // lock by itself.
         let waiter = queue.first().map(Arc::clone)?;
         let ticket = self.ticket();
         queue.compete(Contender::rival(ticket, now.after(self.silence_of(held))), held.mode);
@@ -284,14 +288,14 @@ impl Gates {
     }
 }
 
-/// Never under the lock: what it wakes may come here.
+/// Wakes the waiters. Never call this under the lock, because a task that it wakes may come here.
 fn wake(waiters: impl IntoIterator<Item = Arc<Waiter>>) {
     for waiter in waiters {
         waiter.signal.notify_one();
     }
 }
 
-/// The right to compete in the store. Dropped, it passes to the next in line.
+/// The right to compete in the store. When it is dropped, it passes to the next in line.
 pub(in crate::driver) struct Turn<'a> {
     gates: &'a Gates,
     held: &'a Hold,
@@ -299,7 +303,7 @@ pub(in crate::driver) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// It still acts, and the store answers.
+    /// The task still acts, and the store answers.
     pub(in crate::driver) fn goes_on(&self) {
         let Some(ticket) = self.ticket else { return };
         let stale_at = self.held.locker().clock.now().after(self.gates.silence_of(self.held));
@@ -308,7 +312,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The store answers by errors, or not at all.
+    /// The store answers with errors, or not at all.
     pub(in crate::driver) fn meets_trouble(&self) {
         self.gates.open(&self.held.name);
     }
@@ -318,8 +322,8 @@ impl Turn<'_> {
         let Some(ticket) = self.ticket.take() else { return };
         let holder = Contender::holder(ticket, held.granted_at(), held);
         let mut names = self.gates.lock();
-        // Under the lock: a loss that comes now finds the holder, or its ticket is found by the
-        // drop of the hold.
+        // Set under the lock. A loss that comes now then finds the holder, or the drop of the hold
+        // finds its ticket.
         held.set_ticket(ticket);
         let gate = names.entry(held.name.clone()).or_default();
         gate.won_by(holder, held.mode);
@@ -340,7 +344,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The first in line, to whom the lock is being transferred. Dropped, it waits on.
+/// The transfer of the lock to the first in line. If it is dropped, that waiter waits on.
 pub(in crate::driver) struct Transfer<'a> {
     gates: &'a Gates,
     waiter: Option<Arc<Waiter>>,
@@ -353,7 +357,7 @@ impl Transfer<'_> {
         self.waiter.as_ref()
     }
 
-    /// The lock is the waiter's now; false if that has gone meanwhile.
+    /// Makes the lock the waiter's. Returns false if the waiter has left meanwhile.
     pub(in crate::driver) fn deliver(mut self) -> bool {
         let Some(waiter) = self.waiter.take() else { return false };
         let holder = Contender::holder(self.ticket, waiter.held.locker().clock.now(), &waiter.held);
@@ -369,7 +373,7 @@ impl Transfer<'_> {
         delivered
     }
 
-    /// Others went first: the waiter competes in the store now, after them.
+    /// Others go first: after them, the waiter competes in the store.
     pub(in crate::driver) fn yields(mut self) {
         let Some(waiter) = self.waiter.take() else { return };
         self.end(&waiter, true);

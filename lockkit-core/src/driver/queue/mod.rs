@@ -1,10 +1,10 @@
-//! The process gate: tasks of one locker that want the same name queue here, in order, of whatever
-//! kind it is.
+//! The process gate: tasks of one locker that want the same name queue here, in order. The name may
+//! be of any kind.
 //!
-//! * [`gate`] lets in, one after the other.
+//! * [`gate`] lets tasks in, one after the other.
 //! * [`name`] is what the gate knows of one name.
-//! * [`contender`] has a name, or competes for it.
-//! * [`sharing`] says who can have a name at the same time.
+//! * [`contender`] is a task that has a name, or competes for it.
+//! * [`sharing`] decides which tasks can have a name at the same time.
 //! * [`waiter`] is one place in line.
 
 mod contender;

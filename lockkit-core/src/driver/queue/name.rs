@@ -1,4 +1,4 @@
-//! What is known of one name that somebody of this process has or wants.
+//! The state of one name that a task of this process has or wants.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -9,28 +9,28 @@ use crate::{
     spi::Mode,
 };
 
-/// Behind a longer hold the first in line joins those who wait in the store.
+/// Behind a hold that is longer than this, the first in line joins the waiters in the store.
 const LONG_HOLD: Duration = Duration::from_millis(250);
 
-/// Who stands before the others. As many of these are kept as there are names, most of them with
-/// one alone.
+/// The contenders of one name. There are as many of these as names, and most names have only one
+/// contender.
 pub(super) enum Gate {
-    /// It has the name for itself, or wants to.
+    /// One task has the name for itself, or competes for it.
     Alone(Contender),
     Crowded(Box<NameQueue>),
 }
 
-/// What only a name has that more than one wants, or can have.
+/// The state of a name that more than one task wants, or can have.
 #[derive(Default)]
 pub(super) struct NameQueue {
     holders: Peers,
-    /// Those who compete in the store.
+    /// The tasks that compete in the store.
     rivals: Peers,
-    /// In order of their places.
+    /// The waiters, in the order of their places.
     line: BTreeMap<Ticket, Arc<Waiter>>,
     /// Transfers since the store granted the lock.
     pub(super) streak: u8,
-    /// The store answers by errors.
+    /// The store answers with errors.
     pub(super) store_failing: bool,
 }
 
@@ -41,7 +41,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Makes room for more than one.
+    /// Makes room for more than one task.
     pub(super) fn queue(&mut self) -> &mut NameQueue {
         match self {
             Self::Crowded(queue) => queue,
@@ -53,8 +53,8 @@ impl Gate {
         }
     }
 
-    /// Those who have the lock. Never drop them under the lock of the gates: each may be the last
-    /// reference.
+    /// The holds that have the lock. Never drop them under the lock of the gates, because each may
+    /// be the last reference.
     pub(super) fn holders(&self) -> Vec<Arc<Hold>> {
         match self {
             Self::Alone(one) => one.hold().into_iter().collect(),
@@ -64,7 +64,7 @@ impl Gate {
         }
     }
 
-    /// The one who has the lock alone. Don't drop it there either.
+    /// The hold that has the lock exclusively. Never drop it under the lock of the gates either.
     pub(super) fn exclusive_holder(&self) -> Option<Arc<Hold>> {
         match self {
             Self::Alone(one) => one.hold(),
@@ -73,8 +73,8 @@ impl Gate {
         }
     }
 
-    /// Whether others came before, where nobody may overtake (C12). In trouble everybody may see
-    /// for himself.
+    /// Whether others are before a task of this mode, on a store where no task may overtake (C12).
+    /// While the store is in trouble, every task may ask it, so the answer is false.
     pub(super) fn has_others_before(&mut self, mode: Mode, now: Tick) -> bool {
         match self {
             Self::Alone(one) => one.competes_at(now),
@@ -84,12 +84,13 @@ impl Gate {
         }
     }
 
-    /// Whether one of this mode has another limit than the others, which only the store can tell it.
+    /// Whether `mode` has another limit than the others. Then only the store can say which is
+    /// right.
     pub(super) fn disagrees(&self, mode: Mode) -> bool {
         matches!(self, Self::Crowded(queue) if queue.disagrees(mode))
     }
 
-    /// Whether one of this mode finds nobody in its way who has the lock or competes for it.
+    /// Whether `mode` has room beside all tasks that have the lock or compete for it.
     pub(super) fn has_room(&mut self, mode: Mode, now: Tick) -> bool {
         match self {
             Self::Alone(_) => false,
@@ -101,7 +102,7 @@ impl Gate {
         if let Self::Crowded(queue) = self { queue.line.len() } else { 0 }
     }
 
-    /// The turn with this ticket has the lock now, from the store.
+    /// The turn with this ticket got the lock from the store.
     pub(super) fn won_by(&mut self, holder: Contender, mode: Mode) {
         match self {
             Self::Alone(one) if one.ticket == holder.ticket => *one = holder,
@@ -139,10 +140,11 @@ impl NameQueue {
         self.rivals.contenders().any(|rival| rival.competes_at(now))
     }
 
-    /// Whether one who competes is in the way of this mode, or waits in the store. Those who don't
-    /// act any more are looked for only where they matter. One who waits for more permits is in
-    /// nobody's way: where the store keeps an order, it lets nobody pass; where it keeps none, the
-    /// one who wants more may wait for ever.
+    /// Whether a rival is in the way of this mode, or waits in the store. Stale rivals are removed
+    /// only where they matter.
+    ///
+    /// A rival that waits for more permits is not in the way. Where the store keeps an order, the
+    /// store lets no request pass that rival. Where it keeps none, that rival may wait for ever.
     fn has_rival_of(&mut self, mode: Mode, now: Tick) -> bool {
         if !self.rivals.has_waiting() && self.rivals.usage().has_room(mode) {
             return false;
@@ -151,13 +153,13 @@ impl NameQueue {
         self.rivals.has_waiting_before(mode) || !self.rivals.usage_before(mode).has_room(mode)
     }
 
-    /// Whether one of this mode finds nobody in its way who has the lock or competes for it.
+    /// Whether `mode` has room beside all tasks that have the lock or compete for it.
     fn has_room(&mut self, mode: Mode, now: Tick) -> bool {
         !self.has_rival_of(mode, now)
             && self.holders.usage().and(self.rivals.usage_before(mode)).has_room(mode)
     }
 
-    /// Whether one of this mode has another limit than the others.
+    /// Whether `mode` has another limit than the others.
     pub(super) fn disagrees(&self, mode: Mode) -> bool {
         self.holders.usage().and(self.rivals.usage()).disagrees(mode)
     }
@@ -170,7 +172,7 @@ impl NameQueue {
         self.holders.has(ticket)
     }
 
-    /// Whether another one may compete in the store.
+    /// Whether one more task may compete in the store.
     pub(super) fn admits(&mut self, mode: Mode, now: Tick) -> bool {
         if self.has_room(mode, now) {
             return true;
@@ -179,7 +181,7 @@ impl NameQueue {
         !self.has_rival_at(now) && self.holders.contenders().all(outlasts)
     }
 
-    /// As [`admits`](Self::admits), for one who comes now.
+    /// As [`admits`](Self::admits), for a task that comes now.
     pub(super) fn admits_new(&mut self, mode: Mode, now: Tick) -> bool {
         self.line.is_empty() && self.admits(mode, now)
     }
@@ -194,14 +196,15 @@ impl NameQueue {
         }
     }
 
-    /// Whoever had it before, and can't have it beside this one, has lost it.
+    /// Makes the contender a holder. An earlier holder that cannot have the name beside it has lost
+    /// it.
     pub(super) fn hold(&mut self, contender: Contender, mode: Mode) {
         self.forget(contender.ticket);
         self.holders.retain_beside(mode);
         self.holders.insert(contender, mode);
     }
 
-    /// Others than the holder go first.
+    /// Forgets the holders: the lock was freed, and others go first.
     pub(super) fn free(&mut self) {
         self.holders = Peers::default();
     }
@@ -211,15 +214,15 @@ impl NameQueue {
         self.rivals.remove(ticket);
     }
 
-    /// How many are before it.
+    /// Puts a waiter in line, and returns how many are before it.
     pub(super) fn queue(&mut self, waiter: &Arc<Waiter>) -> usize {
         let ahead = self.line.len();
         self.line.insert(waiter.place, Arc::clone(waiter));
         ahead
     }
 
-    /// Has one wait on in its place. While it was promised the lock, it could be taken out of
-    /// there.
+    /// Lets a waiter wait in its place again. While it was promised the lock, `first` may have
+    /// removed it.
     pub(super) fn come_back(&mut self, waiter: &Arc<Waiter>) {
         if waiter.is_waiting() {
             self.line.insert(waiter.place, Arc::clone(waiter));

@@ -1,5 +1,5 @@
-//! Those of one process who have a name at the same time, or compete for it, and who has room
-//! beside them.
+//! The tasks of one process that have a name at the same time or compete for it, and the room that
+//! is left beside them.
 
 use std::collections::HashMap;
 
@@ -10,30 +10,31 @@ use crate::{
     spi::{Mode, Occupancy},
 };
 
-/// Contenders for one name, by their tickets. To look for room takes no longer if there are many.
+/// Contenders for one name, by their tickets. Finding room beside holders takes no longer when
+/// there are many of them.
 #[derive(Default)]
 pub(super) struct Peers {
     all: HashMap<Ticket, Peer>,
     usage: Usage,
     waiting: usize,
-    /// None of them is stale before.
+    /// No contender is stale before this time.
     stale_from: Option<Tick>,
 }
 
 struct Peer {
     contender: Contender,
     mode: Mode,
-    /// The store has refused it: whoever asks later waits behind it.
+    /// The store has refused it, so a later request waits behind it.
     waits: bool,
 }
 
-/// What they take of a name together.
+/// The part of a name that the contenders take together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Usage {
     exclusive: u64,
     shared: u64,
     permits: u64,
-    /// How many permits there are, as the last one says.
+    /// How many permits the name has, as the last contender says.
     limit: u32,
 }
 
@@ -73,12 +74,12 @@ impl Peers {
             self.waiting -= usize::from(peer.waits);
         }
         if self.all.is_empty() {
-            // Without its memory, too.
+            // This frees the memory of the map, too.
             *self = Self::default();
         }
     }
 
-    /// Keeps those whom one of this mode leaves the name.
+    /// Removes all contenders if one of `mode` cannot have the name beside them.
     pub(super) fn retain_beside(&mut self, mode: Mode) {
         let is_alone = mode == Mode::Exclusive || self.usage.is_exclusive();
         if is_alone {
@@ -86,7 +87,7 @@ impl Peers {
         }
     }
 
-    /// One of them waits in the store, and gives its next sign of life by then.
+    /// Marks that this contender waits in the store, and gives its next sign of life by `stale_at`.
     pub(super) fn wait(&mut self, ticket: Ticket, stale_at: Tick) -> bool {
         let Some(peer) = self.all.get_mut(&ticket) else { return false };
         peer.contender.competes_until(stale_at);
@@ -95,7 +96,7 @@ impl Peers {
         true
     }
 
-    /// Passes over those that have given no sign of life for too long.
+    /// Removes the contenders that have given no sign of life for too long.
     pub(super) fn drop_stale(&mut self, now: Tick) {
         if self.stale_from.is_none_or(|from| now < from) {
             return;
@@ -111,7 +112,7 @@ impl Peers {
         self.stale_from = self.contenders().map(|contender| contender.at).min();
     }
 
-    /// What they take, without those who wait in the store for more permits than these.
+    /// The part that they take, without those that wait in the store for more permits than `mode`.
     pub(super) fn usage_before(&self, mode: Mode) -> Usage {
         let Mode::Permits { count, .. } = mode else { return self.usage };
         let wants_more = |peer: &Peer| match peer.mode {
@@ -125,8 +126,8 @@ impl Peers {
         usage
     }
 
-    /// Whether one of them waits in the store for no more permits than these, or for something else
-    /// than permits.
+    /// Whether one of them waits in the store for no more permits than `mode`, or for something
+    /// else than permits.
     pub(super) fn has_waiting_before(&self, mode: Mode) -> bool {
         let wants_more = |peer: &Peer| match (peer.mode, mode) {
             (Mode::Permits { count: wanted, .. }, Mode::Permits { count, .. }) => wanted > count,
@@ -160,7 +161,7 @@ impl Usage {
         self.exclusive > 0
     }
 
-    /// Of both together.
+    /// The sum of both.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             exclusive: self.exclusive + other.exclusive,
@@ -170,7 +171,8 @@ impl Usage {
         }
     }
 
-    /// Whether one of this mode has another limit than they have, which only the store can tell it.
+    /// Whether `mode` has another limit than the contenders. Then only the store can say which is
+    /// right.
     pub(super) fn disagrees(self, mode: Mode) -> bool {
         match mode {
             Mode::Permits { limit, .. } => self.permits > 0 && self.limit != limit.get(),
@@ -178,7 +180,7 @@ impl Usage {
         }
     }
 
-    /// Whether one of this mode has room beside them.
+    /// Whether `mode` has room beside the contenders.
     pub(super) fn has_room(self, mode: Mode) -> bool {
         self.occupancy().with(mode).is_some()
     }

@@ -18,11 +18,11 @@ use crate::{
     token::{FencingToken, OwnerId},
 };
 
-/// One in line, as those see it that let it in.
+/// A task in line, as the gate sees it.
 pub(in crate::driver) struct Waiter {
     pub(in crate::driver) held: Arc<Hold>,
     pub(in crate::driver) place: Ticket,
-    /// As whom it would hold the lock.
+    /// The claim as which the task would hold the lock.
     spec: ClaimSpec,
     token_base: u64,
     slot: Mutex<Slot>,
@@ -30,15 +30,15 @@ pub(in crate::driver) struct Waiter {
 }
 
 pub(in crate::driver) enum Slot {
-    /// It has left the line, or has what it waited for.
+    /// The waiter has left the line, or has what it waited for.
     Gone,
-    /// It has the lock.
+    /// The waiter has the lock.
     Handed,
-    /// It may ask the store, beside others.
+    /// The waiter may ask the store, beside others.
     Open,
-    /// It is being given the lock, in this very moment.
+    /// A release is giving the lock to the waiter at this moment.
     Promised,
-    /// It may ask the store, after a rest.
+    /// The waiter may ask the store, after a rest.
     Turn {
         ticket: Ticket,
         rest: Duration,
@@ -71,7 +71,7 @@ impl Waiter {
         matches!(*self.slot(), Slot::Waiting)
     }
 
-    /// False if it has gone.
+    /// Puts `offer` into the slot; false if the waiter does not wait any longer.
     pub(in crate::driver) fn offer(&self, offer: Slot) -> bool {
         let mut slot = self.slot();
         if !matches!(*slot, Slot::Waiting) {
@@ -81,12 +81,13 @@ impl Waiter {
         true
     }
 
-    /// The lock was transferred to it; false if it has gone, or asks the store by itself by now.
+    /// Marks that the store has transferred the lock to the waiter. Returns false if the waiter has
+    /// left, or now asks the store by itself.
     pub(in crate::driver) fn promise(&self) -> bool {
         self.offer(Slot::Promised)
     }
 
-    /// Keeps what was promised; false if it has gone.
+    /// Hands over the promised lock; false if the waiter has left.
     pub(in crate::driver) fn transfer(&self) -> bool {
         let mut slot = self.slot();
         let is_there = matches!(*slot, Slot::Promised);
@@ -96,7 +97,7 @@ impl Waiter {
         is_there
     }
 
-    /// The promise is not kept.
+    /// Takes the promise back, so that the waiter waits again.
     pub(in crate::driver) fn break_promise(&self) {
         let mut slot = self.slot();
         if matches!(*slot, Slot::Promised) {
@@ -104,16 +105,17 @@ impl Waiter {
         }
     }
 
-    /// What a transfer to it asks for. Its owner is a fresh one each time: one of which nobody
-    /// knows whether it was applied must not touch what the waiter gets by itself later.
+    /// The claim that a transfer to this waiter asks for. It has a fresh owner each time, because a
+    /// transfer may have an unknown outcome. Such a transfer must not touch a lock that the waiter
+    /// gets by itself later.
     pub(in crate::driver) fn successor(&self) -> ClaimSpec {
         let mut spec = self.spec.clone();
         spec.owner = OwnerId::random();
         spec
     }
 
-    /// Makes a hold of a claim that was transferred, and tells when to look at it next. Gives the
-    /// claim back if it can't be one.
+    /// Makes a hold from a claim that was transferred, and returns when to look at it next. Returns
+    /// the claim if it cannot become a hold.
     pub(in crate::driver) fn accept(
         &self,
         owner: OwnerId,

@@ -1,4 +1,4 @@
-//! What a store gives beside the lock, and how it hears of a guard that was dropped.
+//! Tests of the attachment that a store gives with a lock, and how it hears of a dropped guard.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ async fn c7_the_release_waits_until_the_drop_was_told() {
     world.store.set_latency(Duration::ZERO);
     let guard = world.mutex("a").lock().await.unwrap();
     world.store.forget_log();
-    // Not on a worker: those are free to run the keeper meanwhile.
+    // Not on a worker, because then the workers are free to run the background task meanwhile.
     tokio::task::spawn_blocking(move || drop(guard)).await.unwrap();
     world.locker.shutdown().await.unwrap();
     assert_eq!(world.store.ops(), [Op::GuardDropped, Op::Release, Op::Close]);
@@ -85,7 +85,7 @@ async fn c7_a_released_guard_was_not_dropped() {
         let guard = world.mutex("a").lock().await.unwrap();
         guard.release().await.unwrap();
         world.mutex("a").scope(async |_| ()).await.unwrap();
-        // A release that began is one, also when it is dropped midway.
+        // A release that has begun counts as a release, even if it is dropped midway.
         for cut in 0..4 {
             let guard = world.mutex("a").lock().await.unwrap();
             let _ = time::timeout(Duration::from_micros(cut * 700), guard.release()).await;
@@ -154,7 +154,7 @@ async fn c13_a_panic_in_guard_dropped_still_releases() {
     for kind in KINDS {
         let world = world(kind, Attaches::Bomb);
         drop(world.mutex("a").lock().await.unwrap());
-        // While a panic unwinds, a second one would end the process.
+        // A second panic while one unwinds would end the process.
         let mutex = world.mutex("b");
         let task = tokio::spawn(async move {
             let _guard = mutex.lock().await.unwrap();

@@ -1,5 +1,5 @@
-//! C6: an attempt that waits inside the store hears that nobody waits for it any more, then and not
-//! before.
+//! C6: an attempt that waits inside the store learns when its caller drops the call, and not
+//! earlier.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     token::OwnerId,
 };
 
-/// A store that waits, and somebody else who has the lock.
+/// A store in which attempts wait, and another owner that has the lock.
 fn taken() -> (World, OwnerId) {
     let world = World::new(Kind::Pinned);
     let other = world.store.take("a");
@@ -33,7 +33,7 @@ impl World {
 
 #[tokio::test(start_paused = true)]
 async fn c6_a_cancelled_attempt_leaves_the_store_at_once() {
-    // The keeper asleep, and awake with holds of its own to renew.
+    // With an idle background task, and with one that has holds to renew.
     for holds in [0, 50] {
         for patience in [50, 500, 1_500] {
             let (world, other) = taken();
@@ -60,7 +60,7 @@ async fn c6_a_cancelled_attempt_leaves_the_store_at_once() {
 async fn c6_an_attempt_cancelled_on_its_way_to_the_store_does_not_wait_there() {
     let (world, other) = taken();
     world.store.set_latency(ms(100));
-    // Still on its way for 30 ms when its caller goes.
+    // The request is on its way for another 30 ms when its caller drops it.
     time::timeout(ms(20), world.mutex("a").lock()).await.unwrap_err();
     time::sleep(ms(29)).await;
     assert_eq!(world.waiting(), 0, "not there yet");
@@ -76,7 +76,7 @@ async fn c8_an_attempt_leaves_the_store_when_the_bound_has_passed() {
     let (world, other) = taken();
     world.store.set_latency(ms(100));
     let start = time::Instant::now();
-    // It gets there after 50 ms and may wait until 145.
+    // The request arrives after 50 ms and may wait until 145 ms.
     assert_eq!(
         world.mutex("a").lock_timeout(ms(100)).await.unwrap_err().kind(),
         ErrorKind::Timeout
@@ -106,7 +106,7 @@ async fn c8_a_caller_that_waits_has_not_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn c6_whoever_else_listens_is_woken() {
-    // A backend may listen in a task of its own: the attempt is polled by another.
+    // A backend may listen in a task of its own, while another task polls the attempt.
     for kind in KINDS.into_iter().filter(|kind| *kind != Kind::Pinned) {
         let world = World::new(kind);
         let guard = world.mutex("a").lock().await.unwrap();

@@ -1,4 +1,4 @@
-//! C6: futures dropped at any point leave nothing behind.
+//! C6: tests that a future which is dropped at any point leaves nothing behind.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Threads whose runtimes come and go, over one store, with two lockers. On the real clock.
+//! Threads whose runtimes start and end, over one store and with two lockers, on the real clock.
 
 use std::{
     sync::{Arc, Mutex},
@@ -20,13 +20,13 @@ use crate::{
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// The largest token that was used under each name: what a protected resource keeps.
+/// The largest token that was used under each name, as a protected resource keeps it.
 type Seen = Arc<[Mutex<u64>; 3]>;
 
-/// Shorter than a thread may have to wait for its turn: a lease may be over before its holder
+/// Shorter than a thread may have to wait for the processor: a lease may end before its holder
 /// learns of it.
 const SHORT: Duration = ms(10);
-/// A shutdown waits for three of it, so that only what nobody works on is left then.
+/// A shutdown waits for three of these. After that, only claims that no task works on are left.
 const LONG: Duration = secs(3);
 const SOON: Duration = secs(30);
 
@@ -56,7 +56,8 @@ fn c1_c6_runtimes_that_come_and_go_break_nothing_and_leave_nothing() {
         single().block_on(async {
             for locker in &lockers {
                 time::timeout(SOON, locker.shutdown()).await.expect("an end").unwrap();
-                // Three short ttls, for which a shutdown waits, may be less than one turn.
+                // Three short ttls, for which a shutdown waits, may be shorter than one turn of a
+                // thread.
                 let late = Instant::now() + if ttl == SHORT { SOON } else { Duration::ZERO };
                 while locker.keeper.locker().live_claims() > 0 {
                     assert!(Instant::now() < late, "claims of the {ttl:?} are left");

@@ -1,5 +1,5 @@
-//! C5, C8: what an attempt may have left behind is taken back, and never handed out when it is
-//! stale.
+//! C5, C8: tests that something an attempt may have left is removed, and never handed out when it
+//! is stale.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ async fn a_caller_that_gave_up_does_not_meet_its_own_shadow() {
             world.mutex("a").lock_timeout(ms(100)).await.unwrap_err().kind(),
             ErrorKind::Timeout
         );
-        // Free at this very moment.
+        // The lock becomes free at this moment.
         world.store.evict("a");
         let next = world.mutex("a").try_lock().await.unwrap();
         assert!(next.is_some(), "{kind:?}");

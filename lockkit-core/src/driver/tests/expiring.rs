@@ -1,4 +1,4 @@
-//! The warning before a hold ends.
+//! Tests of the warning before a hold ends.
 
 use std::{future::IntoFuture as _, time::Duration};
 
@@ -120,7 +120,7 @@ async fn c3_a_shutdown_announces_the_end_of_what_is_held() {
     }
 }
 
-/// A thread without timers of its own is woken by the keeper, which keeps nothing of it.
+/// The background task wakes a thread that has no timers of its own, and keeps nothing for it.
 #[test]
 fn c3_a_warning_comes_outside_a_runtime_too() {
     let runtime = threads();
@@ -136,7 +136,8 @@ fn c3_a_warning_comes_outside_a_runtime_too() {
     runtime.block_on(world.clean(""));
 }
 
-/// That of a quorum shrinks when a member has lost its part, or a store's whose clock was stepped.
+/// A lease shrinks when a member of a quorum has lost its part, or when a store's clock was
+/// stepped.
 #[tokio::test(start_paused = true)]
 async fn c3_a_lease_that_has_shrunk_is_announced_in_time() {
     let world = World::new(Kind::Ttl);

@@ -1,4 +1,4 @@
-//! Renewal by hand for another time than the ttl.
+//! Tests of renewals by hand for another time than the ttl.
 
 use tokio::time::{self, Instant};
 
@@ -22,7 +22,7 @@ async fn c3_an_extended_lease_is_counted_less_the_margin_and_ends() {
     assert!(guard.remaining() > ms(98_900), "a renewal never shortens it: {:?}", guard.remaining());
     time::sleep(secs(90)).await;
     assert!(guard.is_held());
-    // The renewal asked for all that was left, which is more than the ttl.
+    // The renewal asked for the whole rest of the lease, which is more than the ttl.
     assert_eq!((world.store.count(Op::Extend), world.store.count(Op::KeepAlive)), (2, 0));
     assert_eq!(guard.lost().await, LossReason::Expired);
     assert!((98_990..99_000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
@@ -63,7 +63,7 @@ async fn c5_an_unknown_extension_neither_extends_nor_ends_the_lease() {
         assert!(guard.is_held() && guard.remaining() < TTL, "{fault:?}");
         assert_eq!(guard.lost().await, LossReason::Expired, "{fault:?}");
         assert!(start.elapsed() < TTL, "{fault:?} {:?}", start.elapsed());
-        // What the store may have given is taken back early.
+        // The longer lease that the store may have given is released early.
         time::sleep(ms(10)).await;
         assert_eq!(world.store.holder("a"), None, "{fault:?}");
         drop(guard);

@@ -1,4 +1,4 @@
-//! The process gate: order, few requests, and who may go first.
+//! Tests of the process gate: the order of tasks, few requests, and which task may go first.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use crate::{
     spi::QueuePolicy,
 };
 
-/// So many tasks take the lock one after the other; in which order, by their numbers.
+/// Lets `count` tasks take the lock one after the other. Returns their numbers in the order of the
+/// grants.
 async fn crowd(world: &World, count: usize, hold: time::Duration) -> Vec<usize> {
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut tasks = JoinSet::new();
@@ -27,7 +28,7 @@ async fn crowd(world: &World, count: usize, hold: time::Duration) -> Vec<usize> 
             time::sleep(hold).await;
             guard.release().await.unwrap();
         });
-        // Each has asked before the next one is there.
+        // Each task has asked before the next one starts.
         tokio::task::yield_now().await;
     }
     tasks.join_all().await;
@@ -98,7 +99,7 @@ async fn c12_after_sixteen_transfers_waiters_in_the_store_go_first() {
     let policies = lock(&world.store.policies).clone();
     let mut runs: Vec<_> =
         policies.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
-    // What is left at the end depends on the count.
+    // The length of the last run depends on the count.
     runs.pop();
     assert!(!runs.is_empty());
     for (policy, length) in runs {
@@ -123,7 +124,7 @@ async fn c12_an_outsider_is_served_between_transfers() {
     time::sleep(ms(1)).await;
     held.release().await.unwrap();
     crowd(&world, 400, ms(5)).await;
-    // It polls; the process stands back for longer than its shortest pauses.
+    // The outsider polls. The process rests for longer than the outsider's shortest pauses.
     let waited = waiting.await.unwrap();
     assert!(waited < secs(2), "{waited:?}");
     world.clean("").await;
@@ -214,7 +215,7 @@ async fn c12_a_try_does_not_barge_past_the_line() {
     let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
     time::sleep(ms(1)).await;
     guard.release().await.unwrap();
-    // The lock is free in the store, and it is the turn of the one that waits.
+    // The lock is free in the store, and it is the waiter's turn.
     assert!(world.mutex("a").try_lock().await.unwrap().is_none(), "C12: it barged");
     drop(waiting.await.unwrap());
     time::sleep(ms(10)).await;

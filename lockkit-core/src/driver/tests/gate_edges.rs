@@ -1,4 +1,5 @@
-//! The process gate at its edges: who does not look, who is late, and what is left to the clock.
+//! Tests of rare cases of the process gate: tasks that do not look, are late, or get a turn by time
+//! alone.
 
 use std::{
     future::{Future as _, poll_fn},
@@ -28,7 +29,7 @@ use crate::{
     spi::{QueuePolicy, Released},
 };
 
-/// Polls once.
+/// Polls a future once.
 macro_rules! poll {
     ($future:expr) => {
         poll_fn(|cx| Poll::Ready($future.as_mut().poll(cx))).await
@@ -50,17 +51,18 @@ async fn c8_a_release_that_nobody_polls_holds_up_no_waiter() {
         .unwrap();
     drop(release);
     time::sleep(ms(100)).await;
-    // What was meant for it under another owner was given back, and not what it got by itself.
+    // The transfer to the waiter under another owner was given back. The lock that the waiter got
+    // by itself was not.
     assert_eq!(world.store.holder("a"), Some(next.owner()));
     assert!(next.is_held());
     next.release().await.unwrap();
     world.clean("").await;
 }
 
-/// What was handed to it was taken back meanwhile.
+/// The lock that was handed to the call was taken back meanwhile.
 #[tokio::test(start_paused = true)]
 async fn c8_a_call_that_is_not_polled_until_its_bound_has_passed_finds_it_taken() {
-    // Before the bound, and so near to it that no answer comes in time.
+    // Before the bound, and so close to it that no answer comes in time.
     for late in [ms(1_200), ms(1_499), Duration::from_micros(1_499_900)] {
         let world = World::transferring();
         let guard = world.mutex("a").lock().await.unwrap();
@@ -79,8 +81,7 @@ async fn c8_a_call_that_is_not_polled_until_its_bound_has_passed_finds_it_taken(
     }
 }
 
-/// Somebody meets trouble with the store in the very moment in which a transfer turns out to be of
-/// no use.
+/// A task finds the store in trouble at the moment when a transfer fails.
 #[tokio::test(start_paused = true)]
 async fn c8_a_promise_that_is_broken_while_the_line_is_let_in_strands_nobody() {
     let world = World::transferring();
@@ -110,8 +111,8 @@ async fn c8_a_promise_that_is_broken_while_the_line_is_let_in_strands_nobody() {
     world.clean("").await;
 }
 
-/// The keeper's runtime stands still, and the waiter's too, for longer than the lease after a
-/// transfer.
+/// The runtimes of the background task and of the waiter both stop for longer than the lease after
+/// a transfer.
 #[test]
 fn c8_a_transfer_that_is_seen_after_its_lease_is_no_grant() {
     let world = World::transferring_as(|builder| builder.clock(Clock::Boot));
@@ -124,7 +125,7 @@ fn c8_a_transfer_that_is_seen_after_its_lease_is_no_grant() {
         assert!(poll!(waiter).is_pending());
         guard.release().await.unwrap();
         thread::sleep(ms(120));
-        // Nobody gives it back before its keeper works again.
+        // Only the background task would give the lock back, and it does not run now.
         match waiter.await {
             Ok(guard) => assert!(guard.is_held(), "it was told that it has the lock"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Timeout),
@@ -150,7 +151,7 @@ async fn a_gate_behind_a_long_hold_gets_over_its_trouble() {
         time::sleep(ms(5)).await;
     }
     tasks.join_all().await;
-    // One at a time polls.
+    // Only one task at a time polls the store.
     assert!(world.store.count(Op::Attempt) < 40, "{} requests", world.store.count(Op::Attempt));
     guard.release().await.unwrap();
     drop(first);
@@ -284,23 +285,24 @@ async fn a_wake_up_takes_no_lock_from_one_who_was_just_given_it() {
     world.clean("").await;
 }
 
-/// 10,000 leave at once.
+/// 10,000 waiters leave at once.
 #[tokio::test(start_paused = true)]
 async fn c6_to_leave_a_long_line_costs_little() {
     let world = World::gated(Kind::Queue);
     let guard = world.mutex("a").lock().await.unwrap();
     let mutex = world.mutex("a");
-    // Unconstrained: else all but the first 128 of them give way to others instead of getting into
+    // Unconstrained, because otherwise tokio's budget lets only the first 128 of them get into
     // line.
     let wait = |mutex: crate::Mutex| Box::pin(unconstrained(async move { mutex.lock().await }));
     let mut waiters: Vec<_> = (0..10_000).map(|_| wait(mutex.clone())).collect();
     for waiter in &mut waiters {
         assert!(poll!(waiter).is_pending());
     }
-    // What this thread works: others may have the processor meanwhile.
+    // The processor time of this thread only, because other threads may use the processor
+    // meanwhile.
     let worked = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
     let start = worked();
-    // The last ones leave first.
+    // The last waiters in line leave first.
     while let Some(waiter) = waiters.pop() {
         drop(waiter);
     }
@@ -311,7 +313,7 @@ async fn c6_to_leave_a_long_line_costs_little() {
     world.clean("").await;
 }
 
-/// The next one comes in by the end of the one before, not by looking at the clock.
+/// The end of one hold lets the next task in at once, without a look at the clock.
 #[tokio::test(start_paused = true)]
 async fn c8_each_way_out_lets_the_next_one_in_at_once() {
     for way in ["release", "drop", "lost", "refused", "cancelled"] {
@@ -367,7 +369,7 @@ async fn c8_each_way_out_lets_the_next_one_in_at_once() {
     }
 }
 
-/// It is released at once, and not only when it stays unclaimed for long.
+/// The lock is released at once, and not only after it stayed unclaimed for long.
 #[tokio::test(start_paused = true)]
 async fn c6_a_transfer_to_one_who_goes_meanwhile_is_given_back_at_once() {
     let world = World::transferring();
@@ -391,7 +393,7 @@ async fn c6_a_transfer_to_one_who_goes_meanwhile_is_given_back_at_once() {
     world.clean("").await;
 }
 
-/// While one of this process waits in the store, the lock goes by way of the store.
+/// While a task of this process waits in the store, the lock goes by way of the store.
 #[tokio::test(start_paused = true)]
 async fn c12_no_transfer_overtakes_the_one_who_waits_in_the_store() {
     let world = World::transferring();
@@ -415,7 +417,7 @@ async fn c12_no_transfer_overtakes_the_one_who_waits_in_the_store() {
     world.clean("").await;
 }
 
-/// What the store grants anew begins a new count of transfers.
+/// A grant by the store starts a new count of transfers.
 #[tokio::test(start_paused = true)]
 async fn c12_a_grant_of_the_store_begins_the_count_anew() {
     let world = World::transferring();
@@ -448,7 +450,7 @@ async fn c4_a_transfer_adds_the_token_base() {
     world.clean("").await;
 }
 
-/// A signal that outlives the guard, and a clean-up that takes long.
+/// The loss signal outlives the guard, and the cleanup takes long.
 #[tokio::test(start_paused = true)]
 async fn c8_neither_a_signal_nor_a_slow_clean_up_keeps_the_gate_closed() {
     let world = World::gated(Kind::Push);

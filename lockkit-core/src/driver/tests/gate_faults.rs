@@ -1,4 +1,5 @@
-//! The process gate under cancellation, trouble and silence: nobody is stuck, and nothing is left.
+//! Tests of the process gate under cancellation, trouble and silence: no task hangs, and nothing is
+//! left.
 
 use std::sync::{
     Arc,
@@ -18,7 +19,7 @@ use crate::{
     spi::QueuePolicy,
 };
 
-/// A waiter that is dropped at any instant of a transfer to it; the one behind it gets the lock.
+/// A waiter is dropped at any instant of a transfer to it. The waiter behind it gets the lock.
 #[tokio::test(start_paused = true)]
 async fn c6_a_waiter_dropped_at_any_instant_loses_no_turn() {
     for hands_over in [false, true] {
@@ -83,7 +84,7 @@ async fn c8_a_task_that_does_not_look_is_passed_over() {
             .expect("C8: nobody comes past the one that sleeps")
             .unwrap();
         assert!(start.elapsed() < secs(4), "{hands_over}: {:?}", start.elapsed());
-        // Looking again it waits again, and gets the lock.
+        // When the task is polled again, it waits again and gets the lock.
         let late = time::timeout(secs(2), sleeper).await.expect("it can still have it").unwrap();
         assert!(late.is_held());
         late.release().await.unwrap();
@@ -147,7 +148,7 @@ async fn c7_a_transfer_without_an_answer_is_a_release() {
     }
 }
 
-/// The seventeenth lets others go first: it frees the lock, and its answer is lost.
+/// The seventeenth release lets others go first: it frees the lock, and its answer is lost.
 #[tokio::test(start_paused = true)]
 async fn c7_a_yield_without_an_answer_is_a_release() {
     let world = World::transferring();
@@ -238,7 +239,8 @@ async fn c10_a_lock_that_was_transferred_is_renewed() {
     world.clean("").await;
 }
 
-/// Random cancellations, bounds and faults: exclusion, no hang, nothing left.
+/// Random cancellations, bounds and faults: holders exclude each other, no task hangs, nothing is
+/// left.
 #[tokio::test(start_paused = true)]
 async fn c1_a_storm_behind_a_gate_never_overlaps() {
     for hands_over in [false, true] {

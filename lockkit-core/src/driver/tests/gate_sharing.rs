@@ -1,4 +1,4 @@
-//! The process gate for those who share a name: readers beside a writer, and permits.
+//! Tests of the process gate for names that tasks share: readers beside a writer, and permits.
 
 use std::sync::Arc;
 
@@ -29,13 +29,14 @@ impl World {
         self.locker.semaphore("a", limit).unwrap()
     }
 
-    /// As another process has them.
+    /// The semaphore as another process has it.
     fn foreign_permits(&self, limit: u32) -> Semaphore {
         self.locker.clone().with_process_gate(false).semaphore("a", limit).unwrap()
     }
 }
 
-/// So many tasks ask, each after the one before; in which order they were served.
+/// Lets tasks ask one after the other. Returns their numbers in the order in which they were
+/// served.
 async fn crowd<F>(ask: impl Fn(usize) -> F) -> Vec<usize>
 where
     F: Future<Output = Result<LockGuard>> + Send + 'static,
@@ -83,7 +84,7 @@ async fn c12_readers_and_writers_of_a_process_cost_one_attempt_each_and_go_in_or
     world.clean("").await;
 }
 
-/// Catches a gate that lets one in after the other where all have room.
+/// Catches a gate that lets tasks in one after the other although all have room.
 #[tokio::test(start_paused = true)]
 async fn readers_and_permits_that_have_room_ask_at_the_same_time() {
     let world = world();
@@ -120,7 +121,7 @@ async fn of_a_crowd_behind_another_process_only_the_first_ones_wait_in_the_store
     world.clean("").await;
 }
 
-/// Catches a gate that lets all readers in, as they fit together.
+/// Catches a gate that lets all readers in because they have room together.
 #[tokio::test(start_paused = true)]
 async fn c8_readers_behind_one_that_waits_in_the_store_come_in_when_it_has_the_lock() {
     let world = world();
@@ -162,7 +163,7 @@ async fn c12_a_reader_does_not_overtake_the_writer_that_waits_in_the_process() {
     world.clean("").await;
 }
 
-/// Its place among other processes is in the store.
+/// The place of the task among other processes is in the store.
 #[tokio::test(start_paused = true)]
 async fn behind_long_holds_the_first_in_line_waits_in_the_store() {
     let world = world();
@@ -212,7 +213,7 @@ async fn c13_another_limit_is_refused_by_the_store_and_not_waited_for() {
     world.clean("").await;
 }
 
-/// Catches a gate that keeps the place of a permit that was taken away.
+/// Catches a gate that still counts a permit that was taken away.
 #[tokio::test(start_paused = true)]
 async fn c14_a_permit_that_an_operator_frees_makes_room_in_the_process() {
     let world = world();
@@ -247,7 +248,7 @@ async fn c6_a_cancelled_call_makes_room_for_the_next_in_line() {
     world.clean("").await;
 }
 
-/// Catches a gate that waits for ever for one whose task is stuck.
+/// Catches a gate that waits for ever for a task that is stuck.
 #[tokio::test(start_paused = true)]
 async fn c8_a_reader_that_is_not_polled_any_more_is_passed_over() {
     let world = world();
@@ -268,7 +269,8 @@ async fn c8_a_reader_that_is_not_polled_any_more_is_passed_over() {
     world.clean("").await;
 }
 
-/// Catches a gate that lets all in because of one who is wrong, and one that has him wait.
+/// Catches a gate that lets all tasks in because one asks with a wrong limit, and a gate that lets
+/// that task wait.
 #[tokio::test(start_paused = true)]
 async fn c13_one_with_another_limit_is_told_so_and_opens_the_gate_for_nobody() {
     let world = world();
@@ -294,8 +296,8 @@ async fn c13_one_with_another_limit_is_told_so_and_opens_the_gate_for_nobody() {
     world.clean("").await;
 }
 
-/// Catches a gate that has those who want little wait for one who wants much, on a store that would
-/// grant them.
+/// Catches a gate that lets small claims wait for a large one, on a store that would grant the
+/// small ones.
 #[tokio::test(start_paused = true)]
 async fn c8_small_claims_of_a_process_pass_one_that_waits_for_more_permits() {
     let permits = Capabilities::none().with_exclusive().with_permits();

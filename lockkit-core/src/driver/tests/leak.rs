@@ -1,4 +1,4 @@
-//! Holds without a guard.
+//! Tests of holds without a guard.
 
 use tokio::time::{self, Instant};
 
@@ -23,7 +23,7 @@ async fn c10_a_leaked_hold_is_renewed_without_guard_and_locker_and_freed_by_max_
         assert_eq!(lost.clone().await, LossReason::MaxHold, "{kind:?}");
         time::sleep(ms(5)).await;
         assert_eq!((store.holders(), store.queued(), store.live_claims()), (0, 0, 0), "{kind:?}");
-        // The signal alone keeps nothing at work.
+        // The signal alone keeps no task at work.
         assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0, "{kind:?}");
         drop(lost);
         assert_eq!(std::sync::Arc::strong_count(&store), 1, "{kind:?}");
@@ -57,7 +57,7 @@ async fn c7_a_shutdown_ends_what_was_leaked_at_once() {
     }
 }
 
-/// By the guard's user, while the shutdown waits for the guard.
+/// The user of the guard leaks it, while the shutdown waits for it.
 #[tokio::test(start_paused = true)]
 async fn c7_what_is_leaked_during_a_shutdown_ends_at_once() {
     for kind in KINDS {

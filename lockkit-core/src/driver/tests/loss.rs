@@ -1,4 +1,4 @@
-//! C3: losses that nobody tells us about, and those that the store does.
+//! C3: tests of losses that only the deadline shows, and of those that the store reports.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn c3_once_lost_is_always_lost() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex("a").lock().await.unwrap();
     let lost = guard.lost();
-    // Applied in time, answered too late: the store still has it.
+    // The renewal was applied in time and answered too late, so the store still has the lock.
     world.store.always(Op::KeepAlive, Fault::SlowReply(secs(5)));
     time::sleep(TTL).await;
     assert!(!guard.is_held());

@@ -1,4 +1,4 @@
-//! Manual renewal, and renewals by hand.
+//! Tests of manual renewal, and of renewals by hand beside automatic ones.
 
 use std::sync::Arc;
 
@@ -131,7 +131,7 @@ async fn c3_a_renewal_that_is_answered_after_the_deadline_is_a_loss() {
     world.clean("").await;
 }
 
-/// Its timer was taken when a renewal by hand moved the deadline.
+/// The timer was taken at the moment when a renewal by hand moved the deadline.
 #[tokio::test(start_paused = true)]
 async fn a_timer_that_came_due_too_early_renews_no_manual_hold() {
     let world = World::new(Kind::Ttl);
@@ -150,7 +150,7 @@ async fn a_timer_that_came_due_too_early_renews_no_manual_hold() {
     world.clean("").await;
 }
 
-/// A future that holds the claim and that nobody polls must not make the keeper spin past the
+/// A future that has the claim and is not polled must not make the background task spin past the
 /// deadline.
 #[test]
 fn a_renewal_that_nobody_polls_hides_no_loss_and_makes_no_busy_loop() {
@@ -211,7 +211,7 @@ async fn a_look_at_a_manual_hold_does_not_make_it_longer() {
     world.clean("").await;
 }
 
-/// What the store tells of a long lease is as old as its answer: a look asks for all that is left.
+/// A store's report of a long lease is as old as its answer, so a look asks for the whole rest.
 #[tokio::test(start_paused = true)]
 async fn c2_a_look_takes_nothing_from_an_extension() {
     let world = World::new(Kind::Ttl);

@@ -1,4 +1,4 @@
-//! Holds that end however often they are renewed.
+//! Tests of holds that end at `max_hold`, however often they are renewed.
 
 use std::time::Duration;
 
@@ -101,8 +101,8 @@ async fn c7_a_release_just_before_the_max_hold_has_its_whole_bound() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex_with("a", options().with_max_hold(CAP)).lock().await.unwrap();
     time::sleep(CAP - ms(2)).await;
-    // The lease stands for long: an answer that is late is an answer, and one that is lost was
-    // asked for again.
+    // The lease lasts much longer: a late answer still counts, and after a lost answer the release
+    // is sent again.
     world.store.once(Op::Release, [Fault::LoseReply, Fault::SlowReply(ms(500))]);
     guard.release().await.unwrap();
     world.clean("").await;

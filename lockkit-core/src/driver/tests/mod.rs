@@ -1,5 +1,5 @@
-//! Proof of the driver over fake stores. Almost every test ends with [`World::clean`]: nothing is
-//! left anywhere.
+//! Tests of the driver over fake stores. Almost every test ends with [`World::clean`], which checks
+//! that nothing is left anywhere.
 
 mod attachments;
 mod callers;
@@ -59,7 +59,7 @@ const fn secs(n: u64) -> Duration {
 
 const TTL: Duration = secs(3);
 
-/// ttl 3 s, so op_timeout is 1 s.
+/// The ttl is 3 s, so op_timeout is 1 s.
 fn options() -> LockOptions {
     LockOptions::new().with_ttl(TTL)
 }
@@ -100,7 +100,7 @@ impl World {
         store.set_latency(ms(2));
         let fake = Arc::new(tune(Fake::new(Arc::clone(&store), kind)));
         let locker = choose(Locker::builder(fake).clock(Clock::Tokio)).build();
-        // Each task talks to the store by itself, but where the gate is what is tested.
+        // Each task talks to the store by itself, except in the tests of the gate.
         let locker = locker.with_defaults(options()).unwrap().with_process_gate(false);
         Self { store, locker }
     }
@@ -131,7 +131,7 @@ impl World {
         self.mutex(name).with_options(options).unwrap()
     }
 
-    /// For a hold without a guard.
+    /// A request for a hold without a guard.
     fn request<'a>(&'a self, mutex: &'a Mutex, options: &'a Arc<CheckedOptions>) -> Request<'a> {
         Request {
             backend: &*self.locker.backend,
@@ -148,7 +148,8 @@ impl World {
         Arc::clone(self.locker.keeper.agenda())
     }
 
-    /// Twenty tasks want one lock and hear this; how long it takes until all have.
+    /// Lets twenty tasks ask for one lock. Each must fail with `expected`; returns how long all of
+    /// them took.
     async fn tells_a_crowd(&self, expected: ErrorKind) -> Duration {
         let start = time::Instant::now();
         let mut tasks = JoinSet::new();
@@ -162,15 +163,16 @@ impl World {
         start.elapsed()
     }
 
-    /// Renewals scheduled, and things left to do.
+    /// How many renewals are scheduled, and how many cleanups are left.
     fn sizes(&self) -> (usize, usize) {
         self.locker.keeper.agenda().sizes()
     }
 
-    /// After a while nothing is left in the store, in the agenda and on the runtime.
+    /// Checks that after a while nothing is left in the store, in the agenda and on the runtime.
     async fn clean(self, what: &str) {
         let virtual_time = self.locker.keeper.locker().clock == Clock::Tokio;
-        // On the real clock as soon as it is so: a busy machine may need long for it.
+        // On the real clock the wait ends as soon as all is clean, because a busy machine may need
+        // long.
         let stop = time::Instant::now() + if virtual_time { ms(2_500) } else { secs(60) };
         while time::Instant::now() < stop && (virtual_time || !self.is_clean()) {
             time::sleep(ms(5)).await;

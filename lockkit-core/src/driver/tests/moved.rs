@@ -1,5 +1,5 @@
-//! Futures that begin on one runtime, and go on on another one after the first has ended. On the
-//! real clock.
+//! Tests of futures that begin on one runtime, and continue on another after the first has ended.
+//! On the real clock.
 
 use std::{pin::Pin, time::Duration};
 
@@ -18,17 +18,17 @@ use crate::{
     spi::{LossReason, Note, Noted, QueuePolicy, Released},
 };
 
-/// Its requests have no timers of their own.
+/// A world whose requests have no timers of their own.
 fn world(kind: Kind) -> World {
     let world = runtimes::world(kind);
     world.store.set_latency(ms(0));
     world
 }
 
-/// Those whose attempts don't wait in the store.
+/// The kinds of store whose attempts do not wait in the store.
 const KINDS: [Kind; 3] = [Kind::Ttl, Kind::Queue, Kind::Push];
 
-/// Begins a future on a runtime that ends then, and ends it on another one.
+/// Begins a future on a runtime that then ends, and finishes it on another runtime.
 fn moved<T>(mut future: Pin<Box<impl Future<Output = T>>>) -> T {
     let first = single();
     let begun = first.block_on(async { time::timeout(ms(50), future.as_mut()).await });
@@ -61,7 +61,7 @@ fn c3_the_warning_moves_to_another_runtime() {
     home.block_on(world.clean(""));
 }
 
-/// In the line of the process, and in the store.
+/// The call waits in the line of the process, or in the store.
 #[test]
 fn c8_a_call_that_waits_moves_to_another_runtime() {
     for kind in KINDS {
@@ -84,7 +84,7 @@ fn c8_a_call_that_waits_moves_to_another_runtime() {
     }
 }
 
-/// It neither ends before its bound nor goes on behind it for long.
+/// The call ends neither before its bound nor long after it.
 #[test]
 fn c8_a_bounded_call_moves_to_another_runtime() {
     for kind in KINDS {
@@ -105,7 +105,7 @@ fn c8_a_bounded_call_moves_to_another_runtime() {
     }
 }
 
-/// However often it moves.
+/// The bound holds, however often the call moves.
 #[test]
 fn c8_a_bounded_call_that_moves_again_and_again_ends_at_its_bound() {
     let world = world(Kind::Ttl);
@@ -143,7 +143,7 @@ fn c5_a_request_without_an_answer_moves_to_another_runtime() {
     home.block_on(world.clean(""));
 }
 
-/// The pause between two tries to release.
+/// The release moves during the pause between two tries.
 #[test]
 fn c7_a_release_that_tries_again_moves_to_another_runtime() {
     let world = world(Kind::Ttl);
@@ -160,7 +160,7 @@ fn c7_a_release_that_tries_again_moves_to_another_runtime() {
     home.block_on(world.clean(""));
 }
 
-/// Polled by a thread in no runtime, it says so.
+/// A thread in no runtime polls the call, and the call returns an error.
 #[test]
 fn c13_a_call_that_waits_and_leaves_all_runtimes_is_an_error() {
     for gated in [true, false] {

@@ -1,4 +1,4 @@
-//! Several mutexes as one.
+//! Tests of several mutexes that are locked as one.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ async fn c3_a_loss_while_others_are_waited_for_ends_the_call() {
     }
 }
 
-/// Nobody renews the first one by hand during the wait.
+/// The first lock is not renewed by hand during the wait.
 #[tokio::test(start_paused = true)]
 async fn c3_a_manual_lease_that_ends_during_the_wait_is_told() {
     let world = World::new(Kind::Ttl);

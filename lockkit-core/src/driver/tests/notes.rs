@@ -1,4 +1,4 @@
-//! Notes and renewals share a claim.
+//! Tests that notes and renewals can share a claim.
 
 use std::{sync::Arc, time::Duration};
 
@@ -44,7 +44,7 @@ async fn c10_notes_back_to_back_do_not_starve_renewal() {
     }
 }
 
-/// Their requests together take longer than a lease.
+/// The requests of all tasks together take longer than a lease.
 #[tokio::test(start_paused = true)]
 async fn c10_notes_of_many_tasks_do_not_starve_renewal() {
     let world = World::new(Kind::Ttl);
@@ -58,7 +58,7 @@ async fn c10_notes_of_many_tasks_do_not_starve_renewal() {
             while Instant::now() < end {
                 match guard.write_note(&Note::new(1, "busy".to_owned())).await {
                     Ok(noted) => assert_eq!(noted, Noted::Written),
-                    // The others used its bound up.
+                    // The other tasks used up the bound of this call.
                     Err(error) if error.kind() == ErrorKind::Unavailable => {
                         time::sleep(ms(1)).await
                     }

@@ -1,4 +1,4 @@
-//! What an observer hears.
+//! Tests of the events that an observer hears.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug, Default)]
 struct Ear {
     heard: Mutex<Vec<String>>,
-    /// Panics at events of this name.
+    /// The observer panics at events that begin with this text.
     afraid_of: Option<&'static str>,
 }
 
@@ -150,7 +150,7 @@ async fn an_observer_that_panics_silences_no_other() {
     assert_eq!(*lock(&last.heard), heard, "it is behind the one that panics");
 }
 
-/// Its thread was busy until after the end of the lease: nobody else could notice that.
+/// The thread was busy until after the end of the lease, so no other task could notice the loss.
 #[test]
 fn c3_a_guard_dropped_after_the_end_of_its_lease_was_lost() {
     let ear = Arc::new(Ear::default());

@@ -1,4 +1,4 @@
-//! Callers that are in no runtime. On the real clock.
+//! Tests of callers that are in no runtime, on the real clock.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn c13_without_timers_lock_is_an_error() {
     });
 }
 
-/// The keeper is at work on another runtime.
+/// The background task runs on another runtime.
 #[test]
 fn c8_c13_a_bounded_wait_without_timers_is_an_error_and_hangs_never() {
     for ended in [false, true] {
@@ -52,7 +52,7 @@ fn c8_c13_a_bounded_wait_without_timers_is_an_error_and_hangs_never() {
                 if ended { single() } else { Builder::new_current_thread().build().unwrap() };
             let handle = other.handle().clone();
             if ended {
-                // It had timers when it was used last.
+                // The runtime had timers when it was used last.
                 other.block_on(async { assert!(mutex.try_lock().await.unwrap().is_none()) });
             }
             let other = (!ended).then_some(other);
@@ -115,7 +115,7 @@ fn c7_with_neither_runtime_nor_keeper_a_release_is_an_unknown_outcome() {
     let error = guard.release().now_or_never().expect("an answer at once").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoRuntime);
     assert!(error.is_outcome_unknown());
-    // The next keeper adopts it.
+    // The next background task adopts the release.
     single().block_on(async {
         world.mutex("b").lock().await.unwrap().release().await.unwrap();
         world.clean("").await;
@@ -125,7 +125,7 @@ fn c7_with_neither_runtime_nor_keeper_a_release_is_an_unknown_outcome() {
 #[test]
 fn a_keeper_that_goes_answers_those_who_wait_for_it() {
     let world = world(Kind::Ttl);
-    let runtime = single(); // is driven by nobody from here on
+    let runtime = single(); // not driven from here on
     let guard = runtime.block_on(world.mutex("a").lock()).unwrap();
     let mut releasing = Box::pin(guard.release());
     assert!(releasing.as_mut().now_or_never().is_none(), "in the keeper's hands");

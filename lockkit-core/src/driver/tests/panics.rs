@@ -1,4 +1,4 @@
-//! A backend or an observer that panics hurts only itself.
+//! Tests that a panic of a backend or of an observer harms nothing else.
 
 use tokio::time;
 

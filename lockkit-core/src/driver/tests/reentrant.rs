@@ -1,4 +1,4 @@
-//! Owners that take the same mutex again.
+//! Tests of owners that take the same mutex again.
 
 use std::sync::{
     Arc,
@@ -169,7 +169,7 @@ async fn c6_when_the_one_that_asks_is_cancelled_the_other_goes_on() {
         });
         time::sleep(ms(5)).await;
         let start = Instant::now();
-        // Its own bound holds, and a try waits for nobody.
+        // A call has its own bound, and a try does not wait for another call.
         assert!(mutex(&owner, "a").try_lock().await.unwrap().is_none());
         assert_eq!(start.elapsed(), ms(0), "{kind:?}");
         assert_eq!(
@@ -194,7 +194,7 @@ async fn c6_when_the_one_that_asks_is_cancelled_the_other_goes_on() {
     }
 }
 
-/// Nobody polls the one that asks.
+/// The call that asks the store is not polled.
 #[tokio::test(start_paused = true)]
 async fn c8_a_call_that_is_not_polled_holds_others_up_for_their_bounds_only() {
     let world = World::new(Kind::Ttl);
@@ -226,8 +226,7 @@ async fn c13_when_the_one_that_asks_fails_the_other_asks() {
     world.clean("").await;
 }
 
-/// The store is dead: all calls of an owner hear of it at the same time, and not one after the
-/// other.
+/// The store is dead: all calls of an owner fail at the same time, and not one after the other.
 #[tokio::test(start_paused = true)]
 async fn c13_calls_of_one_owner_hear_together_that_the_store_is_gone() {
     for fault in [Fault::Hang, Fault::Fail(ErrorKind::Unavailable)] {
@@ -249,8 +248,8 @@ async fn c13_calls_of_one_owner_hear_together_that_the_store_is_gone() {
                 (ErrorKind::Unavailable, ErrorStatus::Persistent, Some("lock"), Some("fake"));
             assert_eq!(told, expected);
         }
-        // As one call alone: until the trouble has lasted for a ttl, and the request that is under
-        // way by then, or the pause.
+        // As long as for a single call: one ttl of trouble, and then the request in flight or the
+        // pause.
         assert!(start.elapsed() <= TTL + ms(1_350), "{fault:?}: {:?}", start.elapsed());
         world.store.heal();
         drop(mutex(&owner, "a").lock().await.unwrap());
@@ -281,7 +280,7 @@ async fn c13_tries_of_one_owner_hear_together_that_the_store_is_gone() {
     world.clean("").await;
 }
 
-/// A call without a bound puts up with trouble for its own ttl, whatever the one that asks does.
+/// A call without a bound tolerates trouble for its own ttl, whatever the asking call does.
 #[tokio::test(start_paused = true)]
 async fn c8_the_error_of_a_call_with_a_short_ttl_does_not_end_one_with_a_long_ttl() {
     let world = World::new(Kind::Ttl);
@@ -301,7 +300,7 @@ async fn c8_the_error_of_a_call_with_a_short_ttl_does_not_end_one_with_a_long_tt
     world.clean("").await;
 }
 
-/// A call with a bound hopes until then, whatever one without has found.
+/// A call with a bound waits until that bound, whatever error a call without a bound has found.
 #[tokio::test(start_paused = true)]
 async fn c8_the_error_of_one_call_does_not_end_another_before_its_bound() {
     let world = World::new(Kind::Ttl);
@@ -358,7 +357,7 @@ async fn c10_the_options_of_the_call_that_asked_count() {
     world.clean("").await;
 }
 
-/// Owners and plain holders, on threads, dropped and released, with calls cut anywhere.
+/// Owners and plain holders on several threads drop and release guards, and cut calls anywhere.
 #[test]
 fn c1_c6_a_storm_of_owners_excludes_and_leaves_nothing() {
     const OWNERS: usize = 3;
@@ -368,7 +367,7 @@ fn c1_c6_a_storm_of_owners_excludes_and_leaves_nothing() {
         let runtime = super::runtimes::threads();
         runtime.block_on(async {
             let owners: Vec<_> = (0..OWNERS).map(|_| world.locker.owner()).collect();
-            // How many guards of each owner are in.
+            // How many guards of each owner are inside.
             let inside: Arc<[AtomicUsize; OWNERS]> = Arc::default();
             let grants = Arc::new(AtomicUsize::new(0));
             let mut tasks = JoinSet::new();
@@ -413,7 +412,7 @@ fn c1_c6_a_storm_of_owners_excludes_and_leaves_nothing() {
     }
 }
 
-/// Nobody polls the call that it waits for.
+/// The call that asks the store is not polled.
 #[tokio::test(start_paused = true)]
 async fn c8_a_shutdown_ends_the_wait_for_another_call_of_the_owner() {
     let world = World::new(Kind::Ttl);

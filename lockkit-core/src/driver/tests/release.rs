@@ -1,4 +1,4 @@
-//! C7: a release says what was true, inside its bound.
+//! C7: tests that a release reports the truth, within its bound.
 
 use tokio::time::{self, Instant};
 
@@ -33,7 +33,7 @@ async fn c7_not_held_is_told_when_no_release_was_unknown() {
     world.clean("").await;
 }
 
-/// Without the bound that a caller puts around it, as the keeper runs it.
+/// The release runs as in the background task, without the bound of a caller.
 #[tokio::test(start_paused = true)]
 async fn c7_after_an_unknown_release_not_held_past_the_deadline_is_an_unknown_outcome() {
     let world = World::new(Kind::Ttl);
@@ -104,7 +104,7 @@ async fn c7_a_release_is_bounded_by_the_end_of_the_lease() {
     world.clean("").await;
 }
 
-/// The renewal in flight is answered after the holder is done with the lock: that is no loss.
+/// The renewal in flight is answered after the holder gave the lock back. That is no loss.
 #[tokio::test(start_paused = true)]
 async fn c7_a_renewal_that_ends_when_the_release_has_begun_does_not_take_the_release_over() {
     let world = World::new(Kind::Ttl);

@@ -1,4 +1,4 @@
-//! C1, C10: locks that are kept, and renewals that end before the release is sent.
+//! C1, C10: tests of locks that are kept, and of renewals that end before the release is sent.
 
 use std::{
     sync::{
@@ -106,7 +106,7 @@ async fn c10_a_release_is_sent_only_when_the_renewal_in_flight_has_ended() {
 
 #[test]
 fn c10_releases_race_renewals_on_threads() {
-    // Due every 20 ms, released at random.
+    // Renewals are due every 20 ms, and releases come at random.
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     let store = Store::new(0);
     let locker = Locker::new(Fake::new(Arc::clone(&store), Kind::Ttl));
@@ -117,7 +117,7 @@ fn c10_releases_race_renewals_on_threads() {
             let mutex = locker.mutex(&format!("k{i}")).unwrap();
             tasks.push(tokio::spawn(async move {
                 for n in 0..60 {
-                    // A machine that stands still for a lease may refuse both.
+                    // A machine that stops for a whole lease may fail both calls.
                     let Ok(guard) = mutex.lock().await else { continue };
                     time::sleep(Duration::from_micros(rand::random_range(0..40_000))).await;
                     if n % 2 == 0 {
@@ -146,7 +146,7 @@ async fn c10_unknown_renewals_pause_longer_and_neither_extend_nor_end_the_lease(
     assert_eq!(time::Instant::now() + guard.remaining(), deadline, "not extended");
     let sent = world.store.sent(Op::KeepAlive);
     let pauses: Vec<_> = sent.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
-    // ttl/24, /12, /6, and the millisecond to the store.
+    // ttl/24, ttl/12 and ttl/6, plus the millisecond to the store.
     let expected: Vec<_> =
         [126, 251].into_iter().chain(std::iter::repeat(501)).take(pauses.len()).collect();
     assert!(pauses.len() >= 4, "{pauses:?}");
@@ -202,7 +202,7 @@ async fn c10_a_renewal_takes_at_most_op_timeout_or_what_is_left_of_the_lease() {
     world.clean("").await;
 }
 
-/// 1 % and 2 ms less, and a tick of the timers more.
+/// 1 % and 2 ms less than the ttl, plus one tick of the timers.
 const TTL_LESS_DRIFT: Duration = ms(2_968 + 2);
 
 #[tokio::test(start_paused = true)]
@@ -240,7 +240,7 @@ async fn c10_a_lease_that_was_cut_short_is_made_whole_soon_unless_the_hold_is_ov
     let guard = world.mutex("a").lock().await.unwrap();
     time::sleep(ms(60)).await;
     assert_eq!(world.store.count(Op::KeepAlive), 1);
-    // That store never gives more: asking at once again would not help.
+    // This store never gives a longer lease, so another request at once would not help.
     time::sleep(ms(300)).await;
     assert_eq!(world.store.count(Op::KeepAlive), 1);
     drop(guard);

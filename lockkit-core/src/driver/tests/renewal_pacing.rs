@@ -1,4 +1,4 @@
-//! C10: stores that want renewals more often, or all at once.
+//! C10: tests of stores that want renewals more often, or all at once.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ async fn c10_each_renewal_follows_within_the_longest_pause() {
         let sent = world.store.sent(Op::KeepAlive);
         assert!(sent[0] - start <= ms(2_010));
         let pauses = pauses(&sent);
-        // The slots of a ttl of ten minutes would be 50 s apart: neither a loop until the next one,
-        // nor beyond it.
+        // The slots of a ttl of ten minutes would be 50 s apart. Renewals must neither loop until
+        // the next slot, nor wait for it.
         assert!(pauses.iter().all(|pause| (ms(1_300)..=ms(2_010)).contains(pause)), "{pauses:?}");
         drop(guard);
         world.clean("").await;

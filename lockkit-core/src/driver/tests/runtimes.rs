@@ -1,4 +1,4 @@
-//! Runtimes that end while locks are held. On the real clock.
+//! Tests of runtimes that end while locks are held, on the real clock.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ pub(super) fn threads() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// On the boot clock, which all runtimes share.
+/// A world on the boot clock, which all runtimes share.
 pub(super) fn world(kind: Kind) -> World {
     World::built(kind, |builder| builder.clock(Clock::Boot))
 }
@@ -41,7 +41,7 @@ fn a_runtime_shut_down_while_guards_live() {
     let lost = c.lost();
     runtime.shutdown_timeout(ms(100));
     assert!(a.is_held());
-    drop(b); // neither runtime nor keeper: kept for the next keeper
+    drop(b); // no runtime: kept for the next background task
     let runtime = single();
     runtime.block_on(a.release()).expect("inline: needs no keeper");
     runtime.block_on(async { time::timeout(ms(3_000), lost).await.expect("fires by itself") });
@@ -71,7 +71,7 @@ fn a_renewal_cut_off_by_its_runtime_is_adopted() {
             if guard.is_held() {
                 return guard;
             }
-            // The machine stood still for a whole lease: no renewal was sent.
+            // The machine stopped for a whole lease, so no renewal was sent.
         }
     });
     runtime.shutdown_timeout(ms(50));
@@ -102,8 +102,8 @@ fn c3_a_session_guard_is_lost_with_its_runtime() {
     }
 }
 
-/// So much comes due at once that the keeper gives way before it has begun with all of it; its
-/// runtime ends then.
+/// So much work is due at once that the background task yields before it has begun all of it. Then
+/// its runtime ends.
 #[test]
 fn c7_c10_what_was_due_when_the_runtime_ended_is_adopted() {
     for kind in KINDS {
@@ -153,8 +153,8 @@ fn c7_c10_what_was_due_when_the_runtime_ended_is_adopted() {
     }
 }
 
-/// The keeper goes while a call waits elsewhere: that call adopts what is left, and its own hold is
-/// kept.
+/// The background task ends while a call waits on another runtime. That call starts a new task,
+/// which adopts the work that is left and keeps the call's own hold.
 #[test]
 fn c10_a_waiter_outlives_the_runtime_of_the_keeper() {
     const LEASE: Duration = secs(6);
@@ -195,7 +195,7 @@ impl Observer for Deaf {
     fn on_event(&self, _: &Event<'_>) {}
 }
 
-/// Neither the agenda nor a hold keeps the other alive once nobody can do the work.
+/// Neither the agenda nor a hold keeps the other alive once no task can do the work.
 #[test]
 fn a_guard_dropped_when_runtime_and_locker_are_gone_leaks_nothing() {
     for (kind, wake) in [(Kind::Ttl, false), (Kind::Push, false), (Kind::Push, true)] {
@@ -239,7 +239,7 @@ fn a_runtime_shut_down_when_locker_and_guard_are_gone_leaks_nothing() {
     assert_eq!((store.live_claims(), Arc::strong_count(&store)), (0, 1));
 }
 
-/// What the keeper was doing when its runtime ended is done by the next one.
+/// The next background task finishes the work that was in progress when the runtime ended.
 #[test]
 fn a_clean_up_cut_off_by_its_runtime_is_adopted() {
     for kind in KINDS {
@@ -261,8 +261,8 @@ fn a_clean_up_cut_off_by_its_runtime_is_adopted() {
     }
 }
 
-/// An attempt that moved to the keeper of another runtime has timers of the runtime that it came
-/// from.
+/// An attempt moves to the background task of another runtime, and has timers of the runtime that
+/// it came from.
 #[test]
 fn a_caller_whose_runtime_ends_leaves_nothing_with_a_keeper_elsewhere() {
     for kind in KINDS {

@@ -1,4 +1,4 @@
-//! The end of a locker.
+//! Tests of the shutdown of a locker.
 
 use futures_util::FutureExt as _;
 use tokio::{
@@ -14,7 +14,8 @@ use crate::{
     spi::LossReason,
 };
 
-/// Closed once, when no claim was left; and the task has gone although the locker is still there.
+/// Checks that the store was closed once, when no claim was left. The background task must have
+/// ended, although the locker still exists.
 async fn closed_well(world: World, what: &str) {
     assert_eq!(*lock(&world.store.claims_at_close), [0], "{what}");
     time::sleep(ms(5)).await;
@@ -165,7 +166,7 @@ async fn a_grant_that_is_answered_as_the_shutdown_begins_is_taken_back() {
     let mutex = world.mutex("a");
     let mut locking = Box::pin(mutex.lock());
     time::timeout(ms(1), locking.as_mut()).await.unwrap_err();
-    time::advance(ms(5)).await; // the answer is there, nobody has looked
+    time::advance(ms(5)).await; // the answer is there, and was not polled
     let mut closing = Box::pin(world.locker.shutdown());
     assert!(closing.as_mut().now_or_never().is_none());
     assert_eq!(locking.await.unwrap_err().kind(), ErrorKind::Closed);
@@ -200,7 +201,7 @@ async fn shutdowns_at_the_same_time_close_once() {
     closed_well(world, "").await;
 }
 
-/// The first call is in the middle of closing, pinned, and nobody polls it any more.
+/// The first call is closing the store, is pinned, and is not polled any more.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_that_nobody_polls_does_not_hang_the_next() {
     let world = World::new(Kind::Ttl);
@@ -232,7 +233,7 @@ async fn a_backend_that_can_not_be_closed_is_asked_again_by_the_next_call() {
     }
 }
 
-/// A pinned future that nobody polls any more holds its claim: the shutdown must not wait for it
+/// A pinned future that is not polled any more keeps its claim. The shutdown must not wait for it
 /// for ever.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_nobody_polls_does_not_hang_it() {

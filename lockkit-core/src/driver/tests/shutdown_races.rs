@@ -1,4 +1,4 @@
-//! Shutdowns that race with callers on other threads.
+//! Tests of shutdowns that race with callers on other threads.
 
 use std::{
     pin::pin,
@@ -64,8 +64,8 @@ fn a_lock_that_races_with_the_shutdown_never_slips_through() {
     assert_eq!(late.load(SeqCst), 0);
 }
 
-/// The waiters of a store that wakes them poll every 5 s: who misses the beginning of the shutdown,
-/// is late.
+/// The waiters of a store that wakes them poll only every 5 s. A waiter that misses the beginning
+/// of the shutdown is late.
 #[test]
 fn waiters_that_are_about_to_sleep_hear_the_shutdown() {
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
@@ -98,7 +98,7 @@ fn waiters_that_are_about_to_sleep_hear_the_shutdown() {
     }
 }
 
-/// The runtime of the keeper goes while the shutdown waits for what that had to do.
+/// The background task's runtime ends while the shutdown waits for the work of that task.
 #[test]
 fn c6_a_shutdown_outlives_the_runtime_of_the_keeper() {
     for kind in KINDS {
@@ -107,7 +107,7 @@ fn c6_a_shutdown_outlives_the_runtime_of_the_keeper() {
         let waits = home.block_on(async {
             let guard = world.mutex("a").lock().await.unwrap();
             drop(guard);
-            // Nobody polls the keeper from here on.
+            // The background task is not polled from here on.
             world.locker.keeper.locker().live_claims()
         });
         assert_eq!(waits, 1, "{kind:?}");
@@ -116,14 +116,15 @@ fn c6_a_shutdown_outlives_the_runtime_of_the_keeper() {
             time::timeout(ms(20), closing.as_mut()).await.unwrap_err();
             home.shutdown_background();
             closing.await.unwrap();
-            // One that waits for ever gives up after three ttls, and closes all the same.
+            // A shutdown that waits for ever gives up after three ttls, and closes the store all
+            // the same.
             assert_eq!(*lock(&world.store.claims_at_close), [0], "{kind:?}");
             assert_eq!(world.store.holders(), 0, "{kind:?}");
         });
     }
 }
 
-/// A runtime that goes takes no new task, and waits until each of its own has paused.
+/// A runtime that shuts down takes no new task, and waits until each of its tasks has paused.
 #[test]
 fn c6_a_shutdown_in_a_runtime_that_goes_lets_it_go() {
     let world = world(Kind::Ttl);
@@ -141,7 +142,7 @@ fn c6_a_shutdown_in_a_runtime_that_goes_lets_it_go() {
     runtime.spawn(async move {
         let _ends = ends;
         begin.send(()).unwrap();
-        // The runtime is going, and can't take this thread away.
+        // The runtime is shutting down, and cannot take this thread away.
         thread::sleep(ms(300));
         locker.shutdown().await
     });

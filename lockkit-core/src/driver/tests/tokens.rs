@@ -1,4 +1,4 @@
-//! C4, C14: `token_base`, inspection and release by force.
+//! C4, C14: tests of `token_base`, inspection and release by force.
 
 use tokio::time;
 

@@ -1,4 +1,4 @@
-//! What the compiler can prove: futures that can be spawned, values that can be shared.
+//! Proofs by the compiler: futures that can be spawned, and values that threads can share.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A store in trouble: what is asked again, for how long, and what is told.
+//! Tests of a store in trouble: which requests are repeated, for how long, and which error a caller
+//! gets.
 
 use tokio::time::{self, Instant};
 
@@ -95,7 +96,7 @@ async fn a_permanent_error_comes_at_once() {
     }
 }
 
-/// Found by the simulation of lockkit-torture: the last error was told as it was, whatever an
+/// Found by the simulation of lockkit-torture: the last error was returned unchanged, whatever an
 /// earlier attempt had done.
 #[tokio::test(start_paused = true)]
 async fn c5_an_error_says_nothing_for_certain_after_an_attempt_that_may_have_been_applied() {
@@ -104,7 +105,7 @@ async fn c5_an_error_says_nothing_for_certain_after_an_attempt_that_may_have_bee
     for (faults, unknown) in [
         (vec![refused, denied], false),
         (vec![Fault::LoseReply, denied], true),
-        // In flight at the bound.
+        // The attempt is in flight at the bound.
         (vec![refused, Fault::HangAfter], true),
     ] {
         for kind in KINDS {
@@ -127,7 +128,8 @@ async fn c5_a_grant_that_comes_too_late_for_a_hold_is_no_failure_for_certain() {
     world.clean("").await;
 }
 
-/// Whoever gives the lock back may give it to the first in the queue, who is not asked.
+/// The holder's release may grant the lock to the first in the queue, without a request of that
+/// waiter.
 #[tokio::test(start_paused = true)]
 async fn c5_an_error_with_a_place_in_the_queue_says_nothing_for_certain() {
     for kind in KINDS {
@@ -163,7 +165,7 @@ async fn c5_a_shutdown_during_an_attempt_says_nothing_for_certain() {
     }
 }
 
-/// A store that wakes its waiters is polled slowly; a store in trouble is asked again soon.
+/// A store that wakes its waiters is polled slowly, but a store in trouble is asked again soon.
 #[tokio::test(start_paused = true)]
 async fn a_short_trouble_costs_a_short_wait() {
     for kind in KINDS {
@@ -177,8 +179,8 @@ async fn a_short_trouble_costs_a_short_wait() {
     }
 }
 
-/// Where the watch of a broken connection ends at once, and each attempt fails at once, nothing
-/// else slows it down.
+/// The watch of a broken connection ends at once, and each attempt fails at once. Only the driver's
+/// own pause slows the loop down.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_fails_at_once_makes_no_busy_loop() {
     let world = World::new(Kind::Queue);

@@ -1,4 +1,4 @@
-//! A view of a hold: it shows what the guard shows, and keeps nothing.
+//! Tests of a view of a hold: it shows what the guard shows, and keeps nothing alive.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     spi::{Note, Noted},
 };
 
-/// As seen after the guard gave the lock back.
+/// Checks the view after the guard gave the lock back.
 async fn assert_ended(hold: &Hold) {
     assert!(!hold.is_held());
     assert!(hold.remaining().is_zero());
@@ -48,7 +48,7 @@ async fn a_view_ends_with_its_guard() {
         }
         assert_ended(&hold).await;
         assert_ended(&other).await;
-        // Nor does a view keep others from the lock.
+        // A view must not keep other tasks from the lock either.
         mutex.lock().await.unwrap().release().await.unwrap();
         drop(mutex);
         world.clean("").await;
@@ -73,7 +73,7 @@ async fn a_view_tells_a_loss_as_the_guard_does() {
     world.clean("").await;
 }
 
-/// The guard of a scope is given back with the scope, whatever its work leaves behind.
+/// The scope gives its guard back when it ends, even if its work keeps a view.
 #[tokio::test(start_paused = true)]
 async fn a_view_that_leaves_its_scope_keeps_nothing() {
     let world = World::new(Kind::Ttl);
@@ -87,7 +87,7 @@ async fn a_view_that_leaves_its_scope_keeps_nothing() {
     world.clean("").await;
 }
 
-/// A view goes on after its guard was leaked.
+/// A view still works after its guard was leaked.
 #[tokio::test(start_paused = true)]
 async fn a_view_of_a_leaked_hold_renews_it() {
     let world = World::new(Kind::Ttl);
@@ -104,7 +104,7 @@ async fn a_view_of_a_leaked_hold_renews_it() {
     world.clean("").await;
 }
 
-/// It neither has the background task at work nor keeps the store connected.
+/// A view does not keep the background task at work, or the store connected.
 #[tokio::test(start_paused = true)]
 async fn a_view_does_not_keep_the_locker() {
     let World { store, locker } = World::new(Kind::Ttl);
@@ -119,7 +119,7 @@ async fn a_view_does_not_keep_the_locker() {
     assert_eq!(hold.renew().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
-/// A call that has asked the store, and that its caller keeps and polls no more, has the claim.
+/// The call has sent its request and has the claim. Its caller keeps the call and does not poll it.
 #[tokio::test(start_paused = true)]
 async fn c7_a_call_that_is_not_polled_delays_no_release() {
     let calls: [fn(&Hold) -> BoxFuture<'_, ()>; 2] = [

@@ -1,4 +1,4 @@
-//! C8: the bound on waiting.
+//! C8: tests of the bound on waiting.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn c8_a_wait_ends_at_its_bound() {
     }
 }
 
-/// However the bound was set.
+/// The error is the same, however the bound was set.
 #[tokio::test(start_paused = true)]
 async fn c8_a_bound_that_passes_is_a_timeout() {
     let world = World::gated(Kind::Ttl);
@@ -85,7 +85,7 @@ async fn c8_a_wait_ends_at_its_bound_also_when_the_store_is_silent() {
                 assert_eq!(error.kind(), ErrorKind::Unavailable);
                 assert!(error.is_outcome_unknown());
             }
-            // The attempt's own budget goes on; then it is taken back.
+            // The attempt runs until its own budget ends. Then its effect is removed.
             world.store.heal();
             world.clean(&format!("{kind:?}, {fault:?}")).await;
         }
@@ -144,8 +144,8 @@ async fn c8_no_attempt_is_begun_that_can_only_be_abandoned() {
         );
         let last = *world.store.sent(Op::Attempt).last().unwrap() - start;
         assert!(last + ms(20) <= wait + ms(1), "an attempt at {last:?} of {wait:?}");
-        // One that ends two round trips before the bound is the last, and it may have begun one
-        // before that. The jitter decides, so this is the worst case.
+        // An attempt that ends two round trips before the bound is the last. It may have begun one
+        // round trip before that. The jitter decides, so this is the worst case.
         assert!(last + ms(3 * 20 + 3) >= wait, "the last attempt came early: {last:?} of {wait:?}");
         time::sleep(ms(200)).await;
         assert_eq!(world.store.count(Op::Release), 0, "nothing was left to take back");
@@ -200,8 +200,8 @@ async fn c8_a_wait_of_zero_asks_once() {
     }
 }
 
-/// Locks of a store that answers at once, in a loop that never waits: what it drops must not pile
-/// up.
+/// A loop takes locks of a store that answers at once, and never waits. The guards that it drops
+/// must not pile up.
 #[tokio::test]
 async fn a_busy_loop_of_locks_gives_way_to_the_keeper() {
     let locker = Locker::memory();

@@ -1,4 +1,4 @@
-//! Wake-ups: a waiter looks again, a holder is kept alive now.
+//! Tests of wake-ups: a waiter asks again, and a holder renews at once.
 
 use tokio::time;
 
@@ -186,7 +186,7 @@ async fn c3_a_wake_up_during_a_manual_renewal_is_not_swallowed() {
     world.clean("").await;
 }
 
-/// The claim is in the hands of a future that nobody polls, for longer than the keeper waits.
+/// The claim is in a future that is not polled, for longer than the background task waits.
 #[tokio::test(start_paused = true)]
 async fn c3_a_wake_up_that_could_not_be_followed_is_not_forgotten() {
     let world = World::new(Kind::Push);
