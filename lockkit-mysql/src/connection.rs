@@ -30,7 +30,7 @@ pub(crate) struct Connection {
     /// The driver has a cache, too. But before it looks there, it reads the whole text for the
     /// names of parameters.
     prepared: Vec<(Box<str>, Statement)>,
-    /// As the server reported it last. Also true after a script that failed.
+    /// As the server reported it last. Also true after a script failed.
     in_transaction: bool,
     /// Whether each statement is a transaction of its own, as the server reported it last.
     autocommit: bool,

@@ -167,7 +167,7 @@ fn semi_synchronous(replicas: u64, point: &str, timeout_ms: u64) -> Diagnostic {
     Diagnostic::new(Severity::Weak, "replication", found).with_advice(advice)
 }
 
-/// Which commits a replica, or the server itself after a crash, may lack.
+/// Whether a replica, or the server itself after a crash, may lack commits.
 fn binlog(facts: &Facts) -> Option<Diagnostic> {
     if !facts.is_on("log_bin") {
         return None;

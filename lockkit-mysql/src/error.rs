@@ -22,8 +22,8 @@ pub(crate) enum Phase {
 /// `KILL` ended the connection.
 const FATAL: [u16; 14] =
     [1040, 1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1184, 1317, 1927, 3169, 4031];
-/// Those of them with which the server ends a connection by itself: it shuts down, a `KILL` came,
-/// or the connection was idle.
+/// The fatal errors with which the server ends a connection by itself: it shuts down, a `KILL`
+/// came, or the connection was idle.
 const FAREWELL: [u16; 3] = [1053, 1927, 4031];
 /// The commit failed, and another server of the cluster may already have the change.
 const IN_DOUBT: [u16; 2] = [1180, 3100];

@@ -3,13 +3,13 @@
 //!
 //! * **`optimistic`**, the default: a row is a lease. One statement takes it, one releases it, and
 //!   one renews all leases that are due together. The server's clock alone decides when a lease
-//!   ends. Holders and waiters keep no connection. There are mutexes, read/write locks and
+//!   ends. Holders and waiters keep no connection. This strategy has mutexes, read/write locks and
 //!   semaphores. A writer that waits keeps new readers away.
-//! * **`pessimistic`**: a row lock, held by a transaction on a connection of its own (`SELECT … FOR
-//!   UPDATE`). A waiter waits in the server, and is granted the lock a few milliseconds after a
-//!   holder's process has died. There are only mutexes, with a ttl of at least one second. Your own
-//!   statements can run in the lock's transaction, and the release commits them: see
-//!   [`LockTransaction`].
+//! * **`pessimistic`**: a row lock, held by a transaction on a connection of its own
+//!   (`SELECT … FOR UPDATE`). A waiter waits in the server, and is granted the lock a few
+//!   milliseconds after a holder's process has died. This strategy has only mutexes, with a ttl of
+//!   at least one second. Your own statements can run in the lock's transaction, and the release
+//!   commits them: see [`LockTransaction`].
 //!
 //! Inside a process, a mutex passes from one owner to the next without being free in between. With
 //! `optimistic`, one statement does that. With `pessimistic`, a statement on another connection

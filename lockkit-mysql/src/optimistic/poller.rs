@@ -27,8 +27,8 @@ const LATE: Duration = Duration::from_millis(50);
 const MOST_LOOKS: usize = 4;
 
 /// Makes sure that a task polls for the waiters of a lock. There is one task for all locks, for as
-/// long as there are waiters. It reads many names with one statement, because a write would lock
-/// the row that a holder wants to release. It writes only from time to time, to record that this
+/// long as there are waiters. It reads many names with one statement, and rarely writes, because a
+/// write locks the row that a holder wants to release. Its only write is the record that this
 /// client waits.
 pub(crate) fn poll(store: &Arc<Store>, name: &LockName) {
     // Without a runtime there are no waiters either.

@@ -127,7 +127,8 @@ impl RowClaim {
             }
         };
         let server = connection.server().clone();
-        // A drop of this statement closes its connection and kills it on the server.
+        // If this statement is dropped, its connection is closed, and the statement is killed on
+        // the server.
         tokio::select! {
             biased;
             locked = store.lock(connection, key, left) => locked,

@@ -24,7 +24,7 @@ pub(super) struct Hold {
     key: Arc<Key>,
     line: Line,
     server: Server,
-    /// The token of the last grant, as it was when the row was locked; 0 if there was none.
+    /// The token of the previous grant, as it was when the row was locked; 0 if there was none.
     last_token: u64,
     /// The token of this grant, or the value that it was raised to; 0 before the grant.
     token: u64,

@@ -17,7 +17,8 @@ use crate::error;
 /// The release of the lock commits their changes, in one step. If the lock was lost, none of the
 /// changes is committed. For data in the same database, that is a stronger fence than any token.
 ///
-/// * [`LockGuard::release`] commits. `Freed` says that it was committed, `NotHeld` that it was not.
+/// * [`LockGuard::release`] commits. `Freed` says that the changes were committed, `NotHeld` that
+///   they were not.
 /// * The transaction ends with its owner. When the lock is transferred to another owner of the
 ///   process, this handle can do nothing any more.
 /// * If the guard is dropped, or the lock is lost, the transaction is rolled back.
