@@ -1,10 +1,10 @@
-//! Locks in MariaDB and MySQL against the same work through the bare driver, in turn. On servers
-//! that leave a commit to the kernel (`innodb_flush_log_at_trx_commit=2`, "relaxed"), and on ones
-//! that write it to the disk first ("durable").
+//! Compares locks in MariaDB and MySQL with the same work through the bare driver, in turn. Some
+//! servers leave a commit to the kernel (`innodb_flush_log_at_trx_commit=2`, "relaxed"). Others
+//! write it to the disk first ("durable").
 //!
-//! `cargo bench -p lockkit-mysql --bench pairs -- mariadb relaxed own-names` runs a part of it:
-//! `mariadb` or `mysql`, `relaxed` or `durable`, and `own-names`, `one-name`, `classic`,
-//! `row-locks`, `hand-over`, `fairness` or `forms`. `--quick` takes few rounds: enough to see that
+//! `cargo bench -p lockkit-mysql --bench pairs -- mariadb relaxed own-names` runs a part of it. The
+//! words are `mariadb` or `mysql`, `relaxed` or `durable`, and `own-names`, `one-name`, `classic`,
+//! `row-locks`, `transfer`, `fairness` or `forms`. `--quick` takes few rounds: enough to see that
 //! it runs.
 
 mod support {
@@ -31,7 +31,7 @@ const SERVERS: [(&str, SqlFlavor); 2] =
     [("mariadb", SqlFlavor::MariaDb), ("mysql", SqlFlavor::MySql)];
 const DURABILITIES: [(&str, &str); 2] = [("relaxed", "2"), ("durable", "1")];
 
-/// Whether a part is to be run: it is named, or none of its kind is.
+/// Whether a part is to be run: the arguments name it, or they name no part of its kind.
 fn is_wanted(part: &str, kind: &[&str]) -> bool {
     let named: Vec<_> =
         std::env::args().skip(1).filter(|word| kind.contains(&word.as_str())).collect();
@@ -58,7 +58,7 @@ async fn all(stage: &Stage) {
     if is_wanted("fairness", &PARTS) {
         fairness::measure(stage).await;
     }
-    // It is about the processor, not the disk.
+    // This measures the processor, not the disk.
     if is_wanted("forms", &PARTS) && !stage.is_durable {
         forms::compare(stage).await;
     }

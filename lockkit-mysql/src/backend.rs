@@ -42,18 +42,20 @@ pub struct MySql {
 impl MySql {
     /// Connects, checks that the server can be used, and makes the tables if they are missing.
     ///
-    /// Each connection belongs to the tokio runtime that opened it, and is closed some time after
-    /// its end. New ones are opened when they are needed.
+    /// Each connection belongs to the tokio runtime that opened it. It is closed some time after
+    /// that runtime has ended. The pool opens new connections when it needs them.
     ///
     /// # Errors
-    /// [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if nothing answers,
-    /// [`Authentication`](lockkit_core::ErrorKind::Authentication),
-    /// [`PermissionDenied`](lockkit_core::ErrorKind::PermissionDenied),
-    /// [`ReadOnly`](lockkit_core::ErrorKind::ReadOnly) for a replica,
-    /// [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat) for tables that a newer lockkit has
-    /// made, [`WrongType`](lockkit_core::ErrorKind::WrongType) for tables of another form or
-    /// strategy, and [`Unsupported`](lockkit_core::ErrorKind::Unsupported) for row locks on a
-    /// cluster with several primaries.
+    /// * [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if nothing answers.
+    /// * [`Authentication`](lockkit_core::ErrorKind::Authentication) or
+    ///   [`PermissionDenied`](lockkit_core::ErrorKind::PermissionDenied) if the server refuses the
+    ///   user.
+    /// * [`ReadOnly`](lockkit_core::ErrorKind::ReadOnly) for a replica.
+    /// * [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat) for tables that a newer lockkit has
+    ///   made.
+    /// * [`WrongType`](lockkit_core::ErrorKind::WrongType) for tables of another form or strategy.
+    /// * [`Unsupported`](lockkit_core::ErrorKind::Unsupported) for row locks on a cluster with
+    ///   several primaries.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -74,13 +76,13 @@ impl MySql {
     }
 
     /// Removes the rows of names that were not used for the retention, and returns how many. A
-    /// background task does so now and then.
+    /// background task does the same from time to time.
     ///
     /// # Errors
-    /// What the server says.
+    /// Returns the server's error.
     ///
     /// # Cancel safety
-    /// Cancel safe: the rest stays for the next time.
+    /// Cancel safe: the next call removes the rows that remain.
     pub async fn collect_garbage(&self) -> Result<u64> {
         self.strategy.collect_garbage().await
     }

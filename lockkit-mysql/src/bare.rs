@@ -1,4 +1,5 @@
-//! The bare driver on the same server, for those who measure, or ask what lockkit does not ask.
+//! Opens connections of the bare driver to the same server, for measurements and for questions that
+//! lockkit does not ask.
 
 use lockkit_core::{ErrorKind, Result};
 use mysql_async::{self as my, Conn, prelude::Queryable as _};
@@ -11,12 +12,13 @@ use crate::{
 };
 
 impl Config {
-    /// Opens a connection of the bare driver, with the settings of lockkit's own. It belongs to no
-    /// pool, and nothing bounds how long its statements may take.
+    /// Opens a connection of the bare driver, with the settings of lockkit's own connections. It
+    /// belongs to no pool, and nothing bounds how long its statements may take.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) if nothing answers within the connect timeout,
-    /// [`Authentication`](ErrorKind::Authentication), and what else stands in the way.
+    /// [`Authentication`](ErrorKind::Authentication) for wrong credentials, or any other error of
+    /// the connection attempt.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -42,7 +44,7 @@ impl Config {
         self.strategy
     }
 
-    /// How many connections there may be at once, those for housekeeping not counted.
+    /// How many connections there may be at once, without those for housekeeping.
     #[must_use]
     pub const fn pool_size(&self) -> usize {
         self.pool_size

@@ -1,5 +1,5 @@
-//! A number of connections, made when they are needed, and kept for the next use in the same
-//! runtime.
+//! Keeps a limited number of connections. It opens them when they are needed, and keeps them for
+//! the next use in the same runtime.
 
 use std::{
     fmt,
@@ -25,16 +25,18 @@ use crate::{
     error, handshake,
 };
 
-/// One that was idle for longer is asked first: firewalls forget, and servers close.
+/// A connection that was idle for longer is pinged before its use, because firewalls forget
+/// connections and servers close them.
 const TRUSTED: Duration = Duration::from_secs(15);
 
-/// What the connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: OnceLock<ServerClock>,
     pub(crate) numbers: AtomicU64,
-    /// When one was last found broken. Those that were idle then may be broken, too.
+    /// When a connection was last found broken, in nanoseconds after `zero`. All connections that
+    /// were idle then may be broken, too.
     pub(crate) suspect_since: AtomicU64,
     pub(crate) zero: Tick,
 }
@@ -48,33 +50,33 @@ impl Shared {
         handshake::introduce(conn, numbers.fetch_add(1, Relaxed), config.strategy, clock).await
     }
 
-    /// Asks an idle connection whether the server is still there, if that is not certain.
+    /// Pings an idle connection if it may be broken.
     ///
     /// # Errors
-    /// It is of no use any more.
+    /// The connection can't be used any more.
     async fn refresh(&self, connection: &mut Connection) -> Result<(), my::Error> {
         let suspect_since = self.zero.after(Duration::from_nanos(self.suspect_since.load(Relaxed)));
-        // Long before the server ends it by itself.
+        // A quarter of the time after which the server ends an idle connection.
         let trusted = TRUSTED.min(Duration::from_secs(connection.session().idle_s) / 4);
         let rested = connection.used().until(Clock::Boot.now()) > trusted;
         if rested || connection.used() <= suspect_since { connection.ping().await } else { Ok(()) }
     }
 }
 
-/// So many connections at most, in use and idle.
+/// A limited number of connections, in use and idle.
 ///
-/// The socket of a connection is driven by the runtime that opened it. So an idle connection is
-/// used again only in that runtime. It is closed when its runtime has ended, or when another
-/// runtime needs one and the channel is full.
+/// The runtime that opened a connection drives its socket. So an idle connection is used again only
+/// in that runtime. It is closed when its runtime has ended, or when another runtime needs a
+/// connection and the channel is full.
 #[derive(Clone)]
 pub(crate) struct Channel(Arc<Slots>);
 
 struct Slots {
     shared: Arc<Shared>,
     size: usize,
-    /// What to say when all are in use.
+    /// The advice for the error when all connections are in use.
     full: &'static str,
-    /// One for each connection in use. Closed with the locker.
+    /// One permit for each connection in use. Closed with the locker.
     permits: Arc<Semaphore>,
     state: Mutex<State>,
 }
@@ -82,7 +84,8 @@ struct Slots {
 #[derive(Default)]
 struct State {
     in_use: usize,
-    /// In the order of their last use. The last one is the warmest, and the others may rest.
+    /// In the order of their last use. The most recent one of a runtime is used first, so that the
+    /// others may rest.
     idle: Vec<Connection>,
 }
 
@@ -92,11 +95,11 @@ impl Channel {
         Self(Arc::new(Slots { shared, size, full, permits, state: Mutex::default() }))
     }
 
-    /// A connection that nobody else uses, within `patience`.
+    /// A connection for this caller alone, within `patience`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if all are in use for so long, or whatever opening a new one
-    /// says.
+    /// [`ErrorKind::Unavailable`] if all connections are in use for so long, or the error of
+    /// opening a new connection.
     pub(crate) async fn get(&self, patience: Duration) -> Result<Checkout> {
         let slots = &self.0;
         let permit = timeout(patience, Arc::clone(&slots.permits).acquire_owned()).await;
@@ -111,10 +114,10 @@ impl Channel {
             checkout.connection = connection;
             match timeout(limit, shared.refresh(&mut checkout.connection)).await {
                 Ok(Ok(())) => return Ok(checkout),
-                // The server has closed it.
+                // The server has closed the connection.
                 Ok(Err(_)) => drop(checkout.connection.give_up()),
-                // The network may have forgotten all that are idle: to ask each of them would take
-                // too long.
+                // The network may have forgotten all idle connections, and to ping each of them
+                // would take too long.
                 Err(_) => {
                     drop(checkout.connection.give_up());
                     break;
@@ -125,7 +128,7 @@ impl Channel {
         Ok(checkout)
     }
 
-    /// Gives out none any more. Returns those that are idle.
+    /// Gives out no more connections, and returns the idle ones.
     pub(crate) fn close(&self) -> Vec<Connection> {
         self.0.permits.close();
         std::mem::take(&mut self.0.lock().idle)
@@ -137,8 +140,8 @@ impl Slots {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An idle connection of this runtime. If there is none, there is room for a new one after
-    /// this.
+    /// An idle connection of this runtime. If there is none, the channel has room for a new one
+    /// after this.
     fn take_idle(&self) -> Option<Connection> {
         let runtime = Handle::try_current().ok()?.id();
         let mut state = self.lock();
@@ -186,18 +189,18 @@ pub(crate) trait DropHandler: Send + Sync {
     fn dropped(&self, given_up: GivenUp);
 }
 
-/// A connection of a channel, in one task's hands. It goes back if it is clean; else it is closed,
-/// and what may still run on it is killed.
+/// A connection of a channel that one task uses. A clean connection goes back to the channel on
+/// drop. Any other is closed, and the drop handler kills the statement that may still run on it.
 pub(crate) struct Checkout {
     connection: Connection,
     slots: Arc<Slots>,
     on_drop: Option<Arc<dyn DropHandler>>,
-    /// Given back last: whoever waits for it finds the connection.
+    /// Dropped last, so that a task that waits for the permit finds the connection.
     _permit: OwnedSemaphorePermit,
 }
 
 impl Checkout {
-    /// Sets the handler that ends on the server what is dropped midway here.
+    /// Sets the handler that ends a statement on the server when its call is dropped midway.
     pub(crate) fn with_drop_handler(mut self, on_drop: Arc<dyn DropHandler>) -> Self {
         self.on_drop = Some(on_drop);
         self
@@ -223,9 +226,10 @@ impl Drop for Checkout {
         let is_clean = self.connection.is_clean();
         let spare = is_clean.then(|| std::mem::replace(&mut self.connection, Connection::none()));
         let mut state = self.slots.lock();
-        // In one step, so that nobody counts the connection twice.
+        // Both changes happen under one lock, so that no task counts the connection twice.
         state.in_use -= 1;
-        // Looked at under the lock: a connection that comes after the end would stay for ever.
+        // Checked under the lock, because a connection that comes back after the close would stay
+        // open for ever.
         if !self.slots.permits.is_closed() {
             state.idle.extend(spare);
         }
@@ -264,7 +268,8 @@ mod tests {
     use super::*;
     use crate::pool::Pool;
 
-    /// A way to the server that forgets the connections of before, and serves those of after.
+    /// A proxy to the server. When its age changes, it forgets its older connections and serves
+    /// only new ones.
     async fn forgetful(server: SocketAddr) -> (SocketAddr, watch::Sender<u64>) {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let addr = socket.local_addr().unwrap();
@@ -288,22 +293,22 @@ mod tests {
         (addr, age)
     }
 
-    /// Catches a pool that tells its user of an idle connection that nobody answers on, where a new
-    /// one would do.
+    /// Catches a pool that returns the error of a forgotten idle connection, although a new
+    /// connection would work.
     #[tokio::test]
     async fn c8_an_idle_connection_that_was_forgotten_is_replaced() {
         let server = SqlServer::start(SqlFlavor::MariaDb).unwrap();
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
         let (addr, age) = forgetful(here).await;
         let url = server.url().replace(&here.to_string(), &addr.to_string());
-        // After so long, the connection that was forgotten is given up. A server that stands still
-        // is slower to open another.
+        // The pool gives up the forgotten connection after this time. The time is long because a
+        // stalled server is slow to open a new connection.
         let url = format!("{url}?connect_timeout=9s");
         let pool = Pool::new(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap());
         let patience = Duration::from_secs(60);
         let first = pool.get(patience).await.unwrap().server().thread;
         age.send_modify(|age| *age += 1);
-        // As after a quarter of a minute.
+        // Has the same effect as an idle time of a quarter of a minute.
         pool.mark_suspect();
         let mut second = pool.get(patience).await.unwrap();
         assert_ne!(second.server().thread, first);

@@ -1,4 +1,4 @@
-//! Where the server is and how to use it.
+//! The settings: where the server is, and how to use it.
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
@@ -11,29 +11,30 @@ use crate::{error, tables::Tables};
 
 const DEFAULT_PORT: u16 = 3306;
 const DEFAULT_PREFIX: &str = "lockkit";
-/// MySQL's names of tables have 64 characters at most, and ours end in `_holder`.
+/// A MySQL table name has at most 64 characters, and our names end in `_holder`.
 const MAX_PREFIX_BYTES: usize = 48;
 const MAX_POOL: usize = 10_000;
-/// With one, a waiter would leave none for a lock that is free.
+/// With one connection, a waiter would leave none for a lock that is free.
 const LEAST_ROW_LOCK_POOL: usize = 2;
-/// An idle row may go only when no statement is left that was sent while it was in use.
+/// An idle row may be removed only when no statement is left that was sent while the row was in
+/// use.
 const LEAST_RETENTION: Duration = Duration::from_secs(60);
 const MAX_RETENTION: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const CONNECT_TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(60);
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// What one statement of ours may hold: far more than any does.
+/// The largest packet. All statements of lockkit are far smaller.
 const PACKET: usize = 16 << 20;
 
-/// How a lock is held in the database. Locks of the two strategies do not exclude each other: a
-/// table prefix records which one it is for, and the other is refused.
+/// How a lock is held in the database. Locks of the two strategies do not exclude each other. So a
+/// table prefix records its strategy, and a client with the other strategy is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// A row is a lease, taken and renewed by single statements. A holder and a waiter need no
+    /// A row is a lease. Single statements take it and renew it. A holder and a waiter need no
     /// connection.
     #[default]
     Optimistic,
-    /// A row lock, held by an open transaction on a connection of its own (`SELECT … FOR UPDATE`).
+    /// A row lock (`SELECT … FOR UPDATE`). An open transaction on a connection of its own holds it.
     Pessimistic,
 }
 
@@ -75,8 +76,8 @@ impl FromStr for Strategy {
 /// ```
 ///
 /// # Default
-/// The optimistic strategy, tables that start with `lockkit`, made when they are missing; 16
-/// connections at most, a connect timeout of 2 s, a retention of 24 h, no strict lease.
+/// The optimistic strategy. Tables that start with `lockkit`, made when missing. At most 16
+/// connections, a connect timeout of 2 s, a retention of 24 h, no strict lease.
 #[derive(Clone)]
 pub struct Config {
     address: Address,
@@ -101,13 +102,13 @@ enum Address {
 }
 
 impl Config {
-    /// A server that listens on TCP, and the database with lockkit's tables.
+    /// A server that listens on TCP, and the database that has lockkit's tables.
     #[must_use]
     pub fn new(host: impl Into<String>, port: u16, database: impl Into<String>) -> Self {
         Self::at(Address::Tcp(host.into(), port), database.into())
     }
 
-    /// A server that listens on a Unix socket, and the database with lockkit's tables.
+    /// A server that listens on a Unix socket, and the database that has lockkit's tables.
     #[must_use]
     pub fn unix(path: impl Into<PathBuf>, database: impl Into<String>) -> Self {
         Self::at(Address::Unix(path.into()), database.into())
@@ -131,12 +132,12 @@ impl Config {
         }
     }
 
-    /// Reads a store URL; the crate's documentation lists its parts.
+    /// Reads a store URL. The crate's documentation lists its parts.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`] for a value that makes no sense, [`ErrorKind::UnknownParameter`]
-    /// for a parameter that nobody knows, [`ErrorKind::InvalidOption`] for one that is out of its
-    /// range, [`ErrorKind::MissingFeature`] for TLS without the feature for it.
+    /// for an unknown parameter. [`ErrorKind::InvalidOption`] for a value out of its range,
+    /// [`ErrorKind::MissingFeature`] for TLS without its feature.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         let mut config = if url.scheme() == "mysql+unix" { unix(&mut url)? } else { tcp(&url)? };
         config.user = url.username().map(str::to_owned);
@@ -171,7 +172,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Sets who we are.
+    /// Sets the user and the password.
     #[must_use]
     pub fn with_credentials(
         mut self,
@@ -183,17 +184,18 @@ impl Config {
         self
     }
 
-    /// Sets how locks are held.
+    /// Sets the strategy: how locks are held.
     #[must_use]
     pub const fn with_strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = strategy;
         self
     }
 
-    /// Sets what the names of the tables start with.
+    /// Sets the text that the names of the tables start with.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] unless it has 1 to 48 letters, digits and underscores.
+    /// [`ErrorKind::InvalidOption`] unless the prefix has 1 to 48 ASCII letters, digits and
+    /// underscores.
     pub fn with_table_prefix(mut self, prefix: &str) -> Result<Self> {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.bytes().all(good) {
@@ -207,7 +209,7 @@ impl Config {
         Ok(self)
     }
 
-    /// Never makes a table: a missing one is an error that shows the statements to run.
+    /// Never makes a table. A missing table is an error that shows the statements to run.
     #[must_use]
     pub const fn without_table_creation(mut self) -> Self {
         self.create_table = false;
@@ -217,19 +219,19 @@ impl Config {
     /// Sets how many connections there may be at once. For housekeeping there may be a quarter as
     /// many more, but at least 2 and at most 16.
     ///
-    /// A lock of the pessimistic strategy takes one for as long as it is held, and so does the
-    /// first waiter of each name in this process. When all are taken, no other lock can be had,
-    /// also if it is free. So that strategy needs two at least: with one, a waiter would keep every
-    /// lock from this process. Set as many as there are names that this process holds or waits for
-    /// at the same time.
+    /// With the pessimistic strategy, each held lock takes a connection, and so does the first
+    /// waiter of each name in this process. When all connections are taken, this process can get no
+    /// other lock, even a free one. So that strategy needs at least two: with one, a waiter would
+    /// keep every lock from this process. Set as many as there are names that this process holds or
+    /// waits for at the same time.
     ///
-    /// A connection serves the tokio runtime that opened it, and is closed at the next use of any
-    /// other when that runtime has ended. When all connections are open and a runtime has none, the
-    /// one that rested longest is closed for it: so there should be one for each runtime at least,
-    /// and four with the pessimistic strategy.
+    /// A connection serves only the tokio runtime that opened it. When that runtime has ended, the
+    /// next use of any other connection closes it. When all connections are open and a runtime has
+    /// none, the pool closes the connection that was idle for longest. So there should be at least
+    /// one connection for each runtime, and at least four with the pessimistic strategy.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if it is not between 1 and 10,000.
+    /// [`ErrorKind::InvalidOption`] if `size` is not between 1 and 10,000.
     /// [`MySql::connect`](crate::MySql::connect) refuses 1 for the pessimistic strategy with the
     /// same error.
     pub fn with_pool_size(mut self, size: usize) -> Result<Self> {
@@ -244,7 +246,7 @@ impl Config {
     /// Sets how long opening a connection may take.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if it is not between 1 ms and 60 s.
+    /// [`ErrorKind::InvalidOption`] if `timeout` is not between 1 ms and 60 s.
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
         if !CONNECT_TIMEOUTS.contains(&timeout) {
             let reason =
@@ -255,12 +257,12 @@ impl Config {
         Ok(self)
     }
 
-    /// Sets how long the row of a name that nobody uses is kept. Its fencing tokens go on rising
-    /// after that, unless the server's clock was set back by more than this.
+    /// Sets how long the row of an unused name is kept. The fencing tokens of the name continue to
+    /// rise after that, unless the server's clock was set back by more than the retention.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if it is not between a minute and ten years: a shorter one
-    /// could remove a row under a statement that waits for it.
+    /// [`ErrorKind::InvalidOption`] if `retention` is not between a minute and ten years. A shorter
+    /// one could remove a row while a statement waits for it.
     pub fn with_retention(mut self, retention: Duration) -> Result<Self> {
         if !(LEAST_RETENTION..=MAX_RETENTION).contains(&retention) {
             let reason = format!(
@@ -273,12 +275,12 @@ impl Config {
         Ok(self)
     }
 
-    /// Makes the next holder of a row lock wait until the lease of one whose connection died has
-    /// passed, so that there are never two who believe that they hold it. For the pessimistic
-    /// strategy.
+    /// Makes the next holder of a row lock wait for the lease of a holder whose connection died. So
+    /// two holders never believe at the same time that they have the lock. This is for the
+    /// pessimistic strategy.
     ///
-    /// That wait begins when the row is free. A holder that hangs, or whose machine vanishes, keeps
-    /// it for its lease, so it is followed after two.
+    /// The wait begins when the row lock is free. A holder that hangs, or whose machine vanishes,
+    /// keeps the row lock for its lease. So the next holder gets the lock after two leases.
     #[must_use]
     pub const fn with_strict_lease(mut self) -> Self {
         self.strict_lease = true;
@@ -291,7 +293,7 @@ impl Config {
                 "it names no database, such as mysql://user:password@host/database",
             ));
         }
-        // The driver would take no path for the default address.
+        // Without a path, the driver would use its default address.
         if let Address::Unix(path) = &self.address
             && path.to_str().is_none_or(str::is_empty)
         {
@@ -324,7 +326,7 @@ impl Config {
         &self.database
     }
 
-    /// The address, for messages.
+    /// The address, as messages show it.
     pub(crate) fn address(&self) -> String {
         match &self.address {
             Address::Tcp(host, port) if host.contains(':') && !host.starts_with('[') => {
@@ -335,22 +337,22 @@ impl Config {
         }
     }
 
-    /// What must never be seen in a message.
+    /// The text that no message may show.
     pub(crate) fn secret(&self) -> Option<&str> {
         self.password.as_deref().filter(|password| !password.is_empty())
     }
 
-    /// What the driver needs to connect.
+    /// The driver's options for a connection.
     pub(crate) fn opts(&self) -> Opts {
         let builder = OptsBuilder::default()
             .user(self.user.as_deref())
             .pass(self.password.as_deref())
             .db_name(Some(&self.database))
-            // The default silently moves from the address that was asked for to the server's own
+            // By default, the driver silently moves from the given address to the server's own
             // socket.
             .prefer_socket(false)
             .tcp_keepalive(Some(KEEPALIVE))
-            // Given, so that the driver does not ask for them in one more round trip.
+            // Set here, so that the driver does not ask for them in one more round trip.
             .max_allowed_packet(Some(PACKET))
             .wait_timeout(Some(0));
         #[cfg(feature = "tls")]

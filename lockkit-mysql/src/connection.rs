@@ -1,4 +1,4 @@
-//! One connection to the server, and whether it can be trusted with the next statement.
+//! A connection to the server that knows whether the next statement may use it.
 
 use std::{fmt, future::pending};
 
@@ -19,22 +19,23 @@ use crate::{
 
 /// A connection that one task uses at a time.
 ///
-/// The driver answers the next statement with the reply of one that was dropped midway, and neither
-/// its ping nor its reset notices. So each call leaves a mark, and takes it away when its answer
-/// was read to the end: what still has it is never used again.
+/// After a call that was dropped midway, the driver answers the next statement with the reply to
+/// that call. Neither its ping nor its reset notices this. So each call leaves a mark, and removes
+/// it when it has read its answer to the end. A connection that still has the mark is never used
+/// again.
 pub(crate) struct Connection {
-    /// `None` once it was given up.
+    /// `None` once the connection was given up.
     conn: Option<Conn>,
     state: State,
-    /// The driver has a cache of its own, and reads the whole text for the names of parameters
-    /// before it looks there.
+    /// The driver has a cache, too. But before it looks there, it reads the whole text for the
+    /// names of parameters.
     prepared: Vec<(Box<str>, Statement)>,
-    /// What the server said last, or may be if a script failed.
+    /// As the server reported it last. Also true after a script failed.
     in_transaction: bool,
-    /// What the server said last: whether a statement is a transaction of its own.
+    /// Whether each statement is a transaction of its own, as the server reported it last.
     autocommit: bool,
     session: Session,
-    /// Of all connections of this process.
+    /// Unique among all connections of the pool.
     number: u64,
     server: Server,
     /// `None` if there never was a connection.
@@ -45,8 +46,8 @@ pub(crate) struct Connection {
 /// The runtime that drives the socket of a connection.
 struct Home {
     runtime: Id,
-    /// Waits for ever: it ends with the connection, or with the runtime, which tells its end in no
-    /// other way.
+    /// A task that waits for ever. It ends with the connection or with the runtime. Nothing else
+    /// reports the end of a runtime.
     task: AbortHandle,
 }
 
@@ -68,58 +69,58 @@ impl Drop for Home {
     }
 }
 
-/// Around the statements of a [`transaction`](Connection::transaction).
+/// The statements around those of a [`transaction`](Connection::transaction).
 const BEGIN: &str = "START TRANSACTION;SET autocommit=0;SAVEPOINT lockkit;";
 const END: &str = "RELEASE SAVEPOINT lockkit;COMMIT;SET autocommit=1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
-    /// A statement is in flight; or was, when its future was dropped.
+    /// A statement is in flight, or was in flight when its future was dropped.
     InFlight,
     Dead,
 }
 
-/// The session's settings that are not the same for all uses of a connection.
+/// The settings of a session that differ between the uses of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
-    /// `wait_timeout`: after how many seconds without a word the server ends the connection.
+    /// `wait_timeout`: the server ends a connection that sends nothing for so many seconds.
     pub(crate) idle_s: u64,
     /// `innodb_lock_wait_timeout`: for how many seconds a statement waits for a row.
     pub(crate) lock_wait_s: u64,
 }
 
 impl Session {
-    /// As a connection is set up.
+    /// The settings of a connection that was just set up.
     pub(crate) const FRESH: Self = Self { idle_s: 28_800, lock_wait_s: 1 };
 }
 
-/// What the server says of a statement that changes something.
+/// The server's answer to a statement that changes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// What the statement put into `LAST_INSERT_ID()`.
+    /// The value that the statement put into `LAST_INSERT_ID()`.
     pub(crate) id: u64,
     pub(crate) affected: u64,
 }
 
-/// What a `KILL` found.
+/// The result of a `KILL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Killed {
     /// There is no such connection.
     WasGone,
-    /// It goes now.
+    /// The connection was there, and ends now.
     WasThere,
 }
 
-/// How a script went wrong that was to end a transaction.
+/// Why a script failed that was to end a transaction.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: my::Error,
-    /// The server has refused a statement before the end, which was not run then.
+    /// The server refused a statement before the end, so the end was not run.
     pub(crate) is_before_end: bool,
 }
 
-/// One statement of a script.
+/// The answer to one statement of a script.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) rows: Vec<Row>,
@@ -127,13 +128,13 @@ pub(crate) struct Step {
 }
 
 impl Connection {
-    /// A fresh connection, which belongs to the runtime that this runs in.
+    /// A fresh connection, which belongs to the current runtime.
     pub(crate) fn new(conn: Conn, number: u64, server: Server) -> Self {
         let home = Some(Home::here());
         Self { conn: Some(conn), state: State::Idle, number, server, home, ..Self::none() }
     }
 
-    /// No connection.
+    /// A placeholder without a connection.
     pub(crate) fn none() -> Self {
         Self {
             conn: None,
@@ -149,11 +150,12 @@ impl Connection {
         }
     }
 
-    /// Runs a prepared statement that returns no rows. Its text must be one of a few: it stays
-    /// prepared, and the driver closes those that are many.
+    /// Runs a prepared statement that returns no rows. `sql` must be one of a few texts, because
+    /// each text stays prepared, and the driver closes prepared statements when there are many.
     ///
     /// # Cancel safety
-    /// Dropped midway, the connection is of no use any more. The same holds for the calls below.
+    /// A call that is dropped midway makes the connection unusable. The same holds for the calls
+    /// below.
     pub(crate) async fn run(
         &mut self,
         sql: &str,
@@ -165,7 +167,7 @@ impl Connection {
         answer.map(|_| self.outcome())
     }
 
-    /// Runs a prepared statement, one of a few, and reads its rows.
+    /// Runs a prepared statement and reads its rows. `sql` must be one of a few texts.
     pub(crate) async fn rows(
         &mut self,
         sql: &str,
@@ -206,21 +208,23 @@ impl Connection {
 
     /// Runs several statements as one transaction, in one request: all of them are done, or none.
     ///
-    /// Galera may roll a transaction back between two of its statements, does not report that, and
-    /// runs the rest. So autocommit is off until the end: the rest can't be committed piece by
-    /// piece. The savepoint ends with its transaction: without the savepoint, nothing of the rest
-    /// is committed. If Galera rolls back after that look at the savepoint, there is nothing to
-    /// commit, and the last answer is a deadlock. To restore autocommit with the commit, in one
-    /// statement, would not do: Galera may repeat a commit, and then forgets the rest of such a
-    /// statement.
+    /// Galera may roll a transaction back between two of its statements. It does not report that,
+    /// and it runs the remaining statements. So autocommit is off until the end, and the remaining
+    /// statements can't be committed one by one. The savepoint ends with its transaction. If the
+    /// savepoint is missing at the end, none of the remaining statements is committed. If Galera
+    /// rolls back after that check of the savepoint, there is nothing to commit, and the last
+    /// answer is a deadlock.
+    ///
+    /// The commit and the restored autocommit are two statements. Galera may repeat a commit, and
+    /// then it forgets the rest of a statement that would do both.
     ///
     /// # Errors
-    /// Nothing was done if it is an error of the server that is not fatal. Call
+    /// Nothing was done if the server reports an error that is not fatal. Call
     /// [`roll_back`](Self::roll_back) then.
     pub(crate) async fn transaction(&mut self, sql: &str) -> Result<Vec<Step>, my::Error> {
         let mut steps = self.script(&format!("{BEGIN}{sql};{END}")).await?;
         if !self.is_clean() {
-            // The server stopped before the end, and did not say so.
+            // The server stopped before the end, and did not report it.
             self.state = State::Dead;
             return Err(my::Error::Driver(my::DriverError::ConnectionClosed));
         }
@@ -228,7 +232,7 @@ impl Connection {
         Ok(steps.drain(..).skip(first).collect())
     }
 
-    /// Undoes a transaction that failed midway. A single statement has rolled itself back.
+    /// Undoes a transaction that failed midway. A single statement that fails rolls itself back.
     pub(crate) async fn roll_back(&mut self) -> Result<(), my::Error> {
         if self.in_transaction || !self.autocommit {
             self.script("ROLLBACK;SET autocommit=1").await?;
@@ -236,8 +240,8 @@ impl Connection {
         Ok(())
     }
 
-    /// As [`script`](Self::script), for one that ends a transaction and tidies up after that: what
-    /// was asked for is done once the end was answered, whatever comes of the rest.
+    /// As [`script`](Self::script), for a script that ends a transaction and tidies up after that.
+    /// It succeeds once the server has answered the end, even if a later statement fails.
     pub(crate) async fn script_to_end(&mut self, sql: &str) -> Result<Vec<Step>, Failure> {
         let mut steps = Vec::new();
         let answer = self.steps(sql, &mut steps).await;
@@ -255,7 +259,7 @@ impl Connection {
     async fn steps(&mut self, sql: &str, steps: &mut Vec<Step>) -> Result<(), my::Error> {
         let answer = script(self.begin()?, sql, steps).await;
         self.settle(answer.as_ref().err());
-        // It may have failed between the start and the end of a transaction.
+        // The script may have failed between the start and the end of a transaction.
         self.in_transaction |= answer.is_err();
         answer
     }
@@ -267,19 +271,19 @@ impl Connection {
         answer
     }
 
-    /// The driver's connection, for statements of the user's own. It is of no use to others until
-    /// [`settle_foreign`](Self::settle_foreign) was called.
+    /// The driver's connection, for statements of the user. No other call can use the connection
+    /// until [`settle_foreign`](Self::settle_foreign) was called.
     pub(crate) fn foreign(&mut self) -> Result<&mut Conn, my::Error> {
         self.begin()
     }
 
-    /// Nothing of the user's statements is in flight any more.
+    /// Ends the use by the user's statements. None of them is in flight any more.
     pub(crate) fn settle_foreign(&mut self) {
         self.settle(None);
     }
 
-    /// What to say when the server has told that it is no primary, to a user whom it lets write.
-    /// The next connection may lead to another server.
+    /// The error for a server that reports that it is no primary, but lets this user write. The
+    /// connection is not used again, because the next connection may lead to another server.
     pub(crate) fn demoted(&mut self) -> my::Error {
         self.state = State::Dead;
         error::demoted()
@@ -295,7 +299,7 @@ impl Connection {
     fn settle(&mut self, error: Option<&my::Error>) {
         self.used = Clock::Boot.now();
         self.state = match error {
-            // A demoted server answers, and is of no use: the next connection may lead to the new
+            // A demoted server answers, but can't be used. The next connection may lead to the new
             // primary.
             Some(error) if error::is_fatal(error) || error::is_demotion(error) => State::Dead,
             _ => State::Idle,
@@ -307,28 +311,28 @@ impl Connection {
         }
     }
 
-    /// Whether the server says that a transaction is open; true also if that is not known.
+    /// Whether the server reports an open transaction. Also true if that is not known.
     pub(crate) fn in_transaction(&self) -> bool {
         self.in_transaction
     }
 
-    /// Whether the next user may have it.
+    /// Whether the next user may have the connection.
     pub(crate) fn is_clean(&self) -> bool {
         self.conn.is_some() && self.state == State::Idle && !self.in_transaction && self.autocommit
     }
 
-    /// Whether it can be used in a runtime: another one may stand still, and then nothing comes
-    /// from the socket.
+    /// Whether the connection belongs to this runtime. Another runtime may be blocked, and then no
+    /// data comes from the socket.
     pub(crate) fn is_of(&self, runtime: Id) -> bool {
         self.home.as_ref().is_some_and(|home| home.runtime == runtime)
     }
 
-    /// Whether its runtime has ended, and with that its socket.
+    /// Whether the runtime of the connection has ended, and with it the socket.
     pub(crate) fn has_lost_its_runtime(&self) -> bool {
         self.home.as_ref().is_none_or(|home| home.task.is_finished())
     }
 
-    /// What was set last, if the server has answered to it.
+    /// The settings that were set last, if the server has answered the request.
     pub(crate) fn session(&self) -> Session {
         self.session
     }
@@ -337,7 +341,7 @@ impl Connection {
         self.session = session;
     }
 
-    /// When it last got an answer.
+    /// When the last answer came.
     pub(crate) fn used(&self) -> Tick {
         self.used
     }
@@ -350,19 +354,19 @@ impl Connection {
         self.server = server;
     }
 
-    /// The server's number of it, where that is another one than before: a proxy gives its own for
-    /// those that it has.
+    /// Sets the server's number of this connection. A number that has changed shows that there is a
+    /// proxy, which has its own connections to the server.
     pub(crate) fn set_thread(&mut self, thread: u64) {
         self.server.is_direct &= thread == self.server.thread;
         self.server.thread = thread;
     }
 
-    /// Says goodbye in order.
+    /// Closes a clean connection of this runtime in order, and gives up any other.
     pub(crate) async fn disconnect(mut self) {
         let is_of_here = Handle::try_current().is_ok_and(|runtime| self.is_of(runtime.id()));
         if self.is_clean() && is_of_here {
             if let Some(conn) = self.conn.take() {
-                // The server notices the end of the socket, too.
+                // A failure does no harm, because the server also notices the end of the socket.
                 let _ = conn.disconnect().await;
             }
         } else {
@@ -381,8 +385,8 @@ impl Connection {
     /// Ends another connection of the same server.
     ///
     /// # Errors
-    /// What the server says; or that there is a proxy, on which the number may be that of somebody
-    /// else's connection.
+    /// Returns the server's error. Behind a proxy it is an error, too, because the number may be
+    /// that of another client's connection.
     pub(crate) async fn kill(&mut self, thread: u64) -> Result<Killed> {
         if !self.server.is_direct {
             let reason = "ending a connection: a proxy between this client and the server numbers connections in its own \
@@ -404,18 +408,18 @@ impl Connection {
 pub(crate) struct GivenUp {
     conn: Conn,
     was_clean: bool,
-    /// A statement of it may still be at work on the server.
+    /// The server may still be at work on a statement of this connection.
     pub(crate) is_in_flight: bool,
     pub(crate) server: Server,
 }
 
 impl Drop for GivenUp {
-    /// Left to itself, the driver would spawn a task that reads what is still to come, which may be
-    /// for ever.
+    /// Without this, the driver would spawn a task that reads the rest of the answer, perhaps for
+    /// ever.
     fn drop(&mut self) {
         if !self.was_clean && !self.conn.is_disconnected() {
-            // A call that was dropped midway leaves the driver's own mark, with which it just
-            // closes the socket.
+            // A call that was dropped midway leaves the driver's own mark. With that mark, the ping
+            // only closes the socket.
             let _ = self.conn.ping().now_or_never();
         }
     }
@@ -440,11 +444,11 @@ async fn script(conn: &mut Conn, sql: &str, steps: &mut Vec<Step>) -> Result<(),
         };
         let is_last = results.is_empty();
         let has_columns = !results.columns_ref().is_empty();
-        // Also where there is nothing left: the refusal of a later statement is found here only, as
-        // if it were the answer.
+        // Also where no rows are left: the driver reports the refusal of a later statement only
+        // here, as if it were the answer.
         let (rows, answer) = match results.collect().await {
             Ok(rows) => (rows, Ok(())),
-            // That one was answered, and it broke on the way to the next.
+            // This statement was answered, and the connection broke on the way to the next answer.
             Err(error) if !has_columns && error::code(&error).is_none() => (Vec::new(), Err(error)),
             Err(error) => return Err(error),
         };

@@ -1,4 +1,4 @@
-//! What the settings of a server mean for the locks in it.
+//! Judges what a server's settings mean for the locks in it.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::{
     pool::Pool,
 };
 
-/// What one server does not know is left out of its answer. The names differ between MySQL, MariaDB
+/// A server leaves out the variables that it does not know. The names differ between MySQL, MariaDB
 /// and their versions.
 const QUESTIONS: &str = "SELECT VERSION();\
     SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit','innodb_doublewrite','log_bin',\
@@ -25,10 +25,10 @@ const QUESTIONS: &str = "SELECT VERSION();\
     'Rpl_semi_sync_master_clients','Rpl_semi_sync_source_clients','Slaves_connected','Threads_connected',\
     'wsrep_cluster_size');";
 
-/// A server that waits for so long for its replicas waits for somebody to mend them.
+/// A server that waits this long for its replicas waits until an operator repairs them.
 const A_DAY_MS: u64 = 24 * 3_600 * 1_000;
 
-/// Looks at the server that takes the changes.
+/// Judges the settings of the server that takes the changes.
 pub(crate) async fn diagnose(pool: &Pool) -> Result<Vec<Diagnostic>> {
     let what = "asking for its settings";
     let mut side = pool.get_side(pool.config().connect_timeout).await?;
@@ -38,7 +38,7 @@ pub(crate) async fn diagnose(pool: &Pool) -> Result<Vec<Diagnostic>> {
     Ok(judge(&facts))
 }
 
-/// Variables and status, by their names in lower case.
+/// Variables and status values, by their names in lower case.
 struct Facts {
     version: String,
     texts: HashMap<String, String>,
@@ -66,7 +66,7 @@ impl Facts {
         self.text(name)?.parse().ok()
     }
 
-    /// By the name that the server uses.
+    /// Looks under both names, because servers differ in the name that they use.
     fn either<T>(&self, names: [&str; 2], look: impl Fn(&Self, &str) -> Option<T>) -> Option<T> {
         names.into_iter().find_map(|name| look(self, name))
     }
@@ -81,7 +81,7 @@ fn judge(facts: &Facts) -> Vec<Diagnostic> {
     diagnostics
 }
 
-/// Whether a commit is on the disk before it is answered.
+/// Whether the server writes a commit to the disk before it answers.
 fn flush(facts: &Facts) -> Diagnostic {
     let what = "innodb_flush_log_at_trx_commit";
     match facts.text(what) {
@@ -94,7 +94,7 @@ fn flush(facts: &Facts) -> Diagnostic {
     }
 }
 
-/// Where several servers take changes.
+/// Galera or Group Replication. `None` for a server that is in no such cluster.
 fn cluster(facts: &Facts) -> Option<Diagnostic> {
     if facts.is_on("wsrep_on") {
         let size = facts.text("wsrep_cluster_size").unwrap_or("an unknown number of");
@@ -167,7 +167,7 @@ fn semi_synchronous(replicas: u64, point: &str, timeout_ms: u64) -> Diagnostic {
     Diagnostic::new(Severity::Weak, "replication", found).with_advice(advice)
 }
 
-/// What a replica, or the server itself after a crash, may lack.
+/// Whether a replica, or the server itself after a crash, may lack commits.
 fn binlog(facts: &Facts) -> Option<Diagnostic> {
     if !facts.is_on("log_bin") {
         return None;
@@ -182,7 +182,7 @@ fn binlog(facts: &Facts) -> Option<Diagnostic> {
     })
 }
 
-/// Each row lock that somebody waits for or holds has a connection of its own.
+/// Each row lock that is held or waited for takes a connection of its own.
 fn connections(facts: &Facts) -> Diagnostic {
     let what = "max_connections";
     let (Some(most), Some(now)) = (facts.number(what), facts.number("threads_connected")) else {

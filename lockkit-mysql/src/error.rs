@@ -1,4 +1,4 @@
-//! What the driver and the server say, in lockkit's words.
+//! Translates the errors of the driver and the server into lockkit's errors.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::sql::HIGHEST_TOKEN;
 /// The short name of this backend.
 pub(crate) const BACKEND: &str = "mysql";
 
-/// What went on when an error came up: only a write has an outcome to be unsure about.
+/// The kind of work that an error interrupted. Only a write can have an unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Open,
@@ -18,15 +18,14 @@ pub(crate) enum Phase {
     Write,
 }
 
-/// Server errors after which the connection is gone, or will be: the server shuts down, or somebody
-/// killed us.
+/// Server errors after which the connection is gone, or soon will be: the server shuts down, or a
+/// `KILL` ended the connection.
 const FATAL: [u16; 14] =
     [1040, 1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1184, 1317, 1927, 3169, 4031];
-/// Of those, what it says when it ends a connection by itself: it shuts down, or somebody killed
-/// us, or we were idle.
+/// The fatal errors with which the server ends a connection by itself: it shuts down, a `KILL`
+/// came, or the connection was idle.
 const FAREWELL: [u16; 3] = [1053, 1927, 4031];
-/// It went wrong when it was to be committed, and another server of the cluster may have it
-/// already.
+/// The commit failed, and another server of the cluster may already have the change.
 const IN_DOUBT: [u16; 2] = [1180, 3100];
 pub(crate) const NO_SUCH_TABLE: u16 = 1146;
 pub(crate) const NO_SUCH_COLUMN: u16 = 1054;
@@ -39,49 +38,50 @@ const DEADLOCK: u16 = 1213;
 /// Galera has rolled a transaction back, and its savepoint with it: see
 /// [`transaction`](crate::connection::Connection::transaction).
 const SAVEPOINT_GONE: u16 = 1305;
-/// Another primary of the group was faster: this one's transaction was rolled back when it was to
-/// be committed.
+/// Another primary of the group was faster, so this transaction was rolled back at its commit.
 const CERTIFICATION: u16 = 3101;
 
-/// The number of a server's refusal.
+/// The error number of a server's refusal.
 pub(crate) fn code(error: &my::Error) -> Option<u16> {
     if let my::Error::Server(refusal) = error { Some(refusal.code) } else { None }
 }
 
-/// The connection is of no use any more, and what was sent on it may have been applied.
+/// Whether the connection can't be used any more. A request on it may have been applied.
 pub(crate) fn is_fatal(error: &my::Error) -> bool {
     code(error).is_none_or(|code| FATAL.contains(&code) || IN_DOUBT.contains(&code))
 }
 
-/// The server has ended the connection, and what was open on it. It says so also to a statement
-/// that was run, so that it tells nothing of that one; those after it were not run.
+/// Whether the server has ended the connection, and the transaction that was open on it. The server
+/// may give this answer also to a statement that it did run, so the answer proves nothing about
+/// that statement. The later statements were not run.
 pub(crate) fn is_farewell(error: &my::Error) -> bool {
     code(error).is_some_and(|code| FAREWELL.contains(&code))
 }
 
-/// The statement lost a race for rows and was rolled back whole: asking again is the answer.
+/// Whether the statement lost a race for rows and was rolled back completely. The caller can send
+/// it again.
 pub(crate) fn is_race(error: &my::Error) -> bool {
     matches!(code(error), Some(DEADLOCK | CERTIFICATION | LOCK_WAIT_TIMEOUT | SAVEPOINT_GONE))
 }
 
-/// The server is no primary any more, and refuses to write.
+/// Whether the server is no primary any more, and refuses to write.
 pub(crate) fn is_demotion(error: &my::Error) -> bool {
     code(error).is_some_and(|code| of_server(code).0 == ErrorKind::ReadOnly)
 }
 
-/// What a server says that is no primary, to those whom it does not let write.
+/// The error that a server which is no primary gives to users who may not write there.
 pub(crate) fn demoted() -> my::Error {
     let message = "read_only is set".to_owned();
     let state = "HY000".to_owned();
     my::Error::Server(my::ServerError { code: READ_ONLY, message, state })
 }
 
-/// The row is locked by somebody else, for longer than was asked to wait.
+/// Whether another transaction locked the row for longer than the statement was to wait.
 pub(crate) fn is_taken(error: &my::Error) -> bool {
     matches!(code(error), Some(LOCK_WAIT_TIMEOUT | LOCK_NOWAIT))
 }
 
-/// Translates an error that came up while `what` was done.
+/// Translates an error that came up during `what`.
 pub(crate) fn from_mysql(error: my::Error, phase: Phase, what: &str) -> Error {
     let (kind, advice) = match code(&error) {
         Some(code) => of_server(code),
@@ -93,9 +93,9 @@ pub(crate) fn from_mysql(error: my::Error, phase: Phase, what: &str) -> Error {
     if unknown { ours.with_outcome_unknown() } else { ours }
 }
 
-/// Translates why no connection could be opened. Some refusals repeat what the server was sent, and
-/// a user's name may be the password as well. Then the server's words are left out: stars in them
-/// would show where a short password occurs.
+/// Translates the error of a connection that could not be opened. Some refusals repeat text that
+/// the client sent, and the user name may be the password as well. Then the server's words are left
+/// out, because stars in them would show where a short password occurs.
 pub(crate) fn opening(error: my::Error, what: &str, secret: Option<&str>) -> Error {
     let number = code(&error);
     let told = from_mysql(error, Phase::Open, what);
@@ -168,7 +168,8 @@ fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
         }
         #[cfg(feature = "tls")]
         E::Io(my::IoError::Tls(_)) => NO_TRUST,
-        // The driver knows of TLS also when somebody else has asked it to.
+        // All of `Io`, because the driver knows TLS also when another crate enables that feature of
+        // it.
         E::Io(_) | E::Driver(D::ConnectionClosed | D::PacketOutOfOrder | D::PoolDisconnected) => {
             (K::Unavailable, "the connection broke, or the server is not there")
         }
@@ -193,7 +194,7 @@ const NO_TRUST: (ErrorKind, &str) = (
 /// The number to which a token is to be raised.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidOption`] if it leaves too little room for those that come later.
+/// [`ErrorKind::InvalidOption`] if the number leaves too little room for later tokens.
 pub(crate) fn floor(token: FencingToken) -> Result<u64> {
     if token.get() > HIGHEST_TOKEN {
         let reason = format!(
@@ -204,7 +205,7 @@ pub(crate) fn floor(token: FencingToken) -> Result<u64> {
     Ok(token.get())
 }
 
-/// For a request that came after its not-after time, twice.
+/// The error for a request that came after its not-after time, twice.
 pub(crate) fn late(op_timeout: Duration) -> Error {
     let reason = format!(
         "the request took longer than op_timeout ({op_timeout:?}) to reach the server, which therefore ignored it"

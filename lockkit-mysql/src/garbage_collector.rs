@@ -1,4 +1,4 @@
-//! Cleans up now and then.
+//! Removes the rows of unused names from time to time.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -12,18 +12,18 @@ use lockkit_core::{
 };
 use tokio::{runtime::Handle, task::JoinHandle, time};
 
-/// How often in a retention.
+/// How many rounds there are in one retention.
 const ROUNDS: u32 = 24;
-/// How long a close waits for the task: a runtime that nobody drives never drops it.
+/// How long a close waits for the task. A runtime that is not driven any more never drops the task.
 const LAST_TURN: Duration = Duration::from_secs(1);
 
-/// A backend that leaves rows of unused names behind.
+/// A backend that leaves rows of unused names in its tables.
 #[async_trait]
 pub(crate) trait GarbageCollected: Admin + Backend {
     /// Removes the rows of names that were not used for the retention, and returns how many.
     ///
     /// # Errors
-    /// What the server says.
+    /// Returns the server's error.
     async fn collect_garbage(&self) -> Result<u64>;
 }
 
@@ -49,7 +49,7 @@ impl GarbageCollector {
         let task = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
             task.abort();
-            // It says that it was cancelled.
+            // The result only says that the task was cancelled.
             let _ = time::timeout(LAST_TURN, task).await;
         }
     }
@@ -63,7 +63,8 @@ impl Drop for GarbageCollector {
     }
 }
 
-/// Processes that started together shall not all clean up together.
+/// Begins with a random pause, so that processes that started together do not all clean up
+/// together.
 async fn work(strategy: Weak<dyn GarbageCollected>, round: Duration) {
     let mut pause = round.mul_f64(rand::random());
     loop {

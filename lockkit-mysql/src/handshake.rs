@@ -1,4 +1,4 @@
-//! What a connection learns of its server when it is opened.
+//! Sets up a fresh connection, and asks the server for the facts about itself.
 
 use lockkit_core::{
     Clock, ErrorKind, Result, Tick,
@@ -14,12 +14,12 @@ use crate::{
     sql::{LEAST_TOKEN, NOW},
 };
 
-/// The settings that statements of ours rely on, whatever `init_connect`, the server's defaults or
-/// a proxy say. A statement that waits for a row gives up after a second, so that a late one can't
-/// wait for long.
+/// The settings that our statements rely on. They override `init_connect`, the server's defaults
+/// and a proxy's settings. A statement waits for a row for one second at most, so that a late
+/// statement can't wait for long.
 ///
-/// The character set comes first: parameters are converted to it, and so are the literals of what
-/// follows. A name that was converted would be another one.
+/// The character set comes first, because the server converts parameters and the literals of the
+/// following statements to it. A name that was converted would be another name.
 pub(crate) const SETTINGS: &str = "SET NAMES utf8mb4;SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
     SET SESSION TRANSACTION READ WRITE;\
     SET autocommit=1,completion_type='NO_CHAIN',sql_safe_updates=0,sql_select_limit=DEFAULT,timestamp=DEFAULT,\
@@ -31,11 +31,11 @@ const FACTS: &str = "SHOW GLOBAL STATUS LIKE 'Uptime';\
     SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname','port','read_only','super_read_only','innodb_read_only',\
     'wsrep_on','group_replication_group_name','group_replication_single_primary_mode');";
 
-/// Whether it takes changes; MariaDB knows no `super_read_only`, and skips it.
+/// Asks whether the server takes changes. MariaDB does not know `super_read_only`, and skips it.
 pub(crate) const ROLE: &str =
     "SELECT @@GLOBAL.read_only,@@GLOBAL.innodb_read_only/*!50708 ,@@GLOBAL.super_read_only*/";
 
-/// The answer to [`ROLE`].
+/// Reads the answer to [`ROLE`].
 pub(crate) fn role(steps: &[Step]) -> Option<Role> {
     let row = steps.first()?.rows.first()?;
     let texts =
@@ -68,14 +68,14 @@ pub(crate) async fn introduce(
     let started_us = facts.now_us.saturating_sub(facts.uptime_s.saturating_mul(1_000_000));
     let host = facts.text("hostname");
     let port = facts.text("port");
-    // A proxy greets with a number of its own, and takes that of a KILL for one of those. The
-    // greeting has room for 32 bits.
+    // A proxy greets with a number of its own, and takes the number in a `KILL` for one of its own.
+    // The greeting has room for 32 bits.
     let is_direct = greeted == facts.thread & u64::from(u32::MAX);
     connection.set_server(Server::new(host, port, started_us, facts.thread, is_direct));
     Ok(connection)
 }
 
-/// Learns from an answer that holds the server's time.
+/// Learns the server's time from an answer that holds it.
 pub(crate) fn observe(clock: &std::sync::OnceLock<ServerClock>, sent: Tick, now_us: u64) {
     let now = i64::try_from(now_us).unwrap_or(i64::MAX);
     clock.get_or_init(|| ServerClock::new(sent, now)).observe(sent, now, Clock::Boot.now());
@@ -137,7 +137,7 @@ impl Facts {
     }
 }
 
-/// The value of a switch: a number, or a word.
+/// Whether a switch is on. Its value is a number or a word.
 pub(crate) fn is_on(text: &str) -> bool {
     !matches!(text.to_ascii_uppercase().as_str(), "" | "OFF" | "0")
 }

@@ -1,4 +1,4 @@
-//! The names whose rows nobody has used for a while, page by page.
+//! Finds the names whose rows were not used for a while, page by page.
 
 use lockkit_core::Result;
 
@@ -14,7 +14,7 @@ use crate::{
 const PAGE: usize = 100;
 pub(crate) const WHAT: &str = "removing the rows of unused names";
 
-/// Finds them in the order of the primary key, and reads only.
+/// Finds the names in the order of the primary key. It only reads.
 #[derive(Debug)]
 pub(crate) struct IdleNames {
     page: String,
@@ -23,7 +23,7 @@ pub(crate) struct IdleNames {
 }
 
 impl IdleNames {
-    /// Those for whose row in `table` the condition `idle` holds.
+    /// The names for whose row in `table` the condition `idle` holds.
     pub(crate) fn new(table: &str, idle: &str) -> Self {
         let page = format!(
             "SELECT kind,name FROM {table} WHERE (kind>? OR (kind=? AND name>?)) AND {idle} \
@@ -32,11 +32,11 @@ impl IdleNames {
         Self { page, after: Some((Vec::new(), Vec::new())) }
     }
 
-    /// The next ones, each as the condition that finds it by the primary key: a scan would wait for
-    /// the rows of others. With the connection that found them.
+    /// The next names, and the connection that found them. Each name is a condition that finds its
+    /// row by the primary key, because a scan would wait for the rows of others.
     ///
     /// # Errors
-    /// What the server says.
+    /// Returns the server's error.
     pub(crate) async fn next(&mut self, pool: &Pool) -> Result<Option<(Checkout, Vec<String>)>> {
         let Some((kind, name)) = self.after.take() else { return Ok(None) };
         let mut connection = pool.get(pool.config().connect_timeout).await?;

@@ -1,26 +1,28 @@
-//! lockkit's backend for MySQL and MariaDB: locks in tables of their own, by one of two strategies.
+//! lockkit's backend for MySQL and MariaDB. It keeps locks in tables of their own, by one of two
+//! strategies.
 //!
-//! * **`optimistic`**, the default: a row is a lease. One statement takes it, one gives it back,
-//!   and one renews all that are due together; the server's clock alone decides when a lease ends.
-//!   Holders and waiters keep no connection. Mutexes, read/write locks (a writer that waits keeps
-//!   new readers away) and semaphores.
+//! * **`optimistic`**, the default: a row is a lease. One statement takes it, one releases it, and
+//!   one renews all leases that are due together. The server's clock alone decides when a lease
+//!   ends. Holders and waiters keep no connection. This strategy has mutexes, read/write locks and
+//!   semaphores. A writer that waits keeps new readers away.
 //! * **`pessimistic`**: a row lock, held by a transaction on a connection of its own
-//!   (`SELECT … FOR UPDATE`). Whoever waits, waits in the server, and is granted a few milliseconds
-//!   after a holder's process has died. Mutexes only, with a ttl of one second at least. One's own
-//!   statements can run in the lock's transaction and are committed with the release: see
-//!   [`LockTransaction`].
+//!   (`SELECT … FOR UPDATE`). A waiter waits in the server, and is granted the lock a few
+//!   milliseconds after a holder's process has died. This strategy has only mutexes, with a ttl of
+//!   at least one second. Your own statements can run in the lock's transaction, and the release
+//!   commits them: see [`LockTransaction`].
 //!
-//! Inside a process, a mutex goes from one owner to the next without being free in between: by one
-//! statement, or on the connection that has the row lock, after a statement that writes the new
-//! token on another one. A row lock whose transaction was used is committed and freed instead, so
-//! that nothing of one owner's statements is the next one's. Nobody can see who waits for a row:
-//! where others are to go first, the lock is freed.
+//! Inside a process, a mutex passes from one owner to the next without being free in between. With
+//! `optimistic`, one statement does that. With `pessimistic`, a statement on another connection
+//! writes the new token, and the next owner takes over the connection that has the row lock. A row
+//! lock whose transaction was used is committed and freed instead, so that the next owner gets
+//! nothing of those statements. No client can see which other clients wait for a row. So a locker
+//! frees the row lock when other processes are to go first.
 //!
-//! Tokens can be raised to 2^62 at most. Lists of names have those that a live lease or a live
-//! holder's connection speaks for, and not those that are only waited for.
+//! Tokens can be raised to 2^62 at most. A list of names has each name with a live lease or with
+//! the live connection of a holder. It does not have names that only have waiters.
 //!
-//! Locks of the two do not exclude each other, so the tables record which one they are for, and the
-//! other is refused.
+//! Locks of the two strategies do not exclude each other. So the tables record their strategy, and
+//! a client with the other strategy is refused.
 //!
 //! ```text
 //! mysql://[user[:password]@]host[:port]/database[?parameter=value&…]
@@ -31,18 +33,21 @@
 //! |---|---|---|
 //! | `strategy` | `optimistic` | or `pessimistic` |
 //! | `table_prefix` | `lockkit` | starts the names of the tables |
-//! | `create_table` | `true` | with `false`, missing tables are an error that shows the statements to run |
-//! | `pool_size` | `16` | how many connections there may be; with `pessimistic` 2 at least, as each lock that is held takes one, and so does the first waiter of each name in a process |
+//! | `create_table` | `true` | with `false`, a missing table is an error |
+//! | `pool_size` | `16` | largest number of connections; with `pessimistic` 2 at least |
 //! | `connect_timeout` | `2s` | for opening a connection |
-//! | `retention` | `24h` | how long the row of a name that nobody uses is kept, a minute at least |
+//! | `retention` | `24h` | how long an unused name's row is kept, a minute at least |
 //! | `strict_lease` | `false` | for `pessimistic`: see [`Config::with_strict_lease`] |
 //!
-//! The scheme `mysqls` uses TLS and needs the cargo feature `tls`. Its parameter `ca` names the PEM
-//! file of the certificates to trust instead of the public ones, `cert` and `key` those of a client
-//! that must show one.
+//! With `create_table=false`, the error shows the statements to run. With `pessimistic`, each held
+//! lock takes a connection, and so does the first waiter of each name in a process.
 //!
-//! The tables are made at first use, or by [`schema::SQL`]. The user needs `SELECT`, `INSERT`,
-//! `UPDATE` and `DELETE` on them, and `CREATE` only to make them:
+//! The scheme `mysqls` uses TLS and needs the cargo feature `tls`. Its parameter `ca` names the PEM
+//! file of the certificates to trust instead of the public ones. `cert` and `key` name the PEM
+//! files for a client that must show a certificate.
+//!
+//! lockkit makes the tables at first use, or an operator makes them with [`schema::SQL`]. The user
+//! needs `SELECT`, `INSERT`, `UPDATE` and `DELETE` on them, and `CREATE` only to make them:
 //!
 //! ```sql
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.lockkit_meta TO 'app'@'%';
@@ -51,19 +56,21 @@
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON shop.lockkit_note TO 'app'@'%';
 //! ```
 //!
-//! The rows of a name go when it was not used for the retention, but for its note (in
-//! `lockkit_note`, in both strategies), which stays until somebody deletes it.
+//! The rows of a name are removed when the name was not used for the retention. Its note (in
+//! `lockkit_note`, in both strategies) stays until an operator deletes it.
 //!
-//! What can break it:
-//! * `optimistic`: a step of the server's clock ends leases early or late. Tokens rise all the
-//!   same.
-//! * `pessimistic`: a connection that dies, by `KILL` or a restart of the server, frees its lock at
-//!   once, while its holder may believe in it for up to a second more, or as long as its lease if
-//!   it hears nothing. Its token is smaller than the next one. `strict_lease=true` closes this gap.
-//! * Both: a failover to a replica that has not seen the last commits, and a server that loses
-//!   commits in a crash (`innodb_flush_log_at_trx_commit` other than 1). Row locks hold on one
-//!   server only: clusters with several primaries (Galera, Group Replication in multi-primary mode)
-//!   are refused with `pessimistic`.
+//! These events can break a lock:
+//! * `optimistic`: a step of the server's clock ends leases early or late. Tokens rise
+//!   nevertheless.
+//! * `pessimistic`: a `KILL` or a restart of the server ends a connection and frees its lock at
+//!   once. Its holder may believe in the lock for up to a second more. A holder that hears nothing
+//!   may believe in it until its lease ends. Its token is smaller than the next one.
+//!   `strict_lease=true` closes this gap.
+//! * Both: a failover to a replica that has not seen the last commits. Also a server that loses
+//!   commits in a crash (`innodb_flush_log_at_trx_commit` other than 1).
+//!
+//! Row locks hold on one server only. So `pessimistic` refuses clusters with several primaries
+//! (Galera, Group Replication in multi-primary mode).
 //!
 //! ## Features
 //!
@@ -102,7 +109,7 @@ mod waiting;
 use std::sync::Arc;
 
 use lockkit_core::{Connector, Registry, Result, spi::Backend, url::StoreUrl};
-/// The client library, for those who share its types.
+/// The client library, for programs that share its types.
 pub use mysql_async;
 
 pub use self::{
@@ -114,7 +121,7 @@ pub use self::{
 /// The URL schemes of this backend.
 pub const SCHEMES: &[&str] = &["mysql", "mysqls", "mysql+unix"];
 
-/// Teaches a registry the schemes of this backend.
+/// Adds the schemes of this backend to a registry.
 pub fn register(registry: &mut Registry) {
     registry.register(MySqlConnector);
 }

@@ -1,4 +1,4 @@
-//! The names in use, page by page.
+//! Lists the names in use, page by page.
 
 use lockkit_core::{Kind, LockName, Result};
 
@@ -13,11 +13,11 @@ use crate::{
 const PAGE: usize = 500;
 const WHAT: &str = "listing names";
 
-/// The names of one kind that begin with `prefix` and for which `table` has a row with the
-/// condition `held`. Read without a lock, by the primary key, in the order of their bytes.
+/// The names of one kind that begin with `prefix` and have a row in `table` with the condition
+/// `held`. They are read without a lock, by the primary key, in the order of their bytes.
 ///
 /// # Errors
-/// What the server says.
+/// Returns the server's error.
 pub(crate) async fn held(
     pool: &Pool,
     table: &str,
@@ -34,17 +34,18 @@ pub(crate) async fn held(
             "SELECT DISTINCT name FROM {table} WHERE kind={kind_is} AND {from}{before} AND {held} AND {WRITABLE} \
              ORDER BY name LIMIT {PAGE}"
         );
-        // Not one of those that hold locks, or wait for them.
+        // A side connection, because the others hold locks or wait for them.
         let mut side = pool.get_side(pool.config().connect_timeout).await?;
         let steps = pool.checked(side.script(&page).await, Phase::Read, WHAT)?;
         let rows = steps.iter().flat_map(|step| &step.rows);
         let names: Option<Vec<Vec<u8>>> = rows.map(|row| value(row, 0)).collect();
         let names = names.ok_or_else(|| error::nonsense(WHAT))?;
         if names.is_empty() {
-            // A demoted server does not know any more which are held.
+            // An empty page may come from a demoted server, which does not know any more which
+            // names are held.
             pool.ask_time(&mut side).await?;
         }
-        // What is no name was written by others.
+        // Skips text that is no name: another program wrote it.
         let valid =
             names.iter().filter_map(|name| LockName::new(kind, str::from_utf8(name).ok()?).ok());
         found.extend(valid);
@@ -55,10 +56,10 @@ pub(crate) async fn held(
     }
 }
 
-/// The first bytes that are beyond all that begin with `prefix`; `None` if all begin with it.
+/// The first bytes beyond all that begin with `prefix`; `None` if all begin with it.
 fn end(prefix: &str) -> Option<Vec<u8>> {
     let (last, rest) = prefix.as_bytes().split_last()?;
-    // No byte of UTF-8 is the largest.
+    // No byte of UTF-8 is 255, so the sum does not saturate.
     Some([rest, &[last.saturating_add(1)]].concat())
 }
 

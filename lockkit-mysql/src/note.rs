@@ -1,4 +1,4 @@
-//! The note beside a lock: a row of its own, for both strategies.
+//! Reads and writes the note beside a lock. It has a row of its own, in both strategies.
 
 use lockkit_core::{
     LockName, Result, Tick,
@@ -18,26 +18,26 @@ use crate::{
 const RACES: u32 = 4;
 const WRITTEN: u64 = 1;
 const OUTDATED: u64 = 2;
-/// Its place among the statements of a write.
+/// The index of the insert among the statements of a write.
 const INSERT: usize = 1;
 
-/// Where a grant stands.
+/// How a write finds out that a grant is still held.
 #[derive(Debug)]
 pub(crate) struct Proof<'a> {
     pub(crate) name: &'a LockName,
-    /// The row of the name in this table,
+    /// The table that has the row of the name.
     pub(crate) table: String,
-    /// and what is true of it while the lock is held.
+    /// The condition that is true of that row while the lock is held.
     pub(crate) held: String,
-    /// What a write does to it: on a cluster with several primaries, a lock on a row reaches nobody
-    /// else.
+    /// The statement that changes that row. On a cluster with several primaries it is needed,
+    /// because a row lock does not reach the other servers.
     pub(crate) touch: String,
 }
 
-/// The note; an empty one if nobody wrote one.
+/// The note of a name; an empty one if none was written.
 ///
 /// # Errors
-/// What the server says, or that it is no primary any more.
+/// Returns the server's error, or an error if the server is no primary any more.
 pub(crate) async fn note(pool: &Pool, name: &LockName) -> Result<Note> {
     let what = "reading the note";
     let question = format!(
@@ -50,12 +50,13 @@ pub(crate) async fn note(pool: &Pool, name: &LockName) -> Result<Note> {
     note().ok_or_else(|| error::nonsense(what))
 }
 
-/// Writes the note in one transaction, and one request, which does nothing unless the grant stands
-/// by then and the note is newer than the one that is there. Asks once, or twice if our idea of the
-/// server's time was wrong; `None` if it came late both times.
+/// Writes the note in one transaction and one request. The transaction does nothing unless the
+/// grant is held by then, and the note is newer than the stored one. This asks once, or twice if
+/// our estimate of the server's time was wrong. The result is `None` if the request came late both
+/// times.
 ///
 /// # Errors
-/// Unknown if the connection broke.
+/// The outcome is unknown if the connection broke.
 pub(crate) async fn write(
     pool: &Pool,
     connection: &mut Connection,
@@ -95,16 +96,16 @@ pub(crate) async fn write(
     Ok(None)
 }
 
-/// The row of the grant is locked first, and looked at as it is then. Assignments are made from
-/// left to right, so what is decided by `revision` comes before its own. The answer is what
-/// `LAST_INSERT_ID()` was set to last; 0 if there is no such grant, it is too late, or the server
-/// is no primary.
+/// Locks the row of the grant first, and then checks it. The server assigns columns from left to
+/// right, so the columns that depend on the old `revision` come before `revision`. The answer is
+/// the last value of `LAST_INSERT_ID()`. It is 0 if there is no such grant, if the request is late,
+/// or if the server is no primary.
 fn script(table: &str, proof: &Proof<'_>, note: &Note, not_after_us: u64) -> String {
     let Proof { name, table: source, held, touch } = proof;
     let this = this(name);
     let revision = note.revision;
     let text = literal(note.text.as_bytes());
-    // Where nothing is, there is an empty one of revision zero.
+    // A missing note counts as an empty note of revision zero.
     let (first, content) = match note.replaces(&Note::default()) {
         Noted::Written => (WRITTEN, "@lockkit_note"),
         Noted::NotHeld | Noted::Outdated => (OUTDATED, "''"),

@@ -1,4 +1,4 @@
-//! The connections of a locker.
+//! Has all connections of a locker, and the requests that any of them can make.
 
 use std::{
     sync::{
@@ -23,11 +23,11 @@ use crate::{
     statement_killer::StatementKiller,
 };
 
-/// For `KILL`, and for tokens: what must not wait behind locks that are held. One for so many of
-/// the others.
+/// A side connection is for `KILL` and for tokens, which must not wait behind held locks. There is
+/// one for this many others.
 const SIDE_SHARE: usize = 4;
 const SIDE_CONNECTIONS: std::ops::RangeInclusive<usize> = 2..=16;
-/// What a connection that was killed needs to go.
+/// How long a killed connection needs to end.
 const DYING: Duration = Duration::from_millis(2);
 
 /// All connections to the server.
@@ -64,18 +64,18 @@ impl Pool {
         &self.shared.config
     }
 
-    /// A connection that nobody else uses, within `patience`.
+    /// A connection for this caller alone, within `patience`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if all are in use for so long, or whatever opening a new one
-    /// says.
+    /// [`ErrorKind::Unavailable`] if all connections are in use for so long, or the error of
+    /// opening a new connection.
     pub(crate) async fn get(&self, patience: Duration) -> Result<Checkout> {
         let connection = self.main.get(patience).await?;
         let statement_killer = Arc::clone(&self.statement_killer);
         Ok(connection.with_drop_handler(statement_killer))
     }
 
-    /// A connection for something short, also while all others hold locks.
+    /// A connection for a short request, available also while all others hold locks.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -83,7 +83,8 @@ impl Pool {
         self.side.get(patience).await
     }
 
-    /// Translates what a connection of this pool said, and learns from it.
+    /// Translates the answer of a connection of this pool. After a fatal error, all idle
+    /// connections are suspect.
     ///
     /// # Errors
     /// The error of `answer`.
@@ -97,8 +98,8 @@ impl Pool {
             let was_server = error::code(&error);
             let fatal = error::is_fatal(&error);
             let error = error::from_mysql(error, phase, what);
-            // A demoted primary answers, and is of no use: the next connection may lead to the new
-            // one.
+            // A demoted primary answers, but can't be used. The next connection may lead to the new
+            // primary.
             if fatal || error.kind() == ErrorKind::ReadOnly {
                 tracing::debug!(target: "lockkit", code = was_server, "a connection is in doubt");
                 self.mark_suspect();
@@ -112,22 +113,22 @@ impl Pool {
         self.shared.suspect_since.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// The server's time at a local instant, in µs; not behind it.
+    /// The server's time at a local instant, in µs. The estimate is not behind the server's clock.
     pub(crate) fn server_time(&self, at: Tick) -> u64 {
         let time = self.shared.clock.get().map_or(0, |clock| clock.at(at));
         u64::try_from(time).unwrap_or(0)
     }
 
-    /// Learns from an answer that holds the server's time.
+    /// Learns the server's time from an answer that holds it.
     pub(crate) fn observe(&self, sent: Tick, now_us: u64) {
         handshake::observe(&self.shared.clock, sent, now_us);
     }
 
-    /// Ends a connection on the server, and waits until it has gone: nothing that was sent on it is
-    /// applied after that. False if it is not known.
+    /// Ends a connection on the server, and waits until it is gone. After that, the server applies
+    /// nothing that was sent on it. Returns false if the end is not known.
     ///
     /// # Errors
-    /// What the server says.
+    /// Returns the server's error.
     pub(crate) async fn end(&self, victim: &Server, patience: Duration) -> Result<bool> {
         let deadline = Clock::Boot.now().after(patience);
         let mut side = self.get_side(patience).await?;
@@ -143,11 +144,11 @@ impl Pool {
         Ok(false)
     }
 
-    /// Asks the server for its time, and learns from it.
+    /// Asks the server for its time, and remembers the answer.
     ///
     /// # Errors
-    /// What the server says, or that it is no primary any more: a request that did nothing may have
-    /// failed by that.
+    /// Returns the server's error, or an error if the server is no primary any more. That may be
+    /// why a request did nothing.
     pub(crate) async fn ask_time(&self, connection: &mut Connection) -> Result<u64> {
         let what = "asking for the time";
         let sent = Clock::Boot.now();
@@ -162,11 +163,12 @@ impl Pool {
         Ok(now)
     }
 
-    /// Asks a question of one row, also while all other connections hold locks. `None` if there is
-    /// no row.
+    /// Asks the primary for one row, also while all other connections hold locks. `None` if there
+    /// is no row.
     ///
     /// # Errors
-    /// What the server says, or that it is no primary any more: another one may know better.
+    /// Returns the server's error, or an error if the server is no primary any more. Then another
+    /// server may know the answer.
     pub(crate) async fn ask_primary(&self, question: &str, what: &str) -> Result<Option<my::Row>> {
         let mut side = self.get_side(self.config().connect_timeout).await?;
         let answer = side.script(&format!("{};{question}", handshake::ROLE)).await;
@@ -187,10 +189,10 @@ impl Pool {
         }
     }
 
-    /// Asks for a sign of life, also while all other connections hold locks.
+    /// Asks the server for its role as a sign of life, also while all other connections hold locks.
     ///
     /// # Errors
-    /// What the server says, or that it says nothing.
+    /// Returns the server's error, or an error if the server does not answer.
     pub(crate) async fn probe(&self) -> Result<Role> {
         let asked = async {
             let mut side = self.get_side(self.config().connect_timeout).await?;
@@ -199,13 +201,13 @@ impl Pool {
             handshake::role(&steps).ok_or_else(|| error::nonsense("asking for a sign of life"))
         };
         match asked.await {
-            // A connection to one that was a primary before this, is not opened at all.
+            // The pool opens no connection to a server that was demoted before this call.
             Err(error) if error.kind() == ErrorKind::ReadOnly => Ok(Role::Replica),
             answer => answer,
         }
     }
 
-    /// Ends all connections, after what is being killed.
+    /// Waits for the kills that are under way, and then closes all connections.
     pub(crate) async fn close(&self) {
         self.statement_killer.finish().await;
         for channel in [&self.main, &self.side] {

@@ -1,26 +1,26 @@
-//! When the server is asked about a name that somebody waits for.
+//! Plans when to ask the server about a name that has waiters.
 
 use std::time::Duration;
 
 use lockkit_core::Tick;
 
-/// The pauses between two looks: short while the lock changes hands, longer while somebody keeps
-/// it.
+/// The pauses between two looks. They are short while the lock changes hands, and longer while one
+/// holder keeps it.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(50);
-/// A server in trouble is not asked more often than that.
+/// A server in trouble is asked after this pause at the earliest.
 const TROUBLED: Duration = Duration::from_millis(250);
 /// How many names one statement looks at, at most.
 pub(crate) const MOST_NAMES: usize = 250;
 
-/// By how much the pauses differ from the usual ones.
+/// The factor between the usual pauses and the real ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace(f64);
 
 impl Pace {
-    /// A statement looks at some of the names only if there are many. Then all pauses grow in
-    /// proportion, so the number of statements does not. A little `chance`, from 0 to 1, keeps
-    /// processes from asking in step with each other.
+    /// One statement looks at a limited number of names. With more names, all pauses grow in
+    /// proportion, so that the number of statements does not grow. The random `chance`, from 0 to
+    /// 1, keeps processes from asking in step with each other.
     pub(crate) fn new(names: usize, chance: f64) -> Self {
         let statements = u32::try_from(names.div_ceil(MOST_NAMES)).unwrap_or(u32::MAX).max(1);
         Self(f64::from(statements) * (0.75 + 0.5 * chance))
@@ -31,28 +31,28 @@ impl Pace {
     }
 }
 
-/// The looks at one name.
+/// Plans the looks at one name.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     due: Tick,
-    /// From then on, it joins a look at other names: half of its pause has passed.
+    /// From then on, this name joins a look at other names, because half of its pause has passed.
     ripe: Tick,
     /// The next pause.
     pause: Duration,
-    /// Of the lock, when it was last seen.
+    /// The version of the lock when it was last seen.
     version: u64,
-    /// How often somebody in the line was called, when this was planned.
+    /// How often a waiter in the line had been called when this was planned.
     calls: u64,
-    /// When the first look was sent that was not answered since.
+    /// When the first look was sent that has had no answer since.
     unanswered: Option<Tick>,
     /// When the last look was sent.
     sent: Option<Tick>,
-    /// When the look was sent whose answer is known.
+    /// When the look was sent that gave the latest known answer.
     known: Option<Tick>,
 }
 
 impl Schedule {
-    /// For somebody who has just asked.
+    /// For a waiter that has just asked.
     pub(crate) fn new(now: Tick, calls: u64) -> Self {
         let due = now.after(SHORTEST);
         let unanswered = None;
@@ -69,31 +69,32 @@ impl Schedule {
         self.ripe <= now
     }
 
-    /// Since when nothing was heard.
+    /// Since when the server has not answered.
     pub(crate) fn unanswered(&self) -> Option<Tick> {
         self.unanswered
     }
 
-    /// Whether somebody was called since this was planned, and so finds out without a look.
+    /// Whether a waiter was called since this was planned. That waiter finds out without a look.
     pub(crate) fn is_overtaken(&self, calls: u64) -> bool {
         self.calls != calls
     }
 
-    /// Somebody was called: what comes of that is soon to be seen.
+    /// Starts with the shortest pause, because the effect of a call to a waiter is soon visible.
     pub(crate) fn restart(&mut self, now: Tick, pace: Pace, calls: u64) {
         self.pause = SHORTEST;
         self.plan(now, pace, None, calls);
     }
 
-    /// Whoever has asked is gone, and so is the answer.
+    /// Makes an unanswered look due again, because the task that sent it is gone, and so is the
+    /// answer.
     pub(crate) fn forget(&mut self, now: Tick) {
         if self.unanswered.is_some() {
             (self.due, self.ripe, self.unanswered, self.sent) = (now, now, None, None);
         }
     }
 
-    /// A look is sent. If nothing is heard of it for as long as the waiters have `patience`, the
-    /// next one follows.
+    /// Notes that a look is sent. If no answer comes for as long as the waiters have `patience`,
+    /// the next look follows.
     pub(crate) fn send(&mut self, now: Tick, patience: Duration) {
         self.sent = Some(now);
         self.unanswered.get_or_insert(now);
@@ -101,7 +102,8 @@ impl Schedule {
         self.ripe = self.due;
     }
 
-    /// A look was answered that was sent at `sent`. False if a later one was answered before.
+    /// Notes the answer to the look that was sent at `sent`. False if a later look was answered
+    /// before.
     pub(crate) fn answer(&mut self, sent: Tick, version: u64) -> bool {
         if self.known.is_some_and(|known| known > sent) {
             return false;
@@ -115,7 +117,7 @@ impl Schedule {
         true
     }
 
-    /// A look failed that was sent at `sent`. False if another one has followed.
+    /// Notes the failure of the look that was sent at `sent`. False if another look has followed.
     pub(crate) fn fail(&mut self, sent: Tick, now: Tick, pace: Pace, calls: u64) -> bool {
         if self.sent != Some(sent) {
             return false;
@@ -126,7 +128,7 @@ impl Schedule {
         true
     }
 
-    /// Plans the next look; `left`: how long the first of the present leases lasts.
+    /// Plans the next look. `left` says for how long the first of the present leases lasts.
     pub(crate) fn plan(&mut self, now: Tick, pace: Pace, left: Option<Duration>, calls: u64) {
         let pause = pace.apply(self.pause).min(left.unwrap_or(Duration::MAX)).max(SHORTEST);
         self.due = now.after(pause);

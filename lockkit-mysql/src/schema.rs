@@ -1,4 +1,4 @@
-//! The tables.
+//! Makes the tables and checks their form.
 
 use lockkit_core::{ErrorKind, Result};
 
@@ -12,9 +12,9 @@ use crate::{
 
 /// The statements that make all tables, for the default table prefix.
 ///
-/// A strategy uses its own two tables, `lockkit_meta` and `lockkit_note`; [`sql`] gives what one
-/// needs, for any prefix. The user of the store URL needs `SELECT`, `INSERT`, `UPDATE` and `DELETE`
-/// on them, and `CREATE` only to make them at first use.
+/// Each strategy uses its own two tables, `lockkit_meta` and `lockkit_note`. [`sql`] gives the
+/// statements for one strategy, for any prefix. The user of the store URL needs `SELECT`, `INSERT`,
+/// `UPDATE` and `DELETE` on the tables, and `CREATE` only to make them at first use.
 pub const SQL: &str = include_str!("schema.sql");
 
 /// The format that this version writes.
@@ -49,14 +49,16 @@ fn without_comments(statement: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Makes sure that the tables are there, in a form that this version knows, and for this strategy.
+/// Makes sure that the tables exist, in a form that this version knows, and for this strategy.
 ///
 /// # Errors
-/// [`ErrorKind::NewerFormat`]; [`ErrorKind::WrongType`] if they are missing and not to be made,
-/// have another form, or are used with the other strategy; [`ErrorKind::PermissionDenied`].
+/// * [`ErrorKind::NewerFormat`] for tables of a newer lockkit.
+/// * [`ErrorKind::WrongType`] if the tables are missing and not to be made, have another form, or
+///   are used with the other strategy.
+/// * [`ErrorKind::PermissionDenied`] if the user lacks a privilege.
 pub(crate) async fn prepare(connection: &mut Connection, config: &Config) -> Result<()> {
     if !are_there(connection, config).await? {
-        // Nothing is added to what a newer lockkit has made.
+        // Nothing is added to the tables of a newer lockkit.
         check_version(connection, config).await?;
         if !config.create_table {
             return Err(missing(config));
@@ -97,12 +99,12 @@ pub(crate) async fn prepare(connection: &mut Connection, config: &Config) -> Res
     check_form(connection, config).await
 }
 
-/// For as long as it is not known whether all tables are there.
+/// Checks the version while it is not known whether all tables exist.
 async fn check_version(connection: &mut Connection, config: &Config) -> Result<()> {
     let meta = config.tables().table("meta");
     let question = format!("SELECT compatible FROM {meta} WHERE id=1");
     let answer = connection.rows(&question, Vec::new()).await;
-    // What is wrong with it then shows later.
+    // A later check reports these errors.
     if let Some(error::NO_SUCH_TABLE | error::NO_SUCH_COLUMN | error::TABLE_DENIED) =
         answer.as_ref().err().and_then(error::code)
     {
@@ -115,14 +117,15 @@ async fn check_version(connection: &mut Connection, config: &Config) -> Result<(
     }
 }
 
-/// Locks with and without strict leases must not meet either: one would not wait for the other's
-/// lease.
+/// Locks with and without strict leases must not share tables, because a claim without them would
+/// not wait for another's lease.
 fn strategy_text(config: &Config) -> String {
     let strict = if config.strict_lease { "-strict" } else { "" };
     format!("{}{strict}", config.strategy.as_str())
 }
 
-/// Whoever made the tables before there were notes has all others.
+/// Looks at two tables only. A client that made the tables before there were notes has made all
+/// others.
 async fn are_there(connection: &mut Connection, config: &Config) -> Result<bool> {
     let meta = config.tables().table("meta");
     let note = config.tables().table("note");
@@ -130,7 +133,7 @@ async fn are_there(connection: &mut Connection, config: &Config) -> Result<bool>
     match connection.rows(&question, Vec::new()).await {
         Ok(_) => Ok(true),
         Err(error) if error::code(&error) == Some(error::NO_SUCH_TABLE) => Ok(false),
-        // A user with no right to a table is not told whether it is there.
+        // The server does not show a user without a right to a table whether it exists.
         Err(error) if error::code(&error) == Some(error::TABLE_DENIED) && config.create_table => {
             Ok(false)
         }
@@ -142,7 +145,7 @@ async fn are_there(connection: &mut Connection, config: &Config) -> Result<bool>
 
 async fn create(connection: &mut Connection, config: &Config) -> Result<()> {
     let prefix = config.tables().prefix();
-    // The first one last: whoever finds it there, expects the others.
+    // The first table is made last, because a client that finds it expects the others.
     for statement in statements(config.strategy, prefix).into_iter().rev() {
         let answer = connection.script(&statement).await;
         answer.map_err(|error| {
@@ -159,8 +162,8 @@ async fn create(connection: &mut Connection, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Asks for every column that this version uses, for the engine, as others than InnoDB have no row
-/// locks, and for what makes one lock of a name.
+/// Checks every column that this version uses, the keys that make one lock of a name, and the
+/// engine. Other engines than InnoDB have no row locks.
 async fn check_form(connection: &mut Connection, config: &Config) -> Result<()> {
     let own: [(&str, &str); 2] = match config.strategy {
         Strategy::Optimistic => [
@@ -192,14 +195,15 @@ async fn check_form(connection: &mut Connection, config: &Config) -> Result<()> 
     Ok(())
 }
 
-/// The columns that names and owners are found by, with their types: those are compared byte by
-/// byte, and as they are.
+/// The columns that find names and owners, with their types. These types are compared byte by byte,
+/// and nothing is converted.
 const COMPARED: [(&str, &str); 3] =
     [("kind", "VARBINARY(16) NOT NULL"), ("name", "VARBINARY(255) NOT NULL"), ("owner", OWNER)];
 const OWNER: &str = "VARBINARY(64) NOT NULL DEFAULT ''";
 
-/// Without the primary key one name would have several rows, each of which is granted. And text is
-/// compared without regard to case or to blanks at the end, which makes one lock of several names.
+/// Without the primary key, one name would have several rows, and each of them would be granted.
+/// Comparisons of text types ignore case and trailing blanks, which makes one lock of several
+/// names.
 async fn check_keys(
     connection: &mut Connection,
     table: &str,
@@ -268,7 +272,7 @@ fn missing(config: &Config) -> lockkit_core::Error {
     error::ours(ErrorKind::WrongType, reason)
 }
 
-/// On one line, as errors are.
+/// All statements on one line, because an error has one line.
 fn shown(config: &Config) -> String {
     sql(config.strategy, config.tables().prefix()).split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,17 +1,19 @@
-//! Which server a connection leads to.
+//! Identifies the server that a connection leads to.
 
-/// How far the computed starts of one server may lie apart: its uptime is told in whole seconds.
+/// How far apart the computed starts of one server may be, because the server reports its uptime in
+/// whole seconds.
 const SAME_START_US: u64 = 2_000_000;
 
-/// Which server it is that we talk to, since when it runs, and who we are to it.
+/// The server of a connection: which one it is, when it started, and its number for the connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Server {
     host: String,
     port: String,
     started_us: u64,
-    /// The server's number of the connection, for `KILL`. They begin anew with the server.
+    /// The server's number of the connection, for `KILL`. A restarted server begins these numbers
+    /// anew.
     pub(crate) thread: u64,
-    /// Nobody has another number for it.
+    /// No proxy has another number for the connection.
     pub(crate) is_direct: bool,
 }
 
@@ -26,25 +28,27 @@ impl Server {
         Self { host, port, started_us, thread, is_direct }
     }
 
-    /// The same process of the same server: a number of a connection means the same there.
+    /// Whether both are the same process of the same server. Then a connection number means the
+    /// same.
     pub(crate) fn is_same_run(&self, other: &Self) -> bool {
         self.host == other.host
             && self.port == other.port
             && self.started_us.abs_diff(other.started_us) < SAME_START_US
     }
 
-    /// A later run of the same server: what was sent to an earlier one has ended with it.
+    /// Whether this is a later run of the same server. All requests to an earlier run have ended
+    /// with it.
     pub(crate) fn is_later_run(&self, other: &Self) -> bool {
         let is_later = self.started_us > other.started_us;
         self.host == other.host && self.port == other.port && is_later && !self.is_same_run(other)
     }
 
-    /// As [`is_same_run`](Self::is_same_run), for what [`run`](Self::run) has told.
+    /// As [`is_same_run`](Self::is_same_run), for a value of [`run`](Self::run).
     pub(crate) fn is_run(&self, (place, started_us): &(String, u64)) -> bool {
         self.run().0 == *place && self.started_us.abs_diff(*started_us) < SAME_START_US
     }
 
-    /// For comparison by other processes: host and port, and the time of the start in µs.
+    /// Host and port, and the time of the start in µs, for comparison by other processes.
     pub(crate) fn run(&self) -> (String, u64) {
         (format!("{}:{}", self.host, self.port), self.started_us)
     }
@@ -67,7 +71,7 @@ mod tests {
         assert!(!server(10_000_000).is_same_run(&server(12_500_000)));
         assert!(server(12_500_000).is_later_run(&server(10_000_000)));
         assert!(!server(11_500_000).is_later_run(&server(10_000_000)), "the same");
-        // Seen from a connection that is left over, nothing is known of the run that goes on now.
+        // An old connection to the earlier run says nothing about the present run.
         assert!(!server(10_000_000).is_later_run(&server(12_500_000)));
     }
 }

@@ -4,24 +4,24 @@ use std::fmt::Write as _;
 
 use lockkit_core::LockName;
 
-/// The server's time in µs since 1970, whatever its time zone (`UTC_TIMESTAMP` heeds none): of the
-/// start of the statement.
+/// The server's time at the start of the statement, in µs since 1970. `UTC_TIMESTAMP` does not
+/// depend on the time zone.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 
-/// Whether the server is a primary. `super_read_only` sets `read_only`, too. Those who may bypass
-/// it could write to a demoted server, and the new primary would know nothing of what they are
-/// granted there. Newer servers tell it as a word.
+/// Whether the server is a primary. `super_read_only` sets `read_only`, too. A user who may bypass
+/// `read_only` could write to a demoted server, and the new primary would not know the grants
+/// there. Newer servers report `read_only` as a word.
 pub(crate) const WRITABLE: &str = "CONCAT(@@GLOBAL.read_only) IN('0','OFF')";
 
-/// A token is at least the server's time of its grant, so a smaller number in its place means
-/// something else.
+/// A token is at least the server's time of its grant. So a smaller number in its place has another
+/// meaning.
 pub(crate) const LEAST_TOKEN: u64 = 1_000_000_000_000_000;
 
-/// No token is raised above that: there shall be room for all that are granted later. Twice as many
-/// fit into the table.
+/// No token is raised above this, so that there is room for all later grants. The column of the
+/// table holds numbers up to four times as large.
 pub(crate) const HIGHEST_TOKEN: u64 = 1 << 62;
 
-/// A literal that no character set, mode or quote can change.
+/// Writes bytes as a literal that no character set, mode or quote can change.
 pub(crate) fn literal(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "''".to_owned();
@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// What the server makes of a literal.
+    /// The bytes that the server reads from a literal.
     fn read(literal: &str) -> Option<Vec<u8>> {
         let digits = literal.strip_prefix("X'")?.strip_suffix('\'')?;
         let pairs = digits.as_bytes().chunks(2);

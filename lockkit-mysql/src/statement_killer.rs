@@ -1,4 +1,4 @@
-//! Ends on the server what was dropped midway here.
+//! Kills on the server the statements whose calls were dropped here.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -13,15 +13,15 @@ use crate::{
     server::Server,
 };
 
-/// How long one `KILL` may take; and longer, where a connection for it may.
+/// How long one `KILL` may take. A longer connect timeout replaces it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Kills statements whose futures were dropped. The server would go on with them, and with the
-/// locks that they wait for, until it notices that the socket is closed: only when it has an answer
-/// to give.
+/// Kills statements whose futures were dropped. Without a kill, the server would continue with such
+/// a statement, and with the locks that it waits for. The server notices the closed socket only
+/// when it has an answer to give.
 #[derive(Debug)]
 pub(crate) struct StatementKiller {
-    /// A connection of its own: those of the pool may all be taken by locks that wait for this one.
+    /// Side connections, because locks that wait for this kill may take all others.
     side: Channel,
     patience: Duration,
     kills: Mutex<JoinSet<()>>,
@@ -32,7 +32,8 @@ impl StatementKiller {
         Self { side, patience: PATIENCE.max(connect_timeout), kills: Mutex::default() }
     }
 
-    /// Waits for what is under way, but not for runtimes that nobody drives.
+    /// Waits for the kills that are under way, but not for long, because a runtime may not be
+    /// driven any more.
     pub(crate) async fn finish(&self) {
         let mut kills =
             std::mem::take(&mut *self.kills.lock().unwrap_or_else(PoisonError::into_inner));
@@ -42,8 +43,8 @@ impl StatementKiller {
 }
 
 impl DropHandler for StatementKiller {
-    /// Takes care of a connection in the background. Outside a runtime its socket is closed, and
-    /// the server is left to its own timeouts.
+    /// Kills a statement in the background. Outside a runtime this only closes the socket, and the
+    /// server's own timeouts end the statement.
     fn dropped(&self, given_up: GivenUp) {
         let Ok(runtime) = Handle::try_current() else { return };
         let side = self.side.clone();
@@ -52,7 +53,8 @@ impl DropHandler for StatementKiller {
         while kills.try_join_next().is_some() {}
         kills.spawn_on(
             async move {
-                // The socket stays open until then, or its number could be another connection's.
+                // The socket stays open until the kill is done. Otherwise its number could be that
+                // of another connection.
                 let _ = time::timeout(patience, kill(&side, &given_up.server, patience)).await;
             },
             &runtime,

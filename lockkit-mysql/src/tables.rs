@@ -1,6 +1,6 @@
-//! What the tables are called.
+//! The names of the tables.
 
-/// The names of the tables.
+/// The names of the tables under one prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tables {
     prefix: String,
@@ -15,7 +15,7 @@ impl Tables {
         &self.prefix
     }
 
-    /// A table's name, as SQL wants it.
+    /// A table's name, quoted for SQL.
     pub(crate) fn table(&self, name: &str) -> String {
         format!("`{}_{name}`", self.prefix)
     }

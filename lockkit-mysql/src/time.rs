@@ -1,4 +1,4 @@
-//! The server's clock.
+//! Reads the server's clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ use crate::{error, handshake::value, pool::Pool, sql::NOW};
 /// The wall clock of the primary, whatever its time zone.
 ///
 /// # Errors
-/// What the server says, or that it is no primary any more.
+/// Returns the server's error, or an error if the server is no primary any more.
 pub(crate) async fn time(pool: &Pool) -> Result<SystemTime> {
     let what = "asking for the time";
     let row = pool.ask_primary(&format!("SELECT {NOW}"), what).await?;

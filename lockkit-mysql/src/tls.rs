@@ -46,7 +46,7 @@ impl Tls {
     pub(crate) fn options(&self) -> SslOpts {
         // The driver would panic in a program that links two providers and has chosen none.
         if CryptoProvider::get_default().is_none() {
-            // Somebody else was faster.
+            // It fails if another thread has installed one in between.
             let _ = aws_lc_rs::default_provider().install_default();
         }
         let roots = self.ca.iter().map(|path| path.clone().into()).collect::<Vec<_>>();
@@ -55,7 +55,7 @@ impl Tls {
             .as_ref()
             .map(|(cert, key)| ClientIdentity::new(cert.clone().into(), key.clone().into()));
         SslOpts::default()
-            // Who names a certificate authority trusts no other.
+            // A user who names a certificate authority trusts no other.
             .with_disable_built_in_roots(!roots.is_empty())
             .with_root_certs(roots)
             .with_client_identity(identity)

@@ -1,5 +1,5 @@
-//! The MySQL backend on real servers, MariaDB and MySQL: what both strategies share, and the
-//! optimistic one, below the core's driver and under it.
+//! Tests of the MySQL backend on real servers, MariaDB and MySQL. They test what both strategies
+//! share, and the optimistic strategy, below the core's driver and with it.
 
 #[macro_use]
 extern crate lockkit_fixture;

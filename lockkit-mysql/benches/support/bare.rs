@@ -1,4 +1,4 @@
-//! The floor of the optimistic strategy.
+//! The floor of the optimistic strategy: the same work through the bare driver.
 
 use std::time::Instant;
 
@@ -15,9 +15,9 @@ pub(crate) const LEASE_US: u64 = 30_000_000;
 
 #[derive(Clone, Copy)]
 pub(crate) enum Work {
-    /// lockkit's own.
+    /// lockkit's own statements.
     Statements,
-    /// Two updates by primary key: nobody's turn is checked, and no time is asked for.
+    /// Two updates by primary key, without a check of the owner, and without the server's time.
     Updates,
 }
 
@@ -34,7 +34,7 @@ pub(crate) async fn prepare(stage: &Stage) -> Conn {
     conn
 }
 
-/// Takes and frees one after the other. No error is handled.
+/// Takes and frees one name after the other. Errors are not handled.
 pub(crate) async fn pairs(
     mut conn: Conn,
     work: Work,
@@ -68,7 +68,7 @@ pub(crate) async fn pairs(
     (count, conn)
 }
 
-/// What [`sql::acquire`] asks for.
+/// The parameters of [`sql::acquire`].
 pub(crate) fn acquire_params(name: &str, owner: &str) -> Vec<Value> {
     let owner = || Value::from(owner);
     let lease = || Value::from(LEASE_US);
@@ -78,7 +78,7 @@ pub(crate) fn acquire_params(name: &str, owner: &str) -> Vec<Value> {
     params
 }
 
-/// What [`sql::acquire_by_update`] asks for.
+/// The parameters of [`sql::acquire_by_update`].
 pub(crate) fn update_params(name: &str, owner: &str) -> Vec<Value> {
     let owner = || Value::from(owner);
     let lease = Value::from(LEASE_US);
@@ -87,7 +87,7 @@ pub(crate) fn update_params(name: &str, owner: &str) -> Vec<Value> {
     params
 }
 
-/// What [`sql::acquire_if_free`] asks for.
+/// The parameters of [`sql::acquire_if_free`].
 pub(crate) fn if_free_params(name: &str, owner: &str) -> Vec<Value> {
     let lease = Value::from(LEASE_US);
     let not_after = Value::from(u64::MAX);

@@ -1,6 +1,7 @@
-//! lockkit's one statement against the optimistic lock of the textbooks, both through the bare
-//! driver: each contender has a connection, polls with the same pauses (1 ms, doubled up to 50 ms,
-//! anew when the version has changed), lets go at once, and comes back after a millisecond.
+//! Compares lockkit's one statement with the optimistic lock of the textbooks, both through the
+//! bare driver. Each contender has a connection and polls with the same pauses: 1 ms, doubled up to
+//! 50 ms, and anew when the version has changed. It releases the lock at once, and comes back after
+//! a millisecond.
 
 use std::time::Instant;
 

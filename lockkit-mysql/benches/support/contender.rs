@@ -1,4 +1,4 @@
-//! Bare connections that compete for one name.
+//! Contenders for one name, each with a bare connection.
 
 use std::{
     sync::{Arc, Mutex},
@@ -20,24 +20,24 @@ const LONGEST: Duration = Duration::from_millis(50);
 /// How a contender asks for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// lockkit's statement; a plain read while it waits.
+    /// lockkit's statement, and a plain read while it waits.
     OneStatement,
-    /// A read, and an update if it is free.
+    /// A read, and an update if the lock is free.
     Classic,
     /// lockkit's statement each millisecond.
     Naive,
 }
 
-/// What one has done.
+/// The counts of one contender.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) grants: u64,
     pub(crate) statements: u64,
-    /// Writes that lost to somebody else's.
+    /// Writes that lost to another contender's.
     pub(crate) lost: u64,
 }
 
-/// When it was released last, and how long it lay idle each time.
+/// When the lock was released last, and how long it was idle each time.
 pub(crate) struct Gaps(Mutex<(Instant, Vec<Duration>)>);
 
 impl Gaps {
@@ -45,7 +45,7 @@ impl Gaps {
         Arc::new(Self(Mutex::new((Instant::now(), Vec::new()))))
     }
 
-    /// To be called when it is granted, and about to be released.
+    /// Call when the lock is granted, and about to be released.
     pub(crate) fn granted(&self) {
         let mut gaps = self.0.lock().unwrap();
         let now = Instant::now();
@@ -75,7 +75,7 @@ impl Contender {
         Self { conn, owner: format!("{number:032x}"), tally: Tally::default(), way, until }
     }
 
-    /// Takes it and gives it back, again and again. `rest` lets the others have a go.
+    /// Takes the lock and releases it, again and again. `rest` lets the others have a turn.
     pub(crate) async fn work(mut self, gaps: Arc<Gaps>, rest: bool) -> Self {
         while self.lock().await {
             gaps.granted();
@@ -96,7 +96,7 @@ impl Contender {
         while Instant::now() < self.until {
             let (is_mine, seen) = match self.way {
                 Way::Classic => self.read_then_update().await,
-                // Whoever waits reads before it writes.
+                // A waiter reads before it writes.
                 Way::OneStatement if is_first => (self.acquire().await, 0),
                 Way::OneStatement => match self.look(&sql::peek()).await {
                     (left, seen) if left > 0 => (false, seen),
@@ -167,7 +167,7 @@ impl Contender {
     }
 }
 
-/// False if it lost a race: a deadlock, or a row that was locked for too long.
+/// False if the statement lost a race: a deadlock, or a row that was locked for too long.
 fn done(answer: my::Result<()>) -> bool {
     match answer {
         Ok(()) => true,

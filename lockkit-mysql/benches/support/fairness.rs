@@ -1,5 +1,5 @@
-//! Four lockers with a pool each, as four processes have, one task in each, one name: who is served
-//! how often.
+//! Measures how often each of four lockers is served. Each has a pool of its own, as four processes
+//! have, and one task. All use one name.
 
 use std::time::{Duration, Instant};
 

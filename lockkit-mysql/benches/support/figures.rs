@@ -1,4 +1,4 @@
-//! Figures of several rounds.
+//! The figures of several rounds.
 
 /// One figure per round.
 #[derive(Default)]

@@ -1,5 +1,5 @@
-//! What it costs the server to take a lock in several forms of lockkit's statement: how it tells
-//! the time, and whether it could insert.
+//! Measures what it costs the server to take a lock in several forms of lockkit's statement. The
+//! forms differ in how they read the time, and in whether they could insert.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ use super::{
 
 const ROUNDS: usize = 25;
 const NAME: &str = "0";
-/// Neither part heeds the time zone, and both are of the start of the statement.
+/// Neither part depends on the time zone, and both are of the start of the statement.
 const SECONDS: &str = "(UNIX_TIMESTAMP()*1000000+MICROSECOND(UTC_TIMESTAMP(6)))";
 /// Right only while the session's time zone has no summer time.
 const DECIMAL: &str = "CAST(UNIX_TIMESTAMP(NOW(6))*1000000 AS UNSIGNED)";
-/// What is left if time costs nothing.
+/// A constant shows what is left if time costs nothing.
 const CONSTANT: &str = "1900000000000000";
 
 struct Form {

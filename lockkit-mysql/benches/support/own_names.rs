@@ -1,4 +1,4 @@
-//! Nobody waits: each task has a name of its own.
+//! Measures locks without waiters: each task has a name of its own.
 
 use std::{
     iter,
@@ -71,7 +71,7 @@ pub(crate) async fn compare(stage: &Stage) {
                     side_of.client += stage.client_cpu() - client;
                     side_of.server += stage.server_cpu() - server;
                     if at == 0 {
-                        // One of them asked for the number.
+                        // One of the statements asked for the number.
                         asked.push(float(statements(&mut side).await - before - 1) / float(count));
                     }
                 }
@@ -99,7 +99,7 @@ pub(crate) async fn compare(stage: &Stage) {
     }
 }
 
-/// One task for each connection, as a queue for connections would only cost.
+/// One task for each connection, because a queue for connections would only add cost.
 async fn bare_round(
     conns: &mut Vec<Conn>,
     work: Work,

@@ -1,5 +1,5 @@
-//! The pessimistic strategy against the bare transaction: BEGIN, FOR UPDATE, the fence on a second
-//! connection, COMMIT.
+//! Compares the pessimistic strategy with the bare transaction: BEGIN, FOR UPDATE, the fence on a
+//! second connection, COMMIT.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,14 @@ use super::{
 const ROUNDS: usize = 25;
 const NAME: &str = "0";
 
-/// How the bare driver sends it.
+/// How the bare driver sends the work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// Four requests, the middle ones prepared.
     Prepared,
     /// BEGIN and the read as one text: three requests.
     Text,
-    /// What lockkit asks.
+    /// The statements that lockkit sends.
     Ours,
 }
 

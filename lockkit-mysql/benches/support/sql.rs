@@ -1,6 +1,6 @@
-//! Statements. Those of lockkit are repeated here, as they are its own affair.
+//! The statements of the benchmarks. They repeat those of lockkit, which are private.
 
-/// As lockkit's connections have it.
+/// The settings of lockkit's connections.
 pub(crate) const SETTINGS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
     SET autocommit=1,sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',innodb_lock_wait_timeout=1";
 
@@ -27,7 +27,8 @@ pub(crate) const FREE: &str = "UPDATE bare_lock SET owner='',expires_us=0 WHERE 
 /// As [`FREE`], without a change of the row's length.
 pub(crate) const FREE_IN_PLACE: &str = "UPDATE bare_lock SET expires_us=0 WHERE kind=? AND name=?";
 
-/// lockkit's statement for a row that was seen before: who has it is told by the condition.
+/// lockkit's statement for a row that was seen before. Its condition also reports the rest of
+/// another owner's lease.
 pub(crate) fn acquire_if_free() -> String {
     format!(
         "UPDATE bare_lock SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
@@ -36,7 +37,7 @@ pub(crate) fn acquire_if_free() -> String {
     )
 }
 
-/// lockkit's one statement, for whatever tells the time; `source` is where the row comes from.
+/// lockkit's one statement, with any expression for the time. `source` is where the row comes from.
 pub(crate) fn acquire(now: &str, source: &str) -> String {
     format!(
         "INSERT INTO bare_lock(kind,name,owner,fence,expires_us,touched_us,acquired_us,label) \
@@ -46,7 +47,7 @@ pub(crate) fn acquire(now: &str, source: &str) -> String {
     )
 }
 
-/// The same for a row that is there.
+/// The same for a row that exists.
 pub(crate) fn acquire_by_update(now: &str) -> String {
     format!("UPDATE bare_lock SET {} WHERE kind=? AND name=? AND {now}<=?", assignments(now))
 }
@@ -91,7 +92,7 @@ pub(crate) fn classic_read() -> String {
     )
 }
 
-/// And what makes it one's own if nobody was faster.
+/// The write that takes the lock, if no other contender was faster.
 pub(crate) fn classic_write() -> String {
     format!(
         "UPDATE bare_lock SET owner=?,fence=fence+1,expires_us={NOW}+?,touched_us={NOW},acquired_us={NOW} \

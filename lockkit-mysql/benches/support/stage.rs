@@ -1,4 +1,4 @@
-//! A server to measure on, and for how long.
+//! A server for measurements, and how long they take.
 
 use std::{
     fs,
@@ -85,8 +85,8 @@ impl Stage {
     }
 }
 
-/// Of a process's threads that live, in ns: what the process itself shows counts in hundredths of a
-/// second.
+/// The CPU time of a process's live threads, in ns. The counter of the process itself counts in
+/// hundredths of a second.
 fn cpu_time(process: &str) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let used = tasks.filter_map(|task| {
@@ -104,7 +104,7 @@ pub(crate) async fn statements(conn: &mut Conn) -> u64 {
     row.unwrap().1
 }
 
-/// Runs all at once and waits for the last.
+/// Runs all works at once and waits for the last.
 pub(crate) async fn together<F>(works: impl IntoIterator<Item = F>) -> (Duration, Vec<F::Output>)
 where
     F: Future<Output: Send> + Send + 'static,

@@ -1,5 +1,5 @@
-//! One lock that goes from owner to owner of one process: transferred, or released and acquired
-//! anew.
+//! Measures one lock that goes from owner to owner of one process: transferred, or released and
+//! acquired anew.
 
 use std::time::{Duration, Instant};
 

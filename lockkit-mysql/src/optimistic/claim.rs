@@ -1,4 +1,4 @@
-//! One owner competing for one name, and holding it by a lease.
+//! One owner that competes for one name, and holds it by a lease.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,12 +36,12 @@ pub(crate) struct LeaseClaim {
     owner: String,
     lease_us: u64,
     token: Option<u64>,
-    /// The largest that the token may be, after requests to raise it that were not answered.
+    /// The largest value that the token may have, after unanswered requests to raise it.
     raised: Option<u64>,
-    /// Who may have the lock instead of us, after a transfer that was not answered.
+    /// The owner that may have the lock instead of this one, after an unanswered transfer.
     successor: Option<String>,
     unanswered: UnansweredRequests,
-    /// Where we stand among this process's waiters.
+    /// The place of this claim among the waiters of this process.
     place: Option<Place>,
 }
 
@@ -65,11 +65,11 @@ impl LeaseClaim {
     }
 
     async fn connection(&self) -> Result<Checkout> {
-        // Less than the whole budget, so that the reason is heard.
+        // Less than the whole budget, so that the caller still receives the reason of a failure.
         self.store.pool.get(self.spec.op_timeout * 3 / 4).await
     }
 
-    /// What its token may be; `None` if it holds nothing.
+    /// The values that the token may have; `None` if the claim holds nothing.
     fn tokens(&self) -> Option<TokenRange> {
         self.token.map(|token| (token, self.raised.unwrap_or(token)))
     }
@@ -85,8 +85,9 @@ impl LeaseClaim {
         LockRequest { kind, name, owner, label, lease_us, not_after_us, waits, client }
     }
 
-    /// Asks once, or twice if our idea of the server's time was wrong. Not at all if the caller has
-    /// gone before there is a connection: the releases of others wait for one, too.
+    /// Asks once, or twice if our estimate of the server's time was wrong. It does not ask if the
+    /// caller is gone before there is a connection, because the releases of others wait for one,
+    /// too.
     async fn ask(&mut self, waits: bool) -> Result<Option<Answer>> {
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
         let mut connection = tokio::select! {
@@ -117,7 +118,7 @@ impl LeaseClaim {
         match answer {
             Answer::Granted { token } => {
                 if let Some(place) = self.place.take() {
-                    // Whoever is next would ask in vain, unless there is room for more.
+                    // The next waiter would ask in vain, unless there is room for more holders.
                     if self.spec.mode == Mode::Exclusive {
                         place.put_back();
                     }
@@ -149,7 +150,7 @@ impl LeaseClaim {
         }
     }
 
-    /// Asks once, or twice if our idea of the server's time was wrong.
+    /// Asks once, or twice if our estimate of the server's time was wrong.
     async fn transfer_to(
         &mut self,
         to: &ClaimSpec,
@@ -165,7 +166,7 @@ impl LeaseClaim {
             let previous = Predecessor { owner: &self.owner, tokens };
             let asked = successor.asked(not_after, false);
             let answer = self.store.transfer(&mut connection, &previous, &asked, policy).await;
-            // One that was not answered may be applied still, as long as nobody releases it.
+            // An unanswered transfer may still be applied, until a release.
             if answer.as_ref().is_ok_and(Option::is_none)
                 || answer.as_ref().is_err_and(|error| !error.is_outcome_unknown())
             {
@@ -199,7 +200,7 @@ impl LeaseClaim {
     }
 }
 
-/// Nothing of it is in the store, and it is called when there is something to ask.
+/// The claim has left nothing in the store. It is called when there is something to ask.
 const WAITING: Attempt = Attempt::Busy { queued: false, retry_after: None };
 
 #[async_trait]
@@ -296,8 +297,8 @@ impl Claim for LeaseClaim {
                           locks and semaphores this strategy transfers none";
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
-        // What is still under way could become a lock of the previous owner, once the new one's has
-        // ended: only a release sees to that.
+        // A request that is still under way could become a lock of the previous owner after the new
+        // owner's lock has ended. Only a release prevents that.
         if self.successor.is_some() || self.unanswered.is_any() {
             return Ok(match self.release().await? {
                 Released::Freed => Transferred::Yielded,

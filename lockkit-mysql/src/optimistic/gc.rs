@@ -1,4 +1,4 @@
-//! Rows of names that nobody uses any more.
+//! Removes the rows of unused names.
 
 use lockkit_core::Result;
 
@@ -10,21 +10,21 @@ use crate::{
     sql::NOW,
 };
 
-/// Where the server knows it.
+/// For servers that know it.
 const NOWAIT: &str = "/*!80001  NOWAIT*//*M!100300  NOWAIT*/";
-/// Of the names of one request, which has them three times. The server may take no more than 64 KB
-/// at a time.
+/// The largest size of the names of one request, which has them three times. The server may take no
+/// more than 64 KB at a time.
 const MOST_BYTES: usize = 8 << 10;
 
 impl Store {
     /// Removes the rows of names that were not used for the retention, and returns how many.
     ///
-    /// A token of the future seeds from the server's clock, so it rises above those of a row that
-    /// is gone, unless that clock was set back. So a row stays while its own token is young, or
+    /// A later token starts at the server's clock. So it is above the tokens of a removed row,
+    /// unless that clock was set back. For this reason a row stays while its own token is young, or
     /// ahead of the clock.
     ///
     /// # Errors
-    /// What the server says.
+    /// Returns the server's error.
     pub(crate) async fn collect_garbage(&self) -> Result<u64> {
         let config = self.pool.config();
         let retention = config.retention.as_micros();
@@ -47,14 +47,14 @@ impl Store {
         Ok(removed)
     }
 
-    /// Removes those names that are still idle and that nobody holds. `None` if somebody is at work
-    /// on one of the rows: to wait for that row would keep the others locked meanwhile. Servers
-    /// that know no `NOWAIT` wait for a second.
+    /// Removes those names that are still idle and have no holder. `None` if another transaction is
+    /// at work on one of the rows, because a wait for that row would keep the other rows locked.
+    /// Servers that do not know `NOWAIT` wait for a second.
     ///
     /// Each statement has a condition on a column outside the primary key. Without one, the server
-    /// may read the whole key, and so the rows of others, in spite of `FORCE INDEX`. Instead of
-    /// `NOT EXISTS` there is a count: of the former, MariaDB makes a scan of all holders, as long
-    /// as they are few, and waits for one of another name that is at work.
+    /// may read the whole key in spite of `FORCE INDEX`, and so the rows of others. There is a
+    /// count instead of `NOT EXISTS`. MariaDB makes a scan of all holders from `NOT EXISTS`, as
+    /// long as they are few. That scan waits for a locked row of another name.
     async fn remove(
         &self,
         connection: &mut Connection,
@@ -73,7 +73,7 @@ impl Store {
         );
         match connection.script(&script).await {
             Ok(steps) => Ok(Some(steps.get(2).map_or(0, |step| step.outcome.affected))),
-            // In use after all.
+            // A row is in use after all.
             Err(error) if error::is_taken(&error) || error::is_race(&error) => {
                 roll_back(connection).await.map(|()| None)
             }
@@ -82,7 +82,7 @@ impl Store {
     }
 }
 
-/// Parts that one request can hold.
+/// Splits the names into parts that fit into one request.
 fn groups(names: &[String]) -> impl Iterator<Item = &[String]> {
     let mut bytes = 0;
     names.chunk_by(move |_, next| {

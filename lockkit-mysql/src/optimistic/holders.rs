@@ -1,7 +1,7 @@
 //! Read/write locks and semaphores: a row for each holder, guarded by the row of the name.
 //!
-//! Several statements have to agree on what they see, so they are one transaction. It is sent as
-//! one request: a client that stops in the middle must not leave the row locked.
+//! The statements have to see the same state, so they are one transaction. It is sent as one
+//! request, because a client that stops in the middle must not leave the row locked.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -16,8 +16,9 @@ use crate::{
     tables::Tables,
 };
 
-/// How long a writer that waits keeps new readers away without asking again, and how long a client
-/// that waits for a mutex is known to. It asks again when half of that is left.
+/// How long a waiting writer keeps new readers away without asking again, and how long other
+/// clients know that a client waits for a mutex. The client asks again when half of that time is
+/// left.
 pub(crate) const WANTED: Duration = Duration::from_secs(1);
 
 const LATE: u64 = 0;
@@ -26,7 +27,7 @@ const GRANTED: u64 = 2;
 const OURS: u64 = 3;
 const MISMATCH: u64 = 4;
 
-/// The tables of such locks.
+/// Makes the statements about such locks.
 #[derive(Debug)]
 pub(crate) struct HoldersSql {
     lock: String,
@@ -62,7 +63,8 @@ impl HoldersSql {
         Ok(read())
     }
 
-    /// The time is read anew once the row is locked: the statement may have waited for it.
+    /// Reads the time again once the row is locked, because the statement may have waited for the
+    /// row.
     fn acquisition(&self, mode: Mode, asked: &LockRequest<'_>) -> String {
         let Self { lock, holder, .. } = self;
         let terms = Terms::of(mode, asked.waits);
@@ -104,7 +106,8 @@ impl HoldersSql {
         )
     }
 
-    /// `Some(true)` if it was ours and live, `Some(false)` if it had lapsed.
+    /// `Some(true)` if the hold was ours and live, `Some(false)` if its lease had ended, `None` if
+    /// it was not there.
     pub(crate) async fn release(
         &self,
         connection: &mut Connection,
@@ -117,8 +120,8 @@ impl HoldersSql {
             "FROM {holder} WHERE kind={kind} AND name={name} AND owner={}",
             literal(asked.owner.as_bytes())
         );
-        // A row that lapses between the two is still ours if it is there: whoever is granted the
-        // lock removes it first.
+        // A row whose lease ends between the two statements is still ours if it is there, because
+        // the next grant would remove it first.
         let live = format!("SELECT CAST(COUNT(*) AS UNSIGNED) {ours} AND expires_us>{NOW}");
         let steps = connection.script(&format!("{live};DELETE {ours}")).await?;
         let [live, deleted] = steps.as_slice() else { return Ok(None) };
@@ -127,8 +130,8 @@ impl HoldersSql {
         Ok((deleted.outcome.affected > 0).then_some(was_live))
     }
 
-    /// The token after it was raised to `floor`; `None` if it is not ours, or the server is no
-    /// primary.
+    /// The token after it was raised to `floor`; `None` if the hold is not ours, or the server is
+    /// no primary.
     pub(crate) async fn raise(
         &self,
         connection: &mut Connection,
@@ -149,7 +152,7 @@ impl HoldersSql {
             "{this} AND owner={} AND expires_us>@lockkit_now",
             literal(asked.owner.as_bytes())
         );
-        // In the order in which an acquisition locks them.
+        // The rows are locked in the same order as by an acquisition.
         format!(
             "INSERT INTO {lock}(kind,name,fence,touched_us) VALUES({kind},{name},{NOW},{NOW}) \
              ON DUPLICATE KEY UPDATE touched_us=GREATEST(touched_us,{NOW});\
@@ -162,15 +165,15 @@ impl HoldersSql {
     }
 }
 
-/// What a mode means to the statements.
+/// The effect of a mode on the statements.
 struct Terms {
     letter: char,
     permits: u32,
-    /// 0: there is none.
+    /// 0 if there is no limit.
     limit: u32,
-    /// When it is granted.
+    /// The condition for a grant.
     fits: String,
-    /// The next `wanted_us`.
+    /// The next value of `wanted_us`.
     wanted: String,
 }
 
@@ -208,8 +211,8 @@ impl Terms {
 mod tests {
     use super::*;
 
-    /// The connection commits them, as the last step: an error of a later one would say that
-    /// nothing was done.
+    /// The connection commits these transactions as the last step. If they committed earlier, an
+    /// error of a later statement would wrongly say that nothing was done.
     #[test]
     fn c5_an_acquisition_and_a_raised_token_do_not_commit_by_themselves() {
         let sql = HoldersSql::new(&Tables::new("lockkit"));

@@ -1,4 +1,4 @@
-//! What an operator sees of a lock, and how he frees it.
+//! Shows an operator who holds a lock, and frees it by force.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
 
 impl Store {
     /// # Errors
-    /// What the server says.
+    /// Returns the server's error.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let tables = self.pool.config().tables();
         let lock = tables.table("lock");
@@ -39,7 +39,7 @@ impl Store {
         let params =
             (0..twice).flat_map(|_| [name.kind().as_str().into(), name.as_str().into()]).collect();
         let mut connection = self.pool.get(self.pool.config().connect_timeout).await?;
-        // A demoted server does not know any more who has it.
+        // A demoted server does not know any more who has the lock.
         self.pool.ask_time(&mut connection).await?;
         let rows = self.pool.checked(
             connection.rows(&question, params).await,
@@ -50,10 +50,10 @@ impl Store {
         Ok(Inspection::new(holders.ok_or_else(|| error::nonsense("inspecting"))?, None))
     }
 
-    /// Those that are held: a row does not tell who waits for it.
+    /// The names that are held. A row does not show who waits for it.
     ///
     /// # Errors
-    /// What the server says.
+    /// Returns the server's error.
     pub(crate) async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         let table =
             self.pool.config().tables().table(if has_holders(kind) { "holder" } else { "lock" });
@@ -61,7 +61,7 @@ impl Store {
     }
 
     /// # Errors
-    /// What the server says.
+    /// Returns the server's error.
     pub(crate) async fn force_release(&self, name: &LockName, token: u64) -> Result<Released> {
         let tables = self.pool.config().tables();
         let this =
@@ -90,18 +90,18 @@ fn has_holders(kind: Kind) -> bool {
     matches!(kind, Kind::RwLock | Kind::Semaphore)
 }
 
-/// `None` if a column has another type than it should.
+/// `None` if a column has another type than expected.
 fn seen(row: &Row) -> Option<Holder> {
     let micros =
         |index| Some(Duration::from_micros(u64::try_from(value::<i64>(row, index)?).unwrap_or(0)));
-    // A mutex has no column for it.
+    // A mutex has no column for the mode.
     let letter = if row.len() > 5 { Some(value::<String>(row, 5)?) } else { None };
     let mode = match letter.as_deref() {
         None | Some("x") => Mode::Exclusive,
         Some("s") => Mode::Shared,
         Some("p") => {
             let count = NonZeroU32::new(value(row, 6)?)?;
-            // The limit went with the row of the name, if an operator has deleted it.
+            // The row of the name has the limit, and an operator may have deleted that row.
             let limit = value::<Option<u32>>(row, 7)?.and_then(NonZeroU32::new).unwrap_or(count);
             Mode::Permits { count, limit }
         }
@@ -133,7 +133,7 @@ mod tests {
         new_row(values, columns.into())
     }
 
-    /// Whatever type a column has, on the wire as text or not.
+    /// A value of any type that a column can have, sent as text or not.
     fn any_value() -> impl Strategy<Value = Value> {
         prop_oneof![
             Just(Value::NULL),

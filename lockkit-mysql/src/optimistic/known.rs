@@ -1,4 +1,4 @@
-//! Names that are likely to have a row.
+//! Remembers names that are likely to have a row.
 
 use std::{
     collections::hash_map::RandomState,
@@ -6,12 +6,12 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Each place remembers one name: 64 KB in all.
+/// Each place remembers one name. All places take 64 KB.
 const PLACES: u16 = 8192;
 
-/// The names for which this client has seen a row. It forgets some, and may be wrong about others:
-/// rows are removed, and two names may have one hash. So it tells which statement to try first, and
-/// nothing else.
+/// The names for which this client has seen a row. It forgets some names, and may be wrong about
+/// others: rows are removed, and two names may have one hash. So it only decides which statement to
+/// try first.
 #[derive(Debug)]
 pub(crate) struct KnownRows {
     hashes: RandomState,
@@ -41,7 +41,7 @@ impl KnownRows {
     }
 
     fn find(&self, kind: &str, name: &str) -> (u64, Option<&AtomicU64>) {
-        // 0 is a place where nobody was yet.
+        // 0 marks an empty place.
         let hash = self.hashes.hash_one((kind, name)).max(1);
         let place =
             usize::try_from(hash % u64::from(PLACES)).ok().and_then(|place| self.places.get(place));

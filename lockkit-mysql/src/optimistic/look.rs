@@ -1,5 +1,4 @@
-//! The statements of those who wait: one that reads who has the locks, and one that writes that
-//! somebody waits.
+//! The statements of waiters: one reads who has the locks, and one records that a client waits.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,12 +17,13 @@ use crate::{
     tables::Tables,
 };
 
-/// A client that waits says so again when less than that is left of its word; others say it with it
-/// when less than [`ALMOST_OVER`] is left, so that all of them do it together.
+/// A client records again that it waits when its record lasts for less than this. Records that last
+/// for less than [`ALMOST_OVER`] are renewed at the same time, so that one statement renews all of
+/// them.
 pub(crate) const OVER: Duration = Duration::from_millis(500);
 pub(crate) const ALMOST_OVER: Duration = Duration::from_millis(750);
 
-/// The statements about many names at once.
+/// Makes the statements about many names at once.
 #[derive(Debug)]
 pub(crate) struct LookSql {
     rows: String,
@@ -31,7 +31,7 @@ pub(crate) struct LookSql {
     lock: String,
 }
 
-/// For each name what is known of it; `None` if the answer makes no sense.
+/// The state of each name; `None` if the answer makes no sense.
 pub(crate) type Looks = Vec<Option<Look>>;
 
 impl LookSql {
@@ -41,7 +41,7 @@ impl LookSql {
         let of_lock = format!(
             "l.kind,l.name,l.fence,{NOW},CAST(l.wanted_us AS SIGNED)-{NOW},CAST(l.expires_us AS SIGNED)-{NOW}"
         );
-        // Among a few rows, the server would rather read all of them than find some.
+        // In a small table, the server would otherwise read all rows instead of finding some.
         let from = format!("FROM {lock} l FORCE INDEX(PRIMARY)");
         let rows = format!("SELECT {of_lock} {from}");
         let rows_and_holders = format!(
@@ -51,7 +51,7 @@ impl LookSql {
         Self { rows, rows_and_holders, lock }
     }
 
-    /// Reads who has these locks, without any lock of the database's.
+    /// Reads who has these locks, without any lock in the database.
     pub(crate) async fn look(
         &self,
         connection: &mut Connection,
@@ -65,12 +65,12 @@ impl LookSql {
         Ok(looks(names, &rows))
     }
 
-    /// Writes that this client waits, unless one has done so lately. A row that somebody is at work
-    /// on is left out: this statement has locked other rows by then, and their holders must not
-    /// wait for it.
+    /// Records that this client waits, unless some client has done so lately. It skips a row on
+    /// which another transaction is at work. This statement has locked other rows by then, and
+    /// their holders must not wait for it.
     ///
-    /// The limit is no limit. It keeps the server from looking for the rows and changing them in
-    /// one go, as that one waits for rows.
+    /// The `LIMIT` limits nothing. It keeps the server from finding and changing the rows in one
+    /// step, because that step would wait for rows.
     pub(crate) async fn want(
         &self,
         connection: &mut Connection,
@@ -93,7 +93,7 @@ impl LookSql {
     }
 }
 
-/// Whether such a lock is kept in a row for each holder.
+/// Whether a lock of this kind has a row for each holder.
 fn has_holders(kind: Kind) -> bool {
     matches!(kind, Kind::RwLock | Kind::Semaphore)
 }
@@ -105,7 +105,7 @@ fn list(names: &[LockName]) -> String {
     names.iter().map(pair).collect::<Vec<_>>().join(",")
 }
 
-/// A name without a row is one that nobody has.
+/// Reads the rows. A name without a row has no holder.
 fn looks(names: &[LockName], rows: &[Row]) -> Looks {
     let mut looks: Looks = names.iter().map(|_| Some(Look::default())).collect();
     let key = |name: &LockName| {
@@ -130,7 +130,7 @@ fn looks(names: &[LockName], rows: &[Row]) -> Looks {
     looks
 }
 
-/// Adds what a row tells. `None` if it makes no sense.
+/// Adds the content of a row. `None` if the row makes no sense.
 fn read(row: &Row, kind: Kind, look: &mut Look) -> Option<()> {
     let positive =
         |left: i64| u64::try_from(left).ok().filter(|left| *left > 0).map(Duration::from_micros);

@@ -1,9 +1,9 @@
 //! The optimistic strategy: a row is a lease.
 //!
-//! One statement takes it, one gives it back, and one renews all that are due together. `fence` is
-//! the version that every one of them compares, and the server's clock alone decides when a lease
-//! ends. Whoever waits holds no connection: one task for all locks looks now and then, without a
-//! lock on the rows.
+//! One statement takes it, one releases it, and one renews all leases that are due together.
+//! `fence` is the version that each of them compares. The server's clock alone decides when a lease
+//! ends. A waiter holds no connection: one task looks at all locks from time to time, without
+//! locking their rows.
 
 mod claim;
 mod gc;
@@ -37,12 +37,13 @@ use lockkit_core::{
 use self::{claim::LeaseClaim, record::Form, store::Store};
 use crate::{diagnosis, error, garbage_collector::GarbageCollected, note, pool::Pool, time};
 
-/// A waiter is called when there is something to ask; this is for calls that get lost.
+/// A waiter is called when there is something to ask. It also polls at these intervals, because a
+/// call may get lost.
 const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// Until a waiter looks again after a lease has ended.
+/// How long after the end of a lease a waiter looks again.
 const TAKEOVER_DELAY: Duration = Duration::from_millis(100);
 
-/// Leases in rows.
+/// The backend whose locks are leases in rows.
 #[derive(Debug)]
 pub(crate) struct Optimistic {
     store: Arc<Store>,

@@ -1,4 +1,4 @@
-//! Asks the server on behalf of all who wait in this process, whatever they wait for.
+//! Asks the server on behalf of all waiters of this process, for all locks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,20 +17,21 @@ use crate::{
     waiting::polling::{Batch, LookLimits, Turn},
 };
 
-/// As long as it lives, it is seen that often.
+/// How often the task shows that it is alive.
 const HEARTBEAT: Duration = Duration::from_millis(250);
-/// Names that are due wait so long for the look that is under way. Then it is late, and they are
-/// looked at beside it.
+/// How long due names wait for the look that is under way. After that, the look is late, and the
+/// names get another look.
 const LATE: Duration = Duration::from_millis(50);
-/// So many looks are under way at most, and fewer if the pool is small. More than one only if the
+/// How many looks are under way at most. A small pool has fewer. There is more than one only if the
 /// server is slow or silent.
 const MOST_LOOKS: usize = 4;
 
-/// Sees to it that somebody polls for those who wait for a lock: one task for all locks, for as
-/// long as somebody waits for any. It reads many names by one statement, as a write takes the row
-/// from the one who wants to release it. It writes now and then only: that somebody waits.
+/// Makes sure that a task polls for the waiters of a lock. There is one task for all locks, for as
+/// long as there are waiters. It reads many names with one statement, and rarely writes, because a
+/// write locks the row that a holder wants to release. Its only write is the record that this
+/// client waits.
 pub(crate) fn poll(store: &Arc<Store>, name: &LockName) {
-    // Without a runtime nobody waits either.
+    // Without a runtime there are no waiters either.
     let Ok(runtime) = Handle::try_current() else { return };
     let Some((number, signal)) = store.waiters.start_polling(name, runtime.id()) else { return };
     let task = PollerTask { store: Arc::clone(store), number, signal };
@@ -38,12 +39,12 @@ pub(crate) fn poll(store: &Arc<Store>, name: &LockName) {
     runtime.spawn(task.work());
 }
 
-/// The task's own presence: when it goes, also by a runtime that is shut down, the next waiter
-/// starts another.
+/// Marks the presence of the task. When the task ends, even by the shutdown of its runtime, the
+/// next waiter starts another.
 struct PollerTask {
     store: Arc<Store>,
     number: u64,
-    /// Wakes when somebody waits for another name.
+    /// Wakes the task when there is a waiter for another name.
     signal: Arc<Notify>,
 }
 
@@ -53,22 +54,22 @@ impl Drop for PollerTask {
     }
 }
 
-/// What came of a request.
+/// The answer to a request.
 enum Answer {
     Looked { batch: Batch, looks: Result<Looks> },
     Wanted(Result<()>),
 }
 
-/// What is under way, and how much may be.
+/// The requests that are under way, and how many there may be.
 struct Progress {
     /// When each look was sent.
     looks: Vec<Tick>,
     most_looks: usize,
-    /// How many names a look may have: fewer after one that failed, as that may be by one of its
-    /// names, or by their number.
+    /// How many names a look may have. There are fewer after a failed look, because one of its
+    /// names or their number may have been the cause.
     most_names: usize,
     is_wanting: bool,
-    /// The next word that somebody waits is not sent before.
+    /// Before this time, the task does not record again that the client waits.
     quiet: Tick,
 }
 
@@ -85,7 +86,8 @@ impl Progress {
     }
 
     /// Which names the next look may have; none if there may be no look now. The last look is kept
-    /// for hasty waiters: the others may be lost, and end when their most patient waiters give up.
+    /// for hasty waiters. The other looks may be lost, and then they end only when their most
+    /// patient waiters give up.
     fn limits(&self, now: Tick) -> LookLimits {
         let are_late = self.looks.iter().all(|sent| sent.after(LATE) <= now);
         let may_look = are_late && self.looks.len() < self.most_looks;
@@ -129,7 +131,7 @@ impl PollerTask {
                     continue;
                 }
                 Turn::Over if requests.is_empty() => {
-                    // Somebody may have come to wait in between.
+                    // A new waiter may have come in between.
                     if self.store.waiters.resign(self.number) {
                         return;
                     }
@@ -140,7 +142,7 @@ impl PollerTask {
             };
             let pause = now.until(progress.next(now, due));
             tokio::select! {
-                // What has come is taken note of before anything is found missing.
+                // Answers are handled before any answer counts as missing.
                 biased;
                 Some(answer) = requests.next() => {
                     if let Some((names, patience)) = self.heed(answer, &mut progress) {
@@ -170,7 +172,7 @@ impl PollerTask {
         Answer::Wanted(said.unwrap_or(Ok(())))
     }
 
-    /// Returns the names of which others are to be told that somebody waits.
+    /// Returns the names for which the task has to record that this client waits.
     fn heed(&self, answer: Answer, progress: &mut Progress) -> Option<(Vec<LockName>, Duration)> {
         let now = Clock::Boot.now();
         let (batch, looks) = match answer {
@@ -178,7 +180,7 @@ impl PollerTask {
             Answer::Wanted(said) => {
                 progress.is_wanting = false;
                 if let Err(error) = said {
-                    // Whoever can't say that it waits, waits nevertheless.
+                    // A waiter whose wait can't be recorded waits nevertheless.
                     tracing::debug!("others are not told that this process waits: {error}");
                     progress.quiet = now.after(OVER);
                 }
@@ -215,8 +217,8 @@ impl PollerTask {
         may_say.then_some((unsaid, batch.patience))
     }
 
-    /// Calls those who would get their lock. If others are to know that somebody waits, returns for
-    /// how long they do.
+    /// Calls the waiters that would get their lock. If the store is to record that this client
+    /// waits, returns how long the present record still lasts.
     fn heed_look(
         &self,
         name: &LockName,
@@ -229,16 +231,16 @@ impl PollerTask {
         let is_first = |mode| modes.first() == Some(&mode);
         let says = match name.kind() {
             Kind::Mutex | Kind::Election => !look.holders.is_empty(),
-            // New readers would come in, one after the other.
+            // Otherwise, new readers would come in one after the other.
             Kind::RwLock => is_first(Mode::Exclusive) && look.is_read(),
             _ => false,
         };
         if is_first(Mode::Shared) && look.is_kept_for_a_writer() {
-            // It may be one of this very line, behind the reader whom it keeps away.
+            // The writer may be in this line, behind the reader that it keeps away.
             waiters.call_next_in(name, Mode::Exclusive);
         }
         for mode in modes {
-            // One who was called and does not ask must not hold up the rest: the next one is
+            // A waiter that was called and does not ask must not delay the rest. So the next one is
             // called, too.
             if !look.fits(mode) || !waiters.call_next(name) {
                 break;
@@ -262,8 +264,8 @@ mod tests {
         Batch { names: names.collect(), sent, patience: SECOND * 60 }
     }
 
-    /// Catches a lost look that slows the ones after it down, and a silent server that gets more
-    /// and more of them.
+    /// Catches a lost look that delays the later ones, and a silent server that gets more and more
+    /// looks.
     #[test]
     fn c8_a_late_look_holds_up_no_other_and_only_a_few_are_under_way() {
         let now = Clock::Boot.now();

@@ -1,4 +1,4 @@
-//! What is asked of the tables about one lock, and what they answer.
+//! The requests about one lock, and the answers to them.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ pub(crate) struct LockRequest<'a> {
     pub(crate) owner: &'a str,
     pub(crate) label: &'a str,
     pub(crate) lease_us: u64,
-    /// The server's time after which it does nothing.
+    /// The server's time after which the request does nothing.
     pub(crate) not_after_us: u64,
-    /// Whoever asks will wait.
+    /// Whether the claim waits if it is refused.
     pub(crate) waits: bool,
-    /// The client that asks, as those know it who look for others that wait.
+    /// The client that asks, by the number under which other clients see it wait.
     pub(crate) client: u64,
 }
 
@@ -27,49 +27,50 @@ pub(crate) struct Predecessor<'a> {
     pub(crate) tokens: TokenRange,
 }
 
-/// The least and the largest that the token of a hold can be: they differ after a request to raise
-/// it that got no answer.
+/// The least and the largest value that the token of a hold can have. They differ after an
+/// unanswered request to raise it.
 pub(crate) type TokenRange = (u64, u64);
 
 /// The answer to a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransferAnswer {
-    /// To the new owner, with this token.
+    /// The new owner has the lock, with this token.
     Granted(u64),
-    /// It was freed, as another client waits for it.
+    /// The lock was freed, because another client waits for it.
     Freed,
 }
 
 /// The answer to an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Somebody else has it: for so long, if that is known.
+    /// Another owner has the lock: for so long, if that is known.
     Busy {
         left: Option<Duration>,
     },
     Granted {
         token: u64,
     },
-    /// Somebody is at work on the row. It did nothing, and does not know who has the lock.
+    /// Another transaction is at work on the row. The attempt did nothing, and its answer does not
+    /// say who has the lock.
     Locked,
-    /// It came after its not-after time, or to a server that is no primary, and did nothing. It
-    /// does not know who has the lock either.
+    /// The attempt came after its not-after time, or to a server that is no primary, and did
+    /// nothing. Its answer does not say who has the lock.
     Late,
-    /// Others use the semaphore with another limit.
+    /// Other claims use the semaphore with another limit.
     Mismatch {
         limit: u32,
     },
 }
 
-/// Who has a lock, as a waiter wants to know it.
+/// The state of a lock, as a waiter needs it.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
-    /// Changes with each grant.
+    /// The version changes with each grant.
     pub(crate) version: u64,
     pub(crate) now_us: u64,
     pub(crate) holders: Vec<Seen>,
-    /// Somebody waits, and will say so again by then: a writer, before whom no reader shall come,
-    /// or a client that is to have its turn.
+    /// How long the record lasts that a client waits; that client renews it before. The client is a
+    /// writer that no reader may overtake, or a client that is to have its turn.
     pub(crate) wanted: Duration,
 }
 
@@ -81,14 +82,14 @@ pub(crate) struct Seen {
 }
 
 impl Answer {
-    /// Whether it tells who has the lock.
+    /// Whether the answer says who has the lock.
     pub(crate) fn is_known(&self) -> bool {
         !matches!(self, Self::Locked | Self::Late)
     }
 }
 
 impl Look {
-    /// Whether somebody who wants it in this mode would get it now.
+    /// Whether a claim in this mode would get the lock now.
     pub(crate) fn fits(&self, mode: Mode) -> bool {
         match mode {
             Mode::Shared => {
@@ -102,17 +103,17 @@ impl Look {
         }
     }
 
-    /// Whether readers have it.
+    /// Whether readers have the lock.
     pub(crate) fn is_read(&self) -> bool {
         self.holders.iter().any(|seen| !seen.exclusive)
     }
 
-    /// Whether nobody has it, and readers don't get it either, for a writer that waits.
+    /// Whether the lock has no holder, and readers do not get it because a writer waits.
     pub(crate) fn is_kept_for_a_writer(&self) -> bool {
         self.holders.is_empty() && !self.wanted.is_zero()
     }
 
-    /// Adds somebody who is about to get it.
+    /// Adds a claim that is about to get the lock.
     pub(crate) fn add(&mut self, mode: Mode) {
         let permits = if let Mode::Permits { count, .. } = mode { count.get() } else { 1 };
         self.holders.push(Seen {
@@ -128,7 +129,7 @@ impl Look {
     }
 }
 
-/// Where a lock of this kind, held in this mode, is kept.
+/// Where the store keeps a lock of this kind and mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// In its own row.

@@ -1,4 +1,4 @@
-//! Renewals that are due together go out as one statement.
+//! Sends the renewals that are due together as one statement.
 
 use std::{
     collections::HashMap,
@@ -31,7 +31,7 @@ use crate::{
     sql::{NOW, WRITABLE, literal},
 };
 
-/// How many holds one statement renews at most: it locks their rows until it is done.
+/// How many holds one statement renews at most, because it locks their rows until it is done.
 const MOST: usize = 256;
 /// How long a renewal waits for others to join it.
 const GATHERING: Duration = Duration::from_millis(1);
@@ -43,23 +43,24 @@ pub(crate) struct Hold {
     pub(crate) name: LockName,
     pub(crate) owner: String,
     pub(crate) tokens: TokenRange,
-    /// Whether it is a row for each holder, or the lock's own.
+    /// Whether the hold has a row of its own. Otherwise it is the lock's row.
     pub(crate) has_holders: bool,
     pub(crate) lease: Duration,
     pub(crate) op_timeout: Duration,
 }
 
-/// What one statement can renew.
+/// One statement can renew all holds that agree in these values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Sort {
-    /// A request stops with the runtime of the one who began it.
+    /// A request stops with the runtime of the claim that began it.
     runtime: Option<Id>,
     has_holders: bool,
     lease: Duration,
     op_timeout: Duration,
 }
 
-/// For each hold in its order; or `None`: somebody else has locked one of the rows.
+/// One outcome for each hold, in their order. The error is `None` if another transaction has locked
+/// one of the rows.
 type Answer = Arc<Result<Vec<RenewalOutcome>, Option<Error>>>;
 type Request = BoxFuture<'static, Answer>;
 
@@ -68,14 +69,14 @@ pub(crate) struct Renewals {
     pool: Arc<Pool>,
     lock: String,
     holder: String,
-    /// Those that were not sent yet.
+    /// The requests that were not sent yet.
     open: Mutex<HashMap<Sort, Batch>>,
-    /// Each goes out alone until then.
+    /// Until then, each renewal is sent alone.
     alone: Mutex<Option<Tick>>,
 }
 
-/// A request that others may join. Whoever waits for it drives it: it belongs to no one of them,
-/// and has no task.
+/// A request that others may join. Each claim that waits for it drives it. It belongs to none of
+/// them, and has no task.
 struct Batch {
     holds: Arc<Mutex<Vec<Hold>>>,
     request: WeakShared<Request>,
@@ -89,13 +90,13 @@ impl Renewals {
         Arc::new(Self { pool, lock, holder, open: Mutex::default(), alone: Mutex::default() })
     }
 
-    /// Renews a hold, together with whatever else is due now.
+    /// Renews a hold, together with all others that are due now.
     ///
     /// # Errors
-    /// The outcome is unknown.
+    /// The outcome may be unknown.
     ///
     /// # Cancel safety
-    /// Cancel safe for the others.
+    /// Cancel safe for the other holds.
     pub(crate) async fn renew(self: &Arc<Self>, hold: Hold) -> Result<RenewalOutcome> {
         let Hold { has_holders, lease, op_timeout, .. } = hold;
         let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
@@ -107,7 +108,7 @@ impl Renewals {
                     return outcomes.get(index).copied().ok_or_else(|| error::nonsense(WHAT));
                 }
                 Err(Some(error)) => return Err(again(error)),
-                // The others must not wait for it.
+                // Now each hold is renewed alone, so that none waits for another's row.
                 Err(None) => {}
             }
         }
@@ -138,8 +139,8 @@ impl Renewals {
     }
 
     async fn send(self: Arc<Self>, sort: Sort, holds: Arc<Mutex<Vec<Hold>>>) -> Answer {
-        // All that are due now get their turn to join. To yield would not do: whoever drives this
-        // may poll twice in a row.
+        // All claims that are due now get their turn to join. A yield would not be enough, because
+        // the claim that drives this may poll twice in a row.
         time::sleep(GATHERING).await;
         let holds = {
             let mut open = lock(&self.open);
@@ -151,8 +152,8 @@ impl Renewals {
         Arc::new(self.renew_all(sort, &holds).await)
     }
 
-    /// Those of the pool may all wait for rows that somebody has locked: a lease that lasts must
-    /// not end by that.
+    /// A connection for a renewal. All connections of the pool may wait for rows that others have
+    /// locked. A lease must not end because of that, so this takes a side connection then.
     async fn connection(&self, op_timeout: Duration) -> Result<Checkout> {
         let patience = op_timeout * 3 / 8;
         match self.pool.get(patience).await {
@@ -178,13 +179,14 @@ impl Renewals {
         }
         trial.is_over = true;
         let answer = self.pool.checked(answer, Phase::Write, WHAT);
-        // Those that were renewed before the question about the rest failed, stay so.
+        // The holds that were renewed before the question about the rest failed stay renewed.
         answer.map_err(|error| Some(if changed > 0 { error.with_outcome_unknown() } else { error }))
     }
 }
 
-/// A request for several. If it is dropped midway, one of their rows may be locked by somebody
-/// else: for a while each goes out alone, so that only that one's lease is at stake.
+/// A request for several holds. If it is dropped midway, another transaction may have locked one of
+/// their rows. Then each renewal is sent alone for a while, so that only the lease of that row is
+/// at stake.
 struct Trial<'a> {
     renewals: &'a Renewals,
     lease: Duration,
@@ -208,9 +210,9 @@ async fn renew(
 ) -> Result<Vec<RenewalOutcome>, my::Error> {
     let lease = sort.lease.as_micros();
     let rows = holds.iter().map(row).collect::<Vec<_>>().join(" OR ");
-    // By the primary key also where the table is so small that reading all of it seems cheaper: a
-    // scan would wait for the rows of others. A late renewal never shortens a lease (GREATEST), nor
-    // revives one that has ended.
+    // Finds the rows by the primary key, even where the table is so small that a scan seems
+    // cheaper. A scan would wait for the rows of others. A late renewal never shortens a lease
+    // (GREATEST), and never revives one that has ended.
     let update = format!(
         "UPDATE {table} FORCE INDEX(PRIMARY) SET expires_us=GREATEST(expires_us,{NOW}+{lease}) \
          WHERE expires_us>{NOW} AND {WRITABLE} AND ({rows})"
@@ -219,9 +221,9 @@ async fn renew(
     if usize::try_from(*changed).is_ok_and(|changed| changed == holds.len()) {
         return Ok(vec![RenewalOutcome::Alive(Lease::For(sort.lease)); holds.len()]);
     }
-    // Some are gone, or had nothing to gain; or the server is no primary. Proxies that send reads
-    // to replicas don't send those that lock rows: a replica that lags would tell a holder that its
-    // lease has ended.
+    // Some holds are gone or had nothing to gain, or the server is no primary. The question locks
+    // the rows, because a proxy that sends reads to replicas does not send such a read there. A
+    // replica that lags would report that a lease has ended.
     let question = format!(
         "SELECT {WRITABLE};\
          SELECT kind,name,owner,CAST(expires_us AS SIGNED)-{NOW} FROM {table} FORCE INDEX(PRIMARY) WHERE {rows} FOR UPDATE"
@@ -241,8 +243,8 @@ async fn renew(
         let key = [hold.name.kind().as_str(), hold.name.as_str(), &hold.owner].map(str::to_owned);
         let left = found.get(&key).and_then(|left| u64::try_from(*left).ok());
         match left.filter(|left| *left > 0) {
-            // More than was asked for, if the server's clock went back: that may be corrected
-            // again.
+            // The stored lease is longer than the requested one if the server's clock was set back.
+            // The clock may be corrected again, so the requested one counts.
             Some(left) => {
                 RenewalOutcome::Alive(Lease::For(Duration::from_micros(left).min(hold.lease)))
             }
@@ -263,7 +265,7 @@ fn row(hold: &Hold) -> String {
     )
 }
 
-/// An error that several have to be told.
+/// Copies an error that several claims receive.
 fn again(error: &Error) -> Error {
     let copy = error::ours(error.kind(), error.context().to_owned()).with_status(error.status());
     if error.is_outcome_unknown() { copy.with_outcome_unknown() } else { copy }

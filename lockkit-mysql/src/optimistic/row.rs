@@ -16,7 +16,7 @@ use super::{
     record::{Answer, LockRequest, Predecessor, TransferAnswer},
 };
 
-/// The statements about such rows.
+/// The statements about the rows of mutexes.
 #[derive(Debug)]
 pub(crate) struct RowSql {
     acquire: String,
@@ -31,11 +31,11 @@ pub(crate) struct RowSql {
 impl RowSql {
     pub(crate) fn new(tables: &Tables) -> Self {
         let lock = tables.table("lock");
-        // Assignments are made from left to right, so what is decided by `owner` and `expires_us`
-        // comes before their own. The answer is what LAST_INSERT_ID() was set to last: the token,
-        // or how long the lease of the one who holds it still lasts, in µs and less than any token;
-        // 0 if no row was touched, because it is too late, or the server is no primary. `fence` is
-        // the version: it is raised by every grant, and compared by every renewal.
+        // The server assigns from left to right, so the columns that depend on the old `owner` and
+        // `expires_us` come before these two. The answer is the last value of LAST_INSERT_ID(). It
+        // is the token, or how long the holder's lease still lasts, in µs and less than any token.
+        // It is 0 if no row was touched, because the request is late or the server is no primary.
+        // `fence` is the version: each grant raises it, and each renewal compares it.
         let acquire = format!(
             "INSERT INTO {lock}(kind,name,owner,fence,expires_us,touched_us,acquired_us,label) \
              SELECT ?,?,?,LAST_INSERT_ID({NOW}),{NOW}+?,{NOW},{NOW},? FROM DUAL WHERE {NOW}<=? AND {WRITABLE} \
@@ -50,30 +50,30 @@ impl RowSql {
              touched_us=IF(owner=?,{NOW},touched_us),\
              expires_us=IF(owner=?,GREATEST(expires_us,{NOW}+?),expires_us)"
         );
-        // For a row that is there, and most likely free: an update by primary key, which asks for
-        // the rest in its condition. The answer is the same, but for 0, which leaves everything to
-        // the statement above: there is no row, or it is our own, or it is too late.
+        // For a row that is there and most likely free: an update by primary key, whose condition
+        // has all checks. The answer is the same, except that 0 leaves everything to the statement
+        // above. It is 0 if there is no row, if the row is our own, or if the request is late.
         let acquire_known = format!(
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
              touched_us={NOW},wanted_us=IF(wanted_by=?,0,wanted_us),expires_us={NOW}+? \
              WHERE kind=? AND name=? AND {NOW}<=? AND {WRITABLE} AND (expires_us<={NOW} OR 0*LAST_INSERT_ID(\
              IF(owner=?,0,IF(expires_us>{NOW}+{LONGEST_US},{LONGEST_US},expires_us-{NOW}))))"
         );
-        // The last owner stays: without `expires_us` it means nothing, and a row of the same length
-        // is changed in place.
+        // The last owner stays in the row. Without `expires_us` it means nothing, and a row whose
+        // length does not change is changed in place.
         let release = format!(
             "UPDATE {lock} SET expires_us=0*LAST_INSERT_ID(IF(expires_us>{NOW},{FREED},{LAPSED})),touched_us={NOW} \
              WHERE kind=? AND name=? AND owner IN(?,?)"
         );
-        // Whatever is told by `fence` and `expires_us` is in the condition, which is read before
-        // anything is assigned.
+        // All checks of the old `fence` and `expires_us` are in the condition, which the server
+        // reads before it assigns anything.
         let transfer = format!(
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
              touched_us={NOW},expires_us={NOW}+? \
              WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=? AND {WRITABLE}"
         );
-        // The same, unless another client waits. Who that is, is not assigned, so it is the same in
-        // all places.
+        // The same, unless another client waits. The columns that say so are not assigned, so they
+        // have the same values in all places.
         let others = format!("(wanted_us>{NOW} AND wanted_by<>?)");
         let transfer_or_free = format!(
             "UPDATE {lock} SET \
@@ -141,8 +141,8 @@ impl RowSql {
         Ok(answer)
     }
 
-    /// `Some(true)` if it was ours, or went to `successor` meanwhile, and live, `Some(false)` if it
-    /// had lapsed.
+    /// `Some(true)` if this owner or `successor` had the lock, with a live lease. `Some(false)` if
+    /// that lease had ended, `None` if neither had the lock.
     pub(crate) async fn release(
         &self,
         connection: &mut Connection,
@@ -159,9 +159,9 @@ impl RowSql {
         })
     }
 
-    /// Gives the lock to the owner of `asked`, or to nobody if it is another client's turn. `None`
-    /// if the previous owner does not have it, if it came after its not-after time, or if the
-    /// server is no primary.
+    /// Gives the lock to the owner of `asked`, or frees it if it is another client's turn. `None`
+    /// if the previous owner does not have it, if the request came after its not-after time, or if
+    /// the server is no primary.
     pub(crate) async fn transfer(
         &self,
         connection: &mut Connection,
@@ -200,8 +200,8 @@ impl RowSql {
         })
     }
 
-    /// The token after it was raised to `floor`; `None` if it is not ours, or the server is no
-    /// primary.
+    /// The token after it was raised to `floor`; `None` if the lock is not ours, or the server is
+    /// no primary.
     pub(crate) async fn raise(
         &self,
         connection: &mut Connection,
@@ -215,7 +215,7 @@ impl RowSql {
 }
 
 impl Answer {
-    /// What `LAST_INSERT_ID()` tells of an attempt.
+    /// Reads the value of `LAST_INSERT_ID()` after an attempt.
     fn of(id: u64) -> Self {
         match id {
             0 => Self::Late,
@@ -227,6 +227,6 @@ impl Answer {
 
 const FREED: u64 = 2;
 const LAPSED: u64 = 1;
-/// Eleven days: no lease is longer, and no token is smaller.
+/// Eleven days: no lease is longer, and each token is larger.
 const LONGEST_US: u64 = 1_000_000_000_000;
 pub(crate) const LONGEST: Duration = Duration::from_micros(LONGEST_US);

@@ -1,4 +1,4 @@
-//! What the claims of this strategy share, and the requests that they make.
+//! The state that the claims of this strategy share, and the requests that they make.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ pub(crate) struct Store {
     pub(crate) pool: Arc<Pool>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) renewals: Arc<Renewals>,
-    /// Whom other clients see waiting.
+    /// The number under which other clients see this one wait.
     pub(crate) client: u64,
     row: RowSql,
     holders: HoldersSql,
@@ -54,7 +54,7 @@ impl Store {
     }
 
     /// # Errors
-    /// Unknown if the connection broke.
+    /// The outcome is unknown if the connection broke.
     pub(crate) async fn acquire(
         &self,
         connection: &mut Connection,
@@ -83,11 +83,11 @@ impl Store {
         }
     }
 
-    /// By whichever of its owner and `successor` has it: `Some(true)` if it was live, `Some(false)`
-    /// if it had lapsed, `None` if it was not there.
+    /// Releases the lock of its owner or of `successor`, whichever has it. `Some(true)` if its
+    /// lease was live, `Some(false)` if it had ended, `None` if neither had the lock.
     ///
     /// # Errors
-    /// Unknown if the connection broke.
+    /// The outcome is unknown if the connection broke.
     pub(crate) async fn release(
         &self,
         connection: &mut Connection,
@@ -111,10 +111,10 @@ impl Store {
         }
     }
 
-    /// Gives the lock of one owner to another one, or to nobody, as [`RowSql::transfer`] does.
+    /// Transfers the lock of one owner to another, or frees it, as [`RowSql::transfer`] does.
     ///
     /// # Errors
-    /// Unknown if the connection broke.
+    /// The outcome is unknown if the connection broke.
     pub(crate) async fn transfer(
         &self,
         connection: &mut Connection,
@@ -134,10 +134,10 @@ impl Store {
         }
     }
 
-    /// Raises the token of a hold; `None` if it is not ours.
+    /// Raises the token of a hold; `None` if the hold is not ours.
     ///
     /// # Errors
-    /// Unknown if the connection broke.
+    /// The outcome is unknown if the connection broke.
     pub(crate) async fn raise(
         &self,
         connection: &mut Connection,
@@ -161,11 +161,11 @@ impl Store {
         }
     }
 
-    /// Lets other clients know that this one waits for these locks. It is no more than a hint:
-    /// whoever is at work on a row comes first.
+    /// Records for other clients that this one waits for these locks. It is only a hint: it skips a
+    /// row on which another transaction is at work.
     ///
     /// # Errors
-    /// What the server says.
+    /// Returns the server's error.
     pub(crate) async fn want(&self, names: &[LockName], patience: Duration) -> Result<()> {
         let mut connection = self.pool.get(patience).await?;
         match self.looks.want(&mut connection, names, self.client).await {
@@ -174,10 +174,10 @@ impl Store {
         }
     }
 
-    /// Reads who has these locks, without any lock of the database's.
+    /// Reads who has these locks, without any lock in the database.
     ///
     /// # Errors
-    /// What the server says.
+    /// Returns the server's error.
     pub(crate) async fn look(&self, names: &[LockName], patience: Duration) -> Result<Looks> {
         let mut connection = self.pool.get(patience).await?;
         let sent = Clock::Boot.now();
@@ -191,9 +191,9 @@ impl Store {
     }
 }
 
-/// After an attempt that failed midway.
+/// Rolls back an attempt that failed midway.
 pub(super) async fn roll_back(connection: &mut Connection) -> Result<()> {
-    // Nothing of it is applied, whatever comes of this.
+    // Nothing of the attempt is applied, even if this fails.
     connection
         .roll_back()
         .await

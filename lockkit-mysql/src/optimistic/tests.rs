@@ -1,4 +1,4 @@
-//! The two statements that take a lock tell and do the same.
+//! Tests that the two statements that take a lock give the same answers and have the same effects.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{config::Config, connection::Connection, pool::Pool, schema, sql::NOW};
 
-/// A server may stand still for two seconds, and has a lot to do after that.
+/// A server may stall for two seconds, and then it has a lot to do.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_secs(600);
 const LEASE_US: u64 = 600_000_000;
@@ -45,13 +45,13 @@ fn asked(owner: &str, not_after_us: u64) -> LockRequest<'_> {
     }
 }
 
-/// Who has it, by which token, and until when.
+/// The owner, the token, and the end of the lease.
 type Row = (String, u64, u64);
 
 struct World {
     admin: Conn,
     pool: Pool,
-    /// It knows the row.
+    /// The statements that know the row.
     knowing: RowSql,
 }
 
@@ -82,8 +82,8 @@ fn token(answer: Answer) -> u64 {
     token
 }
 
-/// Catches a statement that takes what somebody has, that comes late and takes it, whose answer is
-/// another one's, and one that knows a row which is gone.
+/// Catches a statement that takes a lock that another owner has, and a late one that takes it.
+/// Catches one that gives the answer of another case, and one that relies on a row that is gone.
 async fn each_answer(flavor: SqlFlavor) {
     let server = SqlServer::start(flavor).unwrap();
     let config =
@@ -100,11 +100,11 @@ async fn each_answer(flavor: SqlFlavor) {
     let mut last = token(world.acquire(&mut connection, true, &asked("x", soon)).await);
     for knows in [false, true] {
         world.change("UPDATE lockkit_lock SET expires_us=0,wanted_us=5,wanted_by=7").await;
-        // Too late for a free row.
+        // A late request does not take a free row.
         let before = world.row().await;
         assert_eq!(world.acquire(&mut connection, knows, &asked("a", past)).await, Answer::Late);
         assert_eq!(world.row().await, before);
-        // It is free, and its taker does not wait any more.
+        // The row is free, and its new owner does not wait any more.
         let first = token(world.acquire(&mut connection, knows, &asked("a", soon)).await);
         assert!(first > last);
         let taken = world.row().await;
@@ -119,7 +119,7 @@ async fn each_answer(flavor: SqlFlavor) {
             .unwrap()
             .unwrap();
         assert_eq!(rest, (0, "label".to_owned(), LEASE.as_micros().try_into().unwrap()));
-        // It is somebody else's.
+        // Another owner has the lock.
         match world.acquire(&mut connection, knows, &asked("b", soon)).await {
             Answer::Busy { left: Some(left) } => {
                 assert!(left <= LEASE && left > LEASE / 2, "{left:?}")
@@ -128,22 +128,22 @@ async fn each_answer(flavor: SqlFlavor) {
         }
         assert_eq!(world.row().await, taken);
         assert_eq!(world.acquire(&mut connection, knows, &asked("b", past)).await, Answer::Late);
-        // It is its own already: an attempt that is repeated extends it.
+        // The owner has the lock already, and a repeated attempt extends it.
         assert_eq!(token(world.acquire(&mut connection, knows, &asked("a", soon)).await), first);
         let extended = world.row().await;
         assert!((extended.1, extended.2 > taken.2) == (first, true), "{taken:?} {extended:?}");
-        // Its lease ends.
+        // The lease ends.
         world.change("UPDATE lockkit_lock SET expires_us=1").await;
         let second = token(world.acquire(&mut connection, knows, &asked("b", soon)).await);
         assert!(second > first);
-        // A release is its owner's only, and once.
+        // Only the owner can release the lock, and only once.
         let release = async |connection: &mut Connection, owner| {
             world.knowing.release(connection, &asked(owner, 0), None).await.unwrap()
         };
         assert_eq!(release(&mut connection, "a").await, None);
         assert_eq!(release(&mut connection, "b").await, Some(true));
         assert_ne!(release(&mut connection, "b").await, Some(true));
-        // The token is in the clock's future, as after a step back.
+        // The token is ahead of the clock, as after a step back of the clock.
         world.change("UPDATE lockkit_lock SET fence=fence+3600000000").await;
         let third = token(world.acquire(&mut connection, knows, &asked("a", soon)).await);
         assert_eq!(third, second + 3_600_000_001);

@@ -1,4 +1,4 @@
-//! Requests whose answer never came.
+//! Keeps track of the requests whose answer never came.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use lockkit_core::{Clock, Tick};
 use crate::{pool::Pool, server::Server};
 
 /// How long a statement may wait after it has read the time: for the table (`lock_wait_timeout`),
-/// then for the row (`innodb_lock_wait_timeout`), and some more.
+/// then for the row (`innodb_lock_wait_timeout`), and a reserve.
 const LATEST: Duration = Duration::from_secs(3 + 1 + 1);
 
 /// The requests that one claim has sent and that got no answer.
 ///
-/// It may still be applied, also after a release that was sent later: a proxy can deliver what it
-/// took before its client was gone. It can't once its connection has ended on the server, nor long
-/// after its not-after time.
+/// Such a request may still be applied, even after a later release, because a proxy can deliver a
+/// request after its client is gone. It can't be applied once its connection has ended on the
+/// server, or long after its not-after time.
 #[derive(Debug, Default)]
 pub(crate) struct UnansweredRequests {
     sent: Vec<Sent>,
-    /// Something that has ended may have been applied before.
+    /// A request that has ended may have been applied before.
     is_due: bool,
 }
 
 #[derive(Debug)]
 struct Sent {
     server: Server,
-    /// In local time, and later than on the server.
+    /// The end of the request in local time, which is later than on the server.
     until: Tick,
 }
 
 impl UnansweredRequests {
-    /// True if a lock of this owner may be in the store, or come there.
+    /// True if a lock of this owner may be in the store, or may still come there.
     pub(crate) fn is_any(&self) -> bool {
         self.is_due || !self.sent.is_empty()
     }
@@ -40,20 +40,20 @@ impl UnansweredRequests {
         self.sent.push(Sent { server: server.clone(), until: not_after.after(LATEST) });
     }
 
-    /// Call when the last attempt did nothing, and tells nothing of those before it: one of them
-    /// may be a lock.
+    /// Call when the last attempt did nothing, and its answer says nothing about the earlier
+    /// attempts. One of them may be a lock.
     pub(crate) fn refused(&mut self) {
         self.sent.pop();
     }
 
-    /// Call when the last attempt, which was sent at `asked`, was answered: what had ended by then,
-    /// it has told.
+    /// Call when the last attempt, which was sent at `asked`, was answered. The answer covers all
+    /// requests that had ended by then.
     pub(crate) fn answered(&mut self, asked: Tick) {
         self.sent.pop();
         self.sent.retain(|sent| sent.until >= asked);
     }
 
-    /// Makes sure that nothing of it is under way any more. False if that can't be known yet.
+    /// Makes sure that no request is under way any more. False if that can't be known yet.
     pub(crate) async fn end(&mut self, pool: &Pool, patience: Duration) -> bool {
         while let Some(sent) = self.sent.last() {
             let has_passed = Clock::Boot.now() > sent.until;
@@ -66,7 +66,7 @@ impl UnansweredRequests {
         true
     }
 
-    /// Call when what had ended was taken back.
+    /// Call when a release has taken back the effects of ended requests.
     pub(crate) fn taken_back(&mut self) {
         self.is_due = false;
     }

@@ -1,4 +1,4 @@
-//! The steps in which a row lock becomes a grant.
+//! The steps from a row lock to a grant.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,27 +20,28 @@ use crate::{
 
 /// How often a statement that lost a race is sent again at once.
 pub(super) const RACES: u32 = 4;
-/// The answer that has the row, and those before it that make the row.
+/// The index of the answer that has the row, and the number of answers before it that make the row.
 const ROW: usize = 1;
 const CREATED: usize = 2;
 
-/// The row is ours, and nobody knows of it yet.
+/// A locked row, before there is a grant.
 #[derive(Debug)]
 pub(super) struct Locked {
     pub(super) hold: Hold,
-    /// For how long the lease of one who died may still stand, by his own clock.
+    /// How long the lease of a dead holder may still last, by that holder's own clock.
     pub(super) open: Duration,
 }
 
 impl Store {
-    /// Locks the row of a name, and makes it if it is not there: no lock is on a row that is
-    /// missing. `None` if somebody else has it for longer than `patience`, or has it now.
+    /// Locks the row of a name. Makes the row if it is missing, because a missing row can't be
+    /// locked. `None` if another claim has the row for longer than `patience`. Without a
+    /// `patience`, `None` if another claim has the row now.
     ///
     /// # Errors
-    /// What the server says; nothing of it lasts.
+    /// Returns the server's error. Nothing of the attempt remains then.
     ///
     /// # Cancel safety
-    /// Dropped midway, the connection is closed and the statement killed.
+    /// A call that is dropped midway closes the connection and kills the statement.
     pub(super) async fn lock(
         self: &Arc<Self>,
         mut connection: Checkout,
@@ -57,8 +58,8 @@ impl Store {
                 "SET SESSION wait_timeout={idle_s},innodb_lock_wait_timeout={lock_wait_s};"
             );
             (script, row) = (set + &lock, ROW + 1);
-            // Also if the row is taken; after any other error, and midway, nobody uses the
-            // connection again.
+            // Set also if the row is taken. After any other error, and after a drop midway, the
+            // connection is not used again.
             connection.set_session(session);
         }
         for _ in 0..RACES {
@@ -68,7 +69,7 @@ impl Store {
                     if let Some(Last { token, thread, open }) = last(&steps, row) {
                         connection.set_thread(thread);
                         if !connection.in_transaction() {
-                            // It has the sign.
+                            // The connection has the sign, so it is not used again.
                             drop(connection.give_up());
                             return Err(not_proven("the server says that there is no transaction"));
                         }
@@ -82,7 +83,7 @@ impl Store {
                 Err(error) if error::is_race(&error) => {
                     (script, row) = (format!("ROLLBACK;{lock}"), ROW + 1);
                 }
-                // Whatever it did, hangs on a connection that is not given back.
+                // The effects of the statement end with the connection, which is not given back.
                 Err(error) => return self.pool.checked(Err(error), Phase::Read, "locking the row"),
             }
         }
@@ -90,14 +91,15 @@ impl Store {
         Ok(None)
     }
 
-    /// Raises the token of a name whose row is locked by `hold`, on another connection: inside the
-    /// lock's transaction it would be undone with it, and given twice. It is raised only while the
-    /// server still has the lock's connection, by its sign, and only from the value that was read
-    /// under the lock, so that nobody was granted it since.
+    /// Raises the token of a name whose row `hold` has locked. This happens on another connection.
+    /// Inside the lock's transaction, a rollback would undo it, and the token would be given twice.
+    /// The token is raised only while the server still has the lock's connection, by its sign. It
+    /// is raised only from the value that was read under the lock, so that there was no grant
+    /// since.
     ///
     /// # Errors
-    /// What the server says, or [`ErrorKind::Unavailable`] if the row was lost meanwhile. A late
-    /// one changes nothing, or no more than that the next one reads the token once more.
+    /// Returns the server's error, or [`ErrorKind::Unavailable`] if the row was lost meanwhile. A
+    /// late request changes nothing, or it only makes the next claim read the token once more.
     pub(super) async fn bump(&self, key: &Key, hold: &mut Hold, patience: Duration) -> Result<()> {
         let what = "raising the token";
         let mut side = self.pool.get_side(patience).await?;
@@ -110,10 +112,11 @@ impl Store {
             if token > 0 {
                 return Err(error::nonsense(what));
             }
-            // While the row is ours, only one who had it before can have raised the token: when his
-            // connection ends, the server frees the row first, and takes his sign a moment later.
+            // While the row is ours, only its previous holder can have raised the token. When the
+            // connection of that holder ends, the server frees the row first, and removes the sign
+            // a moment later.
             let reread = self.pool.checked(hold.reread().await, Phase::Read, what)?;
-            // With a strict lease the next attempt has to wait for it.
+            // With a strict lease, the next attempt has to wait for that holder's lease.
             if !reread || self.pool.config().strict_lease {
                 break;
             }
@@ -122,7 +125,7 @@ impl Store {
         Err(not_proven("its connection was lost meanwhile, or somebody else has raised its token"))
     }
 
-    /// The token that was given, or 0.
+    /// The new token, or 0.
     async fn try_bump(&self, side: &mut Checkout, key: &Key, hold: &mut Hold) -> Result<u64> {
         let mut races = 0;
         let bump = if hold.last_token() == 0 { &self.sql.first_bump } else { &self.sql.bump };
@@ -138,11 +141,11 @@ impl Store {
         }
     }
 
-    /// Asks the lock's connection once more whether it stands, with its token. Returns when that
-    /// was asked.
+    /// Asks the lock's connection once more whether the hold is still there, with its token.
+    /// Returns when it asked.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if that can't be said; the hold is worth nothing then.
+    /// [`ErrorKind::Unavailable`] if there is no proof. Then the hold can't be used.
     pub(super) async fn prove(&self, hold: &mut Hold) -> Result<Tick> {
         let life = self.pool.checked(hold.ping().await, Phase::Read, "checking the row's lock")?;
         match life {
@@ -162,7 +165,7 @@ fn not_proven(reason: &str) -> lockkit_core::Error {
     )
 }
 
-/// What the last holder left.
+/// The values that the last holder left.
 struct Last {
     token: u64,
     /// The connection that has the row now.

@@ -1,11 +1,11 @@
-//! One owner competing for one name, and holding it by a row lock.
+//! One owner that competes for one name, and holds it by a row lock.
 //!
 //! 1. On a connection of its own, begin a transaction and lock the row of the name (`FOR UPDATE`).
-//!    The server lets those who wait in, one after the other.
+//!    The server lets the waiters in, one after the other.
 //! 2. On another connection, raise the token from the value that was read under the lock.
-//! 3. Ask the lock's connection once more whether it stands. From then on the lock is held, for as
-//!    long as the server waits for a word on that connection (`wait_timeout`).
-//! 4. A renewal is a word on that connection.
+//! 3. Ask the lock's connection once more whether the transaction is open. From then on the lock is
+//!    held, as long as the server gets a request on that connection within `wait_timeout`.
+//! 4. A renewal is a request on that connection.
 //! 5. A release ends the transaction. If the connection breaks, the server ends it.
 
 use std::{future::pending, sync::Arc, time::Duration};
@@ -39,13 +39,13 @@ use crate::{
     waiting::Place,
 };
 
-/// A shorter wait than this is none: the server would be asked to end it at once.
+/// A shorter wait counts as none, because the server would be asked to end it at once.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
-/// A lease of which less than this part has passed is as good as new.
+/// A lease counts as new while less than one part in so many has passed.
 const YOUNG: u32 = 100;
 
-/// To learn why a lock is lost may take this long; that it is lost is known already.
+/// How long it may take to find out why a lock is lost. The loss itself is known already.
 const TELLING: Duration = Duration::from_millis(300);
 
 /// A claim for a lock that is a locked row.
@@ -55,24 +55,25 @@ pub(crate) struct RowClaim {
     spec: ClaimSpec,
     key: Arc<Key>,
     stage: Stage,
-    /// Where we stand among this process's waiters.
+    /// The place of this claim among the waiters of this process.
     place: Option<Place>,
 }
 
 #[derive(Debug)]
 enum Stage {
     Nothing,
-    /// The row is ours, and the lease of one who died may stand until then.
+    /// The row is ours, and the lease of a dead holder may last until then.
     Open(Box<Hold>, Tick),
     Held(Arc<Mutex<Hold>>, Arc<LockTransaction>),
-    /// A release got no answer: the server may not have noticed yet that the connection is gone.
+    /// A release got no answer, and the server may not have noticed yet that the connection is
+    /// gone.
     Disconnected {
         server: Server,
         is_used: bool,
         successor: Option<Arc<Key>>,
     },
-    /// Its transaction had gone before the release, and left a strict lease to a holder that does
-    /// not need it any more.
+    /// The transaction had ended before the release. It left a strict lease that its holder does
+    /// not need any more.
     Ended(Option<Arc<Key>>),
 }
 
@@ -82,22 +83,23 @@ impl RowClaim {
         Self { store, spec, key, stage: Stage::Nothing, place: None }
     }
 
-    /// Less than the whole budget, so that the reason is heard.
+    /// Less than the whole budget, so that the caller still receives the reason of a failure.
     fn patience(&self) -> Duration {
         self.spec.op_timeout * 3 / 4
     }
 
-    /// One of all who wait in this process stands in the server's line.
+    /// Whether this claim may ask the server. Only one waiter of this process waits in the server's
+    /// line.
     fn is_turn(&mut self, wait: Wait) -> bool {
         if self.place.is_none() && wait != Wait::No {
             self.place = Some(self.store.waiters.join(&self.spec));
         }
-        // Longer than anybody who asks can take.
+        // Longer than any request can take.
         let asking = MAX_PATIENCE + self.spec.op_timeout * 2;
         self.place.as_ref().is_none_or(|place| place.step_up(asking))
     }
 
-    /// `None` if somebody else has it, or if nobody wants to know any more.
+    /// `None` if another owner has the lock, or if the caller is gone.
     async fn lock(&mut self, wait: Wait) -> Result<Option<Locked>> {
         let store = &self.store;
         let spec = &self.spec;
@@ -125,24 +127,25 @@ impl RowClaim {
             }
         };
         let server = connection.server().clone();
-        // The statement is dropped with its connection, which kills it on the server.
+        // If this statement is dropped, its connection is closed, and the statement is killed on
+        // the server.
         tokio::select! {
             biased;
             locked = store.lock(connection, key, left) => locked,
             () = late => Ok(None),
             () = gone => {
-                // Until it has gone, it might get the row, and the next one would find it taken by
-                // nobody.
+                // Until the statement is gone, it might get the row. The next claim would then wait
+                // for a row that has no owner.
                 let _ = store.pool.end(&server, most).await;
                 Ok(None)
             }
         }
     }
 
-    /// Dropped midway, the row is free again.
+    /// Raises the token and makes the grant. If the call is dropped midway, the row is free again.
     async fn grant(&mut self, mut hold: Hold) -> Result<Attempt> {
         self.store.bump(&self.key, &mut hold, self.patience()).await?;
-        // A lease that has waited for the row had better begin anew.
+        // If the lease has become older during the wait for the row, a new proof is better.
         let at = match hold.proven() {
             at if at.until(Clock::Boot.now()) <= self.spec.ttl / YOUNG => at,
             _ => self.store.prove(&mut hold).await?,
@@ -151,7 +154,7 @@ impl RowClaim {
         let hold = Arc::new(Mutex::new(hold));
         let transaction = Arc::new(LockTransaction::new(&hold));
         self.stage = Stage::Held(hold, transaction);
-        // The next one goes to the server, and stands there until we are done.
+        // The next waiter may go to the server now, and waits there until this hold ends.
         self.place = None;
         Ok(grant)
     }
@@ -164,7 +167,7 @@ impl RowClaim {
         Lease::Proven { at, lasts: self.spec.ttl }
     }
 
-    /// What the server may still have of an earlier release.
+    /// Ends what the server may still have of an earlier release.
     async fn cut_adrift(&mut self) -> Result<()> {
         let Stage::Disconnected { server, is_used, successor } = &self.stage else { return Ok(()) };
         if !self.store.pool.end(server, self.patience()).await? {
@@ -182,8 +185,8 @@ impl RowClaim {
     /// Ends the strict lease that a lost transaction has left.
     ///
     /// # Errors
-    /// The server did not end the lease: it ends by itself. This returns before `deadline`: the
-    /// core cuts the release off there, and then takes its outcome for unknown.
+    /// The server did not end the lease, which then ends by itself. This returns before `deadline`,
+    /// because the core cuts the release off there and takes its outcome for unknown.
     async fn settle(&mut self, deadline: Tick) -> Result<Released> {
         if let Stage::Ended(successor) = &self.stage {
             let left = Clock::Boot.now().until(deadline);
@@ -195,7 +198,8 @@ impl RowClaim {
         Ok(Released::NotHeld)
     }
 
-    /// Goes on where an earlier attempt stopped. `None`: at the beginning.
+    /// Continues where an earlier attempt stopped. `None` if this attempt has to start at the
+    /// beginning.
     async fn resume(&mut self) -> Result<Option<Attempt>> {
         match std::mem::replace(&mut self.stage, Stage::Nothing) {
             Stage::Nothing => Ok(None),
@@ -214,14 +218,14 @@ impl RowClaim {
             }
             ended @ Stage::Ended(_) => {
                 self.stage = ended;
-                // The hold has ended: nobody asks whether the row was still ours.
+                // The hold has ended, so it does not matter whether the row was still ours.
                 let _ = self.settle(Clock::Boot.now().after(self.patience())).await?;
                 Ok(None)
             }
         }
     }
 
-    /// Keeps the row until the lease of one who died has ended for sure.
+    /// Keeps the row until the lease of a dead holder has ended for sure.
     async fn wait_out(&mut self, mut hold: Hold, until: Tick) -> Result<Option<Attempt>> {
         let left = Clock::Boot.now().until(until);
         let least_s = if left.is_zero() { 0 } else { LEAST_OPEN };
@@ -235,13 +239,14 @@ impl RowClaim {
         Ok(Some(Attempt::Busy { queued: true, retry_after: Some(left) }))
     }
 
-    /// Asks whether the lock stands, and sees to it that it stands for `extension`.
+    /// Asks whether the hold is still there, and makes sure that the server keeps it for
+    /// `extension`.
     async fn look_after(&mut self, extension: Option<Duration>) -> Result<RenewalOutcome> {
         let Stage::Held(held, _) = &self.stage else {
             return Ok(RenewalOutcome::Lost(LossReason::SessionLost));
         };
-        // In line with the user's statements: short ones without a pause between them shall not
-        // keep it away.
+        // In line with the user's statements, so that short statements without a pause between them
+        // can't keep this request away.
         let Ok(mut hold) = timeout(self.patience(), held.lock()).await else {
             let reason = "a statement of the user's runs in the lock's transaction; until it is done, nothing else can be \
                           asked on that connection";
@@ -285,15 +290,15 @@ impl RowClaim {
         let mut hold = transaction.seize(hold).await;
         let keep = !hold.is_used() || transaction.is_wanted();
         if !keep {
-            // What is written in the transaction will be undone.
+            // On another connection, because this transaction is rolled back.
             self.store.settle(&self.key, hold.successor(), self.patience()).await?;
         }
-        // On a connection that has fallen silent nothing can be ended: it is killed instead, from
-        // another one.
+        // A silent connection can't end its transaction. It is killed from another connection
+        // instead.
         let end = match timeout(self.spec.op_timeout / 2, hold.finish(keep)).await {
             Ok(end) => self.store.pool.checked(end, Phase::Write, "ending the transaction")?,
             Err(_) => {
-                // Killed by us from now on: that it has gone says nothing.
+                // From now on we kill the connection, so its absence proves nothing.
                 hold.close();
                 End::Unknown
             }
@@ -356,8 +361,8 @@ impl Claim for RowClaim {
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         if self.store.pool.config().strict_lease {
-            // What is lost must not be kept from the next one. Written down before anybody relies
-            // on it.
+            // A lost hold must not keep the lock from the next owner, so it is not extended. The
+            // longer lease is stored before the holder relies on it.
             let outcome = self.look_after(None).await?;
             if matches!(outcome, RenewalOutcome::Lost(_)) {
                 return Ok(outcome);
@@ -380,7 +385,7 @@ impl Claim for RowClaim {
         {
             return Ok(None);
         }
-        // Only what was raised while the row was locked, was the holder's.
+        // A raised token is the holder's only if the row was still locked then.
         let (RenewalOutcome::Alive(_), Stage::Held(hold, _)) =
             (self.look_after(None).await.map_err(Error::with_outcome_unknown)?, &self.stage)
         else {
@@ -390,9 +395,9 @@ impl Claim for RowClaim {
         Ok(Some(FencingToken::new(token)))
     }
 
-    /// On another connection: inside the lock's transaction nobody would see it before the release,
-    /// and it would be undone with that. While its row of the token is locked, nobody else is
-    /// granted the lock.
+    /// Uses another connection. Inside the lock's transaction, other clients would not see the note
+    /// before the release, and a rollback would undo it. While this statement has locked the row of
+    /// the token, no other claim is granted the lock.
     async fn write_note(&mut self, note: &Note) -> Result<Noted> {
         let Stage::Held(..) = &self.stage else { return Ok(Noted::NotHeld) };
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
@@ -419,16 +424,16 @@ impl Claim for RowClaim {
         let Stage::Held(hold, transaction) = &self.stage else { return Ok(Transferred::NotHeld) };
         let hold = Arc::clone(hold);
         let transaction = Arc::clone(transaction);
-        // A `run` in order ends first; one that nobody wants any more was interrupted when its
-        // guard was dropped.
+        // A `run` that is in order ends first. A `run` that is not wanted any more was interrupted
+        // when its guard was dropped.
         let mut held = hold.lock().await;
         if held.is_used() && !transaction.is_settled() {
             let reason = "the transaction of the lock was used, and its guard was neither released nor dropped: it is not \
                           known what shall come of it";
             return Err(error::ours(ErrorKind::Unexpected, reason));
         }
-        // Nobody can see who waits for the row. And what one owner did in the transaction must be
-        // committed when he gives the lock back, so that the next one has nothing to do with it.
+        // No client can see who waits for the row. And the release must commit what one owner did
+        // in the transaction, so that the next owner has nothing to do with it.
         if policy != QueuePolicy::TransferFirst || held.is_used() || held.successor().is_some() {
             drop(held);
             return Ok(match self.release().await? {
@@ -440,8 +445,8 @@ impl Claim for RowClaim {
         let granted =
             self.store.transfer(&mut held, &self.key, &successor, self.spec.op_timeout).await?;
         let Some((token, at)) = granted else { return Ok(Transferred::NotHeld) };
-        // The previous owner may still have a handle of the transaction: it leads nowhere from now
-        // on.
+        // The previous owner may still have a handle of the transaction, which can do nothing from
+        // now on.
         let new = Arc::new(Mutex::new(held.transfer_to(Arc::clone(&successor))));
         self.stage = Stage::Held(Arc::clone(&new), Arc::new(LockTransaction::new(&new)));
         (self.spec, self.key) = (to.clone(), successor);
@@ -458,7 +463,8 @@ impl Claim for RowClaim {
                 self.finish(&hold, &transaction).await?
             }
             Stage::Open(hold, _) => {
-                // Nobody was told that it is ours, and it ends with its connection at the latest.
+                // The caller never learned that the row is ours, and the row lock ends with its
+                // connection at the latest.
                 let _ = hold.finish(false).await;
                 self.stage = Stage::Nothing;
                 Released::NotHeld

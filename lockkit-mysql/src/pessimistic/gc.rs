@@ -1,4 +1,4 @@
-//! Rows of names that nobody uses any more.
+//! Removes the rows of unused names.
 
 use lockkit_core::Result;
 
@@ -13,12 +13,12 @@ use crate::{
 impl Store {
     /// Removes the rows of names that were not used for the retention, and returns how many.
     ///
-    /// A row goes only while its lock is ours. Whoever waited for it finds no row, and makes it
-    /// anew; his token begins with the server's clock, which is ahead of the one that is gone. The
-    /// lease of one who died counts from when his row is first found free.
+    /// A row is removed only while its lock is ours. A claim that waited for the row finds no row,
+    /// and makes it anew. Its token begins with the server's clock, which is ahead of the removed
+    /// token. The lease of a dead holder counts from the time when its row is first found free.
     ///
     /// # Errors
-    /// What the server says.
+    /// Returns the server's error.
     pub(super) async fn collect_garbage(&self) -> Result<u64> {
         let config = self.pool.config();
         let retention = config.retention.as_micros();
@@ -34,7 +34,7 @@ impl Store {
         Ok(removed)
     }
 
-    /// Removes one name, if nobody has it and it is still idle.
+    /// Removes one name, if it has no holder and is still idle.
     async fn remove(&self, connection: &mut Checkout, this: &str, idle: &str) -> Result<u64> {
         let Sql { row, fence, .. } = &self.sql;
         let script = format!(
@@ -45,7 +45,7 @@ impl Store {
         );
         match connection.script(&script).await {
             Ok(steps) => Ok(steps.get(3).map_or(0, |step| step.outcome.affected)),
-            // In use after all.
+            // The name is in use after all.
             Err(error) if error::is_taken(&error) || error::is_race(&error) => {
                 self.pool.checked(connection.script("ROLLBACK").await, Phase::Read, WHAT)?;
                 Ok(0)

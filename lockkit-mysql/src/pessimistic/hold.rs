@@ -1,4 +1,4 @@
-//! The transaction that has a row lock: its connection, and what is being asked on it.
+//! The transaction that has a row lock: its connection, and the request that is under way on it.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -24,23 +24,23 @@ pub(super) struct Hold {
     key: Arc<Key>,
     line: Line,
     server: Server,
-    /// What the last one was granted with, when the row was locked; 0 if there was none.
+    /// The token of the previous grant, as it was when the row was locked; 0 if there was none.
     last_token: u64,
-    /// What it was granted with, or was raised to; 0 before that.
+    /// The token of this grant, or the value that it was raised to; 0 before the grant.
     token: u64,
-    /// Who may have the token row instead of us, after a transfer that was not answered.
+    /// The owner that may have the token row instead of this one, after an unanswered transfer.
     successor: Option<Arc<Key>>,
     proven: Tick,
-    /// Until when a lease stands that is longer than usual.
+    /// Until when a lease lasts that is longer than usual.
     extended: Option<Tick>,
-    /// The user's statements were run in it.
+    /// The user's statements were run in the transaction.
     is_used: bool,
 }
 
 enum Line {
     Idle(Checkout),
-    /// A question whose asker may have been dropped: the next one goes on waiting for its answer,
-    /// so that a slow server costs no lock.
+    /// A request whose caller may have dropped it. The next request waits for its answer first, so
+    /// that a slow server costs no lock.
     Asking(BoxFuture<'static, Reply>),
     Gone,
 }
@@ -54,46 +54,47 @@ struct Reply {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
-    /// With the end of a longer lease, that the session was set to in the same request.
+    /// With the end of a longer lease, to which the same request sets the session.
     Ping(Option<Tick>),
     Set,
     TakeOver,
     Finish,
 }
 
-/// What a ping found.
+/// The result of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PingOutcome {
-    /// The transaction stands, and the last token is its own.
+    /// The transaction is open, and the last token is its own.
     Alive { at: Tick },
-    /// The transaction stands, and the last token is another one's.
+    /// The transaction is open, and the last token is another owner's.
     Evicted,
     /// There is no transaction any more.
     Gone,
 }
 
-/// How a transaction came to its end.
+/// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Done,
-    /// It had ended before.
+    /// The transaction had ended before the request.
     Gone,
-    /// Its connection broke without a word of the server's, which alone may know whether that was
-    /// before the request.
+    /// The connection broke without an answer of the server. Only the server may know whether that
+    /// was before the request.
     Broken,
-    /// It may have come to its end by our request or not, and the server may have the lock until it
-    /// notices.
+    /// Our request may have ended the transaction or not. The server may keep the lock until it
+    /// notices the broken connection.
     Unknown,
 }
 
 impl End {
-    /// What a failed request for the end says; `None` if only that the server has refused it.
+    /// The meaning of a failed request for the end. `None` if the server has only refused the
+    /// request.
     ///
-    /// Where the server has answered, nobody is asked whether it had lost the connection before:
-    /// that it is gone a moment later is our own doing, as we close it. Only a farewell says that
-    /// the transaction ended without us, be it before the request came or after, and only in place
-    /// of a statement before the `COMMIT`: one that is killed while it commits gets the same
-    /// answer.
+    /// If the server has answered, lockkit does not ask whether the server had lost the connection
+    /// before. We close the connection ourselves, so its absence a moment later proves nothing.
+    /// Only a farewell says that the transaction ended without us, before the request came or
+    /// after. It says so only in place of a statement before the `COMMIT`, because a connection
+    /// that is killed during its commit gets the same answer.
     fn of(Failure { error, is_before_end }: &Failure) -> Option<Self> {
         if error::code(error).is_none() {
             return Some(Self::Broken);
@@ -144,7 +145,7 @@ impl Hold {
         self.token = token;
     }
 
-    /// When its connection was last asked something that it has answered from inside the
+    /// When the latest request was sent that the connection has answered from inside the
     /// transaction.
     pub(super) fn proven(&self) -> Tick {
         self.proven
@@ -166,18 +167,20 @@ impl Hold {
         self.is_used
     }
 
-    /// Ends it without a word: the server rolls back what hangs on a closed connection.
+    /// Ends the transaction without a request. The server rolls it back, because its connection is
+    /// closed.
     pub(super) fn close(&mut self) {
         self.line = Line::Gone;
     }
 
-    /// Asks on its connection whether it stands.
+    /// Asks on the lock's connection whether the transaction is still open, and whose the last
+    /// token is.
     ///
     /// # Errors
-    /// A refusal of the server that tells nothing.
+    /// A refusal of the server that proves nothing.
     ///
     /// # Cancel safety
-    /// Cancel safe: the next question waits for this answer first. The same holds for the calls
+    /// Cancel safe: the next request waits for this answer first. The same holds for the calls
     /// below.
     pub(super) async fn ping(&mut self) -> Result<PingOutcome, my::Error> {
         let script = self.key.ping(self.sql());
@@ -189,32 +192,33 @@ impl Hold {
         self.life(asked)
     }
 
-    /// As [`ping`](Self::ping), for a lease of another length; [`left`](Self::left) is that long
-    /// then.
+    /// As [`ping`](Self::ping), for a lease of another length. After that, [`left`](Self::left) is
+    /// that long.
     ///
     /// # Errors
     /// As for [`ping`](Self::ping).
     pub(super) async fn extend(&mut self, lease: Duration) -> Result<PingOutcome, my::Error> {
         let until = Clock::Boot.now().after(lease);
-        // Also if the answer is lost: the server may have heard it, and will hear it with the next
-        // ping.
+        // Kept even if the answer is lost. The server may have received the request, and receives
+        // the new end again with the next ping.
         self.extended = Some(self.extended.unwrap_or(until).max(until));
         self.ping().await
     }
 
-    /// How long a lease that is longer than usual still stands.
+    /// How long a lease that is longer than usual still lasts.
     pub(super) fn left(&self) -> Duration {
         self.extended.map(|until| self.proven.until(until)).unwrap_or_default()
     }
 
-    /// How long the server lets the connection rest: for the usual lease, or for what is left of a
-    /// longer one.
+    /// For how many seconds the server lets the connection be idle: for the usual lease, or for the
+    /// rest of a longer one.
     fn idle_s(&self) -> u64 {
         let left = self.extended.map(|until| whole_seconds(Clock::Boot.now().until(until)));
         self.key.idle_s(left.unwrap_or(0))
     }
 
-    /// Asks whether it stands, and that the token row was given to `successor` while it did.
+    /// Sets up the session for `successor`. Asks whether the transaction is open, and so was open
+    /// when `successor` got the token row.
     ///
     /// # Errors
     /// As for [`ping`](Self::ping).
@@ -224,8 +228,8 @@ impl Hold {
         self.life(asked)
     }
 
-    /// Moves all of it to a hold of the successor, which took it over: whoever still has this one,
-    /// has nothing.
+    /// Moves everything to a hold of the successor, which took it over. This hold has nothing any
+    /// more.
     pub(super) fn transfer_to(&mut self, successor: Arc<Key>) -> Self {
         let mut line = std::mem::replace(&mut self.line, Line::Gone);
         if let Line::Idle(checkout) = &mut line {
@@ -246,8 +250,8 @@ impl Hold {
         }
     }
 
-    /// Reads the last token anew, which is to be raised. True if the row is ours, and the token a
-    /// larger one.
+    /// Reads the last token again, before it is raised. True if the row is ours, and the token is
+    /// larger than before.
     ///
     /// # Errors
     /// As for [`ping`](Self::ping).
@@ -289,8 +293,8 @@ impl Hold {
         Ok(PingOutcome::Alive { at: sent })
     }
 
-    /// Whether the last token is ours, by the answer to a ping. It may be larger than we know: a
-    /// request to raise it may not have been answered.
+    /// Whether the last token is ours, by the answer to a ping. It may be larger than we know,
+    /// after an unanswered request to raise it.
     fn is_ours(&mut self, steps: &[Step]) -> bool {
         let row = steps.iter().find_map(|step| step.rows.first());
         let Some((Some(token), Some(owner))) =
@@ -309,7 +313,7 @@ impl Hold {
         is_ours
     }
 
-    /// Sets for how long the server waits for the next question. False if the connection is gone.
+    /// Sets how long the server waits for the next request. False if the connection is gone.
     pub(super) async fn set_idle(&mut self, least_s: u64) -> bool {
         let idle_s = self.key.idle_s(least_s);
         let answer = self.ask(Question::Set, set_idle(idle_s)).await;
@@ -320,21 +324,21 @@ impl Hold {
         matches!(answer, Some((_, Ok(_)))) && self.is_in_transaction()
     }
 
-    /// Writes down since when the row has been free, and frees it.
+    /// Records since when the row has been free, and frees it.
     pub(super) async fn note_free(&mut self) {
         let script = self.key.note_free(self.sql());
-        // Not written down, it will be by the next one.
+        // If this fails, the next claim records it.
         let _ = self.ask(Question::Finish, script).await;
         let _ = std::mem::replace(&mut self.line, Line::Gone);
     }
 
-    /// Ends it, with what was done in it or without.
+    /// Ends the transaction. `keep` says whether its changes stay.
     ///
     /// # Errors
-    /// A refusal of the server, which still has the transaction or not.
+    /// A refusal of the server. The server may still have the transaction or not.
     pub(super) async fn finish(&mut self, keep: bool) -> Result<End, my::Error> {
-        // The loss of a connection that was idle shows with the next question only. With the user's
-        // changes it had better not be this one.
+        // The loss of an idle connection shows only at the next request. With the user's changes,
+        // that request had better not be the commit.
         if self.is_used && !matches!(self.ping().await?, PingOutcome::Alive { .. }) {
             self.close();
             return Ok(End::Gone);
@@ -358,7 +362,8 @@ impl Hold {
                 if let Line::Idle(mut checkout) = std::mem::replace(&mut self.line, Line::Gone)
                     && (is_gone || is_changed)
                 {
-                    // Who knows what the user has set in this session, or whose sign it still has.
+                    // The user may have changed the session, or the connection may still have
+                    // another owner's sign.
                     drop(checkout.give_up());
                 }
                 Ok(if is_gone { End::Gone } else { End::Done })
@@ -367,8 +372,8 @@ impl Hold {
         }
     }
 
-    /// Takes its connection, for the user's statements; `None` if it is gone. Not given back, it is
-    /// gone.
+    /// Takes the connection, for the user's statements; `None` if it is gone. A connection that is
+    /// not given back is gone.
     pub(super) async fn lend(&mut self) -> Option<Checkout> {
         self.answer().await;
         match std::mem::replace(&mut self.line, Line::Gone) {
@@ -385,7 +390,8 @@ impl Hold {
         self.key.check_use(self.sql(), self.idle_s())
     }
 
-    /// Takes it back, together with the proof that the transaction stood at `proven`.
+    /// Takes the connection back, together with the proof that the transaction was open at
+    /// `proven`.
     pub(super) fn take_back(&mut self, checkout: Checkout, proven: Tick) {
         self.line = Line::Idle(checkout);
         self.proven = proven;
@@ -442,7 +448,7 @@ impl Hold {
         }
     }
 
-    /// Waits for what is in flight; `None` if nothing is.
+    /// Waits for the request that is under way; `None` if there is none.
     async fn answer(&mut self) -> Option<(Question, Tick, Result<Vec<Step>, Failure>)> {
         let Line::Asking(asking) = &mut self.line else { return None };
         let Reply { checkout, question, sent, answer } = asking.await;

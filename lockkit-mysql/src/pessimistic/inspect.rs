@@ -1,4 +1,4 @@
-//! What an operator sees of a lock, and how he frees it.
+//! Shows an operator who holds a lock, and frees it by force.
 
 use std::time::Duration;
 
@@ -19,24 +19,25 @@ use crate::{
     sql::{NOW, literal, this},
 };
 
-/// A holder asks every second whether the lock is still his, and gives up the row if it is not.
+/// How long a holder needs to notice an eviction. It asks every second whether the lock is still
+/// its own, and gives up the row if it is not.
 const NOTICED: Duration = Duration::from_millis(1500);
-/// What a server needs to end a connection.
+/// How long a server needs to end a connection.
 const KILLED: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
-/// The two servers have different words for it.
+/// MySQL and MariaDB have different words for it.
 const SHARED_NOWAIT: &str = "/*!80001 FOR SHARE NOWAIT*//*M! LOCK IN SHARE MODE NOWAIT*/";
-/// `KILL` of another user's connection.
+/// The server's error for a `KILL` of another user's connection.
 const NOT_OWNER: u16 = 1095;
 
-/// Whether the holder lives, on the connection that it was granted on.
+/// The condition that the holder is alive, on the connection on which it was granted.
 pub(super) fn is_alive() -> String {
     format!(
         "(owner<>'' AND IS_USED_LOCK(CONVERT(CONCAT('{SIGN}',owner,'.',thread) USING utf8mb4))<=>thread)"
     )
 }
 
-/// Who was granted a lock last.
+/// The last grant of a lock.
 struct Last {
     token: u64,
     owner: Option<OwnerId>,
@@ -44,19 +45,19 @@ struct Last {
     age: Duration,
     run: (String, u64),
     thread: u64,
-    /// It lives, on the connection that it was granted on.
+    /// Whether the holder is alive, on the connection on which it was granted.
     is_alive: bool,
 }
 
 impl Store {
-    /// Whether the row is locked decides who holds it, and to know that means to ask for it: a lock
-    /// that is free is taken for the time of one statement.
+    /// The row lock decides who holds the name, and a question about it is a request for it. So a
+    /// lock that is free is taken for the time of one statement.
     ///
     /// # Errors
-    /// What the server says.
+    /// Returns the server's error.
     pub(super) async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let mut side = self.pool.get_side(self.pool.config().connect_timeout).await?;
-        // A demoted server does not know any more who has it.
+        // A demoted server does not know any more who has the lock.
         self.pool.ask_time(&mut side).await?;
         if !self.is_locked(&mut side, name).await? {
             return Ok(Inspection::default());
@@ -66,31 +67,31 @@ impl Store {
             Some(Last { token, owner: Some(owner), label, age, is_alive: true, .. }) => {
                 holder.with_grant(owner, FencingToken::new(token)).with_label(label).with_age(age)
             }
-            // Freed by force and not noticed yet, or locked by a client that knows nothing of
-            // tokens.
+            // The lock was freed by force and its holder has not noticed yet, or a client that uses
+            // no tokens has locked the row.
             _ => holder,
         };
         Ok(Inspection::new(vec![holder], None))
     }
 
-    /// Those whose holder lives. A row does not tell who waits for it, and to ask whether it is
-    /// locked would take those that are free.
+    /// The names whose holder is alive. A row does not show who waits for it. A test whether a row
+    /// is locked would take those that are free.
     ///
     /// # Errors
-    /// What the server says.
+    /// Returns the server's error.
     pub(super) async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         names::held(&self.pool, &self.sql.fence, &is_alive(), kind, prefix).await
     }
 
-    /// Frees the grant with this token: its holder gives up the row when it finds out, or else its
-    /// connection is ended.
+    /// Frees the grant with this token. Its holder gives up the row when it notices that, or else
+    /// its connection is ended.
     ///
     /// # Errors
-    /// What the server says, or [`ErrorKind::Unavailable`] if the row stays locked.
+    /// Returns the server's error, or [`ErrorKind::Unavailable`] if the row stays locked.
     pub(super) async fn force_release(&self, name: &LockName, token: u64) -> Result<Released> {
         let what = "freeing by force";
         let mut side = self.pool.get_side(self.pool.config().connect_timeout).await?;
-        // A demoted server does not know any more who has it.
+        // A demoted server does not know any more who has the lock.
         self.pool.ask_time(&mut side).await?;
         if !self.is_locked(&mut side, name).await? {
             return Ok(Released::NotHeld);
@@ -109,13 +110,14 @@ impl Store {
             return Ok(Released::NotHeld);
         }
         let given_up = self.see_it_given_up(&mut side, name, &last).await;
-        // Whatever that says: the next one may stand in the server's line now.
+        // Whatever the result is, the next waiter may wait in the server now.
         self.waiters.call_first(name);
         given_up.map_err(void)?;
         Ok(Released::Freed)
     }
 
-    /// Waits until the row of a grant that is void is free, and ends its connection if need be.
+    /// Waits until the row of a void grant is free, and ends the connection of its holder if
+    /// necessary.
     async fn see_it_given_up(
         &self,
         side: &mut Checkout,
@@ -125,7 +127,7 @@ impl Store {
         if self.is_given_up(side, name, last.token, NOTICED).await? {
             return Ok(());
         }
-        // It hangs, or a long statement runs in its transaction.
+        // The holder hangs, or a long statement runs in its transaction.
         self.end(side, last).await?;
         if self.is_given_up(side, name, last.token, KILLED).await? {
             return Ok(());
@@ -136,8 +138,8 @@ impl Store {
     }
 
     /// Whether the server does not know a connection any more that broke just now, without an
-    /// answer of the server's: most likely it had ended before it was used again, and the lock with
-    /// it. False if that can't be said.
+    /// answer. Most likely, such a connection had ended before its last use, and the lock with it.
+    /// False if that is not known.
     pub(super) async fn had_gone(&self, server: &Server, patience: Duration) -> bool {
         let Ok(mut side) = self.pool.get_side(patience).await else { return false };
         if !side.server().is_same_run(server) {
@@ -146,7 +148,7 @@ impl Store {
         matches!(side.kill(server.thread).await, Ok(Killed::WasGone))
     }
 
-    /// Whether an operator has freed the grant with this token; false also if that can't be said.
+    /// Whether an operator has freed the grant with this token. False also if that is not known.
     pub(super) async fn is_evicted(&self, name: &LockName, token: u64) -> bool {
         let Ok(mut side) = self.pool.get_side(self.pool.config().connect_timeout).await else {
             return false;
@@ -167,7 +169,7 @@ impl Store {
             if !self.is_locked(side, name).await? {
                 return Ok(true);
             }
-            // Somebody else has it now.
+            // Another owner has the lock now.
             if self.last(side, name).await?.is_none_or(|last| last.token != token) {
                 return Ok(true);
             }
@@ -178,12 +180,12 @@ impl Store {
         }
     }
 
-    /// Ends the connection of a holder, if it is still the one that it was granted on.
+    /// Ends the connection of a holder, if it still belongs to that grant.
     async fn end(&self, side: &mut Checkout, holder: &Last) -> Result<()> {
         if !side.server().is_run(&holder.run) {
             return Ok(());
         }
-        // A connection that was given another lock since does not have this one any more.
+        // A connection that was granted another lock since then does not have this one any more.
         let Some(owner) = holder.owner else { return Ok(()) };
         let sign = literal(format!("{SIGN}{owner}.{}", holder.thread).as_bytes());
         let question = format!("SELECT 1 FROM DUAL WHERE IS_USED_LOCK({sign})<=>{}", holder.thread);
@@ -209,10 +211,10 @@ impl Store {
         })
     }
 
-    /// Whether somebody has the row's lock.
+    /// Whether a transaction has locked the row.
     async fn is_locked(&self, side: &mut Checkout, name: &LockName) -> Result<bool> {
-        // Shared, so that those who look do not take each other for the holder. Not prepared: each
-        // name is another text.
+        // The lock is shared, so that two clients that look do not take each other for the holder.
+        // The statement is not prepared, because each name gives another text.
         let probe = format!("SELECT 1 FROM {} WHERE {} {SHARED_NOWAIT}", self.sql.row, this(name));
         match side.script(&probe).await {
             Ok(_) => Ok(false),
@@ -250,8 +252,8 @@ impl Store {
     }
 }
 
-/// For a grant that is void for certain, while it is not known whether its row is free. Asked
-/// again, the server would say that there is no such grant.
+/// The error for a grant that is void for certain, while it is not known whether its row is free. A
+/// second request would hear from the server that there is no such grant.
 fn void(error: Error) -> Error {
     let reason = format!(
         "the grant is void, but whether its row is free by now is not known: {}",

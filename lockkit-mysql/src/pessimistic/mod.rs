@@ -1,10 +1,12 @@
 //! The pessimistic strategy: the lock is a transaction.
 //!
-//! Whoever holds the lock of a name's row holds the lock of the name. The server frees it when the
-//! transaction ends, when its connection breaks, or when it has heard nothing on it for the lease
-//! (`wait_timeout`). The fencing token is raised on another connection while the row is locked, as
-//! it must outlive the transaction; only while the server still has the lock's own connection, and
-//! only from the value that was read under the lock.
+//! The transaction that has the lock of a name's row holds the name. The server frees the row lock
+//! when the transaction ends, or when its connection breaks. It also frees it when it gets no
+//! request on that connection for the lease (`wait_timeout`).
+//!
+//! The fencing token is raised on another connection while the row is locked, because it must
+//! outlive the transaction. It is raised only while the server still has the lock's own connection.
+//! And it is raised only from the value that was read under the lock.
 
 mod acquire;
 mod claim;
@@ -46,25 +48,25 @@ use crate::{
     waiting::Waiters,
 };
 
-/// How long one attempt waits on the server, with a connection of its own.
+/// How long one attempt waits in the server, on a connection of its own.
 const MAX_PATIENCE: Duration = Duration::from_secs(10);
-/// Those who stand in line are called; this is for calls that get lost, and between two waits on
-/// the server.
+/// The waiters in line are called. They also poll at these intervals, because a call may get lost,
+/// and between two waits in the server.
 const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// The server counts in whole seconds.
 const MIN_TTL: Duration = Duration::from_secs(1);
 const TAKEOVER_DELAY: Duration = Duration::from_millis(1500);
-/// Nothing else tells that a connection is dead.
+/// Only a request shows that a connection is dead.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Row locks held by transactions.
+/// The backend whose locks are row locks that transactions hold.
 #[derive(Debug)]
 pub(crate) struct Pessimistic {
     store: Arc<Store>,
     descriptor: Descriptor,
 }
 
-/// What the claims share.
+/// The state that the claims share.
 #[derive(Debug)]
 struct Store {
     pool: Pool,
@@ -79,11 +81,11 @@ impl Store {
         Self { pool, waiters: Arc::default(), sql }
     }
 
-    /// Ends the strict lease of a transaction that has gone and can't end it itself: the next owner
-    /// need not wait for it.
+    /// Ends the strict lease of a transaction that is gone and can't end it itself, so that the
+    /// next owner need not wait for it.
     ///
     /// # Errors
-    /// The server did not end the lease: it ends by itself.
+    /// The server did not end the lease, which then ends by itself.
     pub(super) async fn settle(
         &self,
         key: &Key,
@@ -101,8 +103,8 @@ impl Store {
 
 impl Pessimistic {
     pub(crate) fn new(pool: Pool) -> Self {
-        // With strict leases, one who comes again and again without waiting relies on the server's
-        // clock.
+        // With strict leases, a claim that tries again and again without waiting relies on the
+        // server's clock.
         let exceptions = if pool.config().strict_lease {
             Exceptions::none().with_server_clock_step()
         } else {

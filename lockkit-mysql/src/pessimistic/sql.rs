@@ -12,13 +12,15 @@ use crate::{
     tables::Tables,
 };
 
-/// A row tells by its lock that somebody has it, and not who. So each holder also has a user-level
-/// lock of the server's that nobody waits for, named after it and its connection: an earlier
-/// attempt of the same one may still have its own.
+/// The start of the name of a sign. The lock of a row shows that there is a holder, but not which
+/// one. So each holder also has a user-level lock of the server, for which no client waits. It is
+/// named after the owner and its connection, because an earlier attempt of the same owner may still
+/// have its own.
 pub(super) const SIGN: &str = "lockkit.";
-/// Stands before the user's first statement: it is gone when their transaction is.
+/// A savepoint before the user's first statement. It is gone when the transaction is gone.
 const MARK: &str = "SAVEPOINT lockkit_transaction";
-/// A connection that waits for a dead holder's lease is asked at least that often, in seconds.
+/// The server lets a connection that waits for a dead holder's lease be idle for at least so many
+/// seconds.
 pub(super) const LEAST_OPEN: u64 = 5;
 
 /// The statements that are the same for all names.
@@ -39,10 +41,10 @@ impl Sql {
         let database = format!("`{}`", database.replace('`', "``"));
         let row = tables.table("row");
         let fence = tables.table("fence");
-        // The sign stands while the connection that has the row does. And the token is still the
-        // one that was read under the row's lock: nobody else can have been granted it meanwhile.
-        // The name of the sign depends on the row, by nothing of it, so that it is looked for once
-        // the row is locked: a constant one is looked for before.
+        // The sign is there as long as the connection that has the row. And the token is still the
+        // one that was read under the row's lock, so no other claim was granted the lock since. The
+        // name of the sign includes an empty part of the row. So the server looks for the sign once
+        // the row is locked; it would look for a constant name before.
         let signed = |name: &str| format!("IS_USED_LOCK({name})<=>?");
         let ours = signed("CONCAT(?,CONVERT(LEFT(owner,0) USING utf8mb4))");
         let first = signed("?");
@@ -75,7 +77,7 @@ pub(super) fn whole_seconds(lease: Duration) -> u64 {
     lease.as_secs() + u64::from(lease.subsec_nanos() > 0)
 }
 
-/// What one claim says in its statements.
+/// The values of one claim in its statements.
 #[derive(Clone, Debug)]
 pub(super) struct Key {
     this: String,
@@ -100,24 +102,26 @@ impl Key {
         }
     }
 
-    /// What the session must be set to for an attempt. The server counts in whole seconds, and up
-    /// to one more; who waits, counts for himself.
+    /// The settings of the session for an attempt. The server counts in whole seconds, and may wait
+    /// for one second more, so the waiter counts the time itself.
     pub(super) fn session(&self, patience: Option<Duration>, now: Session) -> Session {
         let lock_wait_s = patience
             .map_or(now.lock_wait_s, |patience| patience.as_secs().saturating_sub(1).max(1));
         Session { idle_s: self.lease_s, lock_wait_s }
     }
 
-    /// Locks the row, and leaves a sign of life that others can see, and that goes with the
+    /// Locks the row, and takes a sign of life that others can see and that ends with the
     /// connection. The second answer has the sign, the token and the connection, which a proxy may
-    /// have chosen just now; and with strict leases the third what else the last holder left.
+    /// have chosen just now. With strict leases, the third answer has the rest that the last holder
+    /// left.
     pub(super) fn lock(&self, sql: &Sql, patience: Option<Duration>) -> String {
         let this = &self.this;
         let sign = self.sign_name();
         let nowait = if patience.is_some() { "" } else { " NOWAIT" };
         let Sql { row, fence, strict, .. } = sql;
-        // One that was read before the row was locked would be refused with the bump. Not so the
-        // end of a lease, which may have changed since, so that is asked for when the row is ours.
+        // A token that was read before the row was locked is refused at the bump. The end of a
+        // lease may also have changed since, but has no such check. So it is read when the row is
+        // ours.
         let left = format!(
             ";SELECT open_us,IF(owner='',{NOW}-CAST(acquired_us AS SIGNED),0) FROM {fence} WHERE {this}"
         );
@@ -137,9 +141,9 @@ impl Key {
         format!("ROLLBACK;INSERT IGNORE INTO {}(kind,name) VALUES({kind},{name});", sql.row)
     }
 
-    /// `last` is the token that was there when the row was locked. If it is another one now, the
-    /// row was lost meanwhile: nothing may be changed then, least of all the token of the one who
-    /// has it.
+    /// `last` is the token that was there when the row was locked. If the token has changed, the
+    /// row was lost meanwhile. Then nothing may be changed, least of all the token of the present
+    /// holder.
     pub(super) fn bump(&self, sql: &Sql, server: &Server, last: u64) -> Vec<Value> {
         let open_us = if sql.strict { self.lease_us } else { 0 };
         let (host, started_us) = server.run();
@@ -158,7 +162,7 @@ impl Key {
         params
     }
 
-    /// Whoever comes after a holder who died waits for so long at least.
+    /// Stores how long the next holder has to wait at least, if this holder dies.
     pub(super) fn keep_open(&self, sql: &Sql, lease: Duration) -> String {
         let owner = literal(self.owner.as_bytes());
         let lease_us = lease.as_micros();
@@ -168,8 +172,8 @@ impl Key {
         )
     }
 
-    /// Gives the token of a holder to the one of `to`, unless an operator has freed it or somebody
-    /// else has raised it.
+    /// Gives the token of a holder to the owner of `to`, unless an operator has freed the lock or
+    /// another owner has raised the token.
     pub(super) fn transfer(&self, sql: &Sql, to: &Self, not_after_us: u64) -> Vec<Value> {
         let open_us = if sql.strict { to.lease_us } else { 0 };
         let texts = [&*to.owner, &*to.label].map(Value::from);
@@ -182,14 +186,15 @@ impl Key {
         vec![floor.into(), self.kind.into(), self.name.as_str().into(), self.owner.as_str().into()]
     }
 
-    /// Proves that the connection lives, and tells whose the last token is. Nobody's where the
-    /// server is no primary any more: the new one has no row locks, and grants the same name.
+    /// Proves that the connection is alive, and asks whose the last token is. There is no row in
+    /// the answer if the server is no primary any more. The new primary has no row locks, and
+    /// grants the same name.
     pub(super) fn ping(&self, sql: &Sql) -> String {
         format!("SELECT fence,owner FROM {} WHERE {} AND {WRITABLE}", sql.fence, self.this)
     }
 
-    /// As [`ping`](Self::ping), with the sign of this one in place of that of `previous`, whose
-    /// session was set up for another lease.
+    /// As [`ping`](Self::ping), with the sign of this owner in place of that of `previous`. The
+    /// session was set up for another lease, and is set to this one.
     pub(super) fn take_over(&self, sql: &Sql, previous: &Self) -> String {
         format!(
             "SET SESSION wait_timeout={};SELECT fence,owner,GET_LOCK({},0) FROM {} WHERE {} AND {WRITABLE};DO RELEASE_LOCK({})",
@@ -206,25 +211,25 @@ impl Key {
         format!("{SIGN}{}.{thread}", self.owner)
     }
 
-    /// The same, of the connection that is asked.
+    /// The same name, for the connection that runs the statement.
     fn sign_name(&self) -> String {
         format!("CONCAT({},CONNECTION_ID())", literal(format!("{SIGN}{}.", self.owner).as_bytes()))
     }
 
-    /// After how many seconds without a word the server ends the connection.
+    /// After how many seconds without a request the server ends the connection.
     pub(super) fn idle_s(&self, least_s: u64) -> u64 {
         self.lease_s.max(least_s)
     }
 
-    /// Before the user's first statement. One that waits for a row, or for its reader, is given up
-    /// when the lease would be, also if its holder does not live any more.
+    /// Runs before the user's first statement. A statement that waits for a row, or for its reader,
+    /// is given up after the lease, even if its holder is dead.
     pub(super) fn begin_use(&self) -> String {
         let lease_s = self.lease_s;
         format!("SET SESSION innodb_lock_wait_timeout={lease_s},net_write_timeout={lease_s};{MARK}")
     }
 
-    /// Proves that the user's statements have left the transaction open, and undoes what would hurt
-    /// ours of the things that they may have set.
+    /// Proves that the user's statements have left the transaction open. It undoes those of their
+    /// settings that would hurt our statements.
     pub(super) fn check_use(&self, sql: &Sql, idle_s: u64) -> String {
         let lease_s = self.lease_s;
         let database = &sql.database;
@@ -234,8 +239,8 @@ impl Key {
         )
     }
 
-    /// Tells whose the last token is, as a ping does, and frees the row. With strict leases it may
-    /// have to wait for that, or fail: until it is done, the sign says who has the row. Else
+    /// Asks whose the last token is, as a ping does, and frees the row. With strict leases this may
+    /// have to wait, or fail, and until it is done the sign says who has the row. Without them,
     /// nothing was written that a `COMMIT` could wait for.
     pub(super) fn ping_and_commit(&self, sql: &Sql, successor: Option<&Self>) -> String {
         let sign = self.sign_name();
@@ -247,13 +252,14 @@ impl Key {
         format!("SELECT fence,owner,RELEASE_LOCK({sign}) FROM {fence} WHERE {this};COMMIT")
     }
 
-    /// Frees the row. With strict leases it says also that nobody has to wait for this one.
+    /// Frees the row. With strict leases it also ends the lease, so that no claim has to wait for
+    /// it.
     pub(super) fn commit(&self, sql: &Sql, successor: Option<&Self>) -> String {
         let settle = if sql.strict { self.settle(sql, successor) + ";" } else { String::new() };
         format!("{settle}COMMIT;{}", self.reset())
     }
 
-    /// Frees the row without anything that was done.
+    /// Frees the row and undoes all changes.
     pub(super) fn undo(&self) -> String {
         format!("ROLLBACK;{}", self.reset())
     }
@@ -262,7 +268,7 @@ impl Key {
         format!("DO RELEASE_LOCK({})", self.sign_name())
     }
 
-    /// Nobody has to wait for the lease of this grant any more.
+    /// Ends the lease of this grant, so that no claim has to wait for it any more.
     pub(super) fn settle(&self, sql: &Sql, successor: Option<&Self>) -> String {
         let owner = literal(self.owner.as_bytes());
         let successor = literal(successor.unwrap_or(self).owner.as_bytes());
@@ -272,8 +278,8 @@ impl Key {
         )
     }
 
-    /// Writes down since when the row has been free, for those who come again and hold nothing
-    /// meanwhile. Whoever had the row last must be gone: this needs its lock.
+    /// Records since when the row has been free, for claims that come again and hold nothing in
+    /// between. The last holder must be gone, because this needs the row's lock.
     pub(super) fn note_free(&self, sql: &Sql) -> String {
         format!(
             "UPDATE {} SET acquired_us={NOW},owner='' WHERE {} AND (owner<>'' OR acquired_us>{NOW});COMMIT;{}",

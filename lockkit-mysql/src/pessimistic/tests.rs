@@ -1,4 +1,4 @@
-//! What can go wrong between the steps of an acquisition.
+//! Tests of faults between the steps of an acquisition.
 
 use std::{
     sync::Arc,
@@ -16,10 +16,10 @@ use mysql_async::{Conn, Opts, Params, Row, prelude::Queryable as _};
 use super::{Pessimistic, Store, acquire::Locked, hold::End, sql::Key};
 use crate::{config::Config, pool::Pool, schema};
 
-/// A server may stand still for two seconds, and has a lot to do after that.
+/// A server may stall for two seconds, and then it has a lot to do.
 const OP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs a test on every server that there is.
+/// Runs a test on every available server.
 macro_rules! on_each {
     ($($test:ident),* $(,)?) => {
         $(
@@ -117,8 +117,7 @@ impl World {
         self.store().lock(connection, key, Some(OP_TIMEOUT)).await.unwrap().expect("it is free")
     }
 
-    /// Another claim gets the lock. Connections that broke with a restart are found by the first
-    /// who uses them. Waits until a statement waits for a row: of this connection, or of any.
+    /// Waits until a statement waits for a row: a statement of this connection, or of any.
     async fn until_waits(&self, thread: Option<u64>) {
         let whose =
             thread.map_or(String::new(), |thread| format!(" AND trx_mysql_thread_id={thread}"));
@@ -127,11 +126,13 @@ impl World {
         );
         let mut admin = self.admin().await;
         while admin.query_first::<u64, _>(&waits).await.unwrap() != Some(1) {
-            // The server renews that table only when it was not read for so long.
+            // The server renews that table only if it was not read for so long.
             tokio::time::sleep(Duration::from_millis(110)).await;
         }
     }
 
+    /// Lets another claim get the lock, and returns its token. Some connections may have broken
+    /// with a restart, and their first users find that out.
     async fn token(&self) -> FencingToken {
         self.token_for(spec()).await
     }
@@ -143,13 +144,13 @@ impl World {
         while refusals < 4 {
             match claim.attempt(Wait::No).await {
                 Ok(Attempt::Granted(grant)) => {
-                    // The token is what counts here.
+                    // The test needs only the token.
                     let _ = claim.release().await.unwrap();
                     return grant.token;
                 }
                 Err(error) if error.is_temporary() => refusals += 1,
-                // The server has not noticed yet that the connection of an earlier try, or of a
-                // hold, is closed.
+                // The server has not noticed yet that the connection of an earlier attempt or hold
+                // is closed.
                 Ok(Attempt::Busy { .. }) if start.elapsed() < OP_TIMEOUT => {
                     tokio::task::yield_now().await
                 }
@@ -178,8 +179,8 @@ fn key() -> Arc<Key> {
     Arc::new(Key::new(&spec()))
 }
 
-/// Catches a token that is raised without a look at the lock's connection, also where nobody else
-/// came in between.
+/// Catches a token that is raised without a check of the lock's connection, even where no other
+/// claim came in between.
 async fn c4_a_connection_that_dies_between_the_row_and_the_token_gets_no_grant(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     for (is_first, has_next) in [(true, false), (false, false), (false, true)] {
@@ -188,7 +189,7 @@ async fn c4_a_connection_that_dies_between_the_row_and_the_token_gets_no_grant(f
         let key = key();
         let mut first = world.locked(&key).await.hold;
         world.kill(first.server().thread).await;
-        // The next one comes first with its token, too.
+        // In one case, the next claim also raises its token first.
         let token = if has_next { Some(world.token().await.get()) } else { before };
         let late = world.store().bump(&key, &mut first, OP_TIMEOUT).await.unwrap_err();
         assert!(late.is_temporary() && !late.is_outcome_unknown(), "{late}");
@@ -200,8 +201,8 @@ async fn c4_a_connection_that_dies_between_the_row_and_the_token_gets_no_grant(f
     }
 }
 
-/// The connection stands, and its sign with it, and the row's lock does not. Catches a token that
-/// is raised from whatever it is.
+/// The connection is open and has its sign, but the row's lock is gone. Catches a token that is
+/// raised from whatever value it has.
 async fn c4_a_transaction_that_ended_before_the_token_takes_none_from_the_next(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     for _ in 0..2 {
@@ -221,7 +222,7 @@ async fn c4_a_transaction_that_ended_before_the_token_takes_none_from_the_next(f
     }
 }
 
-/// What a grant is worth whose connection has gone before anybody heard of it.
+/// The connection is gone before the caller receives the grant.
 async fn c4_a_connection_that_dies_between_the_token_and_the_proof_gets_no_grant(
     flavor: SqlFlavor,
 ) {
@@ -247,7 +248,7 @@ async fn c4_a_server_that_restarts_between_the_steps_grants_nothing(flavor: SqlF
         }
         world.server.restart().unwrap();
         if !bumps_before {
-            // The side connections broke, too: the first questions find that out.
+            // The side connections broke, too, and the first requests find that out.
             for _ in 0..4 {
                 world.store().bump(&key, &mut hold, OP_TIMEOUT).await.unwrap_err();
             }
@@ -273,7 +274,7 @@ async fn c2_a_late_token_of_one_who_is_gone_changes_nothing(flavor: SqlFlavor) {
     assert!(late.is_temporary(), "{late}");
     world.store().prove(&mut second).await.unwrap();
     world.store().prove(&mut first).await.unwrap_err();
-    // Nor does one that comes before the token of the one who has the row.
+    // Nor does a late token that comes before the token of the present holder.
     drop((first, second));
     let mut first = world.locked(&first_key).await.hold;
     world.kill(first.server().thread).await;
@@ -287,7 +288,7 @@ async fn c2_a_late_token_of_one_who_is_gone_changes_nothing(flavor: SqlFlavor) {
     assert!(world.token().await.get() > stored_token);
 }
 
-/// Catches a sign that is looked for before the row of the token is locked.
+/// Catches a look for the sign before the row of the token is locked.
 async fn c4_a_token_that_waits_for_its_row_is_not_given_to_one_who_has_died_meanwhile(
     flavor: SqlFlavor,
 ) {
@@ -315,8 +316,8 @@ async fn c4_a_token_that_waits_for_its_row_is_not_given_to_one_who_has_died_mean
     assert_eq!(second.finish(true).await.unwrap(), End::Done);
 }
 
-/// Between the end of a transaction and that of its connection's sign, a late token is given.
-/// Catches a refusal of the one who has the row then, and a grant below what was given.
+/// A late token is given between the end of a transaction and the end of its connection's sign.
+/// Catches a refusal of the claim that has the row then, and a grant below the late token.
 async fn c8_who_has_the_row_is_granted_it_whatever_the_last_one_did_late(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     let mut admin = world.admin().await;
@@ -359,8 +360,8 @@ async fn the_token_is_found_by_the_primary_key(flavor: SqlFlavor) {
     assert_eq!(row.get::<Option<u64>, _>("rows").unwrap(), Some(1), "{row:?}");
 }
 
-/// Catches a read of the last token that is older than the row's lock: the one who waited would be
-/// refused each time.
+/// Catches a read of the last token that is older than the row's lock. With it, a claim that has
+/// waited would be refused each time.
 async fn c8_who_has_waited_reads_the_token_that_was_given_meanwhile(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     for _ in 0..2 {
@@ -384,14 +385,13 @@ async fn c8_who_has_waited_reads_the_token_that_was_given_meanwhile(flavor: SqlF
     }
 }
 
-/// Catches a sign that stays on a connection of the pool, where it would speak for whoever uses it
-/// next.
+/// Catches a sign that stays on a connection of the pool, where it would count for the next user.
 async fn no_sign_stays_behind(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     let store = world.store();
     let holder = key();
     let other = key();
-    // The first makes the row.
+    // The first hold makes the row.
     let mut hold = world.locked(&holder).await.hold;
     let thread = hold.server().thread;
     assert!(world.is_signed(&holder, thread).await);
@@ -426,10 +426,10 @@ async fn no_sign_stays_behind(flavor: SqlFlavor) {
     assert!(!world.is_signed(&other, thread).await);
 }
 
-/// What the server is asked: START TRANSACTION, the row with the sign and the last token, the
-/// fence; whose it is and that the sign goes, COMMIT.
+/// The statements are START TRANSACTION, the row with the sign and the last token, and the fence.
+/// The release adds the check of the owner, which also frees the sign, and COMMIT.
 async fn a_lock_and_its_release_are_five_statements(flavor: SqlFlavor) {
-    // A lease that is not old when it begins, however busy the machine is.
+    // A lease that is still new when it begins, however busy the machine is.
     let long = || {
         let mut spec = spec();
         spec.ttl = Duration::from_secs(3600);

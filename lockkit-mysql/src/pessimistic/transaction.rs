@@ -1,4 +1,4 @@
-//! The user's own statements in the transaction that holds the lock.
+//! Runs the user's own statements in the transaction that holds the lock.
 
 use std::sync::{
     Arc, Weak,
@@ -14,21 +14,22 @@ use crate::error;
 
 /// The transaction that holds a lock of the pessimistic strategy, for statements of your own.
 ///
-/// What they change is committed together with the release of the lock, in one step: if the lock
-/// was lost, nothing of it is. For data in the same database that is a stronger fence than any
-/// token.
+/// The release of the lock commits their changes, in one step. If the lock was lost, none of the
+/// changes is committed. For data in the same database, that is a stronger fence than any token.
 ///
-/// * [`LockGuard::release`] commits. `Freed` says that it was committed, `NotHeld` that it was not.
-/// * It ends with its owner: where the lock is transferred to another one of the process, this
-///   handle leads nowhere.
-/// * A guard that is dropped, or a lock that is lost, rolls back.
-/// * One [`run`](Self::run) must be shorter than the lock's ttl: while it is at work, nothing else
-///   can be asked on this connection, and so the lease is not renewed. The server can't notice that
-///   a holder is gone until its statement ends: one that takes long keeps the row for as long.
-/// * Statements that end the transaction, such as `COMMIT`, `ROLLBACK`, `START TRANSACTION` and all
-///   that change a table's form, lose the lock; so does a deadlock, as the server resolves it by
-///   rolling back.
-/// * The transaction is `READ COMMITTED`. A savepoint lives until the end of its run, and so do
+/// * [`LockGuard::release`] commits. `Freed` says that the changes were committed, `NotHeld` that
+///   they were not.
+/// * The transaction ends with its owner. When the lock is transferred to another owner of the
+///   process, this handle can do nothing any more.
+/// * If the guard is dropped, or the lock is lost, the transaction is rolled back.
+/// * One [`run`](Self::run) must be shorter than the lock's ttl. While it is at work, no other
+///   request can use this connection, and so the lease is not renewed. The server can't notice that
+///   a holder is gone until the holder's statement ends. So a long statement keeps the row for as
+///   long as it runs.
+/// * A statement that ends the transaction loses the lock. Such statements are `COMMIT`,
+///   `ROLLBACK`, `START TRANSACTION`, and all that change a table's form. A deadlock also loses the
+///   lock, because the server resolves it by a rollback.
+/// * The transaction is `READ COMMITTED`. A savepoint lasts until the end of its run, and so do
 ///   another current database and a `sql_select_limit`. A statement waits for a row for as long as
 ///   the ttl.
 ///
@@ -47,11 +48,11 @@ use crate::error;
 /// ```
 #[derive(Debug)]
 pub struct LockTransaction {
-    /// The claim has it: what outlives the claim, must not keep the lock.
+    /// The claim has the hold. A handle that outlives the claim must not keep the lock.
     hold: Weak<Mutex<Hold>>,
-    /// The holder has given the lock back in order.
+    /// The holder has released the lock.
     is_wanted: AtomicBool,
-    /// The holder has gone.
+    /// The holder has dropped its guard, or is gone.
     is_dropped: AtomicBool,
     interrupt: Notify,
 }
@@ -70,21 +71,22 @@ impl LockTransaction {
     }
 
     /// Runs statements in the transaction, one `run` at a time, and returns what `work` returned.
-    /// An error of a statement is a matter of `work`'s own; it undoes that statement only.
+    /// An error of a statement undoes only that statement, and `work` handles the error itself.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if the lock is lost, also by what `work` did: nothing is committed then,
-    /// but for what a statement of `work` has committed itself.
+    /// [`ErrorKind::Lost`] if the lock is lost, also because of what `work` did. Then nothing is
+    /// committed, except what a statement of `work` has committed itself.
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropped before it is done, the statement in flight is killed and the lock
-    /// is lost. The same holds if `work` drops a statement midway, by a timeout of its own.
+    /// Not cancel safe. If the call is dropped before it is done, the statement in flight is killed
+    /// and the lock is lost. The same happens if `work` drops a statement midway, by a timeout of
+    /// its own.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&mut Conn) -> T) -> Result<T> {
         let hold = self.hold.upgrade().ok_or_else(|| lost("it was given back, or lost"))?;
         let mut hold = hold.lock().await;
         let broken = |_| lost("its connection broke");
-        // Dropped with this future, or after an error, the connection is closed and what runs on it
-        // killed.
+        // If the checkout is dropped with this future, or after an error, the connection is closed
+        // and its running statement is killed.
         let mut checkout = hold.lend().await.ok_or_else(|| lost("its connection is gone"))?;
         if self.is_dropped.load(SeqCst) {
             return Err(lost("it was given up"));
@@ -98,8 +100,8 @@ impl LockTransaction {
             () = self.interrupt.notified() => return Err(lost("it was given up while a statement ran")),
             output = work(&mut *conn) => output,
         };
-        // The driver's own mark. It would take the answer that is still to come for that of the
-        // next statement.
+        // This is the driver's own mark. The driver would take the answer that is still to come for
+        // the answer to the next statement.
         if conn.is_disconnected() {
             return Err(lost(
                 "a statement in its transaction was dropped before its answer had come",
@@ -120,18 +122,18 @@ impl LockTransaction {
         }
     }
 
-    /// Whether what was done in it is to stay.
+    /// Whether the changes in the transaction are to stay.
     pub(super) fn is_wanted(&self) -> bool {
         self.is_wanted.load(SeqCst) && !self.is_dropped.load(SeqCst)
     }
 
-    /// Whether the holder has said what is to come of it.
+    /// Whether the holder has decided what becomes of the changes.
     pub(super) fn is_settled(&self) -> bool {
         self.is_wanted.load(SeqCst) || self.is_dropped.load(SeqCst)
     }
 
-    /// The hold, for its end. Waits for a `run` in order, and interrupts it if nobody wants what
-    /// comes of it.
+    /// The hold, for its end. Waits for a `run` that is in order, and interrupts a `run` whose
+    /// result is not wanted.
     pub(super) async fn seize<'a>(&self, hold: &'a Mutex<Hold>) -> MutexGuard<'a, Hold> {
         if !self.is_wanted() {
             self.guard_dropped();

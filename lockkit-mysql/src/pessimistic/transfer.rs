@@ -1,4 +1,4 @@
-//! The transfer of a row lock inside the process: the transaction stays, and the token row goes to
+//! Transfers a row lock inside the process. The transaction stays open, and the token row goes to
 //! another owner.
 
 use std::{sync::Arc, time::Duration};
@@ -15,16 +15,16 @@ use super::{
 use crate::error::{self, Phase};
 
 impl Store {
-    /// Gives the token row of a hold to `successor`, on another connection, and proves on its own
-    /// that the row was locked then. Returns the new token and when that was proven; `None` if the
-    /// hold is lost.
+    /// Gives the token row of a hold to `successor`, on another connection. Then the hold's own
+    /// connection proves that the row was locked at that time. Returns the new token and the time
+    /// of the proof; `None` if the hold is lost.
     ///
     /// # Errors
-    /// Unknown if the successor may have the token row.
+    /// The outcome is unknown if the successor may have the token row.
     ///
     /// # Cancel safety
-    /// Dropped midway, the hold stands, and whichever of the two has the token, can be released by
-    /// it.
+    /// If the call is dropped midway, the hold is still there. Either of the two owners may have
+    /// the token then, and the hold can be released for either.
     pub(super) async fn transfer(
         &self,
         hold: &mut Hold,
@@ -70,16 +70,17 @@ impl Store {
                 hold.close();
                 return Ok(None);
             }
-            // It is ours, so the request came late, or so it seems to us.
+            // The hold is ours, so the request came late, or our estimate of the server's time was
+            // wrong.
             self.pool.ask_time(&mut side).await?;
         }
         Err(error::late(op_timeout))
     }
 
-    /// Raises the token of a hold. Returns what it is now; `None` if the hold is lost.
+    /// Raises the token of a hold to at least `floor`. False if the hold is lost.
     ///
     /// # Errors
-    /// Unknown if it may have been raised.
+    /// The outcome is unknown if the token may have been raised.
     ///
     /// # Cancel safety
     /// Cancel safe.

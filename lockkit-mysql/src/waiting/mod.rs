@@ -1,5 +1,5 @@
-//! Who in this process waits for which lock. Waiters stand in line, so that one of them talks to
-//! the server and not all.
+//! Keeps the waiters of this process, in one line for each lock. So only one of them asks the
+//! server, and not all.
 
 pub(crate) mod polling;
 #[cfg(test)]
@@ -37,11 +37,11 @@ struct State {
 struct Line {
     waiting: VecDeque<Waiting>,
     next_number: u64,
-    /// How often somebody was called.
+    /// How often a waiter was called.
     calls: u64,
-    /// When it is looked at; `None` if nobody polls for it.
+    /// When the poller looks at this line; `None` if no poller does.
     schedule: Option<Schedule>,
-    /// What the last look failed with.
+    /// The error of the last look.
     trouble: Option<String>,
 }
 
@@ -50,7 +50,7 @@ struct Poller {
     number: u64,
     runtime: Id,
     seen: Tick,
-    /// Wakes when there is a new line.
+    /// Wakes the poller when there is a new line.
     signal: Arc<Notify>,
 }
 
@@ -59,13 +59,13 @@ struct Waiting {
     number: u64,
     mode: Mode,
     wake: Wake,
-    /// How long it waits for an answer of the server. Less than the whole budget, so that the
-    /// reason is heard.
+    /// How long the waiter waits for an answer of the server. Less than the whole budget, so that
+    /// the caller still receives the reason of a failure.
     patience: Duration,
     is_called: bool,
-    /// Called while it asks: its answer may be older than the call.
+    /// The waiter was called while it asks, so its answer may be older than the call.
     is_recalled: bool,
-    /// When it was called, or last began to ask.
+    /// When the waiter was called, or last began to ask.
     seen: Tick,
 }
 
@@ -92,24 +92,25 @@ impl Waiters {
         self.lock().lines.contains_key(name)
     }
 
-    /// How many names somebody waits for.
+    /// How many names have waiters.
     pub(crate) fn len(&self) -> usize {
         self.lock().lines.len()
     }
 
-    /// Calls the first who was not called yet: it may ask the server. False if there is none.
+    /// Calls the first waiter that was not called yet: it may ask the server. False if there is
+    /// none.
     pub(crate) fn call_next(&self, name: &LockName) -> bool {
         self.lock().lines.get_mut(name).is_some_and(Line::call_next)
     }
 
-    /// Calls the first who was not called yet and wants it in this mode, over the heads of others.
+    /// Calls the first waiter of this mode that was not called yet, even if others are before it.
     pub(crate) fn call_next_in(&self, name: &LockName, mode: Mode) {
         if let Some(line) = self.lock().lines.get_mut(name) {
             line.call_next_of(|waiting| waiting.mode == mode);
         }
     }
 
-    /// Calls the first in line: there is something to ask.
+    /// Calls the first waiter in line, because there is something to ask.
     pub(crate) fn call_first(&self, name: &LockName) {
         let mut state = self.lock();
         let Some(line) = state.lines.get_mut(name) else { return };
@@ -142,7 +143,7 @@ impl Line {
     }
 }
 
-/// A place in a line. Whoever is called and goes away passes the call on.
+/// A place in a line. A waiter that was called and leaves passes the call on.
 #[derive(Debug)]
 pub(crate) struct Place {
     waiters: Arc<Waiters>,
@@ -151,14 +152,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Whether it may ask the server.
+    /// Whether the waiter may ask the server.
     pub(crate) fn is_called(&self) -> bool {
         self.with(|waiting| waiting.is_called).unwrap_or(true)
     }
 
-    /// Calls itself, without a wake-up, if it is the first in line, or if all who were called
-    /// before it have not asked for `patience`: a future that nobody polls must not hold up the
-    /// rest. Returns whether it is called, and so asks now.
+    /// Calls this waiter, without a wake-up, if it is the first in line. Does the same if all
+    /// waiters before it were called and have not asked for `patience`. A future that is not polled
+    /// must not delay the rest. Returns whether this waiter is called, and so asks now.
     pub(crate) fn step_up(&self, patience: Duration) -> bool {
         let now = Clock::Boot.now();
         let mut state = self.waiters.lock();
@@ -183,8 +184,8 @@ impl Place {
         })
     }
 
-    /// The call led nowhere, or was answered by a grant: it is not passed on. One that came
-    /// meanwhile stands.
+    /// Takes back a call that led nowhere or to a grant, without passing it on. A call that came in
+    /// between remains.
     pub(crate) fn put_back(&self) {
         self.with(|waiting| {
             waiting.is_called = std::mem::take(&mut waiting.is_recalled);
@@ -194,9 +195,9 @@ impl Place {
         });
     }
 
-    /// What is wrong with the server, if the last look found it out; also if its answer is missing
-    /// for longer than this waiter has patience. That is so only if the poller has looked for
-    /// the answer in vain: it may have been away.
+    /// The error of the last look, or an error if its answer is missing for longer than this
+    /// waiter's patience. A missing answer counts only if the poller has looked for it in vain,
+    /// because the poller may have been away.
     pub(crate) fn trouble(&self) -> Option<String> {
         let state = self.waiters.lock();
         let line = state.lines.get(&self.name)?;

@@ -1,4 +1,4 @@
-//! The poller, which asks the server for all lines: which names it looks at, and when.
+//! Decides which names the poller looks at, and when.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,10 +8,10 @@ use tokio::{runtime::Id, sync::Notify};
 use super::{Line, Poller, State, Waiters};
 use crate::schedule::{Pace, Schedule};
 
-/// Somebody in another runtime takes over from one that was not seen for so long.
+/// A waiter in another runtime takes over from a poller that was not seen for so long.
 const ABSENT: Duration = Duration::from_secs(1);
 /// How long the names of one look may be together, in bytes. In a statement they are twice as long,
-/// which is still far below what any server takes.
+/// which is still far below the limit of any server.
 pub(super) const MOST_BYTES: usize = 24 * 1024;
 
 /// The names of one look.
@@ -19,34 +19,34 @@ pub(super) const MOST_BYTES: usize = 24 * 1024;
 pub(crate) struct Batch {
     pub(crate) names: Vec<LockName>,
     pub(crate) sent: Tick,
-    /// Of the most patient of those who wait for these names.
+    /// The patience of the most patient waiter for these names.
     pub(crate) patience: Duration,
 }
 
 /// How many names the next look may have, and which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LookLimits {
-    /// How many; if none, there may be no look now.
+    /// How many names. If none, there may be no look now.
     pub(crate) names: usize,
-    /// Only those whose waiters are about as hasty as any.
+    /// Only names whose waiters are about as hasty as the hastiest.
     pub(crate) only_hasty: bool,
 }
 
-/// What the poller is to do.
+/// The next step of the poller.
 #[derive(Debug)]
 pub(crate) enum Turn {
-    /// To look at these names.
+    /// Look at these names.
     Ask(Batch),
-    /// Nothing, until then at least.
+    /// Do nothing, until then at least.
     Wait(Tick),
-    /// Nothing any more: nobody waits, or another one polls.
+    /// End: there are no waiters, or another poller has taken over.
     Over,
 }
 
 impl Waiters {
-    /// Has a line looked at. Returns a number and a signal for the one who is to poll from now on,
-    /// in this runtime; `None` if somebody does, or nobody waits. A runtime that nobody drives any
-    /// more polls for nobody.
+    /// Schedules looks at a line. Returns a number and a signal if the caller has to start a poller
+    /// in this runtime. `None` if there is a poller, or if there are no waiters. A poller in
+    /// another runtime that is not driven any more does not count.
     pub(crate) fn start_polling(&self, name: &LockName, runtime: Id) -> Option<(u64, Arc<Notify>)> {
         let now = Clock::Boot.now();
         let mut state = self.lock();
@@ -71,12 +71,12 @@ impl Waiters {
         Some((number, signal))
     }
 
-    /// The one who polled has gone, for whatever reason.
+    /// Notes that the poller is gone, for whatever reason.
     pub(crate) fn abandon(&self, poller: u64) {
         self.lock().poller.take_if(|one| one.number == poller);
     }
 
-    /// What the poller is to do now, within the `limits` of a look.
+    /// The next step of the poller, within the `limits` of a look.
     pub(crate) fn turn(&self, poller: u64, now: Tick, limits: LookLimits) -> Turn {
         let mut state = self.lock();
         if !state.is_needed(poller) {
@@ -88,8 +88,8 @@ impl Waiters {
         state.take(now, limits)
     }
 
-    /// True if its time is over: nobody waits, or another one polls. The next waiter finds no
-    /// poller then.
+    /// Ends this poller if there are no waiters, or if another one has taken over. Then it returns
+    /// true, and the next waiter finds no poller.
     pub(crate) fn resign(&self, poller: u64) -> bool {
         let mut state = self.lock();
         if state.is_needed(poller) {
@@ -99,8 +99,9 @@ impl Waiters {
         true
     }
 
-    /// A look was answered that was sent at `sent`. Returns what those want who are not called, in
-    /// order; `None` if nobody waits any more, or if more is known already.
+    /// Notes the answer to the look that was sent at `sent`. Returns the modes of the waiters that
+    /// are not called, in order. `None` if there are no waiters any more, or if the answer of a
+    /// later look is known.
     pub(crate) fn answered(&self, name: &LockName, sent: Tick, version: u64) -> Option<Vec<Mode>> {
         let mut state = self.lock();
         let line = state.lines.get_mut(name)?;
@@ -121,7 +122,8 @@ impl Waiters {
         }
     }
 
-    /// A look failed that was sent at `sent`. Those who wait for its names hear of it.
+    /// Notes the failure of the look that was sent at `sent`. The waiters for its names get the
+    /// error.
     pub(crate) fn failed(&self, names: &[LockName], sent: Tick, pace: Pace, error: &Error) {
         let now = Clock::Boot.now();
         let mut state = self.lock();
@@ -147,8 +149,8 @@ impl State {
         schedules.map(Schedule::due).min().unwrap_or(Tick::NEVER)
     }
 
-    /// If a line is due, takes it and those that are ripe, as many as there is room for: those
-    /// first that are due for the longest time.
+    /// If a line is due, takes it and the ripe lines, as many as there is room for. The lines that
+    /// are due for longest come first.
     fn take(&mut self, now: Tick, limits: LookLimits) -> Turn {
         if limits.names == 0 || self.next_due() > now {
             return Turn::Wait(self.next_due());
@@ -170,7 +172,7 @@ impl State {
         ripe.sort_unstable_by_key(|(due, _)| *due);
         if ripe.first().is_none_or(|(due, _)| *due > now) {
             let due = self.next_due();
-            // Those that are due and patient have to wait for an answer.
+            // Due names with patient waiters have to wait for an answer.
             return Turn::Wait(if due > now { due } else { Tick::NEVER });
         }
         let mut names = Vec::new();
@@ -199,7 +201,7 @@ impl State {
 }
 
 impl Line {
-    /// Of the most patient of its waiters.
+    /// The patience of the most patient waiter in the line.
     fn patience(&self) -> Duration {
         self.waiting.iter().map(|waiting| waiting.patience).max().unwrap_or_default()
     }

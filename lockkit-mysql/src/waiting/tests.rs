@@ -1,4 +1,4 @@
-//! Lines, their calls, and their poller.
+//! Tests of the lines, their calls, and their poller.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -120,7 +120,7 @@ fn one_attends_all_lines_and_another_one_after_it_has_gone() {
     assert_eq!(start_polling(&a), None);
 }
 
-/// Catches a poller in a runtime that nobody drives, whose looks are waited for.
+/// Catches waiters that rely on a poller in a runtime that is not driven any more.
 #[test]
 fn c8_whoever_takes_over_looks_at_all_lines_at_once() {
     let waiters = Arc::<Waiters>::default();
@@ -168,7 +168,7 @@ fn c8_those_that_do_not_fit_come_next_and_no_look_is_too_long() {
     drop(places);
 }
 
-/// Catches one patience for all who wait, whichever it is.
+/// Catches one patience for all waiters, whichever it is.
 #[test]
 fn c8_each_waiter_hears_of_a_silent_server_after_its_own_patience() {
     let waiters = Arc::<Waiters>::default();
@@ -192,8 +192,8 @@ fn c8_each_waiter_hears_of_a_silent_server_after_its_own_patience() {
     assert_eq!(heard(sent.after(long)), [false, false]);
 }
 
-/// Catches looks that are lost one after the other, each with somebody patient among its names,
-/// until none is left.
+/// Catches looks that are lost one after the other until none is left, because each has a name with
+/// a patient waiter.
 #[test]
 fn c8_a_look_that_is_kept_for_the_hasty_has_none_else() {
     let waiters = Arc::<Waiters>::default();

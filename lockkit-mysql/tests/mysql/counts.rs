@@ -1,4 +1,4 @@
-//! What a server is asked, by its own counters.
+//! Tests of how many requests a server gets, by its own counters.
 
 use std::{
     sync::{
@@ -30,7 +30,7 @@ on_both!(
     housekeeping_has_a_quarter_as_many_connections_as_the_pool,
 );
 
-/// All statements of all clients since the last call, without the question itself.
+/// The statements of all clients since the last call, without the question itself.
 struct Counter {
     admin: Admin,
     last: u64,
@@ -85,7 +85,8 @@ async fn a_lock_and_its_release_are_two_statements(flavor: SqlFlavor) {
         guard.release().await.unwrap();
         assert_eq!(counter.statements().await, 1);
     }
-    // Prepared once: nothing is parsed anew, and nothing beside it is asked.
+    // The statements are prepared once: the server parses nothing again, and gets no other
+    // question.
     assert_eq!(counter.admin.status("Com_stmt_execute").await - executed, 6);
     let prepared = counter.admin.status("Com_stmt_prepare").await;
     locker.mutex("a").unwrap().lock().await.unwrap().release().await.unwrap();
@@ -108,7 +109,7 @@ async fn a_refusal_is_one_statement(flavor: SqlFlavor) {
     guard.release().await.unwrap();
 }
 
-/// Catches a renewal for each lock, and due times that do not meet.
+/// Catches a renewal for each lock, and due times that do not coincide.
 async fn renewals_of_hundreds_of_locks_are_few_statements(flavor: SqlFlavor) {
     const LEASE: Duration = Duration::from_secs(12);
     const LOCKS: usize = 500;
@@ -126,7 +127,7 @@ async fn renewals_of_hundreds_of_locks_are_few_statements(flavor: SqlFlavor) {
         });
     }
     let guards: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
-    // A period for the slots to be found.
+    // After one period, the renewals have found their slots.
     sleep(LEASE / 3).await;
     let mut counter = Counter::on(&bed).await;
     let start = Instant::now();
@@ -178,7 +179,7 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     counter.statements().await;
     let start = Instant::now();
     let mut looks = 0;
-    // A server that stands still is asked nothing.
+    // A server that stalls gets no questions.
     until("somebody looks", async || {
         sleep(KEPT.saturating_sub(start.elapsed())).await;
         looks += counter.statements().await;
@@ -188,10 +189,10 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     let waited = start.elapsed();
     let after = counter.writes().await;
     println!("{looks} looks in {waited:?}");
-    // The core's own poll is once a second for each waiter at most, and is answered without the
+    // The core polls once a second at most for each waiter, and the answer needs no request to the
     // server.
     assert!(u128::from(looks) <= waited.as_millis() / 25, "{looks} looks in {waited:?}");
-    // To say that somebody waits, twice a second.
+    // The client records twice a second that it waits.
     let most = 1 + waited.as_millis() / 400;
     assert!(u128::from(after - before) <= most, "{} writes in {waited:?}", after - before);
     counter.statements().await;
@@ -203,8 +204,8 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     let grants = grants.load(Relaxed);
     println!("{:.2} statements a grant, {grants} grants in {elapsed:?}", ratio(statements, grants));
     assert_eq!(grants, 4 * TASKS);
-    // Two for each, and a look now and then for as long as the server takes. Each of 64 who looks
-    // by itself is many more.
+    // Two statements for each grant, and a look from time to time while the server works. If each
+    // of the 64 tasks looked by itself, there would be many more.
     let looks = elapsed.as_secs_f64() * 250.0;
     assert!(
         ratio(statements, grants) <= 2.2 + looks / 256.0,
@@ -212,8 +213,8 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     );
 }
 
-/// Catches a plain read: a proxy may send that to a replica, which lags and tells a holder that its
-/// lease has ended.
+/// Catches a plain read. A proxy may send it to a replica, and a replica that lags would report
+/// that a lease has ended.
 async fn c10_a_renewal_that_found_nothing_asks_again_with_a_locking_read(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;
@@ -239,14 +240,14 @@ async fn c10_a_renewal_that_found_nothing_asks_again_with_a_locking_read(flavor:
     }
 }
 
-/// Catches a share other than the one that `Config::with_pool_size` tells.
+/// Catches another share than the one that `Config::with_pool_size` documents.
 async fn housekeeping_has_a_quarter_as_many_connections_as_the_pool(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
     for (pool, share) in [(1, 2), (8, 2), (24, 6), (400, 16)] {
         let (backend, proxy) = bed.behind_proxy(&format!("pool_size={pool}&{QUIET}")).await;
         let before = admin.status("Connections").await;
-        // Until all who ask have come, nobody is done.
+        // No answer comes until all questions have come.
         proxy.set(|traffic| traffic.down.hold = true);
         let backend = Arc::new(backend);
         let mut asking = JoinSet::new();

@@ -1,4 +1,4 @@
-//! Many connections after one name, and after names that have no row yet.
+//! Tests of many connections that compete for one name, and for names that have no row yet.
 
 use std::sync::{
     Arc,
@@ -24,7 +24,7 @@ on_both!(
 
 const CROWD: usize = 32;
 
-/// One connection each.
+/// Backends with one connection each.
 async fn crowd(bed: &Bed) -> Vec<lockkit_mysql::MySql> {
     bed.connect("").await;
     let mut crowd = Vec::new();
@@ -34,7 +34,7 @@ async fn crowd(bed: &Bed) -> Vec<lockkit_mysql::MySql> {
     crowd
 }
 
-/// Until somebody else had the chance to come in.
+/// Stays until another task had the chance to come in.
 async fn stay(guard: &LockGuard, witness: &Witness) {
     let mut stay = Stay::begin(guard);
     yield_now().await;
@@ -42,8 +42,8 @@ async fn stay(guard: &LockGuard, witness: &Witness) {
     witness.record(stay);
 }
 
-/// Catches a statement that lets two in, a token that falls, and a deadlock that reaches the
-/// caller.
+/// Catches a statement that lets two holders in, a token that falls, and a deadlock that reaches
+/// the caller.
 async fn c1_c4_one_at_a_time_among_many_connections(flavor: SqlFlavor) {
     const ROUNDS: usize = 5;
     let bed = Bed::shared(flavor);
@@ -83,7 +83,7 @@ async fn c1_c13_many_connections_race_for_fresh_names(flavor: SqlFlavor) {
                 if matches!(attempt.unwrap(), lockkit_core::spi::Attempt::Granted(_)) {
                     wins.fetch_add(1, SeqCst);
                 }
-                // And each one its own, next to the others'.
+                // Each task also takes a name of its own, next to the others'.
                 let mut own = claim(&backend, &format!("{round} {index}"));
                 granted(own.attempt(Wait::No).await);
                 given_up(own.release()).await;

@@ -1,4 +1,4 @@
-//! Futures that are dropped midway.
+//! Tests of futures that are dropped midway.
 
 use std::{
     future::poll_fn,
@@ -32,8 +32,8 @@ on_both!(
     c6_nothing_is_killed_through_a_proxy_that_numbers_connections_in_its_own_way,
 );
 
-/// Polls so often, and drops it then: right after the last poll, or when it would be polled once
-/// more.
+/// Polls the future so many times, and then drops it: right after the last poll, or when it would
+/// be polled once more.
 pub(crate) async fn cut<F: Future>(future: F, polls: usize, late: bool) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;
@@ -51,12 +51,12 @@ pub(crate) async fn cut<F: Future>(future: F, polls: usize, late: bool) -> Optio
     .await
 }
 
-/// The driver would answer the next question with the reply to the one that was dropped.
+/// The driver would answer the next question with the reply to the dropped one.
 async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
     const ROUNDS: usize = 100;
     let bed = Bed::shared(flavor);
     for size in [1, 3] {
-        // Kills are not waited for, so that the next one gets the connection as it is.
+        // The test does not wait for kills, so that the next question gets the connection as it is.
         let backend = bed.connect(&format!("pool_size={size}&{QUIET}")).await;
         let mut held = Vec::new();
         for number in 0..4 {
@@ -87,7 +87,7 @@ async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
                 .is_none(),
             };
             dropped += usize::from(was_dropped);
-            // Whatever is asked now is answered with its own answer.
+            // Now each question gets its own answer.
             let (name, claim, token, label) = &mut held[rand::random_range(0..4)];
             match rand::random_range(0..3) {
                 0 => {
@@ -128,7 +128,7 @@ async fn c6_a_storm_on_one_connection_leaves_nothing(flavor: SqlFlavor) {
 /// Thousands of calls that are dropped at any point.
 async fn storm(flavor: SqlFlavor, size: usize) {
     const LENGTH: Duration = Duration::from_millis(2500);
-    /// Of those that are dropped, and of those that are served.
+    /// At least so many calls are dropped, and so many are served.
     const LEAST: [usize; 2] = [1000, 50];
     let bed = Bed::own(flavor, &[]);
     let locker = bed.locker(&format!("pool_size={size}&{QUIET}")).await;
@@ -172,7 +172,7 @@ async fn storm(flavor: SqlFlavor, size: usize) {
     );
     for name in 0..4 {
         let lock = locker.mutex(&name.to_string()).unwrap();
-        // One that somebody has left behind stays taken for a whole lease.
+        // A lock that was left behind stays taken for a whole lease.
         let guard = within(SOON, "a free lock", lock.lock()).await.unwrap();
         guard.release().await.unwrap();
     }
@@ -185,10 +185,10 @@ async fn storm(flavor: SqlFlavor, size: usize) {
     until("all connections are closed", async || admin.one::<u64>(connections).await == 0).await;
 }
 
-/// The servers tell the same list of transactions again to whoever asks more often.
+/// The server gives the same list of transactions again to a client that asks more often.
 const AFRESH: Duration = Duration::from_millis(120);
 
-/// By itself nothing of it would go before the end of a lease.
+/// Without a cleanup, nothing of this would end before the end of a lease.
 async fn assert_clean(bed: &Bed) {
     let mut admin = bed.admin().await;
     let start = Instant::now();
@@ -203,7 +203,7 @@ async fn assert_clean(bed: &Bed) {
     }
 }
 
-/// The server would let it wait on, and let it take the row.
+/// The server would let the statement wait on, and let it take the row.
 async fn c6_a_statement_that_waits_for_a_row_ends_with_its_future(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect("pool_size=1").await;
@@ -223,15 +223,15 @@ async fn c6_a_statement_that_waits_for_a_row_ends_with_its_future(flavor: SqlFla
     let task = tokio::spawn(async move { waiting.attempt(Wait::No).await.map(drop) });
     until("it waits", async || watcher.one::<u64>(waits).await == 1).await;
     task.abort();
-    // By itself it would wait for far longer.
+    // Without a kill, the statement would wait for far longer.
     until("its wait is over", async || watcher.one::<u64>(waits).await == 0).await;
-    // The one connection is there for others.
+    // Other names can use the one connection.
     within(SOON, "another name", next_token(&backend, "b")).await;
     admin.run("ROLLBACK").await;
     next_token(&backend, "a").await;
 }
 
-/// Catches a `KILL` that is given up before a connection for it may be.
+/// Catches a `KILL` that is given up sooner than the attempt to open a connection for it.
 async fn c6_it_ends_also_if_the_server_stands_still_meanwhile(flavor: SqlFlavor) {
     // Longer than a `KILL` takes by itself, and less than the connect_timeout.
     const STILL: Duration = Duration::from_secs(6);
@@ -258,12 +258,12 @@ async fn c6_it_ends_also_if_the_server_stands_still_meanwhile(flavor: SqlFlavor)
     assert!(task.await.unwrap_err().is_cancelled());
     sleep(STILL).await;
     bed.server.resume().unwrap();
-    // By itself it would wait for far longer.
+    // Without a kill, the statement would wait for far longer.
     until("its wait is over", async || admin.one::<u64>(waits).await == 0).await;
     locked.run("ROLLBACK").await;
 }
 
-/// Catches a `KILL` with a number that is another client's connection to the proxy.
+/// Catches a `KILL` with a number that belongs to another client's connection to the proxy.
 async fn c6_nothing_is_killed_through_a_proxy_that_numbers_connections_in_its_own_way(
     flavor: SqlFlavor,
 ) {
@@ -292,7 +292,7 @@ async fn c6_nothing_is_killed_through_a_proxy_that_numbers_connections_in_its_ow
     }
 }
 
-/// Greets its clients with other numbers of their connections than the server's.
+/// A proxy that greets its clients with other connection numbers than the server's.
 async fn numbering_proxy(server: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! What a server's settings are worth.
+//! Tests of the diagnosis of a server's settings.
 
 use lockkit_core::spi::{Admin as _, Severity};
 use lockkit_fixture::SqlFlavor;

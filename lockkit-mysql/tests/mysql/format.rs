@@ -1,5 +1,5 @@
-//! What other versions of lockkit have stored: that of 0.1.0 is read and written, and that of newer
-//! ones left alone.
+//! Tests with the tables of other versions. Those of 0.1.0 are read and written, and those of newer
+//! versions are left alone.
 
 use std::num::NonZeroU32;
 
@@ -19,7 +19,7 @@ on_both!(
     c13_where_it_can_not_be_told_who_made_the_tables_none_is_made,
 );
 
-/// Tables and rows as 0.1.0 makes them, but for times that are past 2100.
+/// Tables and rows as 0.1.0 makes them, except that the times are past 2100.
 const STORED: &str = include_str!("format/stored-1.sql");
 const TABLES: [&str; 4] = ["meta", "note", "lock", "holder"];
 /// The last token of the rows.
@@ -30,7 +30,7 @@ fn two_of_three() -> Mode {
     Mode::Permits { count: number(2), limit: number(3) }
 }
 
-/// A kind, how its lock is held, by whom, and how a newcomer wants it.
+/// A kind, the mode in which its lock is held, its owner, and the mode that a newcomer wants.
 fn held() -> [(Kind, Mode, u128, Mode); 3] {
     [
         (Kind::Mutex, Mode::Exclusive, 0xa1, Mode::Exclusive),
@@ -46,7 +46,7 @@ impl Bed {
         }
     }
 
-    /// The columns of a table, and what is in it.
+    /// The columns of a table, and its rows.
     async fn dump(&self, admin: &mut Admin, table: &str) -> Vec<String> {
         let columns = format!(
             "SELECT COLUMN_NAME,COLUMN_TYPE,IS_NULLABLE,COALESCE(COLUMN_DEFAULT,''),COLUMN_KEY FROM \
@@ -93,7 +93,8 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_and_respected_and_tokens_rise(f
     }
 }
 
-/// Who changes what is stored changes this, and then needs a new format: see docs/stability.md.
+/// If you change what is stored, you have to change this test, and then need a new format: see
+/// docs/stability.md.
 async fn c1_what_is_stored_has_the_form_of_0_1_0(flavor: SqlFlavor) {
     let old = Bed::shared(flavor);
     let new = Bed::shared(flavor);
@@ -121,7 +122,8 @@ async fn c1_what_is_stored_has_the_form_of_0_1_0(flavor: SqlFlavor) {
     }
 }
 
-/// Catches tables of this format that are made beside others, such as one that they do without.
+/// Catches tables of this format that are made beside those of a newer one, such as a table that
+/// the newer format does without.
 async fn c13_nothing_is_added_to_what_a_newer_lockkit_has_made(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
@@ -147,7 +149,7 @@ async fn c13_nothing_is_added_to_what_a_newer_lockkit_has_made(flavor: SqlFlavor
     }
 }
 
-/// The row is there and can't be read.
+/// The row is there, but can't be read.
 async fn c13_where_it_can_not_be_told_who_made_the_tables_none_is_made(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
@@ -162,7 +164,7 @@ async fn c13_where_it_can_not_be_told_who_made_the_tables_none_is_made(flavor: S
     assert_eq!(admin.one::<u64>(made).await, 1, "{error}");
 }
 
-/// Times and ids are as long as they are, whatever they are.
+/// Replaces times and ids, because only their lengths count.
 fn shapes(lines: &[String]) -> Vec<String> {
     let shape = |line: &String| {
         let words = line.split(' ').map(|word| match word.trim_matches('\'').len() {

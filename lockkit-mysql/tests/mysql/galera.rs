@@ -1,4 +1,4 @@
-//! A Galera cluster, on whose nodes the lockers take turns.
+//! Tests on a Galera cluster, on whose nodes the lockers take turns.
 
 use std::{
     env,
@@ -27,7 +27,7 @@ use tokio::{
 
 use crate::support::*;
 
-/// For how many seconds the lockers compete, if not for [`USUAL`].
+/// The variable that sets for how many seconds the lockers compete, instead of [`USUAL`].
 const SECONDS: &str = "LOCKKIT_TEST_GALERA_SECONDS";
 const USUAL: Duration = Duration::from_secs(12);
 const LOCKERS: usize = 12;
@@ -42,7 +42,7 @@ enum Sort {
     Permit,
 }
 
-/// What the lockers have done to each other.
+/// The grants of the lockers, and the faults that they found.
 #[derive(Default)]
 struct Record {
     mutex: Witness,
@@ -89,9 +89,9 @@ fn usual() -> Duration {
     env::var(SECONDS).map_or(USUAL, |text| Duration::from_secs(text.parse().unwrap()))
 }
 
-/// Catches a transaction of several statements that goes on after the cluster has rolled back its
-/// first half: its second half then grants what the first has not looked at, or loses the row of a
-/// holder.
+/// Catches a transaction of several statements that continues after the cluster has rolled back its
+/// first half. Its second half then grants without the checks of the first half, or loses the row
+/// of a holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_lockers_on_all_nodes_of_a_galera_cluster_take_turns() {
     let cluster = GaleraCluster::start().unwrap();
@@ -148,19 +148,20 @@ async fn c1_c4_lockers_on_all_nodes_of_a_galera_cluster_take_turns() {
     println!("{grants:?} grants in {duration:?}");
 }
 
-/// How far a holder raises its token.
+/// By how much a holder raises its token.
 const RAISE: u64 = 1_000;
 
-/// What the holders of one name have done.
+/// The grants of one name, and the faults that its holders found.
 #[derive(Default)]
 struct Raised {
-    /// The largest token that was answered so far.
+    /// The largest token of all answers so far.
     highest: AtomicU64,
     diagnostics: Mutex<Vec<String>>,
     grants: AtomicU64,
 }
 
-/// Again for as long as the answer is a temporary error: all of these requests are idempotent.
+/// Repeats a request for as long as the answer is a temporary error. All of these requests are
+/// idempotent.
 macro_rules! insist {
     ($request:expr) => {
         loop {
@@ -173,7 +174,7 @@ macro_rules! insist {
 }
 
 impl Raised {
-    /// A grant whose token is raised, and that leaves a note if it has one.
+    /// Takes a grant, raises its token, and writes a note if `has_note` is set.
     async fn hold(
         &self,
         backend: &MySql,
@@ -218,7 +219,7 @@ impl Raised {
 async fn disturb(node: &SqlServer, end: Instant) {
     let mut conn = Conn::new(Opts::from_url(&node.admin_url()).unwrap()).await.unwrap();
     while Instant::now() < end {
-        // It may lose a race.
+        // The update may lose a race.
         let _ = conn
             .query_drop("UPDATE lockkit.lockkit_lock SET touched_us=touched_us+1 WHERE name='a'")
             .await;
@@ -226,8 +227,8 @@ async fn disturb(node: &SqlServer, end: Instant) {
     }
 }
 
-/// Catches a note or a larger token that is answered though the cluster has rolled back what was
-/// written, because the rest of its transaction went on by itself.
+/// Catches a note or a raised token that is confirmed although the cluster has rolled it back. The
+/// rest of its transaction was then applied by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c2_c4_notes_and_raised_tokens_are_whole_on_all_nodes_of_a_galera_cluster() {
     let cluster = Arc::new(GaleraCluster::start().unwrap());
@@ -251,7 +252,7 @@ async fn c2_c4_notes_and_raised_tokens_are_whole_on_all_nodes_of_a_galera_cluste
                     record.find(texts(&error));
                 }
                 let released = insist!(claim.release());
-                // The record has what it held.
+                // The record already has the grant.
                 let _ = released.unwrap();
             }
         });

@@ -1,4 +1,4 @@
-//! The rows of unused names are removed, and nothing is forgotten by it.
+//! Tests that the rows of unused names are removed, and that nothing is forgotten with them.
 
 use lockkit_core::{
     ErrorKind, Kind, Renewal,
@@ -20,9 +20,9 @@ on_both!(
     old_rows_go_by_themselves,
 );
 
-/// So long that the background task does not come before us.
+/// So long that the background task does not come first.
 const RETENTION: &str = "retention=3000h";
-/// Makes a row as old as if nobody had used it for two retentions.
+/// Makes a row as old as if it had been unused for two retentions.
 const AGED: &str = "touched_us=touched_us-21600000000000,fence=fence-21600000000000";
 
 async fn c4_tokens_rise_over_garbage_collection(flavor: SqlFlavor) {
@@ -61,7 +61,7 @@ async fn c4_garbage_collection_removes_old_rows_only(flavor: SqlFlavor) {
         admin.all(&format!("SELECT CONVERT(name USING utf8mb4) FROM {table} ORDER BY 1")).await;
     assert_eq!(kept, ["ahead", "live", "touched", "young"]);
     assert!(next_token(&backend, "ahead").await.get() > ahead);
-    // Its fence was changed, so it is no longer the one that was granted.
+    // The fence of this hold was changed, so it is no longer the one that was granted.
     assert!(matches!(live.renew(None).await.unwrap(), RenewalOutcome::Lost(_)));
 }
 
@@ -84,7 +84,7 @@ async fn c4_a_reader_keeps_the_row_of_its_name(flavor: SqlFlavor) {
     }
 }
 
-/// What somebody else works on is in use.
+/// A row on which another client is at work is in use.
 async fn c4_garbage_collection_does_not_wait_for_rows_that_are_locked(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(RETENTION).await;
@@ -102,12 +102,12 @@ async fn c4_garbage_collection_does_not_wait_for_rows_that_are_locked(flavor: Sq
         ))
         .await;
     let waits = admin.status("Innodb_row_lock_waits").await;
-    // The others are not left because of it.
+    // The other rows are removed nevertheless.
     assert_eq!(within(SOON, "cleaning up", backend.collect_garbage()).await.unwrap(), 2);
     assert_eq!(admin.status("Innodb_row_lock_waits").await, waits);
     other.run("ROLLBACK").await;
     assert_eq!(backend.collect_garbage().await.unwrap(), 1);
-    // The connection that was refused the row is as good as new.
+    // The connection that was refused the row can be used again.
     let locker = locker(backend);
     let options = locker.defaults().clone().with_renewal(Renewal::Manual);
     let lock = locker.mutex("b").unwrap().with_options(options).unwrap();
@@ -123,8 +123,8 @@ async fn c4_a_retention_under_a_minute_is_refused(flavor: SqlFlavor) {
     }
 }
 
-/// Catches a request for each name, a scan that meets a row which is locked and in use, and a name
-/// taken for that of another kind.
+/// Catches a request for each name, and a scan that meets a locked row in use. Catches a name that
+/// is taken for the same name of another kind.
 async fn names_go_many_at_a_time(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;
@@ -155,7 +155,7 @@ async fn names_go_many_at_a_time(flavor: SqlFlavor) {
     }
 }
 
-/// Catches a scan of the holders that waits for one which is at work.
+/// Catches a scan of the holders that waits for a locked one.
 async fn names_go_without_the_rows_of_holders_of_other_names(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;

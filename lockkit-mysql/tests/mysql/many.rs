@@ -1,4 +1,4 @@
-//! Waiters of many names in one process: none is forgotten, and none is in another's way.
+//! Tests of waiters of many names in one process: none is forgotten, and none delays another.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ on_both!(
     c8_with_one_connection_a_transfer_waits_for_no_timeout,
 );
 
-/// Catches a poller that takes some of those whose time has come, and always the same ones.
+/// Catches a poller that takes only some of the due names, and always the same ones.
 async fn c8_of_a_thousand_names_each_is_looked_at(flavor: SqlFlavor) {
     const NAMES: usize = 1_000;
     const FREED: usize = 20;
@@ -41,8 +41,8 @@ async fn c8_of_a_thousand_names_each_is_looked_at(flavor: SqlFlavor) {
             guard.leak();
         });
     }
-    // Long enough for each to have asked, and for their pauses to have grown. Whoever comes later
-    // has it easier.
+    // Long enough for each task to have asked, and for the pauses to have grown. A task that comes
+    // later is the easier case.
     sleep(Duration::from_secs(5)).await;
     for name in names.iter().step_by(NAMES / FREED) {
         admin
@@ -55,15 +55,14 @@ async fn c8_of_a_thousand_names_each_is_looked_at(flavor: SqlFlavor) {
     waiters.shutdown().await;
 }
 
-/// Catches a process whose waiters keep its only connection from each other until a timeout ends
-/// that.
+/// Catches a process whose waiters keep its only connection from each other until a timeout.
 async fn c8_with_one_connection_a_transfer_waits_for_no_timeout(flavor: SqlFlavor) {
     const ROUNDS: u64 = 10;
     let bed = Bed::shared(flavor);
     let other = bed.connect(QUIET).await;
     let (backend, proxy) = bed.behind_proxy(&format!("pool_size=1&{QUIET}")).await;
     let locker = locker(backend);
-    // So that a request is under way when the next one comes.
+    // With this delay, a request is under way when the next one comes.
     proxy.set(|traffic| traffic.up.delay = Duration::from_millis(2));
     let transferring = async {
         for round in 0..ROUNDS {
@@ -76,7 +75,7 @@ async fn c8_with_one_connection_a_transfer_waits_for_no_timeout(flavor: SqlFlavo
             waiting.await.unwrap().release().await.unwrap();
         }
     };
-    // Three quarters of an op_timeout each would be more than three minutes.
+    // At three quarters of an op_timeout each, they would take more than three minutes.
     within(SOON, "ten transfers", transferring).await;
     proxy.heal();
 }

@@ -1,4 +1,4 @@
-//! Names, on a database whose collation takes `K` for `k`, and drops blanks at the end.
+//! Tests of names, on a database whose collation takes `K` for `k`, and drops blanks at the end.
 
 use lockkit_core::spi::{Backend as _, Released, RenewalOutcome, Wait};
 use lockkit_fixture::SqlFlavor;
@@ -56,7 +56,7 @@ async fn c11_names_are_compared_byte_by_byte(flavor: SqlFlavor) {
     assert_eq!(rows, names().len());
 }
 
-/// Parameters are converted to the connection's character set, and literals are not.
+/// The server converts parameters to the connection's character set, but not literals.
 async fn c11_names_survive_a_server_that_converts_text(flavor: SqlFlavor) {
     for wrong in [
         "SET character_set_connection=ucs2",
@@ -70,7 +70,7 @@ async fn c11_names_survive_a_server_that_converts_text(flavor: SqlFlavor) {
     }
 }
 
-/// Holds all names at once, and sees that each is itself only.
+/// Holds all names at once, and checks that each is only itself.
 async fn all_at_once(bed: &Bed) {
     let here = bed.connect("").await;
     let there = bed.connect("").await;

@@ -1,4 +1,4 @@
-//! The note beside a lock, in rows of its own; and the server's clock.
+//! Tests of the note beside a lock, which has rows of its own, and of the server's clock.
 
 use std::time::{Duration, SystemTime};
 
@@ -120,7 +120,7 @@ async fn c13_a_demoted_primary_tells_neither_a_note_nor_the_time(flavor: SqlFlav
     let mut holder = claim(&backend, "a");
     granted(holder.attempt(Wait::No).await);
     assert_eq!(holder.write_note(&note(1, "one")).await.unwrap(), Noted::Written);
-    // Asked on a connection from before: a new one would be refused as it is opened.
+    // This asks on an existing connection, because a new one would be refused as it is opened.
     for is_time in [false, true] {
         backend.time().await.unwrap();
         admin.run("SET GLOBAL read_only=1").await;
@@ -153,7 +153,7 @@ async fn c13_a_missing_table_and_a_missing_right_say_what_to_do(flavor: SqlFlavo
     let mut holder = claim(&backend, "a");
     granted(holder.attempt(Wait::No).await);
     assert_eq!(holder.write_note(&note(1, "one")).await.unwrap(), Noted::Written);
-    // Less than that is found when it is opened, and not with the first note.
+    // A missing right is found when the backend connects, and not with the first note.
     let less = bed.user(&mut admin, &grants.each_ref().map(String::as_str)[..3]).await;
     let error = refused(&format!("{less}&create_table=false")).await;
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
@@ -170,7 +170,7 @@ async fn c13_a_missing_table_and_a_missing_right_say_what_to_do(flavor: SqlFlavo
         );
         assert!(error.to_string().contains("tables are not there"), "{error}");
     }
-    // Nothing of it hangs in a transaction.
+    // No open transaction is left of this.
     given_up(holder.release()).await;
     next_token(&backend, "a").await;
 }

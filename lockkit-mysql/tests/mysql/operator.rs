@@ -1,4 +1,4 @@
-//! Lists of names, and signs of life.
+//! Tests of lists of names, and of signs of life.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ async fn c14_many_names_are_listed_once_each(flavor: SqlFlavor) {
         let mode = if kind == Kind::Mutex { Mode::Exclusive } else { permits };
         granted(claim_in(&backend, kind, "a template", mode).attempt(Wait::No).await);
         let table = bed.table(if kind == Kind::Mutex { "lock" } else { "holder" });
-        // All as the template, but for the name.
+        // All rows are like the template, except for the name.
         let columns = if kind == Kind::Mutex { "touched_us,wanted_us" } else { "mode,permits" };
         for chunk in names.chunks(200) {
             for owner in if kind == Kind::Mutex { vec!["x"] } else { vec!["x", "y"] } {
@@ -85,7 +85,7 @@ async fn c14_a_sign_of_life_needs_no_free_connection(flavor: SqlFlavor) {
     task.await.unwrap().unwrap();
 }
 
-/// On a connection from before, and where a new one is refused.
+/// Tests an existing connection, and a new one that is refused.
 async fn c14_a_server_that_was_demoted_is_a_replica(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect("").await;

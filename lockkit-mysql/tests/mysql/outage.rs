@@ -1,4 +1,4 @@
-//! Connections and servers that end, stop and fall silent.
+//! Tests of connections and servers that end, stop and fall silent.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -29,8 +29,8 @@ async fn hold(locker: &Locker, name: &str) -> LockGuard {
     within(SOON, "a lock", locker.mutex(name).unwrap().lock()).await.unwrap()
 }
 
-/// Catches a holder that dies with its connection, and a dead connection that is asked again and
-/// again.
+/// Catches a holder that loses its lock with its connection, and a dead connection that is asked
+/// again and again.
 async fn c10_a_killed_connection_is_replaced_at_the_next_renewal(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let locker = with_ttl(bed.connect("").await, SHORT);
@@ -46,7 +46,7 @@ async fn c10_a_killed_connection_is_replaced_at_the_next_renewal(flavor: SqlFlav
         until("both are renewed", async || admin.one::<u64>(&ends).await > before).await;
         assert!(guards.iter().all(|guard| guard.is_held()), "its lease ended with a connection");
     }
-    // After a kill, the first thing that is asked may be a release, or a try for another one.
+    // After a kill, the first request may be a release, or an attempt for another lock.
     admin.kill_all().await;
     let [first, second] = guards;
     second.release().await.unwrap();
@@ -87,7 +87,7 @@ async fn c3_holders_and_waiters_survive_a_restart_of_the_server(flavor: SqlFlavo
 
 async fn c3_c9_a_holder_of_a_stopped_server_learns_it_in_time(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
-    // Who waits bears an outage of its own ttl.
+    // A waiter survives an outage of its own ttl.
     let here = with_ttl(bed.connect("").await, SHORT);
     let there = bed.locker("").await;
     let guard = hold(&here, "a").await;
@@ -100,7 +100,7 @@ async fn c3_c9_a_holder_of_a_stopped_server_learns_it_in_time(flavor: SqlFlavor)
     assert!(!guard.is_held() && !waiting.is_finished());
     sleep((SHORT * 3 / 2).saturating_sub(start.elapsed())).await;
     bed.server.resume().unwrap();
-    // A renewal that waited in the socket must not revive what had ended.
+    // A renewal that waited in the socket must not revive the ended lease.
     let next = within(SOON, "the next grant", waiting).await.unwrap().unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
     assert!(!guard.is_held() && guard.renew().await.is_err());
@@ -130,7 +130,7 @@ async fn c3_c9_a_holder_without_a_network_is_lost_before_the_next_grant(flavor: 
     next.release().await.unwrap();
 }
 
-/// It waited for its row, or in the network, while the lease was made longer.
+/// The renewal waited for its row, or in the network, while the lease was made longer.
 async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;
@@ -160,7 +160,7 @@ async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
         let (outcome, mut held) = renewal.await.unwrap();
         let outcome = outcome.unwrap();
         let RenewalOutcome::Alive(Lease::For(left)) = outcome else { panic!("{outcome:?}") };
-        // What the server says, or what was asked for: both are kept by the row.
+        // The value of the server, or the one that was asked for: the row keeps both promises.
         assert!(left >= TTL && left <= longer, "{left:?}");
         let stands: u64 =
             admin.one(format!("SELECT CAST(expires_us AS SIGNED)-{NOW} FROM {table} {row}")).await;
@@ -169,7 +169,7 @@ async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
     }
 }
 
-/// The lease has ended, and nobody has taken the lock yet.
+/// The lease has ended, and no other owner has taken the lock yet.
 async fn c2_a_late_renewal_revives_nothing(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;
@@ -194,7 +194,7 @@ async fn c5_a_retry_holds_for_what_the_server_says(flavor: SqlFlavor) {
     let mut admin = bed.admin().await;
     for kind in [Kind::Mutex, Kind::RwLock] {
         let table = bed.table(if kind == Kind::Mutex { "lock" } else { "holder" });
-        // It knows its way before the replies are lost.
+        // The connection is ready before the replies are lost.
         let mut warm = claim_in(&backend, kind, "warm", Mode::Exclusive);
         granted(warm.attempt(Wait::No).await);
         given_up(warm.release()).await;
@@ -231,8 +231,8 @@ async fn c5_a_retry_holds_for_what_the_server_says(flavor: SqlFlavor) {
     }
 }
 
-/// A proxy delivers it when its client has long given up. For a row that the client has met there
-/// is another statement.
+/// A proxy delivers the attempt when its client has long given up. For a row that the client has
+/// seen, the attempt is another statement.
 async fn c5_a_late_attempt_after_the_release_takes_nothing(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let there = bed.connect(QUIET).await;
@@ -240,7 +240,7 @@ async fn c5_a_late_attempt_after_the_release_takes_nothing(flavor: SqlFlavor) {
     for is_known in [false, true] {
         let (backend, proxy) = bed.behind_proxy(QUIET).await;
         next_token(if is_known { &backend } else { &there }, "a").await;
-        // Else a statement would have to be prepared first, and only that would come late.
+        // Otherwise a statement would have to be prepared first, and only that would come late.
         next_token(&backend, "warm").await;
         next_token(&backend, "warm").await;
         let mut spec = spec("a");
@@ -248,7 +248,7 @@ async fn c5_a_late_attempt_after_the_release_takes_nothing(flavor: SqlFlavor) {
         let mut held = backend.claim(spec.clone()).unwrap();
         proxy.set(|toxics| toxics.up.hold = true);
         assert!(timeout(spec.op_timeout, held.attempt(Wait::No)).await.is_err());
-        // It is not known whether it is over, and nothing is claimed to be.
+        // It is not known whether the attempt is over, and the release does not say that it is.
         let given_up = timeout(spec.op_timeout, held.release()).await;
         assert!(!matches!(given_up, Ok(Ok(Released::Freed))), "{given_up:?}");
         sleep(spec.op_timeout).await;
@@ -256,7 +256,7 @@ async fn c5_a_late_attempt_after_the_release_takes_nothing(flavor: SqlFlavor) {
         let connections = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER='lockkit'";
         let before = admin.all::<u64>(connections).await;
         proxy.heal();
-        // The lock is free meanwhile: whoever had it would keep a late attempt from it.
+        // The lock is free meanwhile, because a holder would keep a late attempt from it.
         until("the late attempt has come, or its connection has gone", async || {
             let now = admin.all::<u64>(connections).await;
             admin.status("Com_stmt_execute").await > executed
@@ -267,24 +267,24 @@ async fn c5_a_late_attempt_after_the_release_takes_nothing(flavor: SqlFlavor) {
     }
 }
 
-/// Catches a release that ends what is under way, fails to take it back, and takes its next call
-/// for the first one.
+/// Catches a release that ends the earlier request, fails to take it back, and treats its next call
+/// as the first one.
 async fn c5_a_release_that_fails_midway_forgets_nothing(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let (backend, proxy) = bed.behind_proxy("pool_size=1").await;
-    // Each statement is prepared by then: what is sent now, is applied.
+    // Each statement is prepared by then, so that a request that is sent now is applied.
     for name in ["a", "a", "busy"] {
         next_token(&backend, name).await;
     }
     let mut spec = spec("a");
-    // So long that the attempt comes in time, and the release fails soon.
+    // So long that the attempt comes in time, but the release fails soon.
     spec.op_timeout = SHORT;
     let mut claim = backend.claim(spec.clone()).unwrap();
     let mut admin = bed.admin().await;
     let mut locked = bed.admin().await;
     bed.wait_for_rows(&mut admin).await;
     proxy.set(|toxics| toxics.down.discard = true);
-    // Dropped once it is applied, and before its reply can come.
+    // The attempt is dropped once it is applied, and before its reply can come.
     let live =
         format!("SELECT COUNT(*) FROM {} WHERE name='a' AND expires_us>{NOW}", bed.table("lock"));
     unanswered(claim.attempt(Wait::No), async || admin.one::<u64>(&live).await == 1).await;
@@ -298,18 +298,18 @@ async fn c5_a_release_that_fails_midway_forgets_nothing(flavor: SqlFlavor) {
     claim.release().await.unwrap_err();
     locked.run("ROLLBACK").await;
     let _ = waiting.await.unwrap();
-    // An earlier try may have freed it.
+    // An earlier call may have freed it.
     let _ = persistently(async || claim.release().await).await;
     assert_eq!(admin.one::<u64>(&live).await, 0);
 }
 
-/// What was applied without a reply is no less there when later attempts were refused the row, for
-/// however long.
+/// A grant that was applied without a reply is still there after later attempts were refused the
+/// row, for however long.
 async fn c5_an_unknown_grant_is_released_also_after_refusals(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (backend, proxy) = bed.behind_proxy("").await;
     let mut admin = bed.admin().await;
-    // Each statement is prepared by then: what is sent now, is applied.
+    // Each statement is prepared by then, so that a request that is sent now is applied.
     for _ in 0..2 {
         next_token(&backend, "a").await;
     }
@@ -330,8 +330,8 @@ async fn c5_an_unknown_grant_is_released_also_after_refusals(flavor: SqlFlavor) 
             bed.table("lock")
         ))
         .await;
-    // Nothing of it can be under way any more after that: it would come after its time, and has
-    // waited for all that it may.
+    // After that time, no earlier request can be under way any more. It would come after its
+    // not-after time, and has waited for as long as it may.
     while asked.elapsed() < spec.op_timeout + Duration::from_secs(7) {
         match held.attempt(Wait::No).await {
             Ok(Attempt::Busy { .. }) => {}
@@ -344,8 +344,8 @@ async fn c5_an_unknown_grant_is_released_also_after_refusals(flavor: SqlFlavor) 
     assert!(backend.inspect(&mutex("a")).await.unwrap().holders.is_empty());
 }
 
-/// Catches a release of two changes, of which the second is refused for certain when the first has
-/// freed the lock.
+/// Catches a release that consists of two changes, when the second is refused for certain after the
+/// first has freed the lock.
 async fn c5_c7_a_release_that_is_refused_midway_has_freed_nothing_before(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;
@@ -367,7 +367,7 @@ async fn c5_c7_a_release_that_is_refused_midway_has_freed_nothing_before(flavor:
         let releasing = tokio::spawn(async move { (held.release().await, held) });
         let waits = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE='User lock'";
         until("its row is deleted", async || admin.one::<u64>(waits).await == 1).await;
-        // It waits for the statement that runs, and lets none after that.
+        // The demotion waits for the statement that runs, and allows none after it.
         let mut demoter = bed.admin().await;
         let demoting = tokio::spawn(async move { demoter.run("SET GLOBAL read_only=1").await });
         let waits = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \

@@ -1,4 +1,4 @@
-//! The one task that asks the server on behalf of all who wait in a process.
+//! Tests of the one task that asks the server on behalf of all waiters of a process.
 
 use std::{
     future::pending,
@@ -41,7 +41,7 @@ on_both!(
 
 const COLUMNS: &str = "kind,name,owner,fence,expires_us,touched_us";
 
-/// As if another client had taken these mutexes for long.
+/// Takes these mutexes for long, as another client would.
 async fn taken(bed: &Bed, admin: &mut Admin, names: &[String]) {
     for some in names.chunks(500) {
         let row = |name: &String| format!("('mutex','{name}','other',{NOW},{NOW}+600000000,{NOW})");
@@ -75,13 +75,14 @@ async fn is_granted(claim: &mut dyn Claim) -> bool {
     matches!(claim.attempt(Wait::Queue).await, Ok(Attempt::Granted(_)))
 }
 
-/// The requests that the server has got, and its own time of that in seconds.
+/// How many requests the server has got, and the server's own time in seconds.
 async fn requests(admin: &mut Admin) -> (u64, f64) {
     let us = admin.one::<u64>(format!("SELECT {NOW}")).await;
     (admin.status("Questions").await, Duration::from_micros(us).as_secs_f64())
 }
 
-/// Of each name one has asked, and has said so: the others wait behind it.
+/// Waits until one waiter of each name has asked, and has recorded that it waits. The other waiters
+/// are behind it.
 async fn settled(bed: &Bed, admin: &mut Admin, names: &str, count: u64) {
     let said = format!("name LIKE '{names} %' AND wanted_us>0");
     let said = format!("SELECT COUNT(*) FROM {} WHERE {said}", bed.table("lock"));
@@ -89,11 +90,11 @@ async fn settled(bed: &Bed, admin: &mut Admin, names: &str, count: u64) {
     sleep(SLACK).await;
 }
 
-/// Catches a task for each name, a statement for each name, and a word for each name that somebody
-/// waits.
+/// Catches a task for each name, a statement for each name, and a record of its own for each name
+/// that has waiters.
 async fn c8_a_thousand_waiters_are_a_few_requests(flavor: SqlFlavor) {
     const A_SECOND: f64 = 50.0;
-    /// For the admin's questions, and whoever comes late.
+    /// For the admin's questions, and for tasks that come late.
     const ONCE: f64 = 50.0;
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
@@ -112,7 +113,7 @@ async fn c8_a_thousand_waiters_are_a_few_requests(flavor: SqlFlavor) {
         let (first, start) = requests(&mut admin).await;
         let mut asked = 0.0;
         let mut elapsed = 0.0;
-        // A server that stands still is asked nothing.
+        // A server that stalls gets no questions.
         until("somebody looks", async || {
             sleep(Duration::from_secs(4)).await;
             let (last, end) = requests(&mut admin).await;
@@ -127,7 +128,7 @@ async fn c8_a_thousand_waiters_are_a_few_requests(flavor: SqlFlavor) {
     }
 }
 
-/// Catches a task that goes on for ever, and one that ends for good.
+/// Catches a task that never ends, and one that ends for good.
 async fn c6_nobody_polls_when_nobody_waits(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
@@ -147,7 +148,7 @@ async fn c6_nobody_polls_when_nobody_waits(flavor: SqlFlavor) {
     }
 }
 
-/// Catches looks that reach the first line, the last, or some only, and calls that reach one waiter
+/// Catches looks that reach only the first line, the last, or some, and calls that reach one waiter
 /// of each line.
 async fn c1_c8_all_who_wait_for_many_names_get_their_locks(flavor: SqlFlavor) {
     const WAITERS: usize = 10;
@@ -182,8 +183,8 @@ fn is_silence(error: &Error) -> bool {
     error.kind() == ErrorKind::Unavailable && error.to_string().contains("did not answer within")
 }
 
-/// Catches one patience for a whole look: the least of all, so that everybody's fails, or the
-/// longest, so that nobody hears.
+/// Catches one patience for a whole look. With the least of all, each waiter fails. With the
+/// longest, no waiter hears of the slow server.
 async fn c8_a_hasty_waiter_fails_by_itself_on_a_slow_server(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
@@ -214,8 +215,8 @@ async fn c8_a_hasty_waiter_fails_by_itself_on_a_slow_server(flavor: SqlFlavor) {
     }
 }
 
-/// A way to the server that forgets all its connections, without a word, when its sender is told
-/// to; new ones work.
+/// A proxy to the server. When its sender changes, it forgets all its connections and closes none.
+/// New connections work.
 async fn forgetful(bed: &Bed) -> (SocketAddr, watch::Sender<u32>) {
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let addr = socket.local_addr().unwrap();
@@ -239,8 +240,8 @@ async fn forgetful(bed: &Bed) -> (SocketAddr, watch::Sender<u32>) {
     (addr, forget)
 }
 
-/// The look is lost with its connection, which stays open. Catches one look after the other, each
-/// as long as its most patient waiter wants.
+/// The look is lost with its connection, which stays open. Catches looks that follow one after the
+/// other, each as long as its most patient waiter wants.
 async fn c8_a_patient_waiter_whose_look_is_lost_delays_no_hasty_one(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
@@ -254,7 +255,7 @@ async fn c8_a_patient_waiter_whose_look_is_lost_delays_no_hasty_one(flavor: SqlF
     let mut hasty = waiting(&backend, "n0", Duration::from_secs(1)).await;
     for _ in 0..3 {
         until("its look is lost", async || {
-            // Whichever connection the next look has.
+            // Forgets the connection of the next look, whichever it is.
             forget.send_modify(|times| *times += 1);
             hasty.attempt(Wait::Queue).await.is_err_and(|error| is_silence(&error))
         })
@@ -266,8 +267,8 @@ async fn c8_a_patient_waiter_whose_look_is_lost_delays_no_hasty_one(flavor: SqlF
     given_up(hasty.release()).await;
 }
 
-/// Catches answers that are told apart by the text of the name alone, and holders that are looked
-/// for in one of the tables.
+/// Catches answers that differ only by the text of the name, and holders that are looked for in
+/// only one of the tables.
 async fn c8_locks_of_all_kinds_are_waited_for_together(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let here = bed.connect(QUIET).await;
@@ -275,7 +276,7 @@ async fn c8_locks_of_all_kinds_are_waited_for_together(flavor: SqlFlavor) {
     let one = NonZeroU32::MIN;
     let two = NonZeroU32::MIN.saturating_add(1);
     let permit = |count| Mode::Permits { count, limit: two };
-    // Who has it, and who waits for it.
+    // The modes of the holders, and the mode of the waiter.
     let locks: [(Kind, &[Mode], Mode); 6] = [
         (Kind::Mutex, &[Mode::Exclusive], Mode::Exclusive),
         (Kind::Election, &[Mode::Exclusive], Mode::Exclusive),
@@ -300,7 +301,7 @@ async fn c8_locks_of_all_kinds_are_waited_for_together(flavor: SqlFlavor) {
             busy(waiter.attempt(Wait::Queue).await);
             claims.push((held, waiter));
         }
-        // Each is the first to be freed once.
+        // Each lock is the first to be freed once.
         claims.rotate_left(round);
         while !claims.is_empty() {
             let (held, mut waiter) = claims.remove(0);
@@ -317,8 +318,8 @@ async fn c8_locks_of_all_kinds_are_waited_for_together(flavor: SqlFlavor) {
     }
 }
 
-/// Catches a scan, a lock on what is read, and a word that waits for a row while it has locked
-/// others.
+/// Catches a scan, a lock on rows that are only read, and a record that waits for a row while it
+/// has locked others.
 async fn c8_looks_and_words_use_the_primary_key_and_wait_for_no_row(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
@@ -333,7 +334,7 @@ async fn c8_looks_and_words_use_the_primary_key_and_wait_for_no_row(flavor: SqlF
     }
     let said = format!("SELECT COUNT(*) FROM {table} WHERE wanted_us>{NOW}");
     until("all say that they wait", async || log.one::<u64>(&said).await == 20).await;
-    // Somebody is at work on one of the rows.
+    // Another client is at work on one of the rows.
     admin.run("START TRANSACTION").await;
     admin.run(format!("SELECT * FROM {table} WHERE kind='mutex' AND name='n7' FOR UPDATE")).await;
     let before = log.status("Innodb_row_lock_waits").await;
@@ -376,11 +377,11 @@ async fn c8_looks_and_words_use_the_primary_key_and_wait_for_no_row(flavor: SqlF
     for statement in looks.iter().chain(&words) {
         for row in log.all::<Row>(&format!("{explain} {statement}")).await {
             let column = |name: &str| row.get::<Option<String>, _>(name).unwrap();
-            // One name alone may be found before there is a plan.
+            // The server may find a single name before there is a plan.
             let Some(table) = column("table") else { continue };
             let kind = column("type").unwrap();
             let key = column("key");
-            // The rows that were found, on their way to the change.
+            // These are the rows that were found, on their way to the change.
             if table.starts_with("<derived") {
                 continue;
             }
@@ -395,7 +396,7 @@ async fn c8_looks_and_words_use_the_primary_key_and_wait_for_no_row(flavor: SqlF
     assert!(planned > 1, "nothing was planned");
 }
 
-/// Catches a look that fails for all of its names, and is repeated as it is.
+/// Catches a look that fails for all of its names, and is repeated unchanged.
 async fn c8_a_look_that_the_server_refuses_silences_no_name(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &["--max-allowed-packet=8192"]);
     let mut admin = bed.admin().await;

@@ -1,4 +1,4 @@
-//! Ways to a server, and what happens when they are few.
+//! Tests of ways to a server, and of few connections.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ async fn a_unix_socket_will_do(flavor: SqlFlavor) {
     let url = bed.with_prefix(&format!("mysql+unix://{login}@{}", socket.display()), "db=lockkit");
     let backend = connect(&url).await.unwrap();
     let token = next_token(&backend, "a").await;
-    // It is the same store as by TCP.
+    // The socket leads to the same store as TCP.
     assert!(next_token(&bed.connect("").await, "a").await > token);
     let hosts: Vec<String> = bed
         .admin()
@@ -42,7 +42,7 @@ async fn a_unix_socket_will_do(flavor: SqlFlavor) {
     assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{error}");
 }
 
-/// Catches whoever keeps the connection while waiting, and needs another one to go on.
+/// Catches a task that keeps the connection while it waits, and needs another one to continue.
 async fn c8_one_connection_serves_twenty_tasks(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let locker = Arc::new(bed.locker("pool_size=1").await);
@@ -51,7 +51,7 @@ async fn c8_one_connection_serves_twenty_tasks(flavor: SqlFlavor) {
         let locker = Arc::clone(&locker);
         tasks.spawn(async move {
             for round in 0..5 {
-                // All after one, and each after its own.
+                // All tasks want one name, and each task wants a name of its own.
                 let common = locker.mutex("common").unwrap().lock().await.unwrap();
                 let own =
                     locker.rw_lock(&format!("{task} {round}")).unwrap().write().await.unwrap();
@@ -86,7 +86,7 @@ async fn c13_a_pool_that_is_exhausted_says_so(flavor: SqlFlavor) {
     spec.op_timeout = Duration::from_millis(400);
     let op_timeout = spec.op_timeout;
     let mut other = lockkit_core::spi::Backend::claim(&backend, spec).unwrap();
-    // Whatever stops this process, one of two timers is the first.
+    // If this process is stopped, both timers are late, and the order of the two stays the same.
     let answer = tokio::select! {
         biased;
         answer = other.attempt(Wait::No) => answer,
@@ -102,7 +102,7 @@ async fn c13_a_pool_that_is_exhausted_says_so(flavor: SqlFlavor) {
     next_token(&backend, "b").await;
 }
 
-/// Catches a creation that is not prepared for others who do the same.
+/// Catches a creation that fails when other lockers make the same tables.
 async fn sixteen_lockers_make_the_tables_at_once(flavor: SqlFlavor) {
     for _ in 0..2 {
         let bed = Bed::shared(flavor);

@@ -1,4 +1,4 @@
-//! Readers that never all go, and a writer.
+//! Tests of readers that overlap all the time, and of a writer.
 
 use lockkit_core::ErrorKind;
 use std::{
@@ -52,7 +52,7 @@ async fn c12_readers_do_not_starve_a_writer(flavor: SqlFlavor) {
         let guard = within(SOON, "a writer", writer.rw_lock("a").unwrap().write()).await.unwrap();
         println!("the writer waited for {:?}", start.elapsed());
         guard.release().await.unwrap();
-        // Nor does the writer starve them.
+        // The writer does not starve the readers either.
         let before = reads.load(Relaxed);
         until("the readers go on", async || reads.load(Relaxed) > before + 12).await;
     }
@@ -60,7 +60,7 @@ async fn c12_readers_do_not_starve_a_writer(flavor: SqlFlavor) {
     within(SOON, "the readers", tasks.join_all()).await;
 }
 
-/// Catches a writer that keeps new readers away for a while only, when the present ones stay for
+/// Catches a writer that keeps new readers away only for a while, when the present readers stay for
 /// longer.
 async fn c12_readers_that_stay_do_not_starve_a_writer(flavor: SqlFlavor) {
     const STAY: Duration = Duration::from_secs(2);
@@ -102,7 +102,7 @@ async fn c12_a_writer_that_gave_up_lets_readers_go_on(flavor: SqlFlavor) {
     let bounded = writer.rw_lock("a").unwrap();
     let gave_up = bounded.write_timeout(Duration::from_secs(2)).await.unwrap_err();
     assert_eq!(gave_up.kind(), ErrorKind::Timeout);
-    // What it has said holds for a second, and nobody says it again.
+    // The writer's record lasts for a second, and is not renewed.
     let mut admin = bed.admin().await;
     let words =
         format!("SELECT CAST(wanted_us AS SIGNED)-{NOW} FROM {} WHERE name='a'", bed.table("lock"));
@@ -112,7 +112,7 @@ async fn c12_a_writer_that_gave_up_lets_readers_go_on(flavor: SqlFlavor) {
     let second = within(SOON, "a reader", there.rw_lock("a").unwrap().read()).await.unwrap();
     println!("the reader waited for {:?}", start.elapsed());
     second.release().await.unwrap();
-    // A writer that only tries keeps nobody waiting.
+    // A writer that only tries keeps no reader waiting.
     assert!(writer.rw_lock("a").unwrap().try_write().await.unwrap().is_none());
     there
         .rw_lock("a")
@@ -127,11 +127,11 @@ async fn c12_a_writer_that_gave_up_lets_readers_go_on(flavor: SqlFlavor) {
     first.release().await.unwrap();
 }
 
-/// Ample for a reader that nobody lets in, and that comes in by luck.
+/// Ample time for a reader that comes in only by luck.
 const BY_LUCK: Duration = Duration::from_secs(180);
 
-/// Nothing is promised to them; but writers that say again and again that they wait would keep them
-/// away for ever.
+/// Readers have no promise here. But writers that record again and again that they wait would keep
+/// readers away for ever.
 async fn writers_do_not_starve_readers(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut tasks = JoinSet::new();
@@ -158,7 +158,7 @@ async fn writers_do_not_starve_readers(flavor: SqlFlavor) {
     within(SOON, "the writers", tasks.join_all()).await;
 }
 
-/// Catches a reader at the head of the line whom the writer behind it keeps away, so that nobody
+/// Catches a reader at the head of the line that the writer behind it keeps away, so that neither
 /// asks.
 async fn c8_a_reader_and_a_writer_of_one_client_do_not_hold_each_other_up(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
@@ -184,7 +184,7 @@ async fn c8_a_reader_and_a_writer_of_one_client_do_not_hold_each_other_up(flavor
     let wanted =
         format!("SELECT COUNT(*) FROM {} WHERE name='a' AND wanted_us>{NOW}", bed.table("lock"));
     until("the writer says that it waits", async || admin.one::<u64>(&wanted).await == 1).await;
-    // What it says would be over in a second, and the reader would come in.
+    // Otherwise the writer's record would end in a second, and the reader would come in.
     admin
         .run(format!("UPDATE {} SET wanted_us={NOW}+60000000 WHERE name='a'", bed.table("lock")))
         .await;

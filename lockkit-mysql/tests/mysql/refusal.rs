@@ -1,4 +1,5 @@
-//! Servers, users and tables that can't be used: each is refused by name, and no password is seen.
+//! Tests of servers, users and tables that can't be used. Each has an error of its own, and no
+//! error shows a password.
 
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ on_both!(
 const PASSWORD: &str = "s3cr3t-word";
 
 impl Bed {
-    /// A user with rights on the database of the tests.
+    /// The URL of a new user with rights on the database of the tests.
     pub(crate) async fn user(&self, admin: &mut Admin, grants: &[&str]) -> String {
         let user = format!("u{:08x}", rand::random::<u32>());
         admin.run(format!("CREATE USER {user}@'%' IDENTIFIED BY '{PASSWORD}'")).await;
@@ -52,8 +53,8 @@ async fn c13_a_read_only_server_is_refused(flavor: SqlFlavor) {
     let error = refused(&bed.url("")).await;
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
     assert!(error.to_string().contains("read_only"), "{error}");
-    // Not only for those whom it stops: what it takes from others is overwritten by its primary, or
-    // splits from it.
+    // The server is also refused for users who may write to it. Its primary would overwrite their
+    // changes, or the server would differ from its primary.
     let error = refused(&bed.with_prefix(&bed.server.admin_url(), "")).await;
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
 }
@@ -75,7 +76,7 @@ async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor
     let error = guard.renew().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
     assert!(guard.is_held(), "an unknown renewal ends nothing");
-    // It is tried again behind the scenes for as long as the lease may live.
+    // The background task repeats the release for as long as the lease may live.
     let error = given_up.release().await.unwrap_err();
     assert!(error.is_temporary() || error.is_outcome_unknown(), "{error}");
     admin.run("SET GLOBAL read_only=0").await;
@@ -90,8 +91,8 @@ async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor
     guard.release().await.unwrap();
 }
 
-/// Catches any path on which a server that is no primary grants, renews or tells who holds a lock,
-/// because the user may bypass `read_only`: the new primary knows nothing of it.
+/// Catches any path on which a server that is no primary grants, renews or reports a lock, because
+/// the user may bypass `read_only`. The new primary does not know that lock.
 async fn c1_a_demoted_server_grants_nothing_to_those_who_may_write_to_it(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
@@ -159,11 +160,11 @@ async fn c13_a_user_without_create_is_told_what_to_run(flavor: SqlFlavor) {
         }
         assert!(!text.contains('\n') && !texts(&error).contains(PASSWORD), "{}", texts(&error));
     }
-    // None at all: the database itself is closed.
+    // Without any right, the user can't open the database.
     let url = bed.user(&mut admin, &[]).await;
     let error = refused(&url).await;
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
-    // What it says is what helps.
+    // The statements in the error solve the problem.
     let url = bed.user(&mut admin, &["SELECT,INSERT,UPDATE,DELETE ON lockkit.*"]).await;
     let text = refused(&url).await.to_string();
     let (_, sql) = text.split_once("run: ").unwrap();
@@ -190,7 +191,7 @@ async fn c13_a_user_with_four_rights_on_existing_tables_is_enough(flavor: SqlFla
         let lock = locker.rw_lock("a").unwrap();
         let reader = lock.read().await.unwrap();
         assert!(lock.try_write().await.unwrap().is_none());
-        // It needs KILL for its own connections only.
+        // The user needs KILL for its own connections only.
         let bound = Duration::from_millis(50);
         let kind = async || match lock.write_timeout(bound).await {
             Err(error) if error.kind() == ErrorKind::Timeout => Ok(error.kind()),
@@ -246,9 +247,9 @@ async fn c13_tables_of_another_form_are_refused(flavor: SqlFlavor) {
     }
 }
 
-/// Catches a check that looks at the names of columns only: without its key a name has several
-/// rows, each of which is granted; and columns that are compared as text make one lock of several
-/// names.
+/// Catches a check that looks only at the names of columns. Without its key, a table has several
+/// rows for a name, and each of them is granted. Columns that are compared as text make one lock of
+/// several names.
 async fn c1_c11_tables_in_which_two_names_or_owners_could_be_one_are_refused(flavor: SqlFlavor) {
     let key = "DROP PRIMARY KEY";
     let wrong = [
@@ -301,7 +302,7 @@ async fn c1_c11_tables_in_which_two_names_or_owners_could_be_one_are_refused(fla
         };
         assert_eq!(error.kind(), ErrorKind::WrongType, "{change}: {error}");
         assert!(error.to_string().contains(advice), "{change}: {error}");
-        // What it says is what helps.
+        // The statements in the error solve the problem.
         let text = error.to_string();
         let (_, statement) = text.split_once("run: ").unwrap();
         let statement =
@@ -312,8 +313,8 @@ async fn c1_c11_tables_in_which_two_names_or_owners_could_be_one_are_refused(fla
     assert!(accepted.is_empty(), "accepted: {accepted:#?}");
 }
 
-/// Catches a transaction that leaves its session without autocommit: what is granted next on that
-/// connection is never committed, and somebody else is granted it, too.
+/// Catches a transaction that leaves its session without autocommit. The next grant on that
+/// connection is never committed, and another owner is granted the lock, too.
 async fn c5_autocommit_is_on_again_after_a_transaction_and_after_a_lost_race(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect("pool_size=1").await;
@@ -400,8 +401,8 @@ async fn c13_a_full_server_is_unavailable_and_used_again_after_it(flavor: SqlFla
     let error = refusal.unwrap();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("max_connections") && error.is_temporary(), "{error}");
-    // The connection that is there still serves, one task after the other; more than one need more
-    // of them.
+    // The open connection still serves one task after the other. Several tasks at once need more
+    // connections.
     guard.renew().await.unwrap();
     let all: Vec<_> = (0..6).map(|number| locker.mutex(&format!("{number}")).unwrap()).collect();
     let answers = futures_util::future::join_all(all.iter().map(|lock| lock.try_lock())).await;
@@ -461,7 +462,7 @@ async fn c13_bad_credentials_and_addresses_have_kinds_and_hide_the_password(flav
         }
         assert!(!error.to_string().contains('\n'), "{error}");
     }
-    // Nor by those that work.
+    // Values that work do not show the password either.
     let config = Config::from_url(lockkit_core::url::StoreUrl::parse(&known).unwrap()).unwrap();
     let backend = connect(&known).await.unwrap();
     let mut claim = claim(&backend, "a");

@@ -1,4 +1,5 @@
-//! Row locks of somebody else, in tables so small that a scan seems cheaper than an index.
+//! Tests with row locks of other clients, in tables so small that a scan seems cheaper than an
+//! index.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -44,7 +45,7 @@ async fn c8_a_locked_row_holds_up_no_other_name(flavor: SqlFlavor) {
         bed.wait_for_rows(&mut admin).await;
         let mut held = claim_in(&backend, kind, "locked", mode);
         granted(held.attempt(Wait::No).await);
-        // As other lockers do: at REPEATABLE READ it would lock gaps as well.
+        // As other lockers do. At REPEATABLE READ, this transaction would lock gaps as well.
         admin.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await;
         admin.run("START TRANSACTION").await;
         for table in ["lock", "holder"] {
@@ -71,7 +72,7 @@ async fn c8_a_locked_row_holds_up_no_other_name(flavor: SqlFlavor) {
     }
 }
 
-/// The plans of what the server was really sent.
+/// The plans of the statements that the server really received.
 async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect("").await;
@@ -91,7 +92,7 @@ async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
     for (kind, name, mode, claim) in &mut held {
         busy(claim_in(&backend, *kind, name, against(*mode)).attempt(Wait::No).await);
         claim.renew(None).await.unwrap();
-        // Twice at once has nothing to gain, and asks for each.
+        // A second renewal right after the first has nothing to gain, and asks for each row.
         claim.renew(None).await.unwrap();
         let seen = backend.inspect(&in_kind(*kind, name)).await.unwrap();
         let token = seen.holders[0].token.unwrap();
@@ -123,7 +124,7 @@ async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
                 let key: Option<String> = row.take("key").unwrap();
                 let extra: Option<String> = row.take("Extra").unwrap();
                 let extra = extra.unwrap_or_default();
-                // Constant tables are read by the key while the plan is made.
+                // The server reads constant tables by the key while it makes the plan.
                 let nothing = ["no matching row", "Impossible", "No tables used", "not found"];
                 let is_empty = kind.is_none() && nothing.iter().any(|text| extra.contains(text));
                 assert!(
@@ -142,7 +143,8 @@ async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
     );
 }
 
-/// The statement with another not-after time: one that has passed leaves nothing to look for.
+/// The statement with another not-after time, because a time that has passed leaves nothing to look
+/// for.
 fn without_end(statement: &str) -> String {
     const NOT_AFTER: &str = "UTC_TIMESTAMP(6))<=";
     let mut parts = statement.split(NOT_AFTER);
@@ -154,10 +156,10 @@ fn without_end(statement: &str) -> String {
     })
 }
 
-/// Renewals that are due together are one statement; one of its rows is locked by somebody else.
+/// Renewals that are due together are one statement, and another client has locked one of its rows.
 async fn c10_a_locked_row_holds_up_no_other_renewal(flavor: SqlFlavor) {
-    // With the second one, a request is given up before the server gives up waiting for the row: in
-    // less time than a stall.
+    // In the second case, a request is given up before the server gives up waiting for the row.
+    // That takes less time than a stall, so the server must be steady.
     tokio::join!(
         one_row_is_locked(Bed::shared(flavor), SHORT / 3),
         one_row_is_locked(Bed::steady(flavor), SHORT / 12)
@@ -196,18 +198,18 @@ async fn one_row_is_locked(bed: Bed, op_timeout: Duration) {
     }
 }
 
-/// Those who want locks whose rows somebody else has locked may take every connection of the pool,
-/// one after the other.
+/// Claims whose rows other clients have locked may take every connection of the pool, one after the
+/// other.
 async fn c10_a_crowd_before_a_locked_row_holds_up_no_renewal(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect(&format!("pool_size=1&{QUIET}")).await;
     let mut admin = bed.admin().await;
-    // Of those who wait for one name, one asks.
+    // Only one waiter of each name asks, so there are many names.
     let names: Vec<_> = (0..20).map(|number| format!("locked {number}")).collect();
     for name in &names {
         next_token(&backend, name).await;
     }
-    // More patient than the holder: they never leave the line of the pool all at once.
+    // More patient than the holder, so that they never leave the line of the pool all at once.
     let claims: Vec<_> = names.iter().map(|name| claim(&backend, name)).collect();
     let locker = with_ttl(backend, SHORT);
     let guard = locker.mutex("held").unwrap().lock().await.unwrap();
@@ -234,7 +236,7 @@ async fn c10_a_crowd_before_a_locked_row_holds_up_no_renewal(flavor: SqlFlavor) 
     guard.release().await.unwrap();
 }
 
-/// No lease is that long, but a row that says so is not free either.
+/// No lease is that long. But a row with such an end is not free either.
 async fn c1_a_row_that_is_taken_for_ever_is_taken(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;
@@ -250,7 +252,7 @@ async fn c1_a_row_that_is_taken_for_ever_is_taken(flavor: SqlFlavor) {
     }
 }
 
-/// An ALTER that waits for a reader makes everybody else wait for it.
+/// An ALTER that waits for a reader makes all later statements wait for the ALTER.
 async fn c8_a_pending_alter_is_no_hang(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let locker = bed.locker("").await;
@@ -268,8 +270,8 @@ async fn c8_a_pending_alter_is_no_hang(flavor: SqlFlavor) {
     );
     until("the ALTER waits", async || watcher.one::<u64>(&waits).await == 1).await;
     let b = locker.mutex("b").unwrap();
-    // The server lets a statement wait for three seconds. By itself the ALTER would wait for as
-    // long as its reader.
+    // The server lets a statement wait for three seconds. Without that bound, it would wait for the
+    // ALTER for as long as the reader stays.
     assert!(within(SOON, "a bounded wait", b.lock_timeout(SLACK)).await.is_err());
     let answer = within(SOON, "a try", b.try_lock()).await;
     assert!(answer.is_err() || answer.unwrap().is_none());
@@ -281,13 +283,13 @@ async fn c8_a_pending_alter_is_no_hang(flavor: SqlFlavor) {
     guard.release().await.unwrap();
 }
 
-/// In a group with several primaries, a commit can lose against that of another one.
+/// In a group with several primaries, a commit can lose against that of another primary.
 async fn c8_a_lost_race_between_primaries_is_no_error(flavor: SqlFlavor) {
     const LOST: u16 = 3101;
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;
     let mut admin = bed.admin().await;
-    // What a table of this engine counts, a rollback does not take back.
+    // A rollback does not undo a count in a table of this engine.
     admin.run("CREATE TABLE lockkit.races (left_over INT) ENGINE=MyISAM").await;
     admin.run("INSERT INTO lockkit.races VALUES (0)").await;
     for table in ["lock", "holder"] {
@@ -316,13 +318,13 @@ fn in_kind(kind: Kind, name: &str) -> LockName {
     LockName::new(kind, name).unwrap()
 }
 
-/// What a holder keeps away.
+/// The mode that a holder keeps away.
 fn against(held: Mode) -> Mode {
     if let Mode::Permits { .. } = held { held } else { Mode::Exclusive }
 }
 
-/// Catches a renewal that promises what is left by the server's clock, and one that then asks for
-/// as much again.
+/// Catches a renewal that promises all that is left by the server's clock, and one that then asks
+/// for as much again.
 async fn c3_c10_a_clock_that_went_back_promises_no_more_than_was_asked(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let locker = bed.locker("").await;

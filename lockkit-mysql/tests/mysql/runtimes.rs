@@ -1,4 +1,4 @@
-//! Lockers that are used in several runtimes, one of which nobody drives any more.
+//! Tests of lockers in several runtimes, one of which is not driven any more.
 
 use std::{
     future::{Future, poll_fn},
@@ -28,12 +28,12 @@ on_both!(
     c6_a_close_waits_for_no_runtime_that_stands_still,
 );
 
-/// Runs only inside `block_on`.
+/// A runtime that runs only inside `block_on`.
 fn idle_runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Gives it a start, and leaves it there.
+/// Polls a future once, and leaves it there.
 async fn begin<F: Future>(mut future: Pin<&mut F>) {
     poll_fn(|context| {
         assert!(future.as_mut().poll(context).is_pending());
@@ -69,7 +69,7 @@ async fn c8_a_runtime_that_stands_still_holds_up_no_waiter_of_another(flavor: Sq
     spawn_blocking(move || drop(stopped)).await.unwrap();
 }
 
-/// Catches a request for several that only one of them can drive.
+/// Catches a request for several renewals that only one of them can drive.
 async fn c10_a_runtime_that_stands_still_holds_up_no_renewal_of_another(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;
@@ -91,7 +91,7 @@ async fn c10_a_runtime_that_stands_still_holds_up_no_renewal_of_another(flavor: 
     spawn_blocking(move || drop(stopped)).await.unwrap();
 }
 
-/// Waits for all others.
+/// Waits for all other threads.
 fn meet(runtime: &Runtime, turn: &Barrier) {
     runtime.block_on(within(SOON, "the others", turn.wait()));
 }
@@ -101,15 +101,15 @@ fn pair(runtime: &Runtime, backend: &MySql, name: &str) {
     runtime.block_on(next_token(backend, name));
 }
 
-/// Catches a pool that gives a runtime the connection of another one, which is of no use there: one
-/// was opened for each pair.
+/// Catches a pool that gives a runtime the connection of another one, which can't be used there.
+/// Such a pool opened a connection for each pair.
 async fn each_runtime_uses_its_own_connection_again(flavor: SqlFlavor) {
     const RUNTIMES: u64 = 12;
     const ROUNDS: usize = 20;
     let bed = Bed::own(flavor, &[]);
     let backend = Arc::new(bed.connect(&format!("pool_size={RUNTIMES}&{QUIET}")).await);
     let mut admin = bed.admin().await;
-    // With the one that belongs to this runtime there would be one too many.
+    // Together with the connection of this runtime, there would be one too many.
     let opened = {
         let backend = Arc::clone(&backend);
         let before = admin.status("Connections").await;
@@ -123,7 +123,7 @@ async fn each_runtime_uses_its_own_connection_again(flavor: SqlFlavor) {
                     meet(&runtime, &turn);
                     pair(&runtime, &backend, &number.to_string());
                 }
-                // Until all are done, none ends.
+                // No runtime ends before all are done.
                 meet(&runtime, &turn);
             })
         });
@@ -135,8 +135,8 @@ async fn each_runtime_uses_its_own_connection_again(flavor: SqlFlavor) {
     assert!(opened <= RUNTIMES, "{opened} connections for {RUNTIMES} runtimes");
 }
 
-/// Catches connections of ended runtimes that stay, and that count against the pool, until
-/// something else needs their room.
+/// Catches connections of ended runtimes that stay, and count against the pool, until other
+/// connections need their room.
 async fn connections_of_ended_runtimes_are_closed_at_the_next_use(flavor: SqlFlavor) {
     const RUNTIMES: u64 = 17;
     let bed = Bed::own(flavor, &[]);
@@ -153,7 +153,7 @@ async fn connections_of_ended_runtimes_are_closed_at_the_next_use(flavor: SqlFla
             thread::spawn(move || {
                 let runtime = idle_runtime();
                 pair(&runtime, &backend, &number.to_string());
-                // None has ended while another one asks for a connection.
+                // No runtime has ended while another one asks for a connection.
                 meet(&runtime, &turn);
             })
         });
@@ -192,7 +192,7 @@ async fn a_full_pool_makes_room_for_another_runtime(flavor: SqlFlavor) {
         admin.status("Threads_connected").await <= connected + SIZE
     })
     .await;
-    // Those that were used last are the ones that stay.
+    // The connections that were used last are the ones that stay.
     let opened = admin.status("Connections").await;
     let again = Arc::clone(&backend);
     let work = move || {
@@ -206,8 +206,8 @@ async fn a_full_pool_makes_room_for_another_runtime(flavor: SqlFlavor) {
     assert_eq!(admin.status("Connections").await, opened);
 }
 
-/// Catches a close that waits for the task that cleans up, or for a `KILL`, in a runtime that
-/// nobody drives: it left all connections open.
+/// Catches a close that waits for the cleanup task, or for a `KILL`, in a runtime that is not
+/// driven. Such a close left all connections open.
 async fn c6_a_close_waits_for_no_runtime_that_stands_still(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;

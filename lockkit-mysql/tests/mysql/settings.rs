@@ -1,4 +1,5 @@
-//! Servers whose settings are not what statements of ours need, and rows of a clock that was wrong.
+//! Tests of servers whose settings do not suit our statements, and of rows that a wrong clock
+//! wrote.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,12 +19,12 @@ on_both!(
     c4_tokens_rise_over_a_clock_that_was_corrected,
 );
 
-/// A user without special rights gets all of these.
+/// A user without special rights gets all of these settings.
 async fn c1_c3_the_settings_of_the_server_do_not_matter(flavor: SqlFlavor) {
     let init = "--init-connect=SET autocommit=0,completion_type=2,sql_mode='ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT',\
                 sql_safe_updates=1,sql_select_limit=1,time_zone='-11:00',timestamp=1,innodb_lock_wait_timeout=1000,\
                 lock_wait_timeout=1000,transaction_isolation='SERIALIZABLE',transaction_read_only=1";
-    // Its name before the servers agreed.
+    // The older name of these variables.
     let init = if flavor == SqlFlavor::MariaDb {
         init.replace("transaction_", "tx_")
     } else {
@@ -49,7 +50,7 @@ async fn c1_c3_the_settings_of_the_server_do_not_matter(flavor: SqlFlavor) {
     }
 }
 
-/// Grants, sees others' grants, renews, and ends leases when it should.
+/// Checks that backends grant, see each other's grants, renew, and end leases when they should.
 async fn works(bed: &Bed) {
     let here = bed.connect("pool_size=2").await;
     let there = bed.connect("pool_size=2").await;
@@ -58,7 +59,7 @@ async fn works(bed: &Bed) {
             let mut first = claim_in(&here, kind, "a", mode);
             let mut second = claim_in(&there, kind, "a", mode);
             let token = granted(first.attempt(Wait::No).await).token;
-            // A snapshot would show a row of long ago.
+            // A snapshot would show an old row.
             busy(second.attempt(Wait::No).await);
             assert!(matches!(first.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
             assert_eq!(first.release().await.unwrap(), Released::Freed);
@@ -98,7 +99,8 @@ async fn works(bed: &Bed) {
     for reader in &mut readers {
         assert_eq!(reader.release().await.unwrap(), Released::Freed);
     }
-    // Nobody else can see what was not committed, and an open transaction would hold rows.
+    // Other clients can't see changes that were not committed, and an open transaction would hold
+    // rows.
     let mut admin = bed.admin().await;
     until("nothing is left", async || bed.left(&mut admin).await.is_empty()).await;
 }
@@ -109,7 +111,7 @@ async fn c3_the_time_zone_of_the_server_does_not_matter(flavor: SqlFlavor) {
     let old = bed.connect("pool_size=1").await;
     let mut held = claim(&old, "a");
     let token = granted(held.attempt(Wait::No).await).token;
-    // For the connections to come.
+    // The setting is for the connections to come.
     admin.run("SET GLOBAL time_zone='+13:00'").await;
     let new = bed.connect("pool_size=1").await;
     busy(claim(&new, "a").attempt(Wait::No).await);
@@ -121,7 +123,7 @@ async fn c3_the_time_zone_of_the_server_does_not_matter(flavor: SqlFlavor) {
     assert!(next_token(&new, "a").await > token);
 }
 
-/// Rows that a clock wrote which was ahead by a day.
+/// Tests rows that were written by a clock that was ahead by a day.
 async fn c4_tokens_rise_over_a_clock_that_was_corrected(flavor: SqlFlavor) {
     const DAY: &str = "86400000000";
     let bed = Bed::shared(flavor);
@@ -152,7 +154,7 @@ async fn c4_tokens_rise_over_a_clock_that_was_corrected(flavor: SqlFlavor) {
             given_up(claim.release()).await;
         }
     }
-    // Whoever held it then holds it in the future, and an operator can see and end that.
+    // A holder from that time holds the lock in the future, and an operator can see and end that.
     let mut stuck = claim(&backend, "b");
     let token = granted(stuck.attempt(Wait::No).await).token;
     let table = bed.table("lock");
@@ -170,8 +172,8 @@ async fn c4_tokens_rise_over_a_clock_that_was_corrected(flavor: SqlFlavor) {
     assert!(next_token(&backend, "b").await > ahead);
 }
 
-/// MySQL ends no transaction for being idle. The three timeouts are for any transaction, for one
-/// that has changed nothing, and for one that has.
+/// MySQL ends no idle transaction. MariaDB has three timeouts: for any transaction, for one that
+/// has changed nothing, and for one that has.
 #[tokio::test]
 async fn c3_the_idle_transaction_timeouts_of_mariadb_do_not_matter() {
     const IDLE: Duration = Duration::from_millis(2_500);

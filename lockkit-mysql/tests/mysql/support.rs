@@ -1,4 +1,4 @@
-//! Servers, backends on them, and a second client that looks behind their backs.
+//! Servers, backends on them, and a second client that looks at the tables directly.
 
 use std::{
     fmt,
@@ -27,17 +27,17 @@ use tokio::time::{Instant, timeout};
 
 /// A lease that no test outlasts.
 pub(crate) const TTL: Duration = Duration::from_secs(600);
-/// A lease that ends within a test, and not because the server stands still.
+/// A lease that ends within a test, but not because the server stalls.
 pub(crate) const SHORT: Duration = Duration::from_secs(9);
-/// A server may stand still for two seconds, and has a lot to do after that.
+/// A server may stall for two seconds, and then it has a lot to do.
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(30);
-/// What must happen, happens within this, or a test fails. No test waits for it to pass.
+/// An expected event happens within this time, or a test fails. No test waits for it to pass.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// What an unhurried machine needs for something that takes no time. No more than a pause: a busy
-/// one needs longer.
+/// How long an unhurried machine needs for something that takes no time. It is only a pause,
+/// because a busy machine needs longer.
 pub(crate) const SLACK: Duration = Duration::from_millis(400);
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
-/// No background task cleans up while statements are counted.
+/// With this retention, no background task cleans up while statements are counted.
 pub(crate) const QUIET: &str = "retention=3650d";
 const NO_SUCH_THREAD: u16 = 1094;
 
@@ -49,10 +49,10 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// On the server that the tests share, for as long as any of them runs.
+    /// A bed on the server that the tests share, for as long as any of them runs.
     pub(crate) fn shared(flavor: SqlFlavor) -> Self {
         static SERVERS: Mutex<[Weak<SqlServer>; 2]> = Mutex::new([Weak::new(), Weak::new()]);
-        // A test that failed with it has nothing to do with the server.
+        // A test that failed with this lock says nothing about the server.
         let mut servers = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = &mut servers[usize::from(flavor == SqlFlavor::MySql)];
         let server = shared.upgrade().unwrap_or_else(|| {
@@ -63,12 +63,12 @@ impl Bed {
         Self::on(server)
     }
 
-    /// On a server for one test: to be paused, misconfigured, or counted at.
+    /// A bed on a server for one test, which pauses it, misconfigures it, or counts its requests.
     pub(crate) fn own(flavor: SqlFlavor, args: &[&str]) -> Self {
         Self::on(Arc::new(SqlServer::start_with(flavor, args.iter().copied()).unwrap()))
     }
 
-    /// On a server for one test, which never stands still.
+    /// A bed on a server for one test, which never stalls.
     pub(crate) fn steady(flavor: SqlFlavor) -> Self {
         let mut server = SqlServer::start(flavor).unwrap();
         server.never_stall();
@@ -92,7 +92,7 @@ impl Bed {
         self.with_prefix(&url, query)
     }
 
-    /// Of another user than the usual one.
+    /// The URL for another user than the usual one.
     pub(crate) fn url_as(&self, user: &str, password: &str, query: &str) -> String {
         self.with_prefix(&format!("mysql://{user}:{password}@{}/lockkit", self.addr()), query)
     }
@@ -127,7 +127,7 @@ impl Bed {
         Admin::to(&self.server).await
     }
 
-    /// How many locks of that name are wanted, by waiters who have said so.
+    /// The statement that counts the locks of that name whose waiters have recorded that they wait.
     pub(crate) fn wanted(&self, name: &str) -> String {
         format!(
             "SELECT COUNT(*) FROM {} WHERE name='{name}' AND wanted_us>{NOW}",
@@ -135,8 +135,8 @@ impl Bed {
         )
     }
 
-    /// How many requests for a mutex are at work on the server: for long only if they wait for the
-    /// row.
+    /// The statement that counts the requests for a mutex that are at work on the server. They take
+    /// long only if they wait for the row.
     pub(crate) fn waiting(&self) -> String {
         format!(
             "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER='lockkit' AND COMMAND<>'Sleep' \
@@ -145,8 +145,8 @@ impl Bed {
         )
     }
 
-    /// From its next insert on, a connection waits for a row for longer than any test: whoever does
-    /// so by mistake can't hide it.
+    /// From its next insert on, a connection waits for a row for longer than any test. So a wait by
+    /// mistake can't stay hidden.
     pub(crate) async fn wait_for_rows(&self, admin: &mut Admin) {
         for table in ["lock", "holder"] {
             let trigger = format!("{}_{table}_waits", self.prefix);
@@ -161,7 +161,7 @@ impl Bed {
         }
     }
 
-    /// What is left of a storm: running statements, open transactions, live rows.
+    /// The rest of a storm: running statements, open transactions, live rows.
     pub(crate) async fn left(&self, admin: &mut Admin) -> Vec<String> {
         let mut left = Vec::new();
         let running = "SELECT CONCAT(ID,' ',COALESCE(STATE,''),' ',COALESCE(INFO,'')) FROM \
@@ -184,8 +184,8 @@ pub(crate) async fn connect(url: &str) -> Result<MySql> {
     MySql::connect(Config::from_url(StoreUrl::parse(url)?)?).await
 }
 
-/// As [`connect`], for as long as that may help: where the server stands still while others make
-/// the same tables, a statement waits for longer than it may.
+/// As [`connect`], for as long as that may help. If the server stalls while others make the same
+/// tables, a statement waits for longer than it may.
 pub(crate) async fn connect_in_the_end(url: &str) -> MySql {
     let start = Instant::now();
     loop {
@@ -205,10 +205,11 @@ pub(crate) fn locker(backend: MySql) -> Locker {
     with_ttl(backend, TTL)
 }
 
-/// Whose requests may take half of the lease, so that a stall of the server costs none of them.
+/// A locker whose requests may take half of the lease, so that none of them fails by a stall of the
+/// server.
 pub(crate) fn with_ttl(backend: MySql, ttl: Duration) -> Locker {
     let options = LockOptions::new().with_ttl(ttl).with_op_timeout(OP_TIMEOUT.min(ttl / 2));
-    // The store's own queue is what is tested.
+    // These tests are about the store's own queue.
     Locker::new(backend).with_defaults(options).unwrap().with_process_gate(false)
 }
 
@@ -226,7 +227,7 @@ pub(crate) fn claim_in(backend: &MySql, kind: Kind, name: &str, mode: Mode) -> B
     backend.claim(spec).unwrap()
 }
 
-/// The token of one more grant, given back at once.
+/// The token of one more grant, which is released at once.
 pub(crate) async fn next_token(backend: &MySql, name: &str) -> FencingToken {
     let mut claim = claim(backend, name);
     let token = granted(claim.attempt(Wait::No).await).token;
@@ -234,7 +235,7 @@ pub(crate) async fn next_token(backend: &MySql, name: &str) -> FencingToken {
     token
 }
 
-/// Fails if it takes longer than it may.
+/// Fails if `future` takes longer than `limit`.
 pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
     timeout(limit, future).await.unwrap_or_else(|_| panic!("{what} took longer than {limit:?}"))
 }
@@ -272,7 +273,7 @@ impl Admin {
         let opts = OptsBuilder::from_opts(Opts::from_url(&server.admin_url()).unwrap())
             .prefer_socket(false);
         let mut conn = Conn::new(opts).await.unwrap();
-        // Whatever the server's own settings are.
+        // The server's own settings do not count here.
         conn.query_drop("SET autocommit=1,time_zone='+00:00',completion_type='NO_CHAIN'")
             .await
             .unwrap();
@@ -305,7 +306,7 @@ impl Admin {
         let ids = self.all::<u64>(users).await;
         for id in &ids {
             match self.0.query_drop(format!("KILL {id}")).await {
-                // It has ended by itself meanwhile.
+                // The connection has ended by itself meanwhile.
                 Err(mysql_async::Error::Server(gone)) if gone.code == NO_SUCH_THREAD => {}
                 killed => killed.unwrap_or_else(|error| panic!("KILL {id}: {error}")),
             }

@@ -1,4 +1,4 @@
-//! Connections that are encrypted, and servers that can't prove who they are.
+//! Tests of encrypted connections, and of servers that can't prove who they are.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ async fn c13_files_that_are_not_there_are_named(flavor: SqlFlavor) {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(text), "{error}");
     }
-    // A server that does not speak it.
+    // This server does not speak TLS.
     if flavor == SqlFlavor::MariaDb {
         let error = refused(&tls(&bed.url(""))).await;
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");

@@ -1,4 +1,4 @@
-//! Transfer inside a process, and tokens that are raised.
+//! Tests of transfers inside a process, and of raised tokens.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -45,16 +45,16 @@ async fn row(bed: &Bed, admin: &mut Admin, name: &str) -> (String, u64) {
         .await
 }
 
-/// Catches a release and an acquisition in disguise, a question for the time, and a transaction
-/// around a statement.
+/// Catches a transfer that is a release and an acquisition, a question for the time, and a
+/// transaction around a statement.
 async fn a_transfer_is_one_statement(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;
     let mut admin = bed.admin().await;
     let mut claim = claim(&backend, "a");
     granted(claim.attempt(Wait::No).await);
-    // Prepared once, each on the connection that was used last; the sign of life has one of its
-    // own.
+    // Each statement is prepared once, on the connection that was used last. The sign of life has a
+    // connection of its own.
     transfer(&mut *claim, "a").await;
     claim.raise_token(FencingToken::new(0)).await.unwrap();
     backend.probe().await.unwrap();
@@ -113,7 +113,7 @@ async fn c5_a_transfer_without_an_answer_is_freed_by_its_release(flavor: SqlFlav
     }
 }
 
-/// A proxy delivers it when its client has given up, and the lock has gone on.
+/// A proxy delivers the transfer when its client has given up, and the lock has another owner.
 async fn c5_a_late_transfer_after_the_release_gives_nothing_to_anybody(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (backend, proxy) = bed.behind_proxy("").await;
@@ -121,7 +121,7 @@ async fn c5_a_late_transfer_after_the_release_gives_nothing_to_anybody(flavor: S
     let mut admin = bed.admin().await;
     let mut claim = claim(&backend, "a");
     granted(claim.attempt(Wait::No).await);
-    // Both connections that are needed are there.
+    // Both connections that are needed are open.
     transfer(&mut *claim, "a").await;
     proxy.set(|toxics| toxics.up.hold = true);
     let to = spec("a");
@@ -129,7 +129,7 @@ async fn c5_a_late_transfer_after_the_release_gives_nothing_to_anybody(flavor: S
         timeout(SLACK, claim.transfer(&to, QueuePolicy::TransferFirst)).await.is_err(),
         "it was not held back"
     );
-    // By the way of an operator, as nothing gets through here.
+    // An operator frees the lock on another way, because nothing gets through here.
     let seen = there.inspect(&mutex("a")).await.unwrap().holders;
     let freed = there.force_release(&mutex("a"), seen[0].token.unwrap()).await.unwrap();
     assert_eq!(freed, Released::Freed);
@@ -154,7 +154,7 @@ async fn c5_a_late_transfer_after_the_release_gives_nothing_to_anybody(flavor: S
     assert_eq!(other.release().await.unwrap(), Released::Freed);
 }
 
-/// While the previous owner still has it, too.
+/// A late transfer is not done, even while the previous owner still has the lock.
 async fn c5_a_transfer_that_comes_too_late_is_not_done(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (backend, proxy) = bed.behind_proxy("").await;
@@ -162,7 +162,7 @@ async fn c5_a_transfer_that_comes_too_late_is_not_done(flavor: SqlFlavor) {
     let short = || lockkit_fixture::claims::spec("a", TTL, SHORT / 3);
     let mut claim = backend.claim(short()).unwrap();
     granted(Ok(persistently(async || claim.attempt(Wait::No).await).await));
-    // Else the statement would have to be prepared first, and only that would come late.
+    // Otherwise the statement would have to be prepared first, and only that would come late.
     assert!(matches!(
         claim.transfer(&short(), QueuePolicy::TransferFirst).await.unwrap(),
         Transferred::Granted(_)
@@ -199,7 +199,7 @@ async fn c1_a_transfer_waits_for_its_row_and_is_whole_or_not_at_all(flavor: SqlF
     begin().await;
     let to = spec("a");
     let waiting = async { claim.transfer(&to, QueuePolicy::TransferFirst).await };
-    // Longer than the server lets it wait, so that it has to be sent again.
+    // Longer than the server lets the statement wait, so that it has to be sent again.
     let freed = async {
         sleep(Duration::from_millis(1500)).await;
         admin.kill_lockers(&bed).await;
@@ -224,7 +224,7 @@ async fn c1_a_transfer_waits_for_its_row_and_is_whole_or_not_at_all(flavor: SqlF
 }
 
 impl Admin {
-    /// Ends whatever transaction of another administrator has locked rows.
+    /// Ends all transactions of other administrators that have locked rows.
     async fn kill_lockers(&mut self, _: &Bed) {
         let open = "SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX \
                     WHERE trx_rows_locked>0 AND trx_state='RUNNING' AND trx_mysql_thread_id<>CONNECTION_ID()";
@@ -234,8 +234,7 @@ impl Admin {
     }
 }
 
-/// Transfers that are dropped at any point, and connections that are killed, while others try to
-/// get in.
+/// Transfers are dropped at any point and connections are killed, while others try to get in.
 async fn c6_a_storm_of_dropped_transfers_leaves_nothing(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;
@@ -317,7 +316,7 @@ async fn busy_or_broken(backend: &MySql) {
     }
 }
 
-/// Catches renewals by the previous owner's ttl.
+/// Catches renewals with the previous owner's ttl.
 async fn c3_the_new_owner_has_its_own_lease(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;
@@ -374,7 +373,7 @@ async fn c13_readers_and_permits_are_not_transferred(flavor: SqlFlavor) {
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
-/// Catches renewals and transfers that compare the token from before.
+/// Catches renewals and transfers that compare the earlier token.
 async fn c4_a_raised_token_without_an_answer_is_known_to_all_requests(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (backend, proxy) = bed.behind_proxy("").await;

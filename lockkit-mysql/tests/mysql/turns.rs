@@ -1,5 +1,5 @@
-//! Whose turn it is when a process could keep the lock to itself: those who wait elsewhere are
-//! known by the row.
+//! Tests whose turn it is when a process could keep the lock to itself. The row shows whether
+//! clients elsewhere wait.
 
 use lockkit_core::{
     FencingToken,
@@ -37,7 +37,7 @@ async fn holder(backend: &MySql) -> (Box<dyn Claim>, FencingToken) {
     (claim, token)
 }
 
-/// As if another client had said that it waits.
+/// Writes the record that another client waits.
 async fn someone_waits(bed: &Bed, admin: &mut Admin) {
     let table = bed.table("lock");
     admin
@@ -64,8 +64,8 @@ async fn c12_with_nobody_outside_the_lock_is_transferred_in_one_statement(flavor
     assert!(next_token(&backend, "a").await > last);
 }
 
-/// Catches a waiter that says nothing, one that nobody heeds, and one that is heeded after it was
-/// served.
+/// Catches a waiter that records nothing, a record without an effect, and a record that has an
+/// effect after its waiter was served.
 async fn c12_one_who_waits_elsewhere_goes_first(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;
@@ -77,8 +77,8 @@ async fn c12_one_who_waits_elsewhere_goes_first(flavor: SqlFlavor) {
     until("it says that it waits", async || admin.one::<u64>(bed.wanted("a")).await == 1).await;
     let answer = claim.transfer(&spec("a"), QueuePolicy::TransferFirst).await.unwrap();
     let mut last = token(answer);
-    // A word holds for a second, and a server that stands still lets it pass: then it is said
-    // again.
+    // A record lasts for a second, and a server that stalls lets it end. Then the client records
+    // again that it waits.
     until("C12: the one who waits outside has its turn", async || match first(&mut *claim).await {
         Transferred::Yielded => true,
         passed_over => {
@@ -108,7 +108,7 @@ async fn c12_waiters_of_the_same_client_are_not_outsiders(flavor: SqlFlavor) {
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
 }
 
-/// Catches a word that stands for ever, or that a client repeats for nobody.
+/// Catches a record that lasts for ever, or that a client renews without a waiter.
 async fn c12_one_who_waits_no_more_is_forgotten(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;
@@ -125,7 +125,7 @@ async fn c12_one_who_waits_no_more_is_forgotten(flavor: SqlFlavor) {
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
-/// Whether it was freed by then or not.
+/// The lock may have been freed by then, or not.
 async fn c5_a_turn_without_an_answer_is_freed_by_its_release(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (backend, proxy) = bed.behind_proxy("").await;
@@ -167,7 +167,8 @@ async fn c5_a_turn_without_an_answer_is_freed_by_its_release(flavor: SqlFlavor) 
     }
 }
 
-/// Catches a statement that frees, or passes on, without a look at the owner and the lease.
+/// Catches a statement that frees the lock, or passes it on, without a check of the owner and the
+/// lease.
 async fn c2_c3_a_turn_passes_nothing_on_that_was_lost(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;

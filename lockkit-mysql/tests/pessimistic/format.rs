@@ -1,4 +1,4 @@
-//! What 0.1.0 has stored is read and written.
+//! Tests that this version reads and writes what 0.1.0 has stored.
 
 use lockkit_core::spi::{Backend as _, Released, Wait};
 
@@ -14,7 +14,7 @@ const TABLES: [&str; 4] = ["meta", "note", "row", "fence"];
 const LAST: u64 = 4_102_444_800_000_007;
 
 impl Store {
-    /// Each column of a table.
+    /// The form of each column of a table.
     async fn form(&self, table: &str) -> String {
         let question = format!(
             "SELECT GROUP_CONCAT(CONCAT_WS(' ',COLUMN_NAME,COLUMN_TYPE,IS_NULLABLE,COLUMN_DEFAULT,COLUMN_KEY) \
@@ -24,7 +24,7 @@ impl Store {
         self.admin.ask(&question).await
     }
 
-    /// What is entered for a name.
+    /// The stored values of a name.
     async fn entered(&self) -> (String, String) {
         let question = "SELECT strategy,CONCAT_WS(' ',version,compatible,(SELECT COUNT(*) FROM lockkit_row \
                         WHERE kind='mutex' AND name='orders'),LENGTH(owner),LENGTH(fence),LENGTH(acquired_us),label) \
@@ -33,7 +33,8 @@ impl Store {
     }
 }
 
-/// Who changes what is stored changes this, and then needs a new format: see docs/stability.md.
+/// If you change what is stored, you have to change this test, and then need a new format: see
+/// docs/stability.md.
 async fn c1_c4_what_0_1_0_has_stored_is_read_tokens_rise_and_it_has_the_form_of_today(
     flavor: SqlFlavor,
 ) {

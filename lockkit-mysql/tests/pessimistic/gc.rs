@@ -1,4 +1,4 @@
-//! Rows of names that nobody uses.
+//! Tests of the removal of the rows of unused names.
 
 use lockkit_core::{
     FencingToken,
@@ -26,8 +26,8 @@ async fn c4_a_token_rises_above_that_of_a_row_that_is_gone(flavor: SqlFlavor) {
     }
     assert_eq!(store.mysql.collect_garbage().await.unwrap(), 0, "all are young");
     store.admin.run(OLD).await;
-    // Held for long, it looks as idle as the others; and one whose token is ahead of the clock must
-    // stay.
+    // A row that was held for long looks as idle as the others. A row whose token is ahead of the
+    // clock must stay.
     let mut held = store.claim("n7");
     granted(held.attempt(Wait::No).await);
     store.admin.run("UPDATE lockkit_fence SET acquired_us=1,fence=1 WHERE name='n7'").await;
@@ -48,8 +48,8 @@ async fn c1_a_row_that_goes_under_a_waiter_is_made_anew(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let mut holder = store.claim("a");
     granted(holder.attempt(Wait::No).await);
-    // On the connection that has the row nothing can be run: it is deleted by one who got it in
-    // between.
+    // No statement can run on the connection that has the row. So another connection gets the row
+    // in between, and deletes it.
     let admin = store.admin.clone();
     let mut waiter = store.claim("a");
     let waiting = tokio::spawn(async move {
@@ -68,7 +68,7 @@ async fn c1_a_row_that_goes_under_a_waiter_is_made_anew(flavor: SqlFlavor) {
     busy(store.claim("a").attempt(Wait::No).await);
     given_up(waiter.release()).await;
     deleting.await.unwrap();
-    // The row is not there now, whoever came first.
+    // The row is missing now, whichever of the two came first.
     let mut last = store.claim("a");
     granted(last.attempt(Wait::No).await);
     busy(store.another().await.claim(spec_for("a", TTL)).unwrap().attempt(Wait::No).await);

@@ -1,4 +1,4 @@
-//! Acquire, keep alive, release.
+//! Tests that acquire, renew and release.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn c1_one_owner_at_a_time_and_the_next_has_a_larger_token(flavor: SqlFlavo
     let first = granted(a.attempt(Wait::No).await);
     let mut b = other.claim(spec_for("a", TTL)).unwrap();
     assert!(!busy(b.attempt(Wait::No).await).0);
-    // A row that is there already, and one that is not.
+    // One row is there already, and one is not.
     granted(store.claim("b").attempt(Wait::No).await);
     assert_eq!(a.release().await.unwrap(), Released::Freed);
     let second = granted(b.attempt(Wait::No).await);
@@ -45,7 +45,7 @@ async fn c4_tokens_rise_through_rollback_loss_and_restart(flavor: SqlFlavor) {
         let mut claim = store.claim("a");
         let grant = tokio::time::timeout(SOON, async {
             loop {
-                // After a restart the first question finds out that the connections are gone.
+                // After a restart, the first request finds out that the connections are gone.
                 match claim.attempt(Wait::No).await {
                     Ok(lockkit_core::spi::Attempt::Granted(grant)) => return grant,
                     Ok(_) => tokio::task::yield_now().await,
@@ -72,7 +72,7 @@ async fn c5_a_second_attempt_of_the_same_claim_gets_its_own_token(flavor: SqlFla
     let mut claim = store.claim("a");
     let first = granted(claim.attempt(Wait::No).await);
     assert_eq!(granted(claim.attempt(Wait::No).await).token, first.token);
-    // It lost everything meanwhile, and begins anew.
+    // The claim lost everything meanwhile, and starts again.
     store.admin.kill(store.admin.thread("a").await).await;
     assert!(granted(claim.attempt(Wait::No).await).token > first.token);
 }
@@ -87,7 +87,7 @@ async fn c3_the_lease_counts_from_the_last_question_and_not_from_the_attempt(fla
         tokio::time::sleep(Duration::from_millis(300)).await;
         given_up(holder.release()).await;
     };
-    // One with a longer lease need not ask again: so little of it has passed.
+    // With a longer lease the claim need not ask again, because so little of the lease has passed.
     let lease = SHORT * 3;
     let mut waiter = store.claim_for("a", lease);
     let (attempt, ()) = tokio::join!(waiter.attempt(Wait::Block(SOON)), freeing);
@@ -113,7 +113,7 @@ async fn modes_that_a_row_lock_cannot_have_are_refused(flavor: SqlFlavor) {
     }
 }
 
-/// It keeps the timeout of its last lock, and so the server closes it when it is idle.
+/// The connection keeps the timeout of its last lock, so the server closes it when it is idle.
 async fn c8_a_connection_that_the_server_has_closed_is_replaced(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&pool_size=2").await;
     let mut claim = store.claim_for("a", SHORT);
@@ -149,7 +149,7 @@ async fn c3_a_lock_is_not_kept_by_the_timeout_of_an_attempt_that_was_busy(flavor
     given_up(claim.release()).await;
     busy(store.claim_for("busy", SHORT).attempt(Wait::No).await);
     granted(claim.attempt(Wait::No).await);
-    // The server would end a connection that waits for so long only.
+    // With the timeout of the busy attempt, the server would end the connection within this time.
     tokio::time::sleep(SHORT + Duration::from_millis(1500)).await;
     let outcome = claim.renew(None).await.unwrap();
     assert!(matches!(outcome, RenewalOutcome::Alive(_)), "{outcome:?}");

@@ -1,4 +1,4 @@
-//! What operators see and do.
+//! Tests of what operators see and do.
 
 use lockkit_core::spi::{Backend as _, LossReason, Released, RenewalOutcome, Wait};
 use lockkit_fixture::claims::given_up;
@@ -37,7 +37,7 @@ async fn c14_inspect_tells_owner_label_token_and_age(flavor: SqlFlavor) {
 
 async fn c14_a_foreign_lock_of_a_row_is_a_holder_without_a_name(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
-    // The last grant left its token behind, and is not the one who has the row now.
+    // The last grant left its token behind, and its owner does not have the row now.
     let mut claim = store.claim("a");
     let token = granted(claim.attempt(Wait::No).await).token;
     given_up(claim.release()).await;
@@ -61,7 +61,7 @@ async fn c14_force_release_ends_the_connection_of_a_holder_that_hangs(flavor: Sq
     let store = Store::start_with(flavor, "&strict_lease=true").await;
     let mut holder = store.claim("a");
     let token = granted(holder.attempt(Wait::No).await).token;
-    // Another process, as an operator's would be.
+    // Another process, like an operator's.
     let operator = store.another().await;
     assert_eq!(operator.force_release(&mutex("a"), token).await.unwrap(), Released::Freed);
     assert_eq!(operator.force_release(&mutex("a"), token).await.unwrap(), Released::NotHeld);

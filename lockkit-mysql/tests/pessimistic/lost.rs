@@ -1,4 +1,4 @@
-//! Holders that lose their connection, or their mind.
+//! Tests of holders that lose their connection, hang, or use a demoted server.
 
 use std::time::{Duration, Instant};
 
@@ -32,9 +32,9 @@ async fn c3_a_killed_connection_is_a_lost_lock(flavor: SqlFlavor) {
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
 }
 
-/// Catches a holder whose connection to a demoted server tells it for ever that it has the row: the
-/// new primary has no row locks, and grants the same name at once. Those who may bypass `read_only`
-/// must not be granted a lock there either.
+/// Catches a holder that believes for ever that it has the row, because its connection to a demoted
+/// server says so. The new primary has no row locks, and grants the same name at once. A user who
+/// may bypass `read_only` must not be granted a lock there either.
 async fn c1_a_demoted_server_keeps_no_row_lock_and_grants_none(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let url = format!("{}?strategy=pessimistic&connect_timeout=20s", store.server.admin_url());
@@ -80,7 +80,7 @@ async fn c3_the_guard_of_a_killed_connection_hears_of_it_long_before_its_lease_e
     locker.shutdown().await.unwrap();
 }
 
-/// Its process is paused: it asks nothing and closes nothing.
+/// The holder's process is paused: it asks nothing and closes nothing.
 async fn c9_a_holder_that_hangs_is_freed_by_the_server(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let mut holder = store.claim_for("a", SHORT);
@@ -98,9 +98,9 @@ async fn c9_a_holder_that_hangs_is_freed_by_the_server(flavor: SqlFlavor) {
     });
     second.await.unwrap();
     let took = started.elapsed();
-    // How long after that, is a matter of the store's stated delay and of the machine.
+    // How long after that depends on the store's stated delay and on the machine.
     assert!(took >= SHORT, "{took:?}");
-    // Somebody else has it by now.
+    // Another owner has the lock by now.
     assert_eq!(holder.renew(None).await.unwrap(), RenewalOutcome::Lost(LossReason::Evicted));
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
 }
@@ -116,7 +116,7 @@ async fn c10_a_slow_answer_is_waited_for_by_the_next_question(flavor: SqlFlavor)
     store.server.resume().unwrap();
     let outcome = tokio::time::timeout(SOON, claim.renew(None)).await.unwrap().unwrap();
     assert!(matches!(outcome, RenewalOutcome::Alive(_)), "{outcome:?}");
-    // And so does a release.
+    // A release also waits for the answer.
     store.server.pause().unwrap();
     tokio::time::timeout(Duration::from_millis(50), claim.renew(None)).await.unwrap_err();
     tokio::time::timeout(Duration::from_millis(50), claim.release()).await.unwrap_err();

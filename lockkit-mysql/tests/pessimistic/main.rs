@@ -1,4 +1,4 @@
-//! The pessimistic strategy against real servers: below the core's driver, and with it.
+//! Tests of the pessimistic strategy on real servers, below the core's driver and with it.
 
 #[macro_use]
 extern crate lockkit_fixture;

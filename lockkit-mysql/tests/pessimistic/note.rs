@@ -1,4 +1,4 @@
-//! The note beside a row lock, which is no part of the lock's transaction.
+//! Tests of the note beside a row lock, which is no part of the lock's transaction.
 
 use lockkit_core::spi::{Admin as _, Attempt, Note, Noted, Released, Wait};
 use lockkit_mysql::{LockTransaction, mysql_async::prelude::Queryable as _};
@@ -16,7 +16,7 @@ fn note(revision: u64, text: &str) -> Note {
     Note::new(revision, text.to_owned())
 }
 
-/// Also while a statement of the user's runs there.
+/// The note is written while a statement of the user's runs in the transaction.
 async fn c2_a_note_is_seen_at_once_and_not_undone_with_the_transaction(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     store.admin.run("CREATE TABLE data(id INT PRIMARY KEY)").await;

@@ -1,4 +1,4 @@
-//! Many at once.
+//! Tests with many tasks at once.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `strict_lease`: the next one waits until the lease of a dead holder has ended.
+//! Tests of `strict_lease`: the next holder waits until the lease of a dead holder has ended.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use lockkit_core::{
 
 use crate::support::*;
 
-/// The holder is dead: only the end of its lease counts, and a server that stands still does not
-/// bring that about earlier.
+/// The holder is dead, so only the end of its lease counts. A server that stalls does not bring
+/// that end about earlier.
 const LEASE: Duration = Duration::from_millis(4_500);
 
 on_both! {
@@ -53,11 +53,11 @@ async fn c1_the_next_grant_is_not_before_the_lease_of_a_dead_holder_has_ended(fl
     assert!(!store.mysql.descriptor().exceptions.connection_bound);
     let started = Instant::now();
     let first = dead(&store).await;
-    // Its own connection would end before that: it must be kept while it waits.
+    // The connection of the next claim would end before that, so it must be kept during the wait.
     let mut next = store.claim_for("a", Duration::from_secs(3));
     let (queued, retry_after) = busy(next.attempt(Wait::Block(SOON)).await);
     assert!(queued && retry_after.unwrap() <= LEASE);
-    // It has the row: nobody else comes between.
+    // This claim has the row, so no other claim comes in between.
     busy(store.claim("a").attempt(Wait::No).await);
     let second = acquire(&mut next, Wait::Block(SOON)).await;
     assert!(started.elapsed() >= LEASE, "{:?}", started.elapsed());
@@ -69,7 +69,7 @@ async fn c1_one_who_never_waits_gets_it_after_that_lease_too(flavor: SqlFlavor) 
     let store = Store::start_with(flavor, "&strict_lease=true").await;
     let started = Instant::now();
     let first = dead(&store).await;
-    // Each a claim of its own, which holds nothing between two attempts.
+    // Each attempt has a claim of its own, which holds nothing after it.
     let trying = async {
         loop {
             let mut claim = store.claim("a");
@@ -88,8 +88,8 @@ async fn c1_one_who_never_waits_gets_it_after_that_lease_too(flavor: SqlFlavor) 
     assert!(second.token > first.token);
 }
 
-/// Its process is paused: the server ends its connection after a lease, and only then the next one
-/// begins to wait.
+/// The holder's process is paused. The server ends its connection after one lease, and only then
+/// the next claim begins to wait.
 async fn c9_a_holder_that_hangs_is_followed_after_two_leases(flavor: SqlFlavor) {
     // The server counts in whole seconds.
     const LEASE: Duration = Duration::from_secs(4);
@@ -131,12 +131,12 @@ async fn after_a_release_nobody_waits(flavor: SqlFlavor) {
     }
 }
 
-/// Catches a sign that is taken away before the row is free, also where the release has failed.
+/// Catches a sign that is removed before the row is free, also where the release has failed.
 async fn c14_a_release_that_has_to_wait_still_shows_its_holder(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&strict_lease=true").await;
     let mut claim = store.claim("a");
     let token = granted(claim.attempt(Wait::No).await).token;
-    // Another process, as an operator's would be.
+    // Another process, like an operator's.
     let operator = store.another().await;
     let is_seen = async || {
         let seen = operator.inspect(&mutex("a")).await.unwrap();
@@ -145,7 +145,7 @@ async fn c14_a_release_that_has_to_wait_still_shows_its_holder(flavor: SqlFlavor
             [Some(token)]
         );
         assert_eq!(operator.names(Kind::Mutex, "").await.unwrap(), [mutex("a")]);
-        // It can't be freed now, and nobody is told that it is free.
+        // The lock can't be freed now, and the operator gets no answer that it is free.
         operator.force_release(&mutex("a"), token).await.unwrap_err();
     };
     store.admin.run("BEGIN").await;
@@ -178,8 +178,8 @@ async fn c1_collecting_garbage_ends_no_lease(flavor: SqlFlavor) {
     );
 }
 
-/// Catches: a release that finds its connection gone and leaves the lease, so that the next owner
-/// waits for nobody.
+/// Catches a release that finds its connection gone and leaves the lease. Then the next owner would
+/// wait for a lease that has no holder.
 async fn c7_a_release_of_a_holder_that_died_ends_its_lease(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&strict_lease=true").await;
     let mut holder = store.claim_for("a", Duration::from_secs(100_000));

@@ -1,4 +1,4 @@
-//! A server, a backend on it, and a second client that looks behind its back.
+//! A server, a backend on it, and a second client that looks at the tables directly.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,11 +23,11 @@ use tokio::sync::Mutex;
 
 /// A lease that no test outlasts.
 pub(crate) const TTL: Duration = Duration::from_secs(600);
-/// A lease that ends within a test, and not because the server stands still.
+/// A lease that ends within a test, but not because the server stalls.
 pub(crate) const SHORT: Duration = Duration::from_secs(8);
-/// A server may stand still for two seconds, and has a lot to do after that.
+/// A server may stall for two seconds, and then it has a lot to do.
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(30);
-/// What must happen, happens within this, or a test fails. No test waits for it to pass.
+/// An expected event happens within this time, or a test fails. No test waits for it to pass.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) struct Store {
@@ -42,7 +42,7 @@ impl Store {
         Self::start_with(flavor, "").await
     }
 
-    /// `query` such as `&pool_size=2`.
+    /// Uses URL parameters such as `&pool_size=2`.
     pub(crate) async fn start_with(flavor: SqlFlavor, query: &str) -> Self {
         let server = SqlServer::start(flavor).unwrap();
         let mysql = connect(&server, query).await;
@@ -58,7 +58,7 @@ impl Store {
         self.mysql.claim(spec_for(name, ttl)).unwrap()
     }
 
-    /// Another process, so to speak: with a pool and a line of its own.
+    /// A backend with its own pool and line, like another process.
     pub(crate) async fn another(&self) -> MySql {
         connect(&self.server, &self.query).await
     }
@@ -76,7 +76,7 @@ pub(crate) async fn connect(server: &SqlServer, query: &str) -> MySql {
 
 pub(crate) fn locker(mysql: MySql) -> Locker {
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
-    // The store's own queue is what is tested.
+    // These tests are about the store's own queue.
     Locker::new(mysql).with_defaults(options).unwrap().with_process_gate(false)
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn spec_for(name: &str, ttl: Duration) -> ClaimSpec {
     claims::spec(name, ttl, OP_TIMEOUT)
 }
 
-/// A second client, who may do everything.
+/// A second client that may do everything.
 #[derive(Clone)]
 pub(crate) struct Admin(Arc<Mutex<Conn>>);
 

@@ -1,4 +1,4 @@
-//! The user's statements in the lock's transaction.
+//! Tests of the user's statements in the lock's transaction.
 
 use std::{
     sync::Arc,
@@ -73,7 +73,7 @@ async fn statements_of_a_dropped_guard_are_undone(flavor: SqlFlavor) {
         let guard = locker.mutex("a").unwrap().lock().await.unwrap();
         let _transaction = begin(&store, &guard).await;
         drop(guard);
-        // Nobody waits for the lease of one who gave it up.
+        // The next holder does not wait for a lease that was given up.
         let guard = locker.mutex("a").unwrap().lock_timeout(SOON).await.unwrap();
         assert_eq!(store.admin.count("stock").await, 0);
         guard.release().await.unwrap();
@@ -173,7 +173,7 @@ async fn statements_at_a_shutdown_are_undone(flavor: SqlFlavor) {
         .await
         .unwrap();
     let _transaction = begin(&store, &guard).await;
-    // It ends what is still held after one ttl, though nobody has released it.
+    // After one ttl, the shutdown ends what is still held, though the guard was not released.
     let _ = locker.shutdown().await;
     assert!(!guard.is_held());
     let mut next = store.claim("a");
@@ -199,7 +199,7 @@ async fn a_run_works_in_a_task_of_its_own(flavor: SqlFlavor) {
     locker.shutdown().await.unwrap();
 }
 
-/// The driver would give the answer of the one that was dropped to the next.
+/// The driver would give the answer of the dropped statement to the next one.
 async fn c7_a_statement_that_is_given_up_inside_a_run_loses_the_lock(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let locker = store.locker().await;
@@ -227,7 +227,7 @@ async fn c7_a_statement_that_is_given_up_inside_a_run_loses_the_lock(flavor: Sql
 async fn c10_short_runs_without_a_pause_do_not_keep_renewals_away(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let locker = store.locker().await;
-    // Without a renewal it ends long before the work does.
+    // Without a renewal, the lease ends long before the work does.
     let lease = SHORT * 3 / 2;
     let options = LockOptions::new().with_ttl(lease).with_op_timeout(lease / 2);
     let guard = locker.mutex("a").unwrap().with_options(options).unwrap().lock().await.unwrap();
@@ -268,7 +268,7 @@ fn transaction_of(claim: &dyn Claim) -> Arc<LockTransaction> {
     attachment.downcast().unwrap()
 }
 
-/// Waits until somebody else has the lock.
+/// Waits until another claim has the lock.
 async fn take_over(store: &Store) {
     let mut next = store.claim("a");
     let waiting = async {
@@ -288,7 +288,7 @@ async fn c9_a_holder_that_hangs_in_a_large_answer_is_freed(flavor: SqlFlavor) {
         let _answer = conn.query_iter(large).await.unwrap();
         std::future::pending::<()>().await;
     }));
-    // Long enough to fill all buffers; from then on the process hangs.
+    // Long enough to fill all buffers. From then on, the process hangs.
     tokio::time::timeout(Duration::from_millis(500), &mut reading).await.unwrap_err();
     take_over(&store).await;
 }
@@ -303,9 +303,9 @@ async fn c9_a_holder_that_has_set_the_timeout_of_its_connection_is_freed(flavor:
     take_over(&store).await;
 }
 
-/// The row of the token is locked by somebody else for as long as one try of the release may take.
-/// Catches: a release that knows that all was undone, is cut off while it tidies up, and then
-/// passes for one that was done.
+/// Another client locks the row of the token for as long as one attempt of the release may take.
+/// Catches a release that knows that all was undone, is cut off while it tidies up, and then counts
+/// as one that was done.
 async fn c7_what_was_undone_is_never_told_as_freed(flavor: SqlFlavor) {
     for strict in ["", "&strict_lease=true"] {
         let store = Store::start_with(flavor, strict).await;

@@ -1,4 +1,4 @@
-//! Transfer of a row lock inside a process, tokens that are raised, longer leases, and lists of
+//! Tests of transfers of a row lock inside a process, raised tokens, longer leases, and lists of
 //! names.
 
 use std::{any::Any, sync::Arc, time::Duration};
@@ -31,7 +31,7 @@ on_both! {
     c14_a_sign_of_life_needs_no_free_connection,
 }
 
-/// Of a strict lease, the end of one that was given up is waited for.
+/// Short, because the tests wait for the end of a strict lease that was given up.
 const BRIEF: Duration = Duration::from_millis(1200);
 
 async fn transfer(claim: &mut dyn Claim, name: &str, ttl: Duration) -> Grant {
@@ -57,7 +57,7 @@ async fn sell(store: &Store, transaction: &LockTransaction, item: u32) {
     sold.unwrap().unwrap();
 }
 
-/// The servers tell the same list again to whoever asks more often than this.
+/// The server gives the same list again to a client that asks more often than this.
 async fn no_transaction(store: &Store) {
     let start = Instant::now();
     while store.admin.count("information_schema.INNODB_TRX").await > 0 {
@@ -66,7 +66,7 @@ async fn no_transaction(store: &Store) {
     }
 }
 
-/// Catches a COMMIT between two owners: whoever waits in the server would be next.
+/// Catches a COMMIT between two owners. After it, a waiter in the server would be next.
 async fn c1_the_row_stays_locked_through_transfers(flavor: SqlFlavor) {
     for strict in ["", "&strict_lease=true"] {
         let store = Store::start_with(flavor, strict).await;
@@ -125,7 +125,7 @@ async fn c3_the_session_fits_the_new_lease(flavor: SqlFlavor) {
     assert!(matches!(grant.lease, Lease::Proven { lasts, .. } if lasts == TTL), "{grant:?}");
     let grant = transfer(&mut *shorter, "shorter", SHORT).await;
     assert!(matches!(grant.lease, Lease::Proven { lasts, .. } if lasts == SHORT), "{grant:?}");
-    // Nobody asks anything meanwhile.
+    // No request is sent meanwhile.
     let thread = store.admin.thread("shorter").await;
     store.admin.until_ended(thread).await;
     sleep(Duration::from_secs(1)).await;
@@ -138,7 +138,7 @@ async fn c3_the_session_fits_the_new_lease(flavor: SqlFlavor) {
     assert_eq!(shorter.release().await.unwrap(), Released::NotHeld);
 }
 
-/// Dropped after any step, and with connections that are killed.
+/// Transfers are dropped after any step, and connections are killed.
 async fn c6_a_storm_of_dropped_transfers_leaves_nothing(flavor: SqlFlavor) {
     for strict in ["", "&strict_lease=true"] {
         let store = Store::start_with(flavor, strict).await;
@@ -153,8 +153,8 @@ async fn c6_a_storm_of_dropped_transfers_leaves_nothing(flavor: SqlFlavor) {
                 match claim.attempt(Wait::No).await {
                     Ok(Attempt::Granted(grant)) => break grant.token,
                     Ok(Attempt::Busy { .. }) => {
-                        // A server needs a moment to see that a socket was closed, and a strict
-                        // lease its time.
+                        // A server needs a moment to notice that a socket was closed, and a strict
+                        // lease lasts its time.
                         assert!(start.elapsed() < SOON, "round {round}: something was left behind");
                         sleep(Duration::from_millis(2)).await;
                     }
@@ -182,7 +182,7 @@ async fn c6_a_storm_of_dropped_transfers_leaves_nothing(flavor: SqlFlavor) {
                         let mut outsider = there.claim(spec_for("a", TTL)).unwrap();
                         match outsider.attempt(Wait::No).await {
                             Ok(Attempt::Granted(grant)) => {
-                                // Only if its connection was killed.
+                                // That happens only if the connection of the holder was killed.
                                 let lost = claim.renew(None).await;
                                 assert!(
                                     !matches!(lost, Ok(RenewalOutcome::Alive(_))),
@@ -224,7 +224,7 @@ async fn c6_a_storm_of_dropped_transfers_leaves_nothing(flavor: SqlFlavor) {
     }
 }
 
-/// Polls so often, and drops it then.
+/// Polls the future so many times, and then drops it.
 async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
     let mut left = polls;
@@ -309,23 +309,23 @@ async fn c3_an_extended_lease_stands_until_its_end_and_no_longer(flavor: SqlFlav
         other => panic!("{other:?}"),
     };
     assert!(lasts(claim.renew(Some(LONG)).await.unwrap()) >= LONG);
-    // Neither of these shortens it.
+    // Neither of these shortens the lease.
     for lease in [Duration::from_millis(10), LEASE] {
         assert!(lasts(claim.renew(Some(lease)).await.unwrap()) > LONG - LEASE);
     }
     assert!(lasts(claim.renew(None).await.unwrap()) > LONG - LEASE);
     sell(&store, &transaction(&*claim), 1).await;
-    // Nobody asks anything meanwhile.
+    // No request is sent meanwhile.
     sleep(LEASE + Duration::from_millis(1500)).await;
     let left = lasts(claim.renew(None).await.unwrap());
     assert!(left <= LONG.saturating_sub(start.elapsed()) + LEASE && left > LEASE, "{left:?}");
     sleep(LONG.saturating_sub(start.elapsed())).await;
     assert_eq!(lasts(claim.renew(None).await.unwrap()), LEASE);
-    // From then on it ends as it did before.
+    // From then on, the lease ends as it did before.
     let thread = store.admin.thread("a").await;
     store.admin.until_ended(thread).await;
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
-    // A connection that rests for another while is not given to others.
+    // A connection with another idle timeout is not given to other locks.
     let mut next = store.claim_for("b", LEASE);
     granted(next.attempt(Wait::No).await);
     assert!(lasts(next.renew(Some(TTL)).await.unwrap()) >= TTL);
@@ -356,8 +356,8 @@ async fn c9_an_extended_strict_lease_is_waited_for(flavor: SqlFlavor) {
     assert_eq!(next.release().await.unwrap(), Released::Freed);
 }
 
-/// Tokens of two names on one connection tell nothing of which was granted later, once one was
-/// raised.
+/// Once a token was raised, the tokens of two names on one connection do not show which was granted
+/// later.
 async fn c4_a_raised_token_does_not_hide_a_connection_from_operators(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&pool_size=2").await;
     let mut first = store.claim("first");
@@ -369,11 +369,11 @@ async fn c4_a_raised_token_does_not_hide_a_connection_from_operators(flavor: Sql
     let token = granted(second.attempt(Wait::No).await).token;
     let thread = store.admin.thread("second").await;
     assert_eq!(store.admin.thread("first").await, thread, "the one connection");
-    // Its holder does not react.
+    // The holder does not react.
     assert_eq!(store.mysql.force_release(&mutex("second"), token).await.unwrap(), Released::Freed);
     assert!(matches!(second.renew(None).await.unwrap(), RenewalOutcome::Lost(_)));
     assert_eq!(second.raise_token(floor).await.unwrap(), None);
-    // The other way round: a lock that came later, with a smaller token, is left alone.
+    // The other way round: a later lock with a smaller token is left alone.
     let mut third = store.claim("third");
     granted(third.attempt(Wait::No).await);
     assert_eq!(store.mysql.force_release(&mutex("first"), floor).await.unwrap(), Released::NotHeld);
@@ -423,7 +423,7 @@ async fn c14_names_are_listed_while_their_holders_live(flavor: SqlFlavor) {
     assert_eq!(freed.release().await.unwrap(), Released::Freed);
     transfer(&mut *held, "held", TTL).await;
     assert_eq!(names("").await, [mutex("held")]);
-    // To look does not take what is free.
+    // A list of names takes no free lock.
     let looking = tokio::spawn(async move {
         for _ in 0..200 {
             there.names(Kind::Mutex, "").await.unwrap();

@@ -1,4 +1,4 @@
-//! Waiting on the server, and giving it up.
+//! Tests of waits in the server, and of calls that give them up.
 
 use std::time::{Duration, Instant};
 
@@ -27,12 +27,13 @@ async fn c8_a_wait_of_300_ms_takes_300_ms(flavor: SqlFlavor) {
     let mut holder = store.claim("a");
     let mut warm = store.claim("b");
     granted(holder.attempt(Wait::No).await);
-    // Both connections that are needed are there.
+    // Both connections that are needed are open.
     granted(warm.attempt(Wait::No).await);
     assert_eq!(warm.release().await.unwrap(), Released::Freed);
     let bound = Duration::from_millis(300);
     let mut waiter = store.claim("a");
-    // One that is stopped ends no wait: it counts in whole seconds, and would take one or two else.
+    // A stopped server ends no wait, so the client has to. The server counts in whole seconds, and
+    // would take one or two.
     store.server.pause().unwrap();
     let started = Instant::now();
     let answer = timeout(SOON / 2, waiter.attempt(Wait::Block(bound)))
@@ -65,7 +66,7 @@ async fn c6_the_query_of_a_cancelled_waiter_is_killed_on_the_server(flavor: SqlF
     let killed = store.admin.status("Com_kill").await;
     waiting.abort();
     until("the query is gone", || async { store.admin.waiting().await == 0 }).await;
-    // Left to itself, it would go on for ten seconds.
+    // Without a kill, the query would run for ten seconds.
     assert!(store.admin.status("Com_kill").await > killed, "it has ended by itself");
     guard.release().await.unwrap();
     let guard = locker.mutex("a").unwrap().try_lock().await.unwrap().expect("nobody has it");
@@ -82,7 +83,7 @@ async fn c6_one_waiter_of_a_process_asks_and_passes_it_on(flavor: SqlFlavor) {
     let mut first = store.claim("a");
     let asking = tokio::spawn(async move { first.attempt(Wait::Block(SOON)).await.map(drop) });
     until("it waits", || async { store.admin.waiting().await == 1 }).await;
-    // Whoever comes after it asks nothing, and hears so at once.
+    // A later waiter asks nothing, and learns at once that it has to wait.
     let answer = timeout(SOON / 2, store.claim("a").attempt(Wait::Block(SOON))).await;
     busy(answer.expect("it asks as well"));
     asking.abort();
@@ -96,7 +97,7 @@ async fn c6_one_waiter_of_a_process_asks_and_passes_it_on(flavor: SqlFlavor) {
         }));
     }
     until("one waits", || async { store.admin.waiting().await == 1 }).await;
-    // Whoever asks is cancelled, and so is one who never did.
+    // Cancels the waiter that asks, and one that never asked.
     waiting.remove(0).abort();
     waiting.pop().unwrap().abort();
     until("the next one waits", || async { store.admin.waiting().await == 1 }).await;
@@ -110,7 +111,7 @@ async fn c6_one_waiter_of_a_process_asks_and_passes_it_on(flavor: SqlFlavor) {
 
 async fn c8_an_exhausted_pool_is_a_clear_error_inside_the_bound(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&pool_size=2").await;
-    // Without the bound, a connection is waited for as long as one request may take.
+    // Without the bound, the wait for a connection may take as long as one request.
     let locker =
         store.locker().await.with_defaults(LockOptions::new().with_op_timeout(TTL / 2)).unwrap();
     let mut guards = Vec::new();
@@ -125,7 +126,7 @@ async fn c8_an_exhausted_pool_is_a_clear_error_inside_the_bound(flavor: SqlFlavo
     for part in ["all 2 connections", "pool_size", "\"c\""] {
         assert!(refused.to_string().contains(part), "{refused}");
     }
-    // What has no lock of its own goes on.
+    // A request that needs no lock of its own still works.
     assert_eq!(locker.inspect(guards[0].name()).await.unwrap().holders.len(), 1);
     for guard in guards {
         guard.release().await.unwrap();
@@ -133,7 +134,7 @@ async fn c8_an_exhausted_pool_is_a_clear_error_inside_the_bound(flavor: SqlFlavo
     locker.shutdown().await.unwrap();
 }
 
-/// Catches a pool that a single waiter can take as a whole.
+/// Catches a pool whose connections a single waiter can take.
 async fn c8_the_smallest_pool_has_room_for_a_free_lock_beside_a_waiter(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let mut holder = store.claim("taken");
@@ -172,7 +173,7 @@ async fn c8_a_waiter_that_comes_late_stands_behind_the_others(flavor: SqlFlavor)
     let begun = store.admin.status("Com_begin").await;
     let killed = store.admin.status("Com_kill").await;
     busy(first.attempt(Wait::Block(Duration::from_millis(20))).await);
-    // A server that was busy may read the query after that, unless it was told to end the
+    // A busy server may read the query after that, unless the client has asked it to end the
     // connection.
     let is_read = async || {
         store.admin.status("Com_begin").await > begun
@@ -181,11 +182,12 @@ async fn c8_a_waiter_that_comes_late_stands_behind_the_others(flavor: SqlFlavor)
     until("its query is there", is_read).await;
     until("its query is gone", || async { store.admin.waiting().await == 0 }).await;
     let begun = store.admin.status("Com_begin").await;
-    // At once, and without a word to the server. The first one's query is gone before that.
+    // This answer comes at once, without a request to the server. The query of the first claim is
+    // gone before that.
     let answer = timeout(SOON / 2, second.attempt(Wait::Block(SOON))).await.expect("it waits");
     busy(answer);
     assert_eq!(store.admin.status("Com_begin").await, begun, "it asks, and stands behind nobody");
-    // One who does not wait asks, whoever waits.
+    // A claim that does not wait asks the server, even if others wait.
     let mut third = other.claim(spec_for("a", TTL)).unwrap();
     given_up(holder.release()).await;
     granted(third.attempt(Wait::No).await);

@@ -1,4 +1,4 @@
-//! Releases that go wrong on their way.
+//! Tests of releases that fail midway.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ on_each! {
     c7_a_release_that_the_server_has_refused_is_unknown_even_if_its_connection_goes_at_once,
 }
 
-/// Catches a release that was committed, and is told as one that was refused.
+/// Catches a release that was committed, and is reported as refused.
 async fn c7_what_fails_behind_the_commit_undoes_no_release(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     for (script, is_done) in [
@@ -33,8 +33,8 @@ async fn c7_what_fails_behind_the_commit_undoes_no_release(flavor: SqlFlavor) {
         assert_eq!(answer.is_ok_and(|steps| steps.len() == 3), is_done, "{script}");
         assert!(!connection.is_clean(), "what has failed is not used again: {script}");
     }
-    // Of a server that says why, it is known which statement it was. Each XA transaction has a name
-    // of its own: the server may not have ended the one of the connection before.
+    // If the server says why, it is known which statement failed. Each XA transaction has a name of
+    // its own, because the server may not have ended that of the connection before.
     for (script, is_before_end) in [
         ("SELECT nothing;COMMIT", true),
         ("SELECT 1;DO 1;SELECT nothing;COMMIT", true),
@@ -68,8 +68,8 @@ async fn c7_a_connection_that_breaks_behind_the_commit_undoes_no_release(flavor:
     }
 }
 
-/// Catches a server that is asked whether it still knows a connection which it has just answered
-/// on: it does not, because we have closed it.
+/// Catches a server that is asked whether it still knows a connection on which it has just
+/// answered. It does not know the connection, because we have closed it.
 async fn c7_a_release_that_the_server_has_refused_is_unknown_even_if_its_connection_goes_at_once(
     flavor: SqlFlavor,
 ) {
@@ -87,7 +87,7 @@ async fn c7_a_release_that_the_server_has_refused_is_unknown_even_if_its_connect
         let thread: u64 = admin.query_first(thread).await.unwrap().unwrap();
         admin.query_drop("BEGIN").await.unwrap();
         admin.query_drop("SELECT * FROM lockkit_fence FOR UPDATE").await.unwrap();
-        // Until the connection has gone, nobody can be asked about it.
+        // Until the connection is gone, no side connection is free to ask about it.
         let mut sides = Vec::new();
         while let Ok(side) = pool.get_side(Duration::from_millis(100)).await {
             sides.push(side);
@@ -105,11 +105,11 @@ async fn c7_a_release_that_the_server_has_refused_is_unknown_even_if_its_connect
             Ok(released) => {
                 panic!("{refusal}: {released:?}, and the lease of the next one has not been ended")
             }
-            // The release could not end the lease: the admin has locked its row.
+            // The release could not end the lease, because the admin has locked its row.
             Err(error) => assert_eq!(error.is_outcome_unknown(), !is_known, "{refusal}: {error}"),
         }
         admin.query_drop("ROLLBACK").await.unwrap();
-        // What an earlier request may have freed.
+        // An earlier request may have freed the lock.
         assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
     }
 }
