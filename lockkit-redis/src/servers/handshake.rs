@@ -1,4 +1,4 @@
-//! The first words on a new connection: who we are, what the server is, and where our messages go.
+//! Logs in on a new connection, checks the server, and subscribes to our messages.
 
 use std::sync::{
     Arc,
@@ -19,8 +19,8 @@ use crate::{
     shared::Shared,
 };
 
-/// Connects to a server, and checks that it can be used. Only one who `hears` subscribes to what
-/// waiters are told.
+/// Connects to a server, and checks that it can be used. Subscribes to the messages for waiters
+/// only if `hears` is true.
 pub(crate) async fn handshake(
     shared: &Arc<Shared>,
     address: ConnectionAddr,
@@ -84,8 +84,8 @@ fn is_primary(role: &[Value]) -> bool {
     matches!(role.first(), Some(Value::BulkString(name)) if name == b"master")
 }
 
-/// All lockers of a prefix must agree on the keys of mutexes, else they would not exclude each
-/// other (C1). In a cluster, only the node that has the key answers.
+/// All lockers of a prefix must agree on the keys of mutexes, because otherwise they would not
+/// exclude each other (C1). In a cluster, only the node that has the key answers.
 fn check_strategy(stored: RedisResult<Value>, ours: &str) -> Result<(), OpenError> {
     let stored: Option<String> = match stored.and_then(|value| Ok(redis::from_redis_value(value)?))
     {
@@ -101,7 +101,7 @@ fn check_strategy(stored: RedisResult<Value>, ours: &str) -> Result<(), OpenErro
     }
 }
 
-/// A lock that is evicted is a lock that is lost.
+/// An evicted lock is a lost lock.
 fn check_eviction(shared: &Shared, setting: RedisResult<Value>) -> Result<(), OpenError> {
     let settings: Vec<(String, String)> = match setting
         .and_then(|value| Ok(redis::from_redis_value(value)?))
