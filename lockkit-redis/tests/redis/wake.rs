@@ -263,7 +263,7 @@ async fn c6_who_leaves_behind_many_requests_leaves_no_place_in_the_queue() {
     given_up(holder.release()).await;
 }
 
-/// Waiters come and go on one name while the lock passes among them. No wake-up may be lost,
+/// Waiters come to one name and leave it while the lock passes among them. No wake-up may be lost,
 /// because nothing else wakes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_no_wake_up_is_lost_between_queueing_and_leaving() {
