@@ -17,7 +17,7 @@ pub struct MutexScripts {
     /// 3. the server's time in µs after which the script does nothing
     /// 4. the waiter's entry in the queue (`client:window in ms:owner`)
     /// 5. 1, to wait in the queue
-    /// 6. for how many ms a waiter is kept that is not kept alive
+    /// 6. for how many ms the store keeps a waiter without a refresh
     /// 7. [`BareMutex::publish`]
     /// 8. [`BareMutex::channels`]
     pub acquire: &'static str,

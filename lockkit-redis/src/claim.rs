@@ -60,7 +60,7 @@ pub(crate) struct RedisClaim {
     token: Option<i64>,
     /// Another owner that may have the lock now, because the outcome of a transfer is unknown.
     successor: Option<String>,
-    /// When the longest lease ends that a renewal has asked for.
+    /// The end of the longest lease that a renewal has asked for.
     reach: Option<Tick>,
     unanswered: UnansweredRequests,
     /// Our entry in the registry of waiters, once we wait.

@@ -1,4 +1,4 @@
-//! Where the servers are and how to use them.
+//! Holds the settings: where the servers are and how to use them.
 
 mod url;
 

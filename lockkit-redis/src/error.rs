@@ -161,8 +161,8 @@ fn translated(error: RedisError, phase: Phase, at: &str, config: &Config) -> Err
     if said == told && !quotes { ours.with_source(error) } else { ours }
 }
 
-/// A server quotes the arguments of a command that it doesn't know, and that may be AUTH. It cuts
-/// the arguments off, so a search for a long password could not find it there.
+/// A server quotes the arguments of an unknown command, which may be AUTH. The server also cuts the
+/// arguments off, so a search for a long password would not find it.
 const QUOTE: &str = ", with args beginning with";
 
 /// True if a script was stopped after it may have written. A node that gives a slot away does not
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn c13_a_server_that_quotes_the_password_is_not_quoted() {
-        // Nothing is quoted where the server has cut the password off, either.
+        // The password stays hidden even where the server has cut it off.
         for quoted in ["hunter2", "hunter"] {
             let line = format!("ERR unknown command 'AUTH', with args beginning with: '{quoted}' ");
             let error = translated(&line);

@@ -71,7 +71,7 @@ fn is_newer(reply: &Value, family: Family) -> bool {
 /// Reads the answer of a family's script.
 ///
 /// # Errors
-/// The scripts never give this answer.
+/// No script of ours gives this answer.
 pub(crate) fn seen(reply: Value, kind: Kind, family: Family) -> RedisResult<Inspection> {
     match family {
         Family::Exclusive => exclusive(reply),
@@ -79,7 +79,7 @@ pub(crate) fn seen(reply: Value, kind: Kind, family: Family) -> RedisResult<Insp
     }
 }
 
-/// `{now, ttl, owner, fence, waiters}`
+/// Reads `{now, ttl, owner, token, waiters}`.
 fn exclusive(reply: Value) -> RedisResult<Inspection> {
     let (now, ttl, owner, token, waiters): (i64, i64, Option<Vec<u8>>, Option<Vec<u8>>, i64) =
         redis::from_redis_value(reply)?;
@@ -100,7 +100,7 @@ fn exclusive(reply: Value) -> RedisResult<Inspection> {
     Ok(Inspection::new(holder.into_iter().collect(), u64::try_from(waiters).ok()))
 }
 
-/// `{now, limit, used, waiters, owner, end of its lease in µs, count, fence, …}`
+/// Reads `{now, limit, used, waiters, owner, end of its lease in µs, count, token, …}`.
 fn counted(reply: Value, kind: Kind) -> RedisResult<Inspection> {
     let strange =
         || (redis::ErrorKind::UnexpectedReturnType, "an answer that lockkit's scripts never give");

@@ -34,7 +34,7 @@ pub(crate) async fn note(store: &Store, keys: &Keys) -> Result<Note> {
 
 type Field = Option<Vec<u8>>;
 
-/// `{revision, text, format}`
+/// Reads `{revision, text, format}`.
 fn fields(reply: Value) -> RedisResult<(Field, Field, Field)> {
     redis::from_redis_value(reply).map_err(Into::into)
 }

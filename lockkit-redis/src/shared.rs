@@ -7,7 +7,7 @@ use std::sync::{
 
 use crate::{config::Config, waiting::WaiterRegistry};
 
-/// The settings, the waiters, and notes about the connections.
+/// The settings, the waiters, and facts about the connections.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,

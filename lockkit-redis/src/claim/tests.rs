@@ -24,8 +24,8 @@ async fn claim() -> (RedisClaim, RedisServer) {
     (claim, server)
 }
 
-/// Makes the link believe that the server's time is an hour earlier, as if its clock was then set
-/// forward.
+/// Makes the link believe that the server's time is an hour earlier, as if the server's clock had
+/// been set forward since.
 async fn believe_it_is_earlier(claim: &RedisClaim) {
     let link = claim.store.route(0).next().await.unwrap().link;
     let now = Clock::Boot.now();

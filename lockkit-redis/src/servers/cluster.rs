@@ -238,7 +238,7 @@ async fn slots_told_by(shared: &Shared, address: Address) -> Result<Vec<Range>, 
     answer.unwrap_or(Err(OpenError::Silent))
 }
 
-/// Asks on a connection of its own, because a replica knows the map, too.
+/// Asks on a connection of its own, which need not go to a primary: a replica knows the map, too.
 async fn ask_for_slots(shared: &Shared, (host, port): &Address) -> Result<Vec<Range>, OpenError> {
     let settings =
         AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
@@ -255,7 +255,7 @@ fn question() -> Cmd {
     question
 }
 
-/// `[first, last, [host, port, …], replicas…]` of each range. A node that does not know its own
+/// Reads `[first, last, [host, port, …], replicas…]` of each range. A node that does not know its own
 /// address leaves the host empty.
 fn ranges(answer: Value, asked: &str) -> RedisResult<Vec<Range>> {
     let rows: Vec<Vec<Value>> = redis::from_redis_value(answer)?;

@@ -68,7 +68,7 @@ pub(crate) async fn handshake(
     Ok(Link::new(number, address, Wire { connection, driver, ended }, clock, pushes, subscriptions))
 }
 
-/// Only a primary takes writes.
+/// Refuses a replica, because only a primary takes writes.
 fn check_role(role: RedisResult<Value>) -> Result<(), OpenError> {
     match role {
         Ok(Value::Array(role)) if !is_primary(&role) => Err(OpenError::Replica),
@@ -101,7 +101,7 @@ fn check_strategy(stored: RedisResult<Value>, ours: &str) -> Result<(), OpenErro
     }
 }
 
-/// An evicted lock is a lost lock.
+/// Warns of eviction, or refuses the server if strict: an evicted lock is a lost lock.
 fn check_eviction(shared: &Shared, setting: RedisResult<Value>) -> Result<(), OpenError> {
     let settings: Vec<(String, String)> = match setting
         .and_then(|value| Ok(redis::from_redis_value(value)?))
@@ -132,7 +132,7 @@ fn knows_command(info: &Value) -> bool {
     matches!(info, Value::Array(commands) if commands.iter().any(|command| *command != Value::Nil))
 }
 
-/// False if the server does not allow it.
+/// Subscribes to our channel. False if the server does not allow it.
 async fn subscribe(shared: &Shared, connection: &mut MultiplexedConnection) -> RedisResult<bool> {
     let mut subscribe = redis::cmd("SUBSCRIBE");
     subscribe.arg([&shared.config.channels(), shared.waiters.client()].concat());

@@ -177,7 +177,7 @@ impl Node {
         }
     }
 
-    /// Drops what belonged to a retired connection. Other connections from its time are of no use
+    /// Retires the pool, and wakes all waiters. The other connections from that time are of no use
     /// either, and messages may have been missed.
     fn replaced(&self) {
         if let Some(pool) = &self.pool {

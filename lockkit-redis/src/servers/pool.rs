@@ -141,8 +141,8 @@ impl Inner {
         // A runtime that is being shut down drops the task at once, and that drop locks the state.
         drop(state);
         if opens {
-            // The request does not wait for this task only: another connection may be free sooner,
-            // and the new one is not wasted then.
+            // A task opens the connection, so that the request can take another one that is free
+            // sooner. The new one is not wasted then.
             #[expect(
                 clippy::disallowed_methods,
                 reason = "one for each connection, until it is open"

@@ -20,7 +20,7 @@ use tokio::{runtime::Handle, sync::watch, task, time};
 use super::connect::{Driver, connect, listener, settings};
 use crate::shared::Shared;
 
-/// How long lockkit waits until it tries again to open a connection.
+/// After a connection could not be opened, the next attempt comes no sooner than this.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Waiters wait for a connection that is being opened: for the connect timeout divided by this.
 /// After that they poll.

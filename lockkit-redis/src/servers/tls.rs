@@ -16,7 +16,7 @@ impl Tls {
     /// Reads the PEM files that the URL names as `ca`, `cert` and `key`. Without `ca`, the system's
     /// certificates are trusted.
     pub(crate) fn from_url(url: &mut StoreUrl) -> Result<Self> {
-        // The driver would panic in a program that links two providers and has chosen none.
+        // The client library would panic in a program that links two providers and has chosen none.
         if CryptoProvider::get_default().is_none() {
             // Another thread may have installed one meanwhile.
             let _ = aws_lc_rs::default_provider().install_default();

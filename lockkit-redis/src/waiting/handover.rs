@@ -47,8 +47,9 @@ impl Handover {
         Self { window: self.window.min(window), ..self }
     }
 
-    /// How long the lock is ours, if an earlier answer proves that without a request. It comes from
-    /// the same server, so at most `at - server_time` has passed from that answer to the hand-over.
+    /// How long the lock is ours, if an earlier answer proves that without a request. That answer
+    /// comes from the same server, so at most `at - server_time` has passed since then until the
+    /// hand-over.
     pub(crate) fn proved_by(&self, earlier: ClockReading) -> Option<Lease> {
         let passed = u64::try_from(self.at.checked_sub(earlier.server_time)?).ok()?;
         let passed = Duration::from_micros(passed);

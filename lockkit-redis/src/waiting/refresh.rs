@@ -1,4 +1,4 @@
-//! Keeps all waiters that are due alive, with one request.
+//! Makes joint requests that keep all due waiters alive.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,3 +1,5 @@
+//! Tests that data of a newer lockkit are refused and left as they are.
+
 use std::num::NonZeroU32;
 
 use lockkit_core::{

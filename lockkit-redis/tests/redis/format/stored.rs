@@ -1,3 +1,5 @@
+//! Tests that data of lockkit 0.1.0 are read, kept, and still written in the same form.
+
 use std::num::NonZeroU32;
 
 use lockkit_core::{
