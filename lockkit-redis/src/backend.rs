@@ -1,4 +1,4 @@
-//! Redis as a store of locks.
+//! Implements the interface of backends on Redis.
 
 use std::{
     sync::Arc,
@@ -24,9 +24,9 @@ use crate::{
     time,
 };
 
-/// Waiters are woken by messages; these polls are for those that get lost.
+/// How often waiters poll although messages wake them: a message can get lost.
 const SLOW_POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// Where nothing wakes them.
+/// How often waiters poll where no message wakes them.
 const FAST_POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 /// Redis compares whole milliseconds when it lets a key lapse.
 const TAKEOVER_DELAY: Duration = Duration::from_millis(1);
@@ -54,16 +54,18 @@ pub struct Redis {
 impl Redis {
     /// Connects, and checks that the server can be used.
     ///
-    /// The connection belongs to the tokio runtime that this runs in. A lost one is opened anew by
-    /// the next request.
+    /// The connection belongs to the tokio runtime in which this runs. The next request opens a
+    /// lost connection anew.
     ///
     /// # Errors
-    /// [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if nothing answers,
-    /// [`Authentication`](lockkit_core::ErrorKind::Authentication),
-    /// [`ReadOnly`](lockkit_core::ErrorKind::ReadOnly) for a replica,
-    /// [`Unsupported`](lockkit_core::ErrorKind::Unsupported) if the server may evict keys and the
-    /// configuration is strict, and [`InvalidOption`](lockkit_core::ErrorKind::InvalidOption) if
-    /// the prefix is in use with other keys: raw ones beside escaped ones.
+    /// * [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if no server answers
+    /// * [`Authentication`](lockkit_core::ErrorKind::Authentication) if the server refuses the
+    ///   login
+    /// * [`ReadOnly`](lockkit_core::ErrorKind::ReadOnly) for a replica
+    /// * [`Unsupported`](lockkit_core::ErrorKind::Unsupported) if the server may evict keys and the
+    ///   configuration is strict
+    /// * [`InvalidOption`](lockkit_core::ErrorKind::InvalidOption) if the prefix is in use with
+    ///   other keys: raw ones beside escaped ones
     ///
     /// [`ErrorKind::Authentication`]: lockkit_core::ErrorKind::Authentication
     /// [`ErrorKind::ReadOnly`]: lockkit_core::ErrorKind::ReadOnly
@@ -91,7 +93,7 @@ impl Redis {
             .with_notes()
             .with_time();
         capabilities.push = link.pushes();
-        // A raw key does not tell whether it is a lock.
+        // A raw key does not show whether it is a lock.
         capabilities.names = !keyspace.raw;
         let exceptions = Exceptions::none().with_async_failover().with_server_clock_step();
         let descriptor = Descriptor::new(BACKEND)

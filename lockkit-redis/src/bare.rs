@@ -1,53 +1,60 @@
-//! The bare client on the same servers, for those who measure, or ask what lockkit does not ask.
+//! Gives measurements and other programs the bare client on the same servers.
 
 use lockkit_core::{Kind, LockName, Result};
 use redis::aio::MultiplexedConnection;
 
 use crate::{config::Config, family::Family, store::Store};
 
-/// The scripts by which a free mutex is taken and given back, one request each; those of the other
-/// requests are not told.
+/// The scripts that take and give back a free mutex, one request each. The scripts of the other
+/// requests are not listed.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct MutexScripts {
-    /// Keys: those of [`BareMutex::keys`]. Arguments: the owner, the lease in ms, the server's time
-    /// in µs after which nothing is done, what a waiter is known by (`client:window in ms:owner`),
-    /// 1, for how many ms a waiter is kept that nobody keeps alive, [`BareMutex::publish`] and
-    /// [`BareMutex::channels`].
+    /// The keys are those of [`BareMutex::keys`]. The arguments are:
+    ///
+    /// 1. the owner
+    /// 2. the lease in ms
+    /// 3. the server's time in µs after which the script does nothing
+    /// 4. the waiter's entry in the queue (`client:window in ms:owner`)
+    /// 5. 1, to wait in the queue
+    /// 6. for how many ms the store keeps a waiter without a refresh
+    /// 7. [`BareMutex::publish`]
+    /// 8. [`BareMutex::channels`]
     pub acquire: &'static str,
-    /// The same keys. Arguments: the owner, two that say that there is nothing else to take back
-    /// (an empty text, and 0), [`BareMutex::publish`] and [`BareMutex::channels`].
+    /// The keys are the same. The arguments are the owner, an empty text, 0, [`BareMutex::publish`]
+    /// and [`BareMutex::channels`]. The empty text and the 0 say that there is nothing else to take
+    /// back.
     pub release: &'static str,
 }
 
-/// The texts of the scripts for mutexes that this version of lockkit runs, by `EVALSHA`. They are
-/// no interface: another version may run others.
+/// The texts of the scripts that this version of lockkit runs for mutexes, by `EVALSHA`. They are
+/// not an interface: another version may run others.
 #[must_use]
 pub fn mutex_scripts() -> MutexScripts {
     let scripts = Family::Exclusive.scripts();
     MutexScripts { acquire: scripts.acquire.text(), release: scripts.release.text() }
 }
 
-/// The servers of a configuration, by connections of the bare client that have the settings of
-/// lockkit's own: one for each server that keeps locks. A lost connection is opened anew for those
-/// who ask again.
+/// The servers of a configuration, with connections of the bare client. There is one connection for
+/// each server that keeps locks, with the settings of lockkit's own connections. The next call
+/// opens a lost connection anew.
 #[derive(Debug)]
 pub struct BareServers {
     store: Store,
     config: Config,
 }
 
-/// Where a mutex is kept, and what its scripts must be told.
+/// Where a mutex is kept, and the arguments that its scripts need.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BareMutex {
-    /// To the server that has its keys.
+    /// A connection to the server that has the keys.
     pub connection: MultiplexedConnection,
-    /// In the order of the scripts.
+    /// The keys, in the order of the scripts.
     pub keys: [String; 4],
-    /// The command by which waiters are told.
+    /// The command that sends a message to a waiter.
     pub publish: &'static str,
-    /// What the channels of waiters start with.
+    /// The start of the waiters' channels.
     pub channels: String,
 }
 
@@ -66,7 +73,7 @@ impl BareServers {
         Ok(Self { store, config })
     }
 
-    /// A connection to each server that keeps locks, all of them clones of those for mutexes.
+    /// A connection to each server that keeps locks. Each is a clone of the connection for mutexes.
     ///
     /// # Errors
     /// Those of [`connect`](Self::connect).

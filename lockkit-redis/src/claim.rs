@@ -1,17 +1,18 @@
-//! One owner competing for one name, and holding it.
+//! Implements a claim: one owner competes for one name, and holds it.
 //!
 //! 1. An attempt is one script, which the server runs alone. If the lock's key is there, it is
-//!    busy: an owner that waits gets a place in the queue of the name. If the key is not there, and
-//!    nobody who waits comes first, the script raises the token and sets the key to the owner, with
-//!    the lease as its expiry. If the key is the owner's own, an earlier reply was lost: the answer
-//!    is the same token again.
-//! 2. A waiter refreshes its place, and sleeps until its channel tells it that the lock is its own.
+//!    busy: an owner that waits gets a place in the queue of the name. If the key is not there and
+//!    no waiter comes first, the script raises the token and sets the key. The value is the owner,
+//!    and the expiry is the lease. If the key is the owner's own, an earlier reply was lost: the
+//!    answer is the same token again.
+//! 2. A waiter refreshes its place, and sleeps until a message on its channel says that it has the
+//!    lock.
 //! 3. A renewal sets the expiry anew, if the key is still the owner's.
-//! 4. A release deletes the key, if it is still the owner's, and gives the lock to the first in the
-//!    queue.
+//! 4. A release deletes the key, if it is still the owner's, and gives the lock to the first waiter
+//!    in the queue.
 //!
-//! Readers, writers and permits do the same with a set of holders in the place of the key. Each
-//! request carries the time of the server after which it does nothing.
+//! Readers, writers and permits do the same with a set of holders in the place of the key. An
+//! attempt, a transfer and a note carry the server's time after which they do nothing.
 
 mod note;
 mod renew;
@@ -50,23 +51,23 @@ pub(crate) struct RedisClaim {
     spec: ClaimSpec,
     keys: Arc<Keys>,
     family: Family,
-    /// Of the counted family only.
+    /// Only in the counted family.
     permits: Option<Permits>,
-    /// What the store knows the owner by: its id, and the label if there is one.
+    /// The owner's identity in the store: its id, and the label if there is one.
     owner: String,
     /// In ms.
     lease: i64,
     token: Option<i64>,
-    /// Another owner who may have the lock by now, because the outcome of the transfer is unknown.
+    /// Another owner that may have the lock now, because the outcome of a transfer is unknown.
     successor: Option<String>,
-    /// Until when the lease lasts that was asked for.
+    /// The end of the longest lease that a renewal has asked for.
     reach: Option<Tick>,
     unanswered: UnansweredRequests,
-    /// Where we wait, once we do.
+    /// Our entry in the registry of waiters, once we wait.
     registration: Option<Registration>,
-    /// What the store's queue knows us by, if it may have us.
+    /// Our entry in the store's queue, if it may be there.
     member: Option<Arc<str>>,
-    /// The last attempt was not answered: only the store can tell where we stand.
+    /// The last attempt was not answered, so only the store knows whether we wait or hold.
     in_doubt: bool,
 }
 
@@ -92,7 +93,7 @@ impl RedisClaim {
         })
     }
 
-    /// What the waiter registry tells, without an attempt; `None` if the store must be asked.
+    /// Looks into the registry of waiters, without an attempt. `None` if the store must be asked.
     async fn look(&mut self) -> Result<Option<Attempt>> {
         let Some(registration) = self.registration.as_ref().filter(|_| !self.in_doubt) else {
             return Ok(None);
@@ -114,7 +115,8 @@ impl RedisClaim {
         Ok(Some(Attempt::Busy { queued: true, retry_after: Some(pause) }))
     }
 
-    /// Asks the store, wherever that sends us, and a second time if our idea of its time was wrong.
+    /// Asks the store, on whichever server it is. Asks once more if our idea of the server's time
+    /// was wrong.
     async fn ask(&mut self, wait: Wait) -> Result<Attempt> {
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
         let store = Arc::clone(&self.store);
@@ -123,10 +125,10 @@ impl RedisClaim {
         loop {
             let destination = route.next().await?;
             if self.is_passed_over(&destination.link) {
-                // It leaves its place there, and held nothing.
+                // The claim leaves its place there. It held nothing.
                 let _ = self.release().await?;
             }
-            // Subscribing costs a request, which a lock that is free can do without.
+            // A subscription costs a request, and an attempt at a free lock does not need it.
             if wait == Wait::Queue && (!destination.link.is_sharded() || !destination.link.pushes())
             {
                 self.register(&destination.link);
@@ -134,7 +136,7 @@ impl RedisClaim {
             if self.registration.is_some()
                 && let Err(error) = destination.enter(store.waiters(), &self.keys.base).await
             {
-                // Nothing was asked.
+                // The attempt was not sent.
                 route.arrive::<()>(&destination, Err(error), Phase::Read).await?;
                 continue;
             }
@@ -218,18 +220,18 @@ impl RedisClaim {
         destination.run_confirmed(&call, self.replicas()).await
     }
 
-    /// Gives the grant back if too few replicas have it.
+    /// Gives the grant back if too few replicas have confirmed it.
     async fn unless_unconfirmed(&mut self, grant: Grant, waited: Option<Waited>) -> Result<Grant> {
         let config = self.store.config();
         let Err(error) = replicas::check(config, self.replicas(), waited, "a grant") else {
             return Ok(grant);
         };
         let released = self.release().await;
-        // Not before: it is this server that has the lock.
+        // Not before the release, because it is this server that has the lock.
         self.store.mark_suspect(self.keys.slot);
         match released {
             Ok(Released::Freed) => Err(error),
-            // Not there: another server may have answered, one that has taken over meanwhile.
+            // If it was not freed, another server may have answered that took over meanwhile.
             _ => Err(error.with_outcome_unknown()),
         }
     }
@@ -238,8 +240,8 @@ impl RedisClaim {
         replicas::wanted(self.store.config(), self.spec.op_timeout)
     }
 
-    /// Enters the waiter registry, before the store may be told to queue us: a message can be
-    /// faster than the reply.
+    /// Enters the registry of waiters. This comes before any request that can queue us, because a
+    /// message can be faster than the reply.
     fn register(&mut self, link: &Link) {
         if self.registration.is_some() {
             return;
@@ -260,8 +262,8 @@ impl RedisClaim {
         self.member = Some(member);
     }
 
-    /// True if the store believes that it can tell us, and it can't any more: then others are
-    /// always served before us.
+    /// True if the store believes that its messages reach us, and they do not any more. Then the
+    /// store always serves others before us.
     fn is_passed_over(&self, link: &Link) -> bool {
         !link.pushes() && self.member.as_deref().is_some_and(waiting::hears)
     }
@@ -271,13 +273,13 @@ impl RedisClaim {
             return Attempt::Busy { queued: false, retry_after: ttl };
         };
         registration.waits(seen, ttl);
-        // To see after the waiters of this process, if nobody else does.
+        // Returns early to keep the waiters of this process alive, if no other waiter does.
         let soon = waiting::period(self.window());
         Attempt::Busy { queued: true, retry_after: Some(ttl.map_or(soon, |ttl| ttl.min(soon))) }
     }
 
     fn granted(&mut self, token: i64, lease: Lease) -> Result<Grant> {
-        // Whoever is granted the lock is in no queue, unless an earlier attempt still arrives.
+        // A claim that was granted is in no queue, unless an earlier attempt still arrives.
         self.registration = None;
         if !self.unanswered.is_any() {
             self.member = None;
@@ -321,17 +323,18 @@ impl RedisClaim {
         error::ours(ErrorKind::Unavailable, reason)
     }
 
-    /// What is left by the server's clock may be more than was `asked` for, now or before, if that
-    /// clock was set back; it may be set right again.
+    /// The lease that remains. After the server's clock was set back, more may be left by it than
+    /// was `asked` for, now or before. The surplus does not count, because that clock may be set
+    /// right again.
     fn lease_for(&self, ms: i64, asked: Duration) -> Result<Lease> {
         let left = u64::try_from(ms).map_err(|_| nonsense())?;
         let before = self.reach.map_or(Duration::ZERO, |reach| Clock::Boot.now().until(reach));
         Ok(Lease::For(Duration::from_millis(left).min(asked.max(before))))
     }
 
-    /// A hand-over gives the claim window only; that must be renewed soon, and counts on the clock
-    /// of the connections. While an unanswered attempt may still arrive, the release needs the time
-    /// of a whole one to be final.
+    /// True if the claim can use the short lease of a hand-over, which is only the claim window. It
+    /// must be renewed soon, and depends on the clock of the connections. While an unanswered
+    /// attempt may still arrive, the release needs the time of a whole lease to be final.
     fn takes_short_leases(&self) -> bool {
         !self.unanswered.is_any()
             && self.spec.short_lease
@@ -415,7 +418,7 @@ impl Claim for RedisClaim {
     }
 }
 
-/// What the store knows an owner by, and its lease in ms.
+/// The owner's identity in the store, and its lease in ms.
 fn identity(spec: &ClaimSpec) -> Result<(String, i64)> {
     let lease = millis(spec.ttl);
     if lease == 0 {
@@ -430,10 +433,10 @@ fn identity(spec: &ClaimSpec) -> Result<(String, i64)> {
     Ok((owner, lease))
 }
 
-/// What WAIT has answered.
+/// The answer of WAIT.
 type Waited = RedisResult<Value>;
 
-/// Which family of scripts a mode uses, and with how many permits.
+/// The family of scripts that a mode uses, and its permits.
 fn shape(keys: &Keys, mode: Mode) -> Result<(Family, Option<Permits>)> {
     let permits = |count, limit| Ok((Family::Counted, Some(Permits { count, limit })));
     match mode {

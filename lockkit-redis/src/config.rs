@@ -1,4 +1,4 @@
-//! Where the servers are and how to use them.
+//! Holds the settings: where the servers are and how to use them.
 
 mod url;
 
@@ -56,7 +56,7 @@ pub struct Config {
     raw_keys: bool,
     pub(crate) connect_timeout: Duration,
     pub(crate) strict: bool,
-    /// How many replicas must confirm a grant, and within what time.
+    /// How many replicas must confirm a request, and how long they may take.
     pub(crate) replicas: Option<(u32, Duration)>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum Site {
     Cluster(Vec<Address>),
 }
 
-/// Who we are.
+/// The user and the password with which lockkit logs in.
 #[derive(Clone, Default)]
 pub(crate) struct Login {
     username: Option<String>,
@@ -89,8 +89,8 @@ impl Config {
         Self::at(Site::Unix(path.into()))
     }
 
-    /// The primary of a service, as its sentinels name it. Each is a host and a port, by custom
-    /// 26379.
+    /// The primary of a service, as its sentinels name it. Each sentinel is a host and a port,
+    /// usually 26379.
     #[must_use]
     pub fn sentinel<H: Into<String>>(
         sentinels: impl IntoIterator<Item = (H, u16)>,
@@ -99,7 +99,7 @@ impl Config {
         Self::at(Site::Sentinel { sentinels: addresses(sentinels), service: service.into() })
     }
 
-    /// A cluster, of which these nodes tell the others.
+    /// A cluster. These nodes name the other ones.
     #[must_use]
     pub fn cluster<H: Into<String>>(nodes: impl IntoIterator<Item = (H, u16)>) -> Self {
         Self::at(Site::Cluster(addresses(nodes)))
@@ -128,22 +128,22 @@ impl Config {
         self
     }
 
-    /// Sets the user; `None` for the server's default user.
+    /// Sets the user. `None` means the server's default user.
     #[must_use]
     pub fn with_credentials(mut self, username: Option<&str>, password: &str) -> Self {
         self.login = Login::new(username, password);
         self
     }
 
-    /// Sets the user for the sentinels, who have credentials of their own; `None` for their default
-    /// user.
+    /// Sets the user for the sentinels, which have credentials of their own. `None` means their
+    /// default user.
     #[must_use]
     pub fn with_sentinel_credentials(mut self, username: Option<&str>, password: &str) -> Self {
         self.sentinel_login = Login::new(username, password);
         self
     }
 
-    /// Sets what every key starts with.
+    /// Sets the start of every key.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] unless it has 1 to 64 bytes and no braces, blanks or control
@@ -162,23 +162,23 @@ impl Config {
         Ok(self)
     }
 
-    /// Uses the name of a mutex as its lock key, as it is, to share it with programs that lock with
-    /// `SET name … NX PX`. Helper keys and the other kinds keep the prefix.
+    /// Uses the name of a mutex, as it is, as the lock key. So the mutex can be shared with
+    /// programs that lock with `SET name … NX PX`. Helper keys and the other kinds keep the prefix.
     ///
-    /// All lockers of a prefix must use the same keys: those with others are refused when they
-    /// connect.
+    /// All lockers of a prefix must use the same keys. A locker with other keys is refused when it
+    /// connects.
     ///
-    /// A mutex name must then not start with `<prefix>:`. Whatever else is kept in the same
-    /// database under such a name is in the way, the helper keys of a locker with another prefix
-    /// included.
+    /// A mutex name must then not start with `<prefix>:`. Other data in the same database under the
+    /// name of a mutex is in the way. The helper keys of a locker with another prefix are such
+    /// data, too.
     #[must_use]
     pub fn with_raw_keys(mut self) -> Self {
         self.raw_keys = true;
         self
     }
 
-    /// Sets how long opening a connection may take, and how long one that does not answer is
-    /// trusted.
+    /// Sets how long opening a connection may take, and how long lockkit trusts a connection that
+    /// does not answer.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if it is not between 1 ms and 60 s.
@@ -199,9 +199,9 @@ impl Config {
         self
     }
 
-    /// Grants, and renewals, count only once this many replicas have confirmed them, within
-    /// `timeout`. That makes it unlikely that a failover loses a lock, and does not rule it out: a
-    /// replica that lacks it may still be promoted.
+    /// Waits until this many replicas have confirmed a grant, a renewal, a raised token or a note,
+    /// within `timeout`. Without that confirmation, the request fails. A failover is then unlikely
+    /// to lose a lock, but it can: a replica that lacks the lock may still be promoted.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if `replicas` is 0, or `timeout` is not between 1 ms and 60 s.
@@ -230,7 +230,7 @@ impl Config {
         &self.sentinel_login
     }
 
-    /// What the channel of a client starts with, where there are no slots.
+    /// The start of the clients' channels, where there are no slots.
     pub(crate) fn channels(&self) -> String {
         self.keyspace().channels()
     }
@@ -239,7 +239,7 @@ impl Config {
         Keyspace { prefix: self.prefix.clone(), raw: self.raw_keys, cluster: self.is_cluster() }
     }
 
-    /// What must never be seen in a message.
+    /// Texts that must never appear in a message.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
         let passwords = [&self.login, &self.sentinel_login]
             .into_iter()
@@ -247,7 +247,7 @@ impl Config {
         passwords.filter(|password| !password.is_empty())
     }
 
-    /// A server of this site.
+    /// The address of a server of this site.
     pub(crate) fn address_of(&self, host: &str, port: u16) -> ConnectionAddr {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -289,7 +289,7 @@ impl Login {
     }
 }
 
-/// For messages.
+/// The form that messages use.
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |addresses: &[Address]| {

@@ -1,4 +1,4 @@
-//! What the settings of a server mean for the locks in it.
+//! Reports how the settings of a server endanger its locks.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ pub(crate) async fn diagnose(store: &Store) -> Result<Vec<Diagnostic>> {
     Ok(diagnostics)
 }
 
-/// What a server says of itself.
+/// The facts that a server reports about itself.
 #[derive(Debug, Default)]
 struct Facts {
     /// `None` if we may not ask.
@@ -42,7 +42,7 @@ struct Facts {
 }
 
 impl Facts {
-    /// What a replica says tells nothing of the server that grants.
+    /// Refuses the facts of a replica, because they say nothing about the server that grants.
     fn of_primary(self) -> RedisResult<Self> {
         if self.info("role") == Some("slave") { Err(role::replica()) } else { Ok(self) }
     }
@@ -51,7 +51,7 @@ impl Facts {
         self.info.as_ref()?.get(name).map(String::as_str)
     }
 
-    /// Of what both know, `INFO` may be asked by more users.
+    /// `INFO` may know a setting, too, and more users may ask for it.
     fn setting(&self, name: &str) -> Option<&str> {
         let known = self.settings.as_ref().and_then(|settings| settings.get(name));
         known.map(String::as_str).or_else(|| self.info(&name.replace('-', "_")))
@@ -69,7 +69,7 @@ async fn ask(store: &Store, slot: u16) -> Result<Facts> {
     }
 }
 
-/// What it may not tell is left out; a connection that broke is an error.
+/// Asks for the facts. A fact that we may not ask for is left out; a broken connection is an error.
 async fn facts_of(link: &Link) -> RedisResult<Facts> {
     let permitted = |answer: RedisResult<Value>| match answer {
         Err(error) if error.is_io_error() || error.is_connection_dropped() => Err(error),
@@ -88,7 +88,7 @@ async fn facts_of(link: &Link) -> RedisResult<Facts> {
     Ok(Facts { info: info.and_then(lines), settings: Some(settings) })
 }
 
-/// `name:value` in each line.
+/// Reads `name:value` from each line.
 fn lines(info: Value) -> Option<Texts> {
     let text = redis::from_redis_value::<String>(info).ok()?;
     let pairs = text.lines().filter_map(|line| line.split_once(':'));
@@ -117,7 +117,7 @@ fn eviction(facts: &Facts) -> Diagnostic {
     }
 }
 
-/// What a restart of the server leaves of the locks.
+/// Judges whether locks survive a restart of the server.
 fn restart(facts: &Facts) -> Diagnostic {
     let what = "persistence";
     let Some(is_on) = facts.info("aof_enabled") else { return unknown(what, "INFO") };
@@ -171,7 +171,7 @@ fn failover(facts: &Facts, wait_replicas: Option<u32>) -> Diagnostic {
     }
 }
 
-/// What it says of its last writes.
+/// Reports failed writes to the disk.
 fn disk(facts: &Facts) -> Option<Diagnostic> {
     let failed = |name: &&str| facts.info(name).is_some_and(|status| status != "ok");
     let name = ["aof_last_write_status", "rdb_last_bgsave_status"].into_iter().find(failed)?;

@@ -1,4 +1,4 @@
-//! What the client and the server say, in lockkit's words.
+//! Translates the errors of the client library and the server.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use redis::{ConnectionAddr, ErrorKind as ClientKind, RedisError, ServerErrorKind
 
 use crate::config::{BACKEND, Config};
 
-/// What went on when an error came up: only a write has an outcome to be unsure about.
+/// The phase in which an error came up. Only a write can have an unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Open,
@@ -15,26 +15,27 @@ pub(crate) enum Phase {
     Write,
 }
 
-/// Why there is no connection. Shared by all who waited for it.
+/// Why there is no connection. All callers that waited for it share this error.
 #[derive(Clone, Debug)]
 pub(crate) enum OpenError {
     Client(RedisError),
     Closed,
-    /// The server may evict keys; its maxmemory-policy.
+    /// The server may evict keys. The text is its maxmemory-policy.
     Evicts(String),
-    /// A slot that no node of the cluster has.
+    /// No node of the cluster has this slot.
     NoNode(u16),
     NoRuntime,
     /// The sentinels don't know this service.
     NoService(String),
-    /// The node knows of no slots.
+    /// The node knows no slots.
     NoSlots,
-    /// Of the server that the sentinels name.
+    /// An error of the server that the sentinels name.
     Primary(ConnectionAddr, Box<Self>),
     Replica,
     Silent,
     Strange,
-    /// Other lockers of the prefix use other keys for mutexes: what they have written.
+    /// Other lockers of the prefix use other keys for mutexes. The text is the value that they have
+    /// written.
     Strategy(String),
 }
 
@@ -49,7 +50,7 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<std::borrow::Cow<'static, 
     Error::new(kind, reason).with_backend(BACKEND)
 }
 
-/// What a newer lockkit has written to this key.
+/// The error for a key that a newer lockkit has written.
 pub(crate) fn newer(key: &str) -> Error {
     let reason = format!(
         "the key {key:?} was written by a newer lockkit, in a format that this one does not know; it is left as it is: \
@@ -58,7 +59,8 @@ pub(crate) fn newer(key: &str) -> Error {
     ours(ErrorKind::NewerFormat, reason)
 }
 
-/// Nothing was sent, so the outcome is known.
+/// The error for a connection that could not be opened. No request was sent, so the outcome is
+/// known.
 pub(crate) fn opening(error: &OpenError, config: &Config) -> Error {
     opening_at(&config.site().to_string(), error, config)
 }
@@ -121,7 +123,7 @@ fn other_keys(theirs: &str, config: &Config) -> Error {
     ours(ErrorKind::InvalidOption, reason)
 }
 
-/// True for what a newer lockkit has written.
+/// True for a value that a newer lockkit has written.
 pub(crate) fn is_newer(value: &[u8]) -> bool {
     value.strip_prefix(b"lockkit/").and_then(<[u8]>::first).is_some_and(u8::is_ascii_digit)
 }
@@ -159,12 +161,12 @@ fn translated(error: RedisError, phase: Phase, at: &str, config: &Config) -> Err
     if said == told && !quotes { ours.with_source(error) } else { ours }
 }
 
-/// A server quotes the arguments of a command that it doesn't know, and AUTH may be one. It cuts
-/// them off, so that a long password could not be found in it.
+/// A server quotes the arguments of an unknown command, which may be AUTH. The server also cuts the
+/// arguments off, so a search for a long password would not find it.
 const QUOTE: &str = ", with args beginning with";
 
-/// True if a script was stopped after it may have written: a node that is giving a slot away does
-/// not let it create a key there.
+/// True if a script was stopped after it may have written. A node that gives a slot away does not
+/// let a script create a key there.
 fn stopped_halfway(error: &RedisError) -> bool {
     error.detail().is_some_and(|detail| detail.contains(NON_LOCAL_KEY))
 }
@@ -176,7 +178,7 @@ pub(crate) fn is_wrong_role(error: &RedisError) -> bool {
     matches!(code(error), Some("READONLY" | "MASTERDOWN"))
 }
 
-/// True if the server might take the older protocol: it is old, or a proxy, or its HELLO was
+/// True if the server might take the older protocol. It is old, or a proxy, or its HELLO was
 /// renamed or forbidden.
 pub(crate) fn refuses_resp3(error: &RedisError) -> bool {
     match error.kind() {
@@ -199,7 +201,7 @@ fn said(error: &RedisError) -> String {
             format!("{code} {detail}")
         }
         (Some(code), None) => code.to_owned(),
-        // The client's parser explains itself in several lines.
+        // The client's parser explains an error in several lines.
         (None, _) => error.to_string().lines().next().unwrap_or_default().to_owned(),
     }
 }
@@ -237,7 +239,7 @@ fn meaning(error: &RedisError) -> (ErrorKind, &'static str) {
         | ClientKind::NoValidReplicasFoundBySentinel
         | ClientKind::EmptySentinelList
         | ClientKind::ClusterConnectionNotFound => (ErrorKind::Unavailable, "no server was found"),
-        // The enum is open.
+        // The client library may add kinds.
         _ => (ErrorKind::Unexpected, "the client library reported something new"),
     }
 }
@@ -288,7 +290,7 @@ const NO_RIGHTS: &str = "the user lacks rights; lockkit needs ~<prefix>:* &<pref
                          +subscribe +pubsub|numsub, on a cluster also +cluster|slots +asking +spublish +ssubscribe \
                          +sunsubscribe +pubsub|shardnumsub, and with wait_replicas +wait";
 
-/// Some errors have no code of their own, depending on the server's version.
+/// Depending on the server's version, some errors have no code of their own.
 fn plain_meaning(detail: &str) -> (ErrorKind, &'static str) {
     let has = |text| detail.contains(text);
     if has("user executing the script can't") || has("ACL failure in script") {
@@ -317,7 +319,7 @@ fn io_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
     } else {
         match io_kind(error) {
             Some(io::ErrorKind::PermissionDenied) => "the socket may not be used",
-            // The standard library gives it no kind of its own.
+            // The standard library has no kind for this error.
             _ if error.to_string().contains("failed to lookup address") => {
                 "the host name can't be resolved"
             }
@@ -445,7 +447,7 @@ mod tests {
 
     #[test]
     fn c13_a_server_that_quotes_the_password_is_not_quoted() {
-        // Also where it has cut the password off.
+        // The password stays hidden even where the server has cut it off.
         for quoted in ["hunter2", "hunter"] {
             let line = format!("ERR unknown command 'AUTH', with args beginning with: '{quoted}' ");
             let error = translated(&line);

@@ -1,4 +1,4 @@
-//! The two families of scripts, and which lock uses which.
+//! Puts the scripts of the two families together.
 
 use std::{fmt::Write as _, sync::LazyLock};
 
@@ -9,11 +9,11 @@ use crate::script::Source;
 pub(crate) enum Family {
     /// One owner at a time, in a plain string.
     Exclusive,
-    /// So many permits: a reader takes one, a writer all.
+    /// A number of permits: a reader takes one, a writer takes all.
     Counted,
 }
 
-/// The scripts of one family. What their keys and arguments are stands in each of them.
+/// The scripts of one family. Each script describes its keys and arguments.
 #[derive(Debug)]
 pub(crate) struct Scripts {
     pub(crate) acquire: Source,
@@ -23,7 +23,7 @@ pub(crate) struct Scripts {
     pub(crate) inspect: Source,
     pub(crate) force_release: Source,
     pub(crate) raise_token: Source,
-    /// Of the exclusive family only.
+    /// Only in the exclusive family.
     pub(crate) transfer: Option<Source>,
     pub(crate) write_note: Option<Source>,
     pub(crate) read_note: Option<Source>,
@@ -82,7 +82,7 @@ impl Family {
     }
 }
 
-/// How many permits a claim wants, and of how many.
+/// How many permits a claim wants, and how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Permits {
     pub(crate) count: u32,
@@ -92,8 +92,8 @@ pub(crate) struct Permits {
 /// All permits of a read/write lock.
 pub(crate) const ALL: u32 = 0x7fff_ffff;
 
-/// A waiter, as it stands in the store: `client:window in ms:owner`, with the number of permits
-/// before the owner where that counts.
+/// A waiter's entry in the store: `client:window in ms:owner`. In the counted family, the number of
+/// permits comes before the owner.
 pub(crate) fn waiter(
     client: &str,
     window_ms: i64,

@@ -1,4 +1,4 @@
-//! What an operator sees and does.
+//! Inspects and frees locks for an operator.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     store::Store,
 };
 
-/// Who holds the lock.
+/// Reports the holders of a lock.
 pub(crate) async fn inspect(store: &Store, keys: &Keys, kind: Kind) -> Result<Inspection> {
     let family = keys.family();
     let names = match family {
@@ -58,7 +58,7 @@ pub(crate) async fn force_release(
     }
 }
 
-/// Whether the token in the answer of a family's script is a newer lockkit's.
+/// True if the token in the answer of a family's script is a newer lockkit's.
 fn is_newer(reply: &Value, family: Family) -> bool {
     let at = match family {
         Family::Exclusive => 3,
@@ -68,10 +68,10 @@ fn is_newer(reply: &Value, family: Family) -> bool {
     matches!(fields.get(at), Some(Value::BulkString(token)) if error::is_newer(token))
 }
 
-/// What the script of a family says.
+/// Reads the answer of a family's script.
 ///
 /// # Errors
-/// No script of ours says that.
+/// No script of ours gives this answer.
 pub(crate) fn seen(reply: Value, kind: Kind, family: Family) -> RedisResult<Inspection> {
     match family {
         Family::Exclusive => exclusive(reply),
@@ -79,14 +79,14 @@ pub(crate) fn seen(reply: Value, kind: Kind, family: Family) -> RedisResult<Insp
     }
 }
 
-/// `{now, ttl, owner, fence, waiters}`
+/// Reads `{now, ttl, owner, token, waiters}`.
 fn exclusive(reply: Value) -> RedisResult<Inspection> {
     let (now, ttl, owner, token, waiters): (i64, i64, Option<Vec<u8>>, Option<Vec<u8>>, i64) =
         redis::from_redis_value(reply)?;
     let holder = owner.map(|owner| {
         let text = String::from_utf8_lossy(&owner);
         let holder = Holder::new(Mode::Exclusive).with_remaining(script::ttl(ttl));
-        // A holder is one of ours if the token was given to it.
+        // A holder is lockkit's own if the token was given to it.
         let token = token.as_deref().and_then(|token| std::str::from_utf8(token).ok());
         let token = token
             .and_then(|token| token.split_once(':'))
@@ -96,11 +96,11 @@ fn exclusive(reply: Value) -> RedisResult<Inspection> {
             None => holder.with_label(text.into_owned()),
         }
     });
-    // Not as it comes: read as a `u64`, -1 would be the largest.
+    // The number is not read as a `u64` at once, because -1 would be the largest.
     Ok(Inspection::new(holder.into_iter().collect(), u64::try_from(waiters).ok()))
 }
 
-/// `{now, limit, used, waiters, owner, end of its lease in µs, count, fence, …}`
+/// Reads `{now, limit, used, waiters, owner, end of its lease in µs, count, token, …}`.
 fn counted(reply: Value, kind: Kind) -> RedisResult<Inspection> {
     let strange =
         || (redis::ErrorKind::UnexpectedReturnType, "an answer that lockkit's scripts never give");
@@ -137,7 +137,7 @@ fn mode(kind: Kind, count: i64, limit: i64) -> Mode {
     }
 }
 
-/// What stands in the store of a grant of ours: `id` or `id:label`, and the token.
+/// A grant of lockkit's own in the store: `id` or `id:label`, and the token.
 struct Ours {
     owner: OwnerId,
     label: Option<String>,
@@ -155,8 +155,8 @@ impl Ours {
     fn complete(self, holder: Holder, now: i64) -> Holder {
         let holder =
             holder.with_grant(self.owner, FencingToken::new(self.token)).with_label(self.label);
-        // The token is the server's time of the grant, unless it was raised, or the clock was set
-        // back before.
+        // The token is the server's time of the grant. The exceptions are a raised token, and a
+        // clock that was set back before.
         let age = u64::try_from(now).ok().and_then(|now| now.checked_sub(self.token));
         age.map(Duration::from_micros).into_iter().fold(holder, Holder::with_age)
     }

@@ -1,4 +1,4 @@
-//! From lock names to Redis keys. Different names never meet (C11).
+//! Maps lock names to Redis keys. Different names never share a key (C11).
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -14,33 +14,33 @@ pub(crate) const SLOTS: u16 = 16_384;
 pub(crate) struct Keyspace {
     pub(crate) prefix: String,
     pub(crate) raw: bool,
-    /// All keys of a name must be in one slot.
+    /// True if all keys of a name must be in one slot.
     pub(crate) cluster: bool,
 }
 
-/// The keys of one name. What they hold is told in `scripts/`.
+/// The keys of one name. The files in `scripts/` describe their content.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
-    /// What all keys of the name start with.
+    /// The start of all keys of the name, except of a raw lock key.
     pub(crate) base: Arc<str>,
-    /// What the name is locked by: a string of the owner for a mutex, a hash of the grants for the
-    /// counted kinds.
+    /// The key that locks the name. It is a string of the owner, or, for the counted kinds, a hash
+    /// of the grants.
     pub(crate) lock: String,
     pub(crate) fence: String,
     pub(crate) queue: String,
     pub(crate) live: String,
-    /// Of the counted kinds only.
+    /// Only for the counted kinds.
     pub(crate) holders: String,
-    /// The cluster's slot of all of them.
+    /// The cluster's slot of all these keys.
     pub(crate) slot: u16,
 }
 
 impl Keyspace {
-    /// All keys of a name share a hash tag. The lock key of a mutex ends with `}` and no other key
+    /// All keys of a name share a hash tag. The lock key of a mutex ends with `}`, and no other key
     /// does.
     ///
-    /// With raw keys the name is a key by itself, next to helper keys that start with the prefix:
-    /// such names are refused.
+    /// With raw keys, the name is a key by itself, next to helper keys that start with the prefix.
+    /// A name that could be such a helper key is refused.
     pub(crate) fn keys(&self, name: &LockName) -> Result<Keys> {
         let raw = self.raw && name.kind() == Kind::Mutex;
         let kind = if raw { "raw" } else { name.kind().as_str() };
@@ -62,19 +62,19 @@ impl Keyspace {
         Ok(Keys { base: base.into(), lock, fence, queue, live, holders, slot })
     }
 
-    /// Where all lockers of a prefix agree on the keys of mutexes, and the slot of that.
+    /// The key by which all lockers of a prefix agree on the keys of mutexes, and its slot.
     pub(crate) fn strategy_key(&self) -> (String, u16) {
         let key = [&self.prefix, ":keys"].concat();
         let slot = if self.cluster { slot(&key) } else { 0 };
         (key, slot)
     }
 
-    /// What this locker writes there.
+    /// The value that this locker writes to that key.
     pub(crate) fn strategy(&self) -> &'static str {
         if self.raw { "raw" } else { "escaped" }
     }
 
-    /// What the channels of the clients start with, elsewhere.
+    /// The start of the clients' channels where messages do not stay in a slot.
     pub(crate) fn channels(&self) -> String {
         [&self.prefix, ":wake:"].concat()
     }
@@ -100,7 +100,7 @@ impl Keyspace {
 }
 
 impl Keyspace {
-    /// Matches the keys of all names of a kind that begin with `prefix`, in the language of SCAN.
+    /// A pattern of SCAN for the keys of all names of a kind that begin with `prefix`.
     pub(crate) fn pattern(&self, kind: Kind, prefix: &str) -> String {
         let mut start = self.start(kind);
         escape(prefix, &mut start);
@@ -115,8 +115,7 @@ impl Keyspace {
         pattern
     }
 
-    /// The name that a key belongs to, if somebody may hold it or wait for it as long as the key is
-    /// there.
+    /// The name that a key belongs to, if a claim may hold it or wait for it while the key exists.
     pub(crate) fn name_of(&self, key: &str, kind: Kind) -> Option<(LockName, Sign)> {
         let (tag, part) = key.strip_prefix(&self.start(kind))?.split_once('}')?;
         let sign = match part {
@@ -128,7 +127,7 @@ impl Keyspace {
         let text = tag.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
         let mut again = String::with_capacity(tag.len());
         escape(&text, &mut again);
-        // What looks otherwise is not ours.
+        // A key that is escaped differently is not lockkit's.
         (again == tag).then_some(())?;
         Some((LockName::new(kind, &text).ok()?, sign))
     }
@@ -138,10 +137,10 @@ impl Keyspace {
     }
 }
 
-/// What a key tells.
+/// How much a key proves about its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Sign {
-    /// It may have outlived those whose it was.
+    /// The key may have outlived the claims that it belonged to.
     Maybe,
     /// The name is taken.
     Held,
@@ -151,8 +150,8 @@ fn is_counted(kind: Kind) -> bool {
     matches!(kind, Kind::RwLock | Kind::Semaphore)
 }
 
-/// Braces would end or empty the hash tag; the escape character is escaped, so that no two names
-/// look the same.
+/// Braces would end or empty the hash tag, so they are escaped. The escape character is escaped,
+/// too, so that no two names look the same.
 fn escape(name: &str, out: &mut String) {
     for c in name.chars() {
         match c {
@@ -166,23 +165,24 @@ fn escape(name: &str, out: &mut String) {
 }
 
 impl Keys {
-    /// The scripts that know these keys.
+    /// The family of the scripts that know these keys.
     pub(crate) fn family(&self) -> Family {
         if self.holders.is_empty() { Family::Exclusive } else { Family::Counted }
     }
 
-    /// What the channels of the clients that wait for this name start with, where messages stay
-    /// inside its slot.
+    /// The start of the channels of the clients that wait for this name, where messages stay inside
+    /// its slot.
     pub(crate) fn slot_channels(&self) -> String {
         [&self.base, ":wake:"].concat()
     }
 
-    /// Of the exclusive family only. Not made beforehand: most claims never ask for it.
+    /// Only in the exclusive family. The key is not made in advance, because most claims never need
+    /// it.
     pub(crate) fn note(&self) -> String {
         [&self.base, ":note"].concat()
     }
 
-    /// In the order of the scripts of a family.
+    /// The keys in the order of a family's scripts.
     pub(crate) fn of(&self, family: Family) -> Vec<&str> {
         match family {
             Family::Exclusive => self.exclusive().to_vec(),
@@ -190,7 +190,8 @@ impl Keys {
         }
     }
 
-    /// In the order of the scripts that are about a grant alone: one renews, one raises the token.
+    /// The keys in the order of the scripts about a grant alone: one renews it, one raises its
+    /// token.
     pub(crate) fn of_grant(&self, family: Family) -> Vec<&str> {
         match family {
             Family::Exclusive => vec![&self.lock, &self.fence],
@@ -255,7 +256,7 @@ mod tests {
     #[test]
     fn c11_slots_are_those_of_the_cluster_specification() {
         let keyspace = Keyspace { cluster: true, ..keyspace(false) };
-        // As CLUSTER KEYSLOT says.
+        // The slots are those that CLUSTER KEYSLOT gives.
         for (name, slot) in [("123456789", 12_739), ("a", 15_495), ("foo", 12_182)] {
             assert_eq!(keyspace.keys(&mutex(name)).unwrap().slot, slot, "{name}");
         }

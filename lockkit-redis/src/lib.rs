@@ -1,11 +1,13 @@
 //! lockkit's backend for Redis and Valkey: one server, the primary that sentinels name, or a
 //! cluster.
 //!
-//! A mutex is a plain string key with a time to live, as `SET key value NX PX` makes it, so that it
-//! excludes and is excluded by other clients which lock in that way. Everything else happens in
-//! short scripts, one round trip each, on the server's clock. Made for Redis 5 and later, tested
-//! with Redis 7 and Valkey 9; from Redis 6 on waiters are woken by push messages, on a cluster from
-//! Redis 7 on by messages that stay within a name's slot.
+//! A mutex is a plain string key with a time to live, as `SET key value NX PX` makes it. So it
+//! excludes other clients that lock in that way, and they exclude it. Everything else happens in
+//! short scripts on the server's clock, one round trip each.
+//!
+//! The backend is made for Redis 5 and later, and tested with Redis 7 and Valkey 9. From Redis 6
+//! on, push messages wake the waiters. On a cluster, these messages stay within a name's slot from
+//! Redis 7 on.
 //!
 //! ```text
 //! redis://[user:password@]host[:6379]/[database][?parameter=value&…]
@@ -14,46 +16,54 @@
 //! redis+cluster://[user:password@]host1[:6379],host2,…/[?parameter=value&…]
 //! ```
 //!
-//! `rediss`, `rediss+sentinel` and `rediss+cluster` are the same over TLS and need the cargo
-//! feature `tls`. User and password are those of the servers that keep the locks. Of sentinels and
-//! of the nodes of a cluster, one that answers is enough.
+//! `rediss`, `rediss+sentinel` and `rediss+cluster` are the same over TLS, and need the cargo
+//! feature `tls`. User and password are those of the servers that keep the locks. It is enough if
+//! one of the sentinels, or one of the nodes of a cluster, answers.
 //!
 //! | parameter | default | meaning |
 //! |---|---|---|
-//! | `prefix` | `lockkit` | starts every key: `<prefix>:<kind>:{name}`, where `%`, `{` and `}` of the name are escaped |
-//! | `keys` | `escaped` | with `raw`, the lock key of a mutex is its name as it is; see [`Config::with_raw_keys`] |
-//! | `connect_timeout` | `2s` | for opening a connection, and for how long a silent one is trusted |
+//! | `prefix` | `lockkit` | starts every key: `<prefix>:<kind>:{name}` |
+//! | `keys` | `escaped` | with `raw`, a mutex's key is its name; see [`Config::with_raw_keys`] |
+//! | `connect_timeout` | `2s` | bounds opening a connection, and trust in a silent one |
 //! | `strict` | `false` | with `true`, a server that may evict keys is refused |
-//! | `wait_replicas` | | so many replicas must confirm a grant, a renewal or a note; see [`Config::with_replicas`] |
-//! | `wait_timeout` | `1s` | within this time, and within half of `op_timeout` |
+//! | `wait_replicas` | | how many replicas must confirm each grant; see [`Config::with_replicas`] |
+//! | `wait_timeout` | `1s` | how long they may take, at most half of `op_timeout` |
 //! | `sentinel_username`, `sentinel_password` | | for sentinels that want a login of their own |
-//! | `ca` | the system's | with TLS: the file with the certificates, in PEM, of the authorities to trust |
-//! | `cert`, `key` | | with TLS: the files with our own certificate and its key, in PEM, if the server asks for one |
+//! | `ca` | the system's | with TLS: a PEM file with the authorities to trust |
+//! | `cert`, `key` | | with TLS: PEM files with lockkit's own certificate and key |
 //!
-//! What can break it: Redis replicates asynchronously, so a failover can lose a lock, less likely
-//! with `wait_replicas`; and leases follow the server's wall clock. Fencing tokens rise all the
-//! same, as they are never below the server's time in microseconds, unless the last one is lost and
-//! that clock was set back. While a slot of a cluster moves to another node, renewals of mutexes
-//! work and other requests for its names wait, or fail as unavailable.
+//! In a key, `%`, `{` and `}` of the name are escaped. Replicas must also confirm renewals, raised
+//! tokens and notes. Use `cert` and `key` if the server asks for a certificate.
 //!
-//! What stands in the store of a name, all in one slot; what else begins with the prefix are
-//! channels:
+//! Two things can break exclusion. Redis replicates asynchronously, so a failover can lose a lock;
+//! `wait_replicas` makes that less likely. And leases follow the server's wall clock.
 //!
-//! | key | what | for how long |
+//! Fencing tokens rise all the same, because they are never below the server's time in
+//! microseconds. The exception is a lost last token after that clock was set back.
+//!
+//! While a slot of a cluster moves to another node, renewals of mutexes work. Other requests for
+//! the slot's names wait, or fail as unavailable.
+//!
+//! The store has these keys. All keys of a name are in one slot, and `<prefix>:keys` exists once.
+//! Other texts that begin with the prefix are channels.
+//!
+//! | key | content | kept |
 //! |---|---|---|
-//! | `<prefix>:<kind>:{name}`, or `…:grants` and `…:holders` | who holds it | its lease |
-//! | `…:fence` | the last token | a day after the lease |
-//! | `…:queue`, `…:live` | who waits | as long as somebody does |
-//! | `…:note` | the note of a mutex or an election: a hash of `revision` and `text` | until somebody deletes it |
-//! | `<prefix>:keys` | `escaped` or `raw`: the lockers of a prefix have the same keys for mutexes | until somebody deletes it |
+//! | `<prefix>:<kind>:{name}`, or `…:grants` and `…:holders` | the holders | for their lease |
+//! | `…:fence` | the last token | for a day after the lease |
+//! | `…:queue`, `…:live` | the waiters | as long as a claim waits |
+//! | `…:note` | the note of a mutex or election: `revision` and `text` | until a user deletes it |
+//! | `<prefix>:keys` | `escaped` or `raw`, for all lockers of the prefix | until a user deletes it |
 //!
-//! This is format 1. A newer one writes `lockkit/` and its number to the key `…:fence` first, and a
-//! note has a field `format` then: what is marked so is refused with
-//! [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat), and left as it is.
+//! A note is a hash. All lockers of a prefix have the same keys for mutexes.
 //!
-//! The store's time is that of the primary; on a cluster, of the one that has slot 0.
+//! This is format 1. In a newer format, the value of the key `…:fence` begins with `lockkit/` and
+//! the format's number, and a note has a field `format`. lockkit refuses keys that are marked so
+//! with [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat), and leaves them as they are.
 //!
-//! These rights are enough, here for the default prefix:
+//! The store's time is that of the primary. On a cluster, it is that of the primary with slot 0.
+//!
+//! A user needs only these rights, here for the default prefix:
 //!
 //! ```text
 //! # One server
@@ -66,9 +76,9 @@
 //! +cluster|slots +asking +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub
 //! ```
 //!
-//! Besides them, `+select` for a database number, `+wait` for `wait_replicas`, the names of mutexes
-//! for `keys=raw`, and on sentinels `+sentinel|get-master-addr-by-name`. Without rights on
-//! channels, waiters only poll; `+scan` is for lists of names alone.
+//! A database number also needs `+select`, `wait_replicas` needs `+wait`, and `keys=raw` needs the
+//! names of the mutexes. Sentinels need `+sentinel|get-master-addr-by-name`. Without rights on
+//! channels, waiters only poll. `+scan` is needed only for lists of names.
 //!
 //! ## Features
 //!
@@ -102,7 +112,7 @@ mod waiting;
 use std::sync::Arc;
 
 use lockkit_core::{Connector, Registry, Result, spi::Backend, url::StoreUrl};
-/// The client library, for those who share its types.
+/// The client library, for programs that share its types.
 pub use redis;
 
 pub use self::{
@@ -122,7 +132,7 @@ pub const SCHEMES: &[&str] = &[
     "rediss+sentinel",
 ];
 
-/// Teaches a registry the schemes of this backend.
+/// Adds the schemes of this backend to a registry.
 pub fn register(registry: &mut Registry) {
     registry.register(RedisConnector);
 }

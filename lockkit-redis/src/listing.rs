@@ -1,4 +1,4 @@
-//! Which names are in use, and whether the server is.
+//! Lists the names that are in use, and probes the server.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +18,16 @@ use crate::{
     store::Store,
 };
 
-/// How many keys the server looks at before it answers, so that it does nothing else for a fraction
-/// of a millisecond.
+/// How many keys the server looks at before it answers. So it is busy for only a fraction of a
+/// millisecond.
 const PAGE: usize = 500;
-/// So many names are looked at at once.
+/// How many names are inspected at once.
 const LOOKS: usize = 64;
 
-/// The names of a kind that begin with `prefix` and that somebody holds or waits for.
+/// The names of a kind that begin with `prefix` and that a claim holds or waits for.
 ///
-/// A page is asked for on the connection of the page before: only this server knows what its cursor
-/// means.
+/// Each page is asked for on the connection of the page before, because only this server knows what
+/// its cursor means.
 pub(crate) async fn names(
     store: &Store,
     keyspace: &Keyspace,
@@ -42,7 +42,7 @@ pub(crate) async fn names(
         let mut cursor = b"0".to_vec();
         loop {
             let page = store.patiently(scan(&destination, &cursor, &pattern)).await?;
-            // No server sends this on: it is about no key.
+            // No server redirects this request, because it names no key.
             let Some((next, keys)) = route.arrive(&destination, page, Phase::Read).await? else {
                 continue;
             };
@@ -69,7 +69,7 @@ pub(crate) async fn names(
     names.buffer_unordered(LOOKS).try_filter_map(async |name| Ok(name)).try_collect().await
 }
 
-/// `[cursor, keys]`, of a server that is still the primary.
+/// Reads `[cursor, keys]` from a server that is still the primary.
 async fn scan(
     destination: &Destination,
     cursor: &[u8],
@@ -86,11 +86,11 @@ fn both(answers: Vec<Value>) -> RedisResult<[Value; 2]> {
     <[Value; 2]>::try_from(answers).map_err(|all| script::strange(&Value::Array(all)))
 }
 
-/// Keys of those who died stay for a while.
+/// True if a claim holds the name or waits for it. The keys of dead claims stay for a while.
 async fn is_used(store: &Store, keys: &Keys, kind: Kind) -> Result<bool> {
     match store.patiently(inspect::inspect(store, keys, kind)).await? {
         Ok(Inspection { holders, waiters, .. }) => Ok(!holders.is_empty() || waiters != Some(0)),
-        // Something is in the way of those who want it.
+        // Such a key is in the way of every claim for the name.
         Err(error) if matches!(error.kind(), ErrorKind::NewerFormat | ErrorKind::WrongType) => {
             Ok(true)
         }
@@ -98,8 +98,9 @@ async fn is_used(store: &Store, keys: &Keys, kind: Kind) -> Result<bool> {
     }
 }
 
-/// Asks the server that has these keys what it is. A server that is still loading, or can't serve
-/// its part of a cluster, would tell that all the same: so it is asked for a key as well.
+/// Asks the server that has these keys for its role. A server that is still loading would answer
+/// that, too, and so would one that can't serve its part of a cluster. So the server is asked for a
+/// key as well.
 pub(crate) async fn probe(store: &Store, keys: &Keys) -> Result<Role> {
     let mut route = store.route(keys.slot);
     loop {
@@ -107,7 +108,7 @@ pub(crate) async fn probe(store: &Store, keys: &Keys) -> Result<Role> {
         let answer = role_of(&destination.link, &keys.fence).await;
         let Some(role) = route.arrive(&destination, answer, Phase::Read).await? else { continue };
         if role == Role::Replica {
-            // Somebody else is the primary by now.
+            // Another server is the primary now.
             store.mark_suspect(keys.slot);
         }
         return Ok(role);

@@ -1,4 +1,4 @@
-//! The note beside a lock, for all who read it.
+//! Reads the note beside a lock.
 
 use lockkit_core::{ErrorKind, Result, spi::Note};
 use redis::{RedisResult, Value};
@@ -10,7 +10,7 @@ use crate::{
     store::Store,
 };
 
-/// The note; an empty one if nobody wrote one.
+/// The note; an empty one if none was written.
 pub(crate) async fn note(store: &Store, keys: &Keys) -> Result<Note> {
     let Some(script) = &keys.family().scripts().read_note else {
         let reason = "the Redis backend keeps notes beside mutexes and elections only";
@@ -34,7 +34,7 @@ pub(crate) async fn note(store: &Store, keys: &Keys) -> Result<Note> {
 
 type Field = Option<Vec<u8>>;
 
-/// `{revision, text, format}`
+/// Reads `{revision, text, format}`.
 fn fields(reply: Value) -> RedisResult<(Field, Field, Field)> {
     redis::from_redis_value(reply).map_err(Into::into)
 }

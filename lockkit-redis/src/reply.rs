@@ -1,4 +1,4 @@
-//! What an attempt found.
+//! Reads the answers of the scripts.
 
 use redis::{RedisResult, Value};
 
@@ -23,7 +23,7 @@ pub(crate) enum Acquired {
     Exhausted {
         now: i64,
     },
-    /// Others use the name with another number of permits.
+    /// Other claims use the name with another number of permits.
     Mismatch {
         now: i64,
         limit: i64,
@@ -64,7 +64,7 @@ impl Acquired {
     }
 }
 
-/// The answer of `transfer.lua`, likewise.
+/// The answer of `transfer.lua`, in the same units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransferReply {
     NotHeld {
@@ -81,7 +81,7 @@ pub(crate) enum TransferReply {
     Exhausted {
         now: i64,
     },
-    /// Somebody else waits, and goes first.
+    /// Another claim waits, and comes first.
     Yielded {
         now: i64,
     },
@@ -120,7 +120,7 @@ impl TransferReply {
     }
 }
 
-/// The answer of `write_note.lua`, likewise.
+/// The answer of `write_note.lua`, in the same units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     NotHeld { now: i64 },

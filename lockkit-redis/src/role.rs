@@ -1,9 +1,9 @@
-//! Whether a server is still the primary.
+//! Finds out whether a server is still the primary.
 
 use lockkit_core::spi::Role;
 use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 
-/// What a server answers to `ROLE`. A user may not be allowed to ask.
+/// Reads a server's answer to `ROLE`. The role is unknown if the user may not ask.
 pub(crate) fn of(answer: RedisResult<Value>) -> Role {
     let Ok(Value::Array(role)) = answer else { return Role::Unknown };
     match role.first() {
@@ -13,12 +13,13 @@ pub(crate) fn of(answer: RedisResult<Value>) -> Role {
     }
 }
 
-/// An error if a server says that it is a replica by now: another one knows the truth.
+/// Returns an error if the server says that it is a replica now. Then another server knows the
+/// truth.
 pub(crate) fn check(answer: RedisResult<Value>) -> RedisResult<()> {
     if of(answer) == Role::Replica { Err(replica()) } else { Ok(()) }
 }
 
-/// As the server itself refuses a write.
+/// The same error as when a server itself refuses a write.
 pub(crate) fn replica() -> RedisError {
     (
         redis::ErrorKind::Server(ServerErrorKind::ReadOnly),

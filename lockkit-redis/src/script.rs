@@ -1,4 +1,4 @@
-//! The Lua scripts.
+//! Calls the Lua scripts.
 
 use std::time::Duration;
 
@@ -36,12 +36,12 @@ pub(crate) enum Arg<'a> {
 }
 
 impl Call<'_> {
-    /// The call by its hash, which a server knows that has seen the script before.
+    /// The call by the script's hash. A server that has seen the script before knows the hash.
     pub(crate) fn by_hash(&self) -> Cmd {
         self.command("EVALSHA", &self.script.hash)
     }
 
-    /// The call with the script's text, which the server remembers.
+    /// The call with the script's text. The server remembers the script.
     pub(crate) fn by_text(&self) -> Cmd {
         self.command("EVAL", self.script.body)
     }
@@ -72,7 +72,7 @@ pub(crate) fn number(reply: &Value) -> RedisResult<i64> {
     }
 }
 
-/// A time to live as PTTL tells it: negative for a key that never lapses, or that there isn't.
+/// A time to live as PTTL gives it. It is negative for a key that never lapses or does not exist.
 pub(crate) fn ttl(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }

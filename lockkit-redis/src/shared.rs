@@ -1,4 +1,4 @@
-//! What all connections of one store have in common.
+//! Holds the data that all connections of one store share.
 
 use std::sync::{
     Arc,
@@ -7,14 +7,14 @@ use std::sync::{
 
 use crate::{config::Config, waiting::WaiterRegistry};
 
-/// The settings, the waiters, and what was noticed.
+/// The settings, the waiters, and facts about the connections.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) waiters: Arc<WaiterRegistry>,
     /// How many connections were opened.
     pub(crate) opened: AtomicU64,
-    /// It was said that the servers may evict locks.
+    /// The warning that the servers may evict locks was logged.
     pub(crate) warned: AtomicBool,
 }
 
@@ -30,8 +30,8 @@ impl Shared {
     }
 }
 
-/// Tells apart the clients of one store; two that are the same get each other's messages, and
-/// ignore them.
+/// An id that tells the clients of one store apart. Two clients with the same id get each other's
+/// messages, and ignore them.
 fn client_id() -> u64 {
     let owner = lockkit_core::OwnerId::random().to_string();
     owner.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)

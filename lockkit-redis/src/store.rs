@@ -1,4 +1,4 @@
-//! Requests to wherever a name's keys are.
+//! Sends requests to the servers that have a name's keys.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -17,14 +17,15 @@ use crate::{
     waiting::{Batch, Registration, WaiterRegistry},
 };
 
-/// By then the next request sees that a connection has been silent for too long, and takes another.
+/// After this time, the next request sees that a connection has been silent for too long, and takes
+/// another.
 const MISTRUST: Duration = Duration::from_millis(10);
 
 /// A store of locks: one server at a time, or a cluster.
 pub(crate) struct Store {
     shared: Arc<Shared>,
     topology: Topology,
-    /// What the channels of all clients start with, where there are no slots.
+    /// The start of all clients' channels, where there are no slots.
     channels: String,
 }
 
@@ -61,7 +62,8 @@ impl Store {
         &self.shared.waiters
     }
 
-    /// Too few replicas have confirmed a write: they may follow another primary by now.
+    /// Marks the server of this slot as suspect: another one may be the primary now. If too few
+    /// replicas have confirmed a write, they may follow that one.
     pub(crate) fn mark_suspect(&self, slot: u16) {
         self.topology.mark_suspect(slot);
     }
@@ -77,13 +79,13 @@ impl Store {
         slots.map_err(|error| error::opening(&error, self.config()))
     }
 
-    /// Where scripts publish to the waiters of a name: a verb, and what the channels start with.
+    /// How scripts publish to the waiters of a name: a command, and the start of the channels.
     pub(crate) fn channels(&self, link: &Link, keys: &Keys) -> (&'static str, String) {
         let channels = if link.is_sharded() { keys.slot_channels() } else { self.channels.clone() };
         (link.publish(), channels)
     }
 
-    /// Runs a script, wherever it has to go.
+    /// Runs a script on the server that has the slot.
     pub(crate) async fn run(&self, slot: u16, phase: Phase, call: &Call<'_>) -> Result<Value> {
         let mut route = self.route(slot);
         loop {
@@ -95,15 +97,17 @@ impl Store {
         }
     }
 
-    /// Bounds what nobody else bounds: waits for as long as a silent connection is trusted.
+    /// Bounds a request that has no other bound, by the time for which a silent connection is
+    /// trusted.
     pub(crate) async fn patiently<T>(&self, request: impl Future<Output = T>) -> Result<T> {
         let answer = time::timeout(self.config().connect_timeout, request).await;
         answer.map_err(|_| error::opening(&OpenError::Silent, self.config()))
     }
 
-    /// Keeps the waiters of a group alive, and learns what became of them, unless another one has
-    /// done that meanwhile. On one server, all waiters of this process whose turn it is; on a
-    /// cluster each group for itself, so that one is not held up by another's node.
+    /// Keeps the waiters of a group alive, and learns their state, unless another waiter has done
+    /// that meanwhile. On one server, the requests cover all waiters of this process that are due.
+    /// On a cluster, each group has its own request, so that another group's node does not delay
+    /// it.
     pub(crate) async fn refresh_for(&self, registration: &Registration) -> Result<()> {
         let waiters = self.waiters();
         let base = registration.group();
@@ -125,7 +129,8 @@ impl Store {
         Ok(())
     }
 
-    /// All at once: one after the other, they would take longer than a waiter has.
+    /// Asks about each group by itself. All requests run at once: one after the other, they would
+    /// take longer than a waiter has.
     async fn refresh_apart(&self, batch: Batch, base: &str) -> Result<()> {
         let answers = batch.apart().map(async |batch| (self.refresh_batch(&batch).await, batch));
         let mut own = Ok(());
@@ -142,8 +147,8 @@ impl Store {
         own
     }
 
-    /// Others wait for it, and the caller may be very patient: it ends when the connection is
-    /// trusted no more.
+    /// Asks about a batch. Other waiters wait for the answer, and the caller may be very patient.
+    /// So the call ends when the connection is no longer trusted.
     async fn refresh_batch(&self, batch: &Batch) -> Result<()> {
         let patience = self.config().connect_timeout.saturating_add(MISTRUST);
         let answer = time::timeout(patience, self.ask_about(batch)).await;

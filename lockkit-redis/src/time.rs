@@ -1,4 +1,4 @@
-//! The servers' clock.
+//! Reads the servers' clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use redis::{Pipeline, RedisResult, Value};
 
 use crate::{error::Phase, role, script, servers::Link, store::Store};
 
-/// Of a cluster, the one of the node that has this slot.
+/// On a cluster, the clock of the node that has this slot counts.
 const SLOT: u16 = 0;
 
 /// The wall clock of the primary.
@@ -22,7 +22,8 @@ pub(crate) async fn time(store: &Store) -> Result<SystemTime> {
     }
 }
 
-/// A server that is no primary any more has another clock than the one that is.
+/// The time of one server. A server that is no longer the primary has another clock than the
+/// primary, so its answer is an error.
 async fn time_of(link: &Link) -> RedisResult<SystemTime> {
     let mut questions = Pipeline::with_capacity(2);
     questions.cmd("TIME").cmd("ROLE");

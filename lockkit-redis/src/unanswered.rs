@@ -1,17 +1,18 @@
-//! Requests whose answer never came.
+//! Keeps track of the requests that got no answer.
 
 /// The requests that one claim has sent and that got no answer.
 ///
-/// A reply that tells who has the lock settles everything that was sent on the same connection
-/// before it. What was sent on a connection that fell silent or broke may still reach the server,
-/// after a release on the next one: a proxy can deliver what it took before its client was gone.
-/// Until its not-after time has passed, a release is not final.
+/// A reply that says who has the lock settles everything that was sent before it on the same
+/// connection. But a connection may fall silent or break. A request on it may still reach the
+/// server, even after a release on the next connection. The reason is a proxy, which can deliver a
+/// request although its client is gone. A release is not final until the request's not-after time
+/// has passed.
 #[derive(Debug, Default)]
 pub(crate) struct UnansweredRequests {
     current: Option<Sent>,
-    /// Something was sent before that.
+    /// An earlier request was not answered either.
     earlier: bool,
-    /// Until when it may still be applied, in server time; 0 if it can't be.
+    /// Until when an earlier request may still be applied, in server time; 0 if it can't be.
     may_apply_until: i64,
 }
 
@@ -19,7 +20,7 @@ pub(crate) struct UnansweredRequests {
 struct Sent {
     connection: u64,
     not_after: i64,
-    /// The same of what was sent there earlier and not answered; 0 if there is nothing.
+    /// The same for earlier unanswered requests on this connection; 0 if there are none.
     earlier_not_after: i64,
 }
 
@@ -37,21 +38,24 @@ impl UnansweredRequests {
         self.current = Some(Sent { connection, not_after, earlier_not_after });
     }
 
-    /// Call before a release is sent. Returns until when an unanswered attempt may be applied, or
-    /// 0.
+    /// Call before a release is sent. Returns until when an unanswered attempt may be applied, or 0
+    /// if none can be.
     pub(crate) fn release(&mut self, connection: u64) -> i64 {
         self.switch_to(connection);
         self.may_apply_until
     }
 
-    /// Call when an attempt was refused: it did nothing, and tells nothing of those before it.
+    /// Call when an attempt was refused. It did nothing, and its refusal says nothing about earlier
+    /// attempts.
     pub(crate) fn refused(&mut self) {
-        // It may never have left the client, and then those before it may still be under way.
+        // The refused attempt may never have left the client, so earlier ones may still be under
+        // way.
         let earlier = self.current.take().filter(|sent| sent.earlier_not_after > 0);
         self.current = earlier.map(|sent| Sent { not_after: sent.earlier_not_after, ..sent });
     }
 
-    /// Call when an attempt was answered at server time `now`, and so it is known who has the lock.
+    /// Call when an attempt was answered at server time `now`, with an answer that says who has the
+    /// lock.
     pub(crate) fn settled(&mut self, now: i64) {
         self.current = None;
         if now > self.may_apply_until {
@@ -77,7 +81,7 @@ impl Sent {
 mod tests {
     use super::*;
 
-    /// One attempt on connection 1 that got no reply, to be applied until 100.
+    /// One attempt on connection 1 that got no reply, and may be applied until 100.
     fn one_unanswered() -> UnansweredRequests {
         let mut unanswered = UnansweredRequests::default();
         unanswered.attempt(1, 100);
@@ -155,7 +159,7 @@ mod tests {
 
     #[test]
     fn c5_a_refusal_tells_nothing_of_those_before() {
-        // On the same connection, also twice, and on another.
+        // The refused attempt is on the same connection, also twice, and then on another one.
         let mut unanswered = one_unanswered();
         for _ in 0..2 {
             unanswered.attempt(1, 200);

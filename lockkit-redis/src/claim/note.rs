@@ -1,4 +1,4 @@
-//! The note beside a lock, written by its holder.
+//! Writes the note beside a lock, for its holder.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl RedisClaim {
                 Written::NotHeld { .. } => Ok(Noted::NotHeld),
                 Written::Outdated { .. } => Ok(Noted::Outdated),
                 Written::Newer { .. } => Err(error::newer(&self.keys.note())),
-                // Our idea of the server's time was wrong, and is right now.
+                // This answer has corrected our idea of the server's time.
                 Written::Late { .. } if late == 0 => {
                     late += 1;
                     continue;

@@ -1,4 +1,4 @@
-//! What becomes of a grant while it is held: its lease is renewed, its token is raised.
+//! Renews the lease of a grant, and raises its token.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     servers::replicas,
 };
 
-/// A script counts exactly up to here.
+/// A script counts exactly up to this number.
 const END: u64 = 1 << 53;
 
 impl RedisClaim {
@@ -46,7 +46,7 @@ impl RedisClaim {
                 return Err(error::ours(ErrorKind::InvalidOption, reason));
             }
         };
-        // Never below what we were told, though the store may have lost it.
+        // Never below the token that we already know, although the store may have lost it.
         let wanted = floor.max(self.token.unwrap_or(0));
         let args = [Arg::Text(&self.owner), Arg::Number(wanted)];
         let (reply, waited) = self.run_on_grant(&self.family.scripts().raise_token, &args).await?;
@@ -65,7 +65,7 @@ impl RedisClaim {
         }
     }
 
-    /// Runs a script about a grant that we have.
+    /// Runs a script about our grant.
     async fn run_on_grant(
         &self,
         script: &'static Source,
@@ -82,7 +82,7 @@ impl RedisClaim {
         }
     }
 
-    /// An error that leaves the outcome open, unless enough replicas have confirmed it.
+    /// Returns an error with an unknown outcome, unless enough replicas have confirmed the request.
     pub(super) fn confirm(&self, waited: Option<Waited>, what: &str) -> Result<()> {
         let confirmed = replicas::check(self.store.config(), self.replicas(), waited, what);
         confirmed

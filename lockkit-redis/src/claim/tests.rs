@@ -1,4 +1,4 @@
-//! Requests that come late, by a wrong idea of the server's time or by right.
+//! Tests requests that come late, really or by a wrong idea of the server's time.
 
 use lockkit_core::{Kind, LockName, OwnerId, spi::Mode};
 use lockkit_fixture::{ClockDirection, RedisServer};
@@ -6,12 +6,12 @@ use lockkit_fixture::{ClockDirection, RedisServer};
 use super::*;
 use crate::config::Config;
 
-/// A server may stand still for seconds.
+/// A server may not answer for seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 const OP_TIMEOUT: Duration = Duration::from_secs(20);
 const TTL: Duration = Duration::from_secs(600);
 
-/// A claim, and its server, which has seen the scripts.
+/// A claim, and its server, which already knows the scripts.
 async fn claim() -> (RedisClaim, RedisServer) {
     let server = RedisServer::start_with_clock().unwrap();
     let config = Config::new("127.0.0.1", server.port()).with_connect_timeout(PATIENCE).unwrap();
@@ -24,7 +24,8 @@ async fn claim() -> (RedisClaim, RedisServer) {
     (claim, server)
 }
 
-/// As if the server's clock had been set forward by an hour since we last heard of it.
+/// Makes the link believe that the server's time is an hour earlier, as if the server's clock had
+/// been set forward since.
 async fn believe_it_is_earlier(claim: &RedisClaim) {
     let link = claim.store.route(0).next().await.unwrap().link;
     let now = Clock::Boot.now();
@@ -65,7 +66,7 @@ async fn c5_a_late_note_is_not_written_and_a_wrong_idea_of_the_servers_time_is_n
     assert!(
         tokio::time::timeout(Duration::from_millis(20), claim.write_note(&late)).await.is_err()
     );
-    // By the server's clock, it comes after its time.
+    // By the server's clock, the late note comes after its time.
     server.clock().unwrap().step(OP_TIMEOUT * 2, ClockDirection::Forward).unwrap();
     server.resume().unwrap();
     assert_eq!(

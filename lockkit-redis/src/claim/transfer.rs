@@ -1,4 +1,4 @@
-//! The transfer of a grant inside the process.
+//! Transfers a grant inside the process.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
 /// The next owner of the lock.
 struct Successor<'a> {
     spec: &'a ClaimSpec,
-    /// As in a claim.
+    /// The same text as in a claim.
     owner: String,
     lease: i64,
     policy: QueuePolicy,
@@ -27,7 +27,7 @@ struct Successor<'a> {
 }
 
 impl RedisClaim {
-    /// Transfers our grant to another owner, whose claim this is then.
+    /// Transfers our grant to another owner. This claim is then the claim of that owner.
     pub(super) async fn transfer_to(
         &mut self,
         to: &ClaimSpec,
@@ -38,8 +38,9 @@ impl RedisClaim {
             return Err(error::ours(ErrorKind::Unsupported, reason));
         };
         let (owner, lease) = identity(to)?;
-        // What still arrives of the previous owner could take the lock again, or a place in the
-        // queue, when nobody is left to look after it: only its own release can wait for that.
+        // An unanswered request of the previous owner may still arrive. After a transfer, it could
+        // take the lock or a place in the queue again, and no task would clean that up. Only the
+        // owner's own release can wait for such a request.
         let is_settled = !self.unanswered.is_any() && self.member.is_none();
         if !is_settled || (&to.name, to.mode) != (&self.spec.name, self.spec.mode) {
             return self.yield_all().await;
@@ -59,8 +60,8 @@ impl RedisClaim {
                     self.transfer_refused();
                     continue;
                 }
-                // A script that is refused its second write has done the first: whoever has the
-                // lock gives it back.
+                // A script whose second write is refused has done the first one. The release then
+                // gives the lock back, whichever of the two owners has it.
                 Err(error) => {
                     if !error.is_outcome_unknown() {
                         self.unanswered.refused();
@@ -72,7 +73,7 @@ impl RedisClaim {
             if let TransferReply::Late { .. } = answer {
                 self.transfer_refused();
                 late += 1;
-                // Our idea of the server's time was wrong, and is right now.
+                // This answer has corrected our idea of the server's time.
                 if late == 1 {
                     continue;
                 }
@@ -119,7 +120,7 @@ impl RedisClaim {
         Ok((TransferReply::from_reply(&reply)?, waited))
     }
 
-    /// The transfer did nothing.
+    /// Records that the transfer did nothing.
     fn transfer_refused(&mut self) {
         self.unanswered.refused();
         self.successor = None;
@@ -130,7 +131,7 @@ impl RedisClaim {
         answer
     }
 
-    /// From now on this is the claim of the new owner.
+    /// Makes this the claim of the new owner.
     async fn finish_transfer(
         &mut self,
         successor: Successor<'_>,
@@ -142,11 +143,12 @@ impl RedisClaim {
         (self.owner, self.lease) = (successor.owner, successor.lease);
         let grant = self.granted(token, self.lease_for(lease, self.spec.ttl)?)?;
         let confirmed = self.unless_unconfirmed(grant, waited).await;
-        // If it was given back, then after the transfer: only the error tells of that.
+        // If the grant was given back, that came after the transfer. Only the error can report
+        // that.
         confirmed.map(Transferred::Granted).map_err(Error::with_outcome_unknown)
     }
 
-    /// Frees the lock for whoever is next.
+    /// Frees the lock for the next claim.
     async fn yield_all(&mut self) -> Result<Transferred> {
         Ok(match self.release().await? {
             Released::Freed => Transferred::Yielded,

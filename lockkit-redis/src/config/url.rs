@@ -1,4 +1,4 @@
-//! `redis://` and its relatives.
+//! Reads `redis://` URLs and those of the related schemes.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ impl Config {
     /// Reads a store URL; the crate's documentation lists its parts.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] for a value that makes no sense, [`ErrorKind::UnknownParameter`]
-    /// for a parameter that nobody knows, [`ErrorKind::Unsupported`] for TLS where the crate was
-    /// built without it.
+    /// * [`ErrorKind::InvalidUrl`] for a value that makes no sense
+    /// * [`ErrorKind::UnknownParameter`] for an unknown parameter
+    /// * [`ErrorKind::Unsupported`] for TLS where the crate was built without it
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         let scheme = url.scheme().to_owned();
         let (transport, site) = scheme.split_once('+').unwrap_or((&scheme, ""));

@@ -1,4 +1,4 @@
-//! What holds for the keys of all names.
+//! Tests properties of the keys of all names.
 
 use lockkit_fixture::names::{name, two_names};
 use proptest::{prelude::*, sample::select};
@@ -8,7 +8,7 @@ use super::*;
 const KINDS: [Kind; 4] = [Kind::Election, Kind::Mutex, Kind::RwLock, Kind::Semaphore];
 
 fn keyspace() -> impl Strategy<Value = Keyspace> {
-    // Prefixes that other keys of ours, or patterns, look like.
+    // Prefixes that look like other keys of ours, or like patterns.
     let prefix = prop_oneof![
         Just("lockkit".to_owned()),
         Just("lockkit:mutex".to_owned()),
@@ -26,7 +26,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     select(KINDS.to_vec())
 }
 
-/// Of `keys=raw` some names are refused.
+/// The keys of a name. With `keys=raw`, some names are refused.
 fn keys(keyspace: &Keyspace, kind: Kind, text: &str) -> Option<Keys> {
     keyspace.keys(&LockName::new(kind, text).unwrap()).ok()
 }
@@ -35,13 +35,13 @@ fn all(keys: &Keys) -> Vec<&str> {
     keys.of(keys.family())
 }
 
-/// What a cluster hashes of a key, by its specification.
+/// The part of a key that a cluster hashes, by its specification.
 fn hash_tag(key: &str) -> &str {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
 }
 
-/// As `stringmatchlen` of Redis, for what our patterns are made of.
+/// Matches like `stringmatchlen` of Redis, for the characters that our patterns have.
 fn matches(pattern: &str, key: &str) -> bool {
     let Some(start) = pattern.strip_suffix('*') else { return false };
     let mut literal = String::new();
@@ -120,7 +120,7 @@ proptest! {
         prop_assert_eq!(keyspace.name_of(&keys.fence, kind), None);
     }
 
-    /// Whatever else is in the store.
+    /// The key can be any other key in the store.
     #[test]
     fn c14_what_is_found_is_a_key_of_its_name(key in name(), inside: bool, part in select(vec!["", ":queue", ":live", ":grants"]), kind in kind()) {
         let keyspace = Keyspace { prefix: "lockkit".to_owned(), raw: false, cluster: false };

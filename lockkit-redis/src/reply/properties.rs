@@ -1,5 +1,4 @@
-//! Whatever a server, or something between, answers: what our scripts say is read, and all else is
-//! an error.
+//! Tests arbitrary answers: those of our scripts are read, and all others are errors.
 
 use lockkit_core::{
     FencingToken, Kind, OwnerId,
@@ -25,7 +24,7 @@ fn number() -> impl Strategy<Value = i64> {
     prop_oneof![-2..6i64, any::<i64>(), Just(i64::MIN), Just(i64::MAX), Just(1 << 53)]
 }
 
-/// A piece of an answer: of the right sort more often than not.
+/// A piece of an answer, mostly of the right type.
 fn scalar() -> impl Strategy<Value = Value> {
     prop_oneof![
         6 => number().prop_map(Value::Int),
@@ -50,7 +49,7 @@ fn reply() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What stands for a grant: mostly one of ours, with or without a label.
+/// The text of an owner: lockkit's own, with or without a label, or a similar one.
 fn owner() -> impl Strategy<Value = String> {
     prop_oneof![
         (any::<u128>(), option::of("\\PC{0,6}")).prop_map(|(id, label)| {
@@ -97,7 +96,7 @@ fn written(answer: Written) -> Value {
     })
 }
 
-/// All that a look says must stand in the answer.
+/// Each owner in the inspection must be in the answer.
 fn check(seen: &Inspection, fields: &[Value]) -> Result<(), TestCaseError> {
     if let Some(waiters) = seen.waiters {
         prop_assert!(i64::try_from(waiters).is_ok(), "{waiters} of {fields:?}");

@@ -1,17 +1,21 @@
--- Those who wait for a name, in both families.
+-- The waiters for a name, in both families.
 --   queue  a zset of waiters, by their places: the times (µs) at which they came
 --   live   a zset of the same waiters, by the times (µs) at which they count as dead
--- The first part of a waiter is its client: where its messages go, or - if it can only poll.
+-- The first part of a waiter is its client. It names the channel for messages, or is - if the
+-- waiter can only poll.
 local queue, live
 
--- A waiter whose client has no connection is set aside: its place is so much later until the waiter asks again.
+-- A waiter whose client has no connection is set aside. Its place is this much later until the
+-- waiter asks again.
 local aside = 2 ^ 52
 
--- A script holds all other clients up. So it looks at no more waiters than this, and the next request goes on.
+-- A script holds up all other clients. So it looks at no more waiters than this, and the next
+-- request continues.
 local looks = 500
 
--- From format 2 on, a token begins with `lockkit/` and the format, whatever else is written where: then a newer lockkit keeps
--- this name, and what is here knows nothing of it. A key of another type is an error for who writes a token, and no mark.
+-- From format 2 on, a token begins with `lockkit/` and the format, whatever else that format
+-- writes. Then a newer lockkit keeps this name, and this script cannot read its data. A key of
+-- another type is no such mark: writing a token to it fails.
 local function is_newer(token)
   return type(token) == 'string' and string.find(token, '^lockkit/%d') ~= nil
 end
@@ -21,20 +25,21 @@ local function forget(...)
   redis.call('ZREM', live, ...)
 end
 
--- A full server refuses a script's first write if that may need memory, and none after another one. So where nothing grows,
--- this goes first, which does nothing.
+-- A full server refuses a script's first write if that may need memory, and no write after another
+-- one. So a script whose writes need no memory calls this first, which does nothing.
 local function write_though_full()
   redis.call('ZREM', live, '')
 end
 
--- A user without rights on channels gets an error here: then the waiter finds out by itself.
+-- A user without rights on channels gets an error here. Then the waiter learns the news by polling.
 local function tell(waiter, message, publish, channels)
   local client = string.match(waiter, '^[^:]*')
   if client ~= '-' then redis.pcall(publish, channels .. client, message) end
 end
 
--- The first waiter who lives and whose client has a connection, or who asks in this very request. Those before it who died are
--- forgotten, and those without a connection are set aside. Without such a waiter nil, and whether all were looked at.
+-- Returns the first waiter that lives and whose client has a connection, or that asks in this very
+-- request. Forgets the dead waiters before it, and sets those without a connection aside. Without
+-- such a waiter, returns nil, and whether all were looked at.
 local deaf = {['-'] = false}
 local function first_waiter(now, publish, channels, asking)
   local size = 1
@@ -46,7 +51,7 @@ local function first_waiter(now, publish, channels, asking)
       looks = looks - 1
       local client = string.match(waiter, '^[^:]*')
       if deaf[client] == nil and not asking[waiter] then
-        -- Without the right to ask, all count as connected.
+        -- Without the right to ask, all clients count as connected.
         local command = publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
         deaf[client] = redis.pcall('PUBSUB', command, channels .. client)[2] == 0
       end

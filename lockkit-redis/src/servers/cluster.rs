@@ -1,8 +1,8 @@
-//! A cluster: which node has which slot, and the way to each node.
+//! Knows which node of a cluster has which slot, and the way to each node.
 //!
-//! Requests are routed here and not by the client library's cluster connection: that one repeats
-//! requests and changes connections by itself, and a claim has to know on which connection each of
-//! its requests went.
+//! This module routes the requests, and not the client library's cluster connection. That one
+//! repeats requests and changes connections by itself. A claim must know on which connection each
+//! of its requests was sent.
 
 use std::{
     collections::HashMap,
@@ -19,24 +19,24 @@ use tokio::time;
 use super::{connect::connect, endpoint::Endpoint, link::Link, node::Node};
 use crate::{config::Address, error::OpenError, keys::SLOTS, shared::Shared};
 
-/// While a node is dead, each request for its slots doubts the map. It is asked for no more often
-/// than this.
+/// While a node is dead, each request for its slots doubts the map. lockkit asks for the map no
+/// more often than this.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(200);
 
 pub(crate) struct Cluster {
     shared: Arc<Shared>,
     seeds: Vec<Address>,
     map: Mutex<Map>,
-    /// Held by the one who asks for the map.
+    /// The caller that asks for the map holds this lock.
     asking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Map {
     nodes: HashMap<Address, Arc<Node>>,
-    /// By slot; empty before it was asked for.
+    /// By slot; empty until lockkit has asked for the map.
     slots: Vec<Option<Arc<Node>>>,
-    /// When the map was last asked for because a node was suspect.
+    /// When lockkit last asked for the map because a node was suspect.
     asked: Option<Tick>,
     closed: bool,
 }
@@ -52,7 +52,7 @@ impl Cluster {
             return Ok(node);
         }
         let asked = self.ask_for_the_map().await;
-        // A node that nobody tells us about may still serve its slots.
+        // If no node told us the map, the suspect node may still serve its slots.
         match self.known(slot)? {
             Some(node) => Ok(node),
             None => Err(asked.err().unwrap_or(OpenError::NoNode(slot))),
@@ -69,7 +69,7 @@ impl Cluster {
 
     /// One slot of each node that has any.
     pub(crate) async fn slot_of_each(&self) -> Result<Vec<u16>, OpenError> {
-        // Makes sure that there is a map.
+        // This makes sure that there is a map.
         self.node_of(0).await?;
         let mut seen: Vec<(&Arc<Node>, u16)> = Vec::new();
         let map = self.lock();
@@ -87,7 +87,7 @@ impl Cluster {
         self.lock().node(&self.shared, address)
     }
 
-    /// A slot has moved.
+    /// Records that a slot has moved.
     pub(crate) fn moved(&self, slot: u16, address: &Address) {
         let mut map = self.lock();
         let node = map.node(&self.shared, address);
@@ -96,9 +96,9 @@ impl Cluster {
         }
     }
 
-    /// The node of this slot could not be reached, or refuses: another one may have its slots by
-    /// now. The map is asked for before they are used again. Requests for the slots of other nodes
-    /// go on.
+    /// Marks the node of this slot as suspect. It could not be reached, or refuses, so another one
+    /// may have its slots by now. lockkit asks for the map before it uses them again. Requests for
+    /// the slots of other nodes continue.
     pub(crate) fn mark_suspect(&self, slot: u16) {
         if let Some(Some(node)) = self.lock().slots.get(usize::from(slot)) {
             node.mark_suspect();
@@ -123,7 +123,8 @@ impl Cluster {
         }
     }
 
-    /// Asks the nodes, on the connections that requests use, and the seeds only if no node tells.
+    /// Asks the nodes, on the connections that requests use. Asks the seeds only if no node
+    /// answers.
     async fn ask_for_the_map(&self) -> Result<(), OpenError> {
         let _turn = self.asking.lock().await;
         let Some(nodes) = self.lock().nodes_to_ask() else { return Ok(()) };
@@ -148,7 +149,7 @@ impl Cluster {
 }
 
 impl Map {
-    /// `None` if the map is not to be asked for: it was just now, or nobody needs it any more.
+    /// `None` if lockkit need not ask for the map: it has just asked, or the cluster is closed.
     fn nodes_to_ask(&mut self) -> Option<Vec<(Address, Arc<Node>)>> {
         if self.closed {
             return None;
@@ -171,7 +172,7 @@ impl Map {
             ))
         });
         if self.closed {
-            // Named by an answer that came after the end.
+            // An answer named the node after the cluster was closed.
             node.close();
         }
         Arc::clone(node)
@@ -207,7 +208,7 @@ struct Range {
     primary: Address,
 }
 
-/// The first map that is told.
+/// The first map that an answer holds.
 async fn first_told(
     questions: impl Iterator<Item = impl Future<Output = Result<Vec<Range>, OpenError>>>,
 ) -> Result<Vec<Range>, OpenError> {
@@ -229,14 +230,15 @@ async fn slots_known_to(node: &Node, host: &str) -> Result<Vec<Range>, OpenError
     Ok(ranges(link.ask(&question()).await?, host)?)
 }
 
-/// Asks one server, and waits no longer than for any connection: others wait for the same answer.
+/// Asks one server, for no longer than opening a connection may take, because others wait for the
+/// same answer.
 async fn slots_told_by(shared: &Shared, address: Address) -> Result<Vec<Range>, OpenError> {
     let answer =
         time::timeout(shared.config.connect_timeout, ask_for_slots(shared, &address)).await;
     answer.unwrap_or(Err(OpenError::Silent))
 }
 
-/// On a connection of its own: a replica knows the map too.
+/// Asks on a connection of its own, which need not go to a primary: a replica knows the map, too.
 async fn ask_for_slots(shared: &Shared, (host, port): &Address) -> Result<Vec<Range>, OpenError> {
     let settings =
         AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
@@ -253,8 +255,8 @@ fn question() -> Cmd {
     question
 }
 
-/// `[first, last, [host, port, …], replicas…]` of each range. A node that knows no address of its
-/// own leaves it empty.
+/// Reads `[first, last, [host, port, …], replicas…]` of each range. A node that does not know its own
+/// address leaves the host empty.
 fn ranges(answer: Value, asked: &str) -> RedisResult<Vec<Range>> {
     let rows: Vec<Vec<Value>> = redis::from_redis_value(answer)?;
     rows.into_iter().map(|row| range(row, asked)).collect()
@@ -277,7 +279,7 @@ fn range(row: Vec<Value>, asked: &str) -> RedisResult<Range> {
     let host: Option<String> = redis::from_redis_value(host)?;
     let host =
         host.filter(|host| !host.is_empty() && host != "?").unwrap_or_else(|| asked.to_owned());
-    // Read as a smaller type, a number out of its range would be another one.
+    // A smaller type would turn a number out of its range into another number.
     let number = |value: Value| {
         let number: i64 = redis::from_redis_value(value)?;
         u16::try_from(number).map_err(|_| redis::RedisError::from(strange()))

@@ -1,4 +1,4 @@
-//! Opens a connection to a server, and hears what that pushes.
+//! Opens a connection to a server, and receives what the server pushes.
 
 use std::sync::{
     Arc, Weak,
@@ -15,8 +15,8 @@ use crate::{config::Config, shared::Shared};
 /// How many requests may be queued before callers have to wait for a place in the queue.
 const QUEUE: usize = 1024;
 
-/// What a connection that is driven by others has: they bound each request by op_timeout, so the
-/// client must not.
+/// The settings of a connection whose users bound each request by op_timeout. So the client library
+/// must not set a bound.
 pub(crate) fn settings() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_response_timeout(None)
@@ -24,11 +24,11 @@ pub(crate) fn settings() -> AsyncConnectionConfig {
         .set_pipeline_buffer_size(QUEUE)
 }
 
-/// Lives as long as the task that drives a connection. tokio drops that task with its runtime, and
-/// tells nobody.
+/// Lives as long as the task that drives a connection. tokio drops that task with its runtime,
+/// without a notice.
 pub(crate) type Driver = Weak<()>;
 
-/// Hears what a connection pushes, and that it has ended.
+/// Receives what a connection pushes, and its end.
 pub(crate) fn listener(
     shared: &Shared,
     number: u64,

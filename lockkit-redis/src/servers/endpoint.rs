@@ -1,4 +1,4 @@
-//! Where a server is, and how a connection to it is opened.
+//! Finds a server, and opens a connection to it.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
@@ -11,15 +11,16 @@ use tokio::time;
 use super::{handshake::handshake, link::Link, sentinel::Sentinels};
 use crate::{config::BACKEND, error::OpenError, shared::Shared as Common};
 
-/// While a primary does not answer, the sentinels are asked this often whether there is another
+/// While a primary does not answer, lockkit asks the sentinels this often whether there is another
 /// one.
 pub(crate) const SECOND_THOUGHTS: Duration = Duration::from_millis(200);
 
-/// The address of a server, or how it is found.
+/// The address of a server, or the way to find it.
 #[derive(Clone, Debug)]
 pub(crate) enum Endpoint {
     At(ConnectionAddr),
-    /// Where the sentinels say that the primary is, each time that a connection is opened.
+    /// The server that the sentinels name as the primary. They are asked each time that a
+    /// connection is opened.
     Primary(Arc<Sentinels>),
 }
 
@@ -29,7 +30,7 @@ pub(crate) async fn open(
     hears: bool,
 ) -> Result<Arc<Link>, OpenError> {
     let number = common.opened.fetch_add(1, Ordering::Relaxed) + 1;
-    // Known outside, as the attempt may be cut short.
+    // Kept outside of the attempt, because the attempt may be cut short.
     let named = Mutex::new(None);
     let connect = async {
         match &endpoint {
@@ -56,7 +57,8 @@ pub(crate) async fn open(
     }
 }
 
-/// A primary that hangs takes connections and answers nothing; it may be replaced meanwhile.
+/// Opens a connection to the primary. A primary that hangs takes connections and answers nothing,
+/// and another server may replace it meanwhile.
 async fn open_primary(
     common: &Arc<Common>,
     sentinels: &Sentinels,
@@ -74,7 +76,7 @@ async fn open_primary(
     }
 }
 
-/// Comes back when the sentinels name another server.
+/// Returns when the sentinels name another server.
 async fn another_primary(sentinels: &Sentinels, present: &ConnectionAddr) -> ConnectionAddr {
     loop {
         time::sleep(SECOND_THOUGHTS).await;

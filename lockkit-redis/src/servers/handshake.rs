@@ -1,4 +1,4 @@
-//! The first words on a new connection: who we are, what the server is, and where our messages go.
+//! Logs in on a new connection, checks the server, and subscribes to our messages.
 
 use std::sync::{
     Arc,
@@ -19,8 +19,8 @@ use crate::{
     shared::Shared,
 };
 
-/// Connects to a server, and checks that it can be used. Only one who `hears` subscribes to what
-/// waiters are told.
+/// Connects to a server, and checks that it can be used. Subscribes to the messages for waiters
+/// only if `hears` is true.
 pub(crate) async fn handshake(
     shared: &Arc<Shared>,
     address: ConnectionAddr,
@@ -68,7 +68,7 @@ pub(crate) async fn handshake(
     Ok(Link::new(number, address, Wire { connection, driver, ended }, clock, pushes, subscriptions))
 }
 
-/// Only a primary takes writes.
+/// Refuses a replica, because only a primary takes writes.
 fn check_role(role: RedisResult<Value>) -> Result<(), OpenError> {
     match role {
         Ok(Value::Array(role)) if !is_primary(&role) => Err(OpenError::Replica),
@@ -84,8 +84,8 @@ fn is_primary(role: &[Value]) -> bool {
     matches!(role.first(), Some(Value::BulkString(name)) if name == b"master")
 }
 
-/// All lockers of a prefix must agree on the keys of mutexes, else they would not exclude each
-/// other (C1). In a cluster, only the node that has the key answers.
+/// All lockers of a prefix must agree on the keys of mutexes, because otherwise they would not
+/// exclude each other (C1). In a cluster, only the node that has the key answers.
 fn check_strategy(stored: RedisResult<Value>, ours: &str) -> Result<(), OpenError> {
     let stored: Option<String> = match stored.and_then(|value| Ok(redis::from_redis_value(value)?))
     {
@@ -101,7 +101,7 @@ fn check_strategy(stored: RedisResult<Value>, ours: &str) -> Result<(), OpenErro
     }
 }
 
-/// A lock that is evicted is a lock that is lost.
+/// Warns of eviction, or refuses the server if strict: an evicted lock is a lost lock.
 fn check_eviction(shared: &Shared, setting: RedisResult<Value>) -> Result<(), OpenError> {
     let settings: Vec<(String, String)> = match setting
         .and_then(|value| Ok(redis::from_redis_value(value)?))
@@ -132,7 +132,7 @@ fn knows_command(info: &Value) -> bool {
     matches!(info, Value::Array(commands) if commands.iter().any(|command| *command != Value::Nil))
 }
 
-/// False if the server does not allow it.
+/// Subscribes to our channel. False if the server does not allow it.
 async fn subscribe(shared: &Shared, connection: &mut MultiplexedConnection) -> RedisResult<bool> {
     let mut subscribe = redis::cmd("SUBSCRIBE");
     subscribe.arg([&shared.config.channels(), shared.waiters.client()].concat());

@@ -1,4 +1,4 @@
-//! One connection to the server, and what is known about it.
+//! Keeps one connection to the server, and what is known about it.
 
 use std::{
     fmt,
@@ -17,8 +17,8 @@ use redis::{
 use super::subscription_connection::SubscriptionConnection;
 use crate::script::Call;
 
-/// A multiplexed connection, shared by all claims unless a request has it for itself. What is sent
-/// on it is applied in the order in which it was sent.
+/// A multiplexed connection. All claims share it, unless a request has it for itself. The server
+/// applies requests in the order in which they were sent on it.
 pub(crate) struct Link {
     number: u64,
     address: ConnectionAddr,
@@ -27,14 +27,14 @@ pub(crate) struct Link {
     opened: Tick,
     /// False where the server can't push messages, or does not allow it.
     pushes: AtomicBool,
-    /// There, messages stay inside a name's slot.
+    /// `Some` where messages stay inside a name's slot.
     subscriptions: Option<SubscriptionConnection>,
-    /// When the oldest request was sent since the last reply, in ms after `opened`, plus 1; 0 if
-    /// there is none.
+    /// When the oldest request since the last reply was sent, in ms after `opened`, plus 1. It is 0
+    /// if there is none.
     silent_since: AtomicU64,
 }
 
-/// The client library's connection, and whether it is still of use.
+/// The client library's connection, and whether it can still be used.
 pub(crate) struct Wire {
     pub(crate) connection: MultiplexedConnection,
     /// Lives as long as the task that drives the connection; `None` if lockkit can't see that.
@@ -64,17 +64,17 @@ impl Link {
         }
     }
 
-    /// Rises from one connection to the next.
+    /// A number that rises from one connection to the next.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Where it goes.
+    /// The server's address.
     pub(crate) fn address(&self) -> &ConnectionAddr {
         &self.address
     }
 
-    /// For those who speak to the server by themselves.
+    /// The bare connection, for callers that talk to the server by themselves.
     pub(crate) fn connection(&self) -> MultiplexedConnection {
         self.wire.connection.clone()
     }
@@ -83,7 +83,7 @@ impl Link {
         &self.clock
     }
 
-    /// It is of no use any more.
+    /// Marks the connection as unusable.
     pub(crate) fn end(&self) {
         self.wire.ended.store(true, Ordering::Release);
     }
@@ -94,14 +94,14 @@ impl Link {
             || self.subscriptions.as_ref().is_some_and(SubscriptionConnection::has_ended)
     }
 
-    /// True if the server can tell waiters now what becomes of them, as far as we know.
+    /// True if the server can send messages to waiters now, as far as we know.
     pub(crate) fn pushes(&self) -> bool {
         self.pushes.load(Ordering::Relaxed)
             && !self.subscriptions.as_ref().is_some_and(SubscriptionConnection::is_unavailable)
     }
 
-    /// Somebody waits: the connection for messages is to be opened, if there is one and that is not
-    /// under way.
+    /// Opens the connection for messages, because a claim waits. Does nothing if there is none to
+    /// open, or if it is open or being opened.
     pub(crate) fn listen(&self) {
         if let Some(subscriptions) =
             self.subscriptions.as_ref().filter(|_| self.pushes.load(Ordering::Relaxed))
@@ -110,7 +110,7 @@ impl Link {
         }
     }
 
-    /// How a script tells a waiter.
+    /// The command with which a script sends a message to a waiter.
     pub(crate) fn publish(&self) -> &'static str {
         if self.is_sharded() { "SPUBLISH" } else { "PUBLISH" }
     }
@@ -123,7 +123,7 @@ impl Link {
         self.pushes.swap(false, Ordering::Relaxed)
     }
 
-    /// True if a request has waited for longer than `patience` and nothing was heard since. A
+    /// True if a request has waited for longer than `patience` and nothing was received since. A
     /// connection can be dead for a quarter of an hour before the operating system says so.
     pub(crate) fn is_silent(&self, patience: Duration) -> bool {
         let since = self.silent_since.load(Ordering::Relaxed);
@@ -135,7 +135,7 @@ impl Link {
         self.silent_since.load(Ordering::Relaxed) != 0
     }
 
-    /// Runs a script, with one trip more if the server has forgotten it.
+    /// Runs a script. If the server has forgotten the script, this takes one more round trip.
     pub(crate) async fn run(&self, call: &Call<'_>) -> RedisResult<Value> {
         match self.send(&call.by_hash()).await?.extract_error() {
             Err(error) if is_no_script(&error) => self.send(&call.by_text()).await?.extract_error(),
@@ -143,7 +143,7 @@ impl Link {
         }
     }
 
-    /// Runs a script about a slot that is on its way to this node.
+    /// Runs a script about a slot that is moving to this node.
     pub(crate) async fn run_asking(&self, call: &Call<'_>) -> RedisResult<Value> {
         let send = async |script: Cmd| {
             let mut both = Pipeline::with_capacity(2);
@@ -156,10 +156,11 @@ impl Link {
         }
     }
 
-    /// Runs a script, and right behind it WAIT, until so many replicas have what it wrote or
-    /// `timeout` has passed. The second answer tells how many have. Blocks the connection.
+    /// Runs a script, and directly after it WAIT, until this many replicas have what the script
+    /// wrote, or `timeout` has passed. The second answer says how many have it. Blocks the
+    /// connection.
     ///
-    /// WAIT never goes alone: on a connection that has written nothing, it counts every replica.
+    /// WAIT is never sent alone: on a connection that has written nothing, it counts every replica.
     pub(crate) async fn run_and_wait(
         &self,
         asking: bool,
@@ -168,7 +169,7 @@ impl Link {
         timeout: Duration,
     ) -> RedisResult<(Value, RedisResult<Value>)> {
         let mut wait = redis::cmd("WAIT");
-        // 0 would be for ever.
+        // With 0, WAIT would never time out.
         wait.arg(replicas).arg(timeout.as_millis().max(1));
         let send = async |script: Cmd| {
             let mut all = Pipeline::with_capacity(3);
@@ -192,7 +193,7 @@ impl Link {
     /// Subscribes to a channel of the slot.
     pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
         match &self.subscriptions {
-            // Boxed, as it is rare and large.
+            // Boxed, because it is rare and large.
             Some(subscriptions) => Box::pin(subscriptions.subscribe(channel)).await,
             None => Ok(()),
         }
@@ -219,7 +220,7 @@ impl Link {
         Ok(reply)
     }
 
-    /// Sends several commands at once; each may be answered with an error of its own.
+    /// Sends several commands at once. The answer to each may be an error of its own.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
         self.asked();
         let replies =

@@ -1,5 +1,4 @@
-//! The way to the servers: which there are, which of them has a name's keys, and the connections to
-//! them.
+//! Finds the server that has a name's keys, and keeps connections to the servers.
 
 mod cluster;
 mod connect;

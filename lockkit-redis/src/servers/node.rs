@@ -1,5 +1,5 @@
-//! One server: its connection is opened when it is needed, by one caller for all, and replaced when
-//! it is of no use any more.
+//! Keeps the connection to one server. One caller opens it for all when it is needed. A connection
+//! that is of no use any more is replaced.
 
 use std::{
     fmt,
@@ -30,14 +30,14 @@ pub(crate) struct Node {
     state: Mutex<State>,
     /// Only where requests wait for replicas.
     pool: Option<Pool>,
-    /// It may have been replaced by another server without knowing it.
+    /// Another server may have replaced this one, which does not know that.
     suspect: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     link: Option<Arc<Link>>,
-    /// Polled by all who wait for it; if all of them give up, the next one goes on with it.
+    /// All callers that wait for it poll it. If all of them give up, the next caller continues it.
     opening: Option<Opening>,
     closed: bool,
 }
@@ -55,15 +55,15 @@ impl Node {
         Self { common, endpoint, state: Mutex::default(), pool, suspect: AtomicBool::new(false) }
     }
 
-    /// A connection that is good as far as we know. For a request that waits for replicas also one
-    /// that it has for itself, to the same server: else it would take a lock on one, and release it
-    /// on another.
+    /// A connection that is good as far as we know. A request that waits for replicas also gets a
+    /// connection for itself, to the same server. With two servers, it would take a lock on one and
+    /// release it on the other.
     pub(crate) async fn links(
         &self,
         alone: bool,
     ) -> Result<(Arc<Link>, Option<CheckedOutLink>), OpenError> {
-        // Boxed, as they are rare and large. Each request comes by here, so that it only reads,
-        // mostly.
+        // Boxed, because these futures are rare and large. Each request passes here, so this mostly
+        // only reads.
         if self.is_suspect() && self.suspect.swap(false, Ordering::Relaxed) {
             Box::pin(self.think_again()).await;
         }
@@ -74,7 +74,7 @@ impl Node {
             if own.address() == link.address() {
                 return Ok((link, Some(own)));
             }
-            // There was a failover between the two.
+            // A failover happened between the two.
             if own.number() > link.number() {
                 self.retire(&link);
             } else {
@@ -84,8 +84,8 @@ impl Node {
         }
     }
 
-    /// The sentinels, or the other nodes of a cluster, are asked before the next request, in case
-    /// that there is another primary now.
+    /// Marks the server as suspect. Before the next request, lockkit asks the sentinels, or the
+    /// other nodes of a cluster, whether there is another primary now.
     pub(crate) fn mark_suspect(&self) {
         self.suspect.store(true, Ordering::Relaxed);
     }
@@ -97,7 +97,7 @@ impl Node {
     async fn think_again(&self) {
         let Endpoint::Primary(sentinels) = &self.endpoint else { return };
         let Some(link) = self.lock().link.clone() else { return };
-        // Most sentinels must answer by then.
+        // Most sentinels must answer within this time.
         let patience = SECOND_THOUGHTS.max(self.common.config.connect_timeout / 5);
         if let Ok(Some(_)) = time::timeout(patience, sentinels.another(link.address())).await {
             self.retire(&link);
@@ -116,7 +116,7 @@ impl Node {
         }
         match result {
             Ok(_) if state.closed => Err(OpenError::Closed),
-            // Another one may have been opened meanwhile; all must use the same.
+            // Another caller may have opened a connection meanwhile; all must use the same.
             Ok(link) => Ok(Arc::clone(state.link.get_or_insert(link))),
             Err(error) => Err(error),
         }
@@ -135,7 +135,7 @@ impl Node {
         }
     }
 
-    /// The present connection, or the way to the next one.
+    /// The present connection, or the attempt to open the next one.
     fn current(&self) -> Result<Arc<Link>, Result<Opening, OpenError>> {
         let patience = self.common.config.connect_timeout;
         let mut state = self.lock();
@@ -150,8 +150,8 @@ impl Node {
             return Err(Err(OpenError::NoRuntime));
         }
         let retired = state.link.take();
-        // One that all have given up, and nobody has polled for long, has timed out without knowing
-        // it.
+        // An attempt that all callers gave up, and that was not polled for long, has timed out
+        // without noticing it.
         let now = Clock::Boot.now();
         let fresh = |opening: &&Opening| opening.since.after(patience) > now;
         let opening = match state.opening.as_ref().filter(fresh) {
@@ -169,7 +169,7 @@ impl Node {
         Err(Ok(opening))
     }
 
-    /// Uses this connection no more, if it is still the present one.
+    /// Stops using this connection, if it is still the present one.
     pub(crate) fn retire(&self, link: &Arc<Link>) {
         let retired = self.lock().link.take_if(|present| Arc::ptr_eq(present, link));
         if retired.is_some() {
@@ -177,8 +177,8 @@ impl Node {
         }
     }
 
-    /// What was opened with a connection that is of no use is of none either, and messages may have
-    /// been missed.
+    /// Retires the pool, and wakes all waiters. The other connections from that time are of no use
+    /// either, and messages may have been missed.
     fn replaced(&self) {
         if let Some(pool) = &self.pool {
             pool.retire();

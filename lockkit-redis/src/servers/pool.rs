@@ -1,4 +1,4 @@
-//! Connections that one request has for itself: WAIT blocks its connection.
+//! Keeps connections that one request has for itself, because WAIT blocks its connection.
 
 use std::{
     collections::VecDeque,
@@ -17,22 +17,22 @@ use super::{
 };
 use crate::{error::OpenError, shared::Shared};
 
-/// So many requests of one process wait for replicas at once. Where replicas need 100 ms, that is
-/// 640 renewals a second: of 6,000 locks with a ttl of 30 s.
+/// How many requests of one process can wait for replicas at once. Where replicas need 100 ms, that
+/// is 640 renewals a second: of 6,000 locks with a ttl of 30 s.
 const SIZE: usize = 64;
-/// A server has a limit for the connections of all its clients: one that was used by nobody for so
-/// long is closed by the next request. One is kept, as the server may take no new one when it is
-/// needed.
+/// A server has a limit for the connections of all its clients. So the next request closes a
+/// connection that was idle for this long. One connection is kept, because the server may take no
+/// new one when it is needed.
 const IDLE: Duration = Duration::from_secs(60);
-/// After a connection could not be opened, requests wait for those that are open, and try no other
-/// one for so long.
+/// After a connection could not be opened, requests wait for the open ones. They open no other one
+/// for this long.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The connections to one server.
 ///
-/// A request takes one that is idle, or else the first one that another request gives back or that
-/// a task has opened meanwhile. Where none can be opened, requests wait for those that are open;
-/// only where there are none, they get the error.
+/// A request takes an idle connection. Without one, it takes the first connection that another
+/// request gives back, or that a task has opened meanwhile. Where none can be opened, requests wait
+/// for those that are open. Only where none is open, they get the error.
 pub(crate) struct Pool(Arc<Inner>);
 
 struct Inner {
@@ -43,15 +43,16 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    /// The last one was used last.
+    /// The last one in the list was used last.
     idle: Vec<Idle>,
-    /// How many are in use.
+    /// How many connections are in use.
     busy: usize,
-    /// How many are being opened.
+    /// How many connections are being opened.
     opening: usize,
-    /// When one could not be opened, if that was the last that was tried.
+    /// When a connection could not be opened, if that was the last attempt.
     failed: Option<Tick>,
-    /// Requests without a connection, the first one first. One whose sender is dropped looks again.
+    /// Requests without a connection, in the order in which they came. A request whose sender is
+    /// dropped looks again.
     waiting: VecDeque<oneshot::Sender<Offer>>,
     closed: bool,
 }
@@ -63,7 +64,8 @@ struct Idle {
 
 type Offer = Result<CheckedOutLink, OpenError>;
 
-/// A connection until its request is answered. One that was given up meanwhile is closed.
+/// A connection until its request is answered. If the request gives it up before, the connection is
+/// closed.
 pub(crate) struct CheckedOutLink {
     link: Arc<Link>,
     pool: Arc<Inner>,
@@ -99,7 +101,7 @@ impl Pool {
         }
     }
 
-    /// Those who are idle now are used no more.
+    /// Stops using the connections that are idle now.
     pub(crate) fn retire(&self) {
         let retired = mem::take(&mut self.0.lock().idle);
         drop(retired);
@@ -136,11 +138,11 @@ impl Inner {
         state.waiting.push_back(sender);
         let opens = state.must_open(now);
         state.opening += usize::from(opens);
-        // A runtime that is being shut down drops the task at once, which asks for the state.
+        // A runtime that is being shut down drops the task at once, and that drop locks the state.
         drop(state);
         if opens {
-            // Not in the request's way: another connection may be free sooner, and this one is not
-            // wasted then.
+            // A task opens the connection, so that the request can take another one that is free
+            // sooner. The new one is not wasted then.
             #[expect(
                 clippy::disallowed_methods,
                 reason = "one for each connection, until it is open"
@@ -150,13 +152,13 @@ impl Inner {
         Ok(Found::Soon(offer))
     }
 
-    /// The connection is in use no more.
+    /// Takes back a connection that its request uses no more.
     fn give_back(self: &Arc<Self>, link: &Arc<Link>) {
         let mut state = self.lock();
         state.busy -= 1;
         if link.is_asked() {
-            // It was given up without an answer: the others may be as dead, and each would cost an
-            // op_timeout.
+            // The request was given up without an answer. The other connections may be dead, too,
+            // and each would cost an op_timeout.
             state.idle.clear();
         }
         let good = !link.is_asked() && !link.has_ended() && !state.closed;
@@ -167,7 +169,7 @@ impl Inner {
             if good {
                 state.busy += 1;
                 drop(state);
-                // One that is not taken after all is given back again.
+                // A connection that the request does not take after all is given back again.
                 let _ = waiting
                     .send(Ok(CheckedOutLink { link: Arc::clone(link), pool: Arc::clone(self) }));
             }
@@ -184,7 +186,7 @@ impl Inner {
 }
 
 impl State {
-    /// No more than there are requests that wait.
+    /// Opens no more connections than there are requests that wait.
     fn must_open(&self, now: Tick) -> bool {
         let pauses = self.busy > 0 && self.failed.is_some_and(|failed| failed.after(PAUSE) > now);
         self.opening < self.waiting.len() && self.busy + self.opening < SIZE && !pauses
@@ -232,7 +234,7 @@ impl Drop for Opening {
 
 fn refuse(waiting: VecDeque<oneshot::Sender<Offer>>, error: &OpenError) {
     for waiting in waiting {
-        // Nobody waits there any more, or this is the answer.
+        // The request waits no more, or gets this error.
         let _ = waiting.send(Err(error.clone()));
     }
 }
@@ -274,7 +276,7 @@ mod tests {
     use crate::config::Config;
 
     const SOON: Duration = Duration::from_secs(60);
-    /// A server may stand still for seconds.
+    /// A server may not answer for seconds.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     fn pool(server: &RedisServer) -> Pool {
@@ -326,7 +328,7 @@ mod tests {
             .unwrap();
     }
 
-    /// Its tasks are dropped as soon as they are spawned.
+    /// The runtime drops its tasks as soon as they are spawned.
     #[test]
     fn c8_a_runtime_that_is_shut_down_holds_nobody_up() {
         let server = RedisServer::start().unwrap();

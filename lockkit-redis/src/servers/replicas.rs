@@ -1,4 +1,4 @@
-//! What replicas have confirmed.
+//! Checks how many replicas have confirmed a request.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::{
     script,
 };
 
-/// How many replicas must confirm a write, and for how long a request may wait for that: what is
-/// left of its time is for giving back what they did not confirm.
+/// How many replicas must confirm a write, and how long a request may wait for that. The rest of
+/// its time is for giving back a grant that they did not confirm.
 pub(crate) fn wanted(config: &Config, op_timeout: Duration) -> Option<(u32, Duration)> {
     config.replicas.map(|(replicas, timeout)| (replicas, timeout.min(op_timeout / 2)))
 }
 
-/// An error unless enough of them have confirmed it; `waited` is what WAIT has answered, if there
-/// was one.
+/// Returns an error unless enough replicas have confirmed the request. `waited` is the answer of
+/// WAIT, if there was one.
 ///
 /// # Errors
-/// How many have, and how many should.
+/// The error says how many replicas have confirmed, and how many should.
 pub(crate) fn check(
     config: &Config,
     wanted: Option<(u32, Duration)>,

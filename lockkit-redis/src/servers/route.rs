@@ -1,4 +1,4 @@
-//! The way of one request to the node that can answer it.
+//! Leads one request to the node that can answer it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,13 +18,14 @@ use crate::{
 /// Which servers there are.
 #[derive(Debug)]
 pub(crate) enum Topology {
-    /// One at a time.
+    /// One server at a time.
     One(Arc<Node>),
     Cluster(Cluster),
 }
 
 impl Topology {
-    /// Another server may have this slot by now: that is asked before the next request for it.
+    /// Marks the server of this slot as suspect: another one may have the slot by now. lockkit
+    /// checks that before the next request for it.
     pub(crate) fn mark_suspect(&self, slot: u16) {
         match self {
             Self::One(node) => node.mark_suspect(),
@@ -41,22 +42,22 @@ impl Topology {
     }
 }
 
-/// A request may be sent on so often. Each time it did nothing, so that it is as good as new.
+/// How often a request may be redirected. Each time it did nothing, so it is sent again unchanged.
 const MOST_TURNS: u32 = 24;
-/// So many at once: after that, the nodes don't agree yet.
+/// How often a request is redirected without a pause. After that, the nodes don't agree yet.
 const QUICK_TURNS: u32 = 4;
-/// While the keys of a slot are on their way to another node, neither can answer.
+/// While the keys of a slot move to another node, neither node can answer.
 const MOVING_PAUSE: Duration = Duration::from_millis(10);
 
-/// One request's way.
+/// The way of one request.
 #[derive(Debug)]
 pub(crate) struct Route<'a> {
     shared: &'a Shared,
     topology: &'a Topology,
     slot: u16,
-    /// The request has a connection for itself where it waits for replicas.
+    /// The request has a connection for itself if it waits for replicas.
     alone: bool,
-    /// Where to go next, for once.
+    /// The node to ask next, only once.
     ask: Option<Address>,
     turns: u32,
 }
@@ -66,18 +67,18 @@ pub(crate) struct Route<'a> {
 pub(crate) struct Destination {
     pub(crate) link: Arc<Link>,
     alone: Option<CheckedOutLink>,
-    /// The slot is on its way to this node.
+    /// The slot is moving to this node.
     asking: bool,
 }
 
 impl Destination {
-    /// The connection that the request goes on.
+    /// The connection on which the request is sent.
     pub(crate) fn sender(&self) -> &Arc<Link> {
         self.alone.as_deref().unwrap_or(&self.link)
     }
 
-    /// As [`run`](Self::run), and if `replicas` are given, waits until so many have confirmed what
-    /// the script wrote, or that time has passed. The second answer tells how many have.
+    /// Like [`run`](Self::run). With `replicas`, waits until this many have confirmed what the
+    /// script wrote, or until that time has passed. The second answer says how many have confirmed.
     pub(crate) async fn run_confirmed(
         &self,
         call: &Call<'_>,
@@ -95,8 +96,8 @@ impl Destination {
         if self.asking { self.link.run_asking(call).await } else { self.link.run(call).await }
     }
 
-    /// Subscribes to the channel of a group if that has one of its own, before the store is told of
-    /// who waits there.
+    /// Subscribes to the channel of a group, if the group has one of its own. This comes before the
+    /// store learns of the group's waiters.
     pub(crate) async fn enter(&self, waiters: &WaiterRegistry, base: &str) -> RedisResult<()> {
         self.link.listen();
         let channel = if self.asking { None } else { waiters.must_subscribe(base, &self.link) };
@@ -106,8 +107,8 @@ impl Destination {
         if self.link.has_ended() {
             return Err(error);
         }
-        // The waiter goes on without a channel, and polls. Of any other refusal the script hears,
-        // too: it is sent on, or the node can't serve now.
+        // The waiter continues without a channel, and polls. The script meets any other refusal,
+        // too: it is redirected, or the node can't serve now.
         let forbidden = error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoPerm);
         if forbidden && self.link.disable_pushes() {
             tracing::warn!(target: "lockkit", %error, "the server refuses SSUBSCRIBE: waiters only poll");
@@ -121,7 +122,7 @@ impl<'a> Route<'a> {
         Self { shared, topology, slot, alone: false, ask: None, turns: 0 }
     }
 
-    /// For a request that waits for replicas, where the configuration says so.
+    /// Gives the request a connection for itself, if the configuration makes it wait for replicas.
     pub(crate) fn alone(mut self) -> Self {
         self.alone = true;
         self
@@ -153,7 +154,7 @@ impl<'a> Route<'a> {
         })
     }
 
-    /// What a server has answered; `None` if it sends the request on.
+    /// The server's answer; `None` if the request must be sent again.
     pub(crate) async fn arrive<T>(
         &mut self,
         destination: &Destination,
@@ -172,7 +173,7 @@ impl<'a> Route<'a> {
         Err(self.give_up(destination, error, phase))
     }
 
-    /// True if the request has somewhere to go.
+    /// True if the request can be sent again.
     async fn follow(&mut self, destination: &Destination, error: &RedisError) -> bool {
         let Topology::Cluster(cluster) = self.topology else { return false };
         if self.turns > QUICK_TURNS {
@@ -197,7 +198,7 @@ impl<'a> Route<'a> {
     }
 
     fn give_up(&self, destination: &Destination, error: RedisError, phase: Phase) -> Error {
-        // A primary that was demoted answers READONLY on this connection for ever.
+        // A demoted primary answers READONLY on this connection for ever.
         let useless = error.is_unrecoverable_error() || error::is_wrong_role(&error);
         if useless {
             destination.sender().end();
@@ -209,7 +210,7 @@ impl<'a> Route<'a> {
                 cluster.retire(&destination.link);
                 cluster.mark_suspect(self.slot);
             }
-            // Of any other error another server would not be free.
+            // Another server would give any other error, too.
             topology if error.is_temporary() => topology.mark_suspect(self.slot),
             _ => {}
         }
@@ -217,8 +218,8 @@ impl<'a> Route<'a> {
     }
 }
 
-/// `host:port`, and the host may be an IPv6 address. A node that knows no address of the other one
-/// leaves it out: it is behind the one that was `asked`.
+/// Reads `host:port`, where the host may be an IPv6 address. A node that does not know the other
+/// one's address leaves the host out. It is then the host that was `asked`.
 fn parse(address: &str, asked: &ConnectionAddr) -> Option<Address> {
     let (host, port) = address.rsplit_once(':')?;
     let host = match (host, asked) {

@@ -1,4 +1,4 @@
-//! Sentinels: they say which server is the primary.
+//! Asks the sentinels which server is the primary.
 
 use std::{collections::HashMap, fmt};
 
@@ -11,11 +11,11 @@ use crate::{
     error::OpenError,
 };
 
-/// Until most sentinels agree, their answers are waited for until this part of the connect timeout
-/// has passed since the first.
+/// How long lockkit waits until most sentinels agree: the connect timeout divided by this, counted
+/// from the first answer.
 const PATIENCE: u32 = 2;
 
-/// Who is asked for the primary of a service.
+/// The sentinels that lockkit asks for the primary of a service.
 pub(crate) struct Sentinels {
     config: Config,
     addresses: Vec<Address>,
@@ -33,16 +33,16 @@ impl Sentinels {
         Self { config, addresses, service, login }
     }
 
-    /// A server other than the present primary that most of all sentinels name. A primary that may
-    /// be the right one is not left because of a single sentinel that is cut off.
+    /// A server other than the present primary, if most of all sentinels name it. So a single
+    /// sentinel that is cut off does not make lockkit leave a primary that may be the right one.
     pub(crate) async fn another(&self, present: &ConnectionAddr) -> Option<ConnectionAddr> {
         let (primary, most) = self.primary().await.ok()?;
         (most && primary != *present).then_some(primary)
     }
 
-    /// Where the primary is, as most sentinels say: one that is cut off from the others may still
-    /// name the former primary, and be the first to answer. Where fewer answer, the answer that
-    /// most of them gave counts, and the second answer is false.
+    /// The address that most sentinels name as the primary. A sentinel that is cut off from the
+    /// others may still name the former primary, and be the first to answer. If fewer answer, the
+    /// most frequent answer counts, and the second value is false.
     pub(crate) async fn primary(&self) -> Result<(ConnectionAddr, bool), OpenError> {
         let mut answers: FuturesUnordered<_> =
             self.addresses.iter().map(|address| self.told_by(address)).collect();
@@ -64,7 +64,7 @@ impl Sentinels {
                 Err(error) => trouble = error,
             }
         }
-        // A tie is decided in the same way by all clients.
+        // All clients decide a tie in the same way.
         let most = votes.into_iter().map(|(address, count)| (count, address)).max();
         let (count, address) = most.ok_or(trouble)?;
         Ok((self.config.address_of(&address.0, address.1), self.is_most(count)))

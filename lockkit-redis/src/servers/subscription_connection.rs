@@ -1,4 +1,4 @@
-//! The connection on which the messages of slots come in.
+//! Keeps the connection on which the messages of slots arrive.
 
 use std::{
     fmt,
@@ -20,23 +20,23 @@ use tokio::{runtime::Handle, sync::watch, task, time};
 use super::connect::{Driver, connect, listener, settings};
 use crate::shared::Shared;
 
-/// A connection that could not be opened is tried again no sooner than this.
+/// After a connection could not be opened, the next attempt comes no sooner than this.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Waiters wait for a connection that is being opened for this part of the connect timeout. After
-/// that they poll.
+/// Waiters wait for a connection that is being opened: for the connect timeout divided by this.
+/// After that they poll.
 const PATIENCE: u32 = 4;
 
-/// A connection for subscriptions to the channels of slots, and nothing else; opened by the first
-/// one who waits.
+/// A connection for subscriptions to the channels of slots, and for nothing else. The first waiter
+/// opens it.
 ///
-/// When a slot moves to another node, the server confirms an SUNSUBSCRIBE that nobody sent, and the
-/// client library takes that for the answer to the oldest request on the connection: from then on
-/// each request gets the answer of the one before it. So no request whose answer matters may be
-/// sent here.
+/// When a slot moves to another node, the server confirms an SUNSUBSCRIBE that lockkit did not
+/// send. The client library takes that for the answer to the oldest request on the connection. From
+/// then on, each request gets the answer of the one before it. So no request whose answer matters
+/// may be sent here.
 pub(crate) struct SubscriptionConnection {
     shared: Arc<Shared>,
     address: ConnectionAddr,
-    /// That of the connection for requests, which ends with this one.
+    /// The number of the connection for requests, which ends with this one.
     number: u64,
     ended: Arc<AtomicBool>,
     state: watch::Sender<State>,
@@ -44,11 +44,11 @@ pub(crate) struct SubscriptionConnection {
 
 #[derive(Clone)]
 enum State {
-    /// Nobody has needed it so far.
+    /// No waiter has needed it so far.
     Unused,
     /// A task has been opening it since then.
     Opening(Tick),
-    /// It could not be opened.
+    /// It could not be opened at this time.
     Failed(Tick),
     Open(MultiplexedConnection, Driver),
 }
@@ -69,7 +69,7 @@ impl SubscriptionConnection {
         matches!(&*self.state.borrow(), State::Open(_, driver) if driver.strong_count() == 0)
     }
 
-    /// True if the connection can't be opened now, or that takes long.
+    /// True if the connection can't be opened now, or if that takes long.
     pub(crate) fn is_unavailable(&self) -> bool {
         match *self.state.borrow() {
             State::Unused | State::Open(..) => false,
@@ -82,13 +82,13 @@ impl SubscriptionConnection {
         self.shared.config.connect_timeout / PATIENCE
     }
 
-    /// Has a task open the connection, unless it is open, or one is at it, or failed just now. No
-    /// caller waits for that longer than it wants to: the server may take no more connections, or
-    /// not answer on new ones.
+    /// Starts a task that opens the connection. Does nothing if the connection is open or being
+    /// opened, or if that failed just now. No caller waits for the task longer than it wants to:
+    /// the server may take no more connections, or not answer on new ones.
     pub(crate) fn open(&self) {
         let Ok(runtime) = Handle::try_current() else { return };
         let now = Clock::Boot.now();
-        // A task that has ended with its runtime can't tell.
+        // A task that has ended with its runtime can't report that.
         let longest = self.shared.config.connect_timeout.saturating_add(PAUSE);
         let begins = self.state.send_if_modified(|state| {
             let due = match state {
@@ -115,11 +115,11 @@ impl SubscriptionConnection {
         }
     }
 
-    /// Subscribes to a channel, and waits until that is confirmed.
+    /// Subscribes to a channel, and waits until the server confirms that.
     ///
-    /// A connection that breaks takes the one for requests with it. One that can't be opened does
-    /// not: the server may take no more connections, and those that it has carry the renewals of
-    /// all that is held.
+    /// If this connection breaks, the connection for requests ends, too. If it can't be opened,
+    /// that one does not end. The server may take no more connections, and those that it has carry
+    /// the renewals of all holds.
     pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
         let Some(connection) = self.opened().await else {
             return Err(broken(std::io::ErrorKind::NotConnected));
@@ -137,7 +137,7 @@ impl SubscriptionConnection {
         self.open();
         let mut state = self.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Opening(_)));
-        // What the state is then is looked at below.
+        // The code below looks at the state again.
         let _ = time::timeout(self.patience(), settled).await;
         match &*self.state.borrow() {
             State::Open(connection, _) => Some(connection.clone()),
@@ -151,13 +151,13 @@ impl SubscriptionConnection {
         let mut command = redis::cmd("SUNSUBSCRIBE");
         command.arg(channel).set_no_response(true);
         let mut connection = connection.clone();
-        // Not cooperative: a task that has used up its budget would find the queue full.
+        // Not cooperative: a task that has used up its budget would see a full queue.
         task::unconstrained(connection.send_packed_command(&command)).now_or_never().is_some()
     }
 }
 
-/// Opens the connection, and says what became of that. It is closed again if nobody needs it any
-/// more.
+/// Opens the connection, and records the outcome. The connection is closed again if nothing needs
+/// it any more.
 async fn open(
     shared: Arc<Shared>,
     address: ConnectionAddr,
@@ -184,7 +184,7 @@ async fn confirm(mut connection: MultiplexedConnection, channel: &str) -> RedisR
     subscribe.arg(channel);
     match connection.send_packed_command(&subscribe).await?.extract_error()? {
         Value::Push { kind: PushKind::SSubscribe, data } if names(&data, channel) => Ok(()),
-        // The answers have slipped.
+        // The answers no longer belong to their requests.
         _ => Err(broken(std::io::ErrorKind::ConnectionAborted)),
     }
 }

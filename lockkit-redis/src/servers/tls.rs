@@ -1,4 +1,4 @@
-//! TLS, for the schemes `rediss`, `rediss+sentinel` and `rediss+cluster`.
+//! Reads the TLS settings of the schemes `rediss`, `rediss+sentinel` and `rediss+cluster`.
 
 use std::fs;
 
@@ -8,17 +8,17 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 use crate::error;
 
-/// What is needed to trust a server, and to be trusted: an address with everything but the host.
+/// The certificates to trust a server with, and our own: an address with everything but the host.
 #[derive(Clone)]
 pub(crate) struct Tls(ConnectionAddr);
 
 impl Tls {
-    /// Reads the PEM files that the URL names: `ca`, else the system's certificates are trusted;
-    /// `cert` and `key`.
+    /// Reads the PEM files that the URL names as `ca`, `cert` and `key`. Without `ca`, the system's
+    /// certificates are trusted.
     pub(crate) fn from_url(url: &mut StoreUrl) -> Result<Self> {
-        // The driver would panic in a program that links two providers and has chosen none.
+        // The client library would panic in a program that links two providers and has chosen none.
         if CryptoProvider::get_default().is_none() {
-            // Somebody else was faster.
+            // Another thread may have installed one meanwhile.
             let _ = aws_lc_rs::default_provider().install_default();
         }
         let mut file = |name| url.params.text(name)?.map(|path| read(&path)).transpose();

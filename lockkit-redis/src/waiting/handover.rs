@@ -1,4 +1,4 @@
-//! A grant that came by message, and how long it is good for.
+//! Reads a grant that came by message, and proves how long it lasts.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ pub(crate) struct ClockReading {
     pub(crate) server_time: i64,
 }
 
-/// A lock that was handed over to a waiter for its claim window.
+/// A lock that the store handed over to a waiter for its claim window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handover {
     pub(crate) token: i64,
-    /// The server's time when it was handed over, in µs.
+    /// The server's time of the hand-over, in µs.
     at: i64,
     window: Duration,
-    /// The number of the connection that the message came on.
+    /// The number of the connection on which the message came.
     link: u64,
 }
 
-/// An old reading says little: two clocks drift apart.
+/// An older reading proves little, because two clocks drift apart.
 const OLDEST_READING: Duration = Duration::from_secs(60);
 
 impl Handover {
-    /// Reads a message: `owner` alone asks the waiter to try, `owner fence now window` hands the
-    /// lock over.
+    /// Reads a message. `owner` alone asks the waiter to try, and `owner fence now window` hands
+    /// the lock over.
     pub(crate) fn from_message(message: &[u8], link: u64) -> Option<(OwnerId, Option<Self>)> {
         let mut words = std::str::from_utf8(message).ok()?.split(' ');
         let owner = words.next()?.parse().ok()?;
@@ -41,26 +41,26 @@ impl Handover {
         Some((owner, Some(Self { token, at, window: Duration::from_millis(window), link })))
     }
 
-    /// Of this waiter. The script says the waiter's own window again; anybody who may publish can
-    /// say a longer one.
+    /// Limits the window to the waiter's own. The script repeats that window, but any client that
+    /// may publish can send a longer one.
     pub(crate) fn within(self, window: Duration) -> Self {
         Self { window: self.window.min(window), ..self }
     }
 
-    /// How long the lock is ours, if that can be proved without asking: an earlier answer of the
-    /// same server tells that no more than `at - server_time` has passed from then to the
+    /// How long the lock is ours, if an earlier answer proves that without a request. That answer
+    /// comes from the same server, so at most `at - server_time` has passed since then until the
     /// hand-over.
     pub(crate) fn proved_by(&self, earlier: ClockReading) -> Option<Lease> {
         let passed = u64::try_from(self.at.checked_sub(earlier.server_time)?).ok()?;
         let passed = Duration::from_micros(passed);
         let elapsed = earlier.sent.until(Clock::Boot.now());
-        // More time has passed on the server than here: its clock was set.
+        // If more time has passed on the server than here, its clock was set.
         let stepped = passed > elapsed;
         if earlier.link != self.link || stepped || passed > OLDEST_READING {
             return None;
         }
         let lasts = passed + self.window;
-        // Else better to ask, and have a whole lease.
+        // If less is left, it is better to ask and get a whole lease.
         let enough = lasts.saturating_sub(elapsed) >= self.window / 2;
         enough.then_some(Lease::Proven { at: earlier.sent, lasts })
     }
@@ -110,7 +110,8 @@ mod tests {
 
     #[test]
     fn c3_nothing_is_proved_when_the_servers_clock_was_set_or_another_server_answers() {
-        // Ahead of ours, behind the reading, and of another connection.
+        // The hand-over is ahead of our clock, then before the reading, then from another
+        // connection.
         assert_eq!(message(60_000_000).proved_by(seen(1_000_000)), None);
         assert_eq!(message(999_999).proved_by(seen(1_000_000)), None);
         let other = ClockReading { link: 2, ..seen(1_000_000) };

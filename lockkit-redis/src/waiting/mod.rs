@@ -1,8 +1,8 @@
-//! Waiting in the store's queue: who of this process waits for which name, and what became of it.
+//! Keeps the waiters of this process: the name that each one waits for, and its state.
 //!
-//! The store keeps the queue. A waiter is told by a message on the channel of its client, and all
-//! waiters of a client are kept alive together. So a waiter that has heard nothing need not ask the
-//! server anything.
+//! The store keeps the queue. It sends a message to a waiter on the channel of the waiter's client,
+//! and one request keeps all waiters of a client alive. So a waiter without a message need not ask
+//! the server anything.
 
 mod handover;
 mod refresh;

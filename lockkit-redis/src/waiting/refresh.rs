@@ -1,4 +1,4 @@
-//! One request for all waiters whose turn it is.
+//! Makes joint requests that keep all due waiters alive.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,11 +11,12 @@ use super::{
 };
 use crate::{family::Family, keys::Keys, script, servers::Link};
 
-/// A script holds the server up, so that it is not given more than this at once.
+/// A script holds the server up, so one call gets no more than this.
 const MOST_WAITERS: usize = 512;
 const MOST_GROUPS: usize = 64;
 
-/// What one call of the script is about: groups of one family, and of one slot where that matters.
+/// The groups of one call of the script. They are of one family, and of one slot where that
+/// matters.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) family: Family,
@@ -33,7 +34,7 @@ impl Batch {
         self.groups.first().map_or(0, |turn| turn.keys.slot)
     }
 
-    /// The first group; the only one where each has a channel of its own.
+    /// The first group. It is the only one where each group has a channel of its own.
     pub(crate) fn base(&self) -> &str {
         self.groups.first().map_or("", |turn| &turn.keys.base)
     }
@@ -46,7 +47,7 @@ impl Batch {
         self.groups.iter().flat_map(|turn| turn.keys.of(self.family)).collect()
     }
 
-    /// For each group the number of its waiters, then each of them with its liveness in ms.
+    /// For each group the number of its waiters, then each waiter with its liveness in ms.
     pub(crate) fn args(&self) -> impl Iterator<Item = script::Arg<'_>> {
         use script::Arg::{Number, Text};
         self.groups.iter().flat_map(|turn| {
@@ -59,7 +60,7 @@ impl Batch {
         })
     }
 
-    /// The same with a request for each group.
+    /// Splits the batch into one request for each group.
     pub(crate) fn apart(self) -> impl Iterator<Item = Self> {
         let family = self.family;
         self.groups.into_iter().map(move |turn| Self { family, groups: vec![turn] })
@@ -71,17 +72,17 @@ impl Batch {
 }
 
 impl WaiterRegistry {
-    /// Held by the one who asks for all.
+    /// The caller that asks about all groups holds this lock.
     pub(crate) fn turn(&self) -> Arc<tokio::sync::Mutex<()>> {
         Arc::clone(&self.turn)
     }
 
-    /// Held by the one who asks for all in a group.
+    /// The caller that asks about one group holds this lock.
     pub(crate) fn turn_in(&self, base: &str) -> Arc<tokio::sync::Mutex<()>> {
         self.lock().groups.get(base).map(|group| Arc::clone(&group.turn)).unwrap_or_default()
     }
 
-    /// What is to be asked now: about all groups, or about one.
+    /// The batches to ask about now, for all groups or for one.
     pub(crate) fn due(&self, only: Option<&str>) -> Vec<Batch> {
         let now = Clock::Boot.now();
         let mut inner = self.lock();
@@ -97,7 +98,7 @@ impl WaiterRegistry {
             let Some(period) = queued.iter().map(|(_, waiter)| waiter.period()).min() else {
                 continue;
             };
-            // Those who are nearly due come along.
+            // A group that is nearly due is included.
             let due =
                 group.refreshed.is_none_or(|at| at.after(period / 2) <= now) || group.lapse <= now;
             if !due {
@@ -123,8 +124,8 @@ impl WaiterRegistry {
         batches
     }
 
-    /// Asks about these groups no more until their next turn. Their waiters ask for themselves, and
-    /// get the error.
+    /// Postpones these groups until their next turn. Their waiters ask for themselves, and get the
+    /// error.
     pub(crate) fn put_off(&self, batch: &Batch) {
         let mut inner = self.lock();
         for turn in &batch.groups {
@@ -139,8 +140,8 @@ impl WaiterRegistry {
         }
     }
 
-    /// The answer to a batch: those who wait no more are woken, and those who are to be told what
-    /// can't be heard on this connection.
+    /// Reads the answer to a batch. It wakes the waiters that wait no more, and those whose
+    /// messages can't arrive on this connection.
     pub(crate) fn refreshed(
         &self,
         batch: &Batch,
@@ -174,10 +175,11 @@ impl WaiterRegistry {
     }
 }
 
-/// How long a group's lock lasts, and which of its waiters wait on.
+/// How long a group's lock lasts, and which of its waiters still wait.
 type Answer<'a> = (i64, &'a [Value]);
 
-/// `{now, {ttl, whether each of its waiters waits on}, …}`, for groups with so many waiters.
+/// Reads `{now, {ttl, whether each waiter still waits}, …}`, for groups with these numbers of
+/// waiters.
 pub(crate) fn answers<'a>(reply: &'a Value, waiters: &[usize]) -> Option<(i64, Vec<Answer<'a>>)> {
     let Value::Array(fields) = reply else { return None };
     let [Value::Int(now), answers @ ..] = &**fields else { return None };
@@ -212,7 +214,7 @@ mod tests {
     #[tokio::test]
     async fn c8_an_answer_from_before_a_disturbance_does_not_calm_the_waiters() {
         let server = RedisServer::start().unwrap();
-        // A server may stand still for seconds.
+        // A server may not answer for seconds.
         let patience = Duration::from_secs(30);
         let config =
             Config::new("127.0.0.1", server.port()).with_connect_timeout(patience).unwrap();

@@ -1,4 +1,4 @@
-//! All waiters of this process on one store.
+//! Keeps all waiters of this process on one store.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,13 +17,13 @@ use crate::{family::Family, keys::Keys, servers::Link};
 
 /// The waiters of this process, in a group for each name.
 pub(crate) struct WaiterRegistry {
-    /// Where the messages for this process go.
+    /// Names the channel for messages to this process.
     client: String,
-    /// A message may come from another server than the one that it comes in from: it proves
-    /// nothing.
+    /// True if servers forward messages to each other. Then a message may come from another server
+    /// than the connection's own, and proves nothing.
     gossip: bool,
     inner: Mutex<Inner>,
-    /// Some group is empty, and its channel could not be left at once.
+    /// A group is empty, and its channel could not be left at once.
     orphans: AtomicBool,
     pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -39,20 +39,20 @@ pub(super) struct WaiterGroup {
     pub(super) keys: Arc<Keys>,
     pub(super) family: Family,
     pub(super) waiters: HashSet<OwnerId>,
-    /// When the store was last asked about all of them, or the group was entered; `None` if that
-    /// tells nothing now.
+    /// When the store was last asked about all of them, or when the group was entered. `None` if
+    /// that time says nothing now.
     pub(super) refreshed: Option<Tick>,
-    /// Since when an answer to what was asked before tells nothing.
+    /// An answer to a request from before this time says nothing.
     pub(super) disturbed: Option<Tick>,
     pub(super) last_seen: Option<ClockReading>,
-    /// When the lock lapses if nobody renews it, as far as we know.
+    /// When the lock lapses without a renewal, as far as we know.
     pub(super) lapse: Tick,
     pub(super) subscriptions: Vec<Subscription>,
     pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// The channel inside the name's slot, where messages stay there: that it was asked for on a
-/// connection.
+/// A subscription on one connection to the channel inside the name's slot. It exists only where
+/// messages stay in the slot.
 pub(super) struct Subscription {
     link: Weak<Link>,
     number: u64,
@@ -60,15 +60,15 @@ pub(super) struct Subscription {
 }
 
 impl Subscription {
-    /// False if it can't be left now.
+    /// Leaves the channel. False if that is not possible now.
     fn leave(&self, channel: &str) -> bool {
         self.link.upgrade().is_none_or(|link| link.unsubscribe(channel))
     }
 }
 
 impl WaiterRegistry {
-    /// `client` names the channel of this process; `gossip` if servers forward messages to each
-    /// other.
+    /// `client` names the channel of this process. `gossip` is true if servers forward messages to
+    /// each other.
     pub(crate) fn new(client: String, gossip: bool) -> Self {
         Self {
             client,
@@ -83,7 +83,7 @@ impl WaiterRegistry {
         &self.client
     }
 
-    /// Hears what a connection pushes. Runs inside the connection's own task.
+    /// Handles a message that a connection pushes. Runs inside the connection's own task.
     pub(crate) fn on_push(&self, push: &PushInfo, link: u64) {
         match (&push.kind, &*push.data) {
             (PushKind::Message, [_, Value::BulkString(message)]) => {
@@ -97,7 +97,7 @@ impl WaiterRegistry {
             }
             (PushKind::SUnsubscribe, [Value::BulkString(channel), ..]) => {
                 self.on_unsubscribed(channel, link);
-                // There is space in the queue again, and maybe nobody who sends anything more.
+                // The queue has room again, and maybe no later request would leave these channels.
                 self.sweep();
             }
             _ => {}
@@ -111,7 +111,7 @@ impl WaiterRegistry {
         }
     }
 
-    /// Makes everybody look: messages may have been missed.
+    /// Makes all waiters look again, because messages may have been missed.
     pub(crate) fn wake_all(&self) {
         let mut inner = self.lock();
         let Inner { groups, owners } = &mut *inner;
@@ -120,10 +120,10 @@ impl WaiterRegistry {
         }
     }
 
-    /// Leaves the channels that could not be left when their last waiter went.
+    /// Leaves the channels that could not be left when their last waiter left.
     pub(crate) fn sweep(&self) {
         if self.orphans.load(Ordering::Relaxed) && self.orphans.swap(false, Ordering::AcqRel) {
-            // Where one finds no place in the queue, the others need not ask.
+            // If one of them finds no room in the queue, the others are not tried.
             let mut sent = true;
             self.lock().groups.retain(|_, group| {
                 if !sent || !group.waiters.is_empty() {
@@ -135,7 +135,7 @@ impl WaiterRegistry {
         }
     }
 
-    /// True if nothing is left of a group without waiters.
+    /// True if nothing remains of a group without waiters.
     ///
     /// Called under the lock, so that the UNSUBSCRIBE is queued before the SUBSCRIBE of a later
     /// waiter.
@@ -148,8 +148,8 @@ impl WaiterRegistry {
         closed
     }
 
-    /// The channel to subscribe on this connection before a request about this group, if there is
-    /// one.
+    /// The channel to subscribe to on this connection before a request about this group, if there
+    /// is one.
     pub(crate) fn must_subscribe(&self, base: &str, link: &Arc<Link>) -> Option<String> {
         if !link.is_sharded() || !link.pushes() {
             return None;
@@ -168,14 +168,15 @@ impl WaiterRegistry {
         Some(self.slot_channel(&group.keys))
     }
 
-    /// This connection's server does not let us subscribe.
+    /// Records that this connection's server does not let us subscribe.
     pub(crate) fn refused(&self, base: &str, link: &Link) {
         if let Some(group) = self.lock().groups.get_mut(base) {
             group.subscriptions.retain(|known| known.number != link.number() || known.confirmed);
         }
     }
 
-    /// Only the node that has the slot confirms: what was subscribed elsewhere is left.
+    /// Records a subscription. Only the node that has the slot confirms it, so the channel is left
+    /// on all other connections.
     fn on_subscribed(&self, channel: &[u8], link: u64) {
         let mut inner = self.lock();
         let Some(group) = self.base_of(channel).and_then(|base| inner.groups.get_mut(base)) else {
@@ -188,14 +189,14 @@ impl WaiterRegistry {
         });
     }
 
-    /// We asked for it, or the slot has moved to another node.
+    /// Records the end of a subscription: we asked for it, or the slot has moved to another node.
     fn on_unsubscribed(&self, channel: &[u8], link: u64) {
         let mut inner = self.lock();
         let Inner { groups, owners } = &mut *inner;
         let Some(group) = self.base_of(channel).and_then(|base| groups.get_mut(base)) else {
             return;
         };
-        // What is not confirmed was asked for after what is answered here.
+        // An unconfirmed subscription was requested after the one that ends here.
         let count = group.subscriptions.len();
         group.subscriptions.retain(|known| known.number != link || !known.confirmed);
         if group.subscriptions.len() < count {
@@ -231,7 +232,8 @@ impl WaiterGroup {
         }
     }
 
-    /// What is known of the store may be wrong: the next waiter that looks asks for all.
+    /// Our knowledge of the store may be wrong, so the next waiter that looks asks about all
+    /// waiters.
     fn disturb(&mut self, owners: &mut HashMap<OwnerId, Waiter>) {
         self.refreshed = None;
         self.disturbed = Some(Clock::Boot.now());

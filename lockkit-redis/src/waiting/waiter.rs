@@ -1,4 +1,4 @@
-//! One waiter.
+//! Keeps the state of one waiter.
 
 use std::{collections::hash_map::Entry, sync::Arc, time::Duration};
 
@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{family::Family, keys::Keys};
 
-/// The claim window is no shorter, as long as the ttl allows it: the waiter needs a turn of its
-/// runtime.
+/// The claim window is at least this long, if the ttl allows it, because the waiter needs a turn of
+/// its runtime.
 const LEAST_WINDOW: Duration = Duration::from_millis(500);
-/// Nor longer: a waiter that dies when its turn comes keeps the lock for so long, however patient
-/// it was.
+/// The claim window is at most this long. A waiter that dies when its turn comes keeps the lock for
+/// this time, however patient it was.
 const LONGEST_WINDOW: Duration = Duration::from_secs(10);
 
 /// The client of a waiter without a channel for messages.
@@ -25,22 +25,22 @@ pub(crate) const NO_CHANNEL: &str = "-";
 const LONGEST_PERIOD: Duration = Duration::from_secs(1);
 const SHORTEST_PERIOD: Duration = Duration::from_millis(10);
 
-/// What the store knows of a waiter, and what the waiter has heard.
+/// A waiter as the store knows it, and the message that it got.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    /// As it stands in the store's queue.
+    /// The waiter's entry in the store's queue.
     member: Arc<str>,
     window: Duration,
     pub(super) wake: Wake,
-    /// The store has answered that it waits.
+    /// The store has answered that the waiter is in the queue.
     pub(super) queued: bool,
     handover: Option<Handover>,
-    /// It must ask the store.
+    /// The waiter must ask the store.
     woken: bool,
 }
 
 impl Waiter {
-    /// One that the store does not know yet.
+    /// A waiter that the store does not know yet.
     pub(crate) fn new(member: Arc<str>, window: Duration, wake: Wake) -> Self {
         Self { member, window, wake, queued: false, handover: None, woken: false }
     }
@@ -54,7 +54,7 @@ impl Waiter {
         &self.member
     }
 
-    /// It was told by a message to ask, or that it has the lock.
+    /// Handles a message that says to ask, or that the waiter has the lock.
     pub(super) fn told(&mut self, handover: Option<Handover>) {
         self.handover = handover.map(|handover| handover.within(self.window));
         self.wake();
@@ -64,43 +64,43 @@ impl Waiter {
         liveness(self.window)
     }
 
-    /// It is kept alive this often. One that hears nothing asks as often as it is polled.
+    /// How often the waiter is kept alive. A waiter without messages asks as often as it is polled.
     pub(super) fn period(&self) -> Duration {
         if hears(&self.member) { period(self.window) } else { SHORTEST_PERIOD }
     }
 }
 
-/// True if the store tells this waiter what becomes of it.
+/// True if the store sends messages to this waiter.
 pub(crate) fn hears(member: &str) -> bool {
     !member.starts_with(NO_CHANNEL)
 }
 
-/// A waiter that is handed the lock must claim it within its window, and counts as dead if nothing
-/// is heard of it for twice as long.
+/// How long a waiter lives in the store without a refresh. A waiter that is handed the lock must
+/// claim it within its window, which is half as long.
 pub(crate) fn liveness(window: Duration) -> Duration {
     window.saturating_mul(2)
 }
 
-/// A waiter is kept alive this often, and a message that was lost is missed for no longer.
+/// How often a waiter is kept alive. A lost message delays the waiter by no more than this.
 pub(crate) fn period(window: Duration) -> Duration {
     (window / 3).min(LONGEST_PERIOD)
 }
 
-/// For how long a lock stays with a waiter that does not claim it.
+/// How long a lock stays with a waiter that does not claim it.
 pub(crate) fn window(op_timeout: Duration, ttl: Duration) -> Duration {
     op_timeout.clamp(LEAST_WINDOW, LONGEST_WINDOW).min(ttl)
 }
 
-/// What became of a waiter since it last looked.
+/// The state of a waiter since its last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Only the store can tell.
+    /// Only the store knows.
     Ask,
-    /// It was handed the lock, and how long that is good for if it can be proved.
+    /// The lock was handed to the waiter, and the lease is proved.
     Granted { token: i64, lease: Lease },
     /// It is time to keep all waiters alive.
     Refresh,
-    /// It waits. When to look again.
+    /// The waiter waits, and must look again after this time.
     Waits(Duration),
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Enters the waiter into the registry. The store is not asked yet.
+    /// Enters the waiter into the registry, without a request to the store.
     pub(crate) fn enter(
         registry: &Arc<WaiterRegistry>,
         keys: &Arc<Keys>,
@@ -135,8 +135,8 @@ impl Registration {
         Self { registry: Arc::clone(registry), base, owner, seen: None }
     }
 
-    /// What became of the waiter. What was heard is spent by this: a caller that is told to ask
-    /// must do so.
+    /// The state of the waiter. This uses up the message that the waiter got, so a caller that gets
+    /// `News::Ask` must ask.
     pub(crate) fn news(&self, with_proof: bool) -> News {
         let mut inner = self.registry.lock();
         let inner = &mut *inner;
@@ -158,12 +158,13 @@ impl Registration {
         if due.is_zero() { News::Refresh } else { News::Waits(due) }
     }
 
-    /// What it waits for.
+    /// The group in which the waiter waits.
     pub(crate) fn group(&self) -> &str {
         &self.base
     }
 
-    /// Whether the store must still be asked about all waiters: another one may have done so.
+    /// True if the store must still be asked about all waiters, because no other waiter has done
+    /// so.
     pub(crate) fn is_due(&self) -> bool {
         let inner = self.registry.lock();
         let waiter = inner.owners.get(&self.owner).filter(|waiter| waiter.queued && !waiter.woken);
@@ -171,7 +172,7 @@ impl Registration {
         waiter.zip(group).is_some_and(|(waiter, group)| group.due_in(waiter).is_zero())
     }
 
-    /// The store answered this waiter itself: it waits, and the lock lapses after `ttl`.
+    /// Records the store's answer to this waiter itself: it waits, and the lock lapses after `ttl`.
     pub(crate) fn waits(&mut self, seen: ClockReading, ttl: Option<Duration>) {
         self.seen = Some(seen);
         let mut inner = self.registry.lock();
@@ -185,7 +186,7 @@ impl Registration {
 }
 
 impl WaiterGroup {
-    /// How long until this waiter has to look after all.
+    /// How long until this waiter must look after all waiters.
     fn due_in(&self, waiter: &Waiter) -> Duration {
         let due = |refreshed: Tick| refreshed.after(waiter.period()).min(self.lapse);
         self.refreshed.map_or(Duration::ZERO, |refreshed| Clock::Boot.now().until(due(refreshed)))
@@ -193,7 +194,7 @@ impl WaiterGroup {
 
     pub(super) fn saw(&mut self, seen: ClockReading, ttl: Option<Duration>) {
         self.last_seen = Some(seen);
-        // Counted from now: the server's answer is no older.
+        // Counted from now. The server's answer is older, so the lock lapses by then.
         self.lapse = ttl.map_or(Tick::NEVER, |ttl| Clock::Boot.now().after(ttl));
     }
 }

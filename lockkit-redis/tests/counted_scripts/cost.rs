@@ -1,11 +1,11 @@
-//! What a call costs the server.
+//! Counts the commands that a call costs the server.
 
 use redis::Commands as _;
 
 use crate::support::{Claim, NEVER, Store};
 
 impl Store {
-    /// How many commands the server has run, those inside scripts included.
+    /// How many commands the server has run, including those inside scripts.
     fn commands(&mut self) -> u64 {
         let stats: String =
             redis::cmd("INFO").arg("commandstats").query(&mut self.connection).unwrap();
@@ -16,7 +16,7 @@ impl Store {
     fn cost(&mut self, of: impl FnOnce(&mut Self)) -> u64 {
         let _: () = redis::cmd("CONFIG").arg("RESETSTAT").query(&mut self.connection).unwrap();
         of(self);
-        // Its own reset, and the script itself.
+        // The reset and the script itself do not count.
         self.commands() - 2
     }
 }

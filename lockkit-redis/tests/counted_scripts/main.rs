@@ -1,6 +1,6 @@
-//! The scripts of counted locks (read/write, semaphores) by themselves, on a real server. Their
-//! clock is a key that the tests set, except where the test says so: what lapses does so at a known
-//! instant.
+//! Tests the scripts of counted locks (read/write, semaphores) by themselves, on a real server.
+//! Their clock is a key that the tests set, except where the test says otherwise. So keys and
+//! leases lapse at a known instant.
 
 mod cost;
 mod model;

@@ -1,8 +1,8 @@
-//! The scripts against a model of what they are to do, step by step, at random.
+//! Compares the scripts with a model, step by step, at random.
 //!
-//! The model knows the exact answers of these scripts: the window in which a waiter takes over what
-//! it was given, waiters that are set aside because no client hears for them, tokens that follow
-//! the server's clock. No other store has these.
+//! The model knows the exact answers of these scripts, which no other store has. A waiter must take
+//! over a hand-over within a window. A waiter is set aside if no client hears for it. Tokens follow
+//! the server's clock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use crate::support::{Answer, Claim, EVERYTHING, Holder, LIVENESS, NEVER, Store, 
 
 const STEPS: u64 = 2_500;
 
-/// What a name is to look like, by the rules alone.
+/// The expected state of a name, by the rules alone.
 #[derive(Debug, Default)]
 struct Model {
     now: u64,
@@ -24,7 +24,7 @@ struct Model {
     queue: Vec<Claim>,
     /// Owners in the queue whose client had no connection when their turn came.
     aside: BTreeSet<String>,
-    /// By waiter, until when it counts as alive.
+    /// Until when each waiter counts as alive.
     live: BTreeMap<String, u64>,
     told: Vec<String>,
 }
@@ -54,8 +54,8 @@ impl Model {
         self.live.remove(&claim.waiter());
     }
 
-    /// True if the claim is in the queue. It is not set aside any more, and lives on if it waits
-    /// on.
+    /// True if the claim is in the queue. Then it is not set aside any more, and is kept alive if
+    /// it waits.
     fn asks(&mut self, claim: &Claim) -> bool {
         let queued = self.queue.iter().any(|other| other.owner == claim.owner);
         self.aside.remove(&claim.owner);
@@ -65,7 +65,7 @@ impl Model {
         queued
     }
 
-    /// Answers whether a live waiter who hears stays first, and who was served.
+    /// Returns whether a live waiter that hears stays first, and which claims were served.
     fn serve(&mut self, asking: &[&Claim]) -> (bool, Vec<String>) {
         let now = self.now;
         let limit = self.limit.unwrap();
@@ -213,7 +213,7 @@ impl Chance {
     }
 }
 
-/// Each on a server of its own, which takes most of the time.
+/// Runs each walk on a server of its own. Those servers take most of the time.
 fn walks(seeds: Range<u64>, limit: u64, new_claim: fn(&mut Chance, u64) -> Claim) {
     thread::scope(|scope| {
         for seed in seeds {

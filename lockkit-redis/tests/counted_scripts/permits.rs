@@ -1,4 +1,4 @@
-//! A semaphore.
+//! Tests the permits of a semaphore.
 
 use redis::Commands as _;
 
@@ -97,10 +97,10 @@ fn c8_one_release_serves_all_waiters_that_fit_and_tells_each() {
     let view = store.inspect();
     assert_eq!((view.used, view.waiters), (2, 2));
     assert_eq!(view.holders[0].deadline, now + WINDOW * 1000);
-    // Asked about by one who was told: its own grant, now with a whole lease.
+    // A waiter that got the message asks. It gets its own grant, now with a whole lease.
     assert_eq!(store.acquire(&waiters[0]), Answer::Granted { lease: LEASE, fence: token + 1 });
     store.advance(WINDOW);
-    // The other never asked. Its permit lapses, and who asks next serves the heavy one.
+    // The other waiter never asked. Its permit lapses, and the next request serves the heavy one.
     let (lapse, waits) = store.refresh(&[&waiters[2]]);
     assert_eq!(waits, [true]);
     assert_eq!(lapse, i64::try_from(WINDOW).unwrap());
@@ -260,7 +260,7 @@ fn c8_a_heavy_waiter_without_a_connection_does_not_hold_light_ones_up() {
     let newcomer = Claim::new(4, 1).impatient();
     store.acquire(&holder).fence();
     assert!(store.acquire(&heavy).is_busy());
-    // It is passed over by who queues behind it, and by who does not wait.
+    // A claim that queues behind it passes it, and so does a claim that does not wait.
     let token = store.acquire(&light).fence();
     store.release(&light);
     assert!(store.acquire(&newcomer).fence() > token);

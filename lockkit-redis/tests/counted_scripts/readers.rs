@@ -1,4 +1,4 @@
-//! A read/write lock: a writer wants all there is, a reader one.
+//! Tests a read/write lock: a writer wants all permits, a reader one.
 
 use crate::support::{Answer, Claim, EVERYTHING, LEASE, LIVENESS, NEVER, Store, WINDOW};
 

@@ -1,4 +1,4 @@
-//! Calls of the scripts.
+//! Calls the scripts for the tests.
 
 use std::{
     sync::mpsc::{Receiver, channel},
@@ -13,14 +13,14 @@ pub(crate) const WINDOW: u64 = 500;
 pub(crate) const LIVENESS: u64 = 2 * WINDOW;
 pub(crate) const EVERYTHING: u64 = 0x7FFF_FFFF;
 pub(crate) const DAY: i64 = 86_400_000;
-/// The end of what a script may be asked until, in the usual test.
+/// A not-after time that never comes, for the usual test.
 pub(crate) const NEVER: u64 = 1 << 53;
 pub(crate) const START: u64 = 1_700_000_000_000_000;
 
 const CLOCK: &str = include_str!("../../src/scripts/clock.lua");
-/// The clock is a key. Keys lapse by the server's own clock all the same: each lives for an hour
-/// more than a script asks, and the script is told what it has asked for last, however slow this
-/// machine is.
+/// The clock is a key, but keys lapse by the server's own clock. So each key lives for an hour more
+/// than a script asks. The script sees the expiry that it asked for last, however slow this machine
+/// is.
 const SET_CLOCK: &str = r"
 local server = redis
 local redis = { pcall = server.pcall, call = function(command, key, ...)
@@ -43,7 +43,7 @@ const SHARED: &str = concat!(
     include_str!("../../src/scripts/counted/hand_over.lua")
 );
 
-/// What one claim says of itself.
+/// The parameters of one claim.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) owner: String,
@@ -53,7 +53,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// A claim of a client that hears of nothing, and waits in the queue.
+    /// A claim of a client that gets no messages, and waits in the queue.
     pub(crate) fn new(number: u64, count: u64) -> Self {
         Self { owner: format!("{number:032x}:label"), client: "-", count, wait: 1 }
     }
@@ -233,7 +233,7 @@ impl Store {
         self.call(|store| &store.extend, &[claim.owner.clone(), lease.to_string()])
     }
 
-    /// The first lapse, and for each claim whether it still waits.
+    /// Returns when the first lease lapses, and for each claim whether it still waits.
     pub(crate) fn refresh(&mut self, claims: &[&Claim]) -> (i64, Vec<bool>) {
         let mut args = vec!["PUBLISH".to_owned(), "channel:".to_owned(), claims.len().to_string()];
         args.extend(claims.iter().flat_map(|claim| [claim.waiter(), LIVENESS.to_string()]));
@@ -263,12 +263,12 @@ impl Store {
         View { limit, used: number(2), waiters: number(3), holders: holders.collect() }
     }
 
-    /// Whom the client `a` was told of since this was last asked.
+    /// The owners of the messages to the client `a` since the last call.
     pub(crate) fn told_ids(&mut self) -> Vec<String> {
         self.told().iter().map(|message| message[..32].to_owned()).collect()
     }
 
-    /// What the client `a` was told since this was last asked.
+    /// The messages to the client `a` since the last call.
     pub(crate) fn told(&mut self) -> Vec<String> {
         let _: () = self.connection.publish("channel:a", "end").unwrap();
         self.messages.iter().take_while(|message| message != "end").collect()
@@ -281,7 +281,7 @@ impl Store {
         keys
     }
 
-    /// No key is kept for ever.
+    /// Checks that no key is kept for ever.
     pub(crate) fn assert_all_lapse(&mut self) {
         let script = "for _, key in ipairs(redis.call('KEYS', '*')) do
               if key ~= 'clock' and key ~= 'asked' and redis.call('PTTL', key) < 0 then return key end
@@ -292,7 +292,7 @@ impl Store {
         assert_eq!(kept, "", "it is kept for ever");
     }
 
-    /// As the scripts have asked for it, in ms.
+    /// The expiry that the scripts have asked for, in ms.
     pub(crate) fn ttl(&mut self, key: &str) -> i64 {
         let left = self.lapses_after(key);
         self.connection.hget::<_, _, Option<i64>>("asked", key).unwrap().unwrap_or(left)
@@ -304,7 +304,7 @@ impl Store {
         left
     }
 
-    /// The counter, and what it must be equal to.
+    /// The counter of used permits, and the sum that it must equal.
     pub(crate) fn used(&mut self) -> (u64, u64) {
         let grants: Vec<(String, String)> = self.connection.hgetall("grants").unwrap();
         let mut used = 0;
@@ -326,7 +326,7 @@ impl Store {
     }
 }
 
-/// Only the client `a` has a connection: this one, which ends with the server.
+/// Only the client `a` has a connection. It is this one, which ends with the server.
 fn subscribe(mut connection: Connection) -> Receiver<String> {
     let (heard, messages) = channel();
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! What the keys look like, and what may already be there.
+//! Tests the form of the keys, and keys that are already there.
 
 use redis::Commands as _;
 

@@ -1,4 +1,4 @@
-//! What clients ask of the scripts, in ticks, and what they read in the answers.
+//! Calls the scripts as clients do, in ticks, and reads the answers.
 
 use std::{collections::HashMap, rc::Rc};
 
@@ -12,11 +12,11 @@ use crate::{
 pub(crate) type Tick = i16;
 
 pub(crate) const TICK: i64 = 100;
-/// When the model starts, in ms of the server.
+/// The server's time at the start of the model, in ms.
 const START: i64 = 1_700_000_000_000;
 const CHANNELS: &str = "wake:";
 pub(crate) const CLIENTS: usize = 3;
-/// How many owners a client may be, one after another.
+/// How many owners a client may have, one after another.
 pub(crate) const OWNERS: u8 = 3;
 pub(crate) const DAY: i64 = 86_400_000;
 
@@ -28,7 +28,7 @@ const HAND_OVER: &str = concat!(
     include_str!("../../src/scripts/queue.lua"),
     include_str!("../../src/scripts/exclusive/hand_over.lua")
 );
-/// What stands before everything else.
+/// The parts that come before everything else.
 const FREE: [(&str, &str); 2] = [
     ("acquire", include_str!("../../src/scripts/exclusive/acquire_free.lua")),
     ("release", include_str!("../../src/scripts/exclusive/release_free.lua")),
@@ -59,15 +59,15 @@ pub(crate) enum Call {
         floor: i64,
     },
     Refresh,
-    /// To the client's next owner; `first` if those who wait go first.
+    /// To the client's next owner. With `first`, waiters go first.
     Transfer {
         lease: Tick,
         not_after: Tick,
         first: bool,
         token: i64,
     },
-    /// Without `owned`, it only leaves the queue. With `successor`, the client's next owner may
-    /// have it.
+    /// Without `owned`, the client only leaves the queue. With `successor`, the client's next owner
+    /// may have the lock.
     Release {
         unanswered: Option<Tick>,
         owned: bool,
@@ -89,7 +89,7 @@ pub(crate) enum Answer {
     Refused,
 }
 
-/// A hand-over, as its new owner is told.
+/// A hand-over, as its new owner receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Message {
     pub(crate) token: i64,
@@ -97,26 +97,26 @@ pub(crate) struct Message {
     pub(crate) window: Tick,
 }
 
-/// What the store says of the lock, in clients and ticks.
+/// The state of the lock in the store, in clients and ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) owner: Option<usize>,
-    /// Which owner of that client, of all; as in [`who`].
+    /// The same holder by its number among all owners, as in [`who`].
     pub(crate) holder: Option<usize>,
     pub(crate) until: Option<Tick>,
     pub(crate) token: i64,
     pub(crate) fenced: Option<usize>,
-    /// In ms: that it is kept past its own time by so much.
+    /// In ms: for how long the store keeps the token past the token's own time.
     pub(crate) fence_outlives: i64,
-    /// By their places, those set aside included.
+    /// In the order of their places, including those that are set aside.
     pub(crate) queue: Vec<usize>,
     pub(crate) aside: Vec<usize>,
-    /// Until when a waiter counts as alive.
+    /// Until when each waiter counts as alive.
     pub(crate) live: Vec<(usize, Tick)>,
 }
 
-/// What surrounds a call: when it runs, whose messages count as heard, and if the server is out of
-/// memory.
+/// The surroundings of a call: when it runs, which clients count as listeners, and whether the
+/// server is out of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Moment {
     pub(crate) now: Tick,
@@ -129,7 +129,7 @@ pub(crate) struct StoreId(u32);
 
 pub(crate) type Done = (StoreId, Answer, Option<(usize, Message)>);
 
-/// The scripts, and every store they ever left.
+/// The scripts, and every store that they ever left.
 pub(crate) struct Redis {
     scripts: Scripts,
     names: Vec<[Text; 2]>,
@@ -181,14 +181,14 @@ impl Redis {
         self.stores[at(id)].1.clone()
     }
 
-    /// The store as it is at this time.
+    /// The store without the keys that have lapsed by this time.
     pub(crate) fn prune(&mut self, id: StoreId, now: Tick) -> StoreId {
         let mut store = (*self.stores[at(id)].0).clone();
         store.prune(ms(now));
         self.intern(Rc::new(store))
     }
 
-    /// `who` asks: see [`who`].
+    /// Runs a call by this owner: see [`who`].
     pub(crate) fn run(&mut self, id: StoreId, who: usize, call: Call, moment: Moment) -> Done {
         let key = (id, who, call, moment);
         if let Some(done) = self.known.get(&key) {
@@ -305,7 +305,7 @@ impl Redis {
     }
 }
 
-/// An owner of a client, of all.
+/// The number of a client's owner among all owners.
 pub(crate) fn who(client: usize, owner: u8) -> usize {
     client + CLIENTS * usize::from(owner)
 }

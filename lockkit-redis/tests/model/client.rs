@@ -1,31 +1,32 @@
-//! One claim: what its client knows, and what is under way from and to it.
+//! One claim: the knowledge of its client, and the requests and answers under way.
 
 use crate::{
     calls::{Answer, Call, Message, OWNERS, TICK, Tick},
     rules::{Flaw, Rules},
 };
 
-/// How far a token is raised at once, in µs.
+/// How far one call raises a token, in µs.
 const AHEAD: i64 = 20 * 1000 * TICK;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     Waiting,
     Holding,
-    /// It has sent a hand-over, and holds again if that is answered in time.
+    /// The claim has sent a transfer, and holds again if the answer comes in time.
     Moving,
-    /// It has given up, or its lease is over, and it has not yet heard that its release is final.
+    /// The claim has given up, or its lease is over. It does not know yet that its release is
+    /// final.
     Leaving,
     Done,
     Crashed,
 }
 
-/// What the server knows of a client's subscription.
+/// The state of a client's subscription, as the server knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ear {
     Closed,
     Open,
-    /// Counted, but nobody listens any more.
+    /// The server counts the subscription, but no client listens any more.
     Ghost,
 }
 
@@ -42,27 +43,27 @@ pub(crate) struct Client {
     pub(crate) phase: Phase,
     pub(crate) ear: Ear,
     pub(crate) changed: bool,
-    /// In order, on its present connection and on the one before.
+    /// The requests on the present connection, in order. `unanswered` has those on the one before.
     pub(crate) requests: Vec<Request>,
     pub(crate) unanswered: Vec<Request>,
     pub(crate) replies: Vec<(Request, Answer)>,
     pub(crate) messages: Vec<Message>,
-    /// The request that the claim waits for, and that for its waiters.
+    /// The request that the claim waits for. `refreshing` is the one for its waiters.
     pub(crate) asked: Option<Request>,
     pub(crate) refreshing: Option<Request>,
-    /// Send time and server time of the latest answer on this connection.
+    /// The send time and the server time of the latest answer on this connection.
     anchor: Option<(Tick, Tick)>,
-    /// What is known of the server's clock.
+    /// The offset of the server's clock, as the client knows it.
     offset: Tick,
     queued: bool,
-    /// Until when an unanswered attempt may be applied: of those on this connection, and of the
-    /// unanswered attempts.
+    /// Until when an unanswered attempt on this connection may be applied. `open_unanswered` is the
+    /// same for the connection before.
     open: Option<Tick>,
     open_unanswered: Option<Tick>,
     pub(crate) token: i64,
-    /// What the token may have been raised to.
+    /// The value to which the token may have been raised.
     pub(crate) floor: i64,
-    /// Which owner it is now, and whether the next one may have the lock.
+    /// The number of the present owner. `successor` is true if the next one may have the lock.
     pub(crate) owner: u8,
     successor: bool,
     pub(crate) deadline: Tick,
@@ -109,7 +110,7 @@ impl Client {
         self.phase == Phase::Holding && now < self.deadline
     }
 
-    /// As [`believes`](Self::believes), of a client that may be built wrongly.
+    /// Like [`believes`](Self::believes), for a client that may have a flaw.
     pub(crate) fn acts(&self, rules: &Rules, now: Tick) -> bool {
         let moving = self.phase == Phase::Moving && rules.flaw == Some(Flaw::PreviousBelieves);
         self.believes(now) || moving && now < self.deadline
@@ -119,18 +120,18 @@ impl Client {
         matches!(self.phase, Phase::Done | Phase::Crashed)
     }
 
-    /// True if it has nothing under way, or no longer waits for it.
+    /// True if no request is under way, or the claim no longer waits for it.
     fn idle(pending: Option<Request>, rules: &Rules, now: Tick) -> bool {
         pending.is_none_or(|request| now >= request.sent + rules.op_timeout)
     }
 
-    /// What the claim sends next, if it may.
+    /// Sends the next request of the claim, if it may send one.
     pub(crate) fn next(&mut self, rules: &Rules, now: Tick) -> Option<()> {
         if !Self::idle(self.asked, rules, now) {
             return None;
         }
         if self.phase == Phase::Moving {
-            // It was not answered in time.
+            // The transfer was not answered in time.
             self.phase = Phase::Leaving;
             self.settle();
         }
@@ -142,7 +143,7 @@ impl Client {
                 self.open = self.open.max(Some(not_after));
                 Call::Acquire { lease: rules.lease, not_after }
             }
-            // A lease longer than what an attempt asks for: nothing may shorten it.
+            // The renewal asks for a longer lease than an attempt does: nothing may shorten it.
             Phase::Holding if now < self.deadline => {
                 self.extends = self.extends.checked_sub(1)?;
                 Call::Extend { lease: rules.lease + 2 }
@@ -174,7 +175,7 @@ impl Client {
             return None;
         }
         self.raises = self.raises.checked_sub(1)?;
-        // Far ahead of the clock, or less than it is.
+        // The floor is far ahead of the clock, or below the token.
         let floor = if self.raises.is_multiple_of(2) { self.token + AHEAD } else { self.token - 1 };
         self.floor = self.floor.max(floor);
         self.ask(Call::Raise { floor: floor.max(self.token) }, now);
@@ -232,7 +233,7 @@ impl Client {
         }
     }
 
-    /// Takes the first reply. `skew` is that of the server's clock now.
+    /// Takes the first reply. `skew` is the present skew of the server's clock.
     pub(crate) fn hear(
         &mut self,
         rules: &Rules,
@@ -262,8 +263,8 @@ impl Client {
                 } else if self.phase == Phase::Waiting {
                     self.hold(token, start + lease, now);
                 } else if self.believes(now) && token != self.token {
-                    // What it held by proof lapsed early, and the attempt that was under way got
-                    // the lock anew.
+                    // The hold by proof lapsed early, and the attempt that was under way got the
+                    // lock again.
                     if skew == 0 {
                         return Err("a retry got another token");
                     }
@@ -294,7 +295,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes the first message for what it proves; `None` if it proves nothing.
+    /// Takes the first message as a proof; `None` if it proves nothing.
     pub(crate) fn prove(&mut self, rules: &Rules, now: Tick) -> Option<()> {
         let message = *self.messages.first()?;
         let deadline = match (rules.flaw, self.anchor?) {
@@ -319,7 +320,7 @@ impl Client {
         Some(())
     }
 
-    /// Takes the first message for a reason to ask.
+    /// Takes the first message as a reason to ask.
     pub(crate) fn heed(&mut self) -> Option<()> {
         self.messages.first()?;
         self.messages.remove(0);
@@ -328,7 +329,7 @@ impl Client {
         Some(())
     }
 
-    /// Its connection breaks, and it goes on with another.
+    /// Breaks the client's connection. The client continues with another one.
     pub(crate) fn change(&mut self, ear: Ear) -> Option<()> {
         if self.changed || self.ear != Ear::Open || self.is_over() {
             return None;
@@ -360,13 +361,14 @@ impl Client {
         (self.token, self.deadline) = (token, deadline);
     }
 
-    /// An attempt was answered at this server time: so was all before it on this connection.
+    /// An attempt was answered at this server time. That settles all earlier requests on this
+    /// connection.
     fn settled(&mut self, now: Tick) {
         self.open = None;
         self.open_unanswered = self.open_unanswered.filter(|&until| now <= until);
     }
 
-    /// Forgets what makes no difference any more, so that there are fewer states.
+    /// Forgets the values that make no difference any more, so that there are fewer states.
     fn settle(&mut self) {
         if self.phase != Phase::Waiting {
             (self.anchor, self.queued, self.refreshing) = (None, false, None);

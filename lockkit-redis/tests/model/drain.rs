@@ -1,4 +1,4 @@
-//! From now on nothing fails: everyone who lives must get the lock, and soon.
+//! Checks that each live claim soon gets the lock once nothing fails any more.
 
 use crate::{
     calls::{Redis, Tick},
@@ -10,8 +10,8 @@ use crate::{
 
 pub(crate) const HANGS: &str = "a claim hangs";
 
-/// How many ticks it takes at most, whether messages are taken for proofs or not, and unanswered
-/// attempts arrive or not.
+/// How many ticks that takes at most. One run takes messages as proofs and lets unanswered attempts
+/// arrive; the other one does neither.
 pub(crate) fn all(world: &World, setting: &Setting, redis: &mut Redis) -> Result<Tick, Found> {
     let mut slowest = 0;
     for (proofs, unanswered) in [(true, true), (false, false)] {
@@ -39,9 +39,9 @@ impl Calm<'_> {
             .filter(|client| client.ear == Ear::Ghost || rules.pushes != Pushes::All)
             .count();
         let counted = Tick::try_from(counted).expect("few");
-        // Who crashed may hold the lock for a whole lease, and be given it for a window while it
-        // still counts as a listener; a release may have to wait for an unanswered attempt; and two
-        // ticks pass between polls.
+        // A crashed client may hold the lock for a whole lease. It may also be given the lock for a
+        // window while it still counts as a listener. A release may have to wait for an unanswered
+        // attempt, and two ticks pass between polls.
         let held = if crashed.count() > 0 { rules.lease + 2 } else { rules.window };
         let bound = held + counted * rules.window + rules.op_timeout + 2;
         if unanswered {
@@ -65,7 +65,7 @@ impl Calm<'_> {
         Err(HANGS)
     }
 
-    /// Does what comes next if all goes well in this tick; false if that is nothing.
+    /// Takes the step that comes next if all goes well in this tick; false if there is none.
     fn go_on(&mut self) -> Result<bool, &'static str> {
         for at in 0..self.world.clients.len() {
             if self.world.clients[at].is_over() {

@@ -1,4 +1,4 @@
-//! A Redis of strings and sorted sets, as a value: it can be cloned, compared and hashed.
+//! A fake Redis of strings and sorted sets, as a value: it can be cloned, compared and hashed.
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -12,14 +12,14 @@ pub(crate) struct Store {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     data: Data,
-    /// When it lapses, in ms of the server.
+    /// When the key lapses, in ms of the server.
     until: Option<i64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Data {
     String(Text),
-    /// By score, then by member.
+    /// Sorted by score, then by member.
     Zset(Vec<(i64, Text)>),
 }
 
@@ -36,26 +36,26 @@ pub(crate) type Answer = Result<Reply, String>;
 
 const WRONGTYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// What a server knows while it runs one script.
+/// The state of a server while it runs one script.
 #[derive(Debug, Default)]
 pub(crate) struct Server {
     pub(crate) store: Store,
     /// In ms.
     pub(crate) now: i64,
-    /// Out of memory: writes that may grow the data are refused, unless the script has written
-    /// before.
+    /// Out of memory: the server refuses writes that may grow the data, unless the script has
+    /// written before.
     pub(crate) full: bool,
     pub(crate) dirty: bool,
     /// The user has no rights on channels.
     pub(crate) denied: bool,
-    /// The channels that someone hears.
+    /// The channels that a client hears.
     pub(crate) heard: Vec<Text>,
     pub(crate) published: Vec<(Text, Text)>,
 }
 
 impl Store {
-    /// What is left at this time. A real server keeps a key for one more ms than this; the earlier
-    /// end is the worse one.
+    /// Removes the keys that have lapsed at this time. A real server keeps a key for one more ms;
+    /// the earlier end is the worse one.
     pub(crate) fn prune(&mut self, now: i64) {
         self.keys.retain(|_, entry| entry.until.is_none_or(|until| until > now));
     }
@@ -219,7 +219,7 @@ impl Server {
         Ok(Reply::Int(i64::from(count)))
     }
 
-    /// A sorted set without members is no key.
+    /// Stores a sorted set. Without members, the key is removed.
     fn put(&mut self, key: &str, members: Vec<(i64, Text)>) {
         let until = self.store.until(key);
         if members.is_empty() {

@@ -1,4 +1,4 @@
-//! What must hold at each state, and over each run of a script.
+//! Checks each state, and each run of a script.
 
 use crate::{
     calls::{CLIENTS, Call, DAY, Moment, Redis, Tick, View, who},
@@ -15,7 +15,7 @@ fn ensure(holds: bool, broken: &'static str) -> Check {
 
 pub(crate) fn state(world: &World, rules: &Rules, redis: &Redis) -> Check {
     let view = redis.view(world.store);
-    // A lease ends by the server's clock: when that steps, only tokens are promised.
+    // A lease ends by the server's clock. After a step of that clock, only tokens are promised.
     if world.skew == 0 {
         let mut believers =
             world.clients.iter().enumerate().filter(|(_, client)| client.acts(rules, world.now));
@@ -34,8 +34,8 @@ pub(crate) fn state(world: &World, rules: &Rules, redis: &Redis) -> Check {
         }
     }
     for (at, client) in world.clients.iter().enumerate() {
-        // A clock that goes back brings not-after times back: what arrives then stays until its
-        // lease is over.
+        // A clock that goes back makes old not-after times valid again. A lock that a late request
+        // then takes stays until its lease is over.
         if client.phase == Phase::Done && world.skew >= 0 {
             ensure(view.owner != Some(at), "a lock is left of one who gave up")?;
             ensure(!view.knows(at), "a place is left of one who gave up")?;
@@ -44,7 +44,7 @@ pub(crate) fn state(world: &World, rules: &Rules, redis: &Redis) -> Check {
     Ok(())
 }
 
-/// A grant happened before it was heard of, whatever the clocks say.
+/// A grant comes before its message, whatever the clocks say.
 pub(crate) fn proof(client: &Client, now: Tick, window: Tick) -> Check {
     ensure(client.deadline <= now + window, "a proof reaches into the future")?;
     ensure(2 * (client.deadline - now) >= window, "a proof of less than half a window")
@@ -64,7 +64,7 @@ impl View {
 pub(crate) struct Change<'a> {
     pub(crate) before: &'a View,
     pub(crate) after: &'a View,
-    /// As in [`who`].
+    /// The number of the caller, as in [`who`].
     pub(crate) by: usize,
     pub(crate) call: Call,
     pub(crate) moment: Moment,
@@ -108,7 +108,7 @@ impl Change<'_> {
             )?;
         }
         self.places()?;
-        // What a full server refuses a newcomer is nobody's.
+        // If a full server refuses a newcomer, the lock may stay free.
         let refused = self.moment.full && !before.queue.contains(&self.client());
         if after.owner.is_none()
             && !(refused && matches!(self.call, Call::Acquire { .. }))
@@ -119,8 +119,8 @@ impl Change<'_> {
         }
         match self.call {
             Call::Release { owned: true, .. } => {
-                // Another owner of this client may have it by an unanswered attempt that a clock
-                // which goes back brings back.
+                // Another owner of this client may have the lock. A clock that goes back can make
+                // an unanswered attempt of that owner valid again.
                 ensure(after.holder != Some(self.by), "released, and still held")
             }
             Call::Transfer { not_after, .. } if self.moment.now > not_after => {
@@ -142,7 +142,7 @@ impl Change<'_> {
         self.by % CLIENTS
     }
 
-    /// A new grant. `top` is the highest token so far.
+    /// Checks a new grant. `top` is the highest token so far.
     fn granted(&self, holder: usize, rules: &Rules) -> Check {
         let new = holder % CLIENTS;
         let inside = holder == self.by + CLIENTS;
@@ -187,7 +187,7 @@ impl Change<'_> {
         ensure(after.until == before.until || holder == self.by, "someone else's lease was changed")
     }
 
-    /// Nobody loses a place, or gets a better one than that of the order in which they came.
+    /// No waiter loses its place, or gets a better one than by the order in which they came.
     fn places(&self) -> Check {
         self.set_aside()?;
         let before = &self.before.queue;
@@ -207,7 +207,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Only waiters that can't hear are set aside, and until they ask. Whoever comes is the last.
+    /// Only waiters that can't hear are set aside, and only until they ask. A newcomer is the last.
     fn set_aside(&self) -> Check {
         let Self { before, after, .. } = self;
         let mut new = after.aside.iter().filter(|waiter| !before.aside.contains(waiter));
@@ -224,7 +224,7 @@ impl Change<'_> {
         ensure(!new || last, "a newcomer is not the last")
     }
 
-    /// True if this call, finding the lock free, must give it to whoever can have it.
+    /// True if this call must give a free lock to a waiter that can have it.
     fn looks_after(&self) -> bool {
         match self.call {
             Call::Refresh => true,
@@ -238,7 +238,8 @@ impl Change<'_> {
         }
     }
 
-    /// A live waiter who hears of it, or who is asking now. A refresh makes its own waiter live.
+    /// True for a live waiter that hears its message, or that asks now. A refresh makes its own
+    /// waiter live.
     fn can_have(&self, waiter: usize) -> bool {
         let asks = waiter == self.client() && matches!(self.call, Call::Acquire { .. });
         if waiter == self.client() && self.call == Call::Refresh {

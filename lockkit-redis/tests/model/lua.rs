@@ -1,5 +1,4 @@
-//! Runs the texts of the scripts, each compiled once, and remembers what each did: the same call on
-//! the same store does the same.
+//! Runs the texts of the scripts, each compiled once.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
@@ -9,8 +8,7 @@ use crate::fake::{Answer, Reply, Server, Store, Text};
 
 pub(crate) const CLOCK: &str = include_str!("../../src/scripts/clock.lua");
 
-/// A script and all that it is told. `full`, `denied` and `heard` are the server's, not the
-/// caller's.
+/// A script and its inputs. `full`, `denied` and `heard` are the server's, not the caller's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Run {
     pub(crate) script: &'static str,
@@ -22,7 +20,7 @@ pub(crate) struct Run {
     pub(crate) heard: Vec<Text>,
 }
 
-/// What a script left, answered and published (channel, message).
+/// The effects of a script: the store, the answer, and the messages (channel, message).
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) store: Rc<Store>,
@@ -37,7 +35,7 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    /// `sources`: name and text.
+    /// Each source is a name and a text.
     pub(crate) fn new(sources: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         let lua = Lua::new();
         let server = Rc::new(RefCell::new(Server::default()));
@@ -75,7 +73,7 @@ impl Scripts {
         match self.compiled[run.script].call::<Value>(()) {
             Ok(value) => Ok(from_lua(value)),
             Err(error) => {
-                // What a command refused is the caller's to see; anything else is a fault of the
+                // The caller gets the error of a refused command. Any other error is a fault of the
                 // script.
                 let error = error.to_string();
                 let refused =
@@ -109,7 +107,7 @@ fn connect(lua: &Lua, server: &Rc<RefCell<Server>>) -> mlua::Result<()> {
         })?,
     )?;
     lua.globals().set("redis", redis)?;
-    // As in Redis: a script can't leave a global behind.
+    // As in Redis, a script can't leave a global behind.
     let guard =
         lua.load("setmetatable(_G, {__newindex = function(_, name) error('global ' .. name) end})");
     guard.exec()
@@ -119,7 +117,7 @@ fn command(words: &[Value]) -> mlua::Result<Vec<Text>> {
     let word = |word: &Value| match word {
         Value::String(text) => Ok(Text::from(text.to_str()?.as_ref())),
         Value::Integer(number) => Ok(number.to_string().into()),
-        // Redis prints 17 digits: an integer below 10^17 has no point.
+        // Redis prints 17 digits, so an integer below 10^17 has no point.
         Value::Number(number) => Ok(format!("{number}").into()),
         other => Err(mlua::Error::runtime(format!("not a command's argument: {other:?}"))),
     };

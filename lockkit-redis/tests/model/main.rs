@@ -1,6 +1,6 @@
-//! The protocol of the Redis scripts as a model: the scripts themselves, on a Redis and with
-//! clients that are values, so that every order in which requests, replies, messages, faults and
-//! time can meet may be tried.
+//! Tests the protocol of the Redis scripts as a model. It runs the scripts themselves, on a Redis
+//! and with clients that are values. So it can try every order in which requests, replies,
+//! messages, faults and time can meet.
 
 mod calls;
 mod client;
@@ -22,7 +22,7 @@ use rules::{Pushes, Rules};
 use search::{Found, Report, exhaust, walk};
 use world::{Setting, Step, World};
 
-/// So little of everything that every order can be tried.
+/// A setting so small that every order can be tried.
 const FEW: Setting = Setting {
     clients: 2,
     ticks: 4,
@@ -43,7 +43,7 @@ const FEW: Setting = Setting {
         hurried: false,
     },
 };
-/// For walks.
+/// A setting for walks.
 const TWO: Setting = Setting {
     clients: 2,
     ticks: 30,
@@ -143,7 +143,8 @@ fn c1_c3_c5_c9_two_claims_and_a_fault_in_every_order() {
     every_order("two claims and a fault", &Setting { ticks: 2, faults: 1, ..FEW });
 }
 
-/// Four minutes and some GB, for changes of the protocol:
+/// True for the thorough model. It takes four minutes and some GB, and is for changes of the
+/// protocol:
 /// `LOCKKIT_MODEL=thorough cargo test --release -p lockkit-redis --test model`
 fn thorough() -> bool {
     std::env::var("LOCKKIT_MODEL").is_ok_and(|depth| depth == "thorough")

@@ -1,8 +1,8 @@
-//! Faults put into the scripts and into the client, each of which the model must find.
+//! Puts faults into the scripts and into the client. The model must find each of them.
 
 use crate::{CLOCK_STEPS, DENIED, drain::HANGS, rules::Flaw, world::Setting};
 
-/// A piece of a script, and what to put in its place.
+/// A piece of a script, and its replacement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edit {
     pub(crate) script: &'static str,
@@ -29,9 +29,9 @@ pub(crate) struct Mutant {
     pub(crate) name: &'static str,
     pub(crate) edits: Vec<Edit>,
     pub(crate) flaw: Option<Flaw>,
-    /// Where it shows, if not everywhere.
+    /// The setting that shows the fault, if not every setting does.
     pub(crate) setting: Option<Setting>,
-    /// What it breaks.
+    /// The promises that the fault breaks.
     pub(crate) breaks: &'static [&'static str],
 }
 

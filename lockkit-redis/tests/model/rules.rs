@@ -1,8 +1,8 @@
-//! What clients may do, and how.
+//! The rules for the clients of the model.
 
 use crate::calls::Tick;
 
-/// The rules of a claim, and what it may do how often.
+/// The rules of a claim, and how often it may do each thing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) op_timeout: Tick,
@@ -16,45 +16,45 @@ pub(crate) struct Rules {
     pub(crate) releases: u8,
     pub(crate) pushes: Pushes,
     pub(crate) flaw: Option<Flaw>,
-    /// A request looks at one waiter only, where it looks at many else.
+    /// A request looks at one waiter only, where it looks at many otherwise.
     pub(crate) hurried: bool,
 }
 
-/// Whom messages can reach.
+/// Which clients a message can reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushes {
     All,
     /// The first client can only poll.
     NotToTheFirst,
-    /// The server refuses to send them.
+    /// The server refuses to send messages.
     Denied,
 }
 
-/// A client that is built wrongly.
+/// A fault of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// It counts a handed-over lease from when it heard of it.
+    /// It counts a handed-over lease from the receipt of the message.
     ProofFromReceipt,
-    /// It takes what was granted before its anchor for granted at its anchor.
+    /// It treats a grant from before its anchor as one at its anchor.
     ProofBeforeAnchor,
     /// It doesn't compare the server's clock with its own.
     ProofWithoutClock,
-    /// It doesn't ask for at least half a window.
+    /// It takes a proof of less than half a window.
     ProofOfLittle,
     /// It counts a lease from the reply.
     DeadlineFromReply,
-    /// It takes a release for final whatever it sent before.
+    /// It takes a release as final, whatever it sent before.
     UnansweredForgotten,
-    /// It leaves the queue, and doesn't give back what it was given meanwhile.
+    /// It leaves the queue, and doesn't give back a lock that it got meanwhile.
     CancelOnlyLeaves,
-    /// Once it is in the queue it only listens.
+    /// Once it is in the queue, it only listens.
     OnlyListens,
-    /// It says nothing when its wait ends.
+    /// It sends nothing when its wait ends.
     CancelSilent,
-    /// It hands over though an attempt of the previous owner may still arrive.
+    /// It transfers the lock although an attempt of the previous owner may still arrive.
     TransferWithUnanswered,
-    /// It gives back nothing of the new owner where it doesn't know of a hand-over.
+    /// It gives back nothing of the new owner if it doesn't know the outcome of a transfer.
     SuccessorForgotten,
-    /// Its former owner believes until it knows of the hand-over.
+    /// Its former owner believes that it holds the lock until it knows of the transfer.
     PreviousBelieves,
 }

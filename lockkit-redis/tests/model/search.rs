@@ -12,7 +12,7 @@ use crate::{
     world::{Setting, Step, World},
 };
 
-/// How a promise was broken: which, and by what steps.
+/// A broken promise, and the steps that broke it.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) broken: &'static str,
@@ -20,7 +20,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The same after these steps.
+    /// The same promise, broken after these steps.
     pub(crate) fn behind(self, mut steps: Vec<Step>) -> Self {
         steps.extend(self.trace);
         Self { broken: self.broken, trace: steps }
@@ -36,8 +36,8 @@ pub(crate) struct Report {
     pub(crate) slowest_drain: i16,
 }
 
-/// Every state that can be reached, up to a limit. From one in `drains` of them, nothing fails any
-/// more.
+/// Visits every state that can be reached, up to a limit. From one in `drains` of them, checks that
+/// all claims end if nothing more fails.
 pub(crate) fn exhaust(
     setting: &Setting,
     redis: &mut Redis,
@@ -52,7 +52,7 @@ pub(crate) fn exhaust(
     let mut report = Report { complete: true, ..Report::default() };
     while let Some((id, world)) = open.pop_front() {
         for step in world.steps() {
-            // All begin alike: let them do so in order.
+            // All clients begin alike, so they may begin in order.
             if step.of().is_some_and(|at| at > 0 && world.clients[at - 1] == fresh) {
                 continue;
             }
@@ -87,7 +87,7 @@ fn print(world: &World) -> u64 {
     hasher.0
 }
 
-/// 64 bits tell a few million states apart. The standard hasher takes most of the time here.
+/// 64 bits tell a few million states apart. The standard hasher would take most of the time here.
 struct Print(u64);
 
 impl Print {
@@ -145,7 +145,7 @@ fn trace(parents: &[(usize, Step)], mut id: usize, last: Option<Step>) -> Vec<St
     steps
 }
 
-/// Walks of at most 120 steps each, with a drain now and then, until there were that many steps.
+/// Walks of at most 120 steps each, with a drain now and then, until this many steps were taken.
 pub(crate) fn walk(
     setting: &Setting,
     redis: &mut Redis,
@@ -176,7 +176,7 @@ pub(crate) fn walk(
     Ok(report)
 }
 
-/// Tries steps at random until one can be taken; what goes wrong, or ends a claim, more rarely.
+/// Tries steps at random until one can be taken. A fault, or the end of a claim, comes more rarely.
 fn pick(
     world: &World,
     setting: &Setting,
@@ -208,7 +208,7 @@ fn shrink(Found { broken, mut trace }: Found, setting: &Setting, redis: &mut Red
     if broken == drain::HANGS {
         return Found { broken, trace };
     }
-    // A drain takes more than a claim of the setting may.
+    // A drain does more than the setting allows to a claim.
     let more = u8::MAX;
     let rules = Rules { attempts: more, refreshes: more, releases: more, ..setting.rules };
     let calm = Setting { ticks: Tick::MAX, rules, ..*setting };
@@ -225,7 +225,7 @@ fn shrink(Found { broken, mut trace }: Found, setting: &Setting, redis: &mut Red
     Found { broken, trace }
 }
 
-/// Those of these steps that can be taken, until the promise is broken.
+/// Takes those of the steps that are possible, until the promise is broken.
 fn breaks(
     trace: &[Step],
     broken: &'static str,

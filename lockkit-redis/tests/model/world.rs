@@ -1,4 +1,4 @@
-//! Everything at one instant, and what can happen next.
+//! The whole state at one instant, and the steps that can follow.
 
 use crate::{
     calls::{Answer, CLIENTS, Call, Moment, Redis, StoreId, Tick, who},
@@ -7,7 +7,7 @@ use crate::{
     rules::{Pushes, Rules},
 };
 
-/// Whose claims compete, how long, and how much may go wrong.
+/// How many claims compete, for how long, and how much may go wrong.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) clients: usize,
@@ -24,12 +24,12 @@ pub(crate) struct World {
     pub(crate) skew: Tick,
     pub(crate) store: StoreId,
     pub(crate) clients: Vec<Client>,
-    /// The highest token of all.
+    /// The highest token so far.
     pub(crate) top: i64,
     pub(crate) faults: u8,
 }
 
-/// The number is the client's.
+/// One step; the number is the client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Tick,
@@ -38,21 +38,21 @@ pub(crate) enum Step {
     Send(usize),
     SendRefresh(usize),
     SendRaise(usize),
-    /// A hand-over; those who wait go first, or not.
+    /// A transfer. The second value says whether waiters go first.
     SendTransfer(usize, bool),
     Leave(usize),
-    /// The server takes its next request, …
+    /// The server takes the client's next request.
     Take(usize),
-    /// … is out of memory while it does, …
+    /// The server is out of memory while it takes the client's next request.
     TakeFull(usize),
-    /// … or takes one that was left on the connection before.
+    /// The server takes a request that was left on the connection before.
     TakeUnanswered(usize),
     Hear(usize),
     Prove(usize),
     Heed(usize),
     Change(usize, Ear),
     Crash(usize, Ear),
-    /// An operator frees what a crashed client holds.
+    /// An operator frees the lock of a crashed client.
     Force,
 }
 
@@ -95,7 +95,7 @@ impl World {
         self.now + self.skew
     }
 
-    /// Those whose messages count as heard, or who can't be told: a set of bits.
+    /// The clients that count as listeners, or that no message can reach: a set of bits.
     fn heard(&self, rules: &Rules) -> u8 {
         let counts = |at: usize| match rules.pushes {
             Pushes::NotToTheFirst if at == 0 => true,
@@ -105,7 +105,7 @@ impl World {
         (0..self.clients.len()).filter(|&at| counts(at)).fold(0, |set, at| set | 1 << at)
     }
 
-    /// All that may happen, and more: what may not has no next world.
+    /// All steps that may follow, and more. A step that may not follow has no next world.
     pub(crate) fn steps(&self) -> impl Iterator<Item = Step> + use<> {
         let of = |at| {
             [
@@ -132,8 +132,8 @@ impl World {
             .chain((0..self.clients.len()).flat_map(of))
     }
 
-    /// The world after a step; an error if that breaks a promise; `None` if the step can't be
-    /// taken.
+    /// The world after a step. It is an error if the step breaks a promise, and `None` if the step
+    /// can't be taken.
     pub(crate) fn after(&self, step: Step, setting: &Setting, redis: &mut Redis) -> Option<Next> {
         if !self.may(step) {
             return None;
@@ -196,7 +196,7 @@ impl World {
         Some(done.map(|()| next))
     }
 
-    /// Rules most steps out, cheaply.
+    /// Rules out most impossible steps, cheaply.
     fn may(&self, step: Step) -> bool {
         let client = |at: usize| &self.clients[at];
         match step {
@@ -227,7 +227,7 @@ impl World {
     ) -> Result<(), &'static str> {
         let client = &mut self.clients[at];
         let request = client.requests.remove(0);
-        // It subscribes in front of its first request.
+        // The client subscribes before its first request.
         client.ear = Ear::Open;
         let answer = self.run(who(at, request.owner), request.call, full, rules, redis)?;
         let client = &mut self.clients[at];

@@ -1,5 +1,5 @@
-//! A client process. It says when it is ready, does as each line from its parent says, and ends
-//! with its input.
+//! A client process. It says when it is ready, follows the lines from its parent, and ends with its
+//! input.
 
 use std::{fs, sync::Arc, time::Duration};
 
@@ -14,15 +14,14 @@ use tokio::{
 
 use crate::parent::SOON;
 
-/// A server may stand still for seconds.
+/// A server may not answer for seconds.
 const TRUST: Duration = Duration::from_secs(30);
-/// The claim window of a waiter of which nothing more is heard, who keeps its place for twice as
-/// long.
+/// The claim window of a waiter. If the waiter falls silent, it keeps its place for twice as long.
 pub(crate) const WINDOW: Duration = Duration::from_secs(6);
-/// Nobody waits for its end, and nobody has to renew it in time.
+/// So long that no test waits for its end, and no holder has to renew in time.
 const TTL: Duration = Duration::from_secs(600);
 
-/// The role is the URL of the store, then what to do.
+/// Runs a role. The role is the URL of the store, and then what to do.
 pub(crate) fn run(role: &[String]) -> Result<(), Failed> {
     let words: Vec<_> = role.iter().map(String::as_str).collect();
     Runtime::new()?.block_on(play(&words))
@@ -42,7 +41,7 @@ async fn play(words: &[&str]) -> Result<(), Failed> {
     }
     locker.shutdown().await?;
     drop(locker);
-    // The driver's own task ends when its connection does.
+    // The client library's own task ends when its connection does.
     let tasks = || Handle::current().metrics().num_alive_tasks();
     timeout(SOON, async {
         while tasks() > 0 {
@@ -57,7 +56,7 @@ async fn play(words: &[&str]) -> Result<(), Failed> {
 pub(crate) async fn connect(url: &str) -> Result<Locker, Failed> {
     let config = Config::from_url(StoreUrl::parse(url)?)?.with_connect_timeout(TRUST)?;
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(TRUST);
-    // The store's own queue is what is tested.
+    // Without the process's gate, the claims compete in the store's own queue.
     Ok(Locker::new(Redis::connect(config).await?)
         .with_process_gate(false)
         .with_defaults(options)?)
@@ -72,7 +71,7 @@ pub(crate) fn rw_lock(locker: &Locker) -> Result<RwLock, Failed> {
     Ok(locker.rw_lock("a")?)
 }
 
-/// Of three permits.
+/// A semaphore of three permits.
 pub(crate) fn semaphore(locker: &Locker) -> Result<Semaphore, Failed> {
     Ok(locker.semaphore("a", 3)?)
 }
@@ -81,7 +80,7 @@ fn next_line() -> Option<String> {
     tokio::task::block_in_place(lockkit_fixture::next_line)
 }
 
-/// Waits for the lock, tells each token, and lets go when told.
+/// Waits for the lock, prints each token, and releases at the next line.
 async fn wait(locker: &Locker, waiters: usize) -> Result<(), Failed> {
     let mut tasks = JoinSet::new();
     for _ in 0..waiters {
@@ -127,7 +126,7 @@ async fn hold_names(locker: &Locker, names: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Every other waiter loses its patience at some time of the next 300 ms.
+/// Every other waiter gives up at some time in the next 300 ms.
 async fn crowd(locker: &Locker, waiters: u64) -> Result<(), Failed> {
     let holder = mutex(locker)?.lock().await?;
     let before = resident_kib()?;

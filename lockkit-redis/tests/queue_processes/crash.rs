@@ -1,4 +1,4 @@
-//! Processes that die or stop while they wait.
+//! Tests processes that die or stop while they wait.
 
 use std::{
     pin::pin,
@@ -20,7 +20,7 @@ use crate::{
     parent::{SOON, Store, eventually},
 };
 
-/// The lock is held here; a client process waits first, and then a task of ours.
+/// This process holds the lock. A client process waits first, and then a task of this process.
 fn behind(
     waiters: i64,
     then: impl FnOnce(
@@ -56,7 +56,7 @@ fn behind(
     then(&store, &mut client, &mut release)?;
     drop(client);
     runtime.block_on(locker.shutdown())?;
-    // The places of the dead go by themselves.
+    // The places of dead waiters lapse by themselves.
     store.wait_for_waiters(0)?;
     store.assert_clean()
 }
@@ -78,7 +78,7 @@ pub(crate) fn killed() -> Result<(), Failed> {
 pub(crate) fn many_killed() -> Result<(), Failed> {
     behind(100, |store, client, release| {
         client.signal(Signal::SIGKILL)?;
-        // The server has seen the connection close, and ours is left.
+        // The server has seen the connection close, and only our connection is left.
         eventually("its channel stays", || Ok(store.channels()? == 1))?;
         let (guard, took) = release()?;
         println!(
@@ -94,7 +94,7 @@ pub(crate) fn stopped() -> Result<(), Failed> {
         let (guard, took) = release()?;
         println!("granted {took:?} after the release, a stopped process waiting first");
         assert!(took >= WINDOW, "{took:?}");
-        // It goes on, finds that its turn has passed, and waits for the next one.
+        // The process continues, finds that its turn has passed, and waits for the next one.
         client.signal(Signal::SIGCONT)?;
         let token = guard.fencing_token().get();
         let_go(guard)?;
@@ -115,8 +115,8 @@ pub(crate) fn killed_heavy() -> Result<(), Failed> {
     })
 }
 
-/// A client process waits for more than there is, and dies. Those who come after it want less, and
-/// there is enough for them. They get it although the place of the dead one would stay for an hour.
+/// A client process waits for more than there is, and dies. Later claims want less, and there is
+/// enough for them. They get it although the place of the dead waiter would stay for an hour.
 fn passed(
     base: &str,
     role: &str,

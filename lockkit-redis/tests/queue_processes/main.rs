@@ -1,4 +1,4 @@
-//! The queue among real processes: who dies, and what many waiters weigh.
+//! Tests the queue among real processes: processes that die, and the cost of many waiters.
 //!
 //! The test binary starts itself again as a client process.
 

@@ -1,11 +1,11 @@
-//! A server, its statistics, and client processes.
+//! Starts a server and client processes, and reads the server's statistics.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use libtest_mimic::Failed;
 use lockkit_fixture::{Peer, RedisReply, RedisServer, until};
 
-/// What must happen, happens within this.
+/// Every expected event comes within this time.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) struct Store(pub(crate) RedisServer);
@@ -45,7 +45,7 @@ impl Store {
         eventually("the queue has not its length", || Ok(self.waiters()? == waiters))
     }
 
-    /// A waiter, of which nothing more is heard, keeps its place in these keys for an hour.
+    /// Makes a silent waiter keep its place in these keys for an hour.
     pub(crate) fn stays_for_an_hour(
         &self,
         [queue, live]: &[&str; 2],
@@ -65,8 +65,8 @@ impl Store {
         Ok(())
     }
 
-    /// The keys `…:fence`, which lapse, and nothing else of a name: no other key, and no
-    /// subscription.
+    /// Checks that only the keys `…:fence` of a name are left, and that they lapse. No other key
+    /// and no subscription may be left.
     pub(crate) fn assert_clean(&self) -> Result<(), Failed> {
         let script = "local left = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
                       local stays = key == 'lockkit:keys' or string.find(key, ':fence$') and redis.call('PTTL', key) > 0 \

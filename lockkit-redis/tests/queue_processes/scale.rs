@@ -1,4 +1,4 @@
-//! Many names and many waiters of one process. What they weigh is printed for the record.
+//! Tests many names and many waiters of one process. The memory that they take is printed.
 
 use libtest_mimic::Failed;
 use lockkit_fixture::Peer;
@@ -8,7 +8,7 @@ use crate::parent::Store;
 const NAMES: u64 = 10_000;
 const CROWD: u64 = 1_000;
 
-/// What the client and the server need for each of so many.
+/// The memory that the client and the server need for each name or waiter.
 fn weigh(client: &mut Peer, store: &Store, empty: u64, many: u64) -> Result<String, Failed> {
     let line = client.hear()?;
     let (before, after) = line.split_once(' ').ok_or("no two figures")?;

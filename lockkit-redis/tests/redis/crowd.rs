@@ -1,5 +1,5 @@
-//! Thousands of waiters whose processes died. No request takes longer because of them, and those
-//! who live are served.
+//! Tests thousands of waiters whose processes died. They make no request take longer, and the live
+//! waiters are served.
 
 use std::num::NonZeroU32;
 
@@ -13,10 +13,11 @@ use tokio::time::{sleep, timeout};
 use crate::support::*;
 
 const CROWD: u64 = 5000;
-/// What one request may cost, in commands inside of its script.
+/// The most that one request may cost, in commands inside its script.
 const MOST_COMMANDS: u64 = 1500;
 
-/// A kind, how it is held, and how it is waited for, with what a waiter's entry says of that.
+/// Each kind, the mode that holds it, the mode that waits for it, and the permits in a waiter's
+/// entry.
 fn kinds() -> [(Kind, Mode, Mode, &'static str); 4] {
     let permits = |count: u32| {
         let number = |n| NonZeroU32::new(n).unwrap();
@@ -38,7 +39,7 @@ fn key(kind: Kind, part: &str) -> String {
     format!("lockkit:{}:{{a}}:{part}", kind.as_str())
 }
 
-/// Queues waiters of so many processes that have no connection. They count as alive for so many ms.
+/// Queues waiters of this many processes without a connection. They count as alive for `lives` ms.
 async fn crowd(store: &Store, kind: Kind, permits: &str, processes: u64, lives: i64) {
     let script = "local time = redis.call('TIME')
         local now = time[1] * 1000000 + time[2]
@@ -57,8 +58,8 @@ async fn crowd(store: &Store, kind: Kind, permits: &str, processes: u64, lives: 
     store.admin.ask::<()>(&words).await;
 }
 
-/// How many commands the server has run since its statistics were reset, those inside of scripts
-/// included.
+/// How many commands the server has run since its statistics were reset, including those inside
+/// scripts.
 async fn commands(store: &Store) -> u64 {
     let stats: String = store.admin.ask(&["INFO", "commandstats"]).await;
     let calls = stats.lines().filter_map(|line| line.split_once("calls="));
@@ -84,7 +85,7 @@ async fn c8_c9_a_crowd_of_the_dead_costs_no_request_more_than_a_bounded_amount()
             assert!(all <= MOST_COMMANDS, "{what}: a release ran {all} commands");
             assert!(told <= 64, "{what}: a release published {told} messages");
 
-            // Those who live have it soon, by requests that are bounded, too.
+            // The live waiter soon has the lock, by requests that are bounded, too.
             let mut requests = 0;
             timeout(SOON, async {
                 loop {
@@ -107,7 +108,7 @@ async fn c8_c9_a_crowd_of_the_dead_costs_no_request_more_than_a_bounded_amount()
             assert!(requests <= 2 * CROWD / 100, "{what}: {requests} requests");
             assert_eq!(living.release().await.unwrap(), Released::Freed, "{what}");
 
-            // Whoever comes now pays nothing for them.
+            // A claim that comes now pays nothing for the dead waiters.
             store.admin.reset_calls().await;
             let mut next = store.redis.claim(spec_of(kind, waits)).unwrap();
             granted(next.attempt(Wait::No).await);
@@ -151,7 +152,7 @@ async fn c9_waiters_that_lapsed_are_forgotten_while_the_lock_is_held() {
     }
 }
 
-/// While all are served at once, nobody of those who wait keeps the queue in order.
+/// While all claims are served at once, no waiter keeps the queue in order.
 #[tokio::test]
 async fn c6_c9_waiters_that_died_do_not_pile_up_on_a_name_where_nobody_waits_for_long() {
     for (kind, held, waits, permits) in kinds() {
@@ -159,7 +160,7 @@ async fn c6_c9_waiters_that_died_do_not_pile_up_on_a_name_where_nobody_waits_for
         let mut holder = store.redis.claim(spec_of(kind, held)).unwrap();
         granted(holder.attempt(Wait::No).await);
         crowd(&store, kind, permits, 1, 1).await;
-        // All are set aside, and count as dead soon.
+        // All of them are set aside, and soon count as dead.
         let (mut waiter, signal) = waiter_for(&store, spec_of(kind, waits));
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
@@ -189,7 +190,8 @@ async fn c9_a_look_at_many_names_forgets_a_bounded_number_of_waiters() {
         holder(&store, name).await;
         let (mut waiter, signal) = waiter_for(&store, spec(name));
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
-        // 1000 who live without a connection, and then more that lapsed than one command can name.
+        // First 1000 waiters that live without a connection, and then more lapsed ones than one
+        // command can name.
         let script = "local time = redis.call('TIME')
             local now = time[1] * 1000000 + time[2]
             for i = 1, 11000 do
@@ -203,7 +205,7 @@ async fn c9_a_look_at_many_names_forgets_a_bounded_number_of_waiters() {
         store.admin.ask::<()>(&["DEL", &lock_key(name)]).await;
         waiters.push((waiter, signal));
     }
-    // It is time to look after all of them.
+    // Now all names are due.
     sleep(PERIOD).await;
     store.admin.reset_calls().await;
     let [(waiter, signal), ..] = &mut waiters[..] else { panic!("no waiters") };
@@ -212,7 +214,7 @@ async fn c9_a_look_at_many_names_forgets_a_bounded_number_of_waiters() {
     assert!(!errors.contains("errorstat_ERR"), "a script failed: {errors}");
 }
 
-/// No timer helps: a reader looks when it is woken, and not before.
+/// No timer helps here: a reader looks only when it is woken.
 #[tokio::test]
 async fn c8_hundreds_of_readers_behind_a_writer_are_served_by_requests_that_are_bounded() {
     let store = Store::start().await;
@@ -231,7 +233,7 @@ async fn c8_hundreds_of_readers_behind_a_writer_are_served_by_requests_that_are_
     let all = commands(&store).await;
     let told = store.admin.calls("publish").await;
     assert!(all <= MOST_COMMANDS, "a release ran {all} commands");
-    // Those who have it, and the next one, who is to ask.
+    // The messages go to the readers that have the lock, and to the next one, which must ask.
     assert_eq!(told, 64 + 1);
     let reading = readers.into_iter().map(|(mut claim, signal)| async move {
         lock(&mut claim, &signal).await;

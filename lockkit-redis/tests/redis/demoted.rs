@@ -1,5 +1,5 @@
-//! A primary that was demoted, and whose clients stay connected. It has all data, and another
-//! server grants the locks now: no answer of it is the truth.
+//! Tests a demoted primary whose clients stay connected. It has all data, but another server grants
+//! the locks now. So none of its answers is the truth.
 
 use std::num::NonZeroU32;
 
@@ -14,7 +14,7 @@ use lockkit_redis::Redis;
 
 use crate::support::*;
 
-/// A name that is held in one mode and wanted in another one.
+/// A name that is held in one mode and wanted in another.
 struct Case {
     kind: Kind,
     held: Mode,
@@ -68,13 +68,13 @@ impl Lockers {
         self.unused.pop().expect("more lockers")
     }
 
-    /// It follows a server that is not there, so that it keeps what it has.
+    /// Makes the server follow one that is not there, so that it keeps its data.
     async fn demote(&self) {
         self.store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
     }
 }
 
-/// What a server answered that is no primary any more.
+/// The wrong answers of a server that is no longer a primary.
 #[derive(Default)]
 struct Wrong(Vec<String>);
 
@@ -132,8 +132,8 @@ async fn c13_a_demoted_primary_tells_nobody_that_a_name_is_taken_or_free() {
     wrong.check(lockers.next().diagnose().await, &case, "diagnose");
 }
 
-/// A renewal of a lease that is longer already, and a token that is as large already, need no
-/// change in the store.
+/// A renewal of a lease that is already longer needs no change in the store. Nor does raising a
+/// token that is already as large.
 #[tokio::test]
 async fn c10_a_demoted_primary_confirms_no_hold_that_needs_no_change() {
     let mut lockers = Lockers::start(10).await;
@@ -156,7 +156,8 @@ async fn c10_a_demoted_primary_confirms_no_hold_that_needs_no_change() {
     }
 }
 
-/// What it has of others is no answer to those who hold the name as far as they know.
+/// The server's data about other owners is no answer to a claim that holds the name as far as it
+/// knows.
 #[tokio::test]
 async fn c13_a_demoted_primary_tells_no_holder_that_somebody_else_has_the_lock() {
     let calls = ["release", "hand over", "note", "old note", "keep alive", "raise"];
@@ -193,7 +194,7 @@ async fn c13_a_demoted_primary_tells_no_holder_that_somebody_else_has_the_lock()
     }
 }
 
-/// The number of permits may be another one where the locks are granted now.
+/// On the server that grants the locks now, the number of permits may be another one.
 #[tokio::test]
 async fn c13_a_demoted_primary_tells_nobody_how_many_permits_a_name_has() {
     let mut lockers = Lockers::start(2).await;
@@ -210,7 +211,7 @@ async fn store_foreign(store: &Store, name: &str) {
     store.admin.ask::<()>(&["SET", &lock_key(name), "somebody else", "PX", "60000"]).await;
 }
 
-/// The same on a primary: the write by which a demoted one is found does nothing.
+/// The same on a primary: the write that reveals a demoted primary changes nothing.
 #[tokio::test]
 async fn c14_questions_leave_the_store_as_it_is_also_a_full_one() {
     let store = Store::start().await;

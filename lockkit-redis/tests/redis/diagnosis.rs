@@ -1,4 +1,4 @@
-//! What a server's settings are worth.
+//! Tests how a server's settings are judged.
 
 use lockkit_core::spi::{Admin, Diagnostic, Severity};
 

@@ -1,4 +1,4 @@
-//! The fencing token rises whatever happens to its key.
+//! Tests that the fencing token rises, whatever happens to its key.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn c4_tokens_rise_over_grants_and_over_the_loss_of_all_data() {
     let attempt = async {
         loop {
             match claim.attempt(Wait::No).await {
-                // It found the old connection.
+                // The attempt found the old connection.
                 Err(error) if error.is_temporary() => {}
                 attempt => break attempt,
             }
@@ -57,7 +57,7 @@ async fn c4_tokens_rise_over_grants_and_over_the_loss_of_all_data() {
 async fn c4_a_token_ahead_of_the_clock_rises_by_one_and_is_kept_past_its_own_time() {
     let store = Store::start().await;
     let now = next_token(&store).await;
-    // As if the server's clock had been 10 days ahead.
+    // It looks as if the server's clock had been 10 days ahead.
     let future = now + 10 * 24 * 3_600 * 1_000_000;
     store
         .admin
@@ -178,7 +178,7 @@ async fn c13_a_queue_of_another_type_is_an_error_that_leaves_nothing_without_an_
         let mut left = vec![lock_key("a"), fence_key("a"), key.clone()];
         left.sort();
         assert_eq!(store.admin.keys().await, left);
-        // Nobody gets the lock by a way around the queue, and it does not stay either.
+        // No claim gets the lock by a way around the queue, and the lock does not stay either.
         if key == queue_key("a") {
             assert_eq!(holder.release().await.unwrap_err().kind(), ErrorKind::WrongType);
             assert_eq!(waiter.attempt(Wait::Queue).await.unwrap_err().kind(), ErrorKind::WrongType);

@@ -1,4 +1,4 @@
-//! Other clients that lock with `SET key value NX PX`.
+//! Tests other clients that lock with `SET key value NX PX`.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn c1_a_foreign_lock_is_respected_and_ours_is_seen() {
 #[tokio::test]
 async fn c14_a_foreign_lock_is_shown_and_never_freed() {
     let store = Store::start_with(&[], "?keys=raw").await;
-    // It even looks like one of ours, and a token of ours is still there.
+    // The foreign lock even looks like one of ours, and a token of ours is still there.
     let mut claim = store.claim("a");
     let token = granted(claim.attempt(Wait::No).await).token;
     given_up(claim.release()).await;
@@ -54,7 +54,7 @@ async fn c14_a_foreign_lock_is_shown_and_never_freed() {
     for token in [token, FencingToken::new(0)] {
         assert_eq!(store.redis.force_release(&mutex("a"), token).await.unwrap(), Released::NotHeld);
     }
-    // One without a time to live has no good time to ask again.
+    // For a lock without a time to live, there is no good time to ask again.
     assert_eq!(busy(store.claim("a").attempt(Wait::No).await), (false, None));
     assert_eq!(store.admin.ask::<String>(&["GET", "a"]).await, looks);
 }

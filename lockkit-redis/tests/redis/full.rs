@@ -1,4 +1,4 @@
-//! A server without memory for anything new. Holders of every kind keep their locks, and waiters
+//! Tests a server without memory for new data. Holders of every kind keep their locks, and waiters
 //! keep their places.
 
 use std::num::NonZeroU32;
@@ -35,12 +35,12 @@ fn spec_of(kind: Kind, mode: Mode) -> ClaimSpec {
     ClaimSpec::new(name(kind), OwnerId::random(), mode, TTL, OP_TIMEOUT)
 }
 
-/// How many of its bytes a name that was released keeps, as the documents say:
-/// docs/guarantees/redis.md, docs/operations.md and docs/faq.md.
+/// How many bytes a name keeps after its release, by docs/guarantees/redis.md, docs/operations.md
+/// and docs/faq.md.
 const LEFT_BY_A_NAME: u64 = 215;
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
-/// How a claim wants the lock that must wait behind such a hold.
+/// The mode of a claim that must wait behind such a hold.
 fn behind(mode: Mode) -> Mode {
     if mode == Mode::Shared { Mode::Exclusive } else { mode }
 }
@@ -51,8 +51,8 @@ async fn fill(store: &Store) {
     assert_eq!(refused.code(), Some("OOM"), "{refused}");
 }
 
-/// Without that of connections: their buffers come and go. The server counts these once a second,
-/// and what it says meanwhile is wrong by their size.
+/// The memory in use without that of connections, whose buffers come and go. The server counts
+/// these buffers once a second, and its figure is meanwhile wrong by their size.
 async fn used_memory(store: &Store) -> u64 {
     let mut last = [0; 3];
     while last[0] == 0 || last != [last[0]; 3] {
@@ -89,7 +89,7 @@ async fn c7_c10_a_full_server_ends_no_hold_of_any_kind() {
             panic!("{kind:?} {mode:?}")
         };
         assert_eq!(lasts(lease), TTL * 4, "{kind:?} {mode:?}");
-        // A reply was lost: the holder asks again.
+        // A reply was lost, so the holder asks again.
         assert_eq!(granted(holder.attempt(Wait::No).await).token, token, "{kind:?} {mode:?}");
         assert_eq!(holder.release().await.unwrap(), Released::Freed, "{kind:?} {mode:?}");
         make_room(&store).await;
@@ -119,7 +119,7 @@ async fn an_idle_name_of_any_kind_leaves_one_small_key_for_a_day() {
     }
 }
 
-/// With its part of the server's tables.
+/// The figure includes the name's part of the server's tables.
 #[tokio::test]
 async fn an_idle_name_takes_no_more_memory_than_documented() {
     const NAMES: u64 = 4_000;
@@ -129,7 +129,7 @@ async fn an_idle_name_takes_no_more_memory_than_documented() {
         granted(claim.attempt(Wait::No).await);
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     };
-    // All but the names is there before the first figure.
+    // After this, everything but the names is there before the first figure.
     take(NAMES).await;
     let before = used_memory(&store).await;
     for number in 0..NAMES {

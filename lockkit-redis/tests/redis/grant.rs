@@ -1,4 +1,4 @@
-//! Acquire, renew, release: each answer of each script.
+//! Tests each answer of each script to acquire, renew and release.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use lockkit_fixture::claims::given_up;
 
 use crate::support::*;
 
-/// In ms, a lease that was cut and is renewed soon.
+/// In ms, a lease that is cut and soon renewed.
 const SHORT: &str = "30000";
 
-/// What is left of the lease of "a" in the store.
+/// The remaining lease of "a" in the store.
 async fn left(store: &Store) -> Duration {
     Duration::from_millis(store.admin.ask(&["PTTL", &lock_key("a")]).await)
 }
@@ -50,7 +50,7 @@ async fn c2_no_lease_is_ever_shortened_and_none_believed_for_longer_than_its_ttl
     let store = Store::start().await;
     let mut claim = store.claim("a");
     granted(claim.attempt(Wait::No).await);
-    // As after a step back of the server's clock, which may be taken back.
+    // It looks like a step back of the server's clock, which may be corrected.
     store.admin.ask::<()>(&["EXPIRE", &lock_key("a"), "600"]).await;
     assert_eq!(lasts(granted(claim.attempt(Wait::No).await).lease), TTL);
     assert!(
@@ -88,7 +88,7 @@ async fn c2_a_past_owner_changes_nothing() {
     let mut first = holder(&store, "a").await;
     let (mut second, signal) = store.waiter("a");
     busy(second.attempt(Wait::Queue).await);
-    // The lease is a fact of the store: once it has lapsed, whoever asks gets the lock.
+    // The lease is a fact of the store: once it has lapsed, the next claim that asks gets the lock.
     store.end_leases(&mutex("a")).await;
     wait_for(&mut second, &signal).await;
     let value: String = store.admin.ask(&["GET", &lock_key("a")]).await;
@@ -113,7 +113,7 @@ async fn an_uncontended_pair_costs_two_requests_and_a_refused_one_costs_one() {
     assert_eq!(store.admin.requests().await, 1);
     busy(b.attempt(Wait::No).await);
     assert_eq!(store.admin.requests().await, 2);
-    // It has nothing to undo.
+    // The claim has nothing to undo.
     given_up(b.release()).await;
     assert_eq!(store.admin.requests().await, 2);
     given_up(a.release()).await;

@@ -1,4 +1,4 @@
-//! Requests that arrive after their owner gave up.
+//! Tests requests that arrive after their owner gave up.
 
 use lockkit_core::{
     ErrorKind,
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-/// Makes an attempt that is applied, and whose answer nobody waits for.
+/// Makes an attempt that is applied, and whose answer no caller waits for.
 async fn unanswered(store: &Store, claim: &mut Box<dyn Claim>) {
     store.server.pause().unwrap();
     assert!(timeout(MOMENT, claim.attempt(Wait::Queue)).await.is_err());
@@ -36,7 +36,7 @@ async fn c5_a_request_that_comes_after_its_time_does_nothing() {
     let late = send(late[1]).await;
     assert_eq!(late[0], 2);
     assert!(store.admin.keys().await.is_empty());
-    // Nor does it queue where the lock is taken.
+    // Nor does the late attempt queue where the lock is taken.
     store.admin.ask::<()>(&["SET", &lock_key("a"), "somebody"]).await;
     assert_eq!(send(late[1]).await[0], 2);
     assert_eq!(store.admin.keys().await, [lock_key("a")]);
@@ -50,12 +50,12 @@ async fn c5_an_attempt_that_a_paused_server_finds_after_the_give_up_does_nothing
     let mut claim = store.claim("a");
     store.server.pause().unwrap();
     assert!(timeout(MOMENT, claim.attempt(Wait::Queue)).await.is_err());
-    // The server reads it only after its time, which it counts itself.
+    // The server reads the attempt only after its time, by the server's own clock.
     store.pass(OP_TIMEOUT + WINDOW);
     store.server.resume().unwrap();
     store.settle().await;
     assert!(store.admin.keys().await.is_empty());
-    // The claim is as good as new.
+    // The claim can be used again.
     granted(claim.attempt(Wait::Queue).await);
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
@@ -82,7 +82,7 @@ async fn c5_a_refused_attempt_does_not_hide_an_earlier_one_that_was_applied() {
             store.admin.ask::<()>(&["DEL", &fence_key("a")]).await;
             store.admin.ask::<()>(&["RPUSH", &fence_key("a"), "x"]).await;
         } else {
-            // A token at its end.
+            // The token is at its end.
             store.admin.ask::<()>(&["SET", &fence_key("a"), "9007199254740991:somebody"]).await;
         }
         let error = claim.attempt(Wait::Queue).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Under the core's driver: what it drops midway leaves nothing behind.
+//! Tests the backend under the core's driver: calls that are dropped midway leave nothing behind.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::*;
 
 fn locker(redis: Redis) -> Locker {
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
-    // The store's own queue is what is tested.
+    // Without the process's gate, the claims compete in the store's own queue.
     Locker::new(redis).with_process_gate(false).with_defaults(options).unwrap()
 }
 

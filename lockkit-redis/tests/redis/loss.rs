@@ -1,4 +1,4 @@
-//! Connections that break, servers that forget or vanish.
+//! Tests connections that break, and servers that forget or vanish.
 
 use std::{
     mem,
@@ -24,7 +24,7 @@ async fn connections_made(store: &Store) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// One unknown outcome is allowed, and must heal.
+/// Renews. One unknown outcome is allowed, and must heal.
 async fn alive(claim: &mut Box<dyn Claim>) -> RenewalOutcome {
     match claim.renew(None).await {
         Err(error) => {
@@ -43,7 +43,7 @@ async fn c5_a_forgotten_script_costs_one_request_more() {
     store.admin.ask::<()>(&["SCRIPT", "FLUSH"]).await;
     store.admin.reset_calls().await;
     let (mut waiter, signal) = store.waiter("a");
-    // Also where the request follows a SUBSCRIBE.
+    // This also holds where the request follows a SUBSCRIBE.
     assert!(busy(waiter.attempt(Wait::Queue).await).0);
     assert_eq!(store.admin.calls("eval").await, 1);
     for expected in [2, 2] {
@@ -98,7 +98,7 @@ async fn c8_a_broken_connection_makes_waiters_look_and_subscribe_again() {
     assert_eq!(after, [before[0] + 1, before[1], before[2]]);
 }
 
-/// Nothing but wake-ups, and errors, makes a waiter look again.
+/// Only wake-ups and errors make a waiter look again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_no_wake_up_is_lost_when_connections_break_all_the_time() {
     let store = Arc::new(Store::start().await);
@@ -130,8 +130,8 @@ async fn c8_no_wake_up_is_lost_when_connections_break_all_the_time() {
                 holders.fetch_sub(1, Ordering::SeqCst);
                 if let Err(error) = claim.release().await {
                     assert!(error.is_temporary(), "{error}");
-                    // Until nothing can arrive any more that was on its way when the connection
-                    // broke.
+                    // The release is repeated until no request can arrive any more that was on its
+                    // way when the connection broke.
                     releases
                         .lock()
                         .unwrap()
@@ -155,7 +155,7 @@ async fn a_connection_is_opened_once_for_all_who_need_it() {
     for claim in &mut claims {
         granted(claim.attempt(Wait::No).await);
     }
-    // The waiter hears of the end of the connection; from then on nobody tries the old one.
+    // The waiter hears of the end of the connection. From then on, no claim tries the old one.
     let (mut waiter, signal) = store.waiter("0");
     busy(waiter.attempt(Wait::Queue).await);
     kill_clients(&store).await;
@@ -180,7 +180,7 @@ async fn c5_a_server_that_is_gone_is_unavailable_and_its_return_is_noticed() {
     busy(waiter.attempt(Wait::Queue).await);
     store.server.kill().unwrap();
     signal.heard().await;
-    // Nothing was sent: the outcome is known.
+    // No attempt was sent, so the outcome is known.
     let error = waiter.attempt(Wait::Queue).await.unwrap_err();
     assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Unavailable, false));
     assert!(error.to_string().contains("no server listens there"), "{error}");
@@ -231,7 +231,7 @@ fn a_backend_goes_on_in_another_runtime() {
         (claim, server)
     });
     drop(first);
-    // Outside any runtime it is an error, not a panic.
+    // Outside any runtime, the call is an error, not a panic.
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let mut outside = claim.renew(None);
     let std::task::Poll::Ready(result) = outside.as_mut().poll(&mut cx) else { panic!("it waits") };
@@ -256,13 +256,14 @@ async fn c5_a_reply_lost_with_its_connection_is_unknown_and_can_be_asked_for_or_
         assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
         store.admin.ask::<String>(&["GET", &fence_key("a")]).await
     };
-    // Freed by the first release; whether something still arrives behind it, a later one tells.
+    // The first release frees the lock. A later one knows whether a request can still arrive behind
+    // it.
     let undone = async |claim: &mut Box<dyn Claim>| {
         assert!(claim.release().await.unwrap_err().is_outcome_unknown());
         assert_eq!(store.admin.keys().await, [fence_key("a")]);
         store.pass(OP_TIMEOUT);
         assert_eq!(finally_released(claim).await, Released::NotHeld);
-        // So that it knows what time it is on the server now.
+        // With this attempt, the claim learns the present time of the server.
         granted(claim.attempt(Wait::Queue).await);
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     };
@@ -289,8 +290,8 @@ async fn c5_a_release_is_final_only_when_nothing_of_its_owner_can_arrive_any_mor
     proxy.hold.store(true, Ordering::SeqCst);
     assert!(timeout(TRUST, claim.attempt(Wait::Queue)).await.is_err());
 
-    // The silent connection is given up. The release goes past it, and can't know what is still to
-    // come.
+    // The client gives up the silent connection. The release uses another one, and can't know which
+    // requests still come.
     let error = claim.release().await.unwrap_err();
     assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
     assert!(store.admin.keys().await.is_empty());
@@ -327,7 +328,7 @@ async fn c6_a_request_that_arrives_after_the_grant_leaves_no_place_in_the_queue(
     granted(claim.attempt(Wait::Queue).await);
     assert!(claim.release().await.unwrap_err().is_outcome_unknown());
     let mut next = holder(&store, "a").await;
-    // What was held back finds the lock taken, and queues.
+    // The request that was held back finds the lock taken, and queues.
     proxy.let_go.notify_one();
     let queued = async || store.admin.ask::<u64>(&["EXISTS", &queue_key("a")]).await == 1;
     timeout(SOON, async { while !queued().await {} }).await.unwrap();
@@ -337,7 +338,7 @@ async fn c6_a_request_that_arrives_after_the_grant_leaves_no_place_in_the_queue(
     assert_clean(&store, "a").await;
 }
 
-/// Leaves the backend without a connection, and its next one half made: nobody goes on with it.
+/// Leaves the backend without a connection. The next one is half made, and no caller continues it.
 async fn abandon_the_next_connection(store: &Store) {
     let (mut waiter, signal) = store.waiter("busy");
     granted(store.claim("busy").attempt(Wait::No).await);
@@ -355,8 +356,8 @@ async fn c5_the_time_that_connecting_takes_counts() {
     let op_timeout = Duration::from_secs(1);
     let mut claim = store.redis.claim(spec_for("a", TTL, op_timeout)).unwrap();
     let resume = async {
-        // By so much more, what the new connection tells of the server's time may be wrong: a round
-        // trip.
+        // The new connection's idea of the server's time may be wrong by a round trip, so the test
+        // waits for so much longer.
         tokio::time::sleep(op_timeout + TRUST).await;
         store.server.resume().unwrap();
     };
@@ -370,7 +371,7 @@ async fn c5_the_time_that_connecting_takes_counts() {
 async fn a_half_made_connection_that_all_have_given_up_is_not_gone_on_with_for_ever() {
     let store = Store::start_with(&[], TRUSTING).await;
     abandon_the_next_connection(&store).await;
-    // Its time has passed, though nobody has looked.
+    // The time of the connection has passed, though no caller has looked.
     tokio::time::sleep(TRUST + PERIOD).await;
     store.server.resume().unwrap();
     granted(store.claim("a").attempt(Wait::No).await);
@@ -398,7 +399,7 @@ async fn c8_waiters_on_a_connection_that_fell_silent_move_to_a_new_one() {
     let error =
         timeout(SOON, first.attempt(Wait::Queue)).await.expect("trusts it for ever").unwrap_err();
     assert!(error.is_temporary() && error.to_string().contains("connect_timeout"), "{error}");
-    // The next attempt goes through a new connection, and the others are told.
+    // The next attempt uses a new connection, and the other waiters are woken.
     assert!(matches!(
         first.attempt(Wait::Queue).await.unwrap(),
         Attempt::Busy { queued: true, .. }
@@ -407,7 +408,7 @@ async fn c8_waiters_on_a_connection_that_fell_silent_move_to_a_new_one() {
     busy(second.attempt(Wait::Queue).await);
     bells[0].heard().await;
     busy(first.attempt(Wait::Queue).await);
-    // They kept their places, and hear on the new connection.
+    // They kept their places, and get messages on the new connection.
     given_up(holder.release()).await;
     bells[0].heard().await;
     granted(first.attempt(Wait::Queue).await);

@@ -1,4 +1,4 @@
-//! The Redis backend against a real server, below the core's driver.
+//! Tests the Redis backend against a real server, below the core's driver.
 
 mod crowd;
 mod demoted;

@@ -1,4 +1,4 @@
-//! Lists of names, and signs of life.
+//! Tests lists of names, and probes of the server.
 
 use std::{collections::BTreeSet, num::NonZeroU32};
 
@@ -60,7 +60,7 @@ async fn c14_only_names_in_use_of_this_kind_and_prefix_are_listed() {
     ] {
         store.admin.ask::<()>(&["SET", key, ""]).await;
     }
-    // A name of 256 bytes is none.
+    // A text of 256 bytes is no name.
     store.admin.ask::<()>(&["SET", &lock_key(&"x".repeat(256)), ""]).await;
     assert_eq!(names(&store.redis, Kind::Mutex, "").await, set(["a", "b"]));
     assert_eq!(names(&others[0], Kind::Mutex, "").await, set(["theirs"]));
@@ -90,18 +90,18 @@ async fn c14_names_that_are_only_waited_for_are_listed_and_those_of_the_dead_are
         (mutexes, semaphores)
     };
     assert_eq!(both().await, (set(["foreign"]), set(["s"])));
-    // Nobody holds them, and somebody waits.
+    // Now the names have waiters and no holders.
     let [holders, grants] =
         ["holders", "grants"].map(|part| format!("lockkit:semaphore:{{s}}:{part}"));
     store.admin.ask::<()>(&["DEL", &lock_key("foreign"), &holders, &grants]).await;
     assert_eq!(both().await, (set(["foreign"]), set(["s"])));
-    // Those who wait are dead.
+    // Now the waiters are dead.
     for key in [live_key("foreign"), "lockkit:semaphore:{s}:live".to_owned()] {
         let members: Vec<String> = store.admin.ask(&["ZRANGE", &key, "0", "-1"]).await;
         store.admin.ask::<()>(&["ZADD", &key, "XX", "1", &members[0]]).await;
     }
     assert_eq!(both().await, (set([]), set([])));
-    // A lease that has lapsed, beside one that was longer and was given back.
+    // One lease has lapsed, beside a longer one that was given back.
     let mut long = store.redis.claim(semaphore("t", 2)).unwrap();
     let mut short = store.redis.claim(semaphore("t", 2)).unwrap();
     granted(long.attempt(Wait::No).await);
@@ -111,7 +111,7 @@ async fn c14_names_that_are_only_waited_for_are_listed_and_those_of_the_dead_are
     let left: Vec<String> = store.admin.ask(&["ZRANGE", holders, "0", "-1"]).await;
     store.admin.ask::<()>(&["ZADD", holders, "XX", "1", &left[0]]).await;
     assert_eq!(names(&store.redis, Kind::Semaphore, "").await, set([]));
-    // Something that is in the way is not hidden.
+    // A key that is in the way is not hidden.
     store.admin.ask::<()>(&["SET", "lockkit:semaphore:{u}:holders", ""]).await;
     assert_eq!(names(&store.redis, Kind::Semaphore, "").await, set(["u"]));
 }
@@ -154,7 +154,7 @@ async fn c14_a_sign_of_life_tells_the_role_and_leaves_nothing() {
     store.admin.ask::<()>(&["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-role"]).await;
     let redis = connect(&format!("redis://u:p@127.0.0.1:{}/", store.server.port())).await.unwrap();
     assert_eq!(redis.probe().await.unwrap(), Role::Unknown);
-    // One that answers, and can't be used.
+    // This server answers, and can't be used.
     store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
     store.admin.ask::<()>(&["CONFIG", "SET", "replica-serve-stale-data", "no"]).await;
     let error = store.redis.probe().await.unwrap_err();

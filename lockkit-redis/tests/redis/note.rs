@@ -1,4 +1,4 @@
-//! The note beside a lock, and the server's clock.
+//! Tests the note beside a lock, and the server's clock.
 
 use std::time::{Duration, SystemTime};
 
@@ -38,7 +38,7 @@ async fn c11_a_note_is_one_hash_that_never_lapses_and_is_no_name_in_use() {
 async fn c5_revisions_are_compared_exactly_up_to_the_last() {
     let store = Store::start().await;
     let mut claim = holder(&store, "a").await;
-    // 2^53 and its successor are the same number in Lua; as texts, 9 is larger than 10.
+    // In Lua, 2^53 and its successor are the same number. As texts, 9 is larger than 10.
     let rising = [9, 10, 1 << 53, (1 << 53) + 1, u64::MAX - 1, u64::MAX];
     let mut last = Note::default();
     for revision in rising {
@@ -120,9 +120,9 @@ async fn c14_a_replica_tells_neither_a_note_nor_the_time() {
         (before - Duration::from_millis(1)..after).contains(&told),
         "{before:?}, then {told:?}"
     );
-    // Of a primary that is not there: it keeps what it has.
+    // The server becomes a replica of a primary that is not there, so it keeps its data.
     store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
-    // Each on a connection from before.
+    // Each question uses a connection from before.
     let error = store.redis.note(&mutex("a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
     store.admin.ask::<()>(&["REPLICAOF", "NO", "ONE"]).await;

@@ -1,5 +1,5 @@
-//! A lock that was handed over by message: taken without a request where its lease can be proved,
-//! by a request else.
+//! Tests a lock that was handed over by message. The waiter takes it without a request if its lease
+//! can be proved, and with a request otherwise.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::support::*;
 
-/// A waiter that is content with a short lease.
+/// A waiter that accepts a short lease.
 async fn frugal(store: &Store) -> Waiter {
     let mut spec = spec("a");
     spec.short_lease = true;
@@ -27,7 +27,8 @@ async fn fence(store: &Store) -> FencingToken {
     FencingToken::new(fence.split(':').next().unwrap().parse().unwrap())
 }
 
-/// Not proved: one request, for the token that was handed over and a whole lease.
+/// Checks that nothing is proved: there is one request, for the token that was handed over and a
+/// whole lease.
 async fn assert_asks(store: &Store, claim: &mut Box<dyn Claim>) {
     let token = fence(store).await;
     store.admin.reset_calls().await;
@@ -50,7 +51,7 @@ async fn c3_a_proved_lease_costs_no_request_and_ends_before_the_stores_does() {
         sleep(Duration::from_millis(50)).await;
         given_up(holder.release()).await;
         signal.heard().await;
-        // Time that passes before it looks is not given to it.
+        // The waiter's lease does not grow by the time before its look.
         sleep(Duration::from_millis(5 * round)).await;
         store.admin.reset_calls().await;
         let grant = granted(waiter.attempt(Wait::Queue).await);
@@ -63,7 +64,7 @@ async fn c3_a_proved_lease_costs_no_request_and_ends_before_the_stores_does() {
         // The server counts whole milliseconds.
         let lapses = read.after(left + Duration::from_millis(1));
         assert!(at.after(lasts) <= lapses, "{:?} too late", lapses.until(at.after(lasts)));
-        // Nor is it thrown away: the time in the queue does not count.
+        // The lease is not too short either: the time in the queue does not count.
         assert!(lasts >= WINDOW + Duration::from_millis(45), "{lasts:?}");
         assert!(matches!(waiter.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
         assert!(ttl(&store.admin).await > TTL / 2);
@@ -79,7 +80,8 @@ async fn c3_nothing_is_proved_across_a_step_of_the_servers_clock() {
     for direction in [ClockDirection::Forward, ClockDirection::Back] {
         let mut holder = holder(&store, "a").await;
         let (mut waiter, signal) = frugal(&store).await;
-        // More than the answer and the message can take, and less than a waiter lives.
+        // The step is longer than the answer and the message can take, and shorter than a waiter
+        // lives.
         store.server.clock().unwrap().step(WINDOW, direction).unwrap();
         given_up(holder.release()).await;
         signal.heard().await;
@@ -103,7 +105,8 @@ async fn c3_nothing_is_proved_by_an_answer_on_another_connection() {
     assert_asks(&store, &mut waiter).await;
 }
 
-/// Whoever may publish may say that a waiter has the lock. The first renewal tells that it has not.
+/// A client that may publish can say that a waiter has the lock. The first renewal shows that it
+/// has not.
 #[tokio::test]
 async fn c3_a_forged_message_is_believed_for_a_claim_window_at_most() {
     let store = Store::start().await;
@@ -132,7 +135,7 @@ async fn c3_a_waiter_that_looks_late_asks_for_a_whole_lease() {
     let (mut waiter, signal) = frugal(&store).await;
     given_up(holder.release()).await;
     signal.heard().await;
-    // However slow the server is, the lock is there still.
+    // Now the lock is still there, however slow the server is.
     store.admin.ask::<()>(&["EXPIRE", &lock_key("a"), "60"]).await;
     sleep(WINDOW * 3 / 5).await;
     assert_asks(&store, &mut waiter).await;
@@ -147,7 +150,7 @@ async fn c1_a_waiter_that_looks_after_its_window_has_nothing() {
     given_up(holder.release()).await;
     signal.heard().await;
     wait_for(&mut second, &other).await;
-    // It waits again, as the last one.
+    // The waiter waits again, as the last one.
     assert!(busy(waiter.attempt(Wait::Queue).await).0);
     assert_eq!(second.release().await.unwrap(), Released::Freed);
     wait_for(&mut waiter, &signal).await;
@@ -163,10 +166,10 @@ async fn c3_a_claim_that_wants_its_whole_lease_asks_for_it() {
     assert_asks(&store, &mut waiter).await;
 }
 
-/// The same through the core.
+/// The same hand-over through the core.
 async fn handed_over(renewal: Renewal) -> (RedisServer, Admin, Locker, LockGuard) {
     let Store { redis, admin, server } = Store::start().await;
-    // The store's own queue is what is tested.
+    // Without the process's gate, the claims compete in the store's own queue.
     let locker = Locker::new(redis).with_process_gate(false);
     let options =
         LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT).with_renewal(renewal);
@@ -179,13 +182,13 @@ async fn handed_over(renewal: Renewal) -> (RedisServer, Admin, Locker, LockGuard
     (server, admin, locker, waiter.await.unwrap())
 }
 
-/// Nobody renews it.
+/// Nothing renews this lock.
 #[tokio::test]
 async fn c10_a_manual_lock_that_was_handed_over_has_its_whole_ttl() {
     let began = Instant::now();
     let (_server, admin, locker, guard) = handed_over(Renewal::Manual).await;
-    // It queued, the other one released, it claimed. On a busy machine it may have said that it
-    // still waits.
+    // The waiter queued, the other claim released, and the waiter claimed. On a busy machine, the
+    // waiter may also have been kept alive.
     let requests = admin.requests().await;
     let refreshes = began.elapsed().as_secs();
     assert!((3..=3 + refreshes).contains(&requests), "{requests} in {:?}", began.elapsed());

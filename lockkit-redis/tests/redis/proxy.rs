@@ -1,4 +1,4 @@
-//! A way to the server that loses requests or replies.
+//! A proxy to the server that loses requests or replies.
 
 use std::{
     sync::{
@@ -21,20 +21,20 @@ use tokio::{
 #[derive(Clone, Default)]
 pub(crate) struct Proxy {
     pub(crate) port: u16,
-    /// Keeps back what the first connection sends, until told to let it go.
+    /// Holds back the requests of the first connection until `let_go` is notified.
     pub(crate) hold: Arc<AtomicBool>,
     pub(crate) let_go: Arc<Notify>,
-    /// Loses the requests in which this word occurs.
+    /// Loses the requests that contain this word.
     pub(crate) lose: Arc<OnceLock<&'static [u8]>>,
     /// Loses the next reply, and its connection with it.
     pub(crate) cut: Arc<AtomicBool>,
-    /// Delays each piece of what the server sends by so many ms, one piece after the other.
+    /// Delays each piece of the server's output by this many ms, one piece after the other.
     pub(crate) slow: Arc<AtomicU64>,
     /// How many bytes came from the server.
     pub(crate) heard: Arc<AtomicUsize>,
     /// Takes new connections, and leaves them without an answer.
     pub(crate) hang: Arc<AtomicBool>,
-    /// How many were left so.
+    /// How many connections were left without an answer.
     pub(crate) hung: Arc<AtomicUsize>,
 }
 

@@ -1,4 +1,4 @@
-//! The queue in the store: who comes first is served first, whatever becomes of the others.
+//! Tests the queue in the store: the first waiter is served first, whatever happens to the others.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::{proxy::Proxy, support::*};
 
-/// In ms, for how long another client has the lock.
+/// For how long another client has the lock, in ms.
 const LAPSE: &str = "6000";
 
 /// Waits in the queue of "a" as a client of its own.
@@ -70,7 +70,7 @@ async fn c12_readers_and_writers_of_all_clients_are_served_in_the_order_of_their
             assert_eq!(claim.release().await.unwrap(), Released::Freed);
         }
     }
-    // A claim and a release for each grant.
+    // Each grant costs a claim and a release.
     assert_eq!(store.admin.requests().await, 1 + 2 * 6);
 }
 
@@ -85,7 +85,7 @@ async fn c8_a_release_sends_one_message_to_one_client() {
     let mut holder = holder(&store, "a").await;
     let mut first = waiter_of(&clients[0]).await;
     let others = [waiter_of(&clients[1]).await, waiter_of(&clients[0]).await];
-    // What an answer weighs that every client can ask for.
+    // The size of an answer that every client can ask for.
     let heard = async |client: usize| {
         clients[client].inspect(&mutex("settle")).await.unwrap();
         proxies[client].heard.load(Ordering::SeqCst)
@@ -114,7 +114,8 @@ async fn c12_a_waiter_without_a_connection_is_passed_over_and_is_the_next_one() 
     let mut others = queue(&store, "a", 2).await;
     let channels = async || store.admin.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]).await.len();
     assert_eq!(channels().await, 2);
-    // Loses a reply, and the connection with it. The waiter is told, and does nothing yet.
+    // The client loses a reply, and the connection with it. The waiter is woken, and does nothing
+    // yet.
     proxy.cut.store(true, Ordering::SeqCst);
     lonely.inspect(&mutex("settle")).await.unwrap_err();
     signal.heard().await;
@@ -124,7 +125,7 @@ async fn c12_a_waiter_without_a_connection_is_passed_over_and_is_the_next_one() 
     let (second, second_signal) = &mut others[0];
     second_signal.heard().await;
     granted(second.attempt(Wait::Queue).await);
-    // Back again, in its old place.
+    // The waiter is back in its old place.
     assert!(busy(first.attempt(Wait::Queue).await).0);
     given_up(second.release()).await;
     signal.heard().await;
@@ -146,14 +147,14 @@ async fn c8_a_lock_that_nobody_could_be_told_of_is_found_by_who_looks() {
     kill_clients(&store).await;
     waiters[0].1.heard().await;
     let fence: String = store.admin.ask(&["GET", &fence_key("a")]).await;
-    // By a client that has no waiters, while the other has no connection.
+    // A client without waiters frees the lock, while the other client has no connection.
     let token = fence.split(':').next().unwrap().parse().unwrap();
     let operator = connect(&store.server.url()).await.unwrap();
     let freed =
         operator.force_release(&mutex("a"), lockkit_core::FencingToken::new(token)).await.unwrap();
     assert_eq!(freed, Released::Freed);
     assert_eq!(store.admin.ask::<u64>(&["EXISTS", &lock_key("a")]).await, 0);
-    // The second one looks first, and the first one gets the lock.
+    // The second waiter looks first, and the first waiter gets the lock.
     assert!(busy(waiters[1].0.attempt(Wait::Queue).await).0);
     granted(waiters[0].0.attempt(Wait::Queue).await);
     given_up(waiters[0].0.release()).await;
@@ -172,7 +173,7 @@ async fn c8_a_message_lost_with_its_connection_costs_no_turn() {
         let mut holder = holder(&store, "a").await;
         let (mut first, signal) = waiter_of(&redis).await;
         let mut others = queue(&store, "a", 1).await;
-        // The next thing that the client would hear is that it has the lock.
+        // The next message to the client would say that it has the lock.
         proxy.cut.store(true, Ordering::SeqCst);
         given_up(holder.release()).await;
         let fence: String = store.admin.ask(&["GET", &fence_key("a")]).await;
@@ -207,7 +208,7 @@ async fn c1_a_foreign_lock_is_waited_for_to_its_end_and_not_beyond() {
     assert!(token >= lapses * 1000, "{token} is before the end of the lease at {lapses} ms");
     assert!(!foreign().await);
     given_up(first.release()).await;
-    // It has passed on at once: a foreign client finds no gap.
+    // The lock has passed on at once, so a foreign client finds no gap.
     assert!(!foreign().await);
     let (second, signal) = &mut waiters[1];
     lock(second, signal).await;
@@ -235,12 +236,12 @@ async fn c6_a_queue_of_the_dead_is_passed_over_and_goes_by_itself() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     drop(queue(&store, "a", 5).await);
-    // With nobody who looks, the server forgets them.
+    // If no waiter looks, the server forgets them.
     for key in [queue_key("a"), live_key("a")] {
         let left: i64 = store.admin.ask(&["PTTL", &key]).await;
         assert!((1..=i64::try_from((WINDOW * 2).as_millis()).unwrap()).contains(&left), "{left}");
     }
-    // While one lives, they are skipped when their time has come.
+    // While one waiter lives, the dead ones are skipped when their time has come.
     let dead: Vec<String> = store.admin.ask(&["ZRANGE", &live_key("a"), "0", "-1"]).await;
     let (mut living, signal) = queue(&store, "a", 1).await.remove(0);
     for waiter in dead {
@@ -254,7 +255,8 @@ async fn c6_a_queue_of_the_dead_is_passed_over_and_goes_by_itself() {
     assert_clean(&store, "a").await;
 }
 
-/// All waiters of one client, each in a task of its own as under the core, until they are dropped.
+/// The waiters of one client, until they are dropped. Each is in a task of its own, as under the
+/// core.
 fn waiting(waiters: Vec<Waiter>) -> JoinSet<Waiter> {
     let tasks = waiters.into_iter().map(|(mut claim, signal)| async move {
         wait_for_long(&mut claim, &signal).await;
@@ -277,7 +279,7 @@ async fn c8_the_end_of_a_lease_costs_each_client_one_request_and_the_winner_one_
     let start = Instant::now();
     let (winner, _signal) = tasks.join_next().await.unwrap().unwrap();
     let requests = store.admin.requests().await;
-    // The server rounds the time that is left, so that the first may look a moment too early. Until
+    // The server rounds the remaining time, so the first waiter may look a moment too early. Until
     // then, each client keeps its waiters alive.
     let periods = 1 + start.elapsed().as_secs();
     assert!((2..=2 * 2 + 1 + 2 * periods).contains(&requests), "{requests} requests");
@@ -295,8 +297,8 @@ async fn c6_one_who_looks_after_all_and_is_dropped_leaves_that_to_another() {
     store.server.pause().unwrap();
     assert!(asks(&mut waiters[0]).await.is_err());
     let (mut first, _) = waiters.remove(0);
-    // The next one does not wait for an answer to somebody who is gone, nor is it told that all is
-    // well.
+    // The next waiter does not wait for an answer to the dropped one, and does not take that
+    // question as answered.
     assert!(asks(&mut waiters[0]).await.is_err());
     store.server.resume().unwrap();
     assert!(busy(waiters[1].0.attempt(Wait::Queue).await).0);

@@ -1,4 +1,4 @@
-//! Tokens that are raised, and leases of another length.
+//! Tests raised tokens, and leases of another length.
 
 use std::num::NonZeroU32;
 
@@ -16,7 +16,7 @@ fn above(token: FencingToken, ms: u64) -> FencingToken {
     FencingToken::new(token.get() + ms * 1000)
 }
 
-/// A mutex, both sides of a read/write lock, and a semaphore of two permits.
+/// A mutex, an election, both sides of a read/write lock, and a semaphore of two permits.
 fn specs() -> Vec<ClaimSpec> {
     let two = Mode::Permits { count: NonZeroU32::MIN, limit: NonZeroU32::new(2).unwrap() };
     [
@@ -32,7 +32,7 @@ fn specs() -> Vec<ClaimSpec> {
     .into()
 }
 
-/// The same, of another owner.
+/// The same claim, of another owner.
 fn another(spec: &ClaimSpec) -> ClaimSpec {
     let mut spec = spec.clone();
     spec.owner = OwnerId::random();
@@ -165,7 +165,7 @@ async fn c3_a_lease_is_extended_in_every_mode_and_renewed_without_being_shortene
             lost => panic!("{lost:?}"),
         };
         assert_eq!(left(claim.renew(Some(long)).await.unwrap()), long);
-        // What was confirmed is still believed after a renewal.
+        // The lease that was confirmed still counts after a renewal.
         for left in
             [left(claim.renew(None).await.unwrap()), left(claim.renew(Some(TTL)).await.unwrap())]
         {

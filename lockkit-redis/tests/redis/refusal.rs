@@ -1,4 +1,4 @@
-//! Servers that can't be used, and say why.
+//! Tests servers that can't be used, and errors that say why.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn c13_a_password_is_not_shown_by_a_server_that_quotes_it() {
 
 #[tokio::test]
 async fn c13_a_closed_port_a_silent_server_and_a_missing_socket_are_unavailable() {
-    // Nobody listens there; a port that was free a moment ago may be another test's by now.
+    // No server listens there. A port that was free a moment ago may be another test's by now.
     let error = refused("redis://:hunter2@127.0.0.1:1/").await;
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.is_temporary() && error.to_string().contains("127.0.0.1:1"), "{error}");
@@ -164,14 +164,14 @@ async fn c13_a_replica_is_refused_and_a_demoted_primary_is_left() {
     store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]).await;
     let error = claim.renew(None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
-    // That connection was given up; the next one finds out at once.
+    // The client gave that connection up, and the next one finds out at once.
     signal.heard().await;
     let error = waiter.attempt(Wait::Queue).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly);
     assert!(error.to_string().contains("is a replica"), "{error}");
     assert_eq!(refused(&store.server.url()).await.kind(), ErrorKind::ReadOnly);
     store.admin.ask::<()>(&["REPLICAOF", "NO", "ONE"]).await;
-    // It may have taken over the other server's data, which is none.
+    // The server may have taken over the other server's data, and that is empty.
     given_up(claim.release()).await;
     lock(&mut waiter, &signal).await;
 }

@@ -1,5 +1,5 @@
-//! Lockers of one prefix agree on the keys of mutexes: raw ones and escaped ones would not exclude
-//! each other.
+//! Tests that lockers of one prefix agree on the keys of mutexes. Raw keys and escaped keys would
+//! not exclude each other.
 
 use lockkit_core::{
     ErrorKind,
@@ -34,7 +34,7 @@ async fn c1_a_prefix_with_raw_keys_is_refused_to_lockers_with_escaped_ones_and_t
         }
         connect(&format!("{url}{query}")).await.unwrap();
         connect(&format!("{url}{refused}&prefix=other")).await.unwrap();
-        // As the message says.
+        // The error message advises this.
         store.admin.ask::<()>(&["DEL", KEY]).await;
         connect(&format!("{url}{refused}")).await.unwrap();
         assert_eq!(store.admin.ask::<String>(&["GET", KEY]).await, second);
@@ -42,8 +42,8 @@ async fn c1_a_prefix_with_raw_keys_is_refused_to_lockers_with_escaped_ones_and_t
     }
 }
 
-/// A server that restarts empty forgets what its lockers have agreed on. Each says it again with
-/// its next connection.
+/// A server that restarts empty forgets the keys on which its lockers have agreed. Each locker
+/// writes them again with its next connection.
 #[tokio::test]
 async fn c1_a_locker_that_connects_again_says_again_which_keys_it_uses() {
     let store = Store::start_with(&[], "?keys=raw").await;
@@ -51,7 +51,7 @@ async fn c1_a_locker_that_connects_again_says_again_which_keys_it_uses() {
     kill_clients(&store).await;
     while store.redis.inspect(&mutex("a")).await.is_err() {}
     assert_eq!(store.admin.ask::<String>(&["GET", KEY]).await, "raw");
-    // Another one was faster.
+    // Another locker was faster.
     store.admin.ask::<()>(&["SET", KEY, "escaped"]).await;
     kill_clients(&store).await;
     let error = loop {
@@ -73,7 +73,7 @@ async fn c13_what_a_newer_lockkit_has_agreed_on_is_refused_and_left_as_it_is() {
     assert_eq!(server.ask(["GET", KEY]).unwrap().text(), "lockkit/2 hashed");
 }
 
-/// Those who hold locks there must be able to connect again.
+/// The holders on this server must be able to connect again.
 #[tokio::test]
 async fn c10_a_full_server_that_can_not_keep_it_is_connected_to() {
     let server = RedisServer::start_with(["--maxmemory", "1mb"]).unwrap();

@@ -1,4 +1,5 @@
-//! A waiter always finds out in the end, whatever became of the keys that it waits on.
+//! Tests that a waiter always gets an answer in the end, whatever happened to the keys that it
+//! waits on.
 
 use std::{
     net::TcpListener,
@@ -20,7 +21,7 @@ use tokio::{
 
 use crate::{proxy::Proxy, support::*};
 
-/// The op_timeout, and the claim window, of a waiter whose window shall pass.
+/// The op_timeout of a waiter whose claim window must pass. The window is as long.
 const HASTY: Duration = Duration::from_secs(6);
 
 fn permits(count: u32, limit: u32, op_timeout: Duration) -> ClaimSpec {
@@ -39,7 +40,7 @@ fn semaphore_key(part: &str) -> String {
     format!("lockkit:semaphore:{{a}}:{part}")
 }
 
-/// A hold needs none of the keys of the queue.
+/// A hold does not need the keys of the queue.
 #[tokio::test]
 async fn c10_a_hold_of_any_kind_is_renewed_beside_a_queue_that_is_not_ours() {
     let one = Mode::Permits { count: NonZeroU32::MIN, limit: NonZeroU32::MIN };
@@ -62,8 +63,8 @@ async fn c10_a_hold_of_any_kind_is_renewed_beside_a_queue_that_is_not_ours() {
     }
 }
 
-/// The keys of the grants must not lapse with the short lease of the one, while the other counts on
-/// them.
+/// The keys of the grants must not lapse with the short lease of the hasty waiter, because the
+/// patient waiter needs them.
 #[tokio::test]
 async fn c8_a_patient_waiter_outlives_a_hasty_one_that_was_handed_the_permits() {
     let store = Store::start().await;
@@ -75,7 +76,7 @@ async fn c8_a_patient_waiter_outlives_a_hasty_one_that_was_handed_the_permits() 
     let (mut patient, signal) = waiter_for(&store, permits(1, 1, OP_TIMEOUT));
     assert!(busy(patient.attempt(Wait::Queue).await).0);
     given_up(holder.release()).await;
-    // The hasty one is told, and never looks.
+    // The hasty waiter gets a message, and never looks.
     wait_for(&mut patient, &signal).await;
 }
 
@@ -141,7 +142,7 @@ async fn c13_a_cluster_that_says_nothing_is_unavailable() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
-/// All waiters are kept alive by the one who asks first. It may be very patient.
+/// The waiter that asks first keeps all waiters alive. It may be very patient.
 #[tokio::test]
 async fn c8_a_waiter_is_not_held_up_by_a_more_patient_one_on_a_dead_connection() {
     let server = RedisServer::start().unwrap();
@@ -171,11 +172,11 @@ async fn c8_a_waiter_is_not_held_up_by_a_more_patient_one_on_a_dead_connection()
             }
         });
     }
-    // Either of them, and it does not give the lock back.
+    // One of the two gets the lock, and does not give it back.
     timeout(SOON, waiting.join_next()).await.expect("nobody is granted the lock").unwrap().unwrap();
 }
 
-/// One request for each room, one after the other, would take more than a minute.
+/// One request for each name, one after the other, would take more than a minute.
 #[tokio::test]
 async fn c8_waiters_beside_a_broken_name_are_kept_alive_together() {
     let store = Store::start().await;
@@ -191,7 +192,7 @@ async fn c8_waiters_beside_a_broken_name_are_kept_alive_together() {
     }
     store.admin.ask::<()>(&["DEL", &live_key(&names[0])]).await;
     store.admin.ask::<()>(&["SET", &live_key(&names[0]), "no zset"]).await;
-    // All rooms are due by then.
+    // All names are due by then.
     sleep(PERIOD * 2).await;
     store.admin.reset_calls().await;
     proxy.slow.store(1000, Ordering::SeqCst);
@@ -214,7 +215,7 @@ async fn c8_a_very_patient_waiter_looks_as_often_as_others() {
     let (mut patient, signal) = waiter_for(&store, spec_for("a", 5 * minute, 2 * minute));
     assert!(busy(patient.attempt(Wait::Queue).await).0);
     given_up(holder.release()).await;
-    // The hasty one is told, and never looks.
+    // The hasty waiter gets a message, and never looks.
     wait_for(&mut patient, &signal).await;
 }
 
@@ -226,13 +227,13 @@ async fn c9_a_very_patient_waiter_that_dies_keeps_the_lock_for_ten_seconds_at_mo
     let (mut patient, signal) = waiter_for(&store, spec_for("a", 10 * minute, 2 * minute));
     assert!(busy(patient.attempt(Wait::Queue).await).0);
     given_up(holder.release()).await;
-    // It is told, and never looks.
+    // The waiter gets a message, and never looks.
     signal.heard().await;
     let left: u64 = store.admin.ask(&["PTTL", &lock_key("a")]).await;
     assert!(left <= 10_000, "{left} ms");
 }
 
-/// Whoever can't be told is passed over. That must not go on for ever, if others keep coming.
+/// A waiter that can't be reached is passed over. That must end, even if other waiters keep coming.
 #[tokio::test]
 async fn c12_a_waiter_that_may_hear_no_more_is_not_passed_over_for_ever() {
     let store = Store::start().await;

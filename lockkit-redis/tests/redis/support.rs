@@ -1,4 +1,4 @@
-//! A server, a backend on it, and a second client that looks behind its back.
+//! Starts a server with a backend on it, and a second client that looks at the store directly.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,25 +17,25 @@ use lockkit_redis::{
 };
 use tokio::time::{sleep, timeout};
 
-/// Far longer than servers stand still in these tests, as the next ones. Where a lease has to end,
-/// the store ends it.
+/// Far longer than a server may hang in these tests, and so are the next ones. Where a lease must
+/// end, the store ends it.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(20);
-/// The claim window of whoever is so patient: the longest one.
+/// The claim window of a claim that is so patient: the longest one.
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
-/// So often a waiter keeps all waiters of its client alive, and looks whether the lock is free.
+/// How often a waiter keeps all waiters of its client alive, and looks whether the lock is free.
 pub(crate) const PERIOD: Duration = Duration::from_secs(1);
-/// What must happen, happens within this, or a test fails. No test waits for it to pass.
+/// Every expected event comes within this time, or a test fails. No test waits for this time to
+/// pass.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// The patience of who wants to see that a server which is paused, or out of reach, does not
-/// answer.
+/// How long a test waits to see that a server does not answer because it is paused or out of reach.
 pub(crate) const MOMENT: Duration = Duration::from_millis(50);
-/// How long a connection is trusted that has fallen silent, where a test waits for the end of that:
-/// longer than a server stands still.
+/// How long a silent connection is trusted, where a test waits for the end of that time. It is
+/// longer than a server hangs.
 pub(crate) const TRUSTING: &str = "?connect_timeout=6s";
-/// A little longer than that.
+/// A little longer than that time.
 pub(crate) const TRUST: Duration = Duration::from_millis(6_500);
-/// Where no test waits for the end of that.
+/// How long a silent connection is trusted, where no test waits for the end of that time.
 const LONG_TRUST: Duration = Duration::from_secs(30);
 
 macro_rules! script {
@@ -52,7 +52,8 @@ pub(crate) const ACQUIRE: &str = script!(
     "exclusive/hand_over",
     "exclusive/acquire"
 );
-/// The server knows them from the start, so that requests can be counted and paused exactly.
+/// The server knows these scripts from the start, so that requests can be counted and paused
+/// exactly.
 const SCRIPTS: [&str; 17] = [
     ACQUIRE,
     script!("exclusive/extend"),
@@ -88,7 +89,7 @@ impl Store {
         Self::on(RedisServer::start_with(args.iter().copied()).unwrap(), query).await
     }
 
-    /// On a server whose clock can be set: see [`pass`](Self::pass).
+    /// Starts a server whose clock can be set: see [`pass`](Self::pass).
     pub(crate) async fn start_with_clock() -> Self {
         Self::on(RedisServer::start_with_clock().unwrap(), "").await
     }
@@ -111,7 +112,7 @@ impl Store {
         waiter_for(self, spec(name))
     }
 
-    /// Where the messages for the backend go, if no other is connected.
+    /// The channel for messages to the backend, if no other backend is connected.
     pub(crate) async fn client_channel(&self) -> String {
         let channels: Vec<String> = self.admin.ask(&["PUBSUB", "CHANNELS"]).await;
         let [channel] = &channels[..] else { panic!("{channels:?}") };
@@ -119,12 +120,12 @@ impl Store {
         channel.clone()
     }
 
-    /// So much time passes at once, by the server's clock.
+    /// Lets this much time pass at once, by the server's clock.
     pub(crate) fn pass(&self, time: Duration) {
         self.server.clock().unwrap().step(time, ClockDirection::Forward).unwrap();
     }
 
-    /// Ends the leases of all who hold it.
+    /// Ends the leases of all holders of a name.
     pub(crate) async fn end_leases(&self, name: &LockName) {
         let base = format!("lockkit:{}:{{{}}}", name.kind(), name.as_str());
         match name.kind() {
@@ -139,13 +140,13 @@ impl Store {
         }
     }
 
-    /// Until when the store takes each waiter for alive, in µs.
+    /// Until when the store counts each waiter as alive, in µs.
     pub(crate) async fn lives(&self, name: &LockName) -> BTreeMap<String, i64> {
         let key = format!("lockkit:{}:{{{}}}:live", name.kind(), name.as_str());
         self.admin.ask(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]).await
     }
 
-    /// True if all waiters were kept alive since then.
+    /// True if all waiters were kept alive since `before` was read.
     pub(crate) async fn live_longer(
         &self,
         name: &LockName,
@@ -163,7 +164,7 @@ impl Store {
 
 pub(crate) async fn connect(url: &str) -> Result<Redis> {
     let mut config = Config::from_url(StoreUrl::parse(url).unwrap())?;
-    // A failover is waited for no longer than a user would.
+    // Other URLs keep the default, so a test waits for a failover no longer than a user would.
     if url.starts_with("redis://") && !url.contains("connect_timeout") {
         config = config.with_connect_timeout(LONG_TRUST)?;
     }
@@ -225,14 +226,14 @@ pub(crate) async fn holder(store: &Store, name: &str) -> Box<dyn Claim> {
     holder
 }
 
-/// All is over: nothing is subscribed, and nothing but a token is left.
+/// Checks that nothing is left: no subscription, and no key but a token.
 pub(crate) async fn assert_clean(store: &Store, name: &str) {
     store.settle().await;
     assert!(store.admin.channels().await.is_empty());
     assert_eq!(store.admin.keys().await, [fence_key(name)]);
 }
 
-/// Attempts until granted, as the core would: between attempts it waits for the signal, or for the
+/// Attempts until granted, as the core would. Between attempts it waits for the signal, or for the
 /// time to look again.
 pub(crate) async fn wait_for(claim: &mut Box<dyn Claim>, signal: &WakeSignal) -> Grant {
     timeout(SOON, wait_for_long(claim, signal)).await.expect("not granted")
@@ -256,7 +257,7 @@ pub(crate) async fn wait_for_long_or_err(
     }
 }
 
-/// Asks again until nothing of its owner can arrive any more.
+/// Releases again until no request of the owner can arrive any more.
 pub(crate) async fn finally_released(claim: &mut Box<dyn Claim>) -> Released {
     let released = async {
         loop {
@@ -270,19 +271,19 @@ pub(crate) async fn finally_released(claim: &mut Box<dyn Claim>) -> Released {
     timeout(SOON, released).await.unwrap()
 }
 
-/// All connections but the admin's.
+/// Kills all connections but the admin's.
 pub(crate) async fn kill_clients(store: &Store) {
     store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
     store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]).await;
 }
 
-/// Asks when it is woken, and not before, as requests are counted.
+/// Asks only when it is woken, because requests are counted.
 pub(crate) async fn lock_when_woken(claim: &mut Box<dyn Claim>, signal: &WakeSignal) -> Grant {
     signal.heard().await;
     granted(claim.attempt(Wait::Queue).await)
 }
 
-/// Attempts until granted, and between attempts waits for the signal alone: without a wake-up it
+/// Attempts until granted. Between attempts it waits for the signal alone: without a wake-up it
 /// fails.
 pub(crate) async fn lock(claim: &mut Box<dyn Claim>, signal: &WakeSignal) -> Grant {
     loop {
@@ -318,7 +319,7 @@ impl Admin {
         command.query_async(&mut self.0.clone()).await
     }
 
-    /// All but what the lockers of a prefix have agreed on.
+    /// All keys but those that say on which keys lockers agree.
     pub(crate) async fn keys(&self) -> Vec<String> {
         let mut keys = self.all_keys().await;
         keys.retain(|key| !key.ends_with(":keys"));
@@ -339,7 +340,7 @@ impl Admin {
         line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
     }
 
-    /// The requests of the backend, as opposed to the commands inside its scripts.
+    /// The number of the backend's requests, without the commands inside its scripts.
     pub(crate) async fn requests(&self) -> u64 {
         let mut requests = 0;
         for command in ["evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe"]
@@ -353,7 +354,7 @@ impl Admin {
         self.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
     }
 
-    /// All but those on which clients hear.
+    /// All channels but those on which clients get their messages.
     pub(crate) async fn channels(&self) -> Vec<String> {
         let mut channels: Vec<String> = self.ask(&["PUBSUB", "CHANNELS"]).await;
         channels.retain(|channel| !channel.starts_with("lockkit:wake:"));

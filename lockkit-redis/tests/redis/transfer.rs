@@ -1,4 +1,4 @@
-//! Transfer inside the process: what it costs, and what is left when it fails half-way.
+//! Tests transfers inside the process: their cost, and their leftovers when they fail half-way.
 
 use std::{
     sync::{
@@ -93,10 +93,10 @@ async fn c5_a_transfer_whose_reply_is_lost_leaves_nothing() {
         lost(&mut claim, policy).await;
         store.server.resume().unwrap();
         if round > 4 {
-            // Applied for sure, and then the connection goes.
+            // The transfer is applied for sure, and then the connection breaks.
             store.settle().await;
             kill_clients(&store).await;
-            // Nothing can arrive any more.
+            // No request can arrive any more.
             store.pass(OP_TIMEOUT);
         }
         let released = finally_released(&mut claim).await;
@@ -119,7 +119,8 @@ async fn c5_a_transfer_whose_connection_is_cut_is_unknown_and_undone_at_once() {
         granted(claim.attempt(Wait::No).await);
         proxy.cut.store(cut, Ordering::SeqCst);
         if !cut {
-            // Before it is sent: either it is not, or nobody hears of it.
+            // The connection breaks before the transfer is sent. The transfer is lost, or uses a
+            // new connection.
             kill_clients(&store).await;
         }
         let to = spec("a");
@@ -128,11 +129,11 @@ async fn c5_a_transfer_whose_connection_is_cut_is_unknown_and_undone_at_once() {
             Ok(Transferred::Granted(_)) if !cut => {}
             Ok(other) => panic!("{other:?}"),
         }
-        // The lock is free after the first one, though that is not final.
+        // The first release frees the lock, though it is not final.
         let _ = claim.release().await;
         assert_eq!(store.admin.keys().await, [fence_key("a")]);
         store.pass(OP_TIMEOUT);
-        // An earlier try may have freed it.
+        // An earlier release may have freed the lock.
         let _ = finally_released(&mut claim).await;
         redis.close().await.unwrap();
     }
@@ -148,7 +149,7 @@ async fn c5_a_transfer_that_arrives_after_the_release_does_nothing() {
     proxy.hold.store(true, Ordering::SeqCst);
     let to = spec("a");
     assert!(timeout(TRUST, claim.transfer(&to, QueuePolicy::TransferFirst)).await.is_err());
-    // It frees the lock on another connection, and says that something may still come.
+    // The release frees the lock on another connection, and says that a request may still come.
     assert!(claim.release().await.unwrap_err().is_outcome_unknown());
     assert_eq!(store.admin.keys().await, [fence_key("a")]);
     let mut next = holder(&store, "a").await;
@@ -246,7 +247,7 @@ async fn c12_dead_waiters_ahead_are_passed_and_dead_ones_alone_stop_nothing() {
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
     let (third, signal) = &mut waiters[2];
     lock(third, signal).await;
-    // Nobody is left but the dead.
+    // Only dead waiters are left.
     let (mut dead, _signal) = store.waiter("a");
     assert!(busy(dead.attempt(Wait::Queue).await).0);
     let members: Vec<String> = store.admin.ask(&["ZRANGE", &queue_key("a"), "0", "-1"]).await;
@@ -273,12 +274,12 @@ async fn c12_the_lock_is_freed_for_one_who_waits_and_can_not_be_told_now() {
         Transferred::Yielded
     );
     assert_eq!(store.admin.keys().await, [fence_key("a"), live_key("a"), queue_key("a")]);
-    // Nobody else was waiting: a newcomer may have it.
+    // No other claim waits, so a newcomer may have the lock.
     assert_eq!(holder(&store, "a").await.release().await.unwrap(), Released::Freed);
 }
 
-/// An attempt of the previous owner that is still under way would take a place, or the lock, for
-/// nobody.
+/// An attempt of the previous owner that is still under way would take a place or the lock, and no
+/// claim would use it.
 #[tokio::test]
 async fn c5_a_claim_with_an_unanswered_attempt_is_freed_and_not_transferred() {
     let store = Store::start().await;
@@ -291,7 +292,7 @@ async fn c5_a_claim_with_an_unanswered_attempt_is_freed_and_not_transferred() {
     let error = claim.transfer(&spec("a"), QueuePolicy::TransferFirst).await.unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
     proxy.let_go.notify_one();
-    // An earlier try may have freed it.
+    // An earlier release may have freed the lock.
     let _ = finally_released(&mut claim).await;
     assert_clean(&store, "a").await;
 }
@@ -325,7 +326,7 @@ async fn c4_a_transfer_rises_above_a_raised_token_that_the_server_has_lost() {
     assert!(granted(store.claim("a").attempt(Wait::No).await).token.get() > next);
 }
 
-/// Transfers that are answered, dropped midway and cut off, among claims that wait outside.
+/// Makes transfers that are answered, dropped midway or cut off, among claims that wait outside.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_c6_transfers_in_a_storm_keep_one_holder_and_leave_nothing() {
     let store = Arc::new(Store::start().await);
@@ -337,7 +338,8 @@ async fn c1_c4_c6_transfers_in_a_storm_keep_one_holder_and_leave_nothing() {
         let holders = Arc::clone(&holders);
         let top = Arc::clone(&top);
         tasks.spawn(async move {
-            // What may still arrive is waited for so long; whatever fails is tried again.
+            // This short op_timeout bounds the wait for requests that may still arrive. Each failed
+            // call is tried again.
             let spec = || spec_for("a", TTL, PERIOD);
             let hold = async |token: u64| {
                 assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders");
@@ -381,7 +383,7 @@ async fn c1_c4_c6_transfers_in_a_storm_keep_one_holder_and_leave_nothing() {
                 if (round + task) % 13 == 0 {
                     kill_clients(&store).await;
                 }
-                // An earlier try may have freed it.
+                // An earlier release may have freed the lock.
                 let _ = finally_released(&mut claim).await;
             }
         });

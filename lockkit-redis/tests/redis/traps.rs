@@ -1,5 +1,5 @@
-//! Servers that refuse for a while, while some wait: nothing is handed over that was not written,
-//! and nobody's place is lost.
+//! Tests servers that refuse requests for a while, while claims wait. No lock is handed over that
+//! was not written, and no waiter loses its place.
 
 use std::num::NonZeroU32;
 
@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::support::*;
 
-/// The next look of a waiter that has heard nothing.
+/// The next look of a waiter that got no message.
 async fn next_look(waiter: &mut Waiter) -> lockkit_core::Result<Attempt> {
     match waiter.0.attempt(Wait::Queue).await {
         Ok(Attempt::Busy { retry_after, .. }) => {
@@ -44,7 +44,8 @@ async fn c13_a_full_server_still_hands_the_lock_over() {
     let mut holder = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 3).await;
     fill("1mb").await;
-    // A release frees memory, so that the rest of it is not refused, and who is told has the lock.
+    // A release frees memory, so its other writes are not refused. The waiter that gets the message
+    // has the lock.
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     let (first, signal) = &mut waiters[0];
     signal.heard().await;
@@ -57,7 +58,7 @@ async fn c13_a_full_server_still_hands_the_lock_over() {
     assert!(matches!(first.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(wakes(&waiters), [1, 0, 0]);
 
-    // After a lapse the next waiter has it, and a newcomer is refused before that.
+    // After a lapse the next waiter has the lock, and a newcomer is refused before that.
     store.admin.ask::<()>(&["DEL", &lock_key("a")]).await;
     let newcomer = store.claim("b").attempt(Wait::Queue).await.unwrap_err();
     assert_heals(&newcomer, ErrorKind::StoreFull);
@@ -97,14 +98,14 @@ async fn c13_a_loading_server_is_waited_for_and_keeps_the_queue() {
     assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     store.admin.ask::<()>(&["FLUSHDB", "ASYNC"]).await;
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
-    // Flushed, they queue again; whoever looks first.
+    // After the flush, the waiters queue again, whichever looks first.
     serve_in_turn(waiters).await;
 }
 
 #[tokio::test]
 async fn c13_a_primary_that_follows_a_dead_one_is_left_and_keeps_the_queue() {
     for stale in ["yes", "no"] {
-        // With "no" it answers MASTERDOWN, with "yes" READONLY.
+        // With "no" the server answers MASTERDOWN, with "yes" READONLY.
         let store = Store::start_with(&["--replica-serve-stale-data", stale], "").await;
         let mut holder = holder(&store, "a").await;
         let mut waiters = queue(&store, "a", 2).await;
@@ -151,7 +152,7 @@ async fn c13_a_helper_key_of_another_type_stops_the_waiters_of_its_name_alone() 
         let mut others = queue(&store, "b", 2).await;
         store.admin.ask::<()>(&["DEL", &key, &lock_key("a")]).await;
         store.admin.ask::<()>(&["RPUSH", &key, "x"]).await;
-        // Looks after both names in one request.
+        // This waiter looks after both names in one request.
         assert!(matches!(next_look(&mut others[1]).await.unwrap(), Attempt::Busy { .. }), "{key}");
         waiters[0].1.heard().await;
         let error = next_look(&mut waiters[0]).await.unwrap_err();
@@ -182,7 +183,7 @@ async fn c13_waiters_of_a_broken_name_hear_of_it_though_others_look_first() {
             match waiter.attempt(Wait::Queue).await {
                 Err(error) => break error,
                 Ok(Attempt::Busy { retry_after, .. }) => {
-                    // It comes a moment later than the others, each time.
+                    // Each time, this waiter comes a moment later than the others.
                     let _ = timeout(retry_after.unwrap() + MOMENT, signal.heard()).await;
                 }
                 Ok(granted) => panic!("{granted:?}"),
@@ -193,7 +194,7 @@ async fn c13_waiters_of_a_broken_name_hear_of_it_though_others_look_first() {
     assert!(tasks.try_join_next().is_none(), "another name's waiter ended");
 }
 
-/// As a server that evicts may do.
+/// A server that evicts keys may delete such a key.
 #[tokio::test]
 async fn c8_waiters_whose_queue_vanished_queue_again() {
     let store = Store::start().await;
@@ -216,7 +217,7 @@ async fn c8_waiters_whose_queue_vanished_queue_again() {
     }
 }
 
-/// A restart without its data: those who wait go on, whoever comes first.
+/// The server restarts without its data. Its waiters continue, whichever comes first.
 #[tokio::test]
 async fn c8_a_server_that_forgot_everything_serves_its_waiters() {
     let mut store = Store::start().await;
@@ -257,8 +258,8 @@ async fn c8_a_server_that_forgot_everything_serves_its_waiters() {
     assert_eq!(keys, [fence_key("a")]);
 }
 
-/// A primary that was demoted throws its data away before it has the new ones: nothing there says
-/// that a lock is gone.
+/// A primary that was demoted throws its data away before it has the new data. So its empty data do
+/// not prove that a lock is gone.
 #[tokio::test]
 async fn c10_an_empty_primary_that_was_demoted_tells_nothing_of_locks() {
     let permit = NonZeroU32::MIN;
@@ -274,7 +275,7 @@ async fn c10_an_empty_primary_that_was_demoted_tells_nothing_of_locks() {
             let mut claim = store.redis.claim(spec).unwrap();
             let token = granted(claim.attempt(Wait::No).await).token;
             store.admin.ask::<()>(&["FLUSHALL"]).await;
-            // Nobody listens there.
+            // No server listens there.
             store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
             let answer = match call {
                 "keep alive" => claim.renew(None).await.map(drop),

@@ -1,4 +1,4 @@
-//! Wake-ups: one waiter for each release, none lost, nothing left subscribed or queued.
+//! Tests wake-ups: one waiter for each release, none lost, and nothing left subscribed or queued.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ async fn c8_one_release_rings_the_first_waiter_alone() {
     store.settle().await;
     assert_eq!(wakes(&waiters).iter().sum::<usize>(), 1);
 
-    // And so on down the queue: a claim and a release for each grant.
+    // The same happens down the queue: a claim and a release for each grant.
     for at in 0..waiters.len() {
         let (claim, _) = &mut waiters[at];
         granted(claim.attempt(Wait::Queue).await);
@@ -47,11 +47,11 @@ async fn c6_a_waiter_that_was_handed_the_lock_and_leaves_passes_it_on() {
     waiters[0].1.heard().await;
     assert_eq!(wakes(&waiters), [1, 0, 0]);
     let (mut first, _) = waiters.remove(0);
-    // It had the lock, though it never looked.
+    // The waiter had the lock, though it never looked.
     assert_eq!(first.release().await.unwrap(), Released::Freed);
     waiters[0].1.heard().await;
     assert_eq!(wakes(&waiters), [1, 0]);
-    // One that was not handed anything takes nothing along.
+    // A waiter that was not handed the lock takes nothing along.
     let (mut last, _) = waiters.remove(1);
     assert_eq!(last.release().await.unwrap(), Released::NotHeld);
     store.settle().await;
@@ -62,7 +62,8 @@ async fn c6_a_waiter_that_was_handed_the_lock_and_leaves_passes_it_on() {
     assert_clean(&store, "a").await;
 }
 
-/// It was told and does nothing, or it is gone without a word while its process lives.
+/// The waiter gets the message and does nothing, or it is dropped without a release while its
+/// process lives.
 #[tokio::test]
 async fn c8_a_waiter_that_never_moves_keeps_the_lock_for_its_claim_window_and_no_longer() {
     tokio::join!(never_moves(false), never_moves(true));
@@ -115,14 +116,14 @@ async fn c6_a_hand_over_is_not_spent_by_an_attempt_without_an_answer() {
         let (mut second, signal) = waiters.remove(0);
         signal.heard().await;
         granted(second.attempt(Wait::Queue).await);
-        // The unanswered release came as well; it changes nothing for the second.
+        // The unanswered release arrived as well. It changes nothing for the second waiter.
         assert_eq!(first.release().await.unwrap(), Released::NotHeld);
         assert_eq!(second.release().await.unwrap(), Released::Freed);
     }
     assert_clean(&store, "a").await;
 }
 
-/// Only the store says who has the lock.
+/// Only the store decides who has the lock.
 #[tokio::test]
 async fn c1_a_message_that_nobody_should_have_sent_makes_the_waiter_ask_and_no_more() {
     let store = Store::start().await;
@@ -132,13 +133,13 @@ async fn c1_a_message_that_nobody_should_have_sent_makes_the_waiter_ask_and_no_m
     let (mut waiter, signal) = waiter_for(&store, spec);
     busy(waiter.attempt(Wait::Queue).await);
     let channel = store.client_channel().await;
-    // Garbage and messages for others are not for it.
+    // Garbage and messages for other owners do not concern the waiter.
     for text in ["", "x", "0123456789abcdef0123456789abcdef 1 2 3", &format!("{owner} 1")] {
         store.admin.ask::<()>(&["PUBLISH", &channel, text]).await;
     }
     store.settle().await;
     assert_eq!(signal.wakes(), 0);
-    // A word from long ago: that lock has passed on since.
+    // These messages are old: that lock has passed on since.
     for text in [owner.clone(), format!("{owner} 1 2 3000")] {
         store.admin.reset_calls().await;
         store.admin.ask::<()>(&["PUBLISH", &channel, &text]).await;
@@ -152,14 +153,14 @@ async fn c1_a_message_that_nobody_should_have_sent_makes_the_waiter_ask_and_no_m
     assert_clean(&store, "a").await;
 }
 
-/// Somebody deleted the key: nobody hears of that, and the next look of any waiter tells.
+/// A user deletes the key. No waiter gets a message, and the next look of any waiter finds out.
 #[tokio::test]
 async fn c8_a_lock_that_vanished_goes_to_the_first_waiter_when_one_of_them_looks() {
     let store = Store::start().await;
     let past = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 3).await;
     store.admin.ask::<()>(&["DEL", &lock_key("a")]).await;
-    // Whoever it is that looks.
+    // Any waiter may be the one that looks.
     let (last, rest) = waiters.split_last_mut().map(|((last, _), rest)| (last, rest)).unwrap();
     let looks = async {
         loop {
@@ -191,7 +192,7 @@ async fn c6_a_client_has_one_channel_and_leaves_no_place_in_a_queue() {
         given_up(claim.release()).await;
     }
     assert_eq!(store.admin.keys().await, [lock_key("a"), fence_key("a")]);
-    // By a grant, too.
+    // A grant leaves no place in the queue either.
     let (mut last, signal) = store.waiter("a");
     busy(last.attempt(Wait::Queue).await);
     given_up(holder.release()).await;
@@ -217,7 +218,7 @@ async fn c6_an_attempt_dropped_while_it_queues_leaves_no_place_in_the_queue() {
     assert_clean(&store, "a").await;
 }
 
-/// More than the queue of the connection has room for.
+/// There are more waiters than the queue of the connection has room for.
 #[tokio::test]
 async fn c6_thousands_who_leave_at_once_leave_nothing() {
     const NAMES: usize = 1_100;
@@ -225,14 +226,15 @@ async fn c6_thousands_who_leave_at_once_leave_nothing() {
     let foreign = "for i = 1, ARGV[1] do redis.call('SET', 'lockkit:mutex:{' .. i .. '}', 'x') end";
     store.admin.ask::<()>(&["EVAL", foreign, "0", &NAMES.to_string()]).await;
     let mut waiters: Vec<_> = (1..=NAMES).map(|name| store.waiter(&name.to_string())).collect();
-    // At once: one after the other, the first ones could be dead when the last one comes.
+    // All attempts run at once. One after the other, the first waiters could be dead when the last
+    // one comes.
     for attempt in join_all(waiters.iter_mut().map(|(waiter, _)| waiter.attempt(Wait::Queue))).await
     {
         assert!(busy(attempt).0);
     }
     assert!(store.admin.channels().await.is_empty());
     assert_eq!(store.admin.keys().await.len(), 3 * NAMES);
-    // Half of them are forgotten without a release: what they leave goes by itself.
+    // Half of the waiters are forgotten without a release. Their entries lapse by themselves.
     for released in
         join_all(waiters.iter_mut().step_by(2).map(|(waiter, _)| waiter.release())).await
     {
@@ -252,7 +254,7 @@ async fn c6_who_leaves_behind_many_requests_leaves_no_place_in_the_queue() {
     let mut claims: Vec<_> = (0..1100).map(|n| store.claim(&format!("other {n}"))).collect();
     let attempts = join_all(claims.iter_mut().map(|claim| claim.attempt(Wait::No)));
     let mut attempts = std::pin::pin!(tokio::task::unconstrained(attempts));
-    // They fill the queue of the connection.
+    // These attempts fill the queue of the connection.
     assert!(attempts.as_mut().now_or_never().is_none());
     let (attempts, released) = tokio::join!(attempts, waiter.release());
     assert!(attempts.into_iter().all(|attempt| matches!(attempt, Ok(Attempt::Granted(_)))));
@@ -261,8 +263,8 @@ async fn c6_who_leaves_behind_many_requests_leaves_no_place_in_the_queue() {
     given_up(holder.release()).await;
 }
 
-/// Waiters come and go on one name while the lock goes round: no wake-up may be lost, as nothing
-/// else wakes them.
+/// Waiters come to one name and leave it while the lock passes among them. No wake-up may be lost,
+/// because nothing else wakes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_no_wake_up_is_lost_between_queueing_and_leaving() {
     let store = Arc::new(Store::start().await);
@@ -309,8 +311,8 @@ async fn c8_contended_grants_cost_a_constant_number_of_requests() {
         });
     }
     running.join_all().await;
-    // One attempt that finds it busy, one that wins, one release; and what the subscription costs
-    // at the start.
+    // A grant needs one attempt that finds the lock busy, one that wins, and one release. The
+    // subscription costs more at the start.
     let requests = store.admin.requests().await;
     assert!(requests <= 4 * tasks * rounds, "{requests} requests for {} grants", tasks * rounds);
 }
@@ -327,8 +329,8 @@ async fn c13_without_rights_on_channels_a_release_works_and_waiters_poll() {
     let mut holder = mute.claim(spec("a")).unwrap();
     granted(holder.attempt(Wait::No).await);
     let (mut other, signal) = store.waiter("a");
-    // In the order in which they came, whether they are told or must ask: the holder can't tell
-    // anybody.
+    // The waiters are served in the order in which they came, whether they get messages or must
+    // ask. The holder can't send messages.
     let mut waiter = mute.claim(spec("a")).unwrap();
     assert!(busy(waiter.attempt(Wait::Queue).await).1.is_some());
     assert!(busy(other.attempt(Wait::Queue).await).0);
@@ -376,7 +378,7 @@ async fn a_server_without_resp3_is_polled_in_turn() {
     let mut waiters = queue(&store, "a", 3).await;
     given_up(holder.release()).await;
     for at in 0..waiters.len() {
-        // The last one asks first, and gets nothing.
+        // The last waiter asks first, and gets nothing.
         let ask = at + 1 < waiters.len();
         let (last, _) = waiters.last_mut().unwrap();
         if ask {

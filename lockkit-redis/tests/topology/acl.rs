@@ -1,4 +1,4 @@
-//! A user with no more rights than the documentation asks for, and one with less.
+//! Tests a user with exactly the documented rights, and one with fewer.
 
 use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
@@ -12,7 +12,7 @@ use lockkit_redis::Redis;
 
 use crate::support::*;
 
-/// As the documentation of the crate has it.
+/// Reads the rights from the documentation of the crate.
 fn rules(part: &str) -> Vec<String> {
     let documentation = include_str!("../../src/lib.rs");
     let after = documentation.split(&format!("//! # {part}\n")).nth(1).expect(part);
@@ -30,7 +30,7 @@ fn as_user(url: &str) -> String {
     url.replace("://", "://u:hunter2@")
 }
 
-/// Everything that a locker does, of each kind.
+/// Does everything that a locker does, with each kind.
 async fn exercise(redis: &Redis) {
     assert_eq!(redis.probe().await.unwrap(), Role::Primary);
     redis.time().await.unwrap();
@@ -64,7 +64,7 @@ async fn exercise(redis: &Redis) {
         }
         assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
         assert_eq!(redis.inspect(&name).await.unwrap().holders.len(), 1);
-        // A reader waits for nothing but a writer.
+        // A reader waits only for a writer.
         let waits_as = if kind == Kind::RwLock { Mode::Exclusive } else { mode };
         let mut waiter = redis.claim(spec(waits_as)).unwrap();
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
@@ -101,7 +101,7 @@ async fn c13_the_documented_rights_are_enough_and_none_is_too_much() {
     exercise(&redis).await;
     assert_eq!(denied(&server), Vec::<String>::new());
     redis.close().await.unwrap();
-    // Each is used: without it, something is refused.
+    // Each right is used: without it, the server refuses a request.
     for (index, rule) in documented.iter().enumerate().filter(|(_, rule)| rule.starts_with('+')) {
         let mut fewer = documented.clone();
         fewer.remove(index);

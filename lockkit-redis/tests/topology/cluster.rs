@@ -1,4 +1,4 @@
-//! A cluster whose slots stay where they are, and whose nodes come and go.
+//! Tests a cluster whose slots stay where they are, and whose nodes come and go.
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,7 +50,7 @@ impl Nodes {
         line.map_or(0, |count| count.parse().unwrap())
     }
 
-    /// How often the nodes were asked for their map since this was asked last.
+    /// How often the nodes were asked for their map since the last call.
     pub(crate) fn map_requests(&self) -> usize {
         let requests = self.cluster.nodes().iter().map(map_requests).sum();
         for node in self.cluster.nodes() {
@@ -59,7 +59,7 @@ impl Nodes {
         requests
     }
 
-    /// All keys of names on all nodes that are not fence keys, and all channels of slots.
+    /// All keys on all nodes that may not stay, and all channels of slots. Fence keys may stay.
     pub(crate) fn left_behind(&self) -> Vec<String> {
         let mut left = Vec::new();
         for node in self.cluster.nodes() {
@@ -71,7 +71,7 @@ impl Nodes {
         left
     }
 
-    /// Fails unless nothing is left behind soon.
+    /// Fails if something is left behind for long.
     pub(crate) async fn assert_clean(&self) {
         let deadline = tokio::time::Instant::now() + SOON;
         while !self.left_behind().is_empty() {
@@ -128,7 +128,7 @@ async fn c11_raw_keys_and_their_helpers_are_on_one_node() {
     }
     let error = nodes.redis.claim(spec("{a}")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidName);
-    // Whichever nodes its names are on.
+    // This holds whichever nodes its names are on.
     let escaped = connect(&nodes.cluster.url()).await.unwrap_err();
     assert_eq!(escaped.kind(), ErrorKind::InvalidOption, "{escaped}");
     nodes.assert_clean().await;
@@ -145,7 +145,8 @@ async fn c8_waiters_for_names_in_many_slots_are_kept_alive_and_woken() {
         granted(holder.attempt(Wait::No).await);
         holders.push(holder);
         let signal = Arc::new(WakeSignal::default());
-        // The shortest window: dead after 1 s, so kept alive each 167 ms.
+        // This is the shortest window. The waiter is dead after 1 s, so it is kept alive each 167
+        // ms.
         let mut spec = spec_for(name, TTL, Duration::from_millis(500));
         spec.wake = Wake::to(&signal);
         let mut waiter = nodes.redis.claim(spec).unwrap();
@@ -204,7 +205,7 @@ async fn c9_a_replica_takes_over_with_locks_and_queue() {
     nodes.cluster.failover(3 + owner).unwrap();
     nodes.cluster.wait_settled(SOON).unwrap();
     assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
-    // The old node has dropped the subscription, and said so.
+    // The old node has dropped the subscription, and has sent a message about it.
     signal.heard().await;
     busy(waiter.attempt(Wait::Queue).await);
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
@@ -243,7 +244,7 @@ async fn c13_a_cluster_that_is_closed_while_it_is_asked_for_its_map_says_so() {
     others.iter().for_each(|node| nodes.cluster.nodes()[*node].pause().unwrap());
     let mut claim = nodes.claim("a");
     let close = async {
-        // The attempt above is polled first, and has asked by now.
+        // The attempt below is polled first, and has asked by now.
         tokio::time::sleep(Duration::from_millis(50)).await;
         nodes.redis.close().await.unwrap();
         others.iter().for_each(|node| nodes.cluster.nodes()[*node].resume().unwrap());

@@ -1,4 +1,4 @@
-//! Requests that wait for replicas, beside a server that takes no new connections.
+//! Tests requests that wait for replicas, beside a server that takes no new connections.
 
 use std::{
     sync::atomic::Ordering,
@@ -47,7 +47,7 @@ impl Pair {
         line.unwrap().parse().unwrap()
     }
 
-    /// Lets the replica go on once a request waits for it, and another one has found that no
+    /// Resumes the replica once a request waits for it, and another one has found that no
     /// connection can be opened.
     async fn go_on_when(&self, none_can_be_opened: impl AsyncFn() -> bool) {
         while self.stat("clients", "blocked_clients").await < 1 || !none_can_be_opened().await {
@@ -58,7 +58,7 @@ impl Pair {
     }
 }
 
-/// One after the other, on one connection.
+/// Takes the locks one after the other, on one connection.
 async fn holders(redis: &Redis, count: usize) -> Vec<Box<dyn Claim>> {
     let mut held = Vec::new();
     for number in 0..count {
@@ -127,8 +127,8 @@ async fn c13_where_none_is_open_and_none_can_be_opened_that_is_the_error() {
     }
 }
 
-/// A request that finds no idle connection has one opened, and may be answered on another one
-/// meanwhile.
+/// A request that finds no idle connection lets a task open one. Meanwhile, it may be answered on
+/// another one.
 #[tokio::test]
 async fn c6_no_more_connections_are_being_opened_than_requests_wait_at_once() {
     const AT_ONCE: usize = 6;
@@ -149,7 +149,7 @@ async fn c6_no_more_connections_are_being_opened_than_requests_wait_at_once() {
     assert!((1..AT_ONCE).contains(&opened), "{opened} connections for {AT_ONCE} requests at once");
 }
 
-/// Each request finds that no connection can be opened, but not by itself.
+/// Each request finds that no connection can be opened, but does not try it by itself.
 #[tokio::test]
 async fn c13_a_server_that_refuses_connections_is_not_asked_for_one_by_each_request() {
     let pair = Pair::start().await;
@@ -163,7 +163,7 @@ async fn c13_a_server_that_refuses_connections_is_not_asked_for_one_by_each_requ
         }
     }
     let refused = u128::from(pair.stat("stats", "rejected_connections").await);
-    // Two at once, each 200 ms.
+    // Two at once, in each 200 ms.
     let enough = 2 * (1 + start.elapsed().as_millis() / 200);
     assert!((1..=enough).contains(&refused), "asked {refused} times, and {enough} times is enough");
 }

@@ -1,4 +1,4 @@
-//! A cluster of which one node is dead: what is kept on the others goes on.
+//! Tests a cluster with one dead node: locks on the other nodes work.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use crate::{
 
 const DEAD: usize = 2;
 
-/// The nodes don't notice that one of them is dead.
+/// A cluster whose nodes don't notice that one of them is dead.
 async fn nodes() -> Nodes {
     let options = RedisClusterOptions::default().with_node_timeout(Duration::from_secs(600));
     Nodes::start_with(options, "").await
@@ -103,14 +103,14 @@ async fn c10_a_hold_goes_on_where_the_map_may_not_be_asked_for() {
         node.ask(["CONFIG", "SET", "maxmemory", "1mb"]).unwrap();
     }
     for (holder, other) in holders.iter_mut().zip(others) {
-        // An error that another node might be free of: the map is doubted.
+        // Another node might not give this error, so the map is doubted.
         let refused = nodes.claim(&other).attempt(Wait::No).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::StoreFull, "{refused}");
         assert_alive(holder).await;
     }
 }
 
-/// How many connections a server has taken, but for the one that asks.
+/// How many connections a server has taken, except for the one that asks.
 fn connections(server: &RedisServer) -> u64 {
     let stats = server.ask(["INFO", "stats"]).unwrap().text();
     let count = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
@@ -145,7 +145,7 @@ async fn c13_requests_for_a_dead_node_open_no_connections_to_the_others() {
     }
     tasks.join_all().await;
     assert_eq!(refused.load(Ordering::Relaxed), 1000);
-    // Once in 200 ms.
+    // Once in each 200 ms.
     let questions = 2 + start.elapsed().as_millis() / 200;
     for (node, (connected, asked)) in nodes.cluster.nodes()[..DEAD].iter().zip(before) {
         let opened = connections(node) - connected;

@@ -1,4 +1,4 @@
-//! Waiters on a cluster whose channel can't be opened.
+//! Tests waiters on a cluster whose channel can't be opened.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -39,7 +39,7 @@ async fn holder(redis: &Redis, shape: Shape) -> Box<dyn Claim> {
     claim
 }
 
-/// The lock is free. The second looks at once: what was handed to it is its own only for a claim
+/// The lock is free. The second waiter looks at once, because a hand-over lasts only for a claim
 /// window.
 async fn serve_in_order((mut first, signal): Waiter, (mut second, second_signal): Waiter) {
     assert!(busy(second.attempt(Wait::Queue).await).0);
@@ -54,7 +54,7 @@ async fn release(mut claim: Box<dyn Claim>) {
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
-/// The node that has this name, and a connection to it that stays open whatever the node refuses.
+/// A connection to the node that has this name. It stays open, whatever the node refuses.
 async fn admin(nodes: &Nodes, (kind, _): Shape) -> Admin {
     let key = if kind == Kind::Mutex { lock_key("a") } else { format!("lockkit:{kind}:{{a}}") };
     let slot = nodes.cluster.slot_of(&key).unwrap();
@@ -75,7 +75,7 @@ async fn allow_connections(admin: &Admin) {
     admin.ask::<()>(&["CONFIG", "SET", "maxclients", "10000"]).await;
 }
 
-/// A locker whose channel is open: one of it has waited.
+/// A locker whose channel is open, because one of its claims has waited.
 async fn locker_that_hears(nodes: &Nodes, shape: Shape) -> Redis {
     let redis = connect(&nodes.cluster.url()).await.unwrap();
     let (mut claim, _) = queued(&redis, shape).await;
@@ -107,7 +107,7 @@ async fn c12_a_waiter_whose_channel_can_not_be_opened_is_served_before_those_who
     }
 }
 
-/// Its connection broke, and only the one for requests could be opened again.
+/// The waiter's connections broke, and only the one for requests could be opened again.
 #[tokio::test]
 async fn c12_a_waiter_whose_channel_is_lost_for_good_is_served_before_those_who_come_later() {
     let nodes = Nodes::start().await;
@@ -127,7 +127,7 @@ async fn c12_a_waiter_whose_channel_is_lost_for_good_is_served_before_those_who_
     admin.ask::<()>(&["CONFIG", "SET", "maxclients", &(clients - 1).to_string()]).await;
     admin.ask::<()>(&["CLIENT", "KILL", "ID", id]).await;
     signal.heard().await;
-    // Until the server has closed the two, it may refuse the new one, too.
+    // Until the server has closed the two old connections, it may refuse the new one, too.
     let again = async {
         while first.attempt(Wait::Queue).await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -158,7 +158,7 @@ async fn c8_a_waiter_gets_a_lock_that_is_free_while_its_channel_hangs() {
     proxy.hang.store(true, Ordering::SeqCst);
 
     let mut waiter = redis.claim(spec_for("a", TTL, op_timeout)).unwrap();
-    // As the core does.
+    // The core limits each attempt in the same way.
     let queued = async {
         while !matches!(timeout(op_timeout, waiter.attempt(Wait::Queue)).await, Ok(Ok(_))) {}
     };
@@ -197,7 +197,7 @@ async fn c8_a_channel_that_can_not_be_opened_is_tried_once_in_a_while_and_used_o
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let refused = stat(&admin, "stats", "rejected_connections").await;
-    // Once in a second.
+    // Once in each second.
     let enough = 1 + start.elapsed().as_secs();
     assert!((1..=enough).contains(&refused), "tried {refused} times, and {enough} times is enough");
 
@@ -207,7 +207,7 @@ async fn c8_a_channel_that_can_not_be_opened_is_tried_once_in_a_while_and_used_o
     }
     let heard = async {
         loop {
-            // The one that is there when the channel is opened may have been told to poll.
+            // A waiter that is there when the channel is opened may still poll.
             let (mut claim, _) = queued(&nodes.redis, MUTEX).await;
             let channels: Vec<String> = admin.ask(&["PUBSUB", "SHARDCHANNELS"]).await;
             given_up(claim.release()).await;
@@ -220,7 +220,7 @@ async fn c8_a_channel_that_can_not_be_opened_is_tried_once_in_a_while_and_used_o
     timeout(SOON, heard).await.expect("the channel is not opened again");
     let (mut next, signal) = queued(&nodes.redis, MUTEX).await;
     release(holder).await;
-    // By the signal alone.
+    // The signal alone wakes this waiter.
     lock(&mut next, &signal).await;
     release(next).await;
     nodes.assert_clean().await;

@@ -1,4 +1,4 @@
-//! Several servers, and the ways to one.
+//! Tests several servers, and the ways to find one.
 
 mod acl;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Slots that move to another node.
+//! Tests slots that move to another node.
 
 use std::{
     sync::{
@@ -27,7 +27,7 @@ async fn c8_a_waiter_is_woken_after_its_slot_has_moved() {
         let (mut waiter, signal) = nodes.waiter("a");
         busy(waiter.attempt(Wait::Queue).await);
         nodes.cluster.migrate_slot(slot, to).unwrap();
-        // The old node has dropped the subscription, and said so.
+        // The old node has dropped the subscription, and has sent a message about it.
         signal.heard().await;
         busy(waiter.attempt(Wait::Queue).await);
         assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
@@ -61,7 +61,7 @@ async fn c10_a_renewal_follows_its_keys_and_a_half_moved_name_is_unavailable_for
         assert!(error.is_temporary(), "{error}");
         assert_eq!(other.release().await.unwrap(), Released::NotHeld);
     };
-    // Neither node has all keys of the script: the name has no queue.
+    // Neither node has all keys of the script, because the name has no queue.
     unavailable().await;
     assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert!(nodes.errors(from, "TRYAGAIN") > 0 && nodes.errors(from, "ASK") == 0);
@@ -95,7 +95,7 @@ async fn c10_nodes_that_know_no_addresses_are_followed() {
     assert!(nodes.errors(from, "ASK") > 0 && nodes.errors(from, "MOVED") > 0);
 }
 
-/// Without holding up the tasks that use it.
+/// Moves a slot without blocking the tasks that use it.
 async fn migrate(nodes: &Arc<Nodes>, slot: u16, to: usize) {
     let nodes = Arc::clone(nodes);
     let moving = tokio::task::spawn_blocking(move || {
@@ -105,7 +105,8 @@ async fn migrate(nodes: &Arc<Nodes>, slot: u16, to: usize) {
     moving.await.unwrap();
 }
 
-/// A confirmation that nobody asked for must not shift the answers of other requests.
+/// The server sends a confirmation without a request. It must not shift the answers of other
+/// requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_answers_reach_those_who_asked_while_slots_with_waiters_move() {
     let nodes = Arc::new(Nodes::start().await);
@@ -154,7 +155,7 @@ async fn c1_answers_reach_those_who_asked_while_slots_with_waiters_move() {
     nodes.assert_clean().await;
 }
 
-/// Locks and unlocks until told to stop; unavailable is no failure, two holders are.
+/// Locks and unlocks until `stop` is set. Unavailable servers are no failure; two holders are.
 async fn compete(
     nodes: Arc<Nodes>,
     stop: Arc<AtomicBool>,

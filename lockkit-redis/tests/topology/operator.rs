@@ -1,4 +1,4 @@
-//! What an operator asks of several servers, and transfers there.
+//! Tests an operator's requests to several servers, and transfers there.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -34,7 +34,7 @@ async fn c14_names_of_all_primaries_are_listed_each_once() {
     assert_eq!(names(&nodes, "").await, all);
     let some = all.iter().filter(|name| name.starts_with("job 1")).cloned().collect();
     assert_eq!(names(&nodes, "job 1").await, some);
-    // Also those whose slot has moved since the map was drawn.
+    // The list has names whose slot has moved since the map was drawn, too.
     let slot = nodes.slot("job 0");
     let to = (nodes.cluster.owner_of(slot).unwrap() + 1) % 3;
     let migration = nodes.cluster.begin_migration(slot, to).unwrap();
@@ -81,7 +81,7 @@ async fn c5_a_transfer_follows_its_slot_to_another_node() {
     nodes.assert_clean().await;
 }
 
-/// As long as the keys are on two nodes, neither can answer.
+/// As long as the keys are on two nodes, neither node can answer.
 #[tokio::test]
 async fn c5_a_transfer_of_a_half_moved_name_changes_nothing() {
     let nodes = Nodes::start().await;

@@ -1,4 +1,4 @@
-//! Grants that replicas have to confirm.
+//! Tests grants that replicas have to confirm.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::support::*;
 
 const QUERY: &str = "?wait_replicas=1&wait_timeout=500ms";
 
-/// A primary and a backend on it, and a replica in sync.
+/// A primary with a backend on it, and a replica in sync.
 async fn replicated(query: &str) -> (Store, RedisServer) {
     let store = Store::start_with(&[], query).await;
     let replica = RedisServer::start_replica_of(&store.server).unwrap();
@@ -26,7 +26,7 @@ async fn replicated(query: &str) -> (Store, RedisServer) {
     (store, replica)
 }
 
-/// Lets a replica go on, and waits until it has all.
+/// Resumes a replica, and waits until it has all data.
 async fn thaw(store: &Store, replica: &RedisServer) {
     replica.resume().unwrap();
     in_sync(store).await;
@@ -115,8 +115,8 @@ async fn c5_a_transfer_that_no_replica_confirms_is_given_back_and_unknown() {
 async fn c13_a_grant_that_a_frozen_replica_does_not_confirm_is_given_back() {
     let (store, replica) = replicated(QUERY).await;
     replica.pause().unwrap();
-    // The first request of the connection: a WAIT of its own would count the replica. Then one of
-    // many.
+    // This is the first request of the connection, for which a WAIT of its own would count the
+    // replica. The second request is one of many.
     let mut claim = store.claim("a");
     for _ in 0..2 {
         let error = claim.attempt(Wait::No).await.unwrap_err();
@@ -138,7 +138,7 @@ async fn c13_a_grant_that_a_frozen_replica_does_not_confirm_is_given_back() {
 async fn c5_a_note_that_no_replica_confirms_is_unknown_however_often_it_is_written() {
     note_without_confirmation(RedisOptions::default()).await;
     match valkey_server() {
-        // It counts all replicas for a connection that has written nothing.
+        // Valkey counts all replicas for a connection that has written nothing.
         Some(program) => {
             note_without_confirmation(RedisOptions::default().with_program(program)).await
         }
@@ -162,7 +162,7 @@ async fn note_without_confirmation(options: RedisOptions) {
     replica.pause().unwrap();
     let second = first.next("b");
     for _ in 0..2 {
-        // The first one may find that its connection was killed.
+        // The first write may find that its connection was killed.
         let unconfirmed = async {
             loop {
                 let error = claim.write_note(&second).await.unwrap_err();
@@ -175,7 +175,7 @@ async fn note_without_confirmation(options: RedisOptions) {
         let error = timeout(SOON, unconfirmed).await.expect("it is not waited for replicas");
         assert!(error.is_outcome_unknown(), "{error}");
         assert_eq!(text(&store.server), "b");
-        // The next one goes on another connection.
+        // The next write uses another connection.
         kill_clients(&store).await;
     }
     thaw(&store, &replica).await;
@@ -291,7 +291,7 @@ async fn c6_an_attempt_that_is_dropped_while_it_waits_for_replicas_holds_up_nobo
     let (store, replica) = replicated("?wait_replicas=1&wait_timeout=60s").await;
     replica.pause().unwrap();
     let mut dropped = Vec::new();
-    // More than there are connections for this.
+    // There are more attempts than connections for them.
     for round in 0..70 {
         let mut claim = store.claim(&format!("a{round}"));
         assert!(timeout(Duration::from_millis(20), claim.attempt(Wait::No)).await.is_err());
@@ -301,13 +301,14 @@ async fn c6_an_attempt_that_is_dropped_while_it_waits_for_replicas_holds_up_nobo
     let mut other = store.claim("b");
     granted(timeout(SOON, other.attempt(Wait::No)).await.unwrap());
     for claim in dropped.iter_mut().chain([&mut other]) {
-        // They were sent on connections that are closed now: not final before their time.
+        // The attempts were sent on connections that are closed now, so a release is not final
+        // before their time.
         let _ = claim.release().await;
     }
     assert_eq!(store.admin.ask::<u64>(&["EXISTS", &lock_key("a0"), &lock_key("b")]).await, 0);
 }
 
-/// Which writes a WAIT is about was changed in later versions.
+/// Later versions have changed which writes a WAIT counts.
 #[tokio::test]
 async fn c10_valkey_confirms_what_was_written_and_no_more() {
     let Some(program) = valkey_server() else {

@@ -1,4 +1,4 @@
-//! The primary that sentinels name.
+//! Tests a primary that sentinels name.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-/// Waits until both replicas have a lock. A WAIT would be about the writes of its own connection.
+/// Waits until both replicas have a lock. A WAIT would only count the writes of its own connection.
 async fn replicated(group: &SentinelGroup, name: &str) {
     let deadline = tokio::time::Instant::now() + SOON;
     let has_lock = |server: usize| {
@@ -24,7 +24,7 @@ async fn replicated(group: &SentinelGroup, name: &str) {
     }
 }
 
-/// The sentinels name the second server from now on; nobody tells the first one.
+/// Makes the sentinels name the second server from now on. The first server does not know that.
 fn replace_primary(group: &SentinelGroup) {
     for sentinel in group.sentinels() {
         sentinel.ask(["SENTINEL", "REMOVE", group.service_name()]).unwrap();
@@ -38,7 +38,7 @@ fn replace_primary(group: &SentinelGroup) {
     }
 }
 
-/// The third server follows the second one, and confirms what is written there.
+/// Makes the third server follow the second one, and confirm its writes.
 async fn follow_new_primary(group: &SentinelGroup) {
     let port = group.servers()[1].port().to_string();
     group.servers()[2].ask(["REPLICAOF", "127.0.0.1", &port]).unwrap();
@@ -47,7 +47,7 @@ async fn follow_new_primary(group: &SentinelGroup) {
     assert_eq!(admin.ask::<u64>(&["WAIT", "1", "10000"]).await, 1);
 }
 
-/// The sentinels leave all as it is.
+/// Options with which the sentinels change nothing by themselves.
 fn calm() -> SentinelOptions {
     SentinelOptions::default().with_down_after(Duration::from_secs(3600))
 }
@@ -67,8 +67,8 @@ async fn c13_one_sentinel_is_enough_and_none_is_an_error() {
     assert!(error.to_string().contains("sentinels"), "{error}");
 }
 
-/// One that is cut off from the others still names the former primary, and may be the first to
-/// answer.
+/// A sentinel that is cut off from the others still names the former primary, and may be the first
+/// to answer.
 #[tokio::test]
 async fn c1_the_primary_is_the_one_that_most_sentinels_name() {
     let group = SentinelGroup::start_with(calm()).unwrap();
@@ -89,8 +89,8 @@ async fn c1_the_primary_is_the_one_that_most_sentinels_name() {
     assert_eq!([has_lock(0), has_lock(1)], ["0", "1"], "granted by the former primary");
 }
 
-/// After an error that another server might be free of, the sentinels are asked, and one that is
-/// cut off is the first to answer.
+/// After an error that another server might not give, the sentinels are asked. One that is cut off
+/// is the first to answer.
 #[tokio::test]
 async fn c1_the_right_primary_is_not_left_because_of_a_single_sentinel() {
     let group = SentinelGroup::start_with(calm()).unwrap();
@@ -111,7 +111,7 @@ async fn c1_the_right_primary_is_not_left_because_of_a_single_sentinel() {
     let refused = redis.claim(spec("b")).unwrap().attempt(Wait::No).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::StoreFull, "{refused}");
     right.ask(["CONFIG", "SET", "maxmemory", "0"]).unwrap();
-    // The others are waited for, for half of the connect_timeout.
+    // lockkit waits for the other sentinels, for half of the connect_timeout.
     let patient = spec_for("a", TTL, SOON);
     busy(redis.claim(patient).unwrap().attempt(Wait::No).await);
     assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
@@ -171,9 +171,9 @@ async fn c13_a_primary_that_was_demoted_is_left_for_the_one_that_the_sentinels_n
     let mut holder = redis.claim(spec("a")).unwrap();
     granted(holder.attempt(Wait::No).await);
     replicated(&group, "a").await;
-    // As an operator does who has no sentinel cut the clients off.
+    // An operator may do this without a sentinel that cuts the clients off.
     replace_primary(&group);
-    // It keeps its data, as its new primary can't be reached.
+    // The old primary keeps its data, because its new primary can't be reached.
     group.servers()[0].ask(["REPLICAOF", "127.0.0.1", "1"]).unwrap();
     let error = holder.renew(None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
@@ -222,8 +222,8 @@ async fn c8_a_primary_that_lost_its_replicas_is_left_for_the_one_that_the_sentin
     }
 }
 
-/// Each of the connections that waited for replicas, and that for all else, goes to a primary that
-/// hangs.
+/// All connections go to a primary that hangs: those that waited for replicas, and the one for all
+/// else.
 #[tokio::test]
 async fn c7_c9_connections_to_a_primary_that_was_replaced_are_left_together() {
     let group = SentinelGroup::start_with(calm()).unwrap();

@@ -1,4 +1,4 @@
-//! `rediss://`.
+//! Tests `rediss://`.
 
 use lockkit_core::{
     ErrorKind,

@@ -1,8 +1,9 @@
 -- One attempt of one owner.
--- ARGV owner, lease in ms, not_after in µs, waiter, 1 to wait in the queue, liveness in ms, PUBLISH or SPUBLISH, channels,
---   count, limit
--- {0, now, ms until the first lease ends or -1} busy | {1, now, lease, token} granted | {2, now} too late, nothing done |
--- {3, now} no token left | {4, now, limit} the name has another limit | {5, now} a newer lockkit keeps the name
+-- ARGV owner, lease in ms, not_after in µs, waiter, 1 to wait in the queue, liveness in ms, PUBLISH
+--   or SPUBLISH, channels, count, limit
+-- {0, now, ms until the first lease ends or -1} busy | {1, now, lease, token} granted | {2, now}
+--   too late, nothing done | {3, now} no token left | {4, now, limit} the name has another limit |
+--   {5, now} a newer lockkit keeps the name
 local now = clock()
 if now > tonumber(ARGV[3]) then return {2, now} end
 if is_newer(redis.call('GET', fence_key)) then return {5, now} end
@@ -13,7 +14,7 @@ local grant, others_first, more = prune(now, owner), false, false
 local last = not grant and last_place()
 local waited = last and waiter ~= '' and come_back(waiter)
 if waited and waits then
-  -- It is none that a full server refuses, so that the next one is not refused either.
+  -- A full server does not refuse this write, and then not the next one either.
   keep_queue(tonumber(ARGV[6]))
   redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
 end
@@ -24,12 +25,12 @@ if last then
   grant = redis.call('HGET', grants, owner)
 end
 if grant then
-  -- An earlier reply was lost, or the permits were handed over to us.
+  -- An earlier reply was lost, or the permits were handed over to this owner.
   return {1, now, restart(owner, now, lease), tonumber(string.match(grant, '%d+$'))}
 end
 
 if limit and limit ~= wanted and (used > 0 or redis.call('EXISTS', queue) == 1) then
-  -- A primary that was demoted is found out by a write, which does nothing.
+  -- This write changes nothing. A primary that was demoted refuses it.
   redis.call('ZREM', live, owner)
   return {4, now, limit}
 end
@@ -44,15 +45,16 @@ if used + count <= limit then
 end
 
 if waits and not waited then
-  -- Both keys are looked at before the queue is written, so that none of another type leaves it without an end.
+  -- Both keys are read or written before the queue is written. So a key of another type cannot
+  -- leave the queue without an expiry.
   redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
   redis.call('ZADD', queue, 'NX', new_place(now, last), waiter)
   keep_queue(tonumber(ARGV[6]))
-  -- Where nobody waits for long, nobody else forgets those who died and were set aside.
+  -- If no claim waits for long, only this forgets waiters that died after they were set aside.
   forget_lapsed(now)
 else
-  -- A primary that was demoted is found out by a write, which does nothing.
+  -- This write changes nothing. A primary that was demoted refuses it.
   redis.call('ZREM', live, owner)
 end
--- Where others must be looked at before anybody can be served, the next request does that, soon.
+-- If other waiters must be looked at first, the next request does that, soon.
 return {0, now, more and 1 or first_lapse(now)}

@@ -1,5 +1,6 @@
 -- Frees the grant with this token.
--- ARGV token, PUBLISH or SPUBLISH, channels    1 freed | 0 there is no such grant | -1 newer
+-- ARGV token, PUBLISH or SPUBLISH, channels
+-- Returns 1 freed | 0 there is no such grant | -1 newer
 if is_newer(redis.pcall('GET', fence_key)) then return -1 end
 local now, freed = clock(), false
 prune(now, '')
@@ -10,7 +11,7 @@ for i = 1, #stored, 2 do
     freed = true
   end
 end
--- A primary that was demoted is found out by a write, which does nothing.
+-- This write changes nothing. A primary that was demoted refuses it.
 if not freed then redis.call('ZREM', live, ARGV[1]) end
 serve(now, ARGV[2], ARGV[3])
 return freed and 1 or 0

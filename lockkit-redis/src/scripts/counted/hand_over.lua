@@ -1,19 +1,22 @@
--- Permits of one name, counted: KEYS fence, queue, live, holders, grants.
+-- The permits of one name: KEYS fence, queue, live, holders, grants.
 --   fence    a string, the token of the last grant
 --   holders  a zset of owners, by the end of their lease (µs)
---   grants   a hash: owner -> `count:token`, used -> the sum of these counts, limit -> how many permits there are
+--   grants   a hash: owner -> `count:token`, used -> the sum of these counts, limit -> how many
+--            permits there are
 -- A waiter is `client:claim window in ms:count:owner`.
 local fence_key, holders, grants = KEYS[1], KEYS[4], KEYS[5]
 queue, live = KEYS[2], KEYS[3]
 local used, limit
 
--- A script holds all other clients up. So it serves no more waiters than this, and the next request goes on.
+-- A script holds up all other clients. So it serves no more waiters than this, and the next request
+-- continues.
 local most_served = 64
 
--- In ms. The hour saves most renewals from moving the end of the token.
+-- In ms. With the extra hour, most renewals need not move the end of the token.
 local hour, day = 3600000, 86400000
 
--- A token above all before it and not below the time, or nil if there is none left, or none for us.
+-- Returns a token above all earlier ones and not below the time. Returns nil if no token is left,
+-- or if a newer lockkit keeps the name.
 local function next_token(now)
   local last = redis.call('GET', fence_key)
   if is_newer(last) then return nil end
@@ -21,14 +24,16 @@ local function next_token(now)
   return token < 9007199254740992 and token or nil
 end
 
--- Holders and grants are gone with the last lease, also if their owners died; the limit not before the last waiter.
+-- Holders and grants lapse with the last lease, even if their owners died. The limit does not lapse
+-- before the last waiter.
 local function keep_grants(lease)
   redis.call('PEXPIRE', holders, lease)
   if redis.call('PTTL', grants) < lease then redis.call('PEXPIRE', grants, lease) end
 end
 
--- The token is written before the grant: if it can't be, because its key is of another type, no permit may be used up.
--- It is kept for a day after the longest lease, and after the token's own time if the clock was set back since.
+-- The token is written before the grant. If the token's key is of another type, that write fails
+-- and uses up no permit. The token is kept for a day after the longest lease. If the clock was set
+-- back since, it is also kept for a day after its own time.
 local function give(owner, count, token, now, lease)
   local kept = used > 0 and redis.call('PTTL', holders) or 0
   local keep = math.ceil((token - now) / 1000) + math.max(lease, kept) + day + hour
@@ -51,14 +56,15 @@ local function take(owner, grant)
   end
 end
 
--- Reads the name and takes away what has lapsed. Answers the grant of an owner, false if it has none.
+-- Reads the name and removes the grants that have lapsed. Returns the grant of an owner, or false
+-- if it has none.
 local function prune(now, owner)
   local stored = redis.call('HMGET', grants, 'used', 'limit', owner)
   used, limit = tonumber(stored[1] or 0), stored[2] and tonumber(stored[2]) or nil
   if used == 0 then return false end
   local first = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
   if not first then
-    -- A server that evicts keys took one of the two.
+    -- A server that evicts keys has evicted one of the two.
     redis.call('DEL', grants)
     used = 0
     return false
@@ -70,18 +76,20 @@ local function prune(now, owner)
   return redis.call('HGET', grants, owner)
 end
 
--- Starts the lease of a holder again, and answers how much of it is left: never less than before. Nil if it is gone.
+-- Starts the lease of a holder again. Returns how much of it is left, which is never less than
+-- before. Returns nil if the grant is gone.
 local function restart(owner, now, lease)
   local deadline = tonumber(redis.call('ZSCORE', holders, owner) or 0)
   if deadline <= now or redis.call('HEXISTS', grants, owner) == 0 then return nil end
   local kept_until = math.max(deadline, now + lease * 1000)
   local left = math.floor((kept_until - now) / 1000)
   local longest = redis.call('PTTL', holders)
-  -- A write in any case, and none that a full server refuses: then it does not refuse the next one either.
+  -- This writes in any case, and a full server does not refuse it. Then it does not refuse the next
+  -- write either.
   if longest < left then keep_grants(left) else redis.call('PEXPIRE', holders, longest) end
   if kept_until > deadline then redis.call('ZADD', holders, kept_until, owner) end
   local kept = redis.call('PTTL', fence_key)
-  -- One that never lapses is not ours, and is not given an end.
+  -- A token that never lapses is not lockkit's, and gets no end.
   if kept ~= -1 and kept < left + day then
     local ahead = (tonumber(redis.call('GET', fence_key)) or now) - now
     redis.call('PEXPIRE', fence_key, math.max(0, math.ceil(ahead / 1000)) + left + day + hour)
@@ -89,13 +97,13 @@ local function restart(owner, now, lease)
   return left
 end
 
--- In how many ms the first lease ends, or -1.
+-- In how many ms the first lease ends, or -1 if there is none.
 local function first_lapse(now)
   local deadline = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
   return deadline and math.ceil((tonumber(deadline) - now) / 1000) or -1
 end
 
--- The queue is gone with its last waiter, also if that one died, and the limit is known as long.
+-- The queue lapses with its last waiter, even if that waiter died. The limit is kept as long.
 local function keep_queue(liveness)
   local keep = math.max(redis.call('PTTL', live), liveness)
   redis.call('PEXPIRE', queue, keep)
@@ -103,7 +111,7 @@ local function keep_queue(liveness)
   if redis.call('PTTL', grants) < keep then redis.call('PEXPIRE', grants, keep) end
 end
 
--- The limit goes with the last holder and waiter.
+-- Keeps the limit as long as the queue. Without a queue, it ends with the last holder.
 local function keep_limit()
   local keep = redis.call('PTTL', queue)
   if keep <= 0 then
@@ -114,10 +122,12 @@ local function keep_limit()
   end
 end
 
--- Gives free permits to the first waiters who live and hear of it, each for its claim window, and stops at the first one
--- who needs more than there are: nobody passes it, also not with less. Those who are asking in this very request need not be
--- told. Answers whether somebody waits on whom nobody may pass, the set of those who were served, and whether others must be
--- looked at before anybody else can be served.
+-- Gives free permits to the first waiters that live and can be reached, each for its claim window.
+-- Stops at the first waiter that needs more permits than are free: no claim passes it, even with
+-- less. A waiter that asks in this very request gets no message.
+-- Returns whether a waiter may be there that no claim may pass, and the set of the waiters that
+-- were served. The third value is whether others must be looked at before any other claim can be
+-- served.
 local function hand_over(now, publish, channels, asking)
   local served, count_served = {}, 0
   local stopped, more = true, false
@@ -132,11 +142,12 @@ local function hand_over(now, publish, channels, asking)
     if not token then break end
     local id = string.sub(owner, 1, 32)
     if count_served == most_served then
-      -- Its request serves the next ones.
+      -- The waiter's request serves the next ones.
       tell(waiter, id, publish, channels)
       break
     end
-    -- Forgotten first: after such a write, a full server does not refuse the next ones.
+    -- The waiter is forgotten first, because after such a write a full server does not refuse the
+    -- next ones.
     forget(waiter)
     give(owner, tonumber(count), token, now, tonumber(window))
     if not asking[waiter] then
@@ -150,7 +161,7 @@ local function hand_over(now, publish, channels, asking)
   return stopped, served, more
 end
 
--- Serves those who wait, after a grant was given back or a waiter left.
+-- Serves the waiters, after a grant was given back or a waiter left.
 local function serve(now, publish, channels)
   if not limit then return end
   if redis.call('EXISTS', queue) == 1 then

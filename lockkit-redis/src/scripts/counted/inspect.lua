@@ -1,9 +1,9 @@
 -- KEYS fence, queue, live, holders, grants
--- {now, limit, used, waiters, then owner, end of the lease in µs, count, token of each holder}; limit is false if there is
--- none. {now, token} of a newer lockkit's
+-- Returns {now, limit, used, waiters, then owner, end of the lease in µs, count, token of each
+--   holder}; limit is false if there is none. Returns {now, token} for a token of a newer lockkit
 local now, token = clock(), redis.pcall('GET', KEYS[1])
 if type(token) == 'string' and string.find(token, '^lockkit/%d') then return {now, token} end
--- A primary that was demoted is found out by a write, which does nothing.
+-- This write changes nothing. A primary that was demoted refuses it.
 redis.call('ZREM', KEYS[3], 'none')
 local answer = {now, tonumber(redis.call('HGET', KEYS[5], 'limit') or nil) or false, 0}
 answer[4] = redis.call('ZCOUNT', KEYS[3], digits(now), '+inf')

@@ -1,17 +1,18 @@
--- Raises the token of a grant. Never lowers it, and gives no two grants the same.
--- ARGV owner, floor    token | -1 not held | -2 no token left | -3 newer
+-- Raises the token of a grant. Never lowers it, and never gives two grants the same token.
+-- ARGV owner, floor
+-- Returns the token | -1 not held | -2 no token left | -3 newer
 if is_newer(redis.call('GET', fence_key)) then return -3 end
 local now = clock()
 local grant = prune(now, ARGV[1])
 if not grant then
-  -- A primary that was demoted is empty for a while: that is found out by a write, which does nothing.
+  -- A primary that was demoted is empty for a while. It refuses this write, which changes nothing.
   redis.call('ZREM', live, ARGV[1])
   return -1
 end
 local count, token = string.match(grant, '^(%d+):(%d+)$')
 local floor = tonumber(ARGV[2])
 if tonumber(token) >= floor then
-  -- A primary that was demoted refuses a write, and replicas confirm nothing but writes.
+  -- A primary that was demoted refuses a write, and replicas confirm only writes.
   local left = redis.call('PTTL', grants)
   if left > 0 then redis.call('PEXPIRE', grants, left) end
   return tonumber(token)

@@ -1,17 +1,19 @@
--- Keeps waiters of one client alive, and looks after names where leases have lapsed.
+-- Keeps the waiters of one client alive, and hands over permits of leases that have lapsed.
 -- KEYS fence, queue, live, holders, grants of each name
--- ARGV PUBLISH or SPUBLISH, channels, then for each name the number of waiters, and for each of them waiter, liveness in ms
--- {now, {ms until the first lease ends or -1, 1 waits or 0 does not, …} for each name}
+-- ARGV PUBLISH or SPUBLISH, channels, then for each name the number of waiters, and for each waiter
+--   its text and its liveness in ms
+-- Returns {now, {ms until the first lease ends or -1, 1 waits or 0 does not, …} for each name}
 local now = clock()
 local answer, arg = {now}, 3
 for first = 1, #KEYS, 5 do
   fence_key, queue, live = KEYS[first], KEYS[first + 1], KEYS[first + 2]
   holders, grants = KEYS[first + 3], KEYS[first + 4]
   local seen, places, longest, last_of_queue = {0}, {}, 0, nil
-  -- Nothing is written beside what a newer lockkit keeps: those who wait ask, and hear of it.
+  -- Nothing is written beside the data of a newer lockkit. The waiters must ask, and get that
+  -- error.
   local newer = is_newer(redis.pcall('GET', fence_key))
   if not newer then
-    -- Where the queue was evicted and the other one was not, they have no places any more.
+    -- If the queue was evicted and the other key was not, the waiters have no places any more.
     last_of_queue = last_place()
     write_though_full()
   end
@@ -41,10 +43,11 @@ for first = 1, #KEYS, 5 do
       end
     end
     if used == 0 and not more then
-      -- All permits are free and can't be handed over: a key was lost, or there is no token left. They have to ask.
+      -- All permits are free and can't be handed over: a key was lost, or there is no token left.
+      -- The waiters have to ask.
       for place = 2, #seen do seen[place] = 0 end
     end
-    -- Where others must be looked at before anybody can be served, the next request does that, soon.
+    -- If other waiters must be looked at first, the next request does that, soon.
     seen[1] = more and 1 or first_lapse(now)
   end
   answer[#answer + 1] = seen

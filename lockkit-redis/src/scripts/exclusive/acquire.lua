@@ -1,7 +1,8 @@
 -- One attempt of one owner.
--- ARGV owner, lease in ms, not_after in µs, waiter, 1 to wait in the queue, liveness in ms, PUBLISH or SPUBLISH, channels
--- {0, now, ttl} busy | {1, now, lease, token} granted | {2, now} too late, nothing done | {3, now} no token left |
--- {5, now} a newer lockkit keeps the name
+-- ARGV owner, lease in ms, not_after in µs, waiter, 1 to wait in the queue, liveness in ms, PUBLISH
+--   or SPUBLISH, channels
+-- {0, now, ttl} busy | {1, now, lease, token} granted | {2, now} too late, nothing done | {3, now}
+--   no token left | {5, now} a newer lockkit keeps the name
 local now = clock()
 if now > tonumber(ARGV[3]) then return {2, now} end
 if is_newer(redis.call('GET', fence_key)) then return {5, now} end
@@ -9,14 +10,16 @@ local lease, waiter, waits = tonumber(ARGV[2]), ARGV[4], ARGV[5] == '1'
 
 local owner = redis.call('GET', lock)
 if owner == ARGV[1] then
-  -- An earlier reply was lost, or the lock was handed over to us. The lease starts again, but it never gets shorter.
+  -- An earlier reply was lost, or the lock was handed over to this owner. The lease starts again,
+  -- but it never gets shorter.
   local last = redis.call('GET', fence_key)
   local token, granted_to = string.match(last or '', '^(%d+):(.*)$')
   local left = math.max(redis.call('PTTL', lock), lease)
   if granted_to == owner then
-    -- Nothing that a full server refuses.
+    -- A full server refuses none of these writes.
     redis.call('PEXPIRE', lock, left)
-    -- What is handed over is given for a claim window only: the token outlives the lease, too.
+    -- A hand-over kept the token only for the claim window and a day. The token must outlive the
+    -- new lease, too.
     local keep, kept = left + 86400000, redis.call('PTTL', fence_key)
     if kept ~= -1 and kept < keep then redis.call('PEXPIRE', fence_key, keep) end
   else
@@ -30,7 +33,7 @@ end
 local last = (waits or not owner) and last_place()
 local waited = last and waiter ~= '' and come_back(waiter)
 if waited and waits then
-  -- It is none that a full server refuses, so that the next one is not refused either.
+  -- A full server does not refuse this write, and then not the next one either.
   keep_queue(tonumber(ARGV[6]))
   redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
 end
@@ -48,15 +51,16 @@ if not owner then
 end
 
 if waits and not waited then
-  -- Both keys are looked at before the queue is written, so that none of another type leaves it without an end.
+  -- Both keys are read or written before the queue is written. So a key of another type cannot
+  -- leave the queue without an expiry.
   redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
   redis.call('ZADD', queue, 'NX', new_place(now, last), waiter)
   keep_queue(tonumber(ARGV[6]))
-  -- Where nobody waits for long, nobody else forgets those who died and were set aside.
+  -- If no claim waits for long, only this forgets waiters that died after they were set aside.
   forget_lapsed(now)
 else
-  -- A primary that was demoted is found out by a write, which does nothing.
+  -- This write changes nothing. A primary that was demoted refuses it.
   redis.call('ZREM', live, ARGV[1])
 end
--- Where others must be looked at before anybody can have it, the next request does that, soon.
+-- If other waiters must be looked at first, the next request does that, soon.
 return {0, now, all and redis.call('PTTL', lock) or 1}

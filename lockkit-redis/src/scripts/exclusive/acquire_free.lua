@@ -1,11 +1,12 @@
--- Stands before acquire.lua, whose arguments it takes: a lock that is free and that nobody waits for needs nothing of what
--- follows, and what follows takes time to be defined.
+-- Comes before acquire.lua, and has the same arguments. A free lock without waiters needs nothing
+-- of the code that follows, and the definitions there take time.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 if now > tonumber(ARGV[3]) then return {2, now} end
 if not redis.call('GET', KEYS[1]) and redis.call('EXISTS', KEYS[3]) == 0 then
   local last, token = redis.call('GET', KEYS[2]), string.format('%.0f:', now)
-  -- As texts: both have 16 digits until the year 2286. Whatever else stands there is looked at below.
+  -- The tokens are compared as texts: both have 16 digits until the year 2286. Any other content is
+  -- looked at below.
   if not last or last < token then
     redis.call('SET', KEYS[2], token .. ARGV[1], 'PX', ARGV[2] + 86400000)
     redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

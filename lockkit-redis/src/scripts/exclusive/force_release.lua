@@ -1,9 +1,11 @@
--- Frees the grant with this token. A lock whose owner is not the one that the token was given to is left alone.
--- ARGV token, PUBLISH or SPUBLISH, channels    1 freed | 0 there is no such grant | -1 newer
+-- Frees the grant with this token. If the token was given to another owner than the present one,
+-- the lock is left alone.
+-- ARGV token, PUBLISH or SPUBLISH, channels
+-- Returns 1 freed | 0 there is no such grant | -1 newer
 if is_newer(redis.call('GET', fence_key)) then return -1 end
 local owner = redis.call('GET', lock)
 if not owner or redis.call('GET', fence_key) ~= ARGV[1] .. ':' .. owner then
-  -- A primary that was demoted is found out by a write, which does nothing.
+  -- This write changes nothing. A primary that was demoted refuses it.
   redis.call('ZREM', live, ARGV[1])
   return 0
 end

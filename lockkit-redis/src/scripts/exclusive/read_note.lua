@@ -1,4 +1,5 @@
--- KEYS note    {revision, text, format}; each is false if there is none
--- A replica could be behind: it is found out by a write, which does nothing.
+-- KEYS note
+-- Returns {revision, text, format}; each is false if there is none
+-- This write changes nothing. A replica, which could be behind, refuses it.
 redis.call('HDEL', KEYS[1], 'none')
 return redis.call('HMGET', KEYS[1], 'revision', 'text', 'format')

@@ -1,16 +1,18 @@
--- Keeps waiters of one client alive, and looks after names whose lock has lapsed.
+-- Keeps the waiters of one client alive, and hands over the locks that have lapsed.
 -- KEYS lock, fence, queue, live of each name
--- ARGV PUBLISH or SPUBLISH, channels, then for each name the number of waiters, and for each of them waiter, liveness in ms
--- {now, {ttl, 1 waits or 0 must ask, …} for each name}
+-- ARGV PUBLISH or SPUBLISH, channels, then for each name the number of waiters, and for each waiter
+--   its text and its liveness in ms
+-- Returns {now, {ttl, 1 waits or 0 must ask, …} for each name}
 local now = clock()
 local answer, arg = {now}, 3
 for first = 1, #KEYS, 4 do
   lock, fence_key, queue, live = KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
   local seen, places, longest, last_of_queue = {0}, {}, 0, nil
-  -- Nothing is written beside what a newer lockkit keeps: those who wait ask, and hear of it.
+  -- Nothing is written beside the data of a newer lockkit. The waiters must ask, and get that
+  -- error.
   local newer = is_newer(redis.pcall('GET', fence_key))
   if not newer then
-    -- Where the queue was evicted and the other one was not, they have no places any more.
+    -- If the queue was evicted and the other key was not, the waiters have no places any more.
     last_of_queue = last_place()
     write_though_full()
   end
@@ -37,10 +39,11 @@ for first = 1, #KEYS, 4 do
     end
   end
   if not all then
-    -- Others must be looked at before anybody can have it: the next request does that, soon.
+    -- Other waiters must be looked at first. The next request does that, soon.
     ttl = 1
   elseif ttl == -2 then
-    -- It is free and can't be handed over: a key of the queue was lost, or there is no token left. They have to ask.
+    -- The lock is free and can't be handed over: a key of the queue was lost, or there is no token
+    -- left. The waiters have to ask.
     for place = 2, #seen do seen[place] = 0 end
   end
   seen[1] = ttl

@@ -1,5 +1,5 @@
-//! What other versions of lockkit have stored: that of 0.1.0 is read and written, and that of newer
-//! ones left alone.
+//! Tests the data that other versions of lockkit have stored. Data of 0.1.0 are read and written,
+//! and data of newer versions are left alone.
 
 mod newer;
 mod stored;
@@ -11,8 +11,8 @@ use lockkit_core::{
 
 use crate::support::*;
 
-/// A dump of the keys, one a line: type, key, and what it holds. As 0.1.0 writes them, but for
-/// times that are past 2100.
+/// A dump of the keys, one a line: type, key, and content. It is as 0.1.0 writes it, but for times
+/// that are past 2100.
 const STORED: &str = include_str!("stored-1.txt");
 
 fn claim_of(kind: Kind, mode: Mode, owner: OwnerId) -> ClaimSpec {
@@ -20,7 +20,7 @@ fn claim_of(kind: Kind, mode: Mode, owner: OwnerId) -> ClaimSpec {
 }
 
 impl Admin {
-    /// Makes the keys of a dump, which lapse within the hour.
+    /// Makes the keys of a dump. They lapse within the hour.
     async fn load(&self, dump: &str) {
         for line in dump.lines() {
             let words: Vec<_> = line.split(' ').collect();

@@ -1,3 +1,5 @@
+//! Tests that data of a newer lockkit are refused and left as they are.
+
 use std::num::NonZeroU32;
 
 use lockkit_core::{
@@ -29,8 +31,8 @@ fn modes() -> [(Kind, Mode); 5] {
     ]
 }
 
-/// All that a newer format may have in the places that are known here: nothing, or anything of the
-/// same types.
+/// The data that a newer format may have in the keys that are known here: nothing, or anything of
+/// the same types.
 fn kept(kind: Kind) -> [String; 2] {
     let base = format!("lockkit:{kind}:{{orders}}");
     let fence =
@@ -63,7 +65,7 @@ async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
             assert_newer(&store.redis.inspect(&name).await.unwrap_err(), &key);
             let token = FencingToken::new(4_102_444_800_000_007);
             assert_newer(&store.redis.force_release(&name, token).await.unwrap_err(), &key);
-            // Fences alone are not looked for: they outlast their locks.
+            // A list does not look for fence keys alone, because they outlast their locks.
             let names = store.redis.names(kind, "").await.unwrap();
             assert_eq!(names, listed.then_some(name).into_iter().collect::<Vec<_>>());
             assert_eq!(store.admin.dump().await, before);
@@ -75,8 +77,8 @@ async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
     }
 }
 
-/// No newer lockkit may do that; if one does, its mark stays all the same, and the holder gives
-/// back what it has.
+/// No newer lockkit may take over a held name. If one does, its mark stays all the same, and the
+/// holder gives back its lock.
 #[tokio::test]
 async fn c4_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_writes_no_token_over_its_own() {
     for (kind, mode) in modes() {
@@ -113,7 +115,8 @@ async fn c10_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_renews_and_sh
         let key = format!("lockkit:{kind}:{{orders}}:fence");
         let mark = "lockkit/2:x";
         let day = 86_400_000_i64;
-        // As this format has none that never lapses, but for this it must not begin to.
+        // In this format, every token lapses. But a renewal must not give an end to a mark that has
+        // none.
         for (life, least) in [(&[][..], -1), (&["EX", "60"], day)] {
             store.admin.ask::<()>(&[&["SET", &key, mark], life].concat()).await;
             let renewed = claim.renew(None).await.unwrap();
@@ -125,7 +128,7 @@ async fn c10_a_holder_whose_name_was_taken_over_by_a_newer_lockkit_renews_and_sh
     }
 }
 
-/// What keeps the waiters of a client alive, too, looks before it writes.
+/// The request that keeps the waiters of a client alive also looks before it writes.
 #[tokio::test]
 async fn c13_a_waiter_writes_nothing_to_a_name_that_was_taken_over_by_a_newer_lockkit() {
     for (kind, mode) in modes() {
@@ -147,7 +150,7 @@ async fn c13_a_waiter_writes_nothing_to_a_name_that_was_taken_over_by_a_newer_lo
     }
 }
 
-/// As docs/stability.md tells it, once every process has stopped.
+/// The operator follows docs/stability.md, once every process has stopped.
 #[tokio::test]
 async fn c4_c13_a_name_goes_on_from_the_token_that_an_operator_puts_in_the_place_of_a_mark() {
     const LAST: u64 = 4_102_444_800_000_007;
@@ -166,7 +169,7 @@ async fn c4_c13_a_name_goes_on_from_the_token_that_an_operator_puts_in_the_place
     }
 }
 
-/// Only for a mark is the token looked at where nothing else is asked of it.
+/// These calls look at the token only to find a mark.
 #[tokio::test]
 async fn c7_c14_a_fence_key_of_another_type_stops_no_release_and_no_operator() {
     for (kind, mode) in modes() {
@@ -192,7 +195,7 @@ async fn c7_c14_a_fence_key_of_another_type_stops_no_release_and_no_operator() {
     }
 }
 
-/// Nor does whoever looks after the queue when a lease has lapsed give the lock away.
+/// A waiter that looks after the queue when a lease has lapsed does not give the lock away either.
 #[tokio::test]
 async fn c1_c4_a_waiter_whose_name_was_taken_over_by_a_newer_lockkit_gets_the_error() {
     for (kind, mode) in modes() {

@@ -1,3 +1,5 @@
+//! Tests that data of lockkit 0.1.0 are read, kept, and still written in the same form.
+
 use std::num::NonZeroU32;
 
 use lockkit_core::{
@@ -21,7 +23,8 @@ fn permits(count: u32, limit: u32) -> Mode {
     Mode::Permits { count: number(count), limit: number(limit) }
 }
 
-/// A kind, how its lock is held in the dump, and by whom; how a newcomer wants it; and who waits.
+/// A kind, the mode and the owner of its holder in the dump, the mode of a newcomer, and the owner
+/// of the waiter.
 fn held() -> [(Kind, Mode, u128, Mode, u128); 3] {
     [
         (Kind::Mutex, Mode::Exclusive, 0xa1, Mode::Exclusive, 0xa2),
@@ -48,12 +51,12 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_served_and_toke
             (Some(FencingToken::new(LAST)), Some("host-1"))
         );
         assert_eq!(seen.waiters, Some(1));
-        // There would be room beside the holders of two of them, but somebody waits.
+        // Two of the kinds have room beside the holders, but a claim waits.
         let mut claim = store.redis.claim(spec.clone()).unwrap();
         busy(claim.attempt(Wait::No).await);
         let freed = store.redis.force_release(&spec.name, FencingToken::new(LAST)).await;
         assert_eq!(freed.unwrap(), Released::Freed);
-        // In the words that its program knows.
+        // The message has the form that the waiter's program knows.
         listen(&mut ear, &mut heard, &format!("{waiter:032x} {} ", LAST + 1)).await;
         let seen = store.redis.inspect(&spec.name).await.unwrap();
         let [first] = &seen.holders[..] else { panic!("{seen:?}") };
@@ -62,7 +65,7 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_served_and_toke
             (Some(OwnerId::new(waiter)), Some(FencingToken::new(LAST + 1)))
         );
         assert_eq!(seen.waiters, Some(0));
-        // As that program goes on.
+        // The waiter's program continues in this way.
         let owner = OwnerId::new(waiter);
         let mode = if kind == Kind::Semaphore { permits(2, 3) } else { Mode::Exclusive };
         let mut claim = store.redis.claim(claim_of(kind, mode, owner)).unwrap();
@@ -82,7 +85,7 @@ async fn c5_c13_the_note_and_the_limit_that_0_1_0_has_stored_are_kept() {
         store.redis.note(&mutex("orders")).await.unwrap(),
         Note::new(7, "up-to-4711".to_owned())
     );
-    // The holder goes on under its label.
+    // The holder continues under its label.
     let mut spec = claim_of(Kind::Mutex, Mode::Exclusive, OwnerId::new(0xa1));
     spec.label = Some("host-1".into());
     let mut holder = store.redis.claim(spec).unwrap();
@@ -98,7 +101,7 @@ async fn c5_c13_the_note_and_the_limit_that_0_1_0_has_stored_are_kept() {
     assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
 }
 
-/// Who changes what is stored changes this, and then needs a new format: see docs/stability.md.
+/// If you change the stored data, change this test, and use a new format: see docs/stability.md.
 #[tokio::test]
 async fn c1_what_is_stored_has_the_form_of_0_1_0() {
     let store = Store::start().await;
@@ -120,12 +123,12 @@ async fn c1_what_is_stored_has_the_form_of_0_1_0() {
         all.extend([holder, waiter]);
     }
     let shapes = |lines: &[String]| lines.iter().map(|line| shape(line)).collect::<Vec<_>>();
-    // Those who wait there have a claim window of 3 s.
+    // The waiters of the dump have a claim window of 3 s.
     let known: Vec<_> = STORED.lines().map(|line| line.replace(":3000:", ":10000:")).collect();
     assert_eq!(shapes(&store.admin.dump().await), shapes(&known));
 }
 
-/// Times and ids are as long as they are, whatever they are.
+/// The form of a line. Times and ids only need to have their usual length.
 fn shape(line: &str) -> String {
     let mut shape = String::new();
     for word in line.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
