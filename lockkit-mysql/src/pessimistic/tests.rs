@@ -87,9 +87,14 @@ impl World {
         self.until_gone(thread).await;
     }
 
+    /// Waits until the server has ended a connection, with its locks. MySQL hides the connection
+    /// from the list of processes as soon as its socket is closed, and keeps its thread for longer.
     async fn until_gone(&self, thread: u64) {
         let mut admin = self.admin().await;
-        let left = format!("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID={thread}");
+        let left = format!(
+            "SELECT (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID={thread}) \
+             + (SELECT COUNT(*) FROM performance_schema.threads WHERE PROCESSLIST_ID={thread})"
+        );
         while admin.query_first::<u64, _>(&left).await.unwrap() != Some(0) {
             tokio::task::yield_now().await;
         }

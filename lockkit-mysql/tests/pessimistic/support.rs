@@ -135,9 +135,14 @@ impl Admin {
         self.until_ended(thread).await;
     }
 
-    /// Waits until the server has ended a connection.
+    /// Waits until the server has ended a connection, with its locks. MySQL hides the connection
+    /// from the list of processes as soon as its socket is closed, and keeps its thread for longer.
     pub(crate) async fn until_ended(&self, thread: u64) {
-        let left = format!("information_schema.PROCESSLIST WHERE ID={thread}");
-        until("a connection ends", || async { self.count(&left).await == 0 }).await;
+        let listed = format!("information_schema.PROCESSLIST WHERE ID={thread}");
+        let alive = format!("performance_schema.threads WHERE PROCESSLIST_ID={thread}");
+        until("a connection ends", || async {
+            self.count(&listed).await == 0 && self.count(&alive).await == 0
+        })
+        .await;
     }
 }
