@@ -63,9 +63,11 @@ impl ZooKeeper {
     /// when it is needed.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] with the reason of each server, [`ErrorKind::Authentication`],
-    /// [`ErrorKind::PermissionDenied`], [`ErrorKind::InvalidUrl`] if the chroot does not exist, and
-    /// [`ErrorKind::InvalidOption`] if others use the same mutexes with another `fair`.
+    /// * [`ErrorKind::Unavailable`] with the reason of each server
+    /// * [`ErrorKind::Authentication`] and [`ErrorKind::PermissionDenied`]
+    /// * [`ErrorKind::InvalidUrl`] if the chroot does not exist
+    /// * [`ErrorKind::InvalidOption`] for settings that cannot work, or if others use the same
+    ///   mutexes with another `fair`
     ///
     /// # Cancel safety
     /// Cancel safe.

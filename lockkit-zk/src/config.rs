@@ -226,9 +226,9 @@ impl Config {
         Ok(self)
     }
 
-    /// Sets how long one server may take to answer before the client asks the next one. The limit,
-    /// and the default, is two ninths of the session timeout, divided by the number of servers. A
-    /// client that looked for a connection for longer would outlast the lease.
+    /// Sets how long one server may take to answer before the client asks the next one. The limit
+    /// is two ninths of the session timeout, divided by the number of servers. The default is this
+    /// limit, but at most 2 s. A longer search for a connection would outlast the lease.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if it is not between 1 ms and 60 s.

@@ -17,10 +17,10 @@
 //! lockkit's candidates wait in one queue. A Java leader has no term, so lockkit's observers see no
 //! leader while it leads.
 //!
-//! A Java thread may take the read lock while it holds the write lock, and then release the write
-//! lock, only with Curator 5.5 or later. Older versions make the reader's node behind the waiters
-//! (CURATOR-621). The next writer then gets the lock beside that reader, whether that writer uses
-//! lockkit or Curator.
+//! A Java thread may take the read lock while it holds the write lock. It may then release the
+//! write lock only with Curator 5.5 or later. Older versions make the reader's node behind the
+//! waiters (CURATOR-621). The next writer then gets the lock beside that reader, whether that
+//! writer uses lockkit or Curator.
 //!
 //! Inspection shows a Java holder only by the data of its node, and `force_release` never frees it.
 //! Java programs cannot share semaphores, nor mutexes and elections with `fair=false`. Locks of

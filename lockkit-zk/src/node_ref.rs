@@ -48,8 +48,8 @@ impl NodeRef {
 
     /// The children of the folder, or `None` if the folder does not exist.
     ///
+    /// # Errors
     /// The server does not answer.
-    /// No answer.
     pub(crate) async fn list(&self, folder: &str) -> Result<Option<Vec<String>>> {
         match self.client.list_children(folder).await {
             Ok(children) => Ok(Some(children)),

@@ -1,9 +1,9 @@
 //! The note beside a lock. It has a node of its own, `/<prefix>/note/<kind>/<name>`, so that no
 //! folder of a lock is made for it.
 //!
-//! Its data is `lockkit/1 <revision>` and, on the next line, the text. The node is persistent. It
-//! is not in the lock's folder, because the servers delete the folder of an idle lock, and each
-//! node in that folder is part of the queue.
+//! Its data is `lockkit/1 <revision>` and, on the next line, the text. The node is persistent, but
+//! the servers delete the folder of an idle lock. And each node in that folder is part of the
+//! queue. So the note has a folder of its own.
 
 use futures_util::future::join3;
 use lockkit_core::{
