@@ -76,8 +76,8 @@ impl Link {
     }
 
     /// The connection that is being made, or the next one. Each waiter drives it, because the
-    /// caller that began it may stop: it may have its lock from the other members, and asks nothing
-    /// until it renews or releases.
+    /// caller that began it may stop. That caller may have its lock from the other members, and
+    /// asks nothing until it renews or releases.
     fn connecting(self: &Arc<Self>) -> future::Shared<BoxFuture<'static, Connected>> {
         let mut connecting = lock(&self.connecting);
         let begun =
