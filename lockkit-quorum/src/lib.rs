@@ -55,7 +55,6 @@
 //! * **Members that are not independent**: two connections to one server grant and refuse together.
 //! * **Users that do not agree** on the members and the need. All users must name the same members.
 //!   Where all are needed, they must name them in the same order.
-//!   all are needed, in the same order.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -29,7 +29,7 @@ pub enum Heartbeat {
     /// ticks take less than a third of the session timeout. By default they take 10 s.
     Sync,
     /// A write to a node of the session, which a majority must accept. It costs one transaction per
-    /// session and tenth of the session timeout.
+    /// session in each tenth of the session timeout.
     #[default]
     Write,
 }
@@ -268,7 +268,7 @@ impl Config {
         self
     }
 
-    /// Checks the settings that are wrong only in combination.
+    /// Checks the settings that the setters cannot check alone.
     pub(crate) fn check(&self) -> Result<()> {
         if self.servers.is_empty() {
             return Err(error::ours(ErrorKind::InvalidOption, "no server is named"));

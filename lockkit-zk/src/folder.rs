@@ -192,7 +192,8 @@ async fn create(
 ) -> Result<()> {
     match client.create(path, data, options).await {
         Ok(_) | Err(Error::NodeExists) => Ok(()),
-        // A parent without write permission is only read, so that it needs no right to create.
+        // Without the right to create, a server answers `NoAuth` even if the node exists. A node
+        // that exists is enough.
         Err(Error::NoAuth) if matches!(client.check_stat(path).await, Ok(Some(_))) => Ok(()),
         Err(error) => Err(from_zk(error, Phase::Write, "creating", path)),
     }

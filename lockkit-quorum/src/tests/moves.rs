@@ -62,8 +62,8 @@ impl Stores {
         Ok(FencingToken::new(grant.token.get() + base))
     }
 
-    /// Uses each two consecutive configurations together for a while. With `touch`, the name is
-    /// locked once after all use the second.
+    /// Uses each pair of consecutive configurations together for a while. With `touch`, the name is
+    /// locked once after all services use the second configuration.
     async fn roll(
         &self,
         steps: &[Config],

@@ -15,8 +15,8 @@ use lockkit_core::{
 
 use super::members::{ms, on_boot_clock, without_raise};
 
-/// The schemes `fake://up`, `fake://down` until it is up, and `fake://lesser`, which cannot raise a
-/// token.
+/// Connects to `fake://up`, to `fake://down` once it is up, and to `fake://lesser`, which cannot
+/// raise a token.
 #[derive(Clone, Default)]
 struct Fakes {
     up: Arc<AtomicBool>,

@@ -1,6 +1,6 @@
 //! A deposed leader. It was cut off from its followers, which have elected another leader, and it
-//! still answers its own clients. A client whose connection breaks comes back to it, and it resumes
-//! the session alone.
+//! still answers its own clients. A client whose connection breaks comes back to this leader, which
+//! then resumes the session alone.
 
 use std::time::{Duration, Instant};
 

@@ -38,8 +38,9 @@ fn main() -> Result<(), Failed> {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// A test that cuts servers off, where that is possible. Otherwise it is ignored at run time. With
-/// the test's own flag, a run of the ignored tests would pass without testing.
+/// A test that cuts servers off, where that is possible. Elsewhere the test itself reports that it
+/// was ignored. With an ignore flag, a run that includes the ignored tests would count it as
+/// passed.
 fn cutting<F: Future<Output = Result<(), Failed>>>(
     name: &str,
     test: impl FnOnce() -> F + Send + 'static,

@@ -153,7 +153,7 @@ fn read(from: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// The number of the request, a zxid, and no error.
+/// The answer to a ping: the number of the request, a zxid, and no error.
 fn pong() -> Vec<u8> {
     [&16_i32.to_be_bytes()[..], &PING.to_be_bytes(), &[0; 8], &[0; 4]].concat()
 }

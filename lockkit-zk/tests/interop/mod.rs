@@ -96,7 +96,7 @@ impl Both {
         Self { locker, java, admin, prefix, shared }
     }
 
-    /// A second process that uses lockkit, as far as the servers can tell.
+    /// A locker that the servers see as another process.
     pub(crate) async fn another_locker(&self) -> Locker {
         locker(&self.shared, &self.prefix).await
     }

@@ -1,5 +1,5 @@
 //! More waiters than one session can watch. A client that reconnects sends all watched paths to the
-//! server. From 128 KiB on the server refuses them all, and the session is lost.
+//! server. With more than 128 KiB of paths the session is lost.
 
 use std::{sync::Arc, time::Duration};
 

@@ -67,13 +67,13 @@ async fn c5_a_waiter_keeps_its_place_when_its_create_was_not_answered() {
 async fn c5_an_attempt_that_is_given_up_unanswered_leaves_no_ghost() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy("").await;
-    // The claim itself releases it.
+    // The claim itself deletes the node by its release.
     let mut first = claim(&zk, "a");
     lose_the_reply(&bed, &proxy, &mut first).await;
     let released = persistently(async || first.release().await).await;
     assert_eq!(released, Released::NotHeld, "it never knew of a grant");
     bed.assert_clean().await;
-    // The claim is dropped, so the session releases it.
+    // The claim is dropped, so the session deletes the node.
     let mut second = claim(&zk, "a");
     lose_the_reply(&bed, &proxy, &mut second).await;
     drop(second);

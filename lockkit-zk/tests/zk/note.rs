@@ -80,8 +80,8 @@ async fn c2_who_waits_writes_no_note() {
     }
 }
 
-/// Catches a read before the write, and a use of remembered state: the client has not noticed the
-/// deletion yet.
+/// The client has not noticed the deletion yet. The test catches a claim that only reads before it
+/// writes, or that relies on what it remembers.
 #[tokio::test]
 async fn c2_a_node_that_an_operator_deletes_takes_the_right_to_the_note_with_it() {
     let bed = Bed::shared();

@@ -40,7 +40,7 @@ async fn c8_a_waiter_behind_one_that_was_granted_before_its_watch_gets_its_permi
     let mut first = permits(&slow, "a", 1, 2);
     let mut second = permits(&fast, "a", 1, 2);
     let released = async {
-        // The watch request was sent together with the look, whose answer is held back. So the
+        // The create of its node was sent together with the list, whose answer is held back. So the
         // first waiter does not watch yet.
         until("the first stands in the queue", async || admin.children(&folder).await.len() == 2)
             .await;

@@ -31,8 +31,8 @@ pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// The default session of a test. No test outlasts it, and only its first heartbeat happens within
-/// a test. Its connection survives a stalled server.
+/// The default session of a test. No test outlasts it, and its heartbeats after the first find no
+/// change within a test. Its connection survives a stalled server.
 const LASTING: &str = "session_timeout=10m&connect_timeout=60s";
 
 /// A session that ends within a test, or whose heartbeats find a change within a test. It lasts
