@@ -144,8 +144,7 @@ async fn pause(ensemble: &ZooKeeperEnsemble, resume_early: bool) -> Result<(), F
     );
     assert!(!other_waiter.is_finished(), "C1: two holders");
 
-    // Watches until the very end of both holds. The guards are checked once more while the locks
-    // are handed over.
+    // Looks until both holds end. The guards are checked once more during the hand-over.
     let seen = vigil.seen(0);
     let tokens = [vigil.guard(0).fencing_token(), vigil.guard(1).fencing_token()];
     let mut guards = vigil.end();

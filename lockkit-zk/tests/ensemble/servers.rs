@@ -41,8 +41,8 @@ pub(crate) async fn dead_and_silent() -> Result<(), Failed> {
         lockers.push(locker);
     }
     println!("connected and locked in {times:?}");
-    // In the worst case the silent address and the dead server are asked first. That takes one
-    // ninth of two sessions, and pauses.
+    // At worst the silent and the dead server are asked first: one ninth of two sessions, and
+    // pauses.
     assert!(times.iter().all(|&time| time < SESSION / 4 + slack()), "C8: it took {times:?}");
 
     ensemble.node_mut(dead).restart()?;
