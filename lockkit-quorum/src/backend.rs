@@ -1,4 +1,4 @@
-//! The backend.
+//! The quorum as a backend: its members as one store of locks.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -24,7 +24,8 @@ use crate::{
     sweeper::Sweeper,
 };
 
-/// A ballot takes some round trips: it is decided by one of these looks, as a rule.
+/// Pauses before an inspection asks the members again. A ballot takes some round trips, and is
+/// usually decided by one of these looks.
 const BETWEEN_LOOKS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(40)];
 
 /// A lock over several independent stores; see the [crate](crate).
@@ -54,37 +55,39 @@ pub struct Quorum {
 impl Quorum {
     /// A lock that a majority of the members must grant.
     ///
-    /// The members must be stores that don't depend on each other. Two that are one store, such as
-    /// two connections to one server, refuse each other's half of every ballot: that can't be seen
-    /// here.
+    /// The members must be stores that do not depend on each other. Two members may be one store,
+    /// such as two connections to one server. They then refuse each other's half of every ballot,
+    /// and the quorum cannot detect that.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if there is no member, the same one twice, or one that can't
-    /// raise the token of a grant (ZooKeeper).
+    /// [`ErrorKind::InvalidOption`] if there is no member, or a member is there twice. The same
+    /// error if a member is a quorum itself, has no exclusive locks, or cannot raise the token of a
+    /// grant (ZooKeeper).
     pub fn new(members: Vec<Arc<dyn Backend>>) -> Result<Self> {
         Self::with_need(members, Need::Majority)
     }
 
-    /// A lock that as many members must grant.
+    /// A lock that `need` of the members must grant.
     ///
     /// # Errors
-    /// As for [`new`](Self::new); with [`Need::All`] only those are raised that can be.
+    /// As for [`new`](Self::new). With [`Need::All`], a member that cannot raise tokens is
+    /// accepted, and its tokens are not raised.
     pub fn with_need(members: Vec<Arc<dyn Backend>>, need: Need) -> Result<Self> {
         let members =
             members.into_iter().enumerate().map(|(place, backend)| Member::new(place, backend));
         Self::of(members.collect(), need)
     }
 
-    /// Adds `token_base` to the tokens of the first member, and makes it the one whose token is the
-    /// grant's.
+    /// Adds `token_base` to the tokens of the first member, and makes its token the token of the
+    /// grant.
     ///
-    /// For a live move to or from a store that can't raise tokens, such as ZooKeeper. The base must
-    /// be above all tokens of the other members, now and for as long as the quorum is used: a grant
-    /// for which it is not is refused.
+    /// This is for a live move to or from a store that cannot raise tokens, such as ZooKeeper. The
+    /// base must be above all tokens of the other members, now and for as long as the quorum is
+    /// used. The quorum refuses a grant for which the base is too small.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] unless all members are needed, the first one can't raise
-    /// tokens, and `token_base` is 2^62 at most.
+    /// [`ErrorKind::InvalidOption`] unless all members are needed, the first member cannot raise
+    /// tokens, and `token_base` is at most 2^62.
     pub fn with_first_token_base(self, token_base: u64) -> Result<Self> {
         let mut all = self.members.all.clone();
         all.iter_mut().take(1).for_each(|first| first.token_base = Some(token_base));
@@ -101,7 +104,8 @@ impl Quorum {
         self.members.need.of(self.members.all.len())
     }
 
-    /// So many members meet every quorum: what none of them knows, no quorum holds.
+    /// This many members have a member in common with every quorum. If none of them knows an owner,
+    /// no quorum holds the lock for that owner.
     fn touch(&self) -> usize {
         self.members.all.len() - self.need() + 1
     }
@@ -117,8 +121,8 @@ impl Quorum {
         too_few(answers, need, |place| &self.members.all[place].label).map_or(Ok(()), Err)
     }
 
-    /// What the members show, and who holds it by that. A ballot that is under way looks like one
-    /// of which a part is hidden: the members are asked again a little later.
+    /// Inspects the members, and computes the holders. A running ballot looks like a ballot with
+    /// hidden members, so the members are asked again a little later.
     async fn look(
         &self,
         name: &LockName,
@@ -147,8 +151,8 @@ impl Backend for Quorum {
 
     fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
         if spec.mode != Mode::Exclusive {
-            // Half of the readers' members could be the other half's writer's; and n permits on
-            // each of five stores make more than n for two majorities.
+            // Half of the members of two readers could be half of the members of a writer. And n
+            // permits on each of five stores make more than n permits for two majorities.
             return Err(Error::new(ErrorKind::Unsupported, "a quorum has exclusive locks only")
                 .with_backend(NAME));
         }
@@ -163,7 +167,8 @@ impl Backend for Quorum {
     }
 
     async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
-        // All that can be heard: who shows it, has to free it.
+        // Waits for all members that answer, because each member that shows the holder must free
+        // it.
         let (seen, holders) = self.look(name, |_| false).await?;
         let Some(owner) = holders.iter().find(|it| it.token == Some(token)).and_then(|it| it.owner)
         else {
@@ -174,8 +179,8 @@ impl Backend for Quorum {
             .iter()
             .map(|(place, token)| self.members.all[*place].force_release(name, *token));
         let answers = gather(requests.collect(), self.need(), |_| false).await;
-        // Freed is what so many know nothing of that others can have it: that is also more than it
-        // can stand on.
+        // The lock is free once enough members are without it that another client can get it. The
+        // old grant then has too few members left as well.
         let elsewhere = good(&seen).count() - holding.len();
         let without = elsewhere + good(&answers).count();
         if without >= self.need() && without >= self.touch() {
@@ -239,7 +244,7 @@ impl Admin for Quorum {
         Ok(names)
     }
 
-    /// Of all members, one by one: a quorum is as good as they are.
+    /// Diagnoses all members one by one, because a quorum is only as good as its members.
     async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         let looks = self.members.all.iter().map(|member| async {
             let diagnostics = operator::diagnose(&*member.backend).await.unwrap_or_else(|error| {

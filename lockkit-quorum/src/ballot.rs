@@ -1,26 +1,28 @@
-//! One ballot: the members' claims of one owner, and what their answers come to.
+//! One ballot: the claims of one owner at the members, and the outcome of their answers.
 //!
 //! # Why the tokens rise
-//! A ballot is won when `need` members hold the lock for its owner, all with the ballot's token T:
-//! because they gave it, or because they were raised to it while they held. T is the largest token
-//! of all members that hold the lock for this owner at the win. Any two grants have a member in
-//! common. Whichever of the two held that member first, its T was the member's token then. The
-//! other one's grant there came later, so it has a larger token (C4 of the member), and its own T
-//! is no smaller than that. And the first one ended there before, by its release or its lease: so
-//! it was returned before the second one was, and was over by then.
+//! A ballot is won when `need` members hold the lock for its owner, all with the ballot's token T.
+//! A member has the token T because it granted T, or because it was raised to T while it held. At
+//! the win, T is the largest token of all members that hold the lock for this owner.
 //!
-//! T can rise until the win. If it were settled with the first `need` answers, a lease could end
-//! before the win, another client could get the lock with a larger token and give it back, and a
+//! Any two grants have a member in common. One of the two grants held that member first, and its T
+//! was the member's token then. The other grant came later at that member, so it has a larger token
+//! there (C4 of the member). Its own T is no smaller than that. The first grant had ended at that
+//! member by its release or its lease. So the first grant was returned before the second one, and
+//! was over by then.
+//!
+//! T can rise until the win. Suppose that the first `need` answers settled it. A lease could then
+//! end before the win. Another client could get the lock with a larger token, and release it. A
 //! member that grants after that would complete this ballot with the smaller T.
 //!
-//! After the win members may join, if their token is T or larger. They count only while the others
-//! carry the grant without a gap: after a gap another client may have had the lock in between, so
-//! the grant is over, whoever joins.
+//! After the win, members may join if their token is T or larger. They count only while the others
+//! carry the grant without a gap. After a gap the grant is over, whichever members join, because
+//! another client may have had the lock in between.
 //!
-//! Where all members are needed, those that can be raised are: so each of them may be the only
-//! store of the lock before or after, and tokens go on to rise. One that can't be raised has no
-//! part in that; unless it has a `token_base`, which says that it is to be such a store: then it
-//! must have the largest token itself, else there is no grant.
+//! Where all members are needed, the members that can be raised are raised. So each of them may be
+//! the only store of the lock before or after, and tokens continue to rise. A member that cannot be
+//! raised does not take part in that, unless it has a `token_base`. The `token_base` makes it such
+//! a store: it must then have the largest token itself, or there is no grant.
 
 use std::{ops::ControlFlow, task::Context, time::Duration};
 
@@ -35,14 +37,15 @@ use crate::{
     vote::{Part, Standing, Vote},
 };
 
-/// Once the outcome hangs on who is slow or silent, they are waited for so long beyond twice the
-/// time until then.
+/// The wait for slow or silent members, once they decide the outcome. It comes on top of twice the
+/// time that had passed by then.
 const STRAGGLERS: Duration = Duration::from_millis(10);
-/// A release waits for the last members at least this long, so that the next grant finds them free,
+/// A release waits at least this long for the last members, so that the next grant finds them free,
 /// too.
 const LAST_ANSWERS: Duration = Duration::from_millis(1);
 
-/// The time of one call, as shares of the core's `op_timeout`, at which the core drops the call.
+/// The time of one call, in shares of the core's `op_timeout`. The core drops the call at the
+/// `op_timeout`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     pub(crate) clock: Clock,
@@ -54,28 +57,28 @@ impl Budget {
         Self { clock: spec.clock, op_timeout: spec.op_timeout }
     }
 
-    /// Of one request to one member, and of the first phase of a call.
+    /// The time of one request to one member, and of the first phase of a call.
     pub(crate) fn request(self) -> Duration {
         self.op_timeout / 2
     }
 
-    /// Until when a call may go on that is not giving back.
+    /// The time that a call may take, except for giving back.
     pub(crate) fn call(self) -> Duration {
         self.op_timeout / 4 * 3
     }
 
-    /// Of giving back inside a call, and of patience with silent members at a release.
+    /// The time for giving back inside a call, and the wait for silent members at a release.
     pub(crate) fn give_back(self) -> Duration {
         self.op_timeout / 8
     }
 }
 
-/// How far a ballot is.
+/// The state of a ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
     Won,
-    /// It failed, or what it won is given back.
+    /// The ballot failed, or its grant is given back.
     Over,
 }
 
@@ -85,15 +88,15 @@ pub(crate) struct Ballot {
     pub(crate) votes: Vec<Vote>,
     need: Need,
     budget: Budget,
-    /// The ballot's token, from when enough members have granted. It can rise until the win.
+    /// The ballot's token, once enough members have granted. It can rise until the win.
     token: Option<FencingToken>,
-    /// What was won has lasted, and lasts, without a gap until then.
+    /// The grant has lasted, and lasts, without a gap until this instant.
     until: Tick,
     phase: Phase,
-    /// Counts the calls that work on it.
+    /// The number of calls that have worked on the ballot.
     call: u64,
     started: Tick,
-    /// When so much was answered in this call that the others are waited for a little only.
+    /// When this call had so many answers that it waits only a little longer for the other members.
     met: Option<Tick>,
 }
 
@@ -136,7 +139,7 @@ impl Ballot {
         self.call += 1;
     }
 
-    /// Polls what is under way; true if something was answered.
+    /// Polls the requests that are under way. Returns true if a member answered.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let mut answered = false;
         for vote in self.votes.iter_mut().filter(|vote| vote.is_in_flight()) {
@@ -153,7 +156,8 @@ impl Ballot {
         self.votes.iter().filter(|vote| which(vote)).count()
     }
 
-    /// Asks for the lock. Breaks with true once it is won, with false when it can't be.
+    /// Asks for the lock. Breaks with true once the ballot is won, and with false when it cannot be
+    /// won.
     pub(crate) fn elect(&mut self, now: Tick) -> ControlFlow<bool, Tick> {
         self.ask();
         let Some(token) = self.largest(now) else { return self.await_grants(now) };
@@ -180,8 +184,8 @@ impl Ballot {
         ControlFlow::Continue(stop)
     }
 
-    /// All at once; or where all are needed, one after the other in their order, so that no two
-    /// ballots have a part of the members each.
+    /// Asks all members at once. Where all are needed, asks one after the other in their order, so
+    /// that no two ballots each have a part of the members.
     fn ask(&mut self) {
         let budget = self.budget.request();
         for vote in &mut self.votes {
@@ -194,7 +198,7 @@ impl Ballot {
         }
     }
 
-    /// A call before this one was dropped: what failed then is asked again.
+    /// Asks the failed members again after an earlier call was dropped.
     pub(crate) fn resume(&mut self) {
         for vote in &mut self.votes {
             if matches!(vote.standing, Standing::Failed) {
@@ -203,7 +207,7 @@ impl Ballot {
         }
     }
 
-    /// The largest token of the members that hold it, if they are enough.
+    /// The largest token of the members that hold the lock, if they are enough.
     fn largest(&self, now: Tick) -> Option<FencingToken> {
         let tokens = self.votes.iter().filter_map(|vote| vote.valid(now)).map(|part| part.token);
         let count = tokens.clone().count();
@@ -219,13 +223,14 @@ impl Ballot {
         let asking = self.count(Vote::is_asking);
         let lost = granted + open < need;
         let reached = granted + refused;
-        // Contention, or too many members down? The others can tell.
+        // The refusals may mean contention, or too many members may be down. The other members
+        // decide that.
         let is_unclear = refused > 0 && reached < need && reached + asking >= need;
         if lost && !is_unclear {
             return ControlFlow::Break(false);
         }
         let mut stop = self.started.after(self.budget.request());
-        // Others compete: to keep what we have until the silent ones answer would stop them, too.
+        // Other claims compete. A wait for the silent members would block these claims, too.
         if lost || (refused > 0 && reached >= need) {
             let met = *self.met.get_or_insert(now);
             stop = stop.min(met.after(self.started.until(met) * 2 + STRAGGLERS));
@@ -255,13 +260,13 @@ impl Ballot {
     }
 
     /// The grant of a ballot that was won. It lasts for as long as `need` members do: at least one
-    /// of the best of them is in every other quorum.
+    /// of the longest-lasting members is in every other quorum.
     pub(crate) fn grant(&self, asked_as: OwnerId) -> Option<Grant> {
         let owner = (self.owner != asked_as).then_some(self.owner);
         Some(Grant { owner, ..Grant::new(self.token?, self.last_part()?.proven()) })
     }
 
-    /// The part with which the grant ends.
+    /// The part that ends the grant when its lease ends.
     fn last_part(&self) -> Option<Part> {
         let carried = |vote| Vote::part(vote).filter(|part| self.is_raised(vote, part));
         let mut parts: Vec<_> = self.votes.iter().filter_map(carried).collect();
@@ -269,7 +274,7 @@ impl Ballot {
         parts.get(self.need() - 1).copied().copied()
     }
 
-    /// Renews what was won. Breaks with `None` if the answers leave it open.
+    /// Renews the grant of a won ballot. Breaks with `None` if the answers leave the outcome open.
     pub(crate) fn beat(
         &mut self,
         lease: Option<Duration>,
@@ -297,7 +302,7 @@ impl Ballot {
             self.until = self.until.max(last.deadline());
             return ControlFlow::Break(Some(RenewalOutcome::Alive(last.proven())));
         }
-        // A member that never granted is not asked again: it would be a grant of its own, with a
+        // A member that never granted is not asked again, because it would give a new grant with a
         // token of its own.
         let possible = |vote: &Vote| vote.part().is_some() || vote.is_asking();
         if self.count(possible) < need {
@@ -326,7 +331,7 @@ impl Ballot {
         self.count(|vote| self.is_confirmed(vote))
     }
 
-    /// Gives back what has been answered, as far as that is quick.
+    /// Gives back the parts that were answered, as long as the members answer quickly.
     pub(crate) fn give_back(&mut self, now: Tick) -> ControlFlow<(), Tick> {
         self.release_idle();
         let stop = self.started.after(self.budget.give_back());
@@ -334,12 +339,12 @@ impl Ballot {
         if busy == 0 || now >= stop { ControlFlow::Break(()) } else { ControlFlow::Continue(stop) }
     }
 
-    /// Gives all back. Breaks with `None` if the answers leave open whether it was held, or whether
-    /// it is free.
+    /// Gives all parts back. Breaks with `None` if the answers leave open whether the lock was
+    /// held, or whether it is free.
     ///
-    /// It is freed once `need` members say so. A member that says nothing for a while is taken at
-    /// its word, the lease that it gave: with it, the lock was held until now, and if there are
-    /// enough members without it, it is free.
+    /// The lock is free once `need` members say so. For a member that stays silent for a while, the
+    /// lease that it gave counts. With this member, the lock was held until now. Without it, the
+    /// lock is free if enough other members are left.
     pub(crate) fn release(
         &mut self,
         was_won: bool,
@@ -400,7 +405,8 @@ impl Ballot {
         }
     }
 
-    /// When another ballot may succeed: as many of those that refused must let go as are missing.
+    /// When another ballot may succeed. As many refusing members as are missing must first release
+    /// the lock.
     pub(crate) fn retry_after(&self, now: Tick) -> Option<Duration> {
         let missing = self.need().saturating_sub(self.count(|vote| vote.valid(now).is_some()));
         let mut lapses: Vec<_> = self
@@ -415,7 +421,7 @@ impl Ballot {
         lapses.get(missing.checked_sub(1)?).copied().filter(|lapse| *lapse < Duration::MAX)
     }
 
-    /// Whether the members that could be asked would have been enough.
+    /// Whether the members that could be reached would have been enough.
     pub(crate) fn is_contended(&self) -> bool {
         let unasked = |vote: &Vote| matches!(vote.standing, Standing::Open) && vote.is_idle();
         let reached = |vote: &Vote| is_refused(vote) || vote.part().is_some() || unasked(vote);

@@ -1,4 +1,4 @@
-//! One owner's dealings with the members.
+//! The claim of one owner at the members.
 
 use std::{future::poll_fn, ops::ControlFlow, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
@@ -19,22 +19,22 @@ use crate::{
 
 /// A claim on the members, ballot after ballot.
 ///
-/// Each ballot has an owner of its own: the release of an old one that reaches a member late finds
-/// nothing of a new one. All that a call works on stays here when the call is dropped, and the next
-/// one goes on with it.
+/// Each ballot has an owner of its own. If the release of an old ballot reaches a member late, it
+/// finds nothing of a new ballot. When a call is dropped, its requests and answers stay in the
+/// claim, and the next call continues with them.
 #[derive(Debug)]
 pub(crate) struct QuorumClaim {
     members: Arc<Members>,
     spec: ClaimSpec,
     budget: Budget,
     ballot: Option<Ballot>,
-    /// The spec's owner has had its ballot.
+    /// A ballot has used the owner of the spec.
     used: bool,
 }
 
 impl QuorumClaim {
     /// # Errors
-    /// What a member says of the spec.
+    /// The error of a member that refuses the spec.
     pub(crate) fn new(members: Arc<Members>, spec: ClaimSpec) -> Result<Self> {
         let budget = Budget::of(&spec);
         let mut claim = Self { members, spec, budget, ballot: None, used: false };
@@ -55,7 +55,8 @@ impl QuorumClaim {
         Ok(Ballot::new(owner, votes?, self.members.need, self.budget))
     }
 
-    /// Renews what was won, and answers what is left of it: `None` if it was not won at all.
+    /// Renews the grant of a won ballot, and returns the outcome. Returns `None` if no ballot was
+    /// won.
     async fn beat(&mut self, lease: Option<Duration>) -> Result<Option<RenewalOutcome>> {
         let Some(ballot) = self.ballot.as_mut().filter(|ballot| ballot.is_won()) else {
             return Ok(None);
@@ -67,7 +68,8 @@ impl QuorumClaim {
         }
     }
 
-    /// What was won before, confirmed by its members: with the same token, or `None` if it is gone.
+    /// Confirms an earlier grant at its members. Returns it with the same token, or `None` if it is
+    /// gone.
     async fn confirm(&mut self) -> Result<Option<Grant>> {
         match self.beat(None).await? {
             Some(RenewalOutcome::Alive(_)) => {
@@ -77,8 +79,8 @@ impl QuorumClaim {
         }
     }
 
-    /// Ends the ballot, and returns how many members may still have something of it, which the
-    /// sweeper takes back.
+    /// Ends the ballot. Returns how many members may still have a part of it; the sweeper takes
+    /// these parts back.
     async fn give_back(&mut self) -> usize {
         let Some(ballot) = &mut self.ballot else { return 0 };
         ballot.end();
@@ -151,8 +153,8 @@ impl Drop for QuorumClaim {
     }
 }
 
-/// Polls what is under way until `step`, which is asked after each answer, and again at the instant
-/// that it names, breaks with the outcome.
+/// Polls the requests that are under way. Asks `step` after each answer, and again at the instant
+/// that it names, until it breaks with the outcome.
 async fn drive<T>(
     ballot: &mut Ballot,
     clock: Clock,
@@ -165,7 +167,7 @@ async fn drive<T>(
             let now = clock.now();
             let until = match step(ballot, now) {
                 ControlFlow::Break(outcome) => {
-                    // What was begun meanwhile is sent: nobody polls it until the next call.
+                    // New requests are sent here, because no task polls them until the next call.
                     if ballot.has_fresh() {
                         ballot.poll(cx);
                     }

@@ -1,4 +1,4 @@
-//! `quorum://?member=…&member=…`
+//! The connector for `quorum://?member=…&member=…` URLs.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 /// The URL schemes of this backend.
 pub const SCHEMES: &[&str] = &["quorum"];
 
-/// What a whole quorum has once.
+/// The parameters that belong to the whole quorum, not to a member.
 const COMMON: [&str; 6] = ["ttl", "op_timeout", "max_hold", "label", "group", "process_gate"];
 
 /// Makes a quorum of the stores that the parameter `member` names.
@@ -30,12 +30,13 @@ impl Connector for QuorumConnector {
 
     /// Connects to all members at once.
     ///
-    /// A member that can't be reached must not keep the others from starting: where a majority is
-    /// enough, it is taken for what the others of its scheme are, and connected to when it is used.
+    /// A member that cannot be reached must not keep the others from starting. If enough others are
+    /// reached, the quorum assumes that this member is like the other members of its scheme. It
+    /// connects to the member when it uses it.
     ///
     /// # Errors
-    /// What is wrong with the URL, or with a member; of members that can't be reached only if too
-    /// few others can.
+    /// A fault of the URL or of a member. A member that cannot be reached is an error if too few
+    /// others can be reached, or if no other member of its scheme can.
     async fn connect(&self, mut url: StoreUrl, registry: &Registry) -> Result<Arc<dyn Backend>> {
         let no_user = url.username().is_none() && url.password().is_none();
         if !(url.hosts().is_empty() && url.path().is_empty() && no_user) {
@@ -77,7 +78,7 @@ impl Connector for QuorumConnector {
                     Arc::new(LateMember::new(registry.clone(), url.clone(), descriptor))
                 }
                 (Err(error), _) => {
-                    // What its own backend does not take for a URL may show a piece of a password.
+                    // A text that its backend rejects as a URL may contain a part of a password.
                     let is_url = !matches!(
                         error.kind(),
                         ErrorKind::InvalidUrl | ErrorKind::UnknownParameter
@@ -92,14 +93,14 @@ impl Connector for QuorumConnector {
     }
 }
 
-/// The members' URLs, and what is added to their tokens.
+/// The members' URLs, and the `token_base` of each.
 fn parse_all(registry: &Registry, texts: &[String]) -> Result<(Vec<StoreUrl>, Vec<Option<u64>>)> {
     let mut urls = Vec::<StoreUrl>::new();
     let mut bases = Vec::new();
     for (place, text) in texts.iter().enumerate() {
         let (member, token_base) =
             parse(registry, text).map_err(|error| of_member(place, None, &error))?;
-        // One store, whatever is added to its tokens.
+        // Both name one store, whatever their `token_base`.
         if !member.hosts().is_empty() && urls.contains(&member) {
             return Err(invalid(&format!("member {} ({member}) is there twice", place + 1)));
         }
@@ -115,7 +116,7 @@ fn parse(registry: &Registry, text: &str) -> Result<(StoreUrl, Option<u64>)> {
         return Err(invalid("a member can't be a quorum itself; name its members instead"));
     }
     registry.connector(url.scheme())?;
-    // Who may have one of its own, the quorum says.
+    // The check of the members decides later which member may have one of its own.
     let token_base = url.params.parsed("token_base", "a whole number")?;
     for common in COMMON {
         if url.params.text(common)?.is_some() {

@@ -1,4 +1,4 @@
-//! What is said when too few members do what was asked.
+//! The errors for an operation that too few members confirmed.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::{
     vote::{Standing, Vote},
 };
 
-/// An error of one member, with its name in it.
+/// An error of one member, with the member's name.
 pub(crate) fn of_member(member: &Member, error: Error) -> Error {
     let text = format!("{}: {}", member.label, error.context());
     let kind = error.kind();
@@ -52,8 +52,8 @@ pub(crate) fn of_release(members: &Members, ballot: &Ballot) -> Error {
     error(members, ballot, ballot.count(freed), "freed the lock", why).with_outcome_unknown()
 }
 
-/// Permanent if so many members fail for good that the others are not enough; else of the kind that
-/// is worth another try.
+/// The error is permanent if so many members fail permanently that the others are not enough.
+/// Otherwise its kind is one that is worth another attempt.
 fn error(
     members: &Members,
     ballot: &Ballot,

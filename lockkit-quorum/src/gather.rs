@@ -1,4 +1,4 @@
-//! Asks all members something that changes nothing, and waits no longer than it must.
+//! Asks all members for something that changes nothing, and waits no longer than necessary.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use lockkit_core::{Error, ErrorKind, Result};
 use tokio::time;
 
-/// How long the others are waited for once enough have answered. A backend is not told of the bound
-/// of such a call.
+/// How long to wait for the others once enough have answered. A backend does not know the bound of
+/// such a call.
 const STRAGGLERS: Duration = Duration::from_millis(200);
 
-/// What each member has answered: `None` if it has not.
+/// The answer of each member, or `None` for a member that has not answered.
 pub(crate) type Answers<T> = Vec<Option<Result<T>>>;
 
-/// Asks until all have answered, or `settled` says that the rest makes no difference, or for a
-/// little while after `least` members have answered.
+/// Asks until all members have answered, or `settled` says that the other answers make no
+/// difference. Once `least` members have answered, waits only a little longer for the others.
 pub(crate) async fn gather<T>(
     requests: Vec<BoxFuture<'_, Result<T>>>,
     least: usize,
@@ -47,13 +47,13 @@ pub(crate) async fn gather<T>(
     }
 }
 
-/// The answers that are no errors, with the places of their members.
+/// The answers that are not errors, with the places of their members.
 pub(crate) fn good<T>(answers: &Answers<T>) -> impl Iterator<Item = (usize, &T)> {
     let answers = answers.iter().enumerate();
     answers.filter_map(|(place, answer)| Some((place, answer.as_ref()?.as_ref().ok()?)))
 }
 
-/// What is wrong when too few have answered.
+/// The error when too few members have answered, or `None` if enough have.
 pub(crate) fn too_few<'a, T>(
     answers: &Answers<T>,
     need: usize,
@@ -69,7 +69,7 @@ pub(crate) fn too_few<'a, T>(
     Some(Error::new(ErrorKind::Unavailable, text))
 }
 
-/// Why each of the others has not answered.
+/// The reason why each of the other members has no answer.
 pub(crate) fn silent<'a, T>(answers: &Answers<T>, label: impl Fn(usize) -> &'a str) -> Vec<String> {
     let reasons = answers.iter().enumerate().filter_map(|(place, answer)| match answer {
         Some(Ok(_)) => None,

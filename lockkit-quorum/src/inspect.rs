@@ -1,4 +1,4 @@
-//! What the members show together.
+//! Combines the inspections of the members.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,14 +16,13 @@ use crate::{
 /// A holder, and the place of the member that shows it.
 type Shown<'a> = (usize, &'a Holder);
 
-/// The holders that `need` members show, all with the token of the grant. `None` stands for those
-/// that are no lockkit clients.
+/// The holders that `need` members show, all with the token of the grant. The owner `None` stands
+/// for clients that are not lockkit.
 ///
 /// # Errors
-/// [`ErrorKind::Unavailable`] if a client may hold it, or holds it, and the answers do not prove
-/// that, or with which token. A member that does not answer can be a part of that grant. A member
-/// that granted late can show another token than the grant's, and so does a member while a ballot
-/// is under way.
+/// [`ErrorKind::Unavailable`] if a client may hold the lock, and the answers do not prove that, or
+/// do not prove the token. A member that does not answer can be a part of that grant. A member that
+/// granted late can show another token than the grant's. During a ballot any member can do so.
 pub(crate) fn holders(
     answers: &Answers<Inspection>,
     members: &[Member],
@@ -42,12 +41,12 @@ pub(crate) fn holders(
     Ok(holders)
 }
 
-/// The answers so far are enough, and tell who holds it.
+/// Whether the answers so far are enough to tell the holders.
 pub(crate) fn is_settled(answers: &Answers<Inspection>, members: &[Member], need: Need) -> bool {
     good(answers).count() >= need.of(answers.len()) && holders(answers, members, need).is_ok()
 }
 
-/// The token by which each member knows this owner.
+/// The token that each member shows for this owner.
 pub(crate) fn tokens(answers: &Answers<Inspection>, owner: OwnerId) -> Vec<(usize, FencingToken)> {
     let shown = good(answers)
         .flat_map(|(place, seen)| seen.holders.iter().map(move |holder| (place, holder)));
@@ -69,12 +68,12 @@ fn by_owner(answers: &Answers<Inspection>) -> BTreeMap<Option<OwnerId>, Vec<Show
     by_owner
 }
 
-/// One that shows the token of the grant, if this owner has one. A majority that has won has the
-/// token of the grant at each of its members, and so few can have joined with another one that they
-/// are not enough. Where all are needed, it is the largest token.
+/// A holder that shows the token of the grant, if this owner has one. After a win, each member of
+/// the majority has the token of the grant. Too few members can join with another token to be a
+/// majority of their own. Where all are needed, the token is the largest one.
 ///
-/// Before the win it may be a smaller one, if enough members have granted with the same token and
-/// are not raised yet. That one, too, is larger than the tokens of all grants before.
+/// Before the win the token may be smaller, if enough members granted with the same token and are
+/// not raised yet. That token, too, is larger than the tokens of all earlier grants.
 fn of_grant<'a>(
     shown: &[Shown<'a>],
     members: &[Member],
@@ -110,7 +109,7 @@ fn merge(shown: &[Shown<'_>], token: Option<FencingToken>, enough: usize) -> Hol
     if let (Some(owner), Some(token)) = (shown[0].owner, token) {
         merged = merged.with_grant(owner, token);
     }
-    // Where there is no lease, it lasts for ever.
+    // A holder without a lease lasts for ever.
     let mut remaining: Vec<_> =
         shown.iter().map(|holder| holder.remaining.unwrap_or(Duration::MAX)).collect();
     remaining.sort_unstable_by(|a, b| b.cmp(a));
@@ -120,9 +119,10 @@ fn merge(shown: &[Shown<'_>], token: Option<FencingToken>, enough: usize) -> Hol
         .with_label(shown.iter().find_map(|holder| holder.label.clone()))
 }
 
-/// Those that can show the token of the grant where all are needed. Whoever uses the same stores
-/// without the base, in the step of a move before or after, has a grant of which the leading member
-/// says more than was granted; one that was raised to the grant's token says that.
+/// The holders that can show the token of the grant where all are needed. During a move, clients of
+/// the step before or after use the same stores without the base. For their grants the leading
+/// member shows a token that is larger than the grant's. A member that was raised to the grant's
+/// token shows the right one.
 fn trusted<'a>(shown: &[Shown<'a>], members: &[Member]) -> Vec<&'a Holder> {
     let of = |token_role: TokenRole| {
         let of_role =

@@ -1,5 +1,4 @@
-//! A member that could not be reached when its quorum was made, and is connected to when it is
-//! used.
+//! A member that could not be reached when its quorum was made. It is connected when it is used.
 
 use std::{
     fmt,
@@ -27,11 +26,11 @@ use crate::{
     operator,
 };
 
-/// After a failure nobody tries again for so long.
+/// The pause after a failure, in which no caller tries again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A member that may come later. It is taken for what a member of the same scheme is; one that
-/// turns out to be less is refused then.
+/// A member that may be reached later. The quorum assumes that it is like another member of the
+/// same scheme. If it turns out to lack something, it is refused then.
 pub(crate) struct LateMember {
     link: Arc<Link>,
     descriptor: Descriptor,
@@ -40,14 +39,14 @@ pub(crate) struct LateMember {
 struct Link {
     registry: Registry,
     url: StoreUrl,
-    /// What the quorum's own descriptor was made of, as this member was not there.
+    /// The descriptor that the quorum assumed for this member, because it was not connected.
     expected: Descriptor,
     backend: OnceLock<Arc<dyn Backend>>,
     connecting: Mutex<Option<WeakShared<BoxFuture<'static, Connected>>>>,
     failed: Mutex<Option<(Tick, Arc<Error>)>>,
 }
 
-/// Errors are shared by all who wait.
+/// All waiters share an error.
 type Connected = Result<Arc<dyn Backend>, Arc<Error>>;
 
 impl LateMember {
@@ -76,9 +75,9 @@ impl Link {
         }
     }
 
-    /// The connection that is being made, or the next one. Driven by whoever waits for it: whoever
-    /// began it may have its lock from the other members by now, and ask no more until it renews or
-    /// releases that.
+    /// The connection that is being made, or the next one. Each waiter drives it, because the
+    /// caller that began it may stop. That caller may have its lock from the other members, and
+    /// asks nothing until it renews or releases.
     fn connecting(self: &Arc<Self>) -> future::Shared<BoxFuture<'static, Connected>> {
         let mut connecting = lock(&self.connecting);
         let begun =
@@ -108,7 +107,8 @@ impl Link {
         let Some(lacking) = lacking(&self.expected, backend.descriptor()) else {
             return Ok(backend);
         };
-        // The error below says what is wrong with it, and nobody uses it.
+        // The result of the close does not matter: the error below names the fault, and no caller
+        // uses the backend.
         let _ = backend.close().await;
         let text = format!(
             "{} is not what the other members of its scheme are: it has {lacking}; give all of them the same parameters",
@@ -119,7 +119,7 @@ impl Link {
 }
 
 async fn connect(link: Arc<Link>) -> Connected {
-    // The timers of a runtime that has gone panic; the next connection has new ones.
+    // The timers of a runtime that has ended panic. The next connection has new timers.
     match AssertUnwindSafe(link.connect()).catch_unwind().await {
         Ok(connected) => connected,
         Err(_) => Err(Arc::new(Error::new(ErrorKind::Unavailable, "connecting to it panicked"))),
@@ -184,8 +184,8 @@ impl fmt::Debug for LateMember {
     }
 }
 
-/// A claim of a member that was not there when the claim was made. Until it attempts, it has
-/// nothing.
+/// A claim of a member that was not connected when the claim was made. It does nothing before its
+/// first attempt.
 struct LateClaim {
     link: Arc<Link>,
     spec: ClaimSpec,

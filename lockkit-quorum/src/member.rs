@@ -1,4 +1,4 @@
-//! The members, and what they can do together.
+//! The members, and the capabilities that they have together.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use lockkit_core::{
 
 use crate::need::Need;
 
-/// One of the stores, and what errors call it.
+/// One of the stores, with its name in errors.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) backend: Arc<dyn Backend>,
@@ -18,12 +18,12 @@ pub(crate) struct Member {
     pub(crate) token_base: Option<u64>,
 }
 
-/// How a member's token becomes that of the grant.
+/// The relation between a member's token and the token of the grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenRole {
-    /// The grant's token is this member's, which its `token_base` makes the largest.
+    /// The grant's token is this member's token, which its `token_base` makes the largest.
     Authority,
-    /// The grant's token is another one: this member's token can't be raised.
+    /// The grant has another token, and this member's token cannot be raised.
     Ignored,
     /// The member's token is raised to that of the grant.
     Raised,
@@ -57,7 +57,7 @@ impl Member {
         })
     }
 
-    /// Takes a token as [`inspect`](Self::inspect) shows it.
+    /// Takes a token in the form that [`inspect`](Self::inspect) shows.
     pub(crate) fn force_release<'a>(
         &'a self,
         name: &'a LockName,
@@ -70,13 +70,13 @@ impl Member {
     }
 }
 
-/// With a base of up to [`LARGEST_BASE`] that is the sum for any number of transactions of a
-/// ZooKeeper, which is signed.
+/// Adds a base to a token. With a base of up to [`LARGEST_BASE`] the sum is exact for any
+/// transaction number of ZooKeeper, which is signed.
 pub(crate) fn based(token: FencingToken, base: u64) -> FencingToken {
     FencingToken::new(token.get().saturating_add(base))
 }
 
-/// Members are counted from 1 where people read it.
+/// The label of a member. Labels count from 1.
 pub(crate) fn label(place: usize, store: &str) -> Arc<str> {
     format!("member {} ({store})", place + 1).into()
 }
@@ -89,14 +89,14 @@ pub(crate) const NAME: &str = "quorum";
 const LARGEST_BASE: u64 = 1 << 62;
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
-/// The members' leases end one after the other: an attempt between them is refused, and the next
-/// one comes after a poll.
+/// The members' leases end one after the other. An attempt in between is refused, and the next
+/// attempt comes after a poll.
 const TAKEOVER_DELAY: Duration = Duration::from_millis(250);
 
-/// Says what `members` can do together.
+/// Describes what `members` can do together.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidOption`] if that is no lock.
+/// [`ErrorKind::InvalidOption`] if the members cannot make a lock.
 pub(crate) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
     check(members, need)?;
     let descriptors: Vec<_> = members.iter().map(|member| member.backend.descriptor()).collect();
@@ -110,13 +110,13 @@ pub(crate) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
     capabilities.labels = all(|can| can.labels);
     capabilities.names = all(|can| can.names);
     capabilities.extend = all(|can| can.extend);
-    // Two quorums may have one member in common only: what makes that one forget a grant, breaks
-    // exclusion.
+    // Two quorums may have only one member in common. A fault that makes that member forget a grant
+    // breaks exclusion.
     let mut exceptions = Exceptions::none();
     exceptions.async_failover = count(|has| has.async_failover) > 0;
     exceptions.connection_bound = count(|has| has.connection_bound) > 0;
     exceptions.server_clock_step = count(|has| has.server_clock_step) > 0;
-    // The others are free after their leases, and may be enough.
+    // The other members are free after their leases, and may be enough.
     exceptions.no_lease = count(|has| has.no_lease) > members.len() - need.of(members.len());
     let RenewalPacing { longest: renewal_pacing, .. } = descriptors
         .iter()
@@ -133,7 +133,7 @@ pub(crate) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
 }
 
 /// # Errors
-/// A member is of no use in a quorum.
+/// A member cannot be used in a quorum.
 fn check(members: &[Member], need: Need) -> Result<()> {
     if members.is_empty() {
         return Err(refused("a quorum needs at least one member"));
@@ -165,7 +165,7 @@ fn check(members: &[Member], need: Need) -> Result<()> {
     Ok(())
 }
 
-/// What `member` has less of than [`describe`] took for granted, if there is something.
+/// Returns a capability that [`describe`] assumed and `member` does not have, if there is one.
 pub(crate) fn lacking(expected: &Descriptor, member: &Descriptor) -> Option<&'static str> {
     let can = &expected.capabilities;
     let has = &member.capabilities;
@@ -212,7 +212,7 @@ fn check_base(place: usize, label: &str, base: u64, need: Need, can: &Capabiliti
             "{label} needs no token_base of its own: its tokens are raised"
         )));
     }
-    // The others' tokens rise with its own then, and never beyond.
+    // The other members' tokens then rise with this member's token, and never above it.
     if place > 0 {
         return Err(refused(format!("{label} has a token_base, so it must be the first member")));
     }

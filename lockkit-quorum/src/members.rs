@@ -1,10 +1,10 @@
-//! The members of a quorum, as all its claims share them.
+//! The state that all claims of a quorum share.
 
 use std::sync::Arc;
 
 use crate::{member::Member, need::Need, sweeper::Sweeper};
 
-/// What all claims of a quorum share.
+/// The members of a quorum, and its sweeper.
 #[derive(Debug)]
 pub(crate) struct Members {
     pub(crate) all: Vec<Member>,

@@ -5,9 +5,9 @@ use std::fmt;
 /// How many members must grant a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Need {
-    /// Every one: a lock over several stores. One member that is down stops it.
+    /// All members: a lock over several stores. One member that is down stops it.
     All,
-    /// More than half: the lock outlives the loss of the others.
+    /// More than half of the members: the lock survives the loss of the others.
     #[default]
     Majority,
 }

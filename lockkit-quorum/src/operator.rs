@@ -1,12 +1,12 @@
-//! What a quorum asks a member for an operator, whether the member has an
-//! [`Admin`](lockkit_core::spi::Admin) or not.
+//! The requests of an operator to one member, with or without an
+//! [`Admin`](lockkit_core::spi::Admin).
 
 use lockkit_core::{
     Error, ErrorKind, Kind, LockName, Result,
     spi::{Backend, Diagnostic, Role},
 };
 
-/// A member that answers no operator is asked for a lock that nobody has.
+/// Probes a member. A member without an admin is inspected for a lock that no client has.
 pub(crate) async fn probe(member: &dyn Backend) -> Result<Role> {
     if let Some(admin) = member.admin() {
         return admin.probe().await;

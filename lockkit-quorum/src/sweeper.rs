@@ -1,4 +1,4 @@
-//! Takes back what ballots have left at members that did not answer in time.
+//! Takes back the parts of ballots at members that did not answer in time.
 
 use std::{
     collections::VecDeque,
@@ -19,33 +19,33 @@ use crate::{member::Member, vote::Vote};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// So many are worked on at once for one member: a silent one must not be flooded when it is back.
+/// How many parts are worked on at once for one member. More would flood a member that comes back.
 const AT_ONCE: usize = 16;
-/// So many wait for one member. Of more, the oldest are left to their leases.
+/// How many parts wait for one member. If there are more, the oldest are left to their leases.
 const MOST: usize = 4_096;
-/// A close waits no longer for members that are silent.
+/// The longest time that a close waits for silent members.
 const LAST_CHANCE: Duration = Duration::from_secs(5);
 
-/// One task, while there is something to do. It survives the end of its runtime as the keeper of a
-/// locker does: what was left then is done once something else is, on another runtime.
+/// Runs one task while there is work. It survives the end of its runtime as the keeper of a locker
+/// does. Parts that were left then are taken back once another runtime gives the sweeper more work.
 pub(crate) struct Sweeper {
     state: Mutex<State>,
     /// Wakes the task.
     signal: Notify,
     /// Wakes the close.
     idle: Notify,
-    /// Whether what is at a member ends with the session of that, and not by itself.
+    /// For each member, whether its grants end with the member's session, and not by themselves.
     lasting: Vec<bool>,
 }
 
 struct State {
-    /// By member.
+    /// The waiting parts, by member.
     left: Vec<VecDeque<Leftover>>,
     working: Vec<usize>,
     attended: bool,
-    /// What is left is left to its leases.
+    /// The remaining parts are left to their leases.
     abandoned: bool,
-    /// For what has the longest requests.
+    /// Long enough for the claim with the longest requests.
     patience: Duration,
 }
 
@@ -53,7 +53,7 @@ struct Leftover {
     vote: Vote,
     clock: Clock,
     budget: Duration,
-    /// It has lapsed by then.
+    /// The part has ended by then.
     until: Tick,
 }
 
@@ -77,7 +77,7 @@ impl Sweeper {
         })
     }
 
-    /// Takes over what is left of a ballot, and tells how much that was.
+    /// Takes over the parts that a ballot left, and returns how many there were.
     pub(crate) fn take(
         self: &Arc<Self>,
         votes: impl Iterator<Item = Vote>,
@@ -85,8 +85,8 @@ impl Sweeper {
     ) -> usize {
         let mut count = 0;
         for vote in votes {
-            // A request that was sent at the end of the ballot may be applied at the end of its
-            // time.
+            // A request that was sent at the end of the ballot may be applied at the end of the
+            // request's own time.
             let lasting = self.lasting.get(vote.place).is_some_and(|lasting| *lasting);
             let lapse = spec.clock.now().after(spec.ttl.saturating_add(spec.op_timeout));
             let until = if lasting { Tick::NEVER } else { vote.lapse(lapse) };
@@ -109,13 +109,13 @@ impl Sweeper {
             queue.push_back(leftover);
             if queue.len() > MOST { queue.pop_front() } else { None }
         };
-        // Not under the lock: a claim that is dropped is a backend's code.
+        // Dropped outside the lock, because the drop of a claim runs the backend's code.
         drop(too_old);
         self.signal.notify_one();
     }
 
     fn ensure(self: &Arc<Self>) {
-        // Outside of a runtime it waits for the next one; its lease ends it anyhow.
+        // Outside of a runtime the part waits for the next runtime, and its lease ends it anyhow.
         let Ok(runtime) = Handle::try_current() else { return };
         let attended = std::mem::replace(&mut self.lock().attended, true);
         if !attended {
@@ -124,8 +124,8 @@ impl Sweeper {
         }
     }
 
-    /// Waits until nothing is left, or for about as long as a request may take. False if something
-    /// was left to its lease.
+    /// Waits until no part is left, or for about as long as a request may take. Returns false if a
+    /// part was left to its lease.
     pub(crate) async fn close(self: &Arc<Self>) -> bool {
         if !self.lock().is_empty() {
             self.ensure();
@@ -135,7 +135,7 @@ impl Sweeper {
         if !swept {
             self.lock().abandoned = true;
             self.signal.notify_one();
-            // What is under way is dropped with its task, at the next turn of that.
+            // The running requests are dropped with the task, when the task is next polled.
             let _ = bounded(LAST_CHANCE, self.until_idle()).await;
             let left = self.lock().left.iter_mut().map(std::mem::take).collect::<Vec<_>>();
             drop(left);
@@ -154,7 +154,7 @@ impl Sweeper {
         }
     }
 
-    /// What may be worked on now.
+    /// Takes the parts that may be worked on now.
     fn next(&self) -> Vec<Leftover> {
         let mut state = self.lock();
         let State { left, working, .. } = &mut *state;
@@ -173,7 +173,7 @@ impl Sweeper {
         }
     }
 
-    /// True if the task is to end: nobody else sees something left then without a task.
+    /// Returns true if the task must end. A caller that adds a part after this starts a new task.
     fn retire(&self) -> bool {
         let mut state = self.lock();
         let ends = state.abandoned || state.is_empty();
@@ -200,7 +200,7 @@ impl fmt::Debug for Sweeper {
     }
 }
 
-/// The task's presence: when it goes, also with its runtime, another one may come.
+/// Marks that the task runs. When it is dropped, also with its runtime, another task may start.
 struct Attendance {
     sweeper: Arc<Sweeper>,
     retired: bool,
@@ -233,7 +233,7 @@ impl Attendance {
 
 impl Drop for Attendance {
     fn drop(&mut self) {
-        // Else there may be a next one already.
+        // If the task has retired, the next task may already run.
         if !self.retired {
             self.sweeper.lock().attended = false;
         }
@@ -241,7 +241,7 @@ impl Drop for Attendance {
     }
 }
 
-/// One left-over at work. Dropped before that is done, it goes back.
+/// One part at work. If it is dropped before it is done, the part goes back to the queue.
 struct Sweep {
     sweeper: Arc<Sweeper>,
     place: usize,

@@ -1,4 +1,4 @@
-//! One member's part in a ballot: its claim, and what is known of it.
+//! One member's part in a ballot: its claim, and the known state of that claim.
 
 use std::{
     fmt,
@@ -14,55 +14,56 @@ use lockkit_core::{
 
 use crate::member::{Member, TokenRole, based};
 
-/// How often a ballot asks a leading member again whose token is smaller than those of others.
+/// How often a ballot asks a leading member again while its token is smaller than another member's.
 const MOST_CATCHING_UP: u32 = 8;
 
-/// A claim of one member, on which one request at a time is under way.
+/// A claim of one member. At most one request is under way on it.
 ///
-/// A request owns the claim meanwhile. So it outlives the call that sent it, and is polled on by
-/// the next one.
+/// The request owns the claim during that time. So the request outlives the call that sent it, and
+/// the next call continues to poll it.
 pub(crate) struct Vote {
     /// The member's place.
     pub(crate) place: usize,
     pub(crate) token_role: TokenRole,
-    /// What is added to its tokens.
+    /// The base that is added to the member's tokens.
     base: u64,
     pub(crate) standing: Standing,
-    /// Something of it may be in the member's store.
+    /// The member's store may contain a part of this claim.
     pub(crate) dirty: bool,
     /// The last error.
     pub(crate) trouble: Option<Error>,
     seat: Seat,
-    /// An attempt had no answer: it may be applied later, whatever is answered by then.
+    /// An attempt had no answer. It may be applied later, whatever was answered since.
     in_doubt: bool,
-    /// Until when another lease than the ttl may live that was asked for.
+    /// Until when an extended lease may live, if one was requested.
     extended: Option<Tick>,
-    /// A request was made that was not polled yet.
+    /// A request was made and not polled yet.
     fresh: bool,
-    /// It gives back a token that is too small, to ask for the next one.
+    /// The vote gives back a token that is too small, in order to ask for the next one.
     catching_up: bool,
-    /// How often it did that.
+    /// How often the vote did that.
     caught_up: u32,
-    /// To what its token was to be raised last, and in which call of the quorum's claim.
+    /// The last token that it was to be raised to, and the call of the quorum's claim that asked
+    /// for it.
     raised: Option<(FencingToken, u64)>,
-    /// The calls in which it was renewed, that was confirmed, and it was released.
+    /// The calls that last renewed it, confirmed it and released it.
     beaten_in: u64,
     confirmed_in: u64,
     released_in: u64,
     clock: Clock,
 }
 
-/// What the member has said.
+/// The last known state of the claim at the member.
 #[derive(Debug)]
 pub(crate) enum Standing {
-    /// Nothing yet.
+    /// No answer yet.
     Open,
     /// The attempt failed.
     Failed,
-    /// Somebody else has the lock there.
+    /// Another client has the lock there.
     Refused(Option<Duration>),
     Granted(Part),
-    /// Not ours any more.
+    /// The lock is not ours any more.
     Lost(LossReason),
     Returned(Released),
 }
@@ -70,20 +71,20 @@ pub(crate) enum Standing {
 /// A member's grant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    /// Its token there, which may have been raised.
+    /// The token at the member, which may have been raised.
     pub(crate) token: FencingToken,
-    /// When the request was sent that proved the lease.
+    /// When the request that proved the lease was sent.
     pub(crate) at: Tick,
     pub(crate) lease: Lease,
 }
 
 impl Part {
-    /// Until when it counts.
+    /// The instant until which the part counts.
     pub(crate) fn deadline(&self) -> Tick {
         self.lease.deadline(self.at)
     }
 
-    /// Its lease, which counts from the request of this member.
+    /// The lease of the part, which counts from the request to this member.
     pub(crate) fn proven(&self) -> Lease {
         match self.lease {
             Lease::For(lasts) => Lease::Proven { at: self.at, lasts },
@@ -139,12 +140,12 @@ impl Vote {
         matches!(self.seat, Seat::Asking(_) | Seat::Other(_))
     }
 
-    /// Its attempt is under way.
+    /// Whether its attempt is under way.
     pub(crate) fn is_asking(&self) -> bool {
         matches!(self.seat, Seat::Asking(_))
     }
 
-    /// It gives back a token that is too small, to ask again.
+    /// Whether the vote gives back a token that is too small, in order to ask again.
     pub(crate) fn is_catching_up(&self) -> bool {
         self.catching_up
     }
@@ -157,7 +158,7 @@ impl Vote {
         if let Standing::Granted(part) = &self.standing { Some(part) } else { None }
     }
 
-    /// Its grant, if that counts now.
+    /// The member's grant, if it counts now.
     pub(crate) fn valid(&self, now: Tick) -> Option<&Part> {
         self.part().filter(|part| part.deadline() > now)
     }
@@ -170,12 +171,12 @@ impl Vote {
         self.released_in == call
     }
 
-    /// It did not get a renewal in this call yet.
+    /// Whether the member had no renewal in this call yet.
     pub(crate) fn wants_beat(&self, call: u64) -> bool {
         self.beaten_in != call
     }
 
-    /// It was not asked in this call yet to raise its token so far.
+    /// Whether the member was not asked in this call yet to raise its token to `floor`.
     pub(crate) fn wants_raise(&self, floor: FencingToken, call: u64) -> bool {
         self.raised != Some((floor, call))
     }
@@ -191,9 +192,9 @@ impl Vote {
         }
     }
 
-    /// The ballot's token is settled: a leading member has that one, or its grant is none. Where a
-    /// request of a ballot that was given up came late to another member, that member is ahead by
-    /// one. So the leading one is asked again, which takes it further.
+    /// Settles the ballot's token. A leading member must have that token, or its grant does not
+    /// count. A request of a ballot that was given up may have reached another member late. That
+    /// member is then ahead by one. So the leading member is asked again, which moves it further.
     pub(crate) fn settle(&mut self, settled: FencingToken, budget: Duration) {
         let Some(part) = self
             .part()
@@ -232,7 +233,7 @@ impl Vote {
         self.send(Request::Beat(lease, call), budget);
     }
 
-    /// Until when a lease of its may live, if that of a grant lives until `granted`.
+    /// Until when a lease of this claim may live, if the lease of a grant lives until `granted`.
     pub(crate) fn lapse(&self, granted: Tick) -> Tick {
         self.extended.map_or(granted, |extended| extended.max(granted))
     }
@@ -242,7 +243,7 @@ impl Vote {
         self.send(Request::Release, budget);
     }
 
-    /// False if another request is under way.
+    /// Returns false if another request is under way.
     fn send(&mut self, request: Request, budget: Duration) -> bool {
         let claim = match std::mem::replace(&mut self.seat, Seat::Gone) {
             Seat::Idle(claim) => claim,
@@ -258,7 +259,7 @@ impl Vote {
         true
     }
 
-    /// Polls what is under way. Ready when that is answered, or when there is nothing.
+    /// Polls the request that is under way. Ready when it is answered, or when there is none.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.fresh = false;
         let flight = match &mut self.seat {
@@ -328,7 +329,7 @@ enum Request {
     Release,
 }
 
-/// The budget sits inside, so that the claim survives it.
+/// Carries out a request. The bound is inside, so that the claim survives it.
 async fn carry(
     mut claim: Box<dyn Claim>,
     request: Request,

@@ -30,10 +30,10 @@ use crate::{
     unfair::UnfairClaim,
 };
 
-/// Watches wake the waiters; these polls are for those that get lost.
+/// Watches wake the waiters. These polls find what a lost watch missed.
 const POLL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
-/// A session ends with a tick of the server, of which its timeout has two at least; the deletion
-/// and the wake-up take their time, too.
+/// The server ends a session at one of its ticks, and a session timeout has at least two ticks. The
+/// deletion and the wake-up take some time, too.
 const TAKEOVER_SLACK: Duration = Duration::from_millis(250);
 
 /// A store of locks in a ZooKeeper ensemble.
@@ -59,12 +59,15 @@ pub struct ZooKeeper {
 impl ZooKeeper {
     /// Opens a session.
     ///
-    /// It belongs to the tokio runtime that this runs in. The next one is opened when it is needed.
+    /// The session belongs to the tokio runtime that this call runs in. The next session is opened
+    /// when it is needed.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] with the reason of each server, [`ErrorKind::Authentication`],
-    /// [`ErrorKind::PermissionDenied`], [`ErrorKind::InvalidUrl`] if the chroot does not exist, and
-    /// [`ErrorKind::InvalidOption`] if others use the same mutexes in another way.
+    /// * [`ErrorKind::Unavailable`] with the reason of each server
+    /// * [`ErrorKind::Authentication`] and [`ErrorKind::PermissionDenied`]
+    /// * [`ErrorKind::InvalidUrl`] if the chroot does not exist
+    /// * [`ErrorKind::InvalidOption`] for settings that cannot work, or if others use the same
+    ///   mutexes with another `fair`
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -81,7 +84,7 @@ impl ZooKeeper {
             .with_push()
             .with_labels();
         (capabilities.names, capabilities.notes, capabilities.time) = (true, true, true);
-        // Who races stands in no queue, and is not counted.
+        // Claims that race have no queue, and the store does not count them.
         (capabilities.fair, capabilities.waiter_count) = (fair, fair);
         let descriptor = Descriptor::new(error::BACKEND)
             .with_capabilities(capabilities)
@@ -167,8 +170,8 @@ impl Backend for ZooKeeper {
 
 #[async_trait]
 impl Admin for ZooKeeper {
-    /// A `sync`, which the leader answers by way of whichever member the session is with. A server
-    /// on its own is an ensemble of one.
+    /// Sends a `sync`. The leader answers it through the member that the session is connected to. A
+    /// single server is an ensemble of one.
     async fn probe(&self) -> Result<ServerRole> {
         let session = self.pool.session().await?;
         let synced = session.client()?.sync("/").await;
@@ -194,8 +197,8 @@ impl Admin for ZooKeeper {
     }
 }
 
-/// A node without a record of ours is a foreign client's, such as Curator's, whose data is a text
-/// as a rule.
+/// A node without a lockkit record belongs to a foreign client, such as Curator. Its data is
+/// usually a text.
 fn holder_of(seen: &HolderNode) -> Holder {
     let holder = Holder::new(seen.role.map_or(Mode::Exclusive, Role::mode));
     match &seen.record {

@@ -1,4 +1,4 @@
-//! The bare client on the same servers, for those who measure, or ask what lockkit does not ask.
+//! The bare client on the same servers, for measurements and for requests that lockkit never sends.
 
 use lockkit_core::{Kind, LockName, Result};
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
@@ -10,12 +10,12 @@ use crate::{
 };
 
 impl Config {
-    /// Opens a session of the bare client, with the settings of lockkit's own. Nothing bounds how
-    /// long its requests may take, but for the session timeout.
+    /// Opens a session of the bare client with the same settings as lockkit's own sessions. Only
+    /// the session timeout bounds how long its requests take.
     ///
     /// # Errors
-    /// [`Unavailable`](lockkit_core::ErrorKind::Unavailable), with what is wrong with each server,
-    /// and [`InvalidUrl`](lockkit_core::ErrorKind::InvalidUrl) if the chroot is not there.
+    /// [`Unavailable`](lockkit_core::ErrorKind::Unavailable) with the fault of each server, and
+    /// [`InvalidUrl`](lockkit_core::ErrorKind::InvalidUrl) if the chroot does not exist.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -24,11 +24,11 @@ impl Config {
         session::open_client(self).await
     }
 
-    /// Makes the folder for the nodes of a mutex, as lockkit makes it: a container, which the
-    /// servers remove some time after it was used. Answers its path.
+    /// Makes the folder for the nodes of a mutex in the same way as lockkit does, and returns its
+    /// path. The folder is a container: the servers delete it some time after its last use.
     ///
     /// # Errors
-    /// [`InvalidName`](lockkit_core::ErrorKind::InvalidName), what the servers say, and
+    /// [`InvalidName`](lockkit_core::ErrorKind::InvalidName), errors of the servers, and
     /// [`InvalidOption`](lockkit_core::ErrorKind::InvalidOption) if others use the prefix with
     /// another `fair`.
     ///
@@ -43,7 +43,7 @@ impl Config {
         }
     }
 
-    /// Who may touch the nodes that lockkit makes.
+    /// The ACLs of the nodes that lockkit makes.
     #[must_use]
     pub fn acls(&self) -> Acls<'static> {
         self.acl.acls()

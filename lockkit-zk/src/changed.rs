@@ -1,4 +1,4 @@
-//! Waiting for another holder, as somebody who wants no lock: by a watch that fires once.
+//! Waits for a change of the holders without a claim, by a watch that fires once.
 
 use std::{future::pending, panic::AssertUnwindSafe};
 
@@ -11,34 +11,34 @@ use crate::{
     session::{HELD, Pool, WatchReservation},
 };
 
-/// What the servers add to the name of a node in a queue, and what we put before it:
+/// The most bytes that lockkit and the servers add to the name of a node in a queue:
 /// `_c_<id>-lock-<sequence>`.
 const NODE_BYTES: usize = 64;
 
-/// What tells of the holder.
+/// The node whose change shows a change of the holders.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Subject {
     /// The first node of a queue.
     First,
-    /// Any node: several hold it together.
+    /// Any node of the folder, because several claims may hold the lock together.
     Folder,
     /// The node at the fixed path.
     UnfairNode,
 }
 
-/// Completes when the holders may have changed since it was called, or never, if the watch can't be
-/// set.
+/// Completes when the holders may have changed since the call. Never completes if the watch cannot
+/// be set.
 ///
 /// # Cancel safety
-/// Cancel safe: whatever watch is set, or was asked for, is removed from the server.
+/// Cancel safe: any watch that was set or requested is removed from the server.
 pub(crate) async fn changed(pool: &Pool, folder: &str, subject: Subject) {
     let Ok(reservation) = pool.reservation(folder.len() + NODE_BYTES).await else {
         return pending().await;
     };
     match arm(&reservation, folder, subject).await {
         Some(Armed::Set(watcher)) => {
-            // It fires at the end of the session, too. The client's future panics if its task has
-            // died with its runtime.
+            // The watch also fires at the end of the session. The client's future panics if the
+            // client's task ended with its runtime.
             let _ = AssertUnwindSafe(watcher.changed()).catch_unwind().await;
         }
         Some(Armed::Gone) => {}
@@ -48,16 +48,17 @@ pub(crate) async fn changed(pool: &Pool, folder: &str, subject: Subject) {
 
 enum Armed {
     Set(OneshotWatcher),
-    /// It has changed since it was looked at.
+    /// The node or folder changed between the read and the watch.
     Gone,
 }
 
-/// `None` if there is no answer. The client is not kept: it would keep the session from its end.
+/// Returns `None` if the server does not answer. The client is not kept, because it would keep the
+/// session from ending.
 async fn arm(reservation: &WatchReservation, folder: &str, subject: Subject) -> Option<Armed> {
     let client = reservation.session().client().ok()?;
     match subject {
         Subject::UnfairNode => {
-            // It tells of a node that comes as well.
+            // This watch also fires when the node is made.
             let (_, watcher) =
                 client.check_and_watch_stat(&format!("{folder}/{HELD}")).await.ok()?;
             Some(Armed::Set(watcher))
@@ -81,7 +82,7 @@ async fn arm(reservation: &WatchReservation, folder: &str, subject: Subject) -> 
     }
 }
 
-/// Watches what is in a folder, or whether it comes to be.
+/// Watches the children of a folder, or its creation if the folder does not exist.
 async fn arm_folder(client: &Client, folder: &str, was_empty: bool) -> Option<Armed> {
     match client.get_and_watch_children(folder).await {
         Ok((children, _, _)) if was_empty && !children.is_empty() => Some(Armed::Gone),
@@ -94,7 +95,7 @@ async fn arm_folder(client: &Client, folder: &str, was_empty: bool) -> Option<Ar
     }
 }
 
-/// Who holds what a queue leads to.
+/// The name of the first holder's node.
 fn first(children: Vec<String>) -> Option<String> {
     let queue = Queue::new(Kind::Election, children).ok()?;
     queue.holders().0.first().map(|member| member.name.clone())

@@ -1,12 +1,13 @@
-//! One owner in the queue of a lock, and holding it: exclusive, shared, or some permits.
+//! A claim that queues: it takes a place in the queue of a lock, and holds it exclusively, shared,
+//! or as permits.
 //!
-//! 1. Create an ephemeral node with a sequence number in the folder of the name. After an answer
-//!    that was lost, look for a node with our id first.
-//! 2. List the folder. If those with smaller numbers leave room, the lock is ours, and the
-//!    transaction that created our node is its token.
-//! 3. Otherwise watch the node that stands in the way, and list again when it has changed.
-//! 4. A renewal looks whether the session lives and our node is still there.
-//! 5. A release deletes our node. The server deletes it when our session ends.
+//! 1. Create an ephemeral node with a sequence number in the folder of the name. If an earlier
+//!    answer was lost, look for a node with our id first.
+//! 2. List the folder. If the nodes with smaller numbers leave room, the claim is granted. The
+//!    token is the transaction that created our node.
+//! 3. Otherwise watch the node that blocks our turn, and list again when that node has changed.
+//! 4. A renewal checks that the session lives and that our node still exists.
+//! 5. A release deletes our node. The server deletes the node when our session ends.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -30,9 +31,9 @@ use crate::{
     watching::{Armed, News, Watching},
 };
 
-/// How often a node that somebody deletes under our hands is made anew in one attempt.
+/// How often one attempt makes its node again after another client deleted it.
 const MOST_STARTS: u32 = 3;
-/// How often a queue that changes meanwhile is looked at in one attempt.
+/// How often one attempt reads a queue that keeps changing.
 const MOST_LOOKS: u32 = 16;
 const SEQUENCE_DIGITS: usize = 10;
 const QUEUED: Attempt = Attempt::Busy { queued: true, retry_after: None };
@@ -46,7 +47,7 @@ pub(crate) struct QueueClaim {
     folder: String,
     claim_node: Option<ClaimNode>,
     watching: Option<Watching>,
-    /// It was our turn; that stays so for as long as the node stands.
+    /// Our turn came. This holds for as long as our node exists.
     granted: bool,
 }
 
@@ -55,8 +56,8 @@ impl QueueClaim {
         Self { pool, spec, role, folder, claim_node: None, watching: None, granted: false }
     }
 
-    /// Stands in the queue, or finds that an earlier attempt of ours does. Answers what is in the
-    /// queue, if that was read on the way.
+    /// Takes a place in the queue, or finds the node of an earlier attempt. Returns the children of
+    /// the folder if this call read them.
     async fn enter(&mut self) -> Result<Option<Vec<String>>> {
         if self.claim_node.as_ref().is_some_and(ClaimNode::is_gone) {
             self.start_over();
@@ -78,7 +79,7 @@ impl QueueClaim {
         }
     }
 
-    /// Makes the node and reads the queue, in one round trip.
+    /// Makes the node and reads the queue in one round trip.
     async fn create(&mut self) -> Result<Option<Vec<String>>> {
         let stem = self.role.stem(&format!("{:032x}", rand::random::<u128>()));
         let prefix = format!("{}/{stem}", self.folder);
@@ -119,8 +120,8 @@ impl QueueClaim {
         }
     }
 
-    /// Looks whether it is our turn, and sets a watch if not. `None`: somebody has deleted our
-    /// node.
+    /// Checks whether it is our turn, and sets a watch if not. Returns `None` if another client
+    /// deleted our node.
     async fn look(
         &mut self,
         mut children: Option<Vec<String>>,
@@ -181,15 +182,16 @@ impl QueueClaim {
                 Armed::Gone => {}
             }
         }
-        // It changes faster than we can look: the next poll will do.
+        // The queue changes faster than this claim can read it. The next poll looks again.
         Ok(Some(QUEUED))
     }
 
-    /// What the watch says, or a look of our own if it says nothing: a watch may be lost.
+    /// Returns what the watch reported. If it reported nothing, asks the server, because a watch
+    /// may be lost.
     async fn news(&mut self, node_ref: &NodeRef) -> Result<News> {
         let Some(watching) = &mut self.watching else { return Ok(News::Changed) };
         match watching.news() {
-            // That the one ahead was granted shows in the queue alone.
+            // Only the queue shows that the node ahead was granted.
             News::Nothing if matches!(self.role, Role::Permits { .. }) => Ok(News::Changed),
             News::Nothing => {
                 watching.probe(&node_ref.session, &node_ref.client, &self.folder).await
@@ -198,13 +200,14 @@ impl QueueClaim {
         }
     }
 
-    /// It is our turn if our own node still stands (C8): the watch alone does not tell.
+    /// It is our turn if our own node still exists (C8). The watch alone does not prove that.
     async fn confirm(&mut self, node_ref: &NodeRef) -> Result<Option<Attempt>> {
         Ok(node_ref.is_there().await?.then(|| self.grant(node_ref)))
     }
 
-    /// Who stands behind us for permits may have taken us for a waiter, and watch us alone. If this
-    /// is lost, its poll finds out.
+    /// Marks our node as granted. The next waiter for permits may have taken this node for a
+    /// waiter, and watch only this node. If the request is lost, the next poll of that waiter finds
+    /// the change.
     fn tell_successor(&self, node_ref: &NodeRef) {
         if matches!(self.role, Role::Permits { .. }) {
             drop(node_ref.client.set_data(&node_ref.path, &record(&self.spec, true), None));
@@ -220,7 +223,7 @@ impl QueueClaim {
         Attempt::Granted(Grant::new(token, node_ref.session.lease(self.spec.clock)))
     }
 
-    /// Leaves nothing behind, or says that it did.
+    /// Leaves the queue. The answer says `queued` if the node may still be there.
     async fn leave(&mut self) -> Result<Attempt> {
         let left = match &mut self.claim_node {
             Some(claim_node) => claim_node.give_up().await.is_err(),
@@ -232,13 +235,14 @@ impl QueueClaim {
         Ok(Attempt::Busy { queued: left, retry_after: None })
     }
 
-    /// Whether a try would find itself behind others: one read, and no write.
+    /// Checks whether a new claim would have to wait. This takes one read and no write.
     async fn is_taken(&mut self) -> Result<bool> {
         let session = self.pool.session().await?;
         session.ready(self.spec.op_timeout).await?;
         let client = session.client()?;
         let failed = |error| session.failed(error, Phase::Read, "looking into", &self.folder);
-        // Not only the number of nodes: a node of another program is an error, and no holder.
+        // The count of the nodes is not enough: a node of another program is an error, not a
+        // holder.
         let children = match client.list_children(&self.folder).await {
             Ok(children) => children,
             Err(ZkError::NoNode) => return Ok(false),
@@ -321,7 +325,7 @@ impl Claim for QueueClaim {
             .filter(|claim_node| self.granted && !claim_node.is_gone())
             .and_then(NodeRef::of);
         let Some(NodeRef { session, path, .. }) = node_ref else { return Ok(Noted::NotHeld) };
-        // No other node ever has its name, and ours is granted for as long as it stands.
+        // No other node ever has this name, and our node stays granted for as long as it exists.
         match note::write(&session, &self.pool, &self.spec.name, &[(path, -1)], note).await? {
             Outcome::Noted(noted) => Ok(noted),
             Outcome::OtherVersion => Ok(Noted::NotHeld),
@@ -350,7 +354,7 @@ fn record(spec: &ClaimSpec, granted: bool) -> Vec<u8> {
     record.to_bytes()
 }
 
-/// Makes a node and reads the queue behind it, without waiting in between.
+/// Makes a node and reads the queue after it. Sends both requests without a wait between them.
 struct Request<'a> {
     folder: &'a str,
     prefix: &'a str,
@@ -359,7 +363,7 @@ struct Request<'a> {
 }
 
 impl InFolder for Request<'_> {
-    /// The path, the zxid that made it, and the queue.
+    /// The path of the node, the zxid that made it, and the queue.
     type Answer = (String, i64, Result<Vec<String>, ZkError>);
 
     async fn send(&self, client: &Client) -> Result<Self::Answer, ZkError> {

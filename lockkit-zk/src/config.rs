@@ -1,4 +1,4 @@
-//! Where the servers are and how to use them.
+//! The settings of the backend: the addresses of the servers, and how to use them.
 
 use std::{fmt, time::Duration};
 
@@ -20,28 +20,28 @@ const LONGEST_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const SESSION_TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
 
-/// What proves that the session lives.
+/// The request that proves that the session lives.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Heartbeat {
-    /// A `sync`, which costs no transaction. The leader answers it alone, and a leader that has
-    /// lost its followers goes on to answer for up to `syncLimit` ticks. This is safe only if these
-    /// take less than a third of the session timeout: by default they take 10 s.
+    /// A `sync`, which costs no transaction. The leader answers it alone. A leader that has lost
+    /// its followers continues to answer for up to `syncLimit` ticks. This is safe only if these
+    /// ticks take less than a third of the session timeout. By default they take 10 s.
     Sync,
-    /// A write to a node of the session, which a majority must agree to: one transaction per
-    /// session and tenth of the session timeout.
+    /// A write to a node of the session, which a majority must accept. It costs one transaction per
+    /// session in each tenth of the session timeout.
     #[default]
     Write,
 }
 
-/// Who may touch the nodes that lockkit makes.
+/// The clients that may use the nodes that lockkit makes.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Acl {
-    /// Everybody, as usual inside a private network.
+    /// All clients, as is usual inside a private network.
     #[default]
     Open,
-    /// Whoever has the credentials that they were made with.
+    /// Only clients with the credentials that made the nodes.
     Creator,
 }
 
@@ -108,11 +108,11 @@ impl Config {
         }
     }
 
-    /// Reads a store URL; the crate's documentation lists its parts.
+    /// Reads a store URL. The crate's documentation lists its parts.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`] for a value that makes no sense, [`ErrorKind::UnknownParameter`]
-    /// for a parameter that nobody knows, [`ErrorKind::InvalidOption`] for a combination that can't
+    /// for an unknown parameter, and [`ErrorKind::InvalidOption`] for a combination that cannot
     /// work.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         if url.hosts().is_empty() {
@@ -160,10 +160,10 @@ impl Config {
         Ok(config)
     }
 
-    /// Sets the node that all paths start from; it must exist. `/` for the root.
+    /// Sets the node that all paths start from. The node must exist. `/` means the root.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] if it is no path.
+    /// [`ErrorKind::InvalidUrl`] if it is not a valid path.
     pub fn with_chroot(mut self, chroot: &str) -> Result<Self> {
         let path = chroot.trim_end_matches('/');
         let Some(relative) = path.strip_prefix('/') else {
@@ -182,10 +182,10 @@ impl Config {
         Ok(self)
     }
 
-    /// Sets the folder under which the locks are, such as `lockkit` or `apps/locks`.
+    /// Sets the folder that contains the locks, such as `lockkit` or `apps/locks`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if it is no path.
+    /// [`ErrorKind::InvalidOption`] if it is not a valid path.
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self> {
         let prefix = prefix.into();
         if let Err(why) = check_prefix(&prefix) {
@@ -199,7 +199,7 @@ impl Config {
     /// Sets the credentials of the digest scheme.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if the user is empty or holds a colon.
+    /// [`ErrorKind::InvalidOption`] if the user is empty or contains a colon.
     pub fn with_credentials(mut self, user: &str, password: &str) -> Result<Self> {
         if user.is_empty() || user.contains(':') {
             let reason =
@@ -210,9 +210,9 @@ impl Config {
         Ok(self)
     }
 
-    /// Sets after how long without a sign of life the servers free what a process holds. The
-    /// servers have bounds of their own and may choose another value, by default between 2 and 20
-    /// of their ticks of 2 s.
+    /// Sets the time without a sign of life after which the servers free all locks of a process.
+    /// The servers have limits of their own and may choose another value. By default the value is
+    /// between 2 and 20 of their ticks of 2 s.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if it is not between 100 ms and a day.
@@ -226,9 +226,9 @@ impl Config {
         Ok(self)
     }
 
-    /// Sets how long one server may take to answer before the next one is asked. At most two ninths
-    /// of the session timeout, divided by the number of servers, which is the default: a connection
-    /// that is sought for longer outlasts the lease.
+    /// Sets how long one server may take to answer before the client asks the next one. The limit
+    /// is two ninths of the session timeout, divided by the number of servers. The default is this
+    /// limit, but at most 2 s. A longer search for a connection would outlast the lease.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] if it is not between 1 ms and 60 s.
@@ -242,25 +242,25 @@ impl Config {
         Ok(self)
     }
 
-    /// Sets what proves that the session lives.
+    /// Sets the request that proves that the session lives.
     #[must_use]
     pub fn with_heartbeat(mut self, heartbeat: Heartbeat) -> Self {
         self.heartbeat = heartbeat;
         self
     }
 
-    /// Sets who may touch the nodes.
+    /// Sets which clients may use the nodes.
     #[must_use]
     pub fn with_acl(mut self, acl: Acl) -> Self {
         self.acl = acl;
         self
     }
 
-    /// Lets mutexes and elections do without a queue: one node at a fixed path, for which all
-    /// waiters race. All users of a prefix must agree.
+    /// Makes mutexes and elections work without a queue: all waiters race for one node at a fixed
+    /// path. All users of a prefix must agree on this setting.
     ///
-    /// Waiters are served in no order. Nothing gets faster: without contention it costs as many
-    /// requests as the queue, and each release wakes all waiters, so that a grant among 64
+    /// Waiters are served in no particular order. Nothing gets faster: without contention, a lock
+    /// costs as many requests as with the queue. Each release wakes all waiters: a grant among 64
     /// processes took about 50 requests instead of 5.
     #[must_use]
     pub fn with_unfair_mutexes(mut self) -> Self {
@@ -268,7 +268,7 @@ impl Config {
         self
     }
 
-    /// What no single value shows to be wrong.
+    /// Checks the settings that the setters cannot check alone.
     pub(crate) fn check(&self) -> Result<()> {
         if self.servers.is_empty() {
             return Err(error::ours(ErrorKind::InvalidOption, "no server is named"));
@@ -296,7 +296,7 @@ impl Config {
         }
     }
 
-    /// A ttl below the session timeout would promise what the servers don't keep.
+    /// Refuses a ttl below the session timeout, because the servers could not keep it.
     pub(crate) fn check_ttl(&self, ttl: Duration, negotiated: Duration) -> Result<()> {
         if ttl >= negotiated {
             return Ok(());
@@ -315,7 +315,7 @@ impl Config {
         (self.session_timeout * 2 / 9 / servers).max(Duration::from_millis(1))
     }
 
-    /// How long one server may take to answer.
+    /// The time that one server may take to answer.
     pub(crate) fn connect_timeout(&self) -> Duration {
         self.connect_timeout
             .unwrap_or_else(|| self.most_connect_timeout().min(LONGEST_CONNECT_TIMEOUT))
@@ -333,12 +333,12 @@ impl Config {
         Layout::new(&self.prefix)
     }
 
-    /// `user:password`, as the digest scheme wants it.
+    /// `user:password`, in the form of the digest scheme.
     pub(crate) fn digest(&self) -> Option<String> {
         self.credentials.as_ref().map(|(user, password)| format!("{user}:{password}"))
     }
 
-    /// The servers and the chroot, as the client wants them.
+    /// The servers and the chroot, in the form that the client expects.
     pub(crate) fn connect_string(&self) -> String {
         let servers: Vec<_> =
             self.servers.iter().map(|(host, port)| address(host, *port)).collect();
@@ -360,7 +360,7 @@ impl fmt::Debug for Config {
     }
 }
 
-/// A server, with an IPv6 address in brackets.
+/// The address of a server, with an IPv6 address in brackets.
 pub(crate) fn address(host: &str, port: u16) -> String {
     if host.contains(':') && !host.starts_with('[') {
         format!("[{host}]:{port}")

@@ -1,4 +1,4 @@
-//! What the shape of an ensemble means for the locks in it.
+//! Checks the shape of an ensemble, and reports what it means for the locks.
 
 use lockkit_core::{
     Result,
@@ -10,13 +10,14 @@ use crate::{
     session::Session,
 };
 
-/// Where an ensemble tells its members: see "Dynamic Reconfiguration" in ZooKeeper's manual.
+/// The node in which an ensemble lists its members: see "Dynamic Reconfiguration" in ZooKeeper's
+/// manual.
 const MEMBERS: &str = "/zookeeper/config";
 
-/// Looks at the ensemble, and at what the session agreed on with it.
+/// Checks the ensemble and the settings that the session agreed on with it.
 pub(crate) async fn diagnose(session: &Session, config: &Config) -> Result<Vec<Diagnostic>> {
     let client = session.client()?;
-    // A server before 3.5 has none, and another one may not show it to everybody.
+    // A server before 3.5 has no such node, and a newer server may hide it from some users.
     let members = client.get_data(MEMBERS).await.ok().and_then(|(data, _)| voters(&data));
     Ok(vec![
         ensemble(members),
@@ -26,13 +27,13 @@ pub(crate) async fn diagnose(session: &Session, config: &Config) -> Result<Vec<D
     ])
 }
 
-/// How many servers of a dynamic configuration have a vote:
+/// Counts the servers of a dynamic configuration that have a vote:
 /// `server.1=host:port:port:participant;clientport`.
 fn voters(config: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(config).ok()?;
     let servers = text.lines().filter(|line| line.starts_with("server."));
     let voters = servers.filter(|line| !line.contains(":observer")).count();
-    // A server on its own lists nobody.
+    // A single server lists no members.
     Some(voters.max(1))
 }
 
@@ -57,7 +58,7 @@ fn ensemble(voters: Option<usize>) -> Diagnostic {
     }
 }
 
-/// The server keeps it inside bounds of its own, `minSessionTimeout` and `maxSessionTimeout`.
+/// The server keeps the timeout inside its own limits, `minSessionTimeout` and `maxSessionTimeout`.
 fn timeout(session: &Session, config: &Config) -> Diagnostic {
     let agreed = session.timeout();
     let wanted = config.session_timeout;
@@ -71,7 +72,7 @@ fn timeout(session: &Session, config: &Config) -> Diagnostic {
     )
 }
 
-/// A server does not tell its `syncLimit` to clients.
+/// A server does not show its `syncLimit` to clients.
 fn heartbeat(heartbeat: Heartbeat, voters: Option<usize>) -> Diagnostic {
     match heartbeat {
         Heartbeat::Write => Diagnostic::new(Severity::Good, "heartbeat", "write"),

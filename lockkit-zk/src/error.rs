@@ -1,4 +1,4 @@
-//! What the client and the servers say, in lockkit's words.
+//! Translates the errors of the client and the servers into lockkit's errors.
 
 use std::borrow::Cow;
 
@@ -10,34 +10,34 @@ use crate::version;
 /// The short name of this backend.
 pub(crate) const BACKEND: &str = "zookeeper";
 
-/// `Error(EphemeralOnLocalSession)` of the server, which the client has no word for.
+/// `Error(EphemeralOnLocalSession)` of the server, for which the client has no name.
 const EPHEMERAL_ON_LOCAL_SESSION: i32 = -120;
 
-/// What went on when an error came up: only a write has an outcome to be unsure about.
+/// The kind of request that failed. Only a write can have an unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Read,
     Write,
 }
 
-/// What an error of the client means for the request and its session.
+/// The meaning of a client error for the request and its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// The server has answered.
+    /// The server answered, and refused the request.
     Refused,
-    /// The session is over, and what it had made is or will be gone.
+    /// The session is over. The servers have deleted its nodes, or will do so.
     SessionOver,
-    /// It may have been applied.
+    /// The request may have been applied.
     Unknown,
 }
 
-/// Whether a request may have been applied, and whether its session goes on.
+/// Decides whether a request may have been applied, and whether its session is over.
 pub(crate) fn fate(error: &zk::Error) -> Fate {
     use zk::Error as E;
     match error {
         E::SessionExpired | E::ClientClosed | E::AuthFailed | E::SessionMoved => Fate::SessionOver,
-        // RST and silence come as `Custom`, a clean end as `ConnectionLoss`, a client whose task is
-        // gone as `UnexpectedError`.
+        // The client reports an RST and silence as `Custom`, a clean end as `ConnectionLoss`, and
+        // the end of its own task as `UnexpectedError`.
         E::ConnectionLoss
         | E::Custom(_)
         | E::UnexpectedError(_)
@@ -48,7 +48,7 @@ pub(crate) fn fate(error: &zk::Error) -> Fate {
     }
 }
 
-/// Translates an error that came up while `what` was done at `path`.
+/// Translates an error that occurred during `what` at `path`.
 pub(crate) fn from_zk(error: zk::Error, phase: Phase, what: &str, path: &str) -> Error {
     use zk::Error as E;
     let (kind, advice): (_, Cow<'_, str>) = match &error {
@@ -100,7 +100,7 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Err
     Error::new(kind, reason).with_backend(BACKEND)
 }
 
-/// What a newer lockkit has written to this node, or made there.
+/// The error for a node that a newer lockkit wrote or made.
 pub(crate) fn newer(path: &str) -> Error {
     let reason = format!(
         "{path:?} was written by a newer lockkit, in a format that this one does not know; it is left as it is: upgrade \
@@ -109,7 +109,7 @@ pub(crate) fn newer(path: &str) -> Error {
     ours(ErrorKind::NewerFormat, reason)
 }
 
-/// What stands in the folder of a lock and is no part of it.
+/// The error for a node in a lock's folder that does not belong to the lock.
 pub(crate) fn stranger(folder: &str, name: &str) -> Error {
     if version::is_newer_name(name) {
         return newer(&format!("{folder}/{name}"));

@@ -1,5 +1,5 @@
-//! The folders that locks live in. Those of locks are containers, which the servers delete once
-//! they are idle.
+//! The folders that contain the locks. The folder of a lock is a container, which the servers
+//! delete once it is idle.
 
 use std::{
     collections::HashSet,
@@ -16,15 +16,15 @@ use crate::{
     version,
 };
 
-/// Written to the folder of all mutexes, and of all elections, by those who do without a queue.
+/// The data of the folder of all mutexes, and of all elections, where they have no queue.
 const UNFAIR: &[u8] = b"lockkit/1 unfair";
 
-/// How many folders are remembered before half are forgotten, which costs one request for each that
-/// is used again.
+/// How many folders are remembered before half of them are forgotten. A forgotten folder costs one
+/// more request at its next use.
 const MOST_KNOWN: usize = 10_000;
 
-/// The folders of locks that were there when they were last used: the others are made on the way,
-/// in the same trip.
+/// The folders of locks that existed at their last use. Requests for other folders create the
+/// folder in the same round trip.
 #[derive(Debug, Default)]
 pub(crate) struct KnownFolders(Mutex<HashSet<Box<str>>>);
 
@@ -39,8 +39,8 @@ impl KnownFolders {
             return;
         }
         if known.len() >= MOST_KNOWN {
-            // Half of them, whichever: who uses more names than that does not begin anew all at
-            // once.
+            // Forgets every other folder. A program with more names than the limit does not start
+            // again with all names at once.
             let mut keep = false;
             known.retain(|_| {
                 keep = !keep;
@@ -50,22 +50,22 @@ impl KnownFolders {
         known.insert(folder.into());
     }
 
-    /// The servers have deleted it, as it was idle.
+    /// Forgets a folder that the servers deleted because it was idle.
     pub(crate) fn remove(&self, folder: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(folder);
     }
 }
 
-/// Whether locks of this kind may do without a queue.
+/// Whether locks of this kind may have no queue.
 pub(crate) fn can_be_unfair(kind: Kind) -> bool {
     matches!(kind, Kind::Election | Kind::Mutex)
 }
 
-/// Makes sure that all users of a prefix agree on whether its locks of this kind have queues (C1),
-/// and on their format: whatever a later one changes, the folder of all mutexes says so.
+/// Checks that all users of a prefix agree on whether its locks of this kind have queues (C1), and
+/// on their format. A newer lockkit that changes a format marks the folder of all mutexes.
 ///
 /// # Errors
-/// They don't, or the server refuses.
+/// The users disagree, or the server refuses.
 pub(crate) async fn check_strategy(client: &Client, config: &Config, kind: Kind) -> Result<()> {
     let folder = config.layout().kind(kind);
     let record = if config.fair { &b""[..] } else { UNFAIR };
@@ -98,14 +98,15 @@ pub(crate) trait InFolder: Sync {
     fn send(&self, client: &Client) -> impl Future<Output = Result<Self::Answer, Error>> + Send;
 }
 
-/// Sends a request, and right before it one for the folder of the lock if that may be missing: of a
-/// brand-new name, or of one that was idle for so long that the servers deleted it.
+/// Sends a request. If the folder of the lock may be missing, sends a request that makes the folder
+/// right before it. A folder is missing for a new name, and for a name that was idle for so long
+/// that the servers deleted the folder.
 ///
-/// Not a transaction: in one, servers of the 3.8 series don't tell the zxid of what they made
-/// (ZOOKEEPER-4026).
+/// This is not a transaction: in a transaction, servers of the 3.8 series do not report the zxid of
+/// the nodes that they made (ZOOKEEPER-4026).
 ///
 /// # Errors
-/// The folders above can't be made. The inner error is the request's own.
+/// The parent folders cannot be made. The inner error belongs to the request itself.
 pub(crate) async fn send_into<R: InFolder>(
     request: &R,
     client: &Client,
@@ -136,8 +137,8 @@ pub(crate) async fn send_into<R: InFolder>(
     Ok(answer)
 }
 
-/// Mutexes are looked after when a session is opened; elections, which few use, before the first
-/// one.
+/// Checks the strategy of elections before the first election. The check of mutexes is part of
+/// opening a session. Few programs use elections.
 async fn check_elections(client: &Client, config: &Config, known: &KnownFolders) -> Result<()> {
     let folder = config.layout().kind(Kind::Election);
     if !known.contains(&folder) {
@@ -154,7 +155,7 @@ async fn send_with_folder<R: InFolder>(
     folder: &str,
 ) -> Result<R::Answer, Error> {
     let container = CreateMode::Container.with_acls(config.acl.acls());
-    // Polled in this order, and both are queued before either is awaited.
+    // Both requests are polled in this order, and queued before either is awaited.
     let (made, sent) = join(client.create(folder, b"", &container), request.send(client)).await;
     match (made, sent) {
         (Err(error), Err(Error::NoNode)) if !matches!(error, Error::NodeExists | Error::NoNode) => {
@@ -164,10 +165,10 @@ async fn send_with_folder<R: InFolder>(
     }
 }
 
-/// Makes a folder and its parents as persistent nodes, unless they are there.
+/// Makes a folder and its parents as persistent nodes, unless they exist.
 ///
 /// # Errors
-/// What the server said.
+/// The error of the server.
 pub(crate) async fn make(client: &Client, folder: &str, acl: Acl) -> Result<()> {
     make_with(client, folder, b"", acl).await
 }
@@ -191,8 +192,8 @@ async fn create(
 ) -> Result<()> {
     match client.create(path, data, options).await {
         Ok(_) | Err(Error::NodeExists) => Ok(()),
-        // A parent that may not be written to is looked at first, so that it needs no right to
-        // create.
+        // Without the right to create, a server answers `NoAuth` even if the node exists. A node
+        // that exists is enough.
         Err(Error::NoAuth) if matches!(client.check_stat(path).await, Ok(Some(_))) => Ok(()),
         Err(error) => Err(from_zk(error, Phase::Write, "creating", path)),
     }

@@ -1,4 +1,4 @@
-//! An operator's look at a lock, and his knife.
+//! Inspection of a lock for an operator, and the forced release.
 
 use lockkit_core::{Kind, Result, spi::Released};
 use zookeeper_client::{Error as ZkError, MultiReadResult};
@@ -11,7 +11,7 @@ use crate::{
     version,
 };
 
-/// Holders that are read at a time; a read/write lock may have many.
+/// How many holders one request reads. A read/write lock may have many.
 const NODES_PER_READ: usize = 500;
 
 /// A node that holds a lock.
@@ -26,17 +26,17 @@ pub(crate) struct HolderNode {
     pub(crate) record: Option<Record>,
 }
 
-/// A look at a queue.
+/// The state of a queue at one read.
 #[derive(Debug, Default)]
 pub(crate) struct QueueSnapshot {
     pub(crate) holders: Vec<HolderNode>,
     pub(crate) waiters: usize,
 }
 
-/// Reads a queue as the leader knows it.
+/// Reads a queue in the state that the leader knows.
 ///
 /// # Errors
-/// No answer, or a foreign node in the folder.
+/// The server does not answer, or the folder contains a foreign node.
 pub(crate) async fn queue(session: &Session, folder: &str, kind: Kind) -> Result<QueueSnapshot> {
     let client = session.client()?;
     let failed = |error| session.failed(error, Phase::Read, "listing", folder);
@@ -57,7 +57,7 @@ pub(crate) async fn queue(session: &Session, folder: &str, kind: Kind) -> Result
             reader.add_get_data(&format!("{folder}/{}", member.name)).map_err(failed)?;
         }
         for (member, read) in members.iter().zip(reader.commit().await.map_err(failed)?) {
-            // One that has gone since is no holder.
+            // A node that was deleted meanwhile is not a holder.
             let MultiReadResult::Data { data, stat } = read else { continue };
             if version::is_newer(&data) {
                 return Err(error::newer(&format!("{folder}/{}", member.name)));
@@ -74,7 +74,7 @@ pub(crate) async fn queue(session: &Session, folder: &str, kind: Kind) -> Result
 /// The holder of a mutex without a queue.
 ///
 /// # Errors
-/// No answer.
+/// The server does not answer.
 pub(crate) async fn unfair_holder(session: &Session, folder: &str) -> Result<Option<HolderNode>> {
     let client = session.client()?;
     let path = format!("{folder}/{HELD}");
@@ -85,7 +85,7 @@ pub(crate) async fn unfair_holder(session: &Session, folder: &str) -> Result<Opt
     match read.await {
         Ok((data, _)) if version::is_newer(&data) => Err(error::newer(&path)),
         Ok((data, stat)) => {
-            // The last line tells tries apart.
+            // The last line is the id of the attempt, which differs for each attempt.
             let record = data.rsplitn(2, |byte| *byte == b'\n').nth(1).and_then(Record::parse);
             Ok(Some(HolderNode {
                 node: HELD.to_owned(),
@@ -100,10 +100,10 @@ pub(crate) async fn unfair_holder(session: &Session, folder: &str) -> Result<Opt
     }
 }
 
-/// Frees a mutex without a queue if it was granted with this zxid.
+/// Frees a mutex without a queue if this zxid granted it.
 ///
 /// # Errors
-/// No answer: it may have been freed.
+/// The server does not answer: the mutex may have been freed.
 pub(crate) async fn free_single(session: &Session, folder: &str, created: i64) -> Result<Released> {
     let Some(seen) = unfair_holder(session, folder).await? else { return Ok(Released::NotHeld) };
     let grant = UnfairNode::of(folder, &seen.data)
@@ -113,10 +113,10 @@ pub(crate) async fn free_single(session: &Session, folder: &str, created: i64) -
     freed.map_err(|error| session.failed(error, Phase::Write, "freeing", folder))
 }
 
-/// Deletes a holder's node, whose name nobody else ever has.
+/// Deletes a holder's node. No other claim ever has a node of this name.
 ///
 /// # Errors
-/// No answer: it may have been deleted.
+/// The server does not answer: the node may have been deleted.
 pub(crate) async fn delete(session: &Session, path: &str) -> Result<Released> {
     match session.client()?.delete(path, None).await {
         Ok(()) => Ok(Released::Freed),

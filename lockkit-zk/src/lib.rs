@@ -1,30 +1,30 @@
 //! lockkit's backend for Apache ZooKeeper: fair mutexes, read/write locks, semaphores and
 //! elections, whose leases are proved by the leader.
 //!
-//! Each claim is an ephemeral sequential node in the folder of its lock, in Curator's layout: Java
-//! programs that use `InterProcessMutex` or `InterProcessReadWriteLock` on the same path queue up
-//! with lockkit's. A waiter watches the one node that stands in its way. Works with ZooKeeper 3.6
-//! and later.
+//! Each claim is an ephemeral sequential node in the folder of its lock, in Curator's layout. Java
+//! programs that use `InterProcessMutex` or `InterProcessReadWriteLock` on the same path wait in
+//! the same queue as lockkit's claims. A waiter watches the one node that blocks its turn. The
+//! backend works with ZooKeeper 3.6 and later.
 //!
-//! A Java program meets the mutex `orders/42` of lockkit, and the read/write lock of that name, at
+//! A Java program reaches lockkit's mutex `orders/42`, and the read/write lock of that name, at
 //!
 //! ```java
 //! new InterProcessMutex(client, "/lockkit/mutex/orders%2F42")
 //! new InterProcessReadWriteLock(client, "/lockkit/rwlock/orders%2F42")
 //! ```
 //!
-//! Curator's `LeaderSelector` on `/lockkit/election/…` is such a mutex, too: it and lockkit's
-//! candidates get their turns in one queue. A Java leader has no term, so lockkit's observers see
-//! nobody while it leads.
+//! Curator's `LeaderSelector` on `/lockkit/election/…` is such a mutex, too: its candidates and
+//! lockkit's candidates wait in one queue. A Java leader has no term, so lockkit's observers see no
+//! leader while it leads.
 //!
-//! A Java thread may take the read lock while it holds the write lock, and then give back the write
-//! lock, only with Curator 5.5 or later. Older versions make a reader's node behind those who wait
-//! (CURATOR-621), so the next writer gets the lock beside that reader, whether that writer uses
-//! lockkit or Curator.
+//! A Java thread may take the read lock while it holds the write lock. It may then release the
+//! write lock only with Curator 5.5 or later. Older versions make the reader's node behind the
+//! waiters (CURATOR-621). The next writer then gets the lock beside that reader, whether that
+//! writer uses lockkit or Curator.
 //!
-//! Inspection shows a Java holder by the data of its node alone, and `force_release` leaves it
-//! alone. Semaphores, and mutexes and elections with `fair=false`, are lockkit's own. Locks of
-//! kazoo (Python) are not supported: where a folder holds such a node, all calls fail as
+//! Inspection shows a Java holder only by the data of its node, and `force_release` never frees it.
+//! Java programs cannot share semaphores, nor mutexes and elections with `fair=false`. Locks of
+//! kazoo (Python) are not supported. If a folder contains such a node, all calls fail as
 //! [`WrongType`](lockkit_core::ErrorKind::WrongType).
 //!
 //! ```text
@@ -33,37 +33,46 @@
 //!
 //! | parameter | default | meaning |
 //! |---|---|---|
-//! | `session_timeout` | `10s` | after how long the servers free what a dead process held; they have bounds of their own |
-//! | `prefix` | `lockkit` | the folder of all locks: `/<prefix>/<kind>/<name>`, where `/`, `%` and what ZooKeeper forbids are escaped |
-//! | `heartbeat` | `write` | a majority agrees to each heartbeat; `sync` costs less and is weaker, see [`Heartbeat`] |
-//! | `fair` | `true` | with `false`, mutexes and elections have no queue; see [`Config::with_unfair_mutexes`] |
-//! | `acl` | `open` | with `creator`, only the credentials of the URL may touch the locks |
-//! | `connect_timeout` | 2/9 of the session timeout per server, at most `2s` | for how long one server is asked |
+//! | `session_timeout` | `10s` | when the servers free the locks of a dead process |
+//! | `prefix` | `lockkit` | the folder of all locks |
+//! | `heartbeat` | `write` | the request that proves the session, see [`Heartbeat`] |
+//! | `fair` | `true` | `false`: no queue, see [`Config::with_unfair_mutexes`] |
+//! | `acl` | `open` | `creator`: only the credentials of the URL have access |
+//! | `connect_timeout` | see below | how long the client asks one server |
+//!
+//! The servers have limits of their own for `session_timeout`. The path of a lock is
+//! `/<prefix>/<kind>/<name>`, in which `/`, `%` and the characters that ZooKeeper forbids are
+//! escaped. With `heartbeat=write` a majority agrees to each heartbeat; `sync` costs less and is
+//! weaker. With `fair=false`, mutexes and elections have no queue. By default, `connect_timeout` is
+//! 2/9 of the session timeout, divided by the number of servers, and at most `2s`.
 //!
 //! The scheme `zks` uses TLS and needs the cargo feature `tls`. Its parameter `ca` names the PEM
-//! file of the certificates to trust, `cert` and `key` those of a client that must show one.
+//! file of the certificates to trust. The parameters `cert` and `key` name the files of a client
+//! that must show a certificate.
 //!
-//! What stands below the prefix:
+//! These nodes are below the prefix:
 //!
-//! | node | what | for how long |
+//! | node | content | lifetime |
 //! |---|---|---|
-//! | `<kind>/<name>` | the folder of a lock, and in it those who hold it or wait | a container: the servers delete it when it is idle |
-//! | `note/<kind>/<name>` | the note beside a mutex or an election: `lockkit/1 <revision>`, and its text on the next line | until somebody deletes it |
-//! | `clock` | nothing: it is written to be told the leader's time | as `note` |
-//! | `session/…` | the nodes that heartbeats write to, not with `heartbeat=sync` | their session |
+//! | `<kind>/<name>` | the folder of a lock, with its holders and waiters | until the servers delete the idle container |
+//! | `note/<kind>/<name>` | the note beside a mutex or an election | until a user deletes it |
+//! | `clock` | nothing: a write to it shows the leader's time | until a user deletes it |
+//! | `session/…` | the nodes that heartbeats write to, unless `heartbeat=sync` | until their session ends |
 //!
-//! The locks of a locker live on one session, or several where very many wait, which end with the
-//! process. The session timeout, not the ttl, decides when the servers free what a dead process
-//! held; a ttl below it is refused.
+//! A note's data is `lockkit/1 <revision>`, and its text on the next line.
 //!
-//! What can break it:
-//! * An ensemble that is rebuilt or restored from a backup forgets locks and its count of
-//!   transactions, and with it the order of fencing tokens; `token_base` mends that.
+//! The locks of a locker live on one session, or on several if very many claims wait. The sessions
+//! end with the process. The session timeout, not the ttl, decides when the servers free the locks
+//! of a dead process. lockkit refuses a ttl below the session timeout.
+//!
+//! These faults can break a lock:
+//! * An ensemble that is rebuilt or restored from a backup forgets the locks and its count of
+//!   transactions. Fencing tokens then no longer rise; `token_base` repairs that.
 //! * With `heartbeat=sync`, leases assume that a deposed leader stops answering within a third of
-//!   the session timeout. The default heartbeat assumes nothing.
-//! * Leases assume a session timeout of two server ticks at least, which holds unless
-//!   `minSessionTimeout` was lowered; no observer master; and that nobody lowers
-//!   `maxSessionTimeout` below the session timeout while clients run.
+//!   the session timeout. The default heartbeat does not assume this.
+//! * Leases assume a session timeout of at least two server ticks. This holds unless
+//!   `minSessionTimeout` was lowered. They also assume that there is no observer master. And they
+//!   assume that `maxSessionTimeout` is never set below the session timeout while clients run.
 //!
 //! ## Features
 //!
@@ -99,7 +108,7 @@ mod watching;
 use std::sync::Arc;
 
 use lockkit_core::{Connector, Registry, Result, spi::Backend, url::StoreUrl};
-/// The client library, for those who share its types.
+/// The client library, for programs that share its types.
 pub use zookeeper_client;
 
 pub use self::{
@@ -107,10 +116,10 @@ pub use self::{
     config::{Acl, Config, Heartbeat},
 };
 
-/// The URL schemes of this backend; `zks` needs the cargo feature `tls`.
+/// The URL schemes of this backend. `zks` needs the cargo feature `tls`.
 pub const SCHEMES: &[&str] = &["zk", "zks"];
 
-/// Teaches a registry the schemes of this backend.
+/// Registers the schemes of this backend.
 pub fn register(registry: &mut Registry) {
     registry.register(ZkConnector);
 }

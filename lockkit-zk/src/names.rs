@@ -1,4 +1,4 @@
-//! The names in use.
+//! Lists the names of locks that are in use.
 
 use lockkit_core::{Kind, LockName, Result};
 use zookeeper_client::{Error as ZkError, MultiReadResult};
@@ -9,14 +9,14 @@ use crate::{
     session::{HELD, Session},
 };
 
-/// Names that are looked at in one request; the servers answer others in between.
+/// How many names one request reads. The servers answer other clients between two requests.
 const NAMES_PER_READ: usize = 500;
 
-/// The names of a kind that begin with `prefix` and that somebody holds or waits for, as the leader
-/// knows them. The folder of an idle lock may still stand.
+/// The names of a kind that begin with `prefix` and have a holder or a waiter, in the state that
+/// the leader knows. The folder of an idle lock may still exist.
 ///
 /// # Errors
-/// No answer.
+/// The server does not answer.
 pub(crate) async fn in_use(
     session: &Session,
     layout: &Layout,
@@ -49,7 +49,7 @@ pub(crate) async fn in_use(
             reader.add_get_data(&path).map_err(failed)?;
         }
         for (name, read) in names.iter().zip(reader.commit().await.map_err(failed)?) {
-            // Whatever stands in a queue holds the lock or waits for it.
+            // Each node in a queue is a holder or a waiter.
             if let MultiReadResult::Data { stat, .. } = read
                 && (is_single || stat.num_children > 0)
             {

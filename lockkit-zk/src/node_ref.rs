@@ -10,7 +10,7 @@ use crate::{
     session::{ClaimNode, Session},
 };
 
-/// A node that was made, its session, and the way to it.
+/// A node that was made, its session, and the client that reaches it.
 #[derive(Debug)]
 pub(crate) struct NodeRef {
     pub(crate) session: Arc<Session>,
@@ -21,7 +21,7 @@ pub(crate) struct NodeRef {
 }
 
 impl NodeRef {
-    /// `None` until the node is known, and after the end of the session.
+    /// Returns `None` until the node is known, and after the end of the session.
     pub(crate) fn of(claim_node: &ClaimNode) -> Option<Self> {
         let path = claim_node.path()?.to_owned();
         let created = claim_node.created_by()?;
@@ -38,7 +38,7 @@ impl NodeRef {
     /// Whether the node is still there.
     ///
     /// # Errors
-    /// No answer.
+    /// The server does not answer.
     pub(crate) async fn is_there(&self) -> Result<bool> {
         match self.client.check_stat(&self.path).await {
             Ok(stat) => Ok(stat.is_some_and(|stat| stat.czxid == self.created)),
@@ -46,10 +46,10 @@ impl NodeRef {
         }
     }
 
-    /// What is in the folder; `None` if that is gone.
+    /// The children of the folder, or `None` if the folder does not exist.
     ///
     /// # Errors
-    /// No answer.
+    /// The server does not answer.
     pub(crate) async fn list(&self, folder: &str) -> Result<Option<Vec<String>>> {
         match self.client.list_children(folder).await {
             Ok(children) => Ok(Some(children)),
@@ -58,10 +58,11 @@ impl NodeRef {
         }
     }
 
-    /// Whether what it stands for is still held; `None` if not.
+    /// Checks whether the claim of this node still holds its lock, and returns `None` if not.
     ///
     /// # Errors
-    /// It is unknown: no answer, or the leader does not confirm the session.
+    /// The state is unknown: the server does not answer, or the leader does not confirm the
+    /// session.
     pub(crate) async fn confirm(&self, clock: Clock) -> Result<Option<RenewalOutcome>> {
         if !self.is_there().await? {
             return Ok(None);
@@ -69,7 +70,8 @@ impl NodeRef {
         self.session.confirm(clock).map(Some)
     }
 
-    /// A failed request leaves it open what becomes of the claim, whose node may be there.
+    /// Translates a failed request. The outcome for the claim is unknown, because its node may
+    /// exist.
     pub(crate) fn failed(&self, error: ZkError, what: &str, path: &str) -> lockkit_core::Error {
         self.session.failed(error, Phase::Write, what, path)
     }

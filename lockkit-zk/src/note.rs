@@ -1,8 +1,9 @@
-//! The note beside a lock: a node of its own, `/<prefix>/note/<kind>/<name>`, for which no folder
-//! of a lock is opened.
+//! The note beside a lock. It has a node of its own, `/<prefix>/note/<kind>/<name>`, so that no
+//! folder of a lock is made for it.
 //!
-//! Its data is `lockkit/1 <revision>` and, on the next line, the text. It is persistent: the folder
-//! of an idle lock is deleted by the servers, and whoever stands in it is part of the queue.
+//! Its data is `lockkit/1 <revision>` and, on the next line, the text. The node is persistent, but
+//! the servers delete the folder of an idle lock. And each node in that folder is part of the
+//! queue. So the note has a folder of its own.
 
 use futures_util::future::join3;
 use lockkit_core::{
@@ -21,35 +22,36 @@ use crate::{
     version,
 };
 
-/// How often the note is looked at again when somebody else writes it meanwhile, which only an
-/// operator does.
+/// How often the note is read again after another client wrote it meanwhile. Only an operator does
+/// that.
 const MOST_LOOKS: u32 = 8;
 const VERSION: &str = "lockkit/1 ";
 
-/// What must stand for a grant to stand: nodes and their versions, of which -1 is any.
+/// The nodes that prove a grant, with the versions that they must have. -1 means any version.
 pub(crate) type Proofs = [(String, i32)];
 
-/// What became of a note.
+/// The outcome of writing a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Noted(Noted),
-    /// All that must stand does, but one has another version. Nothing was written.
+    /// All nodes of the proof exist, but one has another version. Nothing was written.
     OtherVersion,
 }
 
-/// The note; an empty one if nobody wrote one.
+/// Reads the note. Returns an empty note if none was written.
 ///
 /// # Errors
-/// No answer, or another program's node.
+/// The server does not answer, or another program made the node.
 pub(crate) async fn note(session: &Session, config: &Config, name: &LockName) -> Result<Note> {
     Ok(read(session, &config.layout().note(name)).await?.map(|(note, _)| note).unwrap_or_default())
 }
 
-/// Writes the note in a transaction, which does nothing unless the grant stands and the note is the
-/// one that was read. The first of all notes is made without a look, in one trip.
+/// Writes the note in a transaction. The transaction does nothing unless the grant still holds and
+/// the note is the one that was read. The first note of a lock is written without a read, in one
+/// round trip.
 ///
 /// # Errors
-/// No answer: it may have been written.
+/// The server does not answer: the note may have been written.
 pub(crate) async fn write(
     session: &Session,
     pool: &Pool,
@@ -70,8 +72,8 @@ pub(crate) async fn write(
             writer.add_check_version(path, *version).map_err(failed)?;
         }
         match (&stored, noted) {
-            // A revision only rises: what was read is enough, and whether the grant stands is still
-            // to be told.
+            // A revision only rises, so the note that was read is enough. The transaction still
+            // checks whether the grant holds.
             (_, Noted::Outdated | Noted::NotHeld) => {}
             (Some((stored, version)), Noted::Written) if stored == note => {
                 writer.add_check_version(&path, *version).map_err(failed)?;
@@ -96,8 +98,8 @@ pub(crate) async fn write(
                 pool.folders().remove(&folder);
                 folder::make(&client, &folder, pool.config().acl).await?;
             }
-            // Somebody has written or deleted it meanwhile: an earlier request of ours, or an
-            // operator.
+            // The note was written or deleted meanwhile, by an earlier request of this claim or by
+            // an operator.
             (ZkError::BadVersion | ZkError::NodeExists | ZkError::NoNode, false) => {}
             (source, _) => return Err(failed(source)),
         }
@@ -109,8 +111,8 @@ pub(crate) async fn write(
     ))
 }
 
-/// Right before it the folder of the notes is made, unless that was there when it was last used.
-/// What comes of that shows in the transaction.
+/// Commits the transaction. Right before it, makes the folder of the notes, unless the folder
+/// existed at its last use. The transaction shows whether the folder could be made.
 async fn commit(
     client: &Client,
     pool: &Pool,
@@ -122,7 +124,7 @@ async fn commit(
     }
     let persistent = CreateMode::Persistent.with_acls(pool.config().acl.acls());
     let parent = folder.rsplit_once('/').map_or("/", |(parent, _)| parent);
-    // All are queued before the first is awaited.
+    // All requests are queued before the first is awaited.
     let above = client.create(parent, b"", &persistent);
     let made = client.create(folder, b"", &persistent);
     let (_, _, committed) = join3(above, made, writer.commit()).await;
@@ -132,11 +134,12 @@ async fn commit(
     committed
 }
 
-/// The note as the leader knows it, and its version.
+/// The note in the state that the leader knows, and the version of its node.
 async fn read(session: &Session, path: &str) -> Result<Option<(Note, i32)>> {
     let client = session.client()?;
     let failed = |error| session.failed(error, Phase::Read, "reading the note", path);
-    // The server that is asked may lag behind; both are queued before the first is awaited.
+    // The `sync` comes first because the asked server may lag behind. Both requests are queued
+    // before the first is awaited.
     let synced = client.sync(path);
     let read = client.get_data(path);
     synced.await.map_err(failed)?;
@@ -156,7 +159,7 @@ fn parse(data: Vec<u8>) -> Option<Note> {
     let text = String::from_utf8(data).ok()?;
     let (revision, text) = text.strip_prefix(VERSION)?.split_once('\n')?;
     let note = Note::new(revision.parse().ok()?, text.to_owned());
-    // As it is written: without a sign or zeros before it.
+    // A revision has no sign and no leading zeros.
     (note.revision.to_string() == revision).then_some(note)
 }
 

@@ -1,4 +1,4 @@
-//! Where the locks are: `<prefix>/<kind>/<escaped name>`, one path component per name (C11).
+//! The paths of the locks: `<prefix>/<kind>/<escaped name>`, one path component per name (C11).
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// A layout under `prefix`, which [`check_prefix`] has approved of.
+    /// A layout under `prefix`. [`check_prefix`] must have accepted the prefix.
     pub(crate) fn new(prefix: &str) -> Self {
         Self { prefix: format!("/{prefix}") }
     }
@@ -37,7 +37,7 @@ impl Layout {
         format!("{}/{}", self.notes(name.kind()), escape(name.as_str()))
     }
 
-    /// The node that is written to be told the time.
+    /// The node that a client writes to in order to learn the time.
     pub(crate) fn clock(&self) -> String {
         format!("{}/clock", self.prefix)
     }
@@ -48,7 +48,8 @@ impl Layout {
     }
 }
 
-/// Says what is wrong with a prefix: one or more path components without their first slash.
+/// Checks a prefix: one or more path components without the first slash. An error says what is
+/// wrong.
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), &'static str> {
     if prefix.is_empty() || prefix.len() > 255 {
         return Err("it must have 1 to 255 bytes");
@@ -65,8 +66,8 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// One path component for any name, reversibly: what ZooKeeper forbids, `/` and `%` become `%XX`
-/// per byte.
+/// Turns any name into one path component, reversibly. `/`, `%` and characters that ZooKeeper
+/// forbids become `%XX` per byte.
 fn escape(name: &str) -> String {
     let dots = matches!(name, "." | "..");
     let mut escaped = String::with_capacity(name.len());
@@ -83,7 +84,7 @@ fn escape(name: &str) -> String {
     escaped
 }
 
-/// The name that was escaped so; `None` for what stands there and is no lock of ours.
+/// Reverses `escape`. Returns `None` for a component that is no escaped name.
 pub(crate) fn unescape(component: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(component.len());
     let mut rest = component;
@@ -99,8 +100,8 @@ pub(crate) fn unescape(component: &str) -> Option<String> {
     (escape(&name) == component).then_some(name)
 }
 
-/// As ZooKeeper's PathUtils, which looks at UTF-16 units: whatever needs surrogates, such as an
-/// emoji, is forbidden, and so is the private use area.
+/// The rule of ZooKeeper's PathUtils, which looks at UTF-16 units. It forbids characters that need
+/// surrogates, such as an emoji, and the private use area.
 fn is_forbidden(c: char) -> bool {
     matches!(u32::from(c), 0x00..=0x1f | 0x7f..=0x9f | 0xe000..=0xf8ff | 0xfff0..)
 }
@@ -150,7 +151,7 @@ mod tests {
             let note = |kind, text: &str| layout.note(&LockName::new(kind, text).unwrap());
             prop_assert_ne!(note(one, &a), note(one, &b));
             prop_assert_eq!(note(one, &a) == note(two, &a), one == two);
-            // Nor is one above the other, or a folder of ours.
+            // No lock's folder is above another lock's folder, or above another folder of lockkit.
             for folder in [layout.kind(two), layout.sessions(), layout.clock(), layout.notes(two), note(two, &b), path(two, &b)] {
                 let is_inside = folder.starts_with(&format!("{}/", path(one, &a)));
                 prop_assert!(!is_inside, "{folder}");

@@ -1,18 +1,19 @@
-//! Whose turn it is, from the names of the nodes in a lock's folder alone. Curator's layout: its
-//! InterProcessMutex and InterProcessReadWriteLock queue up with us.
+//! Decides whose turn it is, only from the names of the nodes in a lock's folder. The layout is
+//! Curator's: its InterProcessMutex and InterProcessReadWriteLock wait in the same queue as
+//! lockkit's claims.
 //!
 //! | name | role |
 //! |---|---|
 //! | `_c_<id>-lock-<sequence>` | exclusive |
-//! | `_c_<id>-__READ__<sequence>`, `_c_<id>-__WRIT__<sequence>` | shared, and exclusive beside it |
+//! | `_c_<id>-__READ__<sequence>` | shared |
+//! | `_c_<id>-__WRIT__<sequence>` | exclusive, in a read/write lock |
 //! | `_c_<id>-permits-<count>of<limit>-<sequence>` | some of a number of permits |
 //!
-//! The server gives each node a number of its own, with one exception: if a Java thread takes the
-//! read lock while it holds the write lock, Curator 5.5 and later give the reader's node the number
-//! of the writer's node (CURATOR-621). Such a reader is ahead of everybody who waits already.
-//!
-//! The limit of a semaphore stands in each node, so that those who disagree meet each other, and an
-//! idle name keeps nothing.
+//! The server gives each node a number of its own, with one exception. A Java thread may take the
+//! read lock while it holds the write lock. Curator 5.5 and later then give the reader's node the
+//! number of the writer's node (CURATOR-621). Such a reader is ahead of all present waiters.
+//! Each node of a semaphore contains the limit. So claims with different limits detect each other,
+//! and an idle name needs no record.
 
 use std::num::NonZeroU32;
 
@@ -20,10 +21,10 @@ use lockkit_core::{Kind, spi::Mode};
 
 use crate::version;
 
-/// Past this many holders, the first waiter for permits watches the whole folder.
+/// With more holders than this, the first waiter for permits watches the whole folder.
 const MOST_WATCHES: usize = 16;
 
-/// What a node wants.
+/// The access that a node asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Lock,
@@ -33,7 +34,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// The role of a claim; `None` for one that this kind does not know.
+    /// The role of a claim, or `None` for a mode that this kind does not support.
     pub(crate) fn of(kind: Kind, mode: Mode) -> Option<Self> {
         match (kind, mode) {
             (Kind::Election | Kind::Mutex, Mode::Exclusive) => Some(Self::Lock),
@@ -54,7 +55,7 @@ impl Role {
         }
     }
 
-    /// What the server appends the sequence number to.
+    /// The prefix to which the server appends the sequence number.
     pub(crate) fn stem(self, id: &str) -> String {
         match self {
             Self::Lock => format!("_c_{id}-lock-"),
@@ -83,7 +84,7 @@ pub(crate) struct Member {
 
 impl Member {
     fn parse(name: String) -> Result<Self, String> {
-        // First: a later layout may name its nodes so that they look like ours.
+        // This check comes first, because a later layout may have node names that look like ours.
         if version::is_newer_name(&name) {
             return Err(name);
         }
@@ -107,59 +108,60 @@ fn parse(name: &str) -> Option<(Role, i32)> {
     let (count, limit) = role.split_once("of")?;
     let count = positive(count)?;
     let limit = positive(limit)?;
-    // More than there are would never be granted, nor anybody behind.
+    // A node with a count above the limit would never be granted, and would block all nodes behind
+    // it.
     (count <= limit).then_some(())?;
     Some((Role::Permits { count, limit }, sequence(number)?))
 }
 
-/// As it is written: without a sign or zeros before it.
+/// Parses a number without a sign and without leading zeros.
 fn positive(digits: &str) -> Option<NonZeroU32> {
     if digits.starts_with(['+', '0']) { None } else { digits.parse().ok() }
 }
 
-/// As the server writes it, `%010d`: ten digits, or a sign among them once its counter has
-/// overflowed.
+/// Parses a number in the server's form, `%010d`: ten digits, with a sign after an overflow of the
+/// server's counter.
 fn sequence(digits: &str) -> Option<i32> {
     let is_long = digits.len() == 11 && digits.starts_with('-') && !digits.starts_with("-0");
     let is_written_so = (digits.len() == 10 || is_long) && !digits.starts_with('+');
-    // Nor is there a negative zero.
+    // A negative zero is not valid either.
     let number = digits.parse().ok().filter(|number| *number != 0 || !digits.starts_with('-'));
     number.filter(|_| is_written_so)
 }
 
-/// Everybody in a folder, in the order of the queue.
+/// All nodes in a folder, in the order of the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Queue(Vec<Member>);
 
-/// What a look at the queue tells one of its members.
+/// The result of a read of the queue for one of its members.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It is held.
+    /// The member holds the lock.
     Granted,
-    /// It is not in the queue.
+    /// The member is not in the queue.
     Missing,
-    /// The semaphore that stands before it has another limit.
+    /// A semaphore node ahead of the member has another limit.
     Disagrees { limit: NonZeroU32 },
-    /// Nothing changes for it before one of these does.
+    /// The member has to wait. Nothing changes for it until the obstacle changes.
     After(Obstacle),
 }
 
-/// What a waiter waits for.
+/// The nodes that a waiter watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// Once this one is gone, the lock is held. A writer never waits for this: a reader may take
-    /// the place of a Java writer, so the writer has to list again.
+    /// Once this node is gone, the waiter holds the lock. A writer never has this obstacle: a
+    /// reader may take the place of a Java writer, so the writer has to list again.
     Last(String),
-    /// Once this one is gone or changed, it is worth another look.
+    /// Once this node is gone or changed, the waiter reads the queue again.
     Next(String),
-    /// Any of these.
+    /// Any of these nodes.
     Any(Vec<String>),
-    /// Anything in the folder: there are too many to watch one by one.
+    /// Any node in the folder, because there are too many to watch one by one.
     Folder,
 }
 
 impl Queue {
-    /// Sorts what is in the folder of a lock.
+    /// Sorts the children of a lock's folder.
     ///
     /// # Errors
     /// The name of a node that does not belong to a lock of this kind.
@@ -168,10 +170,10 @@ impl Queue {
         if let Some(stranger) = members.iter().find(|member| !member.role.belongs_to(kind)) {
             return Err(stranger.name.clone());
         }
-        // The counter overflows, so numbers are compared by their distance, in one direction from a
-        // common base.
+        // The counter may overflow. So the numbers are compared by their distance from a common
+        // base, in one direction.
         if let Some(base) = members.first().map(|member| member.sequence) {
-            // A reader with a writer's number stands behind that writer.
+            // A reader with a writer's number comes after that writer.
             members.sort_by_key(|member| {
                 (member.sequence.wrapping_sub(base), member.role == Role::Read)
             });
@@ -179,7 +181,7 @@ impl Queue {
         Ok(Self(members))
     }
 
-    /// What the queue looks like from the member with this name.
+    /// The turn of the member with this name.
     pub(crate) fn turn(&self, name: &str) -> Turn {
         match self.0.iter().position(|member| member.name == name) {
             Some(at) => turn(&self.0[..at], self.0[at].role),
@@ -187,22 +189,22 @@ impl Queue {
         }
     }
 
-    /// Whether nobody stands behind the member with this name.
+    /// Whether the member with this name is the last of the queue.
     pub(crate) fn is_last(&self, name: &str) -> bool {
         self.0.last().is_some_and(|member| member.name == name)
     }
 
-    /// What it would look like from behind the last one.
+    /// The turn that a new member at the end of the queue would have.
     pub(crate) fn turn_of_next(&self, role: Role) -> Turn {
         turn(&self.0, role)
     }
 
-    /// Those who hold the lock now, and how many wait for it.
+    /// The members that hold the lock now, and the number of waiters.
     pub(crate) fn holders(&self) -> (&[Member], usize) {
         let Some(first) = self.0.first() else { return (&[], 0) };
         let holders = match first.role {
             Role::Lock => 1,
-            // With the read lock that the same Java thread has taken.
+            // The read lock that the same Java thread has taken counts, too.
             Role::Write => {
                 self.0.iter().take_while(|member| member.sequence == first.sequence).count()
             }
@@ -235,7 +237,7 @@ fn turn(ahead: &[Member], role: Role) -> Turn {
             match (writers.next(), writers.next()) {
                 (None, _) => Turn::Granted,
                 (Some(last), None) => Turn::After(Obstacle::Last(last.name.clone())),
-                // Not the first of them, which would wake every reader once per writer.
+                // Not the first writer: its end would wake every reader once per writer.
                 (Some(nearest), Some(_)) => Turn::After(Obstacle::Next(nearest.name.clone())),
             }
         }
@@ -243,7 +245,7 @@ fn turn(ahead: &[Member], role: Role) -> Turn {
     }
 }
 
-/// Strictly first come, first served: granted if everybody up to here fits in together.
+/// Strictly first come, first served: a claim is granted if all members up to it fit in together.
 fn turn_for_permits(ahead: &[Member], count: NonZeroU32, limit: NonZeroU32) -> Turn {
     for other in ahead {
         match other.role {
@@ -259,7 +261,7 @@ fn turn_for_permits(ahead: &[Member], count: NonZeroU32, limit: NonZeroU32) -> T
         return Turn::Granted;
     }
     match ahead {
-        // Somebody ahead waits as well, and will say when that changes.
+        // The member ahead waits as well, and its node changes when that ends.
         [.., next] if before > limit => Turn::After(Obstacle::Next(next.name.clone())),
         holders if holders.len() <= MOST_WATCHES => {
             Turn::After(Obstacle::Any(holders.iter().map(|member| member.name.clone()).collect()))

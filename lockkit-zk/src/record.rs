@@ -1,11 +1,11 @@
-//! What a node of ours says about its owner, for inspection and for finding one's own:
-//! `lockkit/1 <owner> [label]`.
+//! The data of a lockkit node, `lockkit/1 <owner> [label]`. It names the owner for inspection, and
+//! lets a claim find its own node.
 
 use lockkit_core::OwnerId;
 
 const VERSION: &str = "lockkit/1 ";
 const OWNER_DIGITS: usize = 32;
-/// Added to the node of a waiter that was granted, which wakes the one behind it.
+/// Added to the node of a waiter that was granted. The change wakes the waiter behind it.
 const GRANTED: &str = "\ngranted";
 
 /// The data of a node.
@@ -21,7 +21,7 @@ impl Record {
         Self { owner, label: label.map(str::to_owned), granted: false }
     }
 
-    /// `None` for the data of any other client.
+    /// Returns `None` for the data of any other client.
     pub(crate) fn parse(data: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(data).ok()?.strip_prefix(VERSION)?;
         let (text, granted) = text.strip_suffix(GRANTED).map_or((text, false), |text| (text, true));

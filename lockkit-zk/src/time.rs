@@ -1,5 +1,5 @@
-//! The servers' clock, which no request asks for: a node is written, and the time stands in what
-//! became of it.
+//! The servers' clock. No request returns the time, so the client writes a node and reads its
+//! modification time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,13 +12,13 @@ use crate::{
     session::Session,
 };
 
-/// How often the node is made again when somebody deletes it under our hands.
+/// How often the node is made again after another client deleted it.
 const MOST_STARTS: u32 = 3;
 
 /// The wall clock of the leader, in ms.
 ///
 /// # Errors
-/// No answer.
+/// The server does not answer.
 pub(crate) async fn time(session: &Session, config: &Config) -> Result<SystemTime> {
     let client = session.client()?;
     let path = config.layout().clock();

@@ -16,12 +16,12 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// `None` for the scheme `zk`.
+    /// Returns `None` for the scheme `zk`.
     pub(crate) fn from_url(url: &mut StoreUrl) -> Result<Option<Self>> {
         if url.scheme() != "zks" {
             return Ok(None);
         }
-        // The client would panic once such a host takes the connection.
+        // The client would panic once such a host accepts the connection.
         for host in url.hosts() {
             if ServerName::try_from(host.name.as_str()).is_err() {
                 let reason = format!(
@@ -51,10 +51,10 @@ impl Tls {
         Ok(Some(Self { ca, identity }))
     }
 
-    /// Reads the files; they are read anew for each session, so that they can be renewed.
+    /// Reads the files. Each new session reads them again, so that the files can be renewed.
     ///
     /// # Errors
-    /// A file can't be read or holds no certificate or key.
+    /// A file cannot be read, or contains no certificate or key.
     pub(crate) fn options(&self) -> Result<TlsOptions> {
         let ca = &self.ca;
         let mut options =

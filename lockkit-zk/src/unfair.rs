@@ -1,4 +1,4 @@
-//! A mutex without a queue: one node at a fixed path, for which all race.
+//! A mutex without a queue: all claims race for one node at a fixed path.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,9 +23,9 @@ use crate::{
     watching::{Armed, Watching},
 };
 
-/// How often a race is run in one attempt when the winner is gone before it can be watched.
+/// How often one attempt races when the winner is gone before it can be watched.
 const MOST_RACES: u32 = 2;
-/// How often the folder is looked at again when somebody writes to it meanwhile.
+/// How often the folder is read again after another client wrote to it meanwhile.
 const MOST_LOOKS: u32 = 3;
 
 /// A claim that races.
@@ -35,10 +35,10 @@ pub(crate) struct UnfairClaim {
     spec: ClaimSpec,
     folder: String,
     path: String,
-    /// From the first try on: it may have been applied.
+    /// Set from the first race on, because the request may have been applied.
     claim_node: Option<ClaimNode>,
     granted: bool,
-    /// On the holder's node, with the reservation for it.
+    /// A watch on the holder's node, with its reservation.
     watching: Option<(Watching, WatchReservation)>,
 }
 
@@ -48,7 +48,7 @@ impl UnfairClaim {
         Self { pool, spec, folder, path, claim_node: None, granted: false, watching: None }
     }
 
-    /// An earlier try that was applied, if there is one.
+    /// Returns the grant of an earlier race that was applied, if there is one.
     async fn earlier(&mut self) -> Result<Option<Attempt>> {
         let Some(claim_node) = &mut self.claim_node else { return Ok(None) };
         if !claim_node.is_gone() {
@@ -62,12 +62,12 @@ impl UnfairClaim {
                 return self.grant(&node_ref, &children).map(Some);
             }
         }
-        // What an operator left of it is the session's to clear away.
+        // The session removes any node that an operator left.
         (self.claim_node, self.granted) = (None, false);
         Ok(None)
     }
 
-    /// One transaction; `None` if somebody has it.
+    /// Races in one transaction. Returns `None` if another claim has the lock.
     async fn race(&mut self, reservation: WatchReservation) -> Result<Option<Attempt>> {
         let session = Arc::clone(reservation.session());
         let config = self.pool.config();
@@ -106,10 +106,11 @@ impl UnfairClaim {
         }
     }
 
-    /// Nobody may stand in a queue beside us: whoever does, and whoever comes, sees us in turn.
+    /// Grants the lock, unless the folder contains a claim that queues. A queueing claim that comes
+    /// later sees our node.
     fn grant(&mut self, node_ref: &NodeRef, children: &[String]) -> Result<Attempt> {
         if let Some(stranger) = children.iter().find(|name| !UnfairNode::is_known(name)) {
-            // The session takes back what we made.
+            // The session removes the nodes that we made.
             self.claim_node = None;
             return Err(error::stranger(&self.folder, stranger));
         }
@@ -118,7 +119,7 @@ impl UnfairClaim {
         Ok(Attempt::Granted(Grant::new(token, node_ref.session.lease(self.spec.clock))))
     }
 
-    /// Sets a watch on the holder's node; `false` if there is none any more.
+    /// Sets a watch on the holder's node. Returns `false` if there is no such node any more.
     async fn watch(&mut self) -> Result<bool> {
         let obstacle = Obstacle::Next(HELD.to_owned());
         if let Some((watching, reservation)) = &mut self.watching
@@ -174,7 +175,7 @@ impl Claim for UnfairClaim {
                 return Ok(TAKEN);
             }
         }
-        // Others are faster, again and again.
+        // Other claims win each race.
         Ok(Attempt::Busy { queued: false, retry_after: Some(Duration::ZERO) })
     }
 
@@ -207,7 +208,7 @@ impl Claim for UnfairClaim {
             let session = Arc::clone(claim_node.session());
             match note::write(&session, &self.pool, &self.spec.name, &proofs, note).await? {
                 Outcome::Noted(noted) => return Ok(noted),
-                // By the next grant, if not by a stranger.
+                // Another grant changed the version, or a foreign client did.
                 Outcome::OtherVersion => claim_node.forget_version(),
             }
         }
@@ -232,7 +233,7 @@ impl Claim for UnfairClaim {
     }
 }
 
-/// Makes the node and reads the folder behind it, without waiting in between.
+/// Makes the node and reads the folder after it. Sends both requests without a wait between them.
 struct Request<'a> {
     unfair_node: UnfairNode,
     folder: &'a str,
@@ -241,11 +242,11 @@ struct Request<'a> {
 }
 
 impl InFolder for Request<'_> {
-    /// The folder as it was written, and what is in it.
+    /// The state of the folder after the write, and its children.
     type Answer = (Stat, Result<Vec<String>, ZkError>);
 
     async fn send(&self, client: &Client) -> Result<Self::Answer, ZkError> {
-        // Polled in this order, and both are queued before either is awaited.
+        // Both requests are polled in this order, and queued before either is awaited.
         let made = self.unfair_node.make(client, &self.record, self.acls);
         let (made, listed) = join(made, async { client.list_children(self.folder).await }).await;
         Ok((made?, listed))

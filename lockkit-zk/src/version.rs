@@ -1,16 +1,16 @@
-//! The format of what stands in a node: its data begins with `lockkit/1`, or is nobody's record.
+//! The format of a node's data. It begins with `lockkit/1`, or it is not a lockkit record.
 
-/// Nodes of later layouts that are no part of a queue begin with this, wherever they stand.
+/// Nodes of later layouts that are not part of a queue begin with this prefix, in any folder.
 const RESERVED: &str = "lockkit-";
 
-/// Whether a newer lockkit has written it.
+/// Whether a newer lockkit wrote this data.
 pub(crate) fn is_newer(data: &[u8]) -> bool {
     let Some(rest) = data.strip_prefix(b"lockkit/") else { return false };
     let digits: Vec<u8> = rest.iter().copied().take_while(u8::is_ascii_digit).collect();
     !matches!(&*digits, [] | [b'0', ..] | [b'1'])
 }
 
-/// Whether a newer lockkit has made a node of this name.
+/// Whether a newer lockkit made a node of this name.
 pub(crate) fn is_newer_name(node: &str) -> bool {
     node.starts_with(RESERVED)
 }

@@ -1,4 +1,4 @@
-//! Waiting for what stands in the way, by watches that fire once.
+//! Waits for an obstacle to change, by watches that fire once.
 
 use std::{fmt, panic::AssertUnwindSafe, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
     session::{Session, WatchReservation},
 };
 
-/// What became of an obstacle.
+/// The change of an obstacle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     Nothing,
@@ -25,30 +25,31 @@ pub(crate) enum News {
     Gone,
 }
 
-/// What came of setting a watch.
+/// The result of setting a watch.
 #[derive(Debug)]
 pub(crate) enum Armed {
     Set(Watching),
-    /// What the folder held when its watch was set.
+    /// The watch is on the folder. These were its children when the watch was set.
     Behind(Watching, Vec<String>),
-    /// It is not there any more, or has changed since it was listed.
+    /// The obstacle is gone, or changed after it was listed.
     Gone,
 }
 
-/// Watches on one obstacle. Dropped, they are removed from the server.
+/// Watches on one obstacle. When they are dropped, they are removed from the server.
 pub(crate) struct Watching {
     obstacle: Obstacle,
     events: FuturesUnordered<BoxFuture<'static, News>>,
     news: News,
-    /// For more paths than the one that its claim has reserved.
+    /// For all paths but the first, which the claim has reserved.
     _reservation: Option<WatchReservation>,
 }
 
 impl Watching {
-    /// Sets the watches. They are on data, never on existence: that would leave a watch on nothing.
+    /// Sets the watches. They are on data, never on existence, because a watch on existence stays
+    /// on a missing node.
     ///
     /// # Errors
-    /// No answer.
+    /// The server does not answer.
     pub(crate) async fn arm(
         session: &Arc<Session>,
         client: &Client,
@@ -61,12 +62,12 @@ impl Watching {
             Obstacle::Any(names) => names,
         };
         let paths: Vec<_> = names.iter().map(|name| format!("{folder}/{name}")).collect();
-        // A waiter has reserved one path.
+        // A waiter has already reserved one path.
         let more = paths.iter().skip(1).map(|path| path.len() + session.chroot_bytes()).sum();
         let Some(reservation) = WatchReservation::on(session, more) else {
             return Self::arm_folder(session, client, folder, obstacle).await;
         };
-        // All are asked for before the first is awaited.
+        // All requests are sent before the first is awaited.
         let asked: Vec<_> = paths.iter().map(|path| client.get_and_watch_data(path)).collect();
         let events = FuturesUnordered::new();
         let mut gone = false;
@@ -74,7 +75,8 @@ impl Watching {
             match asked.await {
                 Ok((data, _, watcher)) => {
                     let granted = Record::parse(&data).is_some_and(|record| record.granted);
-                    // One that we took for a waiter holds it by now; we may be next.
+                    // The node that we took for a waiter is granted by now, so our turn may be
+                    // next.
                     gone |= granted && matches!(obstacle, Obstacle::Next(_));
                     events.push(event(watcher));
                 }
@@ -118,12 +120,12 @@ impl Watching {
         self.news == News::Nothing && self.obstacle == *obstacle
     }
 
-    /// Whether nothing else stands in the way.
+    /// Whether this is the last obstacle.
     pub(crate) fn is_for_last(&self) -> bool {
         matches!(self.obstacle, Obstacle::Last(_))
     }
 
-    /// What the watches have said so far.
+    /// The change that the watches have reported so far.
     pub(crate) fn news(&mut self) -> News {
         while self.news == News::Nothing {
             match self.events.next().now_or_never() {
@@ -134,11 +136,11 @@ impl Watching {
         self.news
     }
 
-    /// Asks the server what the watches may have missed: one small read, unless more than one
-    /// node's presence matters.
+    /// Asks the server for a change that the watches may have missed. This costs one small read,
+    /// unless the presence of more than one node matters.
     ///
     /// # Errors
-    /// No answer.
+    /// The server does not answer.
     pub(crate) async fn probe(
         &mut self,
         session: &Session,
@@ -181,7 +183,7 @@ impl fmt::Debug for Watching {
 }
 
 fn event(watcher: OneshotWatcher) -> BoxFuture<'static, News> {
-    // The client's future panics if its task has died with its runtime.
+    // The client's future panics if the client's task ended with its runtime.
     let event = AssertUnwindSafe(watcher.changed()).catch_unwind();
     async move {
         match event.await {

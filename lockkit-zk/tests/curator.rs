@@ -1,4 +1,4 @@
-//! Lockkit and Apache Curator's InterProcessMutex and InterProcessReadWriteLock on the same paths.
+//! lockkit and Apache Curator's InterProcessMutex and InterProcessReadWriteLock on the same paths.
 
 mod interop;
 
@@ -23,7 +23,7 @@ const STORM: Duration = Duration::from_secs(10);
 #[tokio::test(flavor = "multi_thread")]
 async fn c1_a_mutex_that_java_holds_is_taken_and_comes_with_its_release() {
     let both = Both::start().await;
-    // The name is one path component, which Java has to write as lockkit does.
+    // The name is one path component, which Java must write in the same way as lockkit.
     let mutex = both.locker.mutex("orders/42").unwrap();
     let path = both.path("mutex", "orders%2F42");
     assert_eq!(both.java.acquire("a", "mutex", &path).await, "acquired");
@@ -32,7 +32,7 @@ async fn c1_a_mutex_that_java_holds_is_taken_and_comes_with_its_release() {
         mutex.lock_timeout(Duration::from_millis(BRIEFLY)).await.unwrap_err().kind(),
         ErrorKind::Timeout
     );
-    // The call ends at its bound; on a busy machine the queue is left in the background.
+    // The call ends at its bound. On a busy machine the claim leaves the queue in the background.
     both.until_waiters(|| mutex.inspect(), 0).await;
     assert_eq!(
         both.admin.list_children(&path).await.unwrap().len(),
@@ -177,7 +177,7 @@ async fn c1_a_lockkit_writer_waits_for_a_java_writer_that_became_a_reader() {
     both.until_waiters(|| lock.inspect(), 1).await;
     assert_eq!(both.java.tell("a", &format!("downgrade {path}")).await, "downgraded");
     both.java.release("a").await;
-    // The writer hears of that release at once, and must not take it for its turn.
+    // The writer sees that release at once, and must not take it for its turn.
     let granted = timeout(Duration::from_millis(BRIEFLY), &mut writer).await;
     assert!(granted.is_err(), "a writer beside a reader: {granted:?}");
     let seen = lock.inspect().await.unwrap();
@@ -203,7 +203,7 @@ async fn c9_what_a_killed_java_process_held_comes_with_the_end_of_its_session() 
     let killed = Instant::now();
     both.java.kill().await;
     let guard = timeout(SOON, waiter).await.unwrap().unwrap();
-    // Its last sign of life was a third of the timeout old at most.
+    // The server got its last sign of life at most a third of the timeout before.
     assert!(killed.elapsed() > SESSION_TIMEOUT / 2, "{:?}", killed.elapsed());
     guard.release().await.unwrap();
 }
@@ -243,8 +243,8 @@ async fn c1_read_write_locks_exclude_each_other_in_a_storm() {
     storm("rw", "rwlock").await;
 }
 
-/// Three owners in Java and four on two sessions of lockkit lock, give up, and drop what they wait
-/// for, at random.
+/// Three owners in Java and four on two lockkit sessions lock, give up, and drop their waiting
+/// calls at random.
 async fn storm(java_kind: &str, kind: &str) {
     let both = Both::start().await;
     let path = both.path(kind, "storm");
@@ -297,14 +297,14 @@ async fn one_of_ours(locker: &Locker, is_mutex: bool, folder: &Path) -> (u32, u3
                 (_, false, false) => rw_lock.read().await,
             }
         };
-        // Some drop the future instead of giving up.
+        // Some callers drop the future instead of giving up.
         let guard = if patience == 1 {
             timeout(wait, asked).await.ok()
         } else {
             Some(timeout(SOON, asked).await.unwrap())
         };
         let guard = match guard {
-            // A wait so short may end before the server's answer comes, which is no answer.
+            // Such a short wait may end before the server answers.
             Some(Err(error))
                 if patience == 0
                     && matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable) =>
@@ -322,7 +322,7 @@ async fn one_of_ours(locker: &Locker, is_mutex: bool, folder: &Path) -> (u32, u3
     (grants, violations)
 }
 
-/// Leaves a file while the lock is held. Of two who meet, the later one sees the other's.
+/// Leaves a file while the lock is held. If two holders meet, the later one sees the other's file.
 async fn is_alone(folder: &Path, guard: &LockGuard) -> bool {
     let prefix = if guard.mode() == Mode::Exclusive { "exclusive-" } else { "shared-" };
     let mine = format!("{prefix}lockkit-{}", guard.owner());

@@ -1,4 +1,4 @@
-//! What members make together, and who is refused.
+//! The descriptor that members make together, and the members that are refused.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ fn the_members_descriptors_are_put_together() {
     assert!(of(&members, Need::All).descriptor().exceptions.no_lease);
 }
 
-/// All that the quorum's own descriptor was made of.
+/// The member lacks something that the quorum's own descriptor was made of.
 #[test]
 fn c13_a_late_member_may_lack_nothing_that_the_quorum_claims() {
     let expected =

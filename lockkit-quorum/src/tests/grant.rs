@@ -1,4 +1,4 @@
-//! Ballots: what is granted, with which token, and how soon.
+//! Ballots: when they grant, with which token, and how soon.
 
 use lockkit_core::{
     Clock, ErrorKind, FencingToken,
@@ -40,7 +40,7 @@ async fn c4_a_majority_has_the_largest_token_before_the_grant_is_returned() {
 #[tokio::test(start_paused = true)]
 async fn c4_tokens_rise_though_the_members_of_each_grant_differ() {
     let fakes = fakes(3);
-    // The first two are far ahead of the third; then each member is down in turn.
+    // The first two members are far ahead of the third. Then each member is down in turn.
     advance(&fakes[0], 1_000).await;
     advance(&fakes[1], 2_000).await;
     let quorum = quorum(&fakes);
@@ -126,7 +126,7 @@ async fn c5_an_attempt_that_was_dropped_midway_is_continued() {
     assert!(start.elapsed() <= ms(401), "{:?}", start.elapsed());
     assert!(shown(&fakes).await.iter().flatten().all(|(by, _)| *by == owner));
     assert!(fakes.iter().all(|fake| fake.count(Op::Attempt) == 1));
-    // Counted from when it was asked, not from when it was heard.
+    // The lease counts from the request, not from the answer.
     let Lease::Proven { at, lasts } = grant.lease else { panic!("{grant:?}") };
     assert_eq!((at.until(Clock::Tokio.now()), lasts), (ms(500), TTL));
 }
@@ -300,7 +300,7 @@ async fn c1_all_are_asked_one_after_the_other_and_given_back() {
     fakes[2].all(Fault::Pass);
     let token = grant(&mut *claim).await.token;
     assert!(token > first);
-    // One that can't be raised is left as it is.
+    // A member that cannot be raised keeps its token.
     assert_eq!(fakes[1].count(Op::RaiseToken), 0);
     let shown = shown(&fakes).await.into_iter().map(|shown| shown.unwrap().1).collect::<Vec<_>>();
     assert_eq!((shown[0], shown[2]), (token, token));

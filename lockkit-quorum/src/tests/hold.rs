@@ -1,4 +1,4 @@
-//! What was won: renewed, lost, given back.
+//! Grants of won ballots: renewed, lost, and released.
 
 use std::sync::Arc;
 
@@ -164,7 +164,8 @@ async fn c7_a_silent_member_is_not_believed_beyond_its_lease() {
     grant(&mut *claim).await;
     fakes[0].all(Fault::Hang);
     tokio::time::sleep(TTL).await;
-    // One was freed by its lease, and of the other nobody knows: it was not held for a while.
+    // One member was freed by its lease, and the state of the other is unknown: the lock was not
+    // held for a while.
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
 }
 
@@ -204,7 +205,7 @@ async fn c5_after_a_loss_the_next_attempt_is_a_new_grant() {
     assert!(matches!(claim.attempt(Wait::No).await, Ok(lockkit_core::spi::Attempt::Granted(_))));
 }
 
-/// The longest leases of a quorum may be those of members that forget it.
+/// The longest leases of a quorum may be those of members that forget them.
 #[tokio::test(start_paused = true)]
 async fn c2_a_renewal_gives_a_member_that_missed_an_extension_what_the_others_have() {
     let fakes = fakes(3);

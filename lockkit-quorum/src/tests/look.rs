@@ -20,7 +20,7 @@ async fn c14_a_holder_is_shown_by_a_majority_with_the_grants_token() {
     let fakes = fakes(5);
     advance(&fakes[3], 1_000).await;
     advance(&fakes[4], 2_000).await;
-    // They grant after the token is settled, with larger ones.
+    // These members grant after the token is settled, with larger tokens.
     fakes[3].always(Op::Attempt, Fault::SlowRequest(ms(100)));
     fakes[4].always(Op::Attempt, Fault::SlowRequest(ms(100)));
     let quorum = quorum(&fakes);
@@ -33,7 +33,7 @@ async fn c14_a_holder_is_shown_by_a_majority_with_the_grants_token() {
         fakes.iter().for_each(|fake| fake.always(Op::Inspect, Fault::Pass));
         hidden.iter().for_each(|place| fakes[*place].always(Op::Inspect, Fault::Hang));
         let seen = quorum.inspect(&name()).await;
-        // The larger tokens may be the grant's, as far as the others can tell.
+        // As far as the other members show, the larger tokens may be the grant's.
         if hidden.iter().any(|place| *place < 3) {
             assert_eq!(seen.unwrap_err().kind(), ErrorKind::Unavailable, "without {hidden:?}");
             continue;

@@ -1,4 +1,4 @@
-//! Members that do as they are told, on tokio's clock.
+//! Members that follow a script, on tokio's clock.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,12 +33,13 @@ pub(super) fn without_raise(fake: Fake) -> Fake {
     fake.described(|it| it.with_capabilities(Capabilities::none().with_exclusive()))
 }
 
-/// As a store without leases: a session carries each grant, and none ends by itself during a test.
+/// Makes a store without leases: a session carries each grant, and no grant ends by itself during a
+/// test.
 pub(super) fn without_leases(fake: Fake) -> Fake {
     fake.lasting().described(|it| it.with_lease_scope(LeaseScope::Session))
 }
 
-/// The larger tokens that this member gives from now on.
+/// Uses up tokens, so that this member gives larger tokens from now on.
 pub(super) async fn advance(fake: &Fake, grants: usize) {
     for _ in 0..grants {
         let mut claim = fake.memory.claim(spec("other")).unwrap();
@@ -77,14 +78,14 @@ pub(super) fn spec(name: &str) -> ClaimSpec {
     spec
 }
 
-/// A lock of somebody else at this member.
+/// Another client's lock at this member.
 pub(super) async fn occupy(fake: &Fake) -> Box<dyn Claim> {
     let mut claim = fake.memory.claim(spec("x")).unwrap();
     assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
     claim
 }
 
-/// The token and who holds it at each member, behind its script.
+/// The token and the holder at each member, read past its script.
 pub(super) async fn shown(fakes: &[Fake]) -> Vec<Option<(OwnerId, FencingToken)>> {
     let mut shown = Vec::new();
     for fake in fakes {

@@ -1,4 +1,4 @@
-//! Every rule of a quorum, against members that do as they are told.
+//! Tests of the rules of a quorum, against members that follow a script.
 
 mod descriptor;
 mod grant;

@@ -1,4 +1,4 @@
-//! A lock that is moved from one store to another by way of both, while it is used.
+//! A lock that moves from one store to another through both, while it is used.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use super::grant::grant;
 use super::members::{OP_TIMEOUT, advance, member, ms, shown, spec, try_of, without_raise};
 use crate::{Need, Quorum};
 
-/// What a fleet is deployed with.
+/// The configuration of a deployed service.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Config {
     Old,
     Both,
-    /// Both, and the new one has a base.
+    /// Both stores, and the new store has a base.
     Based,
     New,
-    /// The new one alone, with its base.
+    /// The new store alone, with its base.
     NewBased,
 }
 
-/// Beyond all times, which tokens of a new store begin with.
+/// Above all times. The tokens of a new store begin with the time.
 const BASE: u64 = 1 << 52;
 
 pub(super) struct Stores {
@@ -37,7 +37,7 @@ impl Stores {
         Self { new, old }
     }
 
-    /// The new one first.
+    /// A quorum of both stores, with the new store first.
     fn both(&self) -> Quorum {
         try_of(&[self.new.clone(), self.old.clone()], Need::All).unwrap()
     }
@@ -62,8 +62,8 @@ impl Stores {
         Ok(FencingToken::new(grant.token.get() + base))
     }
 
-    /// Each two configurations that follow each other are used together for a while. With `touch`,
-    /// the name is locked once when all use the second.
+    /// Uses each pair of consecutive configurations together for a while. With `touch`, the name is
+    /// locked once after all services use the second configuration.
     async fn roll(
         &self,
         steps: &[Config],
@@ -72,14 +72,14 @@ impl Stores {
     ) -> Result<FencingToken, String> {
         for (at, pair) in steps.windows(2).enumerate() {
             for round in 0..60_usize {
-                // Of a pattern that is not the same in each step.
+                // The pattern differs from step to step.
                 let config = pair[usize::from((round * (7 + at) / 3).is_multiple_of(2))];
                 let token = self.turn(config).await.map_err(|error| error.to_string())?;
                 if token <= last {
                     return Err(format!("{token} after {last}, {config:?}"));
                 }
                 last = token;
-                // Some tries fail midway, at the old store or at the new one.
+                // Some attempts fail midway, at the old store or at the new one.
                 if round % 7 == 3 && matches!(config, Config::Both | Config::Based) {
                     let fake = if round % 2 == 0 { &self.new } else { &self.old };
                     fake.always(
@@ -118,7 +118,7 @@ async fn c4_tokens_rise_through_a_move_whichever_store_is_ahead() {
     }
 }
 
-/// The new store hears of the old one's tokens by way of both only.
+/// The new store learns the old store's tokens only through a quorum of both.
 #[tokio::test(start_paused = true)]
 async fn c4_a_move_in_which_nobody_used_both_alone_is_seen_to_fall() {
     let stores = Stores::new(member(), member());
@@ -136,8 +136,8 @@ async fn c4_tokens_rise_through_a_move_to_a_store_that_cant_raise_them_and_back(
     stores.roll(&back, true, last).await.unwrap();
 }
 
-/// Without the step before it, tokens would be those of the new store in one half of the fleet, and
-/// of the old in the other.
+/// Without the step before it, half of the services would get tokens of the new store, and half
+/// tokens of the old one.
 #[tokio::test(start_paused = true)]
 async fn c4_a_move_that_leaves_a_step_out_is_seen_to_fall() {
     let stores = Stores::new(unraised(), member());
@@ -165,12 +165,12 @@ async fn c13_a_base_below_the_tokens_of_the_others_is_an_error_and_nothing_is_le
     assert!(error.to_string().contains(&wanted), "{error}");
     assert!(shown(&[stores.new.clone(), stores.old.clone()]).await.iter().all(Option::is_none));
     let quorum = stores.both().with_first_token_base(ahead).unwrap();
-    // The leading member was asked nine times by the ballot before.
+    // The earlier ballot asked the leading member nine times.
     assert_eq!(grant(&mut *quorum.claim(spec("x")).unwrap()).await.token.get(), old.get() + 10);
 }
 
-/// A request that came late to the other member, when its ballot had been given up, took that one
-/// further alone.
+/// A request reached the other member late, after its ballot had been given up. So only that member
+/// moved ahead.
 #[tokio::test(start_paused = true)]
 async fn c4_c8_a_leading_member_that_is_a_little_behind_catches_up() {
     let stores = Stores::new(unraised(), member());
@@ -219,7 +219,7 @@ async fn c14_a_holder_is_seen_and_freed_by_its_token_with_a_base_in_it() {
     assert!(shown(&[stores.new.clone(), stores.old.clone()]).await.iter().all(Option::is_none));
 }
 
-/// They lock by the same two stores, with the base and without it.
+/// Both use the same two stores, one with the base and one without it.
 #[tokio::test(start_paused = true)]
 async fn c14_a_holder_of_the_step_before_is_seen_and_freed_by_the_token_of_its_grant() {
     for (holds, looks) in [(Config::Both, Config::Based), (Config::Based, Config::Both)] {
@@ -251,7 +251,7 @@ fn c13_only_the_first_of_all_may_have_a_base_and_only_if_it_cant_be_raised() {
     try_of(&pair, Need::All).unwrap().with_first_token_base(1 << 62).unwrap();
 }
 
-/// Both members, the leading one behind by three, and the last token.
+/// A quorum of both members, with the leading one behind by three, and the last token.
 async fn behind() -> (Stores, Quorum, FencingToken) {
     let stores = Stores::new(unraised(), member());
     advance(&stores.old, 50).await;

@@ -1,5 +1,5 @@
-//! A move at random: services of two configurations that follow each other, on stores that are
-//! late, silent or down; calls that are cut, leases that run out, and processes that die.
+//! A move at random. Services of two consecutive configurations use stores that are late, silent or
+//! down. Calls are cut, leases run out, and processes die.
 
 use std::{
     mem,
@@ -23,14 +23,14 @@ use super::{
     storm::storm_seed,
 };
 
-/// Each has three moves between stores that can raise tokens, and one to a store that can't; all
-/// there and back.
+/// Each round has three moves between stores that can raise tokens, and one to a store that cannot.
+/// All moves go there and back.
 const ROUNDS: usize = 10;
 const SERVICES: usize = 5;
-/// Of each service in each step.
+/// The turns of each service in each step.
 const TURNS: usize = 15;
 
-/// What the lock protects.
+/// The resource that the lock protects.
 #[derive(Default)]
 struct Register {
     grants: usize,
@@ -85,7 +85,7 @@ impl World {
             }
         }
         if any(40) == 0 {
-            // The process is gone, and what it had is not.
+            // The process ends, and its grants stay.
             mem::forget(claim);
         } else {
             let _ = timeout(OP_TIMEOUT * 2, claim.release()).await;
@@ -115,7 +115,7 @@ impl World {
     }
 }
 
-/// Asks some times, and may be cut off.
+/// Asks some times. A call may be cut off.
 async fn ask(claim: &mut dyn Claim) -> Option<(Tick, Grant)> {
     for _ in 0..=any(3) {
         let asked = Clock::Tokio.now();
@@ -153,7 +153,7 @@ fn any_act() -> Fault {
     }
 }
 
-/// There, or there and back.
+/// Runs the steps of a move, in one direction or there and back.
 async fn storm(stores: Stores, steps: impl IntoIterator<Item = Config>) -> Register {
     let world = Arc::new(World { stores, register: Mutex::default() });
     let steps: Vec<_> = steps.into_iter().collect();
@@ -208,7 +208,7 @@ async fn c1_c4_a_move_in_a_storm_breaks_nothing() {
     }
 }
 
-/// What the storm is there to find.
+/// Proves that the storm finds the fault that it looks for.
 #[tokio::test(start_paused = true)]
 async fn c4_a_move_in_a_storm_without_the_raise_is_seen_to_fall() {
     let _seeded = storm_seed();

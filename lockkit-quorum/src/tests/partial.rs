@@ -30,7 +30,7 @@ fn one_with_leases() -> [Fake; 3] {
     [member(), without_leases(member()), without_leases(member())]
 }
 
-/// Another client, which is not disturbed, gets the lock and gives it back.
+/// Another client gets the lock without disturbance, and releases it.
 async fn a_turn_of_another(fakes: &[Fake]) -> FencingToken {
     let others: Vec<_> = fakes.iter().map(Fake::another_way).collect();
     let mut other = quorum(&others).claim(short_spec()).unwrap();
@@ -56,7 +56,8 @@ async fn c4_the_token_rises_with_a_late_grant_after_the_end_of_a_lease() {
     assert!(second.token > first, "{} after {first}", second.token);
 }
 
-/// A claim that won with the first two members. The third one grants once somebody polls again.
+/// A claim that won with the first two members. The third member grants when the claim is next
+/// polled.
 async fn won_without_the_third(fakes: &[Fake]) -> (Box<dyn Claim>, FencingToken) {
     fakes[2].always(Op::Attempt, Fault::SlowRequest(SHORT + ms(200)));
     let mut claim = quorum(fakes).claim(short_spec()).unwrap();
@@ -87,8 +88,8 @@ async fn c10_a_late_grant_does_not_revive_a_hold_that_ended_meanwhile() {
     assert!(matches!(outcome, RenewalOutcome::Lost(_)), "{outcome:?}");
 }
 
-/// The first two members win, with the token of the first. The third one grants a smaller one after
-/// that, and the second one does not answer observers.
+/// The first two members win, with the token of the first. The third member then grants with a
+/// smaller token, and the second does not answer observers.
 async fn a_late_grant_and_a_silent_member() -> (Vec<Fake>, Box<dyn Claim>, FencingToken) {
     let fakes = fakes(3);
     advance(&fakes[0], 1_000).await;
@@ -109,7 +110,7 @@ async fn c14_no_token_is_shown_that_may_not_be_the_grants() {
     let text = error.to_string();
     assert!(text.contains("member 2 (fake): no answer in time"), "{text}");
     assert!(text.contains(&format!("member 1 (fake) shows token {token}")), "{text}");
-    // The next two renewals hear of the late grant, and raise it.
+    // The next two renewals learn of the late grant, and raise it.
     claim.renew(None).await.unwrap();
     sleep(ms(200)).await;
     claim.renew(None).await.unwrap();
@@ -127,8 +128,8 @@ async fn c14_force_release_of_a_held_lock_never_answers_that_it_is_not_held() {
     assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Lost(_)));
 }
 
-/// One of the two that show it does not answer; the third one was down at the grant, and has
-/// nothing of it.
+/// Two members show the lock, and one of them does not answer. The third was down at the grant, and
+/// has no part of it.
 #[tokio::test(start_paused = true)]
 async fn c14_a_held_lock_is_not_called_free_while_a_member_of_it_is_silent() {
     let fakes = fakes(3);

@@ -1,5 +1,5 @@
-//! Many holders and members at random: late, silent, down, with replies lost, and with tokens far
-//! apart.
+//! Many holders and members at random. The members are late, silent or down, lose replies, and have
+//! tokens far apart.
 
 use std::{
     env,
@@ -33,7 +33,7 @@ struct Stay {
     until: Instant,
 }
 
-/// What an observer was told between two instants: who holds it, or that nobody does.
+/// The answer to an observer between two instants: the holder, or none.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     asked: Instant,
@@ -41,19 +41,20 @@ struct Look {
     holder: Option<(OwnerId, FencingToken)>,
 }
 
-/// What happened, by those who took part.
+/// The events of a storm, as the participants saw them.
 #[derive(Default)]
 struct Observed {
     stays: Mutex<Vec<Stay>>,
     looks: Mutex<Vec<Look>>,
-    /// The tokens that an operator asked to free, and when it was told that none of them is held.
+    /// The tokens that an operator tried to free, with the time of the answer that the token is not
+    /// held.
     not_held: Mutex<Vec<(FencingToken, Look)>>,
-    /// The tokens that an operator freed, and when it began to.
+    /// The tokens that an operator freed, and the start of that call.
     freed: Mutex<Vec<(FencingToken, Instant)>>,
 }
 
-/// All that the test leaves to chance comes from this seed until it is dropped: the one of
-/// `LOCKKIT_TEST_STORM_SEED`, or a new one, which is told when the test fails.
+/// Seeds all random choices of the test until the returned value is dropped. The seed is
+/// `LOCKKIT_TEST_STORM_SEED`, or a new one; a failing test prints it.
 pub(super) fn storm_seed() -> Seeded {
     let seed = env::var("LOCKKIT_TEST_STORM_SEED").map(|text| text.parse().unwrap());
     let seed = seed.unwrap_or_else(|_| rand::random());
@@ -73,7 +74,7 @@ fn any_act() -> Fault {
     }
 }
 
-/// Some are stopped for longer than the ttl while their requests are under way.
+/// Some calls pause for longer than the ttl while their requests are under way.
 async fn ask(mutex: &lockkit_core::Mutex, ttl: Duration) -> Option<LockGuard> {
     let mut asking = Box::pin(mutex.lock_timeout(ms(1 + any(1_499))));
     if any(8) == 0 {
@@ -111,7 +112,7 @@ async fn compete(locker: Locker, observed: Arc<Observed>, start: Instant) {
     }
 }
 
-/// Looks, and frees what it sees now and then.
+/// Inspects the lock, and sometimes frees it by force.
 async fn observe(locker: Locker, observed: Arc<Observed>, start: Instant) {
     while start.elapsed() < ms(SPAN) {
         sleep(ms(any(100))).await;
@@ -122,7 +123,7 @@ async fn observe(locker: Locker, observed: Arc<Observed>, start: Instant) {
         observed.looks.lock().unwrap().push(look);
         let Some((_, token)) = holder.filter(|_| any(30) == 0) else { continue };
         let asked = Instant::now();
-        // Also what failed may have been done.
+        // A call that failed may have freed it, too.
         let released = locker.force_release(&name(), token).await;
         match released {
             Ok(Released::NotHeld) => {
@@ -135,13 +136,12 @@ async fn observe(locker: Locker, observed: Arc<Observed>, start: Instant) {
 }
 
 impl Observed {
-    /// Panics if something was told that is not so. Returns how many stays and looks at them there
-    /// were.
+    /// Panics if an answer was wrong. Returns the number of stays, and of looks that met one.
     fn verify(&self) -> (usize, usize) {
         let mut stays = self.stays.lock().unwrap().clone();
-        // What an operator frees is free, whatever its holder still believes. A call that was
-        // stopped may hear of its grant after that, and after the next one: it has that grant's
-        // place in the order, and not that of the news.
+        // A lock that an operator frees is free, whatever its holder still believes. A stopped call
+        // may learn of its grant after that, and even after the next grant. In the order, the grant
+        // keeps the place of its token, not the place of the late answer.
         let freed = self.freed.lock().unwrap();
         stays.retain_mut(|stay| {
             let freed =
@@ -162,7 +162,7 @@ impl Observed {
                     assert_eq!(token, stay.token, "C14: {look:?} of {stay:?}");
                     hits += 1;
                 } else {
-                    // In the same instant if an operator freed it.
+                    // Both happen in the same instant if an operator freed the lock.
                     assert!(look.answered >= stay.until, "C14: {look:?} during {stay:?}");
                 }
             }
@@ -219,7 +219,7 @@ async fn c1_c4_c6_a_storm_at_random_breaks_nothing() {
     {
         for round in 0..ROUNDS {
             let mut fakes = fakes(members);
-            // Some members have no leases: of every second round the last ones.
+            // Some members have no leases: the last ones, in every second round.
             for fake in fakes.iter_mut().skip(1).filter(|_| round % 2 == 1) {
                 *fake = without_leases(fake.clone());
             }

@@ -1,4 +1,4 @@
-//! Nothing stays behind at a member that answers late, or again.
+//! No part stays at a member that answers late, or answers again.
 
 use std::sync::Arc;
 
@@ -182,7 +182,7 @@ async fn c14_a_guard_tells_the_owner_that_the_members_know() {
     guard.release().await.unwrap();
 }
 
-/// It was extended: there is more of it than a ttl.
+/// The lease was extended: more than a ttl of it is left.
 #[tokio::test(start_paused = true)]
 async fn c6_what_was_extended_is_taken_back_for_as_long_as_it_may_live() {
     let fakes = fakes(3);

@@ -1,4 +1,4 @@
-//! `quorum://`
+//! Tests of `quorum://` URLs.
 
 use std::sync::{
     Arc, Mutex,
@@ -15,14 +15,15 @@ use lockkit_core::{
 
 use super::members::{ms, on_boot_clock, without_raise};
 
-/// `fake://up`, `fake://down` until it is up, and `fake://lesser`, which can't raise a token.
+/// Connects to `fake://up`, to `fake://down` once it is up, and to `fake://lesser`, which cannot
+/// raise a token.
 #[derive(Clone, Default)]
 struct Fakes {
     up: Arc<AtomicBool>,
     lesser: Arc<AtomicBool>,
-    /// It shows no labels.
+    /// The store shows no labels.
     mute: Arc<AtomicBool>,
-    /// It takes a while to connect.
+    /// The store takes a while to connect.
     slow: Arc<AtomicBool>,
     made: Arc<Mutex<Vec<Fake>>>,
 }
@@ -63,7 +64,7 @@ impl Connector for Fakes {
 fn registry() -> (Registry, Fakes) {
     let mut registry = Registry::new();
     crate::register(&mut registry);
-    // Its members are found, whatever is registered first.
+    // The quorum finds its members in whatever order the schemes are registered.
     let fakes = Fakes::default();
     registry.register(fakes.clone());
     (registry, fakes)
@@ -226,14 +227,15 @@ async fn c13_a_late_member_that_can_do_less_is_refused() {
         }
         let made = fakes.made.lock().unwrap().len();
         let pauses = start.elapsed().as_millis() / 500;
-        // The two that are there, the one before, and one each half second.
+        // Two connections to the members that are up, one before the pauses, and one each half
+        // second.
         assert!(made <= 4 + usize::try_from(pauses).unwrap(), "{} connections to it", made - 2);
         locker.shutdown().await.unwrap();
     }
 }
 
-/// A connection that is being made belongs to nobody: the one who began it may have its lock by
-/// now, and ask no more.
+/// A connection that is being made belongs to no single caller. The caller that began it may
+/// already have its lock, and may ask nothing more.
 #[tokio::test]
 async fn c8_a_late_member_is_connected_to_by_whoever_waits() {
     let (registry, fakes) = registry();

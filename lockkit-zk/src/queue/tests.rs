@@ -43,7 +43,7 @@ fn c13_what_is_no_part_of_the_lock_is_named() {
     ] {
         assert_eq!(Queue::new(Kind::Mutex, vec![stranger.to_owned()]), Err(stranger.to_owned()));
     }
-    // Those of later formats, however they end.
+    // Nodes of later formats are refused, whatever their names end with.
     for (kind, newer) in [
         (Kind::Mutex, "lockkit-2-lock-0000000001"),
         (Kind::RwLock, "lockkit-2-__READ__0000000001"),
@@ -151,8 +151,8 @@ fn c1_a_read_lock_that_java_takes_under_its_write_lock_is_held_beside_it() {
     assert_eq!(queue.turn(waiter), Turn::After(Obstacle::Next(read.to_owned())));
 }
 
-/// Whoever waits is woken by what it waits for, and those who are granted are those who hold.
-/// `becomes` says which leavers leave a read lock with their number behind, if they write.
+/// Checks that each waiter is woken by its obstacle, and that the granted members are the holders.
+/// `becomes` says which leaving writers leave a read lock with their number behind.
 fn check(
     kind: Kind,
     roles: Vec<Role>,
@@ -178,7 +178,7 @@ fn check(
         }
         let gone = present.remove(leaver % present.len()).unwrap();
         let mut reached = BTreeSet::new();
-        // Only a holder can do so.
+        // Only a holder can leave a read lock behind.
         if let Some((Role::Write, number)) = parse(&gone)
             && holders.contains(&gone)
             && becomes.get(step) == Some(&true)
@@ -194,8 +194,8 @@ fn check(
             holders.iter().all(|name| *name == gone || newly.contains(name)),
             "a holder lost it"
         );
-        // A wake-up goes from the leaver, and from each new holder of permits, which says so, to
-        // those who watch them.
+        // The leaver causes a wake-up. Each new holder of permits causes one, too, because it
+        // changes its node. The wake-up reaches the members that watch that node.
         let mut woken = VecDeque::from([gone]);
         while let Some(cause) = woken.pop_front() {
             for waiter in &present {
@@ -234,7 +234,7 @@ fn role() -> impl Strategy<Value = Role> {
     ]
 }
 
-/// The name of a node, or what looks like one.
+/// The name of a node, or a text that resembles one.
 fn node() -> impl Strategy<Value = String> {
     prop_oneof![
         "\\PC{0,40}",
@@ -252,7 +252,7 @@ proptest! {
         prop_assert_eq!(parse(&name(role, id, sequence)), Some((role, sequence)));
     }
 
-    /// The number is the server's, which writes it in one way; and so do we what we write.
+    /// The server writes each number in one way, and lockkit writes its own parts in one way.
     #[test]
     fn c13_no_other_node_is_taken_for_one_in_the_queue(node in node()) {
         if let Some((role, sequence)) = parse(&node) {
@@ -265,8 +265,8 @@ proptest! {
         }
     }
 
-    /// By number, also where the server's counter overflows, in whatever order the names are
-    /// listed.
+    /// The order is by number, also across an overflow of the server's counter, in whatever order
+    /// the names are listed.
     #[test]
     fn c12_the_queue_is_the_same_for_all_who_look(
         (first, steps, order) in (any::<i32>(), prop::collection::vec(1..200_000_000i32, 1..10))
@@ -278,7 +278,7 @@ proptest! {
         let mut sequence = first;
         let names: Vec<_> = steps.iter().zip(0u32..).map(|(step, id)| {
             sequence = sequence.wrapping_add(*step);
-            // Ids in no order.
+            // The ids have no order.
             name(Role::Lock, id.wrapping_mul(0x9e37_79b9), sequence)
         }).collect();
         let listed = order.into_iter().map(|at| names[at].clone()).collect();

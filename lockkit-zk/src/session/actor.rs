@@ -1,4 +1,4 @@
-//! The one task of a session: heartbeats, and the cleanup of abandoned claims.
+//! The one task of a session. It sends heartbeats, and cleans up after abandoned claims.
 
 use std::{
     future::pending,
@@ -21,12 +21,12 @@ use crate::error::{Fate, fate};
 
 /// How many cleanup tasks run at a time.
 const MOST_CLEANUPS: usize = 64;
-/// How many folders are looked into at a time.
+/// How many folders are read at a time.
 const MOST_LOOKS: usize = 8;
 /// The pause after a cleanup whose outcome is unknown.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Runs until the session is over or closed. Ends with its runtime.
+/// Runs until the session is over or closed, or until the runtime ends.
 pub(super) async fn run(
     shared: Arc<Shared>,
     client: Arc<Client>,
@@ -52,7 +52,7 @@ pub(super) async fn run(
     }
 }
 
-/// However the task ends, by its runtime's end as well, nothing will come of the session any more.
+/// Marks the session as over, however the task ends. The end of the runtime ends the task, too.
 struct End<'a>(&'a Shared);
 
 impl Drop for End<'_> {
@@ -63,7 +63,7 @@ impl Drop for End<'_> {
 
 /// A cleanup task, and its outcome.
 type RunningCleanup = BoxFuture<'static, (CleanupTask, Result<Released, Error>)>;
-/// A folder, and what is in it.
+/// A folder, and its children.
 type Look = BoxFuture<'static, (String, Result<Vec<String>, Error>)>;
 
 struct Actor<'a> {
@@ -73,8 +73,8 @@ struct Actor<'a> {
     state: StateWatcher,
     proof: Proof,
     connected: bool,
-    /// An instant at which, or after which, it was still connected: whatever connects it anew is
-    /// sent later.
+    /// The session was still connected at this instant or later. So any request that reconnects it
+    /// is sent later.
     seen_connected: Tick,
     due: Tick,
     beat: Option<InFlight>,
@@ -113,7 +113,7 @@ impl Actor<'_> {
         }
     }
 
-    /// For how long there is nothing to do, unless something happens.
+    /// How long the task may sleep if nothing happens.
     fn idle(&self) -> Duration {
         let now = Clock::Boot.now();
         let mut idle = self.shared.timeout / BEATS;
@@ -127,8 +127,8 @@ impl Actor<'_> {
         idle
     }
 
-    /// States come and go between two looks; only what is seen counts, and from the earlier look
-    /// on.
+    /// Reads the connection state. The state may change between two reads. Only the states that
+    /// were read count, and each counts from the time of the earlier read.
     fn look_at_state(&mut self) {
         let looked = Clock::Boot.now();
         match self.state.peek_state() {
@@ -162,7 +162,7 @@ impl Actor<'_> {
                 self.shared.prove(self.proof.at());
             }
             Err(error) if fate(&error) == Fate::SessionOver => self.shared.end(),
-            // Opening the next session tells why.
+            // The next open of a session reports the reason.
             Err(error) if fate(&error) == Fate::Refused && self.shared.remaining().is_zero() => {
                 tracing::warn!(target: "lockkit", %error, "heartbeats are refused: the session is given up");
                 self.shared.end();
@@ -188,7 +188,8 @@ impl Actor<'_> {
         }
     }
 
-    /// The folders in which something may have been made after all.
+    /// Starts a read of each folder in which a request without an answer may have made a node after
+    /// all.
     fn look_for_unanswered(&mut self) {
         while self.connected && self.looks.len() < MOST_LOOKS {
             let Some(folder) = lock(&self.shared.unanswered).next() else { return };
@@ -204,7 +205,7 @@ impl Actor<'_> {
     fn look_is_over(&self, folder: &str, children: Result<Vec<String>, Error>) {
         let children = match children {
             Ok(children) => children,
-            // It may be made again.
+            // The folder may be made again.
             Err(Error::NoNode) => Vec::new(),
             Err(_) => return,
         };

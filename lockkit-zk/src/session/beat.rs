@@ -1,4 +1,5 @@
-//! One heartbeat: proof by way of the leader, and a look at some nodes of the session behind it.
+//! Sends one heartbeat: a proof that reaches the leader, and after it a check of some nodes of the
+//! session.
 
 use std::sync::{Arc, atomic::Ordering::Release};
 
@@ -7,8 +8,8 @@ use zookeeper_client::{Client, CreateMode, Error, MultiReadResult};
 use super::{Shared, lock, node::Node};
 use crate::config::Acl;
 
-/// How many nodes a heartbeat looks at: those of a large session take turns, so that it costs no
-/// more than a small one.
+/// How many nodes one heartbeat checks. The nodes of a large session take turns, so that its
+/// heartbeat costs no more than that of a small session.
 pub(super) const MOST_NODES: usize = 500;
 
 /// How a heartbeat reaches the leader.
@@ -32,15 +33,15 @@ impl HeartbeatRequest {
 /// Sends one heartbeat and waits for all of its answers.
 ///
 /// # Errors
-/// One was not answered.
+/// A request was not answered.
 pub(super) async fn beat(
     client: Arc<Client>,
     heartbeat: HeartbeatRequest,
     shared: Arc<Shared>,
 ) -> Result<(), Error> {
     let nodes = lock(&shared.nodes).next(MOST_NODES);
-    // Both requests are queued before the first is awaited, the proof first: the look is never
-    // older than it.
+    // Both requests are queued before the first is awaited. The proof comes first, so that the
+    // check of the nodes is never older than the proof.
     let proof = async {
         match &heartbeat {
             HeartbeatRequest::Sync => client.sync("/").await,
@@ -60,7 +61,7 @@ pub(super) async fn beat(
         compare(&nodes, &reader.commit().await?);
         Ok(())
     };
-    // Polled in this order.
+    // The requests are polled in this order.
     let (proof, look) = futures_util::future::join(proof, look).await;
     proof.and(look)
 }
@@ -68,7 +69,7 @@ pub(super) async fn beat(
 async fn write(client: &Client, folder: &str, path: &str, acl: Acl) -> Result<(), Error> {
     match client.set_data(path, b"", None).await {
         Ok(_) => Ok(()),
-        // Somebody has deleted it.
+        // Another client deleted the node.
         Err(Error::NoNode) => make(client, folder, path, acl).await,
         Err(error) => Err(error),
     }
@@ -84,7 +85,7 @@ fn compare(nodes: &[Arc<Node>], seen: &[MultiReadResult]) {
         let there = match seen {
             MultiReadResult::Data { stat, .. } => stat.czxid == node.created,
             MultiReadResult::Error { err: Error::NoNode } => false,
-            // It can't be read, which proves nothing.
+            // The node cannot be read, which proves nothing.
             _ => true,
         };
         if !there && !node.gone.swap(true, Release) {

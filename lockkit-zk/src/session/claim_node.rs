@@ -1,4 +1,4 @@
-//! A claim's node on a session. Whatever becomes of the claim, nothing of it stays in the tree.
+//! The node of a claim on a session. No node stays in the tree after its claim.
 
 use std::{
     fmt,
@@ -13,18 +13,18 @@ use lockkit_core::{
 use super::{CleanupTask, Session, Shared, WatchReservation, lock, node::Node};
 use crate::error::Phase;
 
-/// From before a node is asked for until it is surely gone. Dropped earlier, the rest is the
-/// session's to do.
+/// Covers the time from before the request for a node until the node is surely gone. If it is
+/// dropped earlier, the session does the rest of the cleanup.
 pub(crate) struct ClaimNode {
     session: Arc<Session>,
     cleanup: Option<CleanupTask>,
     node: Option<Watched>,
-    /// For the watch of a waiter.
+    /// Reserved for the watch of a waiter.
     reservation: Option<WatchReservation>,
 }
 
 impl ClaimNode {
-    /// Nothing is asked for yet.
+    /// Starts without any request.
     pub(crate) fn new(reservation: WatchReservation) -> Self {
         Self {
             session: Arc::clone(reservation.session()),
@@ -34,7 +34,7 @@ impl ClaimNode {
         }
     }
 
-    /// From here on this may be in the tree.
+    /// Records the cleanup of a node that may be in the tree from now on.
     pub(crate) fn add_cleanup(&mut self, cleanup: CleanupTask) {
         self.cleanup = Some(cleanup);
     }
@@ -48,8 +48,8 @@ impl ClaimNode {
         self.node.as_ref().map(|node| node.node.path.as_str())
     }
 
-    /// The node is there. From now on heartbeats look whether it still is, and wake the claim if
-    /// not.
+    /// Records that the node was made. From now on the heartbeats check that it exists, and wake
+    /// the claim if it does not.
     pub(crate) fn created(&mut self, path: String, created: i64, wake: Wake) {
         match &mut self.cleanup {
             Some(CleanupTask::QueueNode { path: known, .. }) => *known = Some(path.clone()),
@@ -61,12 +61,12 @@ impl ClaimNode {
         ));
     }
 
-    /// Looks for the node of an attempt that was not answered; `false`: it is not there, and if it
-    /// is made after all, the session deletes it. A node of an older session is never taken over:
-    /// its name, or its folder's record, is another one.
+    /// Looks for the node of an attempt that was not answered. Returns `false` if the node is not
+    /// there; if it is made later, the session deletes it. A node of an older session is never
+    /// adopted, because its name or its folder's record differs.
     ///
     /// # Errors
-    /// Temporary; it is still unknown.
+    /// Temporary; the state is still unknown.
     pub(crate) async fn adopt(&mut self, wake: Wake) -> Result<bool> {
         let session = Arc::clone(&self.session);
         let client = self.session.client()?;
@@ -91,7 +91,7 @@ impl ClaimNode {
         }
     }
 
-    /// Nothing of it is in the tree yet. The session goes on looking for a while.
+    /// The node is not in the tree yet. The session continues to look for it for a while.
     fn not_found(&mut self) {
         if let Some(cleanup) = self.cleanup.take_if(|cleanup| cleanup.is_unseen()) {
             lock(&self.session.shared.unanswered).add(cleanup);
@@ -100,18 +100,18 @@ impl ClaimNode {
         self.settled();
     }
 
-    /// The grant of an unfair mutex has given this version to the folder.
+    /// Records the version that the grant of an unfair mutex gave to its folder.
     pub(crate) fn granted_by(&mut self, version: i32) {
         if let Some(CleanupTask::UnfairNode(unfair_node)) = &mut self.cleanup {
             unfair_node.granted_by(version);
         }
     }
 
-    /// What must stand for the grant of an unfair mutex to stand, with the versions; `None` if it
-    /// does not.
+    /// The nodes and versions that prove the grant of an unfair mutex, or `None` if the grant is
+    /// over.
     ///
     /// # Errors
-    /// Temporary; it is unknown.
+    /// Temporary; the state is unknown.
     pub(crate) async fn proofs(&mut self) -> Result<Option<[(String, i32); 3]>> {
         let session = Arc::clone(&self.session);
         let client = self.session.client()?;
@@ -122,7 +122,8 @@ impl ClaimNode {
         })
     }
 
-    /// Somebody has written to the folder of an unfair mutex since its grant.
+    /// Forgets the version, because another client wrote to the folder of an unfair mutex after its
+    /// grant.
     pub(crate) fn forget_version(&mut self) {
         if let Some(CleanupTask::UnfairNode(unfair_node)) = &mut self.cleanup {
             unfair_node.forget_version();
@@ -134,34 +135,34 @@ impl ClaimNode {
         self.node.as_ref().map(|node| node.node.created)
     }
 
-    /// Somebody else deleted it, or its session is over.
+    /// Whether another client deleted the node, or its session is over.
     pub(crate) fn is_gone(&self) -> bool {
         self.session.is_over()
             || self.node.as_ref().is_some_and(|node| node.node.gone.load(Acquire))
     }
 
-    /// It was seen that the node is not there any more.
+    /// Records that the node was seen to be gone.
     pub(crate) fn mark_gone(&self) {
         if let Some(node) = &self.node {
             node.node.gone.store(true, std::sync::atomic::Ordering::Release);
         }
     }
 
-    /// No watch will be needed any more.
+    /// Gives up the reservation, because the claim needs no watch any more.
     pub(crate) fn stop_waiting(&mut self) {
         self.reservation = None;
     }
 
-    /// Nothing of it is in the tree.
+    /// Records that no node of the claim is in the tree.
     pub(crate) fn settled(&mut self) {
         self.cleanup = None;
         self.node = None;
     }
 
-    /// Takes the node away.
+    /// Deletes the node.
     ///
     /// # Errors
-    /// What the server said; the outcome is unknown unless the error says otherwise.
+    /// The error of the server. The outcome is unknown unless the error says otherwise.
     pub(crate) async fn give_up(&mut self) -> Result<Released> {
         let Some(cleanup) = &mut self.cleanup else { return Ok(Released::NotHeld) };
         if self.session.is_over() {
@@ -207,7 +208,7 @@ impl fmt::Debug for ClaimNode {
     }
 }
 
-/// A node that the heartbeats look after for as long as this lives.
+/// A node that the heartbeats check for as long as this value lives.
 struct Watched {
     shared: Arc<Shared>,
     key: u64,

@@ -1,23 +1,23 @@
-//! What has to be removed from the tree, and how: by the claim's release, or by the session's actor
-//! if the release is given up.
+//! The removal of a node from the tree. The claim's release runs it, or the session's actor if the
+//! release is given up.
 
 use lockkit_core::spi::Released;
 use zookeeper_client::{Client, Error, Stat};
 
 use super::unfair_node::UnfairNode;
 
-/// A node of a claim that is or may be in the tree, and is to be removed. Running the task is
-/// idempotent.
+/// A node of a claim that is or may be in the tree, and must be removed. The task can run any
+/// number of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CleanupTask {
-    /// A node in a queue, which may have been made: nobody else's name begins with the stem.
+    /// A node in a queue, which may have been made. No other claim's name begins with the stem.
     QueueNode {
         folder: String,
         stem: String,
-        /// Once it is known.
+        /// The path of the node, once it is known.
         path: Option<String>,
     },
-    /// The node of an unfair mutex, and what proves whose it is.
+    /// The node of an unfair mutex, and the proof of its owner.
     UnfairNode(UnfairNode),
 }
 
@@ -29,7 +29,7 @@ impl CleanupTask {
         }
     }
 
-    /// Whether it was never seen: its request may still be under way.
+    /// Whether the node was never seen. Its request may still be under way.
     pub(super) fn is_unseen(&self) -> bool {
         match self {
             Self::QueueNode { path, .. } => path.is_none(),
@@ -37,7 +37,7 @@ impl CleanupTask {
         }
     }
 
-    /// Whether it is one of these, by their names.
+    /// Whether one of these names belongs to the node.
     pub(super) fn is_among(&self, children: &[String]) -> bool {
         children.iter().any(|name| match self {
             Self::QueueNode { stem, .. } => name.starts_with(stem),
@@ -45,10 +45,10 @@ impl CleanupTask {
         })
     }
 
-    /// Looks for what a request without an answer may have made.
+    /// Looks for the node that a request without an answer may have made.
     ///
     /// # Errors
-    /// No answer; it is still unknown.
+    /// The server does not answer; the state is still unknown.
     pub(super) async fn find(&mut self, client: &Client) -> Result<Option<(String, Stat)>, Error> {
         match self {
             Self::QueueNode { folder, stem, path } => {
@@ -60,10 +60,10 @@ impl CleanupTask {
         }
     }
 
-    /// Undoes it: [`Released::NotHeld`] if nothing is or was there.
+    /// Removes the node. Returns [`Released::NotHeld`] if there is or was none.
     ///
     /// # Errors
-    /// What the server said. Unless that is final, it may have been applied.
+    /// The error of the server. Unless it is final, the removal may have been applied.
     pub(crate) async fn run(&mut self, client: &Client) -> Result<Released, Error> {
         match self {
             Self::QueueNode { folder, stem, path } => {
@@ -82,7 +82,8 @@ impl CleanupTask {
     }
 }
 
-/// Looks for the name that begins with `stem`. A server that lags behind would hide it: sync first.
+/// Looks for the name that begins with `stem`. The `sync` comes first, because a server that lags
+/// behind would not show the node.
 async fn look_for(client: &Client, folder: &str, stem: &str) -> Result<Option<String>, Error> {
     let synced = client.sync(folder);
     let listed = client.list_children(folder);

@@ -1,5 +1,5 @@
-//! One session with the servers, shared by all claims that stand on it. Its actor keeps it proven,
-//! looks after its nodes, and takes back what is left of abandoned claims.
+//! One session with the servers, shared by all claims on it. Its actor proves that the session
+//! lives, checks its nodes, and removes the nodes of abandoned claims.
 
 mod actor;
 mod beat;
@@ -43,17 +43,18 @@ pub(crate) use self::{
 use self::{node::Nodes, unanswered::UnansweredRequests};
 use crate::error::{self, Fate, Phase};
 
-/// Nothing is taken on a session of which less than this part of its timeout is left: the lock
-/// would expire almost at once.
+/// A session must have at least this part of its timeout left before a claim uses it. With less,
+/// the lock would expire almost at once.
 const LEAST_REMAINING: u32 = 3;
-/// If less than this part of the timeout is left, heartbeats were not answered for long.
+/// With less than this part of the timeout left, heartbeats have had no answer for a long time.
 const STALE: u32 = 4;
-/// How long closing may take before the servers are left to find out by themselves.
+/// How long closing may take. After that, the servers find out by themselves.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// A session. Dropped, it ends, and the servers delete its nodes.
+/// A session. When it is dropped, it ends, and the servers delete its nodes.
 pub(crate) struct Session {
-    /// Taken by [`close`](Self::close): the client ends its session once nobody has it any more.
+    /// [`close`](Self::close) takes the client out. The client ends its session once no other
+    /// reference to the client is left.
     client: Mutex<Option<Arc<Client>>>,
     id: i64,
     timeout: Duration,
@@ -62,21 +63,21 @@ pub(crate) struct Session {
     shared: Arc<Shared>,
 }
 
-/// What the actor knows as well.
+/// The state that the session shares with its actor.
 pub(super) struct Shared {
     timeout: Duration,
     proven_at: Mutex<Tick>,
     /// When the newest heartbeat was answered, and how long that took.
     beat: Mutex<Option<(Tick, Duration)>>,
-    /// Expired, closed, or without its runtime: nothing will come of it any more.
+    /// The session expired, was closed, or lost its runtime. It never recovers.
     over: AtomicBool,
-    /// The proof has moved, or it is over.
+    /// The proof moved, or the session is over.
     moved: Notify,
     nodes: Mutex<Nodes>,
     cleanups: Mutex<Vec<CleanupTask>>,
     unanswered: Mutex<UnansweredRequests>,
     closing: AtomicBool,
-    /// For the actor: cleanup tasks, or the end.
+    /// Wakes the actor for cleanup tasks, or for the end.
     work: Notify,
 }
 
@@ -91,12 +92,12 @@ impl Session {
             .ok_or_else(|| error::ours(ErrorKind::Closed, "the locker was shut down"))
     }
 
-    /// What the chroot adds to each path on the wire.
+    /// The bytes that the chroot adds to each path on the wire.
     pub(crate) fn chroot_bytes(&self) -> usize {
         self.chroot_bytes
     }
 
-    /// What the servers agreed to.
+    /// The session timeout that the servers agreed to.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -105,22 +106,22 @@ impl Session {
         self.shared.over.load(Acquire)
     }
 
-    /// The lease of everything on this session.
+    /// The lease of all nodes on this session.
     pub(crate) fn lease(&self, clock: Clock) -> Lease {
         let at = *lock(&self.shared.proven_at);
         match clock {
             Clock::Boot => Lease::Proven { at, lasts: self.timeout },
-            // Proofs are told on the boot clock alone.
+            // Proofs exist only on the boot clock.
             _ => Lease::For(self.shared.remaining()),
         }
     }
 
-    /// Completes once the session is proven well enough to take something on it. Waits for half of
+    /// Completes once the session is proven well enough for a new claim. Waits for at most half of
     /// `op_timeout`.
     ///
     /// # Errors
-    /// Temporary: the session is over, and the next one is to be used; or it is not proven, with
-    /// the reason.
+    /// Temporary: the session is over and the caller must use the next one, or it is not proven,
+    /// with the reason.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -140,7 +141,7 @@ impl Session {
                 moved.await;
             }
         };
-        // Longer, and the core would give up first, without a reason.
+        // With a longer wait, the core would give up first, and report no reason.
         match tokio::time::timeout(op_timeout / 2, ready).await {
             Ok(ready) => ready,
             Err(_) => Err(self.shared.unproven("nothing is locked on it")),
@@ -151,10 +152,10 @@ impl Session {
         !self.is_over() && self.shared.remaining() >= self.timeout / LEAST_REMAINING
     }
 
-    /// What heartbeats say of everything on this session.
+    /// The lease of all nodes on this session, as the heartbeats prove it.
     ///
     /// # Errors
-    /// They were not answered for long, although a server may still answer reads.
+    /// Heartbeats had no answer for a long time, although a server may still answer reads.
     pub(crate) fn confirm(&self, clock: Clock) -> Result<RenewalOutcome> {
         if !self.shared.is_stale() {
             return Ok(RenewalOutcome::Alive(self.lease(clock)));
@@ -165,7 +166,7 @@ impl Session {
             .with_outcome_unknown())
     }
 
-    /// Translates an error of a request, and draws the conclusion for the session.
+    /// Translates an error of a request, and ends the session if the error says that it is over.
     pub(crate) fn failed(
         &self,
         error: zookeeper_client::Error,
@@ -179,7 +180,7 @@ impl Session {
         error::from_zk(error, phase, what, path)
     }
 
-    /// Ends the session and waits until the servers know, for a while.
+    /// Ends the session, and waits for a while until the servers know.
     pub(crate) async fn close(&self) {
         let client = lock(&self.client).take();
         self.shared.stop();
@@ -189,7 +190,7 @@ impl Session {
             return;
         }
         let ended = async { while !is_final(state.changed().await) {} };
-        // Whoever still has the client in a request lets go of it soon.
+        // A request that still has the client drops it soon.
         let _ = tokio::time::timeout(PARTING.min(self.timeout), ended).await;
     }
 }
@@ -230,7 +231,8 @@ impl Shared {
         Clock::Boot.now().until(lock(&self.proven_at).after(self.timeout))
     }
 
-    /// The session was alive at `at`. Those whose renewals failed meanwhile look again at once.
+    /// Records that the session was alive at `at`. Claims whose renewals failed meanwhile check
+    /// again at once.
     fn prove(&self, at: Tick) {
         let before = mem::replace(&mut *lock(&self.proven_at), at);
         if before == at {
@@ -242,7 +244,7 @@ impl Shared {
         }
     }
 
-    /// Why the session is not proven, and what follows from that.
+    /// The error that says why the session is not proven, and what follows from that.
     fn unproven(&self, consequence: &str) -> Error {
         let now = Clock::Boot.now();
         let timeout = self.timeout;
@@ -284,7 +286,7 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// Wakes outside the lock: what it wakes may drop a [`ClaimNode`].
+    /// Wakes the claims outside the lock, because a woken claim may drop a [`ClaimNode`].
     fn wake_all(&self) {
         let nodes = lock(&self.nodes).all();
         nodes.iter().for_each(|node| node.wake.wake());
@@ -307,8 +309,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    /// Catches a reason that blames the server where the session's timeout is too short for its
-    /// answers.
+    /// Catches a reason that blames the server although the session timeout is too short for the
+    /// server's answers.
     #[test]
     fn c13_a_session_that_is_not_proven_says_why() {
         let shared = Shared::new(Duration::from_secs(600), Clock::Boot.now());

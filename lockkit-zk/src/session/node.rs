@@ -1,4 +1,4 @@
-//! The nodes of a session that stand for claims.
+//! The nodes of the claims on a session.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
 
 use lockkit_core::spi::Wake;
 
-/// A node that stands for a claim.
+/// A node of a claim.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) path: String,
@@ -16,17 +16,17 @@ pub(super) struct Node {
     pub(super) wake: Wake,
 }
 
-/// The nodes that heartbeats look at.
+/// The nodes that heartbeats check.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     by_key: BTreeMap<u64, Arc<Node>>,
     next_key: u64,
-    /// The first key that the next heartbeat looks at.
+    /// The first key that the next heartbeat checks.
     turn: u64,
 }
 
 impl Nodes {
-    /// Answers the key to remove it by.
+    /// Adds a node, and returns the key that removes it.
     pub(super) fn insert(&mut self, node: Arc<Node>) -> u64 {
         let key = self.next_key;
         self.next_key += 1;
@@ -42,7 +42,7 @@ impl Nodes {
         self.by_key.values().cloned().collect()
     }
 
-    /// Up to so many nodes, each once, beginning behind those of the last call.
+    /// At most this many nodes, each once, beginning after the nodes of the last call.
     pub(super) fn next(&mut self, most: usize) -> Vec<Arc<Node>> {
         let in_turn =
             self.by_key.range(self.turn..).chain(self.by_key.range(..self.turn)).take(most);

@@ -1,4 +1,4 @@
-//! Asking the servers for a session, and saying why there is none.
+//! Asks the servers for a session, and reports why there is none.
 
 use std::{panic::catch_unwind, sync::Arc, time::Duration};
 
@@ -18,16 +18,16 @@ use crate::{
     folder,
 };
 
-/// The client would go on for a whole session timeout. An election takes a second or two.
+/// The client would try for a whole session timeout. An election takes a second or two.
 const PATIENCE: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(2)..=Duration::from_secs(5);
-/// For finding out what is wrong with a server. A session takes less as a rule.
+/// The time to find the fault of a server. A session is usually opened faster.
 const KNOCK: Duration = Duration::from_millis(500);
 
 /// Opens a session, and starts its actor on the present runtime.
 ///
 /// # Errors
-/// Why there is none: each server with its own reason.
+/// The reason why there is no session, for each server.
 pub(super) async fn open(config: &Config) -> Result<Session> {
     let Ok(runtime) = Handle::try_current() else {
         return Err(error::ours(
@@ -42,7 +42,7 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
     }
     let connecting = Clock::Boot.now();
     let client = client(config).await?;
-    // Polled in this order, and both requests are queued before either is awaited.
+    // Both requests are polled in this order, and queued before either is awaited.
     let (checked, heartbeat) =
         join(folder::check_strategy(&client, config, Kind::Mutex), heartbeat(&client, config))
             .await;
@@ -64,17 +64,17 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
     Ok(Session { client, id, timeout, watched_bytes, chroot_bytes, shared })
 }
 
-/// A session without its actor.
+/// Opens a session without its actor.
 ///
 /// # Errors
-/// Why there is none: each server with its own reason.
+/// The reason why there is no session, for each server.
 pub(crate) async fn client(config: &Config) -> Result<Client> {
     let client = connect(config).await?;
     check_chroot(&client, config).await?;
     Ok(client)
 }
 
-/// tokio tells it by a panic only.
+/// tokio shows this only by a panic.
 fn has_timers() -> bool {
     catch_unwind(|| drop(sleep(Duration::ZERO))).is_ok()
 }
@@ -120,7 +120,7 @@ async fn connect(config: &Config) -> Result<Client> {
     }
 }
 
-/// The client only knows that it has failed: each server is asked once more what is wrong with it.
+/// Asks each server once more for its fault, because the client only reports that it failed.
 async fn unreachable(config: &Config, said: &str) -> Error {
     let found = join_all(config.servers().iter().map(async |server| {
         let found = match knock(server, KNOCK).await {
@@ -132,8 +132,8 @@ async fn unreachable(config: &Config, said: &str) -> Error {
     no_session(said, &found.await)
 }
 
-/// Completes if no server takes connections: then it is no use to wait for an election. Asks only
-/// if there is no session soon.
+/// Completes if no server takes connections, because it is then useless to wait for an election.
+/// Asks only if there is no session soon.
 async fn unreachable_at_all(config: &Config) -> Error {
     sleep(KNOCK).await;
     let found = join_all(config.servers().iter().map(async |server| {
@@ -146,7 +146,7 @@ async fn unreachable_at_all(config: &Config) -> Error {
     }
 }
 
-/// Why a server takes no connection.
+/// Returns the reason why a server takes no connection.
 async fn knock((host, port): &(String, u16), patience: Duration) -> Result<(), String> {
     match timeout(patience, TcpStream::connect((host.as_str(), *port))).await {
         Ok(Ok(_)) => Ok(()),
@@ -160,7 +160,7 @@ fn no_session(said: &str, found: &[String]) -> Error {
     error::ours(ErrorKind::Unavailable, reason)
 }
 
-/// The client does not pass on why a TLS handshake has failed.
+/// Guesses the fault, because the client does not report why a TLS handshake failed.
 fn suspicion(config: &Config) -> &'static str {
     #[cfg(feature = "tls")]
     if config.tls.is_some() {
@@ -171,7 +171,8 @@ fn suspicion(config: &Config) -> &'static str {
     "it may have no quorum, or not be ZooKeeper's client port"
 }
 
-/// It is not made: a slip of the pen would part those who are to exclude each other.
+/// Checks that the chroot exists. lockkit never makes it, because a typing error would separate
+/// clients that must exclude each other.
 async fn check_chroot(client: &Client, config: &Config) -> Result<()> {
     let Some(chroot) = config.chroot() else { return Ok(()) };
     match client.check_stat("/").await {
@@ -186,7 +187,7 @@ async fn check_chroot(client: &Client, config: &Config) -> Result<()> {
     }
 }
 
-/// Prepares what the heartbeats of the session write to, if they do.
+/// Makes the node that the session's heartbeats write to, unless the heartbeats are reads.
 async fn heartbeat(client: &Client, config: &Config) -> Result<HeartbeatRequest> {
     if config.heartbeat == Heartbeat::Sync {
         return Ok(HeartbeatRequest::Sync);

@@ -1,5 +1,5 @@
-//! The sessions of one locker: one, a new one once it is over, and more where so many wait that one
-//! can't watch all.
+//! The sessions of one locker. There is usually one. A new session replaces one that is over, and
+//! more sessions open when one session cannot watch for all waiters.
 
 use std::sync::{
     Arc, Mutex,
@@ -15,12 +15,12 @@ use lockkit_core::{ErrorKind, Result};
 use super::{Session, WatchReservation, lock, open::open};
 use crate::{config::Config, error, folder};
 
-/// Opens sessions as they are needed.
+/// Opens sessions when they are needed.
 #[derive(Debug)]
 pub(crate) struct Pool {
     config: Config,
     sessions: Mutex<Vec<Arc<Session>>>,
-    /// One opens, the others wait for it.
+    /// One caller opens a session, and the others wait for it.
     opening: tokio::sync::Mutex<()>,
     closed: AtomicBool,
     folders: folder::KnownFolders,
@@ -30,7 +30,7 @@ impl Pool {
     /// Opens the first session.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is no session.
     pub(crate) async fn open(config: Config) -> Result<Self> {
         let first = Arc::new(open(&config).await?);
         Ok(Self {
@@ -50,10 +50,10 @@ impl Pool {
         &self.folders
     }
 
-    /// A session that lives.
+    /// Returns a session that lives.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is no session.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -61,11 +61,11 @@ impl Pool {
         Ok(Arc::clone(self.reservation(0).await?.session()))
     }
 
-    /// A session that lives, with a reservation for watches of paths of so many bytes, without the
-    /// chroot.
+    /// Returns a session that lives, with a reservation for watches of paths. `bytes` is the length
+    /// of the paths without the chroot.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is no session.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -79,7 +79,7 @@ impl Pool {
             return Ok(reservation);
         }
         let session = Arc::new(open(&self.config).await?);
-        // A session that nobody uses yet has space for anything.
+        // An unused session has space for any path.
         let reservation = WatchReservation::on(&session, bytes).ok_or_else(closed)?;
         lock(&self.sessions).push(session);
         if self.closed.load(Acquire) {
@@ -95,7 +95,7 @@ impl Pool {
         }
         let mut sessions = lock(&self.sessions);
         let mut is_first = true;
-        // Those that were opened for a crowd go at the next use after the crowd has gone.
+        // Additional sessions are closed at the first use after their claims have ended.
         let retired: Vec<_> = sessions
             .extract_if(.., |session| {
                 let needed = !session.is_over() && (is_first || Arc::strong_count(session) > 1);
@@ -109,7 +109,7 @@ impl Pool {
         Ok(found)
     }
 
-    /// Ends all sessions; what stands on them is gone with that.
+    /// Ends all sessions, and with them all their nodes.
     pub(crate) async fn close(&self) {
         self.closed.store(true, Release);
         let sessions = std::mem::take(&mut *lock(&self.sessions));

@@ -1,38 +1,37 @@
-//! Until when the session surely lives.
+//! Computes until when the session surely lives.
 //!
-//! The leader's timer decides. A client that is connected to a follower touches only the follower,
-//! which tells the leader which of its sessions were active in its answers to the leader's pings:
-//! the leader pings each half tick. A heartbeat goes to the leader and back, but does not restart
-//! the timer itself. Three heartbeats in a row prove that a timer was started after the first one
-//! was sent:
+//! The leader's timer decides. A client that is connected to a follower touches only the follower.
+//! The leader pings each follower every half tick. In its answer the follower lists the sessions
+//! that were active. A heartbeat travels to the leader and back, but does not restart the timer
+//! itself. Three heartbeats in a row prove that a timer was started after the first one was sent:
 //!
 //! 1. When the first is answered, the follower has marked the session as active.
-//! 2. The second is sent a quarter of the timeout after that answer. The timeout is two ticks at
-//!    least, so the leader has sent a ping in between. Leader and follower talk on one connection,
+//! 2. The second is sent a quarter of the timeout after that answer. The timeout is at least two
+//!    ticks, so the leader has sent a ping in between. Leader and follower talk on one connection,
 //!    in order: when the second is answered, the follower has answered that ping.
 //! 3. The third is sent after that answer. When the third is answered, the leader has read the
 //!    follower's answer to the ping, for the same reason, and has restarted the timer.
 //!
-//! No delay enters into this: slow answers make a proof older, but not wrong. Nor does a new
-//! connection in between: taking a session up again restarts the timer.
+//! The proof depends on no delay: slow answers make it older, but not wrong. A new connection in
+//! between does not make it wrong either, because resuming a session restarts the timer.
 //!
-//! What is left to show is that this leader was still the leader. A successor starts all timers
-//! anew, so a proof is wrong only if its first heartbeat was sent after the successor had started.
-//! A majority has agreed to a heartbeat that writes, and no majority agrees to anything for a
-//! leader that has a successor. A `sync` shows less: it relies on a deposed leader to stop within a
-//! third of the timeout. Between the first and the third heartbeat lies more than that.
+//! The proof also needs that this leader was still the leader. A successor starts all timers again,
+//! so a proof is wrong only if its first heartbeat was sent after the successor had started. A
+//! majority agreed to a heartbeat that writes, and no majority agrees to anything for a leader that
+//! has a successor. A `sync` proves less: it relies on a deposed leader to stop within a third of
+//! the timeout. The first and the third heartbeat are further apart than that.
 
 use std::{collections::VecDeque, time::Duration};
 
 use lockkit_core::Tick;
 
-/// How many heartbeats are sent per session timeout, if their answers come soon. Three pauses are
+/// How many heartbeats are sent per session timeout if their answers come soon. Three pauses are
 /// then a little longer than the quarter below.
 pub(super) const BEATS: u32 = 10;
 /// The part of the timeout in which the leader pings its followers at least once.
 const PING: u32 = 4;
 
-/// What is known of the session's timer at the leader.
+/// The known state of the session's timer at the leader.
 #[derive(Debug)]
 pub(super) struct Proof {
     timeout: Duration,
@@ -40,10 +39,10 @@ pub(super) struct Proof {
     by_majority: bool,
     /// The timer was started at this instant or later.
     at: Tick,
-    /// Heartbeats, and new connections without a majority's word, that no later heartbeat has
-    /// followed by a quarter.
+    /// Heartbeats that no later heartbeat has followed by a quarter of the timeout. New connections
+    /// that no majority confirms are here, too.
     firsts: VecDeque<Contact>,
-    /// The newest sending that a heartbeat has followed by a quarter: the next answer proves it.
+    /// The newest sending that a heartbeat followed by a quarter. The next answer proves it.
     followed: Option<Tick>,
     /// The newest connection that no majority has confirmed.
     reconnect: Option<Contact>,
@@ -56,7 +55,8 @@ struct Contact {
 }
 
 impl Proof {
-    /// `connecting`: before the session was asked for. A majority agrees to each new session.
+    /// `connecting` is an instant before the session was requested. A majority agrees to each new
+    /// session.
     pub(super) fn new(timeout: Duration, by_majority: bool, connecting: Tick) -> Self {
         Self {
             timeout,
@@ -68,13 +68,14 @@ impl Proof {
         }
     }
 
-    /// The instant at which, or after which, the timer was last started.
+    /// An instant: the timer was last started then or later.
     pub(super) fn at(&self) -> Tick {
         self.at
     }
 
-    /// The session was taken up again, by a request that was sent after `sent`. That has started
-    /// the timer of some leader, which may have been deposed: it answers this alone.
+    /// Records that a request resumed the session, and that it was sent after `sent`. The request
+    /// restarted the timer of some leader. That leader may have been deposed, because it answers
+    /// this request alone.
     pub(super) fn reconnected(&mut self, sent: Tick, answered: Tick) {
         let contact = Contact { sent, answered };
         if self.by_majority {
@@ -84,7 +85,8 @@ impl Proof {
         }
     }
 
-    /// A heartbeat was answered that was sent after the one before it was answered.
+    /// Records the answer of a heartbeat. The heartbeat was sent after the answer of the one before
+    /// it.
     pub(super) fn answered(&mut self, sent: Tick, answered: Tick) {
         let confirmed = self.reconnect.take_if(|reconnect| reconnect.answered <= sent);
         let proven = confirmed.map(|reconnect| reconnect.sent).max(self.followed.take());
@@ -124,7 +126,7 @@ mod tests {
         Proof::new(T, by_majority, s(0.0))
     }
 
-    /// Heartbeats each second, answered after 10 ms.
+    /// Sends heartbeats each second, answered after 10 ms.
     fn steady(proof: &mut Proof, seconds: std::ops::Range<u32>) {
         for second in seconds {
             let sent = s(second.into());
@@ -147,8 +149,8 @@ mod tests {
         }
     }
 
-    /// The leader may have read nothing of the follower since the first of three answers, until
-    /// that of the third.
+    /// After the first of three answers, the leader may have read nothing from the follower until
+    /// the third.
     #[test]
     fn c3_after_a_stall_only_what_was_answered_before_it_counts() {
         let mut proof = proof(false);
@@ -181,7 +183,7 @@ mod tests {
         assert_eq!(proof.at(), s(1.0));
     }
 
-    /// A deposed leader answers it alone.
+    /// A deposed leader answers a new connection alone.
     #[test]
     fn c3_a_new_connection_counts_only_once_a_heartbeat_has_confirmed_it_and_never_back() {
         let mut writing = proof(true);
@@ -225,8 +227,8 @@ mod tests {
         }
     }
 
-    /// One direction of the connection between a follower and its leader: any delay, and no message
-    /// overtakes another.
+    /// One direction of the connection between a follower and its leader. Any delay is possible,
+    /// and no message overtakes another.
     #[derive(Default)]
     struct Wire(VecDeque<(u64, Message)>);
 
@@ -234,7 +236,7 @@ mod tests {
     enum Message {
         /// A heartbeat, or the answer to it.
         Beat,
-        /// A ping, or the answer to it: whether the session was active.
+        /// A ping, or the answer to it, which says whether the session was active.
         Ping(bool),
     }
 
@@ -253,11 +255,11 @@ mod tests {
         }
     }
 
-    /// In milliseconds, as rarely as the timeout allows.
+    /// In milliseconds. Pings are as rare as the timeout allows.
     const PINGS: u64 = 2_500;
 
-    /// Sends heartbeats by way of a follower, after these pauses, until the last one is answered.
-    /// Calls `check` at each answer with when the leader last restarted the timer.
+    /// Sends heartbeats through a follower, after these pauses, until the last one is answered.
+    /// Calls `check` at each answer with the time when the leader last restarted the timer.
     fn simulate(pauses: &[u64], delays: &[u64], mut check: impl FnMut(u64, u64, u64)) {
         let mut up = Wire::default();
         let mut down = Wire::default();

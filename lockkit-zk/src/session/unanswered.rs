@@ -1,12 +1,12 @@
-//! Requests without an answer that were looked for and not found: they may still be executed.
+//! Requests without an answer whose node was not found, although the servers may still make it.
 //!
-//! A server that is cut off from the leader keeps what its clients asked for, and hands it on when
-//! it is back. The leader refuses what comes from a server that the session has left, unless the
-//! session has come back to it meanwhile. So a node can be made seconds after a `sync` by way of
-//! another server has shown that it is not there, and after its claim has got another one: nobody
-//! would ever delete it, and whoever queues behind it would wait until the session ends. It was
-//! seen with an ensemble whose leader was cut off for half a second and a follower right after
-//! that.
+//! A server that is cut off from the leader keeps its clients' requests, and forwards them when it
+//! is connected again. The leader refuses requests from a server that the session has left, unless
+//! the session has come back to that server meanwhile. So a node can be made seconds after a `sync`
+//! through another server has shown that it is not there. By then its claim may have another node.
+//! Without this cleanup, no client would delete the late node, and claims behind it would wait
+//! until the session ends. This happened with an ensemble whose leader was cut off for half a
+//! second, and a follower right after that.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -14,15 +14,14 @@ use lockkit_core::{Clock, Tick};
 
 use super::CleanupTask;
 
-/// A server gives up its leader after `syncLimit` ticks, and with it what it has not handed on: 10
-/// s by default, and clients are not told.
+/// A server gives up its leader after `syncLimit` ticks, 10 s by default. It then drops the
+/// requests that it has not forwarded. Clients cannot read the setting.
 const LONGEST: Duration = Duration::from_secs(30);
-/// The first look, and the longest pause before another one.
+/// The pause before the first look, and the longest pause before another one.
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(200)..=Duration::from_secs(5);
 
-/// The requests that got no answer and whose node was not found, by the folder that the node would
-/// be in.
+/// The requests that got no answer and whose node was not found, by the folder of the node.
 #[derive(Debug, Default)]
 pub(super) struct UnansweredRequests(HashMap<String, FolderRequests>);
 
@@ -48,7 +47,7 @@ impl UnansweredRequests {
         (requests.due, requests.pause) = (requests.due.min(due), pause);
     }
 
-    /// A folder to look into now. It is due again after twice the pause.
+    /// Returns a folder to look into now. The folder is due again after twice the pause.
     pub(super) fn next(&mut self) -> Option<String> {
         let now = Clock::Boot.now();
         let (folder, requests) = self.0.iter_mut().find(|(_, requests)| requests.due <= now)?;
@@ -62,7 +61,8 @@ impl UnansweredRequests {
         self.0.values().map(|requests| requests.due).min()
     }
 
-    /// Takes out what was made after all, and forgets what can't be made any more.
+    /// Removes the requests whose nodes were made after all, and forgets the requests that can no
+    /// longer be applied.
     pub(super) fn found(&mut self, folder: &str, children: &[String]) -> Vec<CleanupTask> {
         let Some(requests) = self.0.get_mut(folder) else { return Vec::new() };
         let now = Clock::Boot.now();
@@ -90,8 +90,8 @@ mod tests {
 
     const FOLDER: &str = "/lockkit/mutex/x";
 
-    /// Without heartbeats for six minutes: nothing but the unanswered requests themselves makes it
-    /// look.
+    /// A server for a session without heartbeats for six minutes: only the unanswered requests
+    /// cause a look.
     fn start() -> ZooKeeperServer {
         ZooKeeperServer::start_with(
             ZooKeeperOptions::default().with_config("maxSessionTimeout=3600000"),
@@ -102,7 +102,7 @@ mod tests {
     async fn session(server: &ZooKeeperServer) -> Session {
         let url = server.url() + "?session_timeout=1h&connect_timeout=60s";
         let config = Config::from_url(lockkit_core::url::StoreUrl::parse(&url).unwrap()).unwrap();
-        // A server that stands still grants none.
+        // A paused server grants no session.
         let session = loop {
             match open(&config).await {
                 Ok(session) => break session,
@@ -114,8 +114,8 @@ mod tests {
         session
     }
 
-    /// As the actor does with what nobody holds any more; until it has looked, and has found
-    /// nothing.
+    /// Adds cleanups as the actor does for abandoned claims, and waits until it has looked and
+    /// found nothing.
     async fn add_cleanup<const N: usize>(session: &Session, cleanups: [CleanupTask; N]) {
         lock(&session.shared.cleanups).extend(cleanups);
         session.shared.work.notify_one();
@@ -156,7 +156,7 @@ mod tests {
         add_cleanup(&session, [CleanupTask::UnfairNode(late.clone())]).await;
         late.make(&client, b"", Acls::anyone_all()).await.unwrap();
         becomes_empty(&session).await;
-        // One of somebody else is left alone.
+        // A node of another claim stays.
         other.make(&client, b"", Acls::anyone_all()).await.unwrap();
         tokio::time::sleep(*PAUSES.start() * 5).await;
         assert_eq!(client.list_children(FOLDER).await.unwrap().len(), 2);

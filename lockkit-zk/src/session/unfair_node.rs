@@ -1,16 +1,16 @@
-//! The node of an unfair mutex, which stands at a fixed path and so looks like its successor.
+//! The node of an unfair mutex. It has a fixed path, so it looks like the node of the next holder.
 //!
-//! One transaction makes it, writes to its folder, and makes a second node beside it. The folder's
-//! version then tells grants apart for as long as the folder stands; the second node, whose name
-//! nobody else ever has, tells that it is still the same folder: one that is deleted and made anew
-//! counts its versions anew.
+//! One transaction makes the node, writes to its folder, and makes a second node beside it. The
+//! version of the folder then distinguishes the grants for as long as the folder exists. A folder
+//! that is deleted and made again starts to count its versions again. The second node, whose name
+//! is unique, proves that the folder is still the same.
 
 use lockkit_core::spi::Released;
 use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, Stat};
 
-/// The node's name in its folder. Its data ends with the id of the try that made it.
+/// The node's name in its folder. Its data ends with the id of the attempt that made it.
 pub(crate) const HELD: &str = "held";
-/// How often a release looks again when somebody writes to the folder meanwhile.
+/// How often a release looks again after another client wrote to the folder meanwhile.
 const MOST_LOOKS: u32 = 3;
 
 /// The node of an unfair mutex, and an attempt to make it.
@@ -18,12 +18,12 @@ const MOST_LOOKS: u32 = 3;
 pub(crate) struct UnfairNode {
     folder: String,
     id: String,
-    /// The folder's version by the grant, once it is known.
+    /// The version that the grant gave to the folder, once it is known.
     version: Option<i32>,
 }
 
 impl UnfairNode {
-    /// A try that no other one is like.
+    /// An attempt with a unique id.
     pub(crate) fn new(folder: &str) -> Self {
         Self {
             folder: folder.to_owned(),
@@ -32,7 +32,7 @@ impl UnfairNode {
         }
     }
 
-    /// The try whose data this is.
+    /// The attempt that wrote this data.
     pub(crate) fn of(folder: &str, data: &[u8]) -> Option<Self> {
         let id = std::str::from_utf8(data.rsplit(|byte| *byte == b'\n').next()?).ok()?;
         let is_ours =
@@ -44,22 +44,22 @@ impl UnfairNode {
         &self.folder
     }
 
-    /// The version that the grant gave to the folder.
+    /// Records the version that the grant gave to the folder.
     pub(super) fn granted_by(&mut self, version: i32) {
         self.version = Some(version);
     }
 
-    /// Whether no grant of it was seen.
+    /// Whether no grant of this attempt was seen.
     pub(super) fn is_unseen(&self) -> bool {
         self.version.is_none()
     }
 
-    /// Whether this is the node that stands beside its own.
+    /// Whether this name is the second node of this attempt.
     pub(super) fn is_beside(&self, name: &str) -> bool {
         name.strip_prefix(HELD).and_then(|rest| rest.strip_prefix('-')) == Some(&self.id)
     }
 
-    /// Whether a name in the folder is one of ours.
+    /// Whether a name in the folder belongs to an unfair mutex.
     pub(crate) fn is_known(name: &str) -> bool {
         name.strip_prefix(HELD).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     }
@@ -72,11 +72,12 @@ impl UnfairNode {
         format!("{}/{HELD}-{}", self.folder, self.id)
     }
 
-    /// Makes it. Answers what became of the folder: a node made in a transaction has no valid zxid
-    /// in servers of the 3.8 series (ZOOKEEPER-4026), a written one has the same.
+    /// Makes the node. Returns the state of the folder, because a written node has a valid zxid,
+    /// and the new node has the same one. In servers of the 3.8 series, a node that a transaction
+    /// made has no valid zxid (ZOOKEEPER-4026).
     ///
     /// # Errors
-    /// `NodeExists` if another one has it.
+    /// `NodeExists` if another claim has the lock.
     pub(crate) async fn make(
         &self,
         client: &Client,
@@ -100,13 +101,14 @@ impl UnfairNode {
         }
     }
 
-    /// Looks for it after a request without an answer.
+    /// Looks for the node after a request without an answer.
     ///
     /// # Errors
-    /// No answer; it is still unknown.
+    /// The server does not answer; the state is still unknown.
     pub(super) async fn find(&mut self, client: &Client) -> Result<Option<(String, Stat)>, Error> {
         let held = self.held();
-        // In this order: a grant that comes between the two reads shows in the second.
+        // The requests have this order so that the second read shows a grant that comes between the
+        // two reads.
         let synced = client.sync(&self.folder);
         let folder = client.check_stat(&self.folder);
         let node = client.get_data(&held);
@@ -123,11 +125,10 @@ impl UnfairNode {
         }
     }
 
-    /// What must stand for the grant to stand: the nodes, and the versions that they must have, of
-    /// which -1 is any.
+    /// The nodes that prove the grant, and the versions that they must have. -1 means any version.
     ///
     /// # Errors
-    /// No answer; it is unknown.
+    /// The server does not answer; the state is unknown.
     pub(super) async fn proofs(
         &mut self,
         client: &Client,
@@ -140,15 +141,15 @@ impl UnfairNode {
         Ok(Some([(self.folder.clone(), version), (self.proof(), -1), (self.held(), -1)]))
     }
 
-    /// It is another one by now.
+    /// Forgets the version, because the folder has another one by now.
     pub(super) fn forget_version(&mut self) {
         self.version = None;
     }
 
-    /// Deletes it, and never another one's.
+    /// Deletes the node, and never the node of another claim.
     ///
     /// # Errors
-    /// What the server said. Unless that is final, it may have been applied.
+    /// The error of the server. Unless it is final, the deletion may have been applied.
     pub(crate) async fn free(&mut self, client: &Client) -> Result<Released, Error> {
         for _ in 0..MOST_LOOKS {
             let known = match self.version {
@@ -174,7 +175,8 @@ impl UnfairNode {
         Err(Error::Throttled)
     }
 
-    /// The node is not ours any more; what stood beside it may have stayed.
+    /// Deletes only the second node, which may have stayed. The first node does not belong to this
+    /// attempt any more.
     async fn withdraw(&self, client: &Client) -> Result<Released, Error> {
         match client.delete(&self.proof(), None).await {
             Ok(()) | Err(Error::NoNode) => Ok(Released::NotHeld),

@@ -1,5 +1,5 @@
-//! Reservations for watches. A reconnecting client names all watched paths in one packet; the
-//! client library makes two of more than 128 KiB, with the same number, which ends the session.
+//! Reservations for watches. A client that reconnects sends all watched paths in one packet. Above
+//! 128 KiB the client library sends two packets with the same number, which ends the session.
 
 use std::{
     fmt,
@@ -13,14 +13,14 @@ use super::Session;
 
 const MOST_BYTES: usize = 100 * 1024;
 
-/// A session, and a reservation for so many bytes of watched paths on it.
+/// A session, and a reservation of some bytes of watched paths on it.
 pub(crate) struct WatchReservation {
     session: Arc<Session>,
     bytes: usize,
 }
 
 impl WatchReservation {
-    /// `None` if so many wait there that too few bytes are left.
+    /// Returns `None` if the session's waiters leave too few bytes.
     pub(crate) fn on(session: &Arc<Session>, bytes: usize) -> Option<Self> {
         let more = |used: usize| Some(used + bytes).filter(|&sum| sum <= MOST_BYTES || used == 0);
         session.watched_bytes.fetch_update(AcqRel, Relaxed, more).ok()?;

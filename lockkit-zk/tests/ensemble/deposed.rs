@@ -1,6 +1,6 @@
-//! A leader that was cut off from its followers, which have elected another one, and that still
-//! answers its own clients. A client whose connection breaks comes back to it, and it takes the
-//! session up again by itself.
+//! A deposed leader. It was cut off from its followers, which have elected another leader, and it
+//! still answers its own clients. A client whose connection breaks comes back to this leader, which
+//! then resumes the session alone.
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +15,19 @@ use crate::{
     vigil::Vigil,
 };
 
-/// As long as servers with ticks of 500 ms grant.
+/// The longest timeout that servers with ticks of 500 ms grant.
 const SESSION: Duration = Duration::from_secs(9);
-/// With ticks of 500 ms: 20 s, in which the leader does not notice that its followers are gone.
+/// 20 s with ticks of 500 ms. In this time the leader does not notice that its followers are gone.
 const PATIENCE: &str = "syncLimit=40";
-/// After the start of the successor. So near to the bound that `heartbeat=sync` assumes that a
-/// heartbeat after it can't confirm it in time.
+/// Counts from the start of the successor. It is close to the bound that `heartbeat=sync` assumes.
+/// So a heartbeat after it cannot confirm the session in time.
 const RECONNECT: Duration = Duration::from_millis(2_500);
 
-/// The keeper renews less often, which would hide for how long a proof is believed.
+/// The keeper renews less often, which would hide how long a proof is trusted.
 const RENEWALS: Duration = Duration::from_millis(20);
 
 /// With `heartbeat=sync` the deposed leader is stopped a third of the session timeout after its
-/// successor's start, as that heartbeat assumes. With the default heartbeat it goes on.
+/// successor's start, as that heartbeat assumes. With the default heartbeat it continues to run.
 pub(crate) async fn reconnect() -> Result<(), Failed> {
     for heartbeat in [Heartbeat::Sync, Heartbeat::default()] {
         depose(heartbeat).await?;
@@ -48,8 +48,8 @@ async fn depose(heartbeat: Heartbeat) -> Result<(), Failed> {
     until("heartbeats prove the session", async || steady().then_some(())).await?;
 
     ensemble.cut(leader)?;
-    // Restarted followers elect at once: else they wait for the cut-off leader as long as it does
-    // for them.
+    // Restarted followers elect a leader at once. Other followers would wait for the cut-off leader
+    // for as long as it waits for them.
     for &follower in &followers {
         ensemble.node_mut(follower).kill()?;
     }
@@ -70,7 +70,7 @@ async fn depose(heartbeat: Heartbeat) -> Result<(), Failed> {
     }
     let renewals = async {
         loop {
-            // Its failure tells nothing: the end of the lease is what is tested.
+            // The result does not matter, because the test is about the end of the lease.
             let _ = vigil.guard(0).renew().await;
             sleep(RENEWALS).await;
         }

@@ -1,4 +1,5 @@
-//! A follower that is cut off from its leader, and goes on serving its clients: pings and reads.
+//! A follower that is cut off from its leader, and continues to serve pings and reads of its
+//! clients.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use crate::{
 };
 
 const SESSION: Duration = Duration::from_secs(6);
-/// A client chooses its first server by chance.
+/// A client chooses its first server at random.
 const MOST_CONNECTS: usize = 30;
 
 pub(crate) async fn cut() -> Result<(), Failed> {
@@ -50,7 +51,7 @@ pub(crate) async fn cut() -> Result<(), Failed> {
     assert!(seen.held < at, "C1: two holders");
     assert!(granted.fencing_token() > vigil.guard(0).fencing_token(), "C4: a token must rise");
 
-    // The other one knows all the servers: it went elsewhere, in time.
+    // The other holder knows all servers, and moved to another one in time.
     let moved = server_of(&ensemble, nodes[1].session);
     println!("the holder that knows all servers went from {follower} to {moved:?}");
     assert!(moved.is_some_and(|server| server != follower), "it stayed: {moved:?}");
@@ -69,7 +70,7 @@ pub(crate) async fn cut() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A locker that knows all servers, connected to this one, with its lock.
+/// A locker that knows all servers and is connected to this one, with its lock.
 async fn on(
     ensemble: &NamespacedEnsemble,
     admin: &Admin,
@@ -88,7 +89,7 @@ async fn on(
     Err(format!("none of {MOST_CONNECTS} clients chose the server {server}").into())
 }
 
-/// Waits until heartbeats alone prove the sessions: the connects proved them for one timeout.
+/// Waits until only heartbeats prove the sessions. The connects proved them for one timeout.
 async fn steady(vigil: &Vigil) -> Result<(), Failed> {
     let start = Instant::now();
     let steady =

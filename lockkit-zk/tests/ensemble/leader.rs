@@ -13,11 +13,11 @@ use crate::{
 
 const LOCKERS: usize = 3;
 const KILLS: usize = 3;
-/// The longest that servers with this tick grant.
+/// The longest timeout that servers with this tick grant.
 const LONG: Duration = Duration::from_secs(10);
-/// Until an ensemble that lost its leader grants again.
+/// The time until an ensemble that lost its leader grants again.
 const ELECTION: Duration = Duration::from_secs(2);
-/// Twice that and the servers' patience of 2 s fit into two thirds of it.
+/// Two thirds of it have room for twice the election and the servers' patience of 2 s.
 const SESSION: Duration = Duration::from_secs(8);
 
 pub(crate) async fn killed() -> Result<(), Failed> {
@@ -94,9 +94,9 @@ pub(crate) async fn paused() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Holders on a leader that is paused until it has a successor; early: it comes back as soon as it
-/// has one, with what its clients asked it meanwhile, and late: only when the lock has its next
-/// holder.
+/// Tests holders on a leader that is paused until it has a successor. If early, the leader resumes
+/// as soon as it has a successor, with the requests that its clients sent meanwhile. If late, it
+/// resumes only when the lock has its next holder.
 async fn pause(ensemble: &ZooKeeperEnsemble, resume_early: bool) -> Result<(), Failed> {
     let leader = ensemble.leader()?;
     let others: Vec<_> =
@@ -122,7 +122,7 @@ async fn pause(ensemble: &ZooKeeperEnsemble, resume_early: bool) -> Result<(), F
     if resume_early {
         ensemble.node(leader).resume()?;
         ensemble.wait_until_whole()?;
-        // Lost or kept: whoever holds it lets go, and the waiter follows.
+        // Whether the lock was lost or kept, its holder releases it, and the waiter follows.
     } else {
         within(SOON, "the lock of the holder on the paused leader is freed", async {
             while !waiter.is_finished() {
@@ -144,7 +144,7 @@ async fn pause(ensemble: &ZooKeeperEnsemble, resume_early: bool) -> Result<(), F
     );
     assert!(!other_waiter.is_finished(), "C1: two holders");
 
-    // To the very end of both stays; the guards are asked once more while the locks are handed on.
+    // Looks until both holds end. The guards are checked once more during the hand-over.
     let seen = vigil.seen(0);
     let tokens = [vigil.guard(0).fencing_token(), vigil.guard(1).fencing_token()];
     let mut guards = vigil.end();

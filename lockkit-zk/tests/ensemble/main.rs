@@ -1,5 +1,5 @@
-//! C1 and C3 where an ensemble breaks: followers are cut off and frozen, leaders killed and paused,
-//! holders stalled. One test at a time: bounds of time are what they are about.
+//! C1 and C3 when an ensemble breaks: followers are cut off and frozen, leaders killed and paused,
+//! holders stalled. The tests run one at a time, because they check time bounds.
 
 mod deposed;
 mod follower;
@@ -38,8 +38,9 @@ fn main() -> Result<(), Failed> {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// One that cuts servers off, where that is possible. Not by the test's flag: whoever runs the
-/// ignored ones as well would get a pass for nothing.
+/// A test that cuts servers off, where that is possible. Elsewhere the test itself reports that it
+/// was ignored. With an ignore flag, a run that includes the ignored tests would count it as
+/// passed.
 fn cutting<F: Future<Output = Result<(), Failed>>>(
     name: &str,
     test: impl FnOnce() -> F + Send + 'static,

@@ -1,4 +1,4 @@
-//! A follower that is cut off from its leader, and is asked for a note: it has an old one.
+//! A follower that is cut off from its leader is asked for a note, and has an old one.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A leader that has lost its followers without noticing, and what a heartbeat proves then.
+//! A leader that has lost its followers without noticing, and the proof that a heartbeat gives
+//! then.
 
 use lockkit_core::ErrorKind;
 use std::time::{Duration, Instant};
@@ -13,14 +14,14 @@ use crate::{
 };
 
 const SESSION: Duration = Duration::from_secs(6);
-/// With ticks of 500 ms: 10 s, in which the leader notices nothing.
+/// 10 s with ticks of 500 ms. In this time the leader notices nothing.
 const PATIENCE: &str = "syncLimit=20";
 
-/// With both followers frozen nothing can be agreed on. `sync` is answered by the leader alone all
-/// the same: a holder with the default heartbeat keeps its lease for as long as the leader believes
-/// in itself. It is assumed, and not shown here, that such a leader stops within a third of the
-/// session timeout of its successor's start; as frozen followers elect nobody, nobody else can hold
-/// the lock in this test.
+/// With both followers frozen, no write can be agreed on. The leader still answers `sync` alone. So
+/// a holder with heartbeats by `sync` keeps its lease for as long as the leader believes that it
+/// leads. The lease assumes that such a leader stops within a third of the session timeout after
+/// its successor's start. This test does not show that: frozen followers elect no leader, so no
+/// other client can hold the lock here.
 pub(crate) async fn frozen_followers() -> Result<(), Failed> {
     let ensemble = ZooKeeperEnsemble::start(3, ZooKeeperOptions::default().with_config(PATIENCE))?;
     let leader = ensemble.leader()?;
@@ -34,7 +35,7 @@ pub(crate) async fn frozen_followers() -> Result<(), Failed> {
         let steady = || vigil.guard(0).remaining() + start.elapsed() > SESSION + SESSION / 4;
         until("heartbeats prove the session", async || steady().then_some(())).await?;
 
-        // Right after the freeze there is no write under way that a sync would have to wait for.
+        // Right after the freeze no write is under way that a `sync` would have to wait for.
         let frozen = Instant::now();
         for &follower in &followers {
             ensemble.node(follower).pause()?;

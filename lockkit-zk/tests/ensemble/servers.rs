@@ -1,4 +1,4 @@
-//! Servers that are dead, and addresses that take connections and never answer.
+//! Servers that are dead, and addresses that accept connections and never answer.
 
 use std::{
     net::TcpListener,
@@ -18,7 +18,7 @@ const LOCKERS: usize = 6;
 
 pub(crate) async fn dead_and_silent() -> Result<(), Failed> {
     let mut ensemble = ZooKeeperEnsemble::start(3, ZooKeeperOptions::default())?;
-    // The system takes the connections; nobody ever reads them.
+    // The system accepts the connections, and no process ever reads them.
     let hole = TcpListener::bind("127.0.0.1:0")?;
     let dead = ensemble.followers()[0];
     let alive: Vec<_> = (0..3).filter(|&node| node != dead).collect();
@@ -41,7 +41,8 @@ pub(crate) async fn dead_and_silent() -> Result<(), Failed> {
         lockers.push(locker);
     }
     println!("connected and locked in {times:?}");
-    // At worst the hole and the dead server are asked first: one ninth of two sessions, and pauses.
+    // At worst the silent and the dead server are asked first: one ninth of two sessions, and
+    // pauses.
     assert!(times.iter().all(|&time| time < SESSION / 4 + slack()), "C8: it took {times:?}");
 
     ensemble.node_mut(dead).restart()?;

@@ -1,13 +1,14 @@
-//! Clients that stall, are answered once, and then have their follower frozen.
+//! Clients stall, get one answer, and then their follower is frozen.
 //!
 //! The leader hears nothing of their sessions during the stall. The heartbeat after it is answered
-//! by way of the leader, which does not touch their timers; that the follower has heard of the
-//! clients again would reach the leader with its next ping, which the follower does not live to
-//! answer. So the leader frees the nodes a session timeout after the *stall* began. Whoever counts
-//! from the last answered heartbeat, or two thirds of the timeout from there, is wrong.
+//! through the leader, which does not touch their timers. The follower has heard of the clients
+//! again. The leader would learn that from the answer to its next ping, but the follower is frozen
+//! before it answers. So the leader frees the nodes a session timeout after the *stall* began. A
+//! lease that counts from the last answered heartbeat is wrong, even if it is only two thirds of
+//! the timeout long.
 //!
-//! The stall is the network's, and the clients' pings are answered: a client that noticed would
-//! connect anew, which starts the leader's timer.
+//! The stall is in the network, and the clients' pings are answered. A client that noticed the
+//! stall would connect again, which starts the leader's timer.
 
 use std::{
     sync::Arc,
@@ -28,13 +29,13 @@ use crate::{
 
 const HOLDERS: usize = 20;
 const SESSION: Duration = Duration::from_secs(6);
-/// So long that a lease of two thirds of the timeout from its end outlives the node, and so short
-/// that a lease of two thirds from its begin outlives the stall.
+/// A lease of two thirds of the timeout from the end of the stall outlives the node. A lease of two
+/// thirds from its beginning outlives the stall.
 const STALL: Duration = Duration::from_millis(3_200);
-/// The driver renews more rarely, which would hide for how long a proof is believed.
+/// The driver renews less often, which would hide how long a proof is trusted.
 const RENEWALS: Duration = Duration::from_millis(20);
-/// A ping of the leader, every 250 ms, may come between the answers and the freeze: then nothing
-/// was at stake. On a busy machine this may happen often.
+/// A ping of the leader, every 250 ms, may come between the answers and the freeze. The round then
+/// proves nothing. This may happen often on a busy machine.
 const MOST_ROUNDS: usize = 20;
 
 pub(crate) async fn stalled() -> Result<(), Failed> {
@@ -53,7 +54,7 @@ pub(crate) async fn stalled() -> Result<(), Failed> {
     .into())
 }
 
-/// For how many holders the leader freed the node within two thirds of the timeout from the
+/// Returns how many holders' nodes the leader freed within two thirds of the timeout after the
 /// answered heartbeat.
 async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
     let leader = ensemble.leader()?;
@@ -85,21 +86,21 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
     for tap in &taps {
         tap.unmute()?;
     }
-    // Those that waited are answered first, and then the next ones at once.
+    // The waiting heartbeats are answered first, and the next ones right after that.
     let answered = |tap: &Tap| tap.newest().is_some_and(|sync| sync.sent > stalled);
     while !taps.iter().all(answered) {
         if stalled.elapsed() > SESSION {
             return Err("the clients sent no heartbeat after the stall".into());
         }
-        // No sleep: the freeze must beat the leader's next ping.
+        // No sleep: the freeze must come before the leader's next ping.
         tokio::task::yield_now().await;
     }
-    // What the heartbeats prove is a lease's only once the guard has asked for it.
+    // A guard uses the proof of the heartbeats only once it has asked for it.
     join_all((0..HOLDERS).map(|index| vigil.guard(index).renew())).await;
     ensemble.node(follower).pause()?;
     let frozen = Instant::now();
     let beats: Vec<_> = taps.iter().filter_map(Tap::newest).map(|sync| sync.sent).collect();
-    // Of one that has noticed the stall, nothing is at stake either.
+    // If a client noticed the stall, its holder proves nothing either.
     let unaware: Vec<_> = taps.iter().map(|tap| tap.connections() == 1).collect();
 
     let mut sprung = 0;
@@ -116,7 +117,7 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
         );
         assert!(lost < freed, "C3: the loss was seen {:?} late", lost - freed);
         (least, earliest) = (least.min(freed - lost), earliest.min(freed - beat));
-        // One that was lost before the freeze may have deleted its node by itself.
+        // A holder that was lost before the freeze may have deleted its node itself.
         sprung += usize::from(unaware[index] && lost > frozen && freed - beat < SESSION * 2 / 3);
     }
     println!(
@@ -133,7 +134,8 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
     Ok(sprung)
 }
 
-/// A failure says nothing, and the lease goes on: that it ends is what the test is about.
+/// Renews again and again. A failed renewal does not matter, because the test is about the end of
+/// the lease.
 fn renew(guard: Arc<LockGuard>) -> JoinHandle<()> {
     tokio::spawn(async move {
         loop {

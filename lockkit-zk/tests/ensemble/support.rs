@@ -1,4 +1,4 @@
-//! Lockers on chosen servers, and a second client that looks behind their backs.
+//! Lockers on chosen servers, and a second client that reads the tree directly.
 
 use std::{
     net::SocketAddr,
@@ -15,11 +15,11 @@ use lockkit_zk::{
 };
 use tokio::{task::JoinHandle, time::sleep};
 
-/// What must happen, happens within this, or a test fails. No test waits for it to pass.
+/// Required events happen within this time, or a test fails. No test waits for it to pass.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// A locker that knows these servers, and the options of locks that fit its session.
+/// A locker that knows these servers, with lock options that fit its session.
 pub(crate) async fn locker(servers: &[SocketAddr], session: Duration) -> Result<Locker, Failed> {
     locker_by(servers, session, Heartbeat::Sync).await
 }
@@ -31,7 +31,7 @@ pub(crate) async fn locker_by(
 ) -> Result<Locker, Failed> {
     let servers = servers.iter().map(|addr| (addr.ip().to_string(), addr.port()));
     let config = Config::new(servers).with_session_timeout(session)?.with_heartbeat(heartbeat);
-    // The store's own queue is what is tested.
+    // The test is about the store's own queue.
     let locker = Locker::new(ZooKeeper::connect(config).await?).with_process_gate(false);
     Ok(locker.with_defaults(LockOptions::new().with_ttl(session))?)
 }
@@ -44,7 +44,7 @@ pub(crate) fn all(ensemble: &ZooKeeperEnsemble) -> Vec<SocketAddr> {
     ensemble.nodes().iter().map(|node| node.addr()).collect()
 }
 
-/// Waits for a lock in the background; answers when it came.
+/// Waits for a lock in the background, and returns when it was granted.
 pub(crate) fn contend(
     locker: &Locker,
     name: &str,
@@ -52,7 +52,7 @@ pub(crate) fn contend(
     let mutex = mutex(locker, name)?;
     Ok(tokio::spawn(async move {
         loop {
-            // An election is an error to a waiter, if it comes at a bad time.
+            // A waiter may see an election as an error.
             if let Ok(guard) = mutex.lock().await {
                 return (guard, Instant::now());
             }
@@ -90,7 +90,7 @@ pub(crate) async fn within<T>(
 /// A session of its own on one server.
 pub(crate) struct Admin(Client);
 
-/// The node of a mutex that is held and not waited for.
+/// The node of a mutex that is held and has no waiters.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) path: String,
@@ -104,7 +104,7 @@ impl Admin {
         Ok(Self(connector.connect(&server.to_string()).await?))
     }
 
-    /// The first in the queue.
+    /// The first node in the queue.
     pub(crate) async fn node(&self, name: &str) -> Result<Node, Failed> {
         let folder = format!("/lockkit/mutex/{name}");
         self.0.sync("/").await?;
@@ -116,13 +116,13 @@ impl Admin {
         Ok(Node { path, session: stat.ephemeral_owner, created: stat.czxid })
     }
 
-    /// Whether it still stands.
+    /// Whether the node still exists.
     pub(crate) async fn has(&self, node: &Node) -> Result<bool, Failed> {
         self.0.sync("/").await?;
         Ok(self.0.check_stat(&node.path).await?.is_some_and(|stat| stat.czxid == node.created))
     }
 
-    /// When it is deleted, as this server sees it.
+    /// When the node is deleted, as this server sees it.
     pub(crate) async fn freed(&self, node: &Node) -> Result<JoinHandle<Instant>, Failed> {
         let (stat, watcher) = self.0.check_and_watch_stat(&node.path).await?;
         stat.ok_or_else(|| format!("{} is gone", node.path))?;
@@ -139,7 +139,7 @@ impl Admin {
     }
 }
 
-/// Which server a session is connected to.
+/// The server that a session is connected to.
 pub(crate) fn server_of(ensemble: &ZooKeeperEnsemble, session: i64) -> Option<usize> {
     let sid = format!("sid=0x{session:x},");
     ensemble

@@ -1,6 +1,6 @@
-//! A forwarder for one client that reads along: which `sync` was answered, and when it was sent. It
-//! can make the client mute for a while: its requests wait, and its pings are answered by the
-//! forwarder, so that it notices nothing.
+//! A forwarder for one client that also reads the traffic: it records which `sync` was answered,
+//! and when it was sent. It can mute the client for a while. The client's requests then wait, and
+//! the forwarder answers its pings, so that the client notices nothing.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -13,8 +13,8 @@ use std::{
 const PING: i32 = -2;
 const SYNC: i32 = 9;
 
-/// In front of one server. Its threads end with their connections; the listener's, with the
-/// process.
+/// A forwarder in front of one server. Its threads end with their connections. The listener's
+/// thread ends with the process.
 #[derive(Debug)]
 pub(crate) struct Tap {
     addr: SocketAddr,
@@ -24,14 +24,14 @@ pub(crate) struct Tap {
 #[derive(Debug, Default)]
 struct Line {
     connections: usize,
-    /// What waits while the client is mute.
+    /// The requests that wait while the client is muted.
     waiting: Option<Vec<Vec<u8>>>,
     to_server: Option<TcpStream>,
     asked: Option<Sync>,
     answered: Option<Sync>,
 }
 
-/// A `sync` that went to the server.
+/// A `sync` that was sent to the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sync {
     xid: i32,
@@ -46,7 +46,7 @@ impl Tap {
         let shared = Arc::clone(&line);
         thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
-                // A forwarder that breaks ends the connection, which the test sees.
+                // If a forwarder fails, the connection ends, and the test sees that.
                 let _ =
                     TcpStream::connect(server).and_then(|server| serve(client, server, &shared));
             }
@@ -58,12 +58,12 @@ impl Tap {
         self.addr
     }
 
-    /// From now on the server hears nothing of the client.
+    /// Stops passing the client's requests to the server.
     pub(crate) fn mute(&self) {
         lock(&self.line).waiting.get_or_insert_default();
     }
 
-    /// Sends what has waited.
+    /// Sends the requests that waited.
     pub(crate) fn unmute(&self) -> io::Result<()> {
         let mut line = lock(&self.line);
         for frame in line.waiting.take().unwrap_or_default() {
@@ -77,7 +77,7 @@ impl Tap {
         lock(&self.line).connections
     }
 
-    /// The newest that was answered.
+    /// The newest `sync` that was answered.
     pub(crate) fn newest(&self) -> Option<Sync> {
         lock(&self.line).answered
     }
@@ -121,12 +121,13 @@ fn serve(client: TcpStream, server: TcpStream, shared: &Arc<Mutex<Line>>) -> io:
                 break;
             }
         }
-        // The other direction ends, too; it may have ended already.
+        // Ends the other direction, too, which may have ended already.
         let _ = (from_client.shutdown(Shutdown::Both), lock(&up).to_server.take());
     });
     thread::spawn(move || {
         while let Ok(frame) = read(&mut from_server) {
-            // Held for the whole write: a pong must not come into the middle.
+            // The lock is held for the whole write, so that no pong comes into the middle of a
+            // frame.
             let mut line = lock(&down);
             if let Some(asked) = line.asked.take_if(|asked| number(&frame, 4) == Some(asked.xid)) {
                 line.answered = Some(asked);
@@ -140,7 +141,7 @@ fn serve(client: TcpStream, server: TcpStream, shared: &Arc<Mutex<Line>>) -> io:
     Ok(())
 }
 
-/// A frame with its length: then comes the number of the request, then what it is.
+/// Reads a frame with its length. After the length come the number of the request and its type.
 fn read(from: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; 4];
     from.read_exact(&mut frame)?;
@@ -152,7 +153,7 @@ fn read(from: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// The number of the request, a zxid, no error.
+/// The answer to a ping: the number of the request, a zxid, and no error.
 fn pong() -> Vec<u8> {
     [&16_i32.to_be_bytes()[..], &PING.to_be_bytes(), &[0; 8], &[0; 4]].concat()
 }

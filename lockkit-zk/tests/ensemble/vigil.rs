@@ -1,5 +1,4 @@
-//! Guards that are asked again and again whether they are held, by a thread that no runtime can
-//! hold up.
+//! Asks guards again and again whether they are held, on a thread that no runtime can delay.
 
 use std::{
     sync::{
@@ -15,7 +14,7 @@ use tokio::task::JoinHandle;
 
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
-/// What is known of some guards.
+/// Watches some guards.
 pub(crate) struct Vigil {
     guards: Vec<Arc<LockGuard>>,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -24,13 +23,13 @@ pub(crate) struct Vigil {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What was seen of one.
+/// The observations of one guard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// Before the last look that found it held: so it was held at this instant, whoever was
-    /// scheduled late.
+    /// The time before the last look that found the lock held. So the lock was held at this
+    /// instant, whichever thread was scheduled late.
     pub(crate) held: Instant,
-    /// After the first look that did not.
+    /// The time after the first look that did not.
     pub(crate) lost: Option<Instant>,
 }
 
@@ -90,7 +89,7 @@ impl Vigil {
         (&mut self.told[index]).await.expect("it waits for a signal, no more")
     }
 
-    /// Ends it, and gives the guards back.
+    /// Ends the watch, and returns the guards.
     pub(crate) fn end(mut self) -> Vec<LockGuard> {
         self.stop();
         let guards = std::mem::take(&mut self.guards).into_iter();

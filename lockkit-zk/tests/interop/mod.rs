@@ -1,4 +1,4 @@
-//! A Java process with Curator's locks, beside a locker on the same server.
+//! A Java process with Curator's locks, and a locker on the same server.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// What must happen, happens within this, or a test fails. No test waits for it to pass.
+/// Required events happen within this time, or a test fails. No test waits for it to pass.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 const PROGRAM: &str = include_str!("CuratorLocks.java");
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
@@ -72,11 +72,11 @@ impl Shared {
     }
 }
 
-/// Lockkit and Java on one server, in a folder of their own.
+/// lockkit and Java on one server, in a folder of their own.
 pub(crate) struct Both {
     pub(crate) locker: Locker,
     pub(crate) java: Arc<Java>,
-    /// Looks behind everybody's back.
+    /// A client that reads the tree directly.
     pub(crate) admin: Client,
     prefix: String,
     shared: Arc<Shared>,
@@ -96,12 +96,12 @@ impl Both {
         Self { locker, java, admin, prefix, shared }
     }
 
-    /// One more process that uses lockkit, as far as the servers can tell.
+    /// A locker that the servers see as another process.
     pub(crate) async fn another_locker(&self) -> Locker {
         locker(&self.shared, &self.prefix).await
     }
 
-    /// Where a lock is, for Java.
+    /// The path of a lock, for Java.
     pub(crate) fn path(&self, kind: &str, escaped_name: &str) -> String {
         format!("/{}/{kind}/{escaped_name}", self.prefix)
     }
@@ -111,7 +111,7 @@ impl Both {
         tempfile::tempdir_in(self.shared.classes.path()).unwrap()
     }
 
-    /// Waits until somebody holds the lock and so many wait for it.
+    /// Waits until exactly this many claims wait for the lock.
     pub(crate) async fn until_waiters<F>(&self, inspect: impl Fn() -> F, waiters: u64)
     where
         F: Future<Output = lockkit_core::Result<Inspection>>,
@@ -124,7 +124,7 @@ impl Both {
         timeout(SOON, seen).await.unwrap();
     }
 
-    /// Waits until nothing is in the folder of a lock.
+    /// Waits until the folder of a lock is empty.
     pub(crate) async fn until_empty(&self, path: &str) {
         let empty = async {
             while self.admin.list_children(path).await.is_ok_and(|children| !children.is_empty()) {
@@ -138,7 +138,7 @@ impl Both {
 async fn locker(shared: &Shared, prefix: &str) -> Locker {
     let config = Config::from_url(StoreUrl::parse(&shared.server.url).unwrap()).unwrap();
     let config = config.with_prefix(prefix).unwrap().with_session_timeout(SESSION_TIMEOUT).unwrap();
-    // The store's own queue is what is tested.
+    // The test is about the store's own queue.
     Locker::new(ZooKeeper::connect(config).await.unwrap()).with_process_gate(false)
 }
 
@@ -150,7 +150,7 @@ fn hosts(url: &StoreUrl) -> String {
 
 type Answers = Arc<Mutex<HashMap<u64, oneshot::Sender<String>>>>;
 
-/// The process. It ends with its standard input, so with this one.
+/// The Java process. It ends with its standard input, so it ends with this process.
 pub(crate) struct Java {
     child: tokio::sync::Mutex<Child>,
     commands: mpsc::UnboundedSender<String>,
@@ -183,16 +183,16 @@ impl Java {
             while let Ok(Some(line)) = lines.next_line().await {
                 let (number, answer) = line.split_once(' ').unwrap();
                 let asked = waiting.lock().unwrap().remove(&number.parse().unwrap());
-                // Nobody may listen any more.
+                // The test may not wait for the answer any more.
                 let _ = asked.unwrap().send(answer.to_owned());
             }
-            // Whoever waits for an answer of a dead process fails.
+            // A caller that waits for an answer of a dead process fails.
             waiting.lock().unwrap().clear();
         });
         Self { child: child.into(), commands, answers, next: AtomicU64::new(0) }
     }
 
-    /// Tells one owner to do something at once; the future is the answer.
+    /// Gives one owner a command at once. The future is the answer.
     pub(crate) fn tell(
         &self,
         owner: &str,
@@ -205,7 +205,7 @@ impl Java {
         async move { timeout(SOON * 2, answer).await.expect("no answer").expect("Java has ended") }
     }
 
-    /// Asks for a lock and waits for it for long.
+    /// Asks for a lock, and waits for it for a long time.
     pub(crate) fn acquire(
         &self,
         owner: &str,
@@ -216,12 +216,12 @@ impl Java {
     }
 
     /// # Panics
-    /// It held nothing.
+    /// The owner held nothing.
     pub(crate) async fn release(&self, owner: &str) {
         assert_eq!(self.tell(owner, "release").await, "released");
     }
 
-    /// SIGKILL.
+    /// Kills the process with SIGKILL.
     pub(crate) async fn kill(&self) {
         self.child.lock().await.kill().await.unwrap();
     }

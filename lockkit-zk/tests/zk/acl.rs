@@ -1,4 +1,4 @@
-//! Nodes that belong to somebody.
+//! Nodes whose ACL restricts them to their creator.
 
 use lockkit_core::{
     ErrorKind, Kind, LockName, Released,
@@ -56,7 +56,7 @@ async fn c13_locks_of_their_creator_are_closed_to_others_and_open_to_him() {
     }
 }
 
-/// The folder of a lock may belong to somebody even where the prefix is open.
+/// The folder of a lock may belong to another user even where the prefix is open.
 #[tokio::test]
 async fn c13_a_lock_that_is_somebody_elses_is_permission_denied_whatever_is_asked() {
     let bed = Bed::shared();

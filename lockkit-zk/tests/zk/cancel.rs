@@ -1,4 +1,4 @@
-//! What is dropped midway leaves nothing behind.
+//! Calls that are dropped midway leave nothing in the store.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::support::*;
 
-/// Of so many calls, the last one waits until it is granted. It proves that the cancelled calls
+/// Of this many calls, the last one waits until it is granted. It proves that the cancelled calls
 /// before it do not block it. It also gives a busy server time to undo them: otherwise they pile up
 /// faster than the server removes them.
 const CALLS_BEFORE_A_TURN: u64 = 20;
@@ -70,8 +70,8 @@ async fn c6_claims_dropped_at_any_time_leave_no_node_and_no_watch() {
     bed.assert_clean().await;
 }
 
-/// Whoever forgets what a dropped call may have done leaves it behind once the same claim is used
-/// on.
+/// Catches a claim that forgets the possible effect of a dropped call, and leaves that effect in
+/// the store when it is used again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c6_claims_that_are_used_on_after_dropped_calls_leave_nothing() {
     let bed = Bed::shared();
@@ -98,7 +98,7 @@ async fn c6_claims_that_are_used_on_after_dropped_calls_leave_nothing() {
                 let _ = timeout(patience(round, step * 12) / 2, claim.changed()).await;
             }
             let _ = timeout(patience(round, 0) / 3, claim.release()).await;
-            // Some live on, in whatever state they are.
+            // Some claims live on, in any state.
             if round % 4 == 0 {
                 kept.push_back(claim);
             }
@@ -130,7 +130,7 @@ async fn storm_of_lock_calls(query: &str) {
     while let Some(task) = tasks.join_next().await {
         task.unwrap();
     }
-    // Nothing stands in the way of the next.
+    // No node blocks the next claim.
     take_a_turn(&locker.mutex("contended").unwrap()).await;
     timeout(SOON, locker.shutdown()).await.unwrap().unwrap();
     bed.assert_clean().await;

@@ -54,7 +54,7 @@ async fn c11_names_work_while_their_folders_are_deleted() {
                     let mut claim = claim(&zk, &name);
                     lock(&mut claim).await;
                     assert_eq!(claim.release().await.unwrap(), Released::Freed);
-                    // Around the reaper's interval.
+                    // Close to the interval of the reaper.
                     tokio::time::sleep(Duration::from_millis(80 + (round * 7 + task * 3) % 40))
                         .await;
                 }

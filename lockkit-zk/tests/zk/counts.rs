@@ -1,4 +1,4 @@
-//! What locks cost, by the server's own count of requests.
+//! The number of requests that locks cost, by the server's own count.
 
 use std::{sync::Arc, time::Instant};
 
@@ -12,15 +12,15 @@ use tokio::task::JoinSet;
 
 use crate::support::*;
 
-/// Counts what a prefix's sessions send: no heartbeat for a minute but the first, and no ping
-/// before they are idle for 10 s.
+/// Counts the requests of a prefix's sessions. They send only the first heartbeat within a minute,
+/// and no ping before they are idle for 10 s.
 struct Meter {
     bed: Bed,
     admin: Admin,
 }
 
 impl Meter {
-    /// Waits until the first heartbeats of those who have connected are over.
+    /// Waits until the first heartbeats of the connected sessions are over.
     async fn on(bed: &Bed) -> Self {
         let (bed, admin) = (bed.clone(), bed.admin().await);
         let folder = format!("/{}/session", bed.prefix);
@@ -37,7 +37,7 @@ impl Meter {
         self.bed.received() - before
     }
 
-    /// Of the last change in the folder of a lock.
+    /// The zxids of the last change to the folder of a lock, and to its children.
     async fn changed(&self, kind: Kind, name: &str) -> (i64, i64) {
         let stat = self.admin.stat(&self.bed.folder(kind, name)).await;
         (stat.mzxid, stat.pzxid)
@@ -60,7 +60,7 @@ async fn an_uncontended_pair_costs_three_requests() {
         for _ in 0..20 {
             assert_eq!(meter.requests(lock_and_release(&locker)).await, 3);
         }
-        // Nothing was left for later.
+        // No request was left for later.
         assert_eq!(
             meter.requests(tokio::time::sleep(std::time::Duration::from_millis(300))).await,
             0
@@ -88,7 +88,7 @@ async fn a_contended_grant_costs_at_most_five_requests_and_a_refused_try_one_rea
                 meter.requests(async { assert!(!busy(refused.attempt(Wait::No).await).0) }).await,
                 1
             );
-            // It has nothing to undo.
+            // The refused claim has nothing to undo.
             assert_eq!(meter.requests(async { drop(refused) }).await, 0);
         }
         assert_eq!(meter.changed(kind, "a").await, before, "a refused try writes nothing");
@@ -118,7 +118,7 @@ async fn a_refused_try_through_the_driver_writes_nothing() {
         }
     });
     let requests = requests.await;
-    // The session of the holder, which is idle, may have sent a ping.
+    // The holder's session is idle, and may have sent a ping.
     assert!((50..55).contains(&requests), "{requests} requests");
     assert_eq!(meter.changed(Kind::Mutex, "a").await, before);
     guard.release().await.unwrap();
@@ -130,11 +130,11 @@ async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
     let meter = Meter::on(&bed).await;
-    // Two names, as one of them alone could be a constant.
+    // Two names, because the numbers of one name alone could be a constant.
     for name in ["a", "b"] {
         let mut holder = claim(&zk, name);
         granted(holder.attempt(Wait::Queue).await);
-        // Each waits by itself, and comes forward with its grant.
+        // Each waiter waits by itself, and reports when it is granted.
         let (forward, mut granted) = tokio::sync::mpsc::unbounded_channel();
         for _ in 0..200 {
             let mut waiter = claim(&zk, name);
@@ -143,7 +143,7 @@ async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
             tokio::spawn(async move {
                 woken(&mut waiter).await;
                 lock(&mut waiter).await;
-                // Nobody listens at the end of the test.
+                // At the end of the test no task receives this.
                 let _ = forward.send(waiter);
             });
         }
@@ -152,7 +152,7 @@ async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
                 given_up(holder.release()).await;
                 holder = granted.recv().await.unwrap();
             };
-            // The delete of one, and a look of the other.
+            // One delete by the holder, and one look by the waiter.
             assert_eq!(meter.requests(next).await, 2);
         }
     }
@@ -188,7 +188,8 @@ async fn hundreds_of_waiters_drain_at_five_requests_each() {
     let requests = requests.await;
     let seconds = started.elapsed().as_secs() + 1;
     println!("{requests} requests for {WAITERS} grants within {:?}", started.elapsed());
-    // Five each, a poll each second at most, the looks of this test and the heartbeats.
+    // Five requests for each waiter, at most one poll each second, the looks of this test, and the
+    // heartbeats.
     assert!(
         requests <= WAITERS * 5 + WAITERS * seconds + 50 * seconds,
         "{requests} in {seconds} s"

@@ -1,5 +1,5 @@
-//! More waiters than one session can watch. A reconnecting client names all watched paths to the
-//! server: from 128 KiB on it refuses them all, and the session is lost.
+//! More waiters than one session can watch. A client that reconnects sends all watched paths to the
+//! server. With more than 128 KiB of paths the session is lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,16 +11,16 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::support::*;
 
-/// Each emoji of four bytes becomes twelve in a path.
+/// Each emoji of four bytes becomes twelve bytes in a path.
 fn long_name(number: usize) -> String {
     format!("{}{number:03}", "🔒".repeat(63))
 }
 
-/// Some 850 bytes each.
+/// About 850 bytes for each waiter.
 const WAITERS: usize = 240;
 
-/// An attempt of one who has to wait. It may need a new session, which a server that stands still
-/// does not grant.
+/// An attempt of a claim that has to wait. It may need a new session, which a stalled server does
+/// not grant.
 async fn attempt(waiter: &mut Box<dyn Claim>) -> (bool, Option<Duration>) {
     busy(Ok(persistently(async || waiter.attempt(Wait::Queue).await).await))
 }
@@ -35,7 +35,7 @@ async fn queue_up(zk: &ZooKeeper, name: &str, count: usize) -> Vec<Box<dyn Claim
     waiters
 }
 
-/// Twice. So many of the connections do not go by the proxy.
+/// Reconnects twice. `direct` is the number of connections that do not use the proxy.
 async fn reconnect(bed: &Bed, proxy: &Proxy, direct: usize) {
     for _ in 0..2 {
         let before = bed.connected();
@@ -49,13 +49,13 @@ async fn reconnect(bed: &Bed, proxy: &Proxy, direct: usize) {
     }
 }
 
-/// All take their turns.
+/// All claims take their turns.
 async fn drain(waiters: Vec<Box<dyn Claim>>, holders: Vec<Box<dyn Claim>>) {
     let count = waiters.len();
     let mut tasks = JoinSet::new();
     for mut waiter in waiters {
         tasks.spawn(async move {
-            // The reconnect itself may have cost an answer; a wake-up, never.
+            // The reconnect may lose an answer, but never a wake-up.
             loop {
                 match waiter.attempt(Wait::Queue).await {
                     Ok(Attempt::Granted(grant)) => {
@@ -88,7 +88,7 @@ async fn c8_waiters_that_one_session_can_not_watch_get_another_and_all_survive_a
     assert!(bed.connections() >= 2, "{}", bed.connections());
     reconnect(&bed, &proxy, 0).await;
     drain(waiters, vec![holder]).await;
-    // Whoever comes next finds the crowd gone.
+    // The next claim finds no waiters.
     let mut next = claim(&zk, &name);
     granted(next.attempt(Wait::No).await);
     given_up(next.release()).await;
@@ -96,7 +96,7 @@ async fn c8_waiters_that_one_session_can_not_watch_get_another_and_all_survive_a
     bed.assert_clean().await;
 }
 
-/// Without a queue, each watches the holder of its own name.
+/// Without a queue, each waiter watches the holder of its own name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_waiters_without_a_queue_survive_a_reconnect_as_well() {
     let bed = Bed::shared();
@@ -119,7 +119,7 @@ async fn c8_waiters_without_a_queue_survive_a_reconnect_as_well() {
     bed.assert_clean().await;
 }
 
-/// The server is told whole paths, of which the chroot may be the greater part.
+/// The server gets whole paths, and the chroot may be the larger part of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_the_chroot_counts_among_the_watched_bytes() {
     let bed = Bed::shared();
@@ -130,15 +130,15 @@ async fn c8_the_chroot_counts_among_the_watched_bytes() {
     let zk = connect_in_the_end(&format!("zk://{}{chroot}?{}", proxy.addr(), session(240))).await;
     let mut holder = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
-    // 137 KiB, and a third of what one session may watch without the chroot.
+    // 137 KiB. Without the chroot it would be a third of the bytes that one session may watch.
     let waiters = queue_up(&zk, "a", 450).await;
     assert!(bed.connections() >= 2, "{}", bed.connections());
     reconnect(&bed, &proxy, 0).await;
     drain(waiters, vec![holder]).await;
 }
 
-/// Who sets aside room for all the holders that a waiter might ever have to watch fills sessions
-/// with nothing.
+/// Catches a waiter that reserves space for all holders that it might ever watch, and so fills
+/// sessions with unused reservations.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_waiters_for_permits_set_aside_no_more_than_they_need() {
     let bed = Bed::shared();
@@ -154,7 +154,7 @@ async fn c8_waiters_for_permits_set_aside_no_more_than_they_need() {
     bed.assert_clean().await;
 }
 
-/// Each takes 2 s to find out that no server answers: not one after the other.
+/// Each session takes 2 s to find that no server answers. They must not close one after the other.
 const PARTING: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! What the shape of an ensemble is worth.
+//! The report on the shape of an ensemble.
 
 use lockkit_core::spi::{Admin as _, Severity};
 

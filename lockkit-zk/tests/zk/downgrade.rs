@@ -1,6 +1,6 @@
-//! A read lock that Java takes under its write lock. Curator 5.5 and later give the node of such a
-//! read lock the number of the write lock's node, so it comes to stand ahead of everybody who waits
-//! already.
+//! A read lock that Java takes under its write lock. Curator 5.5 and later give the read lock's
+//! node the number of the write lock's node. So the read lock's node is ahead of all present
+//! waiters.
 
 use lockkit_core::{
     Kind, LockName,
@@ -46,14 +46,14 @@ fn name() -> LockName {
     LockName::new(Kind::RwLock, "a").unwrap()
 }
 
-/// How the lock is held, and how many wait.
+/// The modes of the holders, and the number of waiters.
 async fn seen(zk: &ZooKeeper) -> (Vec<Mode>, Option<u64>) {
     let seen = zk.inspect(&name()).await.unwrap();
     (seen.holders.iter().map(|holder: &Holder| holder.mode).collect(), seen.waiters)
 }
 
-/// One that takes the end of the only node ahead of it for its turn holds the lock beside the
-/// reader.
+/// Catches a writer that takes the end of the only node ahead of it for its turn. Such a writer
+/// holds the lock beside the reader.
 #[tokio::test]
 async fn c1_a_writer_waits_for_a_reader_that_took_over_the_place_of_a_writer() {
     let bed = Bed::shared();
@@ -78,7 +78,7 @@ async fn c1_a_writer_waits_for_a_reader_that_took_over_the_place_of_a_writer() {
     bed.assert_clean().await;
 }
 
-/// A thread may also give its read lock back first: then it still writes.
+/// A thread may also release its read lock first. It then still holds the write lock.
 #[tokio::test]
 async fn c1_a_reader_that_ends_before_its_write_lock_lets_nobody_in() {
     let bed = Bed::shared();
@@ -100,7 +100,7 @@ async fn c1_a_reader_that_ends_before_its_write_lock_lets_nobody_in() {
     bed.assert_clean().await;
 }
 
-/// The reader that took over a writer's place excludes no other reader.
+/// The reader that took a writer's place excludes no other reader.
 #[tokio::test]
 async fn c1_readers_that_wait_come_in_beside_a_reader_that_was_a_writer() {
     let bed = Bed::shared();

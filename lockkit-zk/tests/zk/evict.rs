@@ -1,4 +1,4 @@
-//! Nodes that somebody else deletes.
+//! Nodes that another client deletes.
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind,
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-/// For those who hear of something by a heartbeat.
+/// The session timeout of clients that learn of a change from a heartbeat.
 const HEARTBEATS_S: u64 = 24;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,7 +25,7 @@ async fn c3_a_holder_whose_node_is_deleted_is_told_within_a_heartbeat() {
         let folder = bed.folder(Kind::Mutex, "a");
         let node = admin.children(&folder).await.pop().unwrap();
         admin.delete(&format!("{folder}/{node}")).await;
-        // No renewal asks the server: only a heartbeat's look finds it.
+        // No renewal asks the server. Only the check of a heartbeat finds it.
         let reason = timeout(SOON, guard.lost().wait()).await.unwrap();
         assert_eq!(reason, LossReason::Evicted);
         assert!(!guard.is_held());
@@ -74,8 +74,8 @@ async fn c12_a_waiter_whose_node_is_deleted_queues_up_anew() {
     bed.assert_clean().await;
 }
 
-/// The watch says that the holder is gone, and no heartbeat has seen yet that the own node is gone
-/// as well.
+/// The watch says that the holder is gone. No heartbeat has seen yet that the waiter's own node is
+/// gone as well.
 #[tokio::test]
 async fn c8_a_waiter_whose_node_went_together_with_the_holders_gets_a_new_one() {
     let bed = Bed::shared();

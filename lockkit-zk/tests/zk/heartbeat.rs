@@ -1,4 +1,4 @@
-//! Heartbeats: what they prove, and what they cost.
+//! Heartbeats: their proof and their cost.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ async fn c10_heartbeats_by_write_keep_a_lock_and_their_node_goes_with_the_sessio
     until("the last of them is proof", async || guard.remaining() > SESSION * 2 / 5).await;
     assert!(guard.is_held());
 
-    // Whoever deletes the node does no harm.
+    // The deletion of the node does no harm.
     admin.delete(&node).await;
     until("the node is made anew", async || writes().await > Some(1)).await;
     assert!(guard.is_held());
@@ -42,8 +42,8 @@ async fn c10_heartbeats_by_write_keep_a_lock_and_their_node_goes_with_the_sessio
     assert!(admin.children(&folder).await.is_empty());
 }
 
-/// Heartbeats that are refused for want of their folder are not proof, and no outage either: who
-/// only asks again waits for ever on a session that nobody proves.
+/// Heartbeats may be refused because their folder is missing. That is neither a proof nor an
+/// outage. A claim that only asks again would wait for ever on a session that is never proven.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c10_heartbeats_by_write_survive_the_deletion_of_their_folder() {
     let bed = Bed::shared();
@@ -66,7 +66,7 @@ async fn c10_heartbeats_by_write_survive_the_deletion_of_their_folder() {
     bed.assert_clean().await;
 }
 
-/// Its connection outlasts a server that has thousands of requests to answer after a stall.
+/// Its connection survives a server that has thousands of requests to answer after a stall.
 const SESSION_OF_MANY: Duration = Duration::from_secs(40);
 
 async fn hold_many(locker: &Locker, count: usize) -> Vec<LockGuard> {
@@ -102,11 +102,11 @@ async fn c10_heartbeats_and_renewals_cost_the_same_for_one_lock_and_for_thousand
     let requests = bed.received() - before;
     let beats = u64::from(beats().await - first);
     println!("{requests} requests for {beats} heartbeats and {LOCKS} locks");
-    // A write and a look each. The rest: pings, and the beat at the edge.
+    // A write and a look for each heartbeat. The rest are pings, and the heartbeat at the edge.
     assert!(requests <= beats * 3 + 20, "{requests} requests for {beats} heartbeats");
     assert!(guards.iter().all(|guard| guard.is_held()), "a lock was lost");
-    // The keeper takes what heartbeats have proven, which is half of the timeout, after a third of
-    // what it knew.
+    // The keeper renews after a third of the lease that it knew. It takes the lease that heartbeats
+    // have proven, which is half of the timeout.
     let least = || guards.iter().map(|guard| guard.remaining()).min().unwrap();
     until("nearly a third of the timeout is left of all", async || {
         least() > SESSION_OF_MANY * 3 / 10
@@ -115,7 +115,7 @@ async fn c10_heartbeats_and_renewals_cost_the_same_for_one_lock_and_for_thousand
     locker.shutdown().await.unwrap();
 }
 
-/// The first round of looks may have passed it by; the second has not.
+/// The first round of checks may have missed it; the second has not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c3_one_deleted_node_of_thousands_is_found_within_a_round_of_looks() {
     const LOCKS: usize = 1_200;
@@ -132,7 +132,7 @@ async fn c3_one_deleted_node_of_thousands_is_found_within_a_round_of_looks() {
     locker.shutdown().await.unwrap();
 }
 
-/// With heartbeats each minute, only the holder's own question finds it.
+/// With one heartbeat each minute, only the holder's own request finds it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c3_a_holder_who_renews_by_hand_asks_the_server() {
     for fair in ["true", "false"] {
@@ -156,7 +156,7 @@ async fn lock_over_slow_round_trips(bed: &Bed, heartbeat: &str) {
     let held = locker.mutex(&format!("held by {heartbeat}")).unwrap().lock().await.unwrap();
     let other = locker.mutex(&format!("other of {heartbeat}")).unwrap();
     let start = Instant::now();
-    // By then, all is counted from heartbeats whose answers were slow.
+    // After this time, the lease counts only from heartbeats with slow answers.
     while start.elapsed() < SESSION * 6 / 5 {
         let guard = other.lock().await.unwrap();
         assert!(held.is_held(), "{heartbeat}: lost after {:?}", start.elapsed());
@@ -167,8 +167,8 @@ async fn lock_over_slow_round_trips(bed: &Bed, heartbeat: &str) {
     locker.shutdown().await.unwrap();
 }
 
-/// Each answer comes nearly a tenth of the timeout late: the next heartbeat is due before. So
-/// little is left of the lease by that, that a server which stands still as well would end it.
+/// Each answer comes nearly a tenth of the timeout late, so the next heartbeat is due before. That
+/// leaves little of the lease: a stalled server would end it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_c10_slow_round_trips_lose_no_lock_and_refuse_none() {
     let bed = Bed::steady();

@@ -1,4 +1,4 @@
-//! From when a lease counts, and on which sessions nothing may be taken.
+//! The start of a lease, and the sessions that accept no claims.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::support::*;
 
 impl Bed {
-    /// Lets the sessions write to the nodes of their heartbeats, or not.
+    /// Allows the sessions to write to the nodes of their heartbeats, or forbids it.
     async fn allow_heartbeats(&self, admin: &Admin, allowed: bool) {
         let permission =
             if allowed { Permission::ALL } else { Permission::READ | Permission::ADMIN };
@@ -28,7 +28,7 @@ impl Bed {
 /// The heartbeats of a session this long confirm nothing within a test. It is the default of the
 /// tests.
 const LONG: Duration = Duration::from_secs(600);
-/// For as long as this, replies are held back.
+/// How long replies are held back.
 const HELD: Duration = Duration::from_millis(300);
 
 fn proven(lease: Lease) -> (Tick, Duration) {
@@ -70,7 +70,7 @@ async fn c3_a_lease_counts_from_before_the_session_was_asked_for() {
         "an answered read proves nothing: {:?} too late",
         asked_before.until(at)
     );
-    // A clock that proofs are not told on gets what is left, and not all of it.
+    // A clock without proofs gets the remaining part of the lease, not all of it.
     let mut spec = spec("b");
     spec.clock = Clock::Tokio;
     let mut other = zk.claim(spec).unwrap();
@@ -88,7 +88,7 @@ async fn c3_a_new_connection_counts_from_before_the_old_one_was_lost() {
     let mut other = claim(&zk, "b");
     let (before, _) = proven(granted(holder.attempt(Wait::Queue).await).lease);
     granted(other.attempt(Wait::Queue).await);
-    // The server takes the session up again, and the client does not hear of it for a while.
+    // The server resumes the session, and for a while the client does not learn of it.
     proxy.set(|toxics| toxics.down.hold = true);
     let connected = bed.connected();
     proxy.reset_all();
@@ -98,7 +98,7 @@ async fn c3_a_new_connection_counts_from_before_the_old_one_was_lost() {
     })
     .await;
     let asked_before = Clock::Boot.now();
-    // Gives the session something to do, and so another look at its state.
+    // Gives the session work, and so another look at its state.
     drop(other);
     sleep(HELD).await;
     proxy.heal();
@@ -112,7 +112,7 @@ async fn c3_a_new_connection_counts_from_before_the_old_one_was_lost() {
     assert!(at <= asked_before, "{:?} too late", asked_before.until(at));
 }
 
-/// Heartbeats are refused, and all else is answered: the session lives, and nothing proves it.
+/// Heartbeats are refused, and other requests are answered: the session lives without a proof.
 #[tokio::test]
 async fn c8_c10_a_hardly_proven_session_renews_nothing_and_grants_only_what_has_a_third_left() {
     let bed = Bed::shared();
@@ -145,13 +145,13 @@ async fn c8_c10_a_hardly_proven_session_renews_nothing_and_grants_only_what_has_
     bed.allow_heartbeats(&admin, true).await;
     let grant = persistently(async || waiter.attempt(Wait::Queue).await).await;
     let (at, lasts) = proven(granted(Ok(grant)).lease);
-    // What went by since is a busy machine's. Of what was proven when it asked, less than a third
-    // was left.
+    // On a busy machine some time has passed since then. But less than a third of the proven lease
+    // was left when the claim asked.
     let left = asked.until(at.after(lasts));
     assert!(left >= lasts / 3, "{left:?}");
 }
 
-/// Nobody asks anything on the session, so nobody but its state tells that it is over.
+/// No request is sent on the session, so only its state shows that it is over.
 #[tokio::test]
 async fn c8_an_attempt_on_an_idle_session_that_has_expired_ends_and_the_next_one_succeeds() {
     let bed = Bed::shared();
@@ -166,7 +166,7 @@ async fn c8_an_attempt_on_an_idle_session_that_has_expired_ends_and_the_next_one
     let mut next = claim(&zk, "a");
     let (attempt, ()) =
         tokio::join!(timeout(SOON, next.attempt(Wait::Queue)), async { proxy.heal() });
-    // Where it took so long that the client has given the session up by itself, there is a new one
+    // If this took so long that the client has given up the session itself, there is a new session
     // at once.
     if let Err(error) = attempt.expect("it waits for a session that is over") {
         assert!(error.is_temporary() && !error.is_outcome_unknown(), "{error}");

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-/// Runs the first attempt of a claim with its reply lost: the node is there, and the attempt does
-/// not know.
+/// Runs the first attempt of a claim and loses its reply: the node exists, and the attempt does not
+/// know.
 async fn lose_the_reply(bed: &Bed, proxy: &Proxy, claim: &mut Box<dyn Claim>) {
     let admin = bed.admin().await;
     let folder = bed.folder(Kind::Mutex, "a");
@@ -28,7 +28,7 @@ async fn c5_a_node_whose_create_was_not_answered_is_adopted_with_its_token() {
     let (zk, proxy) = bed.behind_proxy("").await;
     let admin = bed.admin().await;
     let folder = bed.folder(Kind::Mutex, "a");
-    // Once for a brand-new folder, then for a known one.
+    // Once for a new folder, then for a known one.
     for _ in 0..2 {
         let mut claim = claim(&zk, "a");
         lose_the_reply(&bed, &proxy, &mut claim).await;
@@ -67,13 +67,13 @@ async fn c5_a_waiter_keeps_its_place_when_its_create_was_not_answered() {
 async fn c5_an_attempt_that_is_given_up_unanswered_leaves_no_ghost() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy("").await;
-    // Released, by the claim itself.
+    // The claim itself deletes the node by its release.
     let mut first = claim(&zk, "a");
     lose_the_reply(&bed, &proxy, &mut first).await;
     let released = persistently(async || first.release().await).await;
     assert_eq!(released, Released::NotHeld, "it never knew of a grant");
     bed.assert_clean().await;
-    // Dropped: the session's to do.
+    // The claim is dropped, so the session deletes the node.
     let mut second = claim(&zk, "a");
     lose_the_reply(&bed, &proxy, &mut second).await;
     drop(second);
@@ -82,8 +82,8 @@ async fn c5_an_attempt_that_is_given_up_unanswered_leaves_no_ghost() {
     bed.assert_clean().await;
 }
 
-/// The create of a dropped future stays in the client's queue and is executed once there is a
-/// connection again.
+/// The create request of a dropped future stays in the client's queue. It is executed once there is
+/// a connection again.
 #[tokio::test]
 async fn c6_a_create_that_arrives_after_its_future_was_dropped_leaves_no_ghost() {
     let bed = Bed::shared();
@@ -102,7 +102,7 @@ async fn c6_a_create_that_arrives_after_its_future_was_dropped_leaves_no_ghost()
     assert!(timeout(patience, late.attempt(Wait::Queue)).await.is_err());
     drop(late);
     proxy.heal();
-    // Made and deleted: two changes of the folder.
+    // The node is made and deleted, so the folder changes twice.
     until("the late create is undone", async || {
         version().await >= before.map(|version| version + 2)
     })
@@ -121,7 +121,7 @@ async fn c7_a_release_whose_delete_was_swallowed_is_repeated_until_the_node_is_g
     let (zk, proxy) = bed.behind_proxy("").await;
     let mut holder = claim(&zk, "a");
     granted(holder.attempt(Wait::Queue).await);
-    // Of the request, its first byte arrives.
+    // Only the first byte of the request arrives.
     proxy.set(|toxics| toxics.up.cut_after = Some(1));
     release_in_vain(&mut holder).await;
     proxy.heal();
@@ -170,7 +170,7 @@ async fn c6_a_held_claim_that_is_dropped_in_an_outage_is_freed_after_it() {
         }
         drop(holder);
         tokio::time::sleep(Duration::from_millis(100)).await;
-        // A delete on its way is lost, and has to be repeated.
+        // A delete on its way is lost, and must be repeated.
         proxy.reset_all();
         proxy.heal();
         bed.assert_clean().await;

@@ -1,4 +1,4 @@
-//! The ZooKeeper backend against real servers, each alone: below the core's driver and under it.
+//! The ZooKeeper backend against real single servers: with the core's driver, and without it.
 
 mod acl;
 mod cancel;

@@ -1,4 +1,4 @@
-//! Names that a path can't hold as they are.
+//! Names that a path cannot contain unchanged.
 
 use lockkit_core::{
     Kind, LockName,

@@ -1,4 +1,4 @@
-//! Where a note stands, and what else may stand there; and the servers' clock.
+//! The path of a note, foreign nodes on that path, and the servers' clock.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +18,7 @@ fn note(revision: u64, text: &str) -> Note {
 }
 
 impl Bed {
-    /// The same server, and a prefix for locks that are used so.
+    /// The same server, with a prefix for locks of this query.
     fn with(&self, query: &str) -> Self {
         Self { prefix: format!("{}{}", self.prefix, query.len()), ..self.clone() }
     }
@@ -49,7 +49,7 @@ async fn c11_a_note_outlasts_the_folder_of_its_lock_and_is_no_part_of_it() {
         assert_eq!(data, format!("lockkit/1 1\n{text}").into_bytes());
         assert_eq!(stat.ephemeral_owner, 0);
         assert_eq!(zk.note(&mutex("a/b")).await.unwrap(), note(1, &text));
-        // One that looks for the version of a folder made anew finds another count.
+        // A claim that looks for the version of a new folder finds another count.
         let mut next = claim(&zk, "a/b");
         granted(next.attempt(Wait::Queue).await);
         assert_eq!(next.write_note(&note(2, "two")).await.unwrap(), Noted::Written);
@@ -80,8 +80,8 @@ async fn c2_who_waits_writes_no_note() {
     }
 }
 
-/// Catches a look before the write, and one at what the claim remembers: the client has not noticed
-/// yet.
+/// The client has not noticed the deletion yet. The test catches a claim that only reads before it
+/// writes, or that relies on what it remembers.
 #[tokio::test]
 async fn c2_a_node_that_an_operator_deletes_takes_the_right_to_the_note_with_it() {
     let bed = Bed::shared();
@@ -94,7 +94,7 @@ async fn c2_a_node_that_an_operator_deletes_takes_the_right_to_the_note_with_it(
         let mut holder = claim(&one, "a");
         granted(holder.attempt(Wait::Queue).await);
         for child in admin.children(&folder).await {
-            // The node that tells apart stays.
+            // The node that distinguishes the grants stays.
             if !child.starts_with("held-") {
                 admin.delete(&format!("{folder}/{child}")).await;
             }
@@ -111,7 +111,7 @@ async fn c2_a_node_that_an_operator_deletes_takes_the_right_to_the_note_with_it(
     }
 }
 
-/// The version of the folder tells grants apart, and a stranger may change it.
+/// The version of the folder distinguishes the grants, and a foreign client may change it.
 #[tokio::test]
 async fn c2_a_note_of_an_unfair_mutex_survives_a_write_to_its_folder_and_not_its_next_owner() {
     let bed = Bed::shared();
@@ -189,7 +189,7 @@ async fn c14_the_time_is_told_after_somebody_deleted_the_clock() {
     for _ in 0..3 {
         let before = SystemTime::now();
         let told = zk.time().await.unwrap();
-        // It tells whole milliseconds.
+        // The server returns whole milliseconds.
         let after = SystemTime::now() + Duration::from_millis(2);
         assert!(
             (before - Duration::from_millis(2)..after).contains(&told),

@@ -1,4 +1,4 @@
-//! A server that stops, goes on, and starts again.
+//! A server that pauses, resumes, and restarts.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ async fn c3_a_pause_shorter_than_the_lease_is_survived_and_a_longer_one_is_told_
     let lost = holder.lost();
     until("it is told of the loss", async || lost.is_lost() && !holder.is_held()).await;
     sleep((SESSION * 9 / 8).saturating_sub(paused.elapsed())).await;
-    // Once it goes on, it finds the holder's session expired and may grant at once.
+    // Once the server resumes, it finds the holder's session expired and may grant at once.
     let is_early = next.is_finished();
     bed.server.resume().unwrap();
     assert!(!is_early, "nobody can get it from a server that is paused");
@@ -59,7 +59,7 @@ async fn c3_a_pause_shorter_than_the_lease_is_survived_and_a_longer_one_is_told_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c3_a_restart_inside_the_session_timeout_is_survived_by_holder_and_waiter() {
     let server = lockkit_fixture::ZooKeeperServer::start_with(options()).unwrap();
-    // A busy machine starts a JVM for many seconds.
+    // A busy machine takes many seconds to start a JVM.
     let url = server.url() + "?session_timeout=5m&connect_timeout=60s";
     let holding = locker(connect_in_the_end(&url).await);
     let waiting = locker(connect_in_the_end(&url).await);

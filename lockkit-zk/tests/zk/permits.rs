@@ -1,4 +1,4 @@
-//! Waiters for permits, who are granted in a row: the one behind hears of it.
+//! Waiters for permits that are granted in a row: each wakes the one behind it.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-/// How often the driver asks a store that says nothing.
+/// How often the driver polls a store that sends no wake-up.
 const POLL: Duration = Duration::from_millis(200);
 
 /// Asks as the driver does: once woken, or after a while.
 async fn polled(claim: &mut Box<dyn Claim>) {
     let waiting = async {
         while let Attempt::Busy { .. } = claim.attempt(Wait::Queue).await.unwrap() {
-            // Nothing said: the poll must do.
+            // There was no wake-up, so the poll must be enough.
             let _ = timeout(POLL, claim.changed()).await;
         }
     };
     timeout(SOON, waiting).await.expect("a permit is free, and its waiter sleeps");
 }
 
-/// One that looked before the release is granted only as it sets its watch. An implementation that
-/// tells its successor only of grants that it waited for, or whose poll looks at the predecessor's
-/// presence alone, forgets the one behind.
+/// A waiter that read the queue before the release is granted only when it sets its watch. The test
+/// catches two faults that forget the waiter behind it. One: a claim marks its node only for grants
+/// that it waited for. The other: the poll checks only that the node ahead exists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_waiter_behind_one_that_was_granted_before_its_watch_gets_its_permit() {
     let bed = Bed::shared();
@@ -40,8 +40,8 @@ async fn c8_a_waiter_behind_one_that_was_granted_before_its_watch_gets_its_permi
     let mut first = permits(&slow, "a", 1, 2);
     let mut second = permits(&fast, "a", 1, 2);
     let released = async {
-        // It was sent together with the look, whose answer is held back: the first does not watch
-        // yet.
+        // The create of its node was sent together with the list, whose answer is held back. So the
+        // first waiter does not watch yet.
         until("the first stands in the queue", async || admin.children(&folder).await.len() == 2)
             .await;
         assert!(busy(second.attempt(Wait::Queue).await).0);
@@ -50,14 +50,14 @@ async fn c8_a_waiter_behind_one_that_was_granted_before_its_watch_gets_its_permi
     };
     let (attempt, ()) = tokio::join!(first.attempt(Wait::Queue), released);
     granted(attempt);
-    // Nobody polls here.
+    // There is no poll here.
     woken(&mut second).await;
     lock(&mut second).await;
     drop((first, second));
     bed.assert_clean().await;
 }
 
-/// The first list of a waiter grants it, and shows one behind it that took it for a waiter.
+/// The first list of a waiter grants it, and shows a claim behind it that took it for a waiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_waiter_whose_first_look_grants_tells_the_one_behind_it() {
     let bed = Bed::shared();
@@ -69,7 +69,7 @@ async fn c8_a_waiter_whose_first_look_grants_tells_the_one_behind_it() {
     granted(holder.attempt(Wait::Queue).await);
     let mut first = permits(&slow, "a", 1, 2);
     let mut second = permits(&fast, "a", 1, 2);
-    // Its node is made, and the answer, the list with it, is lost: the next look is its first.
+    // Its node is made, and the answer is lost with the list. So the next look is its first.
     let behind = async {
         until("the first stands in the queue", async || admin.children(&folder).await.len() == 2)
             .await;
@@ -78,14 +78,14 @@ async fn c8_a_waiter_whose_first_look_grants_tells_the_one_behind_it() {
     };
     unanswered(&proxy, first.attempt(Wait::Queue), behind).await;
     granted(Ok(persistently(async || first.attempt(Wait::Queue).await).await));
-    // Nobody polls here.
+    // There is no poll here.
     woken(&mut second).await;
     lock(&mut second).await;
     drop((first, second));
     bed.assert_clean().await;
 }
 
-/// A poll that looks at the predecessor's presence alone never finds out that it holds a permit.
+/// A poll that only checks that the node ahead exists never finds that this node holds a permit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_grant_that_nobody_was_told_of_is_found_by_a_poll() {
     let bed = Bed::shared();
@@ -102,7 +102,7 @@ async fn c8_a_grant_that_nobody_was_told_of_is_found_by_a_poll() {
     let nodes = admin.children(&folder).await;
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     woken(&mut first).await;
-    // Its look reaches the server, and what it says to the one behind after that does not.
+    // Its look reaches the server. Its later message to the claim behind it does not.
     proxy.set(|toxics| toxics.down.hold = true);
     let before = bed.received();
     let asked = async {

@@ -1,4 +1,4 @@
-//! Servers that can't be reached, and lists of which some can.
+//! Servers that cannot be reached, and lists with some that can.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::support::*;
 
-/// Takes connections and never answers.
+/// Accepts connections and never answers.
 fn silent() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -28,7 +28,7 @@ fn closed() -> SocketAddr {
     silent().1
 }
 
-/// The session would last for longer than is waited for here.
+/// The session would last for longer than this test waits.
 async fn unreachable(hosts: &str) -> Error {
     let url = format!("zk://ann:hunter2@{hosts}/?session_timeout=10m");
     let error = timeout(SOON, connect(&url)).await.expect("it hangs").unwrap_err();
@@ -54,7 +54,7 @@ async fn c13_each_server_that_gives_no_session_is_named_with_its_reason() {
     assert!(error.to_string().contains("no-such-host.invalid:2181: "), "{error}");
     assert!(error.to_string().contains("lookup"), "{error}");
 
-    // In brackets, or nobody can tell the address from its port.
+    // In brackets, because otherwise the address and its port cannot be separated.
     let error = unreachable(&format!("[::1]:{}", closed.port())).await;
     assert!(error.to_string().contains(&format!(" [::1]:{}: ", closed.port())), "{error}");
 }
@@ -92,8 +92,7 @@ async fn c13_a_black_hole_in_the_list_costs_no_more_than_its_connect_timeout() {
         format!("{closed},{silent},{server}"),
         format!("{closed},{server},{closed}"),
     ] {
-        // A client that gives each server its share of the session's timeout would wait for
-        // minutes.
+        // A client that gives each server its share of the session timeout would wait for minutes.
         let url = format!("zk://{hosts}/?prefix={}&session_timeout=10m", bed.prefix);
         let connecting = timeout(SOON, connect_in_the_end(&url)).await;
         let locker = locker(connecting.unwrap_or_else(|_| panic!("{hosts}: it hangs")));
@@ -105,8 +104,8 @@ async fn c13_a_black_hole_in_the_list_costs_no_more_than_its_connect_timeout() {
     bed.assert_clean().await;
 }
 
-/// Catches a client that is with the first server until it gives up altogether: its next try may
-/// begin with another one.
+/// Catches a client that stays with the first server until it gives up: its next attempt may begin
+/// with another server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c13_one_try_goes_on_from_a_black_hole_to_the_next_server() {
     let bed = Bed::shared();
@@ -125,8 +124,8 @@ async fn c13_one_try_goes_on_from_a_black_hole_to_the_next_server() {
     });
     let url =
         format!("zk://{silent},{}/?prefix={}&session_timeout=10m", bed.server.addr(), bed.prefix);
-    // One that finds the other server first shows nothing, nor does one that finds it standing
-    // still.
+    // An attempt that reaches the other server first proves nothing. An attempt that finds it
+    // stalled proves nothing either.
     until("a try gets past the black hole", async || {
         let before = asked.load(Relaxed);
         match connect(&url).await {
@@ -150,8 +149,8 @@ async fn c3_a_reconnect_past_a_black_hole_keeps_the_lock() {
     let bed = Bed::shared();
     let (_listener, silent) = silent();
     let proxy = lockkit_conformance::proxy::Proxy::start(bed.server.addr()).await.unwrap();
-    // Which leaves 3.3 s to each server: nearly as long as the session's heartbeats are apart, and
-    // far less than its lease.
+    // This leaves 3.3 s for each server: nearly the pause between two heartbeats, and far less than
+    // the lease.
     const SESSION: Duration = Duration::from_secs(30);
     let session = format!("session_timeout={}s", SESSION.as_secs());
     let url = format!("zk://{silent},{}/?prefix={}&{session}", proxy.addr(), bed.prefix);

@@ -1,4 +1,4 @@
-//! What can't be done, and says why.
+//! Requests that are refused, with the reason.
 
 use std::time::Duration;
 
@@ -60,7 +60,8 @@ fn c13_parameters_that_make_no_sense_are_refused_without_a_server() {
         ("zk://h/?ca=/a", K::UnknownParameter, "ca"),
         ("zk://h/?sesion_timeout=1s", K::UnknownParameter, "sesion_timeout"),
         ("zk://user@h/", K::InvalidUrl, "user:password@"),
-        // The client library takes what follows for another server, and says that none answers.
+        // The client library takes the text after the comma for another server, and reports that
+        // none answers.
         ("zk://h/a,b", K::InvalidUrl, "comma"),
         ("zk://h/a%2Cb", K::InvalidUrl, "comma"),
         ("zk://h:0/", K::InvalidUrl, "port 0"),
@@ -84,7 +85,7 @@ async fn c13_a_ttl_below_the_negotiated_session_timeout_is_refused_and_both_are_
     assert_eq!(error.kind(), ErrorKind::InvalidOption);
     assert!(error.to_string().contains("1.9s") && error.to_string().contains("2s"), "{error}");
 
-    // The server's bounds are 400 ms and 10 min.
+    // The server's limits are 400 ms and 10 min.
     for (asked, given) in [("100ms", Duration::from_millis(400)), ("20m", Duration::from_secs(600))]
     {
         let zk = bed.connect(&format!("session_timeout={asked}")).await;
@@ -99,7 +100,7 @@ async fn c13_a_ttl_below_the_negotiated_session_timeout_is_refused_and_both_are_
             error.to_string().contains(&given_text) && error.to_string().contains(&asked),
             "{error}"
         );
-        // The shorter one may be over by now.
+        // The shorter session may be over by now.
         if given > OP_TIMEOUT {
             granted(claim(&zk, "a").attempt(Wait::Queue).await);
             bed.assert_clean().await;
@@ -110,7 +111,7 @@ async fn c13_a_ttl_below_the_negotiated_session_timeout_is_refused_and_both_are_
 async fn try_permit(zk: &ZooKeeper, limit: u32, wait: Wait) -> Result<(), Error> {
     let mut claim = permits(zk, "a", 1, limit);
     let outcome = claim.attempt(wait).await.map(drop);
-    // It holds nothing where the attempt was refused.
+    // The claim holds nothing if the attempt was refused.
     let _ = claim.release().await?;
     outcome
 }
@@ -142,8 +143,8 @@ async fn c13_a_folder_that_is_not_a_locks_is_wrong_type_and_is_left_alone() {
     let zk = bed.connect("").await;
     let admin = bed.admin().await;
     let options = |mode: zk::CreateMode| mode.with_acls(zk::Acls::anyone_all());
-    // Nodes of another program in the folder: to try, to wait and to inspect end with the same
-    // words.
+    // The folder contains nodes of another program. An attempt, a wait and an inspection fail with
+    // the same text.
     for (name, theirs) in
         [("theirs", "theirs"), ("kazoo", "1f0a8d4e7c2b4f6a9e3d5b7c8a9f0e1d__lock__0000000001")]
     {
@@ -170,7 +171,7 @@ async fn c13_a_folder_that_is_not_a_locks_is_wrong_type_and_is_left_alone() {
         assert_eq!(admin.children(&folder).await, [theirs]);
     }
 
-    // An ephemeral node where the folder should be.
+    // An ephemeral node at the path of the folder.
     let folder = bed.folder(Kind::Mutex, "b");
     admin.0.create(&folder, b"", &options(zk::CreateMode::Ephemeral)).await.unwrap();
     let error = claim(&zk, "b").attempt(Wait::Queue).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Runtimes that lack something: an error, or it works all the same, but no panic.
+//! Runtimes that lack a feature cause an error, or work all the same, but never cause a panic.
 
 use lockkit_core::{
     ErrorKind,
@@ -17,7 +17,7 @@ fn c13_a_runtime_without_io_will_do() {
         let mut claim = claim(&zk, "a");
         granted(claim.attempt(Wait::Queue).await);
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
-        // Its knocks at the door as well.
+        // The checks of unreachable servers work as well.
         let error = connect("zk://127.0.0.1:1/").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("127.0.0.1:1: Connection refused"), "{error}");

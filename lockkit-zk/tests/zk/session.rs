@@ -1,4 +1,4 @@
-//! Sessions that end, and what stood on them.
+//! Sessions that end, and the claims on them.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// A session ends for its process at once when its runtime goes, and for the server only after its
-/// timeout.
+/// A session ends for its process at once when its runtime ends. For the server it ends only after
+/// its timeout.
 #[test]
 fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
     let bed = Bed::shared();
@@ -46,7 +46,7 @@ fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
         let queue = admin.children(&folder).await;
         assert_eq!((queue.len(), &queue[0]), (2, &old[0]), "a new node behind the old one");
         let grant = lock(&mut holder).await;
-        // The last word of the old session was at most one heartbeat before its end.
+        // The last heartbeat of the old session was at most one interval before its end.
         assert!(ended.elapsed() > Duration::from_secs(10), "{:?}", ended.elapsed());
         assert!(grant.token > before);
         assert_eq!(grant.token.get(), admin.created(&format!("{folder}/{}", queue[1])).await);
@@ -107,7 +107,7 @@ async fn c3_a_holder_that_is_cut_off_knows_before_the_server_lets_the_next_one_i
     let (next, at) = waiting.await.unwrap();
     assert!(told < at, "told {:?} after the next grant", told - at);
     assert!(next.fencing_token() > before);
-    // At once, on a new session.
+    // The claim is granted at once, on a new session.
     proxy.heal();
     let again = tokio::spawn({
         let mutex = cut_off.mutex("a").unwrap();
@@ -128,7 +128,7 @@ async fn c9_shutdown_ends_the_session_and_what_is_held_with_it() {
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();
     drop(guard);
     locker.shutdown().await.unwrap();
-    // Long before the session's timeout.
+    // Long before the session timeout.
     bed.assert_clean().await;
     let next = bed.locker("").await;
     next.mutex("a")
@@ -142,7 +142,7 @@ async fn c9_shutdown_ends_the_session_and_what_is_held_with_it() {
         .unwrap();
 }
 
-/// What is held would keep the session alive, if closing did not end it.
+/// A held lock would keep the session alive if closing did not end it.
 #[tokio::test]
 async fn c9_closing_ends_the_session_under_a_claim_that_is_still_held() {
     let bed = Bed::shared();

@@ -1,4 +1,4 @@
-//! Servers, backends on them, and a second client that looks behind their backs.
+//! Servers, backends on them, and a second client that reads the tree directly.
 
 use std::{
     collections::HashSet,
@@ -23,20 +23,20 @@ use lockkit_zk::{
 };
 use tokio::time::{sleep, timeout};
 
-/// At least any session timeout of the tests.
+/// No session timeout of the tests is longer.
 pub(crate) const TTL: Duration = Duration::from_secs(600);
-/// A server may stand still for two seconds, and has a lot to do after that.
+/// A server may stall for two seconds, and is busy after that.
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(30);
-/// What must happen, happens within this, or a test fails. No test waits for it to pass.
+/// Required events happen within this time, or a test fails. No test waits for it to pass.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// The session of a test that says nothing else: no test outlasts it, its heartbeats after the
-/// first find nothing out, and its connection outlasts a server that stands still.
+/// The default session of a test. No test outlasts it, and its heartbeats after the first find no
+/// change within a test. Its connection survives a stalled server.
 const LASTING: &str = "session_timeout=10m&connect_timeout=60s";
 
-/// A session that ends, or whose heartbeats find something out, within a test. It lasts longer than
-/// a server stands still; and so does its connection, if it is a session of at least 20 s.
+/// A session that ends within a test, or whose heartbeats find a change within a test. It lasts
+/// longer than a stall of the server. Its connection does, too, if the session has at least 20 s.
 pub(crate) fn session(seconds: u64) -> String {
     let longest_connect_ms = seconds * 1_000 * 2 / 9;
     format!("session_timeout={seconds}s&connect_timeout={longest_connect_ms}ms")
@@ -67,18 +67,18 @@ impl Bed {
         Self::on(shared(&SERVER, options))
     }
 
-    /// On the server that some tests share, which deletes the folder of an idle name at once.
+    /// On a shared server that deletes the folder of an idle name at once.
     pub(crate) fn eager() -> Self {
         static SERVER: Shared = Mutex::new(Weak::new());
         Self::on(shared(&SERVER, eager))
     }
 
-    /// On a server for one test, to be paused.
+    /// On a server for one test, which the test may pause.
     pub(crate) fn own() -> Self {
         Self::on(Arc::new(ZooKeeperServer::start_with(options()).unwrap()))
     }
 
-    /// On a server for one test, which never stands still.
+    /// On a server for one test, which never stalls.
     pub(crate) fn steady() -> Self {
         let mut server = ZooKeeperServer::start_with(options()).unwrap();
         server.never_stall();
@@ -108,7 +108,7 @@ impl Bed {
         locker(self.connect(query).await)
     }
 
-    /// A backend whose way to the server can be disturbed.
+    /// A backend behind a proxy that can disturb its connection to the server.
     pub(crate) async fn behind_proxy(&self, query: &str) -> (ZooKeeper, Proxy) {
         let proxy = Proxy::start(self.server.addr()).await.unwrap();
         (connect_in_the_end(&self.url_at(proxy.addr(), query)).await, proxy)
@@ -118,8 +118,8 @@ impl Bed {
         format!("/{}/{kind}/{name}", self.prefix)
     }
 
-    /// What this prefix still has on the server: ephemeral nodes and watches, without the nodes
-    /// that heartbeats write to, which live as long as their sessions.
+    /// The ephemeral nodes and watches that this prefix still has on the server. Nodes that
+    /// heartbeats write to do not count, because they live as long as their sessions.
     fn left(&self) -> Vec<String> {
         let path = format!("/{}/", self.prefix);
         let mut left = Vec::new();
@@ -135,7 +135,7 @@ impl Bed {
         left
     }
 
-    /// Fails unless nothing is left soon.
+    /// Fails unless the prefix is clean soon.
     pub(crate) async fn assert_clean(&self) {
         let clean = timeout(SOON, async {
             while !self.left().is_empty() {
@@ -145,8 +145,8 @@ impl Bed {
         assert!(clean.await.is_ok(), "{:#?}", self.left());
     }
 
-    /// What the server says of the connection of each of this prefix's sessions, which have a node
-    /// each for their heartbeats.
+    /// The server's statistics for the connection of each session of this prefix. Each session has
+    /// a node for its heartbeats.
     fn statistics(&self) -> Vec<String> {
         let path = format!("/{}/", self.prefix);
         let dump = self.server.four_letter("dump").unwrap();
@@ -177,7 +177,7 @@ impl Bed {
         self.connected().len()
     }
 
-    /// How many packets the server has got on these connections.
+    /// How many packets the server has received on these connections.
     pub(crate) fn received(&self) -> u64 {
         let figure = |line: &String| {
             let (_, rest) = line.split_once("recved=")?;
@@ -197,7 +197,7 @@ impl Bed {
 type Shared = Mutex<Weak<ZooKeeperServer>>;
 
 fn shared(server: &Shared, options: fn() -> ZooKeeperOptions) -> Arc<ZooKeeperServer> {
-    // A test that failed with it has nothing to do with the server.
+    // A failed test does not make the server unusable.
     let mut shared = server.lock().unwrap_or_else(PoisonError::into_inner);
     shared.upgrade().unwrap_or_else(|| {
         let server = Arc::new(ZooKeeperServer::start_with(options()).unwrap());
@@ -210,7 +210,7 @@ pub(crate) async fn connect(url: &str) -> Result<ZooKeeper> {
     ZooKeeper::connect(Config::from_url(StoreUrl::parse(url).unwrap())?).await
 }
 
-/// As [`connect`], for as long as that may help: a server that stands still grants no session.
+/// As [`connect`], but tries again while that may help, because a stalled server grants no session.
 pub(crate) async fn connect_in_the_end(url: &str) -> ZooKeeper {
     persistently(async || connect(url).await).await
 }
@@ -227,7 +227,7 @@ pub(crate) async fn refused(url: &str) -> Error {
 
 pub(crate) fn locker(backend: ZooKeeper) -> Locker {
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
-    // The store's own queue is what is tested.
+    // The test is about the store's own queue.
     Locker::new(backend).with_defaults(options).unwrap().with_process_gate(false)
 }
 
@@ -260,12 +260,13 @@ pub(crate) fn waiter(backend: &ZooKeeper, name: &str) -> (Box<dyn Claim>, Arc<Wa
     claims::waiter(backend, spec(name))
 }
 
-/// Attempts until granted. Between attempts waits for the store alone: a lost wake-up fails.
+/// Attempts until granted. Between attempts, waits only for the store: a lost wake-up fails the
+/// test.
 pub(crate) async fn lock(claim: &mut Box<dyn Claim>) -> Grant {
     loop {
         match claim.attempt(Wait::Queue).await.unwrap() {
             Attempt::Granted(grant) => return grant,
-            // The store says that it can't wake us.
+            // The store says that it cannot wake the claim.
             Attempt::Busy { retry_after: Some(pause), .. } => sleep(pause).await,
             Attempt::Busy { .. } => woken(claim).await,
         }
@@ -291,7 +292,7 @@ pub(crate) async fn persistently<T>(mut ask: impl AsyncFnMut() -> Result<T>) -> 
     answer.await.expect("no answer")
 }
 
-/// A request whose reply is lost: what is to happen meanwhile ends with its being applied.
+/// Loses the reply of a request. `meanwhile` ends when the request has been applied.
 pub(crate) async fn unanswered<T: Debug>(
     proxy: &Proxy,
     request: impl Future<Output = Result<T>>,
@@ -300,7 +301,7 @@ pub(crate) async fn unanswered<T: Debug>(
     proxy.set(|toxics| toxics.down.discard = true);
     let applied = async {
         meanwhile.await;
-        // Both at once: a reply that is still under way is lost as well.
+        // Both at once, so that a reply that is still under way is lost as well.
         proxy.reset_all();
         proxy.heal();
     };
@@ -336,13 +337,13 @@ impl Admin {
         self.0.delete(path, None).await.unwrap();
     }
 
-    /// Deletes a node and all that is below it, as an operator does by hand.
+    /// Deletes a node and all nodes below it, as an operator does by hand.
     pub(crate) async fn delete_all(&self, path: &str) {
         for child in self.children(path).await {
             Box::pin(self.delete_all(&format!("{path}/{child}"))).await;
         }
         let deleted = self.0.delete(path, None).await;
-        // Its session may have been faster.
+        // The end of its session may have deleted it first.
         assert!(
             matches!(deleted, Ok(()) | Err(zookeeper_client::Error::NoNode)),
             "{path}: {deleted:?}"

@@ -32,13 +32,13 @@ async fn c13_zks_needs_a_certificate_that_it_trusts() {
         locker.shutdown().await.unwrap();
     }
 
-    // At once, as each is tried for some time.
+    // All at the same time, because each is tried for some time.
     let (ca, wrong_ca) = (format!("ca={right}"), format!("ca={wrong}"));
     let unavailable = join_all([
         refused(url("localhost", secure, &wrong_ca)),
         // TLS at the plain port.
         refused(url("localhost", plain, &ca)),
-        // Nobody's name.
+        // No host has this name.
         refused(url("no_such-host.invalid", secure, &ca)),
     ]);
     let plain_text = format!("zk://ann:hunter2@localhost:{secure}/?session_timeout=1s");
@@ -55,7 +55,7 @@ async fn c13_zks_needs_a_certificate_that_it_trusts() {
     for (host, query, word) in [
         ("localhost", "", "parameter ca"),
         ("localhost", "ca=/nowhere/ca.pem", "/nowhere/ca.pem"),
-        // No name that a certificate could have, though the system takes it for an address.
+        // No certificate could have this name, though the system takes it for an address.
         ("127.1", &*ca, "127.1"),
     ] {
         let error = refused(url(host, secure, query).trim_end_matches('&').to_owned()).await;

@@ -79,7 +79,7 @@ async fn c2_a_past_owner_changes_nothing_for_the_present_one() {
     assert_eq!(admin.created(&node).await, standing);
     assert!(matches!(b.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
 
-    // The same by a drop, which leaves it to the session, and on one's own session.
+    // The same by a drop, which leaves the release to the session, and on the claim's own session.
     let mut c = claim(&one, "b");
     let mut d = claim(&one, "b");
     let node = bed.folder(Kind::Mutex, "b") + "/held";
@@ -88,7 +88,7 @@ async fn c2_a_past_owner_changes_nothing_for_the_present_one() {
     granted(d.attempt(Wait::Queue).await);
     let standing = admin.created(&node).await;
     drop(c);
-    // The session pays its debts in the order of its requests.
+    // The session cleans up in the order of its requests.
     let mut probe = claim(&one, "probe");
     for _ in 0..20 {
         granted(probe.attempt(Wait::Queue).await);
@@ -111,14 +111,15 @@ async fn c1_queues_and_their_absence_don_t_mix_under_one_prefix() {
             assert!(error.to_string().contains(word), "{word}: {error}");
         }
         drop(zk);
-        // The other kinds have a queue anyway, and a prefix keeps its strategy when nobody uses it.
+        // The other kinds have a queue anyway, and a prefix keeps its strategy when no locker uses
+        // it.
         refused(&bed.url(second)).await;
         bed.connect(first).await;
     }
 }
 
-/// Under a locker that lives: a prefix that is made anew forgets the strategy, unless it is written
-/// down again.
+/// Deletes a prefix under a live locker. The new prefix has no record of the strategy unless the
+/// locker writes it again.
 #[tokio::test]
 async fn c1_a_prefix_that_is_made_anew_keeps_the_strategy_of_its_live_locker() {
     let bed = Bed::shared();
@@ -128,7 +129,7 @@ async fn c1_a_prefix_that_is_made_anew_keeps_the_strategy_of_its_live_locker() {
     granted(before.attempt(Wait::Queue).await);
     given_up(before.release()).await;
     admin.delete_all(&format!("/{}", bed.prefix)).await;
-    // Of a name that was known, and of a new one.
+    // For a name that was known, and for a new one.
     for name in ["before", "after"] {
         let mut holder = claim(&zk, name);
         granted(holder.attempt(Wait::Queue).await);
@@ -177,8 +178,8 @@ async fn c2_a_holder_that_asks_again_after_its_node_was_deleted_gets_no_grant_of
     bed.assert_clean().await;
 }
 
-/// The other way round: those with queues come first to a prefix that was deleted under a locker
-/// without.
+/// The reverse case: after the prefix was deleted under a locker without queues, clients with
+/// queues come first.
 #[tokio::test]
 async fn c1_nobody_is_granted_beside_a_queue_that_was_there_first() {
     let bed = Bed::shared();

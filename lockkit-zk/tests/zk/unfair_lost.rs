@@ -24,7 +24,7 @@ async fn c2_c7_a_release_that_arrives_late_does_not_free_the_next_owners_lock() 
     granted(first.attempt(Wait::Queue).await);
     proxy.set(|toxics| toxics.up.hold = true);
     assert!(timeout(Duration::from_millis(100), first.release()).await.is_err());
-    // Meanwhile an operator frees it, and somebody else takes it.
+    // Meanwhile an operator frees it, and another claim takes it.
     admin.delete(&node).await;
     granted(second.attempt(Wait::Queue).await);
     let standing = admin.created(&node).await;
@@ -80,7 +80,8 @@ async fn c5_a_grant_that_was_not_answered_is_adopted_with_its_token_or_undone() 
     }
 }
 
-/// A lost reply, and a reaper: nothing of the folder in which the release was applied is the same.
+/// A lost reply, and a reaper: the new folder has nothing of the folder in which the release was
+/// applied.
 #[tokio::test]
 async fn c2_c7_a_release_asked_again_after_its_folder_was_reaped_spares_the_next_owner() {
     let bed = Bed::eager();
@@ -123,14 +124,14 @@ async fn c1_c2_an_attempt_that_was_lost_on_its_way_neither_takes_over_nor_frees_
             };
             let (attempt, ()) = tokio::join!(first.attempt(Wait::Queue), lost);
             if attempt.is_ok() {
-                // It was sent only after the reset: once more.
-                // An earlier try may have freed it.
+                // The attempt was sent only after the reset, so it is repeated. An earlier try may
+                // have freed the lock.
                 let _ = persistently(async || first.release().await).await;
             }
             attempt.is_err_and(|error| error.is_outcome_unknown())
         })
         .await;
-        // On the same session: only what was written tells the two apart.
+        // On the same session, so only the written data distinguishes the two claims.
         granted(Ok(persistently(async || second.attempt(Wait::Queue).await).await));
         let standing = admin.created(&node).await;
         if !give_up {

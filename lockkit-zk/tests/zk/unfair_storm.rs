@@ -35,7 +35,7 @@ struct Storm {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_c6_a_storm_leaves_one_holder_at_a_time_and_in_the_end_nothing() {
-    // Folders are deleted whenever nobody has the lock.
+    // Folders are deleted whenever the lock is free.
     let bed = Bed::eager();
     let proxy = Proxy::start(bed.server.addr()).await.unwrap();
     let mut sessions = vec![Arc::new(bed.connect(QUERY).await)];
@@ -99,7 +99,7 @@ async fn user(zk: Arc<ZooKeeper>, storm: Arc<Storm>) {
             }
             let _ = timeout(micros(5 * MILLISECOND), claim.changed()).await;
         }
-        // The others are dropped as they are.
+        // The other claims are dropped in any state.
         if random_range(0..3) > 0 {
             let _ = timeout(micros(3 * MILLISECOND), claim.release()).await;
         }

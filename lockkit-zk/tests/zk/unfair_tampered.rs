@@ -1,4 +1,4 @@
-//! Mutexes without a queue, when somebody else deletes or writes what is theirs.
+//! Mutexes without a queue whose nodes another client deletes or writes.
 
 use lockkit_core::{
     Kind,
@@ -9,8 +9,8 @@ use crate::support::*;
 
 const QUERY: &str = "fair=false";
 
-/// A release that goes by the version of the folder: one that is made anew counts its versions
-/// anew.
+/// Catches a release that uses only the version of the folder: a new folder counts its versions
+/// from the start.
 #[tokio::test]
 async fn c2_a_release_after_the_folder_was_made_anew_spares_the_next_owner() {
     let bed = Bed::shared();
@@ -27,7 +27,7 @@ async fn c2_a_release_after_the_folder_was_made_anew_spares_the_next_owner() {
         granted(second.attempt(Wait::Queue).await);
         if drops {
             drop(first);
-            // A request of the same session, behind what the drop left to it.
+            // A request of the same session, behind the cleanup that the drop left to it.
             assert!(!busy(claim(&one, "a").attempt(Wait::Queue).await).0);
         } else {
             assert_eq!(first.release().await.unwrap(), Released::NotHeld);
@@ -39,7 +39,8 @@ async fn c2_a_release_after_the_folder_was_made_anew_spares_the_next_owner() {
     }
 }
 
-/// A release that takes each write to the folder for a change of the owner leaves its node behind.
+/// Catches a release that takes each write to the folder for a change of the owner, and so leaves
+/// its node.
 #[tokio::test]
 async fn c7_a_release_after_somebody_wrote_to_the_folder_leaves_no_ghost() {
     let bed = Bed::shared();
@@ -57,7 +58,7 @@ async fn c7_a_release_after_somebody_wrote_to_the_folder_leaves_no_ghost() {
     bed.assert_clean().await;
 }
 
-/// The node beside it, whose name tells the owner, must not outlast the one that was deleted by
+/// The second node, whose name identifies the owner, must not outlast the node that was deleted by
 /// hand.
 #[tokio::test]
 async fn c2_c6_nothing_is_left_of_a_lock_whose_node_alone_was_deleted() {

@@ -1,4 +1,4 @@
-//! Queues: who is woken, and by whom.
+//! Queues: which waiter is woken, and by which claim.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -21,11 +21,11 @@ async fn c1_the_one_behind_a_waiter_that_gives_up_is_not_the_first() {
         assert!(busy(waiter.attempt(Wait::Queue).await).0);
     }
     let [holder, gives_up, gone, last] = &mut claims;
-    // Released, which it never held.
+    // The claim releases a lock that it never held.
     assert_eq!(gives_up.release().await.unwrap(), Released::NotHeld);
     woken(gone).await;
     assert!(busy(gone.attempt(Wait::Queue).await).0, "its predecessor was no holder");
-    // Now it stands right behind the holder, and the last one right behind it.
+    // Now this claim is right behind the holder, and the last claim is right behind this one.
     assert_eq!(gone.release().await.unwrap(), Released::NotHeld);
     woken(last).await;
     assert!(busy(last.attempt(Wait::Queue).await).0);
@@ -53,7 +53,7 @@ async fn c1_a_waiter_whose_predecessors_go_at_once_looks_again() {
     bed.assert_clean().await;
 }
 
-/// Nobody polls here: a wake-up that gets lost between a look and its watch fails the test.
+/// There is no poll here: a wake-up that is lost between a look and its watch fails the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_hand_overs_that_race_with_watches_lose_no_wake_up() {
     let bed = Bed::shared();
@@ -73,7 +73,7 @@ async fn c8_hand_overs_that_race_with_watches_lose_no_wake_up() {
                     *last = token;
                     tokio::task::yield_now().await;
                 }
-                // Some leave it to the session.
+                // Some claims leave the release to the session.
                 if round % 3 == 0 {
                     drop(claim);
                 } else {
@@ -112,7 +112,7 @@ async fn many_lockers_of_one_machine_use_one_connection_each() {
     bed.assert_clean().await;
 }
 
-/// A watch fires once, and also for what changes nothing.
+/// A watch fires once, also for a change of no importance.
 #[tokio::test]
 async fn c1_c8_a_waiter_is_neither_granted_nor_kept_busy_by_a_change_of_its_predecessor() {
     let bed = Bed::shared();
@@ -144,8 +144,8 @@ async fn c1_c8_a_waiter_is_neither_granted_nor_kept_busy_by_a_change_of_its_pred
     bed.assert_clean().await;
 }
 
-/// Each watches the one before it alone, which stays where it is: it has to say that it holds by
-/// now.
+/// Each waiter watches only the one before it, whose node stays. So a granted waiter must mark its
+/// node.
 #[tokio::test]
 async fn c8_one_release_wakes_all_whom_its_permits_suffice_for() {
     let bed = Bed::shared();

@@ -1,5 +1,5 @@
-//! What other versions of lockkit have stored: that of 0.1.0 is read and written, and that of newer
-//! ones left alone.
+//! Nodes of other versions of lockkit: those of 0.1.0 are read and written, and those of newer
+//! versions are left alone.
 
 mod newer;
 mod stored;
@@ -20,8 +20,8 @@ impl Bed {
         format!("/{}/{below}", self.prefix)
     }
 
-    /// Makes the nodes of a dump, which says in each line: what it is, its path under the prefix,
-    /// and its data.
+    /// Makes the nodes of a dump. Each line of the dump gives the type of a node, its path under
+    /// the prefix, and its data.
     async fn load(&self, admin: &Admin, dump: &str) {
         let options = |mode: CreateMode| mode.with_acls(Acls::anyone_all());
         let root = format!("/{}", self.prefix);
@@ -39,7 +39,7 @@ impl Bed {
         }
     }
 
-    /// All but what heartbeats write to, which nobody else reads.
+    /// Reads all nodes except those that heartbeats write to, which no other client reads.
     async fn dump(&self, admin: &Admin) -> Vec<String> {
         let mut lines = Vec::new();
         let mut rest = admin.children(&format!("/{}", self.prefix)).await;

@@ -17,7 +17,7 @@ fn assert_newer(error: &Error, path: &str) {
     assert!(!error.is_temporary() && !error.is_outcome_unknown(), "{text}");
 }
 
-/// What its format is, a later layout says in the folder of all mutexes, whatever it changes.
+/// A later layout marks its format in the folder of all mutexes, whatever it changes.
 #[tokio::test]
 async fn c1_c13_a_prefix_that_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
     for (folder, query) in
@@ -65,7 +65,7 @@ async fn c1_c13_a_lock_that_a_newer_lockkit_keeps_is_refused_and_left_as_it_is()
         assert_newer(&claim.attempt(Wait::Queue).await.unwrap_err(), &bed.path(&theirs));
         assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
         let name = claim_of(kind, mode, OwnerId::random()).name;
-        // Whoever will not wait may be told that it is taken: that costs no list.
+        // A claim that does not wait may learn that the lock is taken, because that costs no list.
         let mut hasty = zk.claim(claim_of(kind, mode, OwnerId::random())).unwrap();
         match hasty.attempt(Wait::No).await {
             Err(error) => assert_newer(&error, &bed.path(&theirs)),
@@ -83,7 +83,7 @@ async fn c1_c13_a_lock_that_a_newer_lockkit_keeps_is_refused_and_left_as_it_is()
     }
 }
 
-/// In a queue it is the node's name that counts: its owner is waited for, and never freed.
+/// In a queue the node's name counts: claims wait for its owner, and never free it.
 #[tokio::test]
 async fn c1_c14_a_holder_with_newer_data_is_waited_for_and_left_as_it_is() {
     for (query, node) in

@@ -8,7 +8,7 @@ use lockkit_core::{
 use super::{UNFAIR, claim_of};
 use crate::support::*;
 
-/// As 0.1.0 leaves them: each held, with somebody behind.
+/// The nodes as 0.1.0 leaves them: each lock is held, and has a waiter.
 const QUEUES: &str = include_str!("stored-1.txt");
 const SINGLE: &str = include_str!("stored-1-unfair.txt");
 const OWNER: u128 = 0xa1;
@@ -19,7 +19,7 @@ fn two_of_three() -> Mode {
     Mode::Permits { count: number(2), limit: number(3) }
 }
 
-/// A kind, how its lock is held, and how the one behind wants it.
+/// A kind, the mode of its holder, and the mode of the waiter behind it.
 fn modes() -> [(Kind, Mode, Mode); 3] {
     [
         (Kind::Mutex, Mode::Exclusive, Mode::Exclusive),
@@ -43,7 +43,7 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_t
             .into_iter()
             .map(|node| format!("{folder}/{node}"))
             .collect();
-        // Of the two, the holder's was made first.
+        // Of the two nodes, the holder's was made first.
         let first = admin.created(&nodes[0]).await;
         let second = admin.created(&nodes[1]).await;
         let (token, node, last) =
@@ -63,7 +63,7 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_t
             zk.force_release(&name, FencingToken::new(token)).await.unwrap(),
             Released::Freed
         );
-        // It is the one behind who has it now.
+        // The earlier waiter has it now.
         assert!(busy(newcomer.attempt(Wait::Queue).await).0);
         let seen = zk.inspect(&name).await.unwrap();
         assert_eq!(
@@ -96,7 +96,7 @@ async fn c1_c14_what_0_1_0_has_stored_without_queues_is_read_and_respected() {
     assert_eq!(newcomer.release().await.unwrap(), Released::Freed);
 }
 
-/// Who changes what is stored changes this, and then needs a new format: see docs/stability.md.
+/// If you change a stored form, change this test, and define a new format: see docs/stability.md.
 #[tokio::test]
 async fn c1_what_is_stored_has_the_form_of_0_1_0() {
     let bed = Bed::shared();
@@ -133,7 +133,7 @@ fn lines(dump: &str) -> Vec<String> {
     dump.lines().map(str::to_owned).collect()
 }
 
-/// Ids are as long as they are, whatever they are.
+/// Replaces ids, which differ in value but not in length.
 fn shapes(lines: &[String]) -> Vec<String> {
     let is_end = |c: char| !c.is_ascii_hexdigit();
     let shape = |line: &String| {
