@@ -40,8 +40,8 @@ text { font: 13px system-ui, sans-serif; fill: var(--ink); }
 .halo { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
 ";
 
-/// The violation as a self-contained SVG, drawn from all records of its claims. Each claim has a row:
-/// its request, its hold, its belief and its writes. The picture also shows the faults of that
+/// The violation as a self-contained SVG, drawn from all records of its claims. Each claim has a
+/// row: its request, its hold, its belief and its writes. The picture also shows the faults of that
 /// time, and its times are those of [`markdown`](super::markdown()).
 #[must_use]
 pub fn timeline(violation: &Violation, records: &[Record]) -> String {
