@@ -1,5 +1,5 @@
-//! (f) An undone claim is undone: at once if the answer was certain, else when the lease of the
-//! claim has passed.
+//! (f) A claim that was undone, by its answer, is no longer in the store. A certain answer counts
+//! at once, and any other one after the lease of the claim.
 
 use std::collections::{HashMap, HashSet};
 

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::history::{Event, Lock, Mode, Op, Record, Renewal};
 
-/// By so much two records of one end may differ. Each process computes the end on its own clock,
-/// and a busy server reads its clock only so often.
+/// The largest difference between two records of one end. Each process computes the end on its own
+/// clock, and a busy server reads its clock only so often.
 const ROUNDING: Duration = Duration::from_millis(50);
 
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
@@ -124,7 +124,7 @@ struct Belief {
 }
 
 impl Belief {
-    /// By so much the next end may be before the latest one. An answer counts from before its
+    /// How much earlier the next end may be than the latest one. An answer counts from before its
     /// request, and the lease in it may be as old as the reply. The history does not have the
     /// renewals that the locker sends by itself.
     fn tolerance(self, claim: &Claim<'_>, now: u64, slack: Duration) -> u64 {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::history::{Lock, Op, Record};
 
-/// So many findings of a rule are reported in full.
+/// The number of findings of a rule that are reported in full.
 const TOLD: usize = 20;
 
 /// The violations so far.

@@ -341,7 +341,7 @@ impl<'a> Index<'a> {
         })
     }
 
-    /// Whether a fault of the servers lasted at that time, or began within so long after it.
+    /// Whether a fault of the servers lasted at that time, or began within `within` after it.
     pub(super) fn servers_suffer(&self, at: u64, within: u64) -> bool {
         let from = at;
         let to = at.saturating_add(within);

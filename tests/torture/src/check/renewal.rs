@@ -9,8 +9,8 @@ use super::{
 use crate::history::{Event, Outcome, Renewal};
 use std::time::Duration;
 
-/// By so much two records of one end may differ: the answer to a renewal grows old for that long on
-/// a busy machine.
+/// The largest difference between two records of one end: the answer to a renewal grows old for
+/// that long on a busy machine.
 const ROUNDING: Duration = Duration::from_millis(250);
 
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {

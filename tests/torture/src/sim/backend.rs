@@ -105,7 +105,8 @@ impl Contender {
         self.asker.spec.op_timeout + waits
     }
 
-    /// The store does nothing after this time, if it can check the time.
+    /// The time after which the store ignores the request. `None` if the store can't check the
+    /// time.
     fn not_after(&self, waits: Duration) -> Option<Instant> {
         self.link.world.store.sort.not_after.then(|| Instant::now() + self.given_up(waits))
     }

@@ -36,8 +36,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// another way.
 ///
 /// It reads its role from standard input. It ends when its standard input ends, because its parent
-/// lets it go or has died. It needs a tokio runtime, best one with two threads, on which nothing
-/// else runs, because it counts the tasks that are left at its end.
+/// lets it go or has died. It needs a tokio runtime, best one with two threads. Nothing else may
+/// run on that runtime, because this counts the tasks that are left at its end.
 ///
 /// # Errors
 /// The child can't work: it was not started as a child, or the set-up is broken. The program that
