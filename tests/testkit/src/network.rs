@@ -249,7 +249,7 @@ fn owner(name: &str, prefix: &str) -> Option<u32> {
     pid.parse().ok()
 }
 
-/// The first three bytes of an unused private network. Each process starts its search at another
+/// The first three bytes of an unused private network. Each process starts its search at a different
 /// one.
 fn free_subnet(start: u32) -> Result<[u8; 3]> {
     for step in 0..SUBNET_ATTEMPTS {

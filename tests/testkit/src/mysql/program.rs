@@ -149,8 +149,8 @@ pub fn mysql_is_there() -> Result<(), String> {
 
 /// The version of the MySQL that was unpacked to a folder.
 ///
+/// # Errors
 /// There is no MySQL, or it does not run here.
-/// There is none, or it does not run here.
 pub fn unpacked_mysql(home: &Path) -> Result<String> {
     SqlProgram::unpacked(home).map(|program| program.version)
 }

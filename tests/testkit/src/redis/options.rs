@@ -46,7 +46,7 @@ impl RedisOptions {
         self
     }
 
-    /// A password for the user `default`. The server also uses it as a replica, with its primary.
+    /// A password for the user `default`. As a replica, the server also uses it with its primary.
     #[must_use]
     pub fn with_password(self, password: &str) -> Self {
         self.with_args(["--requirepass", password, "--masterauth", password])

@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads `text` as a reply. The connection writes behind that text, and so does not disturb it.
+    /// Reads `text` as a reply.
     fn parse(text: &str) -> io::Result<RedisReply> {
         Connection::new(Cursor::new(text.as_bytes().to_vec())).reply()
     }

@@ -73,6 +73,7 @@ pub fn simulate(seed: u64) -> Simulated {
 
 /// Runs a scenario.
 ///
+/// # Panics
 /// The machine has no file descriptor left for a runtime.
 #[must_use]
 pub fn run(scenario: Scenario) -> Simulated {
