@@ -16,7 +16,7 @@ pub enum Ear {
     Sound,
     /// Never.
     Deaf,
-    /// So much later.
+    /// This much later.
     Late(Duration),
 }
 

@@ -42,8 +42,8 @@ pub trait Site: fmt::Debug + Send + 'static {
     fn heal(&mut self) -> Result<(), BoxError>;
 
     /// Lists leftovers in the namespace of the last [`open`](Self::open), after all processes have
-    /// ended and all leases have passed. It does not list the legitimate rest of an idle name, such
-    /// as its last token.
+    /// ended and all leases have passed. It does not list what an idle name may keep, such as its
+    /// last token.
     ///
     /// # Errors
     /// The servers don't answer.
@@ -62,7 +62,7 @@ pub struct ServerFault {
     pub weakens: Option<&'static str>,
 }
 
-/// A store on foreign servers, which get no faults.
+/// A store on servers that this program does not run, and so does not hurt.
 #[derive(Debug)]
 pub struct Elsewhere {
     url: String,

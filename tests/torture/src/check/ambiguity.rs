@@ -15,7 +15,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     store(index, findings);
 }
 
-/// From when on a claim must not be in the store, and the record that says so.
+/// The time from which a claim must not be in the store, and the record that says so.
 fn gone(index: &Index<'_>, claim: &Claim<'_>) -> Option<(u64, Place, &'static str)> {
     let process = claim.op.process;
     let later = |place: Place| index.bound(index.at(place), claim.lease, Some(process));

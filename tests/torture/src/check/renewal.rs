@@ -73,8 +73,8 @@ fn has_a_cause(index: &Index<'_>, claim: &Claim<'_>, lost: u64) -> bool {
     index.disturbances(claim.op.process, since, lost).any(is_cause)
 }
 
-/// Whether the locker did not renew the claim, though nothing kept it from that. A lease that is no
-/// longer than a busy machine may take proves nothing.
+/// Finds a claim that the locker did not renew, though nothing kept the locker from it. A lease
+/// that is no longer than a busy machine may take proves nothing.
 fn not_renewed(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
     let lost = claim.lost.filter(|_| claim.renewal == Renewal::Auto)?;
     let granted = claim.granted?;

@@ -192,7 +192,7 @@ fn in_the_way(
     if end < death.killed || !(doubtful || index.was_hit(process, asks, end.min(bound))) {
         return None;
     }
-    // From then on the store has forgotten the claim, or its process can give the lock back again.
+    // By this time the store has forgotten the claim, or its process can give the lock back.
     let died = index.death(process).map(|died| index.at(died)).filter(|died| *died <= bound);
     let hits =
         index.faults.iter().filter(|fault| fault.victim == Some(process) && fault.from <= bound);

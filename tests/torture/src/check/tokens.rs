@@ -1,6 +1,6 @@
 //! (a) Tokens rise. No two claims have the same token, and a claim that was asked for later has a
-//! larger one. A holder's token is also above each token that it excludes and that was known
-//! before.
+//! larger one. A holder's token is also above the earlier known token of each claim that it
+//! excludes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -169,8 +169,8 @@ impl<'c, 'a> Heights<'c, 'a> {
     }
 }
 
-/// A holder's token is above each token that it excludes and that was known before its grant. A
-/// claim that was granted later met the holder's lease.
+/// A holder's token is above the token of each claim that it excludes and that was known before its
+/// grant. A claim that was granted later met the holder's lease.
 fn in_turn(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
     let claims = index.claims_of(lock).filter_map(|claim| Some((claim.granted?, claim)));
     let mut grants: Vec<(Place, &Claim<'_>)> = claims.collect();

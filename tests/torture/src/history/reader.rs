@@ -21,7 +21,7 @@ pub fn read(folder: &Path) -> Result<Vec<Record>> {
     let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
     let mut paths = paths.map_err(unreadable)?;
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
-    // So that records of the same instant always come in the same order.
+    // Sorted, so that records of the same instant always come in the same order.
     paths.sort();
     let mut records = Vec::new();
     for path in paths {

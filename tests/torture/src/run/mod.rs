@@ -140,9 +140,9 @@ impl Arena {
     /// Plays a round, and judges it. Calls `announce` with the plan before the round begins.
     ///
     /// # Errors
-    /// The round could not begin. The folder is in use, a requested fault does not exist, the store
-    /// can't be reached, or a process can't be started. A lock's wrong behaviour is no error: it is
-    /// in the verdict. A failure after the begin of the round is in the outcome.
+    /// No round began: the folder is in use, a fault does not exist, the store is out of reach, or
+    /// a process can't start. A lock's wrong behaviour is no error: it is in the verdict. A failure
+    /// after the begin of the round is in the outcome.
     pub async fn play(&self, round: &Round, announce: impl FnOnce(&Plan)) -> Result<Outcome> {
         let folder = &round.folder;
         if fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some()) {

@@ -101,8 +101,8 @@ pub(super) struct Link {
 /// The sort of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// A release is never refused for good: a holder that has no right to release keeps the lock
-    /// until the lease ends it.
+    /// Never refused for good, because a holder without the right to release would keep the lock
+    /// until its lease ends.
     Release,
     Other,
 }

@@ -47,7 +47,7 @@ struct Holding {
 struct Place {
     asker: Asker,
     ends: Instant,
-    /// The store has woken this waiter, which so knows that it can be granted.
+    /// The store has woken this waiter, so the waiter knows that it can be granted.
     woken: bool,
 }
 

@@ -146,7 +146,7 @@ impl Scenario {
         self
     }
 
-    /// The same with another way of loss signals.
+    /// The same with another kind of loss signal.
     #[must_use]
     pub fn with_ear(mut self, ear: Ear) -> Self {
         self.ear = ear;

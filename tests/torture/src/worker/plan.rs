@@ -13,10 +13,10 @@ use crate::{
 
 const BY_HAND: f64 = 0.2;
 const BOUNDED: f64 = 0.03;
-/// The part of the claims that renew by hand. Each of these keeps other claims waiting for a whole
-/// lease.
+/// The share of claims that oversleep, among those that renew by hand. Each of them keeps other
+/// claims waiting for a whole lease.
 const OVERSLEEPS: f64 = 0.1;
-/// The part of the other claims.
+/// The share of long holds among the other claims.
 const LONG: f64 = 0.01;
 
 /// One claim, from the request to the rest after it.
@@ -101,7 +101,7 @@ impl Planner {
             Lock::Mutex(_) => Mode::Exclusive,
             Lock::RwLock(_) if rng.random_bool(0.4) => Mode::Exclusive,
             Lock::RwLock(_) => Mode::Shared,
-            // All permits as often as one permit.
+            // All permits are chosen as often as one permit.
             Lock::Semaphore { .. } => Mode::Permits(rng.random_range(1..=PERMITS)),
         };
         let ttl = self.ttls[rng.random_range(0..self.ttls.len())];

@@ -26,8 +26,8 @@ enum End {
 /// One turn of one of three processes at a mutex.
 #[derive(Clone, Debug)]
 struct Turn {
-    /// So many milliseconds after the end of the turn before. If negative, the claim waits while
-    /// the other turn still has the lock.
+    /// The request comes this many milliseconds after the end of the turn before. If negative, the
+    /// claim waits while the other turn still has the lock.
     asks: i64,
     /// The refusal of a second request beside this one, if there is one.
     refused: Option<Refusal>,
