@@ -1,4 +1,4 @@
-//! Where what was made or fetched once is kept for the next time.
+//! The folder for files that are made or fetched once and kept for the next time.
 
 use std::{env, path::PathBuf};
 

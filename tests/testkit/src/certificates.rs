@@ -17,7 +17,7 @@ pub(crate) struct Issued {
 impl Authority {
     pub(crate) fn new() -> Result<Self> {
         let mut params = CertificateParams::new(Vec::new())?;
-        // Some servers compare the names of authority and server: equal ones look self-signed.
+        // Some servers compare the names of authority and server: equal names look self-signed.
         params.distinguished_name.push(DnType::CommonName, "lockkit test authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
@@ -28,7 +28,7 @@ impl Authority {
         self.issuer.pem()
     }
 
-    /// A certificate for `name`, who is to be found at `hosts`.
+    /// A certificate for `name`, with the addresses `hosts`.
     pub(crate) fn issue(&self, name: &str, hosts: &[&str]) -> Result<Issued> {
         let hosts: Vec<_> = hosts.iter().map(|&host| host.to_owned()).collect();
         let mut params = CertificateParams::new(hosts)?;

@@ -1,4 +1,4 @@
-//! Claims of any backend, asked as the core would ask them.
+//! Helpers to use the claims of any backend as the core does.
 
 use std::{
     future::Future,
@@ -18,8 +18,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// What must happen, happens within this, or a test fails. The leases of tests that can't do
-/// without a wake-up are longer, as their ends wake waiters as well. No test waits for it to pass.
+/// A test fails if something that must happen takes longer. Some tests need a wake-up: their leases
+/// are longer than this, because the end of a lease wakes waiters as well. No test waits for this
+/// time to pass.
 const SOON: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -32,7 +33,7 @@ pub fn mutex(name: &str) -> LockName {
     LockName::new(Kind::Mutex, name).unwrap()
 }
 
-/// What an owner, who has nothing else, asks for who wants a mutex.
+/// The request of a new owner for a mutex.
 ///
 /// # Panics
 /// As for [`mutex`].
@@ -51,19 +52,19 @@ pub fn waiter(backend: &dyn Backend, mut spec: ClaimSpec) -> (Box<dyn Claim>, Ar
     (backend.claim(spec).unwrap(), signal)
 }
 
-/// Gives up what a claim has in its store, by the release of it.
+/// Gives up what a claim has in its store, by releasing the claim.
 ///
 /// # Panics
 /// The release fails.
 pub async fn given_up(release: impl Future<Output = Result<Released>>) {
-    // The test is done with the claim, whether that held the lock, waited for it, or had lost it.
+    // The result does not matter: the claim may have held the lock, waited for it, or lost it.
     let _ = release.await.unwrap();
 }
 
-/// What was granted.
+/// The grant of an attempt.
 ///
 /// # Panics
-/// Nothing was.
+/// The attempt was not granted.
 #[track_caller]
 pub fn granted(attempt: Result<Attempt>) -> Grant {
     match attempt.unwrap() {
@@ -72,10 +73,10 @@ pub fn granted(attempt: Result<Attempt>) -> Grant {
     }
 }
 
-/// Whether a claim that was not granted stands in a queue, and when it is to ask again.
+/// Whether a claim that was not granted waits in a queue, and when it should ask again.
 ///
 /// # Panics
-/// It was granted.
+/// The attempt was granted.
 #[track_caller]
 pub fn busy(attempt: Result<Attempt>) -> (bool, Option<Duration>) {
     match attempt.unwrap() {
@@ -84,7 +85,7 @@ pub fn busy(attempt: Result<Attempt>) -> (bool, Option<Duration>) {
     }
 }
 
-/// What a user sees of an error.
+/// All texts of an error that a user can see.
 #[must_use]
 pub fn texts(error: &Error) -> String {
     let mut texts = format!("{error} {error:?}");
@@ -96,10 +97,10 @@ pub fn texts(error: &Error) -> String {
     texts
 }
 
-/// Waits until it is so.
+/// Waits until the condition is true.
 ///
 /// # Panics
-/// That takes too long.
+/// The condition takes too long.
 pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !is_so().await {
@@ -109,12 +110,13 @@ pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     timeout(SOON, waiting).await.unwrap_or_else(|_| panic!("not within {SOON:?}: {what}"));
 }
 
-/// What a lock protects, as the last line of defence: it refuses smaller tokens than it has seen.
+/// The resource that a lock protects. As the last line of defence it refuses smaller tokens than it
+/// has seen.
 #[derive(Debug, Default)]
 pub struct Register(Mutex<Option<FencingToken>>);
 
 impl Register {
-    /// False if somebody with a larger token has written before.
+    /// Returns false if a write with a larger token came before.
     pub fn write(&self, token: FencingToken) -> bool {
         let mut largest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let accepted = largest.is_none_or(|largest| token >= largest);
@@ -125,7 +127,7 @@ impl Register {
     }
 }
 
-/// What the core's waiter would be: remembers one wake-up, and counts all.
+/// Does the job of the core's waiter: remembers one wake-up, and counts all.
 #[derive(Debug, Default)]
 pub struct WakeSignal {
     notify: Notify,
@@ -153,7 +155,7 @@ impl WakeSignal {
         assert!(self.heard_within(SOON).await, "nobody rang");
     }
 
-    /// Waits for a wake-up, but not for long. Says whether there was one.
+    /// Waits for a wake-up, but no longer than `bound`. Returns whether there was one.
     pub async fn heard_within(&self, bound: Duration) -> bool {
         timeout(bound, self.notify.notified()).await.is_ok()
     }

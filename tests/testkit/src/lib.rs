@@ -1,6 +1,8 @@
 //! Real servers for lockkit's own tests: child processes on free ports of 127.0.0.1, with their
-//! data in a temporary folder, killed with the test that started them. And [names], for properties;
-//! [claims] (with the feature of that name), to ask a backend; and how to wait.
+//! data in a temporary folder. Each server is killed with the test that started it.
+//!
+//! There are also [names] for property tests, [claims] (with the feature of that name) to use a
+//! backend, and helpers to wait.
 
 mod cache;
 mod certificates;

@@ -1,4 +1,4 @@
-//! Names of locks for properties (C11): any that is allowed, and pairs of different ones that are
+//! Lock names for property tests (C11): any allowed name, and pairs of different names that are
 //! easily confused.
 
 use proptest::{collection::vec, prelude::*, sample::select};
@@ -6,8 +6,8 @@ use proptest::{collection::vec, prelude::*, sample::select};
 /// The longest name, in bytes.
 const LONGEST: usize = 255;
 
-/// What stores, their keys, paths and patterns, and escapes in them, are made of; and texts that
-/// some take for equal.
+/// Characters with a meaning in stores, in their keys, paths, patterns and escapes. Also texts that
+/// some programs take for equal.
 const TRAPS: &[&str] = &[
     "/",
     "{",
@@ -63,7 +63,7 @@ const TRAPS: &[&str] = &[
     "字",
 ];
 
-/// What looks like its neighbour.
+/// Pairs of texts that look alike.
 const ALIKE: &[(&str, &str)] = &[
     ("é", "e\u{301}"),
     ("/", "%2F"),
@@ -90,7 +90,7 @@ pub fn name() -> impl Strategy<Value = String> {
         1 => any_char.prop_map(String::from),
     ];
     let short = vec(piece.clone(), 1..6).prop_map(|pieces| pieces.concat());
-    // Whole characters up to the limit, and one byte each for the rest.
+    // Whole pieces up to the limit, and single bytes for the rest.
     let longest = (piece, 0..4usize).prop_map(|(piece, less)| {
         let mut text = piece.repeat((LONGEST - less) / piece.len());
         text.push_str(&"x".repeat(LONGEST - less - text.len()));
@@ -99,7 +99,7 @@ pub fn name() -> impl Strategy<Value = String> {
     prop_oneof![6 => short, 1 => longest]
 }
 
-/// Two different names, mostly with little between them.
+/// Two different names, mostly with a small difference.
 pub fn two_names() -> impl Strategy<Value = (String, String)> {
     let other = (name(), any::<prop::sample::Index>(), 0..8u8, select(ALIKE), name());
     let pair = other.prop_map(|(name, at, how, (one, two), stranger)| {

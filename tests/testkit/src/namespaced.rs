@@ -1,4 +1,4 @@
-//! Servers that belong together, and whose network can be cut.
+//! Servers that work together, on a network that a test can cut.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -9,20 +9,20 @@ use anyhow::{Context as _, Result};
 
 use crate::network::{Network, TEST};
 
-/// Servers on hosts of their own: every host is a network namespace, on Linux, as root. Or, where
-/// that can't be had, on the loopback, which can't be cut.
+/// Servers on separate hosts: each host is a network namespace, which needs Linux and root. Where
+/// that is impossible, the servers are on the loopback, which can't be cut.
 ///
-/// The namespaces and all that joins them are gone when this value is dropped. The next process
-/// that makes some removes what a killed process left behind.
+/// Dropping this value removes the namespaces and the links between them. The next process that
+/// makes namespaces removes what a killed process left behind.
 #[derive(Debug)]
 pub struct Namespaced<S> {
-    // Dropped first: a namespace lives on while a process is in it.
+    // Dropped first, because a namespace lives on while a process is in it.
     servers: S,
     network: Option<Network>,
 }
 
 impl<S> Namespaced<S> {
-    /// Whether network namespaces can be made and joined here.
+    /// Checks whether network namespaces can be made and joined here.
     ///
     /// # Errors
     /// The reason why not.
@@ -44,8 +44,8 @@ impl<S> Namespaced<S> {
         self.network.is_some()
     }
 
-    /// Cuts all that runs on the host `index`, from 0, off from the other hosts; clients still
-    /// reach it. Packets vanish both ways, open connections stall. A Unix socket works as before.
+    /// Cuts the host `index`, from 0, off from the other hosts. Clients still reach it. Packets
+    /// vanish both ways, and open connections stall. A Unix socket works as before.
     ///
     /// # Errors
     /// When the servers are on the loopback, or `ip` fails.
@@ -53,7 +53,7 @@ impl<S> Namespaced<S> {
         self.network()?.cut_off(host(index)?)
     }
 
-    /// Cuts the host `index` off from everything: the other hosts and the clients.
+    /// Cuts the host `index` off from all other hosts and from the clients.
     ///
     /// # Errors
     /// As for [`cut`](Self::cut).
@@ -62,9 +62,9 @@ impl<S> Namespaced<S> {
         self.network()?.cut(host(index)?, TEST)
     }
 
-    /// Undoes every cut. Connections that were not given up meanwhile go on where they stalled:
-    /// those of the hosts within a second (from Linux 6.15 on), those of clients when they next
-    /// try, which they do ever more rarely.
+    /// Undoes every cut. Connections that were not given up meanwhile continue where they stalled.
+    /// Those of the hosts do so within a second (from Linux 6.15 on). Those of clients do so at
+    /// their next retry, and retries become ever rarer.
     ///
     /// # Errors
     /// As for [`cut`](Self::cut).

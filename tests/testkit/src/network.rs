@@ -1,10 +1,11 @@
-//! A network of its own for each of some hosts, on Linux, that can be cut between any two of them.
+//! A test network of several hosts, on Linux, that can be cut between any two of them.
 //!
-//! Each host is a network namespace. A further one, the hub, joins them by a bridge: in the
-//! namespace of the test, the packet filters of the machine would apply to the bridge. Every host
-//! knows the hardware addresses of all the others from the start; a cut replaces them by one that
-//! nobody has. So packets vanish, as on a broken network: nobody is told, open connections stall,
-//! and neither a packet filter nor a kernel module is needed.
+//! Each host is a network namespace. One more namespace, the hub, joins them by a bridge. In the
+//! namespace of the test, the packet filters of the machine would apply to the bridge.
+//!
+//! Every host knows the hardware addresses of all the others from the start. A cut replaces them by
+//! an address that no host has. So packets vanish, as on a broken network: no side gets an error,
+//! and open connections stall. This needs neither a packet filter nor a kernel module.
 
 use std::{
     collections::BTreeSet,
@@ -19,20 +20,20 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-/// The names of all that is made here begin with it, then comes the process id.
+/// The names of all namespaces begin with this, followed by the process id.
 const PREFIX: &str = "lockkit-";
-/// The system keeps the names of links below 16 bytes.
+/// The same for links, whose names must be shorter than 16 bytes.
 const LINK_PREFIX: &str = "lk";
 const NAMESPACES: &str = "/run/netns";
 const LINKS: &str = "/sys/class/net";
 const SUBNET_ATTEMPTS: u32 = 100;
-/// Locally administered, and given to nobody.
+/// A locally administered address that no host has.
 const NOBODY: &str = "02:00:00:00:00:00";
 
 /// How many networks this process has made.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// Some hosts, and the test.
+/// The hosts, and the test.
 #[derive(Debug)]
 pub(crate) struct Network {
     name: String,
@@ -42,7 +43,7 @@ pub(crate) struct Network {
     cuts: BTreeSet<(u8, u8)>,
 }
 
-/// The test itself, as an end of a cut. The hosts are counted from 1.
+/// The test itself, as an end of a cut. Hosts count from 1.
 pub(crate) const TEST: u8 = 0;
 
 impl Network {
@@ -54,7 +55,7 @@ impl Network {
         output(Command::new(program).args(words)).map(drop)
     }
 
-    /// Whether networks can be made here; the text says why not.
+    /// Whether networks can be made here. The text says why not.
     pub(crate) fn is_possible() -> Result<(), String> {
         Self::probe().map_err(|error| {
             format!(
@@ -75,20 +76,20 @@ impl Network {
             hosts,
             cuts: BTreeSet::new(),
         };
-        // From here on a failure drops the network, which removes what there is of it.
+        // If the next step fails, the drop removes all that was made of the network.
         network.build()?;
         Ok(network)
     }
 
-    /// Where a host is.
+    /// The address of a host.
     pub(crate) fn addr(&self, host: u8) -> Ipv4Addr {
         let [a, b, c] = self.subnet;
         Ipv4Addr::new(a, b, c, host + 1)
     }
 
-    /// The words to put before a command that is to run on a host.
+    /// The words that go before a command to run it on a host.
     pub(crate) fn wrapper(&self, host: u8) -> Vec<OsString> {
-        // Not by `ip netns exec`, which mounts things on the way.
+        // Not by `ip netns exec`, because that also mounts file systems.
         vec![
             "nsenter".into(),
             format!("--net={NAMESPACES}/{}", self.namespace(host)).into(),
@@ -158,15 +159,16 @@ impl Network {
                 format!("address add {}/24 dev {device}", self.addr(end)),
                 format!("link set {device} up"),
             ];
-            // ZooKeeper talks to itself, too.
+            // ZooKeeper also talks to itself.
             let own = (end != TEST).then(|| "link set lo up".to_owned());
             ip(self.namespace_of(end).as_deref(), &up.into_iter().chain(own).collect::<Vec<_>>())?;
         }
         self.introduce()
     }
 
-    /// Has a host's connections try at least once a second, where the system can: else one that was
-    /// cut for a while is mute for nearly as long after it is healed.
+    /// Makes a host's connections retry at least once a second, where the system can do that.
+    /// Otherwise a connection that was cut for a while stays mute for nearly as long after the
+    /// heal.
     fn hurry(&self, host: u8) {
         let mut words = self.wrapper(host).into_iter();
         let Some(program) = words.next() else { return };
@@ -174,7 +176,8 @@ impl Network {
         let _ = output(Command::new(program).args(words).args(["sh", "-c", script]));
     }
 
-    /// Tells every end the hardware addresses of the others: the state of the network in full.
+    /// Gives every end the hardware addresses of the others: this is the whole state of the
+    /// network.
     fn introduce(&self) -> Result<()> {
         for from in self.ends() {
             let lines = self.ends().filter(|&to| to != from).map(|to| {
@@ -199,7 +202,7 @@ impl Network {
         format!("{}-{host}", self.name)
     }
 
-    /// None for the test's own.
+    /// `None` for the test's own namespace.
     fn namespace_of(&self, end: u8) -> Option<String> {
         (end != TEST).then(|| self.namespace(end))
     }
@@ -216,7 +219,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // What can't be removed now is removed as stale by a later process.
+        // A later process removes as stale what can't be removed now.
         let _ = ip(None, &[format!("link delete {}", self.link)]);
         for namespace in self.ends().filter_map(|end| self.namespace_of(end)).chain([self.hub()]) {
             let _ = ip(None, &[format!("netns delete {namespace}")]);
@@ -224,7 +227,7 @@ impl Drop for Network {
     }
 }
 
-/// Removes what processes left behind that were killed.
+/// Removes what killed processes left behind.
 fn remove_stale() -> Result<()> {
     for (folder, prefix, kind) in [(LINKS, LINK_PREFIX, "link"), (NAMESPACES, PREFIX, "netns")] {
         let Ok(entries) = fs::read_dir(folder) else { continue };
@@ -232,7 +235,7 @@ fn remove_stale() -> Result<()> {
             let name = entry?.file_name();
             let Some(pid) = name.to_str().and_then(|name| owner(name, prefix)) else { continue };
             if !Path::new("/proc").join(pid.to_string()).exists() {
-                // Another process may be at it, too.
+                // Another process may be removing it, too.
                 let _ = ip(None, &[format!("{kind} delete {}", name.display())]);
             }
         }
@@ -240,18 +243,18 @@ fn remove_stale() -> Result<()> {
     Ok(())
 }
 
-/// The process that made something of that name.
+/// The process that made something with that name.
 fn owner(name: &str, prefix: &str) -> Option<u32> {
     let (pid, _number) = name.strip_prefix(prefix)?.split_once(['.', '-'])?;
     pid.parse().ok()
 }
 
-/// The first three bytes of a private network that nothing here is joined to, different in each
-/// process.
+/// The first three bytes of an unused private network. Each process starts its search at a different
+/// one.
 fn free_subnet(start: u32) -> Result<[u8; 3]> {
     for step in 0..SUBNET_ATTEMPTS {
         let [_, _, b, c] = start.wrapping_add(step).to_be_bytes();
-        // The lower half is what people use.
+        // People mostly use the lower half.
         let b = b | 0x80;
         let routes = output(Command::new("ip").args([
             "-4",
@@ -267,7 +270,7 @@ fn free_subnet(start: u32) -> Result<[u8; 3]> {
     bail!("no private network is free in {SUBNET_ATTEMPTS} attempts")
 }
 
-/// Has `ip` do all that the lines say, in a namespace.
+/// Runs the lines as commands of `ip`, in a namespace.
 fn ip(namespace: Option<&str>, lines: &[String]) -> Result<()> {
     let mut command = Command::new("ip");
     command.args(namespace.iter().flat_map(|name| ["-n", name]));
@@ -306,7 +309,7 @@ fn cant_start(program: &str) -> String {
     format!("{program} can't be started; Debian's package is {package}")
 }
 
-/// For tests: false, and said past the test harness, where networks can't be made.
+/// For tests: false where networks can't be made, with a message past the test harness.
 #[cfg(test)]
 pub(crate) fn possible() -> bool {
     let possible = Network::probe();
@@ -331,7 +334,7 @@ mod tests {
         namespaces.contains(name) || Path::new(LINKS).join(link).exists()
     }
 
-    /// A network as a process leaves it that is killed.
+    /// A network as a killed process leaves it.
     fn abandoned() -> (String, String) {
         let mut owner = Command::new("sleep").arg("1000").spawn().unwrap();
         let name = format!("{PREFIX}{}-0", owner.id());
@@ -357,7 +360,7 @@ mod tests {
         }
         let (old_name, old_link) = abandoned();
         let network = Network::new(2).unwrap();
-        // Another test program may be at it, too: then it is gone when that one is done.
+        // Another test program may be removing it, too. Then it is gone when that program is done.
         let start = Instant::now();
         while leftovers(&old_name, &old_link) {
             assert!(
@@ -392,7 +395,7 @@ mod tests {
         network.cut(1, TEST).unwrap();
         assert!(!reaches(&network, 1), "a cut end reaches the other");
         assert!(reaches(&network, 2), "a cut reaches further than it should");
-        // It is no refusal: nothing comes back.
+        // It is no refusal: no answer comes back.
         let silent = SocketAddr::from((network.addr(1), target.port()));
         let error = TcpStream::connect_timeout(&silent, Duration::from_millis(200)).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);

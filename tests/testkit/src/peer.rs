@@ -1,4 +1,4 @@
-//! Test programs that start themselves again, as one more client of a store.
+//! Starts a test program again, as one more client of a store.
 
 use std::{
     env,
@@ -17,13 +17,13 @@ use nix::{
 
 use crate::process::pause;
 
-/// What a peer is to be.
+/// The variable with the role of a peer.
 const ROLE: &str = "LOCKKIT_TEST_ROLE";
-/// A process that says nothing for so long hangs.
+/// A process that writes nothing for this long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// This test program in a process of its own. Parent and child talk in lines. The child is killed
-/// when this is dropped.
+/// This test program in another process. Parent and child exchange lines. The child is killed when
+/// this value is dropped.
 #[derive(Debug)]
 pub struct Peer {
     process: Child,
@@ -32,11 +32,10 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts this program again in this [role](role): a URL and other words, with a space between
-    /// any two.
+    /// Starts this program again in this [role](role): a URL and other words, separated by spaces.
     ///
     /// # Errors
-    /// The system starts no process.
+    /// The system can't start the process.
     pub fn start(role: &str) -> Result<Self> {
         let mut process = Command::new(env::current_exe()?)
             .env(ROLE, role)
@@ -47,25 +46,25 @@ impl Peer {
         let input = process.stdin.take().context("it has no input")?;
         let output = BufReader::new(process.stdout.take().context("it has no output")?);
         let (said, lines) = mpsc::channel();
-        // Ends with the output, or when nobody listens any more.
+        // Ends with the output, or when the receiver is dropped.
         thread::spawn(move || {
             output.lines().map_while(Result::ok).try_for_each(|line| said.send(line))
         });
         Ok(Self { process, input, lines })
     }
 
-    /// The next line that it says.
+    /// The next line that the peer writes.
     ///
     /// # Errors
-    /// It has ended, or says nothing for a minute.
+    /// The peer has ended, or writes nothing for a minute.
     pub fn hear(&self) -> Result<String> {
         self.lines.recv_timeout(PATIENCE).context("the other process says nothing")
     }
 
-    /// Tells it a line, which may be empty: it goes on then.
+    /// Sends a line, which may be empty, to the peer, which then continues.
     ///
     /// # Errors
-    /// It has ended.
+    /// The peer has ended.
     pub fn tell(&mut self, line: &str) -> Result<()> {
         writeln!(self.input, "{line}").context("the other process hears nothing")
     }
@@ -76,10 +75,10 @@ impl Peer {
         self.process.id()
     }
 
-    /// Sends it a signal. After SIGSTOP it returns when the process no longer runs.
+    /// Sends a signal to the peer. After SIGSTOP it returns when the peer no longer runs.
     ///
     /// # Errors
-    /// It has ended, or does not stop.
+    /// The peer has ended, or does not stop.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let id = Pid::from_raw(self.process.id().try_into()?);
         if signal == Signal::SIGSTOP {
@@ -88,20 +87,20 @@ impl Peer {
         kill(id, signal).with_context(|| format!("{signal} can't be sent to {id}"))
     }
 
-    /// Kills it (SIGKILL), and returns what it had said that nobody has heard.
+    /// Kills the peer (SIGKILL), and returns its lines that were not heard.
     ///
     /// # Errors
-    /// The system does not kill it.
+    /// The system does not kill the peer.
     pub fn kill(mut self) -> Result<Vec<String>> {
         self.process.kill()?;
         self.process.wait()?;
         Ok(self.lines.iter().collect())
     }
 
-    /// Waits until it has ended by itself. It must say "bye" before, and nothing else.
+    /// Waits until the peer has ended by itself. The next line that the peer writes must be "bye".
     ///
     /// # Errors
-    /// It says something else, or fails.
+    /// The peer writes another line, or fails.
     pub fn ends(mut self) -> Result<()> {
         let last = self.hear()?;
         ensure!(last == "bye", "the other process says {last}");
@@ -113,26 +112,27 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may be dead already.
+        // The peer may be dead already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// The words of the role that this process was started in. `None`: it is the test itself.
+/// The words of the role that this process was started in. `None` if it is the test itself.
 #[must_use]
 pub fn role() -> Option<Vec<String>> {
     let role = env::var(ROLE).ok()?;
     Some(role.split(' ').map(str::to_owned).collect())
 }
 
-/// Waits for the next line from the parent; `None` if that has ended. It blocks.
+/// Blocks until the next line from the parent; `None` if the parent has ended.
 #[must_use]
 pub fn next_line() -> Option<String> {
     io::stdin().lines().next()?.ok()
 }
 
-/// Ends this process with its parent, whatever ends that. For a role that listens to no lines.
+/// Ends this process with its parent, in whatever way the parent ends. For a role that reads no
+/// lines.
 pub fn end_with_parent() {
     thread::spawn(|| {
         while next_line().is_some() {}

@@ -22,9 +22,9 @@ use nix::{
 
 /// Runs `"$@"` in the background, prints its process id, and kills it when standard input ends.
 ///
-/// The other end of standard input is held by this process alone, so it also ends when this process
-/// is killed. `PR_SET_PDEATHSIG` would not do: it fires when the *thread* that spawned the child
-/// ends, and test threads end.
+/// Only this process holds the other end of standard input, so the input also ends when this
+/// process is killed. `PR_SET_PDEATHSIG` would not do: it fires when the *thread* that spawned the
+/// child ends, and test threads end.
 const WATCHDOG: &str = r#"
 exec 3<&0
 "$@" 3<&- </dev/null >&2 &
@@ -39,21 +39,21 @@ kill "$watchdog" 2>/dev/null
 
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// If it is set, each server stands still now and then, for 0.1 to 2 s, as on a machine that is
-/// busy with something else.
+/// If this variable is set, each server is stopped now and then, for 0.1 to 2 s. That simulates a
+/// machine that is busy with something else.
 pub const STALLS_VARIABLE: &str = "LOCKKIT_TEST_STALLS";
 
-/// What may be done to the server.
+/// The state of the server, which decides whether it may be stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Running,
-    /// By a test, which decides for how long.
+    /// Paused by a test, which decides for how long.
     Paused,
     Ended,
 }
 
-/// A server process with a watchdog: it is killed when this value is dropped, and when this process
-/// dies in any way.
+/// A server process with a watchdog. The server is killed when this value is dropped, and when this
+/// process dies in any way.
 #[derive(Debug)]
 pub struct ServerProcess {
     shell: Child,
@@ -134,7 +134,7 @@ impl ServerProcess {
             file.seek(SeekFrom::Start(self.log_start))?;
             file.read_to_end(&mut bytes)
         };
-        // It is for an error's text: what can't be read is left out.
+        // The log is for the text of an error, so unreadable parts are left out.
         let _ = read();
         String::from_utf8_lossy(&bytes).into_owned()
     }
@@ -162,8 +162,8 @@ impl ServerProcess {
             .with_context(|| format!("{signal} can't be sent to {}", self.server))
     }
 
-    /// Stops the server in its tracks (SIGSTOP), and returns when it no longer runs: connections
-    /// stay open and nothing is answered.
+    /// Stops the server (SIGSTOP), and returns when it no longer runs. Connections stay open, and
+    /// requests get no answer.
     ///
     /// # Errors
     /// When the server has ended, or does not stop.
@@ -172,7 +172,7 @@ impl ServerProcess {
         pause(self.server)
     }
 
-    /// Lets a paused server go on.
+    /// Continues a paused server.
     ///
     /// # Errors
     /// When the server has ended.
@@ -183,10 +183,10 @@ impl ServerProcess {
         Ok(())
     }
 
-    /// From now on the server stands still for no test but its own, also where [`STALLS_VARIABLE`]
-    /// is set: for what a program must get done within less time than that.
+    /// From now on only its own test stops the server, even if [`STALLS_VARIABLE`] is set. For work
+    /// that must be done in less time than a stall.
     pub fn never_stall(&mut self) {
-        // Not before the present stall is over. Without its state, the next one does not begin.
+        // Waits until the present stall is over. Without the shared state, no other stall begins.
         let state = *self.state();
         self.state = Arc::new(Mutex::new(state));
     }
@@ -200,28 +200,28 @@ impl ServerProcess {
     /// # Errors
     /// When the child can't be waited for.
     pub fn kill(&mut self) -> Result<()> {
-        // From now on its process id may be another's.
+        // From now on its process id may belong to another process.
         *self.state() = State::Ended;
-        // The shell does the killing: it knows whether the process id is still the server's.
+        // The shell does the kill, because it knows whether the process id is still the server's.
         drop(self.watchdog.take());
         self.shell.wait()?;
         Ok(())
     }
 }
 
-/// Until the server has ended, or its owner has.
+/// Stops the server now and then, until the server has ended or its owner was dropped.
 fn stall_now_and_then(server: Pid, parent: u32, state: &Weak<Mutex<State>>) {
     loop {
         thread::sleep(Duration::from_millis(random(500, 5_000)));
         let Some(state) = state.upgrade() else { return };
-        // Held meanwhile: who pauses, resumes or kills the server comes after this.
+        // Locked during the stall: a pause, resume or kill of the server waits for its end.
         let state = state.lock().unwrap_or_else(PoisonError::into_inner);
         match *state {
             State::Paused => continue,
             State::Ended => return,
             State::Running => {}
         }
-        // One that ended by itself may have left its process id to another.
+        // A server that ended by itself may have left its process id to another process.
         if parent_of(server) != Some(parent) || kill(server, Signal::SIGSTOP).is_err() {
             return;
         }
@@ -242,7 +242,7 @@ fn random(least: u64, most: u64) -> u64 {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // A process that can't be waited for is nothing a test could react to.
+        // A test can't react to a process that can't be waited for.
         let _ = self.kill();
     }
 }
@@ -253,8 +253,8 @@ impl Drop for ServerProcess {
 /// The process has ended, or does not stop.
 pub(crate) fn pause(process: Pid) -> Result<()> {
     kill(process, Signal::SIGSTOP).with_context(|| format!("{process} can't be stopped"))?;
-    // The signal is only on its way yet: on a busy machine a thread may send or answer one more
-    // request meanwhile.
+    // The signal is only on its way. On a busy machine a thread may send or answer one more request
+    // meanwhile.
     let deadline = Instant::now() + PAUSE_TIMEOUT;
     while !is_stopped(process)? {
         if Instant::now() > deadline {
@@ -265,27 +265,28 @@ pub(crate) fn pause(process: Pid) -> Result<()> {
     Ok(())
 }
 
-/// Whether a process lives. A zombie, whose parent has not asked for it yet, lives no more.
+/// Whether a process lives. A zombie, whose parent has not waited for it yet, does not live.
 pub fn is_alive(process: impl Display) -> bool {
     !matches!(state_of(process), None | Some('Z' | 'X'))
 }
 
-/// The letter for the state of a process, such as T for stopped; `None`: there is no such process.
+/// The letter for the state of a process, such as T for stopped. `None` if there is no such
+/// process.
 pub fn state_of(process: impl Display) -> Option<char> {
     state_in(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
-/// The state of a process or a thread, by its line in `/proc`, where its name, in parentheses, may
-/// hold anything.
+/// The state of a process or a thread, by its line in `/proc`. The name in that line is in
+/// parentheses, and may hold any text.
 fn state_in(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Whether every thread is stopped; where there is no `/proc`, that is taken for granted.
+/// Whether every thread is stopped. True if there is no `/proc`.
 fn is_stopped(process: Pid) -> Result<bool> {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return Ok(true) };
     for thread in threads {
-        // A thread that ends meanwhile doesn't run either.
+        // A thread that ends meanwhile no longer runs.
         let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
         if !matches!(state_in(&stat), Some('T' | 't' | 'Z' | 'X')) {
             return Ok(false);
@@ -355,7 +356,7 @@ mod tests {
         while !is_stopped(server.server).unwrap() {
             thread::sleep(Duration::from_millis(5));
         }
-        // It waits until the stall is over, and then nobody lets the server go on.
+        // The pause waits until the stall is over, and then no stall continues the server.
         server.pause().unwrap();
         let until = Instant::now() + Duration::from_secs(6);
         while Instant::now() < until {

@@ -1,4 +1,4 @@
-//! Waiting for what must happen.
+//! Waits for something that must happen.
 
 use std::{
     env, thread,
@@ -6,13 +6,13 @@ use std::{
 };
 
 const SLACK_VARIABLE: &str = "LOCKKIT_TEST_SLACK";
-/// A server may stand still for seconds.
+/// A server may stall for seconds.
 const DEFAULT_SLACK: Duration = Duration::from_secs(6);
 
 /// Asks until there is an answer.
 ///
 /// # Panics
-/// There is none for so long.
+/// There is no answer within `patience`.
 pub fn until<T>(patience: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -24,8 +24,8 @@ pub fn until<T>(patience: Duration, what: &str, mut ask: impl FnMut() -> Option<
     }
 }
 
-/// How much later than promised a thing may happen on a busy machine: `LOCKKIT_TEST_SLACK`, as the
-/// conformance suite reads it. What is promised for safety gets none.
+/// How much later than promised something may happen on a busy machine: `LOCKKIT_TEST_SLACK`, as
+/// the conformance suite reads it. A safety promise gets no slack.
 ///
 /// # Panics
 /// The variable is neither like `500ms` nor like `3x`.

@@ -1,4 +1,5 @@
-//! MariaDB and MySQL servers: a test for each runs on MariaDB, and on MySQL where there is one.
+//! Tests of MariaDB and MySQL servers. Each test runs on MariaDB, and on MySQL if that is
+//! installed.
 
 use std::{fs, io::Read as _, net::TcpStream, path::PathBuf, time::Duration};
 
@@ -127,7 +128,8 @@ async fn the_database_compares_without_case(flavor: SqlFlavor) {
     assert_eq!(value(&mut conn, "SELECT @@collation_database").await, "utf8mb4_general_ci");
 }
 
-/// MySQL has keys of its own by default, MariaDB may have: so the files that are in use count.
+/// MySQL has its own keys by default, and MariaDB may have them. Therefore the test checks which
+/// files are in use.
 async fn the_authority_vouches_for_the_server(flavor: SqlFlavor) {
     let server = SqlServer::start_with_tls(flavor).unwrap();
     let mut conn = connect(&server.admin_url()).await.unwrap();

@@ -24,7 +24,7 @@ use crate::{
     workload::Workload,
 };
 
-/// Tortures lockkit's locks on your own store, and checks every step.
+/// Tests lockkit's locks on your own store under faults, and checks every step.
 #[derive(Debug, Parser)]
 #[command(name = "lockkit-torture", version)]
 struct Cli {
@@ -34,7 +34,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Lets processes take locks while faults are done, and checks what they wrote down: 0 if every
+    /// Lets processes take locks during faults, and checks their history: exit code 0 if every
     /// promise was kept
     Run(Box<RunArguments>),
     /// Checks the history of an earlier round again
@@ -42,25 +42,24 @@ enum Command {
         /// Its folder
         folder: PathBuf,
     },
-    /// Plays the core over a scripted store on a clock that is not real: the same seed does the
-    /// same
+    /// Runs the core on a scripted store with a simulated clock: a seed always gives the same run
     Simulate {
         /// The first seed
         #[arg(long, default_value_t = 0)]
         seed: u64,
-        /// How many of them
+        /// How many seeds
         #[arg(long, default_value_t = 1)]
         count: u64,
     },
-    /// What a child process does
+    /// Does the work of a child process
     #[command(hide = true)]
     Child,
 }
 
 #[derive(Debug, Args)]
 struct RunArguments {
-    /// The store, as `lockkit::connect` takes it. Command lines are seen by everybody on the
-    /// machine: a URL with a password is better given by `--url-from` or in the variable
+    /// The store, as `lockkit::connect` takes it. All users of the machine can see a command line:
+    /// pass a URL with a password by `--url-from` or in the variable
     #[arg(long, env = "LOCKKIT_TORTURE_URL", hide_env_values = true)]
     url: Option<String>,
     /// A file whose first line is the URL, or (-) standard input
@@ -69,42 +68,42 @@ struct RunArguments {
     /// Processes that take locks
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     processes: u32,
-    /// Tasks of each
+    /// Tasks of each process
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     tasks: u32,
-    /// Mutexes that hardly two want at a time
+    /// Mutexes that two tasks rarely want at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 16)]
     wide: u32,
     /// A lease to choose from; repeat it for more
     #[arg(long = "ttl", value_name = "TIME", value_parser = humantime::parse_duration)]
     ttls: Vec<Duration>,
-    /// For how long faults are done in a round
+    /// How long faults happen in a round
     #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
     span: Duration,
-    /// Rounds until this has passed; else there is one
+    /// Repeats rounds for this many hours; else there is one round
     #[arg(long)]
     hours: Option<f64>,
-    /// From the end of one fault to the next, on average
+    /// The time from the end of one fault to the next, on average
     #[arg(long, value_name = "TIME", default_value = "1500ms", value_parser = humantime::parse_duration)]
     pause: Duration,
-    /// What a busy machine needs more than the bounds of the contract
+    /// The time that a busy machine needs beyond the bounds of the contract
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = humantime::parse_duration)]
     slack: Duration,
-    /// All that is left to chance follows from it
+    /// Determines all random choices
     #[arg(long)]
     seed: Option<u64>,
     /// Only this kind of fault, such as kill-holder; repeat it for more, `none` for none
     #[arg(long = "fault", value_name = "KIND")]
     faults: Vec<String>,
-    /// A fault of the servers: `stop=kill -STOP 4711` is done to them by a shell, as --heal says
-    /// undone
+    /// A fault of the servers: `stop=kill -STOP 4711` runs this command in a shell, and --heal
+    /// undoes it
     #[arg(long = "strike", value_name = "KIND=COMMAND")]
     strikes: Vec<String>,
-    /// How a fault of --strike is undone, with the same name
+    /// The command that undoes the fault of --strike with the same name
     #[arg(long = "heal", value_name = "KIND=COMMAND")]
     heals: Vec<String>,
-    /// Why a fault of --strike may break exclusion, in the words of your documentation: it is then
-    /// no error
+    /// Why a fault of --strike may break exclusion, in the words of your documentation: such a
+    /// break is then no error
     #[arg(long = "weakens", value_name = "KIND=WORDS")]
     weakens: Vec<String>,
     /// Where histories and reports are written
@@ -113,7 +112,7 @@ struct RunArguments {
 }
 
 /// The whole program. The exit code is 0 if every promise was kept, 1 if one was broken, and 2 if
-/// nothing could be told.
+/// the run proves nothing.
 pub async fn command_line() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -133,7 +132,7 @@ pub async fn command_line() -> ExitCode {
     })
 }
 
-/// A simulation has a runtime of its own.
+/// A simulation makes its own runtime, and so needs a thread outside of this one.
 fn beside_the_runtime(
     work: impl FnOnce() -> Result<ExitCode> + Send + 'static,
 ) -> Result<ExitCode> {
@@ -163,7 +162,7 @@ fn play(seed: u64, count: u64) -> Result<ExitCode> {
     Ok(exit_code(is_clean))
 }
 
-/// Help goes its usual way. What was typed wrong is repeated without the URLs in it, which may hold
+/// Prints help as usual. Prints a usage error without the URLs in it, because they may hold
 /// passwords.
 fn told(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
@@ -179,14 +178,14 @@ fn told(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The text without the words that hold a URL, and without what they give an option.
+/// Replaces in the text each argument that holds a URL, and each option value that does.
 fn without_urls(text: String, words: &[String]) -> String {
     let values = words.iter().flat_map(|word| {
         let value = word.split_once('=').map(|(_, value)| value);
         [Some(word.as_str()), value].into_iter().flatten()
     });
     let mut hidden: Vec<_> = values.filter(|value| value.contains("://")).collect();
-    // One may be a part of another.
+    // One URL may be a part of another.
     hidden.sort_unstable_by_key(|value| std::cmp::Reverse(value.len()));
     hidden.into_iter().fold(text, |text, value| text.replace(value, "(a URL)"))
 }
@@ -199,7 +198,8 @@ async fn torture(arguments: RunArguments) -> Result<ExitCode> {
             "each process would have a memory store of its own; `simulate` needs no server",
         ));
     }
-    // At once, where a round would ask a while: between rounds servers may need it.
+    // Connects once here, because a round retries for a while: between rounds the servers may need
+    // that time.
     let reached = lockkit::connect(&url)
         .await
         .map_err(|error| Error::of("the store can't be reached", error))?;
@@ -229,7 +229,7 @@ async fn torture(arguments: RunArguments) -> Result<ExitCode> {
     println!("seed {seed}");
     let mut interrupt = signal(SignalKind::interrupt()).map_err(watching)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(watching)?;
-    // What is dropped takes its processes with it.
+    // When `rounds` is dropped, its processes are killed.
     tokio::select! {
         done = rounds(&arena, round, arguments.hours) => done,
         _ = interrupt.recv() => Err(Error::new("interrupted")),
@@ -272,8 +272,8 @@ async fn rounds(arena: &Arena, round: Round, hours: Option<f64>) -> Result<ExitC
     judged(total.violations.len(), total.error)
 }
 
-/// A broken promise counts whatever else went wrong; without one, what went wrong leaves nothing to
-/// be told.
+/// A broken promise counts, whatever else failed. Without a broken promise, the error is the
+/// result.
 fn judged(violations: usize, error: Option<String>) -> Result<ExitCode> {
     match error.map(Error::new) {
         Some(error) if violations == 0 => Err(error),

@@ -1,8 +1,8 @@
-//! The clock that all processes of a machine share, and that leases are counted on.
+//! The clock that all processes of a machine share, and that leases count on.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since the machine was started, with those of its sleep: the same for all processes.
+/// Nanoseconds since the machine started, with the time in suspend: the same for all processes.
 #[must_use]
 pub fn now() -> u64 {
     let now = clock_gettime(ClockId::Boottime);

@@ -1,4 +1,4 @@
-//! Servers that are hurt by commands of the user's.
+//! A site whose servers are hurt by the user's own commands.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,11 +27,11 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 pub(crate) struct Commands {
     url: String,
     faults: Vec<(ServerFault, Lines)>,
-    /// The place of the fault that was begun last.
+    /// The position of the fault that was begun last.
     last: Option<usize>,
 }
 
-/// What is done, and how it is undone.
+/// The commands that begin a fault and undo it.
 #[derive(Debug)]
 struct Lines {
     strike: String,
@@ -39,7 +39,7 @@ struct Lines {
 }
 
 impl Commands {
-    /// Each text is `kind=…`.
+    /// Each text has the form `kind=…`.
     pub(crate) fn new(
         url: String,
         strikes: &[String],
@@ -53,7 +53,7 @@ impl Commands {
             let heal = heals.remove(&kind);
             let longest = if heal.is_some() { Duration::from_secs(3) } else { Duration::ZERO };
             let fault = ServerFault {
-                // Few, and for the whole life of the process.
+                // There are few of these, and they are needed until the process ends.
                 kind: kind.clone().leak(),
                 lasts: Duration::ZERO..=longest,
                 weakens: weakens.remove(&kind).map(|words| &*words.leak()),
@@ -72,7 +72,7 @@ fn pairs(option: &str, texts: &[String]) -> Result<BTreeMap<String, String>> {
     let mut pairs = BTreeMap::new();
     for text in texts {
         let Some((kind, value)) = text.split_once('=') else {
-            // It may be a command with a password.
+            // The text may be a command with a password.
             return Err(Error::new(format!("{option} takes kind=…")));
         };
         if pairs.insert(kind.to_owned(), value.to_owned()).is_some() {
@@ -82,10 +82,11 @@ fn pairs(option: &str, texts: &[String]) -> Result<BTreeMap<String, String>> {
     Ok(pairs)
 }
 
-/// Errors don't repeat the line, in which there may be passwords.
+/// Runs a command. Errors don't repeat the command line, because it may hold passwords.
 fn run(what: &str, line: &str, bound: Duration) -> Result<(), BoxError> {
     let start = Instant::now();
-    // A group of its own: with a shell that hangs goes what it waits for.
+    // The shell has its own process group, so that a kill also reaches the commands that it waits
+    // for.
     let mut shell = Command::new("sh").args(["-c", line]).process_group(0).spawn()?;
     loop {
         match shell.try_wait()? {
@@ -133,7 +134,7 @@ impl Site for Commands {
         {
             run(&format!("--heal {}", fault.kind), heal, BOUND)?;
         }
-        // Only now: one that failed is tried again at the end.
+        // Only after success: a command that failed is tried again at the end.
         self.last = None;
         Ok(())
     }
@@ -144,7 +145,7 @@ impl Site for Commands {
 }
 
 impl Drop for Commands {
-    /// Servers are not left stopped by a run that is interrupted.
+    /// An interrupted run must not leave servers stopped.
     fn drop(&mut self) {
         let _ = self.heal();
     }
@@ -205,7 +206,7 @@ mod tests {
     fn a_heal_that_fails_is_tried_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().display();
-        // Not before somebody has made a way.
+        // The command fails until `way` exists.
         let heal = format!("stop=rm {path}/way && touch {path}/healed");
         let mut site =
             Commands::new("x://h".to_owned(), &texts(&["stop=true"]), &texts(&[&heal]), &[])
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!(error, "--strike hang: its command was not done within 2s");
         let id = std::fs::read_to_string(file).unwrap();
         let end = Instant::now() + Duration::from_secs(10);
-        // Its parent is gone: somebody else takes its status away.
+        // Its parent has ended, so another process collects its exit status.
         while lockkit_fixture::is_alive(id.trim()) {
             assert!(Instant::now() < end, "{id} is still there");
             sleep(BETWEEN_LOOKS);

@@ -1,5 +1,5 @@
-//! A core that does not tell of a loss, or late: no backend can make it do so, so that it is put
-//! between it and the holder.
+//! Simulates a core that signals a loss late or never. No backend can make the core do so, so this
+//! is put between the core and the holder.
 
 use std::{future::pending, time::Duration};
 
@@ -7,20 +7,20 @@ use lockkit::{LossReason, Lost};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-/// How the loss of a lock is told to its holder.
+/// How the holder gets the loss signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ear {
-    /// As lockkit tells it.
+    /// When lockkit sends it.
     #[default]
     Sound,
     /// Never.
     Deaf,
-    /// So much later.
+    /// This much later.
     Late(Duration),
 }
 
-/// The loss signal, as the holder hears it.
+/// The loss signal as the holder gets it.
 #[derive(Clone, Debug)]
 pub(crate) struct Signal {
     lost: Lost,
@@ -42,8 +42,8 @@ impl Signal {
         reason
     }
 
-    /// Does the work, and tells of the loss as soon as that is told: also while the work waits for
-    /// something else.
+    /// Does the work, and calls `tell` as soon as the loss signal comes, even while the work waits
+    /// for something else.
     pub(crate) async fn beside<T>(
         &self,
         tell: impl FnOnce(LossReason),

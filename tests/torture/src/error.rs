@@ -1,8 +1,8 @@
-//! Why a run could not be made, or a history not be read.
+//! The error of a run that could not be made, or of a history that could not be read.
 
 use std::error::Error as StdError;
 
-/// What was tried, and what stood in its way. One line; no passwords.
+/// An error in one line: what failed, and why. It holds no passwords.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}{}", .source.as_ref().map_or_else(String::new, |source| format!(": {source}")))]
 pub struct Error {
@@ -14,12 +14,12 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error with no other one behind it.
+    /// An error without a source.
     pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), source: None }
     }
 
-    /// What was tried, and why it failed.
+    /// An error with its source.
     pub fn of(what: impl Into<String>, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self { what: what.into(), source: Some(source.into()) }
     }

@@ -1,4 +1,5 @@
-//! The way of one process to the servers, which can be broken without touching anybody else's.
+//! The connections of one process to the servers. They can be broken without harm to other
+//! processes.
 
 use std::{fmt, net::SocketAddr, time::Duration};
 
@@ -11,29 +12,29 @@ use tokio::{
 
 use crate::error::{Error, Result};
 
-/// For one address of a server.
+/// The time to connect to one address of a server.
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// What can happen to it.
+/// A fault of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkFault {
-    /// Nothing passes, and nobody is told. What was sent arrives when it is over.
+    /// Nothing passes, and no side gets an error. Sent data arrives when the fault is over.
     Silence,
     /// Requests are executed, and their replies never come.
     LostReplies,
-    /// Requests arrive late: many after their sender has given up.
+    /// Requests arrive late, many of them after their sender has given up.
     LateRequests,
-    /// Each round trip takes so long, or up to an eighth longer: a lease of its own is renewed in
-    /// time.
+    /// Each round trip takes this long, or up to an eighth longer. A lease of its own is still
+    /// renewed in time.
     Slow(Duration),
-    /// The same with round trips that stores which need several of them in a lease have no time
-    /// for.
+    /// The same with longer round trips. Stores that need several of them in a lease have no time
+    /// for that.
     Slower(Duration),
-    /// Nothing can be connected, and what is connected is reset.
+    /// No connection can be opened, and open connections are reset.
     Refused,
     /// Every connection is reset.
     Reset,
-    /// Every connection is reset at the client's end; what was sent arrives when it is over.
+    /// Every connection is reset at the client's end. Sent data arrives when the fault is over.
     ResetLate,
     /// Every connection is reset in the middle of a message.
     CutMidway,
@@ -66,14 +67,14 @@ impl LinkFault {
         }
     }
 
-    /// Whether it is done at once, with nothing to heal.
+    /// Whether the fault is over at once, with nothing to heal.
     pub(crate) fn is_momentary(self) -> bool {
         matches!(self, Self::Reset)
     }
 
-    /// Whether a connection dies of it, when it begins or when it ends.
+    /// Whether the fault breaks a connection, when it begins or when it ends.
     pub(crate) fn breaks_connections(self) -> bool {
-        // A request that is silent for too long makes the client leave its connection.
+        // If a request gets no reply for too long, the client abandons its connection.
         !matches!(self, Self::Slow(_))
     }
 }
@@ -92,8 +93,8 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// A way of its own to the servers of `url`. `None` where servers tell clients where else to
-    /// go, or prove by their name who they are: nobody can stand in between.
+    /// Puts proxies in front of the servers of `url`. `None` if the servers send clients to other
+    /// addresses, or prove their identity by their name: then no proxy can be put between.
     pub(crate) async fn to(url: &str) -> Result<Option<Self>> {
         let parsed = StoreUrl::parse(url)
             .map_err(|error| Error::of("the store URL can't be used", error))?;
@@ -114,20 +115,20 @@ impl Link {
         Ok(Some(Self { proxies, url }))
     }
 
-    /// Whether there can be one to the servers of `url`.
+    /// Whether a link to the servers of `url` is possible.
     pub(crate) fn fits(url: &str) -> Result<bool> {
         let parsed = StoreUrl::parse(url)
             .map_err(|error| Error::of("the store URL can't be used", error))?;
         Ok(default_port(parsed.scheme()).is_some() && !parsed.hosts().is_empty())
     }
 
-    /// Of the store behind it.
+    /// The URL of the store through the proxies.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Begins a fault. `lasts` is how long it will be, and `chance` a random number for what is
-    /// left to choose.
+    /// Begins a fault. `lasts` is its length, and `chance` is a random number for the remaining
+    /// choices.
     pub(crate) fn strike(&self, fault: LinkFault, lasts: Duration, chance: u64) {
         for proxy in &self.proxies {
             match fault {
@@ -152,7 +153,7 @@ impl Link {
                 LinkFault::Reset => proxy.reset_all(),
                 LinkFault::ResetLate => proxy.reset_clients(lasts),
                 LinkFault::CutMidway => proxy.set(|toxics| {
-                    // Within the first few messages; replies are the shorter ones.
+                    // Cuts within the first few messages. Replies are shorter than requests.
                     if chance.is_multiple_of(2) {
                         toxics.up.cut_after = Some(1 + chance / 2 % 300);
                     } else {
@@ -168,7 +169,7 @@ impl Link {
     }
 }
 
-/// Of servers that let somebody stand in between.
+/// The default port of a server that allows a proxy in between.
 fn default_port(scheme: &str) -> Option<u16> {
     match scheme {
         "redis" | "valkey" => Some(6379),
@@ -186,8 +187,8 @@ async fn addresses(host: &Host, default_port: u16) -> Result<Vec<SocketAddr>> {
         .map_err(|error| Error::of(format!("{} can't be found", host.name), error))
 }
 
-/// The first of them where somebody listens, as clients find it; the first of all if nobody does
-/// just now.
+/// The first address that accepts a connection, as clients find it. If no address does now, the
+/// first of all.
 async fn reachable(addresses: &[SocketAddr]) -> Option<SocketAddr> {
     for address in addresses {
         if let Ok(Ok(_)) = timeout(CONNECT, TcpStream::connect(address)).await {
@@ -197,7 +198,7 @@ async fn reachable(addresses: &[SocketAddr]) -> Option<SocketAddr> {
     addresses.first().copied()
 }
 
-/// The URL with other hosts, and all else as it was.
+/// The URL with other hosts, and unchanged otherwise.
 fn with_hosts(url: &str, hosts: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -244,7 +245,7 @@ mod tests {
                 .await
                 .unwrap()
                 .unwrap();
-            // That of the one who looked whether somebody listens.
+            // This is the connection that looked for a listener.
             server.accept().await.unwrap();
             let mut client = TcpStream::connect(link.proxies[0].addr()).await.unwrap();
             let (mut serving, _) = server.accept().await.unwrap();
@@ -257,7 +258,7 @@ mod tests {
             from.write_all(&message).await.unwrap();
             let mut torn = Vec::new();
             to.read_to_end(&mut torn).await.unwrap_err();
-            // The reset may overtake it.
+            // The reset may overtake the data.
             assert!(torn.len() <= 1, "{}", torn.len());
         }
     }

@@ -1,4 +1,4 @@
-//! Rounds, one after the other, for as long as one wants.
+//! Plays rounds one after the other, for a given time.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::PathBuf, time::Duration};
 
@@ -11,30 +11,32 @@ use crate::{
     run::{Arena, Outcome, Round},
 };
 
-/// What many rounds on one store came to.
+/// The sum of many rounds on one store.
 #[derive(Clone, Debug, Default)]
 pub struct Total {
-    /// How many there were.
+    /// The number of rounds.
     pub rounds: u32,
-    /// How long they took in all.
+    /// The time that all rounds took.
     pub took: Duration,
-    /// Their sum.
+    /// The sum of the figures.
     pub figures: Figures,
     /// Broken promises, each with the seed of its round and the folder of its history.
     pub violations: Vec<(u64, PathBuf, Violation)>,
-    /// What was documented to be weaker and was so, in the words of the documentation.
+    /// Documented weaknesses that showed, in the words of the documentation.
     pub documented: BTreeSet<String>,
-    /// The kinds of faults that were planned, and neither done nor left out for want of time.
+    /// The kinds of faults that were planned, but neither happened nor were left out for lack of
+    /// time.
     pub missing: BTreeSet<&'static str>,
-    /// Why the last round came to no good end, if it did not, or could not be played at all. What
-    /// came before counts.
+    /// Why the last round failed or could not be played, if so. The earlier rounds count all the
+    /// same.
     pub error: Option<String>,
 }
 
-/// Plays rounds until `time` has passed, but at least one: `round` makes one of a seed, of `seed`
-/// first and then of those that follow, each in a folder of its own. Stops at the first one with a
-/// broken promise unless `goes_on`, and at one that comes to no good end. Histories of rounds
-/// without either are deleted.
+/// Plays rounds until `time` has passed, but at least one. `round` makes a round of a seed: first
+/// of `seed`, then of the seeds after it, each in a folder of its own.
+///
+/// Stops at the first round with a broken promise unless `goes_on`, and at a round that fails.
+/// Deletes the histories of all other rounds.
 pub async fn soak(
     arena: &Arena,
     round: impl Fn(u64) -> Round,
@@ -47,7 +49,7 @@ pub async fn soak(
     let mut total = Total::default();
     loop {
         let round = round(seed.wrapping_add(total.rounds.into()));
-        // None that would not be done in time.
+        // Do not begin a round that would not end in time.
         if total.rounds > 0 && start.elapsed() + round.span + round.calm > time {
             return total;
         }
@@ -76,7 +78,8 @@ impl Total {
         let found = verdict.violations.iter();
         self.violations.extend(found.map(|it| (round.seed, round.folder.clone(), it.clone())));
         if verdict.violations.is_empty() && outcome.error.is_none() {
-            // Gigabytes in an hour; a folder that stays is nothing to end for.
+            // Histories take gigabytes in an hour. A folder that can't be deleted is no reason to
+            // stop.
             let _ = fs::remove_dir_all(&round.folder);
         } else {
             outcome.write(&round.folder)?;
@@ -108,7 +111,7 @@ impl Total {
         }
     }
 
-    /// All of it in Markdown, below a heading of the given store.
+    /// The sum in Markdown, below a heading with the name of the store.
     #[must_use]
     pub fn markdown(&self, store: &str) -> String {
         let mut text = format!("# {store}\n\n");
@@ -137,7 +140,7 @@ impl Total {
     }
 }
 
-/// What many stores came to, a line each, and how long they took after each kind of fault.
+/// The sums of many stores, a line for each, and the recovery times after each kind of fault.
 #[must_use]
 pub fn overview(totals: &[(&str, &Total)]) -> String {
     let mut text =

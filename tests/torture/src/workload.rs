@@ -1,4 +1,4 @@
-//! What the processes do.
+//! The work of the processes.
 
 use std::time::Duration;
 
@@ -6,36 +6,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::ear::Ear;
 
-/// How many of whom want what.
+/// The numbers of processes, tasks and locks, and the times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
     /// Processes that take locks.
     pub processes: u32,
-    /// Tasks of each.
+    /// Tasks of each process.
     pub tasks: u32,
-    /// Mutexes that all want.
+    /// Mutexes that all tasks want.
     pub mutexes: u32,
-    /// Read/write locks that all want. None where the store has none.
+    /// Read/write locks that all tasks want. None if the store has none.
     pub rw_locks: u32,
-    /// Semaphores that all want. None where the store has none.
+    /// Semaphores that all tasks want. None if the store has none.
     pub semaphores: u32,
-    /// Further mutexes, that hardly two want at a time.
+    /// More mutexes, which two tasks rarely want at a time.
     pub wide: u32,
-    /// Leases to choose from, each no shorter than what the store can give.
+    /// Leases to choose from. A lease is never shorter than the store can give.
     pub ttls: Vec<Duration>,
     /// The longest time for which a lock is held on purpose.
     pub longest_hold: Duration,
-    /// A task rests for up to so long between two claims.
+    /// A task rests for up to this long between two claims.
     pub longest_rest: Duration,
-    /// In the first part of each name, and in no other run on the same store.
+    /// The first part of each name, which no other run on the same store uses.
     pub prefix: String,
-    /// How losses are told: anything but [`Ear::Sound`] is there to be caught by the checker.
+    /// How holders get the loss signal. The checker must catch anything but [`Ear::Sound`].
     #[serde(default)]
     pub ear: Ear,
 }
 
 impl Workload {
-    /// Few names that all want, and leases of a second or two.
+    /// A few names that all tasks want, and leases of 0.6 to 2 seconds.
     #[must_use]
     pub fn new(processes: u32, tasks: u32) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Real processes on a real store: they write down what they do, and none outlives its parent.
+//! Real processes on a real store: they record their steps, and none outlives its parent.
 //!
 //! The test binary starts itself again as the child, and as a parent that is killed.
 
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        // Its children have its role as well, and know better.
+        // The children of a killed parent have its role, too, but the arm above handles them.
         _ if role().is_some() => {
             block_on(parent()).unwrap();
             ExitCode::SUCCESS
@@ -64,7 +64,7 @@ fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A store, a register, and where all is written down.
+/// A store, a register, and the folder of the histories.
 struct Bed {
     redis: RedisServer,
     folder: TempDir,
@@ -83,7 +83,7 @@ impl Bed {
 
     fn job(&self, process: u32, tasks: u32) -> Job {
         let mut workload = Workload::new(3, tasks);
-        // Few enough that each is soon chosen.
+        // Few mutexes, so that a task soon chooses each of them.
         workload.wide = 2;
         workload.ttls = vec![Duration::from_millis(300), Duration::from_millis(600)];
         Job {
@@ -167,7 +167,7 @@ async fn killed() -> Result<(), Failed> {
     let names_of_the_dead: BTreeSet<_> = left_by(&bed.history(), 1);
     bed.until("all that the dead one held is granted again", |history| {
         let granted: BTreeSet<_> = grants(history, 2);
-        // The dead one may have held nothing.
+        // The dead process may have held nothing.
         !granted.is_empty() && names_of_the_dead.iter().all(|lock| granted.contains(lock))
     })
     .await;
@@ -263,7 +263,7 @@ async fn broken() -> Result<(), Failed> {
     let same_file = bed.holder(3, 1).await?;
     assert!(bed.holder(3, 1).await.is_err(), "two processes never write one history");
     assert!(same_file.end(SOON).await?);
-    // Without a register nothing is worth going on.
+    // Without a register a holder ends with an error.
     let mut holder = bed.holder(5, 2).await?;
     bed.until("a grant", |history| !grants(history, 5).is_empty()).await;
     let mut register = bed.register;
@@ -278,7 +278,7 @@ async fn broken() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Starts two children, one of which is stopped, tells who they are, and waits to be killed.
+/// Starts two children and stops one of them, prints their process ids, and waits to be killed.
 async fn parent() -> Result<(), Failed> {
     let folder = tempdir()?;
     let program = Program::this_program([CHILD])?;
@@ -312,7 +312,7 @@ fn count(history: &[Record], is: impl Fn(&Event) -> bool) -> usize {
     history.iter().filter(|record| is(&record.event)).count()
 }
 
-/// It arrived when somebody with a larger token had written.
+/// Whether the register refused the write, because another one with a larger token came first.
 fn is_late_write(event: &Event) -> bool {
     matches!(event, Event::Compared { accepted: false, .. })
 }
@@ -331,7 +331,7 @@ fn grants(history: &[Record], process: u32) -> BTreeSet<String> {
     granted
 }
 
-/// The locks that this process was granted, and had not begun to give back.
+/// The locks that this process was granted, and did not begin to give back.
 fn left_by(history: &[Record], process: u32) -> BTreeSet<String> {
     let mut held = BTreeMap::new();
     let mut asked = BTreeMap::new();
@@ -346,7 +346,7 @@ fn left_by(history: &[Record], process: u32) -> BTreeSet<String> {
     held.into_values().collect()
 }
 
-/// Each request was answered once, each grant given back once, and what was believed is in order.
+/// Each request was answered once, each grant was given back once, and the beliefs are in order.
 fn assert_complete(history: &[Record], processes: &[u32]) {
     #[derive(Debug, PartialEq)]
     enum At {

@@ -1,9 +1,9 @@
-//! The whole machine against stores that are wrong on purpose: real processes on a real Redis, each
+//! The whole program against stores that are wrong on purpose: real processes on a real Redis, each
 //! wrapped in a flaw.
 //!
-//! Flaws that need a rare coincidence, or that Redis makes good by itself, are left to the
-//! simulation, where a seed repeats them: see `self_test.rs`. The test binary starts itself again
-//! as the processes that take locks.
+//! The simulation tests the flaws that need a rare coincidence, or that Redis corrects by itself:
+//! see `self_test.rs`. There a seed repeats them. The test binary starts itself again as the
+//! processes that take locks.
 
 use std::{env, process::ExitCode, sync::Arc, time::Duration};
 
@@ -27,10 +27,10 @@ use lockkit_torture::{
 use tokio::runtime::{Builder, Runtime};
 
 const CHILD: &str = "be-a-mutant";
-/// What is wrong shows in one round; a busy machine may need another.
+/// A flaw shows in one round; a busy machine may need another.
 const ROUNDS: u64 = 4;
 
-/// The rules of which one must tell.
+/// The rules of which one must find the flaw.
 const CAUGHT: [(Flaw, &[Rule]); 4] = [
     (Flaw::ConstantToken, &[Rule::Tokens]),
     (Flaw::DeleteWithoutCompare, &[Rule::Exclusion, Rule::Register]),
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         };
     }
     let mut arguments = Arguments::from_args();
-    // They wait for leases more than they work.
+    // The tests wait for leases more than they work.
     arguments.test_threads.get_or_insert(3);
     let mut trials: Vec<_> = CAUGHT
         .into_iter()
@@ -80,7 +80,7 @@ async fn connect(url: &str, flaw: Option<Flaw>) -> lockkit::Result<Locker> {
     Ok(Locker::builder(backend).build())
 }
 
-/// One round on a server of its own.
+/// Plays one round on a server of its own.
 fn play(words: &[String], ear: Ear, seed: u64) -> Result<Outcome, Failed> {
     let redis = RedisServer::start()?;
     let folder = tempfile::tempdir()?;

@@ -1,6 +1,5 @@
-//! The checker is tested by stores that are wrong on purpose: in the simulation each is caught
-//! within so many seeds, by the rule that is there for it. The right store is clean over the same
-//! seeds.
+//! Tests the checker with stores that are wrong on purpose. In the simulation, the rule against a
+//! flaw catches it within a fixed number of seeds. The right store is clean over the same seeds.
 
 #[path = "support/seeds.rs"]
 mod seeds;
@@ -22,8 +21,8 @@ use self::seeds::in_parallel;
 
 const SEEDS: Range<u64> = 0..1_500;
 
-/// The rules of which one must tell. The other flaws need a case of the suite: no history shows
-/// them.
+/// The rules of which one must find the flaw. The other flaws need a case of the conformance suite,
+/// because no history shows them.
 const CAUGHT: [(Flaw, &[Rule]); 21] = [
     (Flaw::AttemptByAnotherOwner, &[Rule::Exclusion, Rule::Leaks]),
     (Flaw::ConstantToken, &[Rule::Tokens]),
@@ -39,7 +38,7 @@ const CAUGHT: [(Flaw, &[Rule]); 21] = [
     (Flaw::ReadersApart, &[Rule::Exclusion]),
     (Flaw::ReleasedIsNotHeld, &[Rule::Renewal]),
     (Flaw::RenewalOfNothing, &[Rule::Exclusion]),
-    // The store shows another token than the holder was told.
+    // The store shows another token than the holder has.
     (Flaw::RenewalRecreates, &[Rule::Tokens, Rule::Exclusion]),
     (Flaw::RenewsOnce, &[Rule::Renewal]),
     (Flaw::ReplyLostIsFailed, &[Rule::Ambiguity]),
@@ -55,7 +54,7 @@ fn rules(scenario: Scenario) -> Vec<(Rule, String)> {
     violations.into_iter().map(|violation| (violation.rule, violation.what)).collect()
 }
 
-/// The first seed in which a rule tells that is there for what is wrong, and what it tells.
+/// The first seed in which a rule against the flaw finds it, and the finding.
 fn first(
     wrong: impl Fn(Scenario) -> Scenario + Sync,
     expected: &[Rule],

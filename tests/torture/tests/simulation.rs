@@ -1,5 +1,5 @@
-//! Thousands of simulated runs, each from its seed: no promise is broken in any of them, and each
-//! can be repeated.
+//! Thousands of simulated runs, one for each seed: none of them breaks a promise, and each can be
+//! repeated.
 //!
 //! `LOCKKIT_TORTURE_SEEDS=20000..90000` chooses other seeds.
 

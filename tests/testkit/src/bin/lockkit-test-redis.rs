@@ -1,5 +1,5 @@
-//! Holds a throw-away Redis server until it is killed or its standard input ends, for trying things
-//! out by hand.
+//! Runs a temporary Redis server for experiments by hand, until this program is killed or its
+//! standard input ends.
 
 use std::io::Read as _;
 

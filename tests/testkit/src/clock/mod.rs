@@ -1,4 +1,4 @@
-//! A wall clock of a server's own, for a test to set.
+//! A wall clock for one server, which a test can set.
 
 use std::{
     env,
@@ -14,10 +14,10 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 const SOURCE: &str = include_str!("wall_clock.c");
-/// What tells the library where the file with the shift is.
+/// Gives the library the path of the file with the shift.
 const VARIABLE: &str = "LOCKKIT_WALL_CLOCK";
 
-/// Which way a clock goes.
+/// The direction in which a clock is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockDirection {
     /// Into the past.
@@ -26,11 +26,11 @@ pub enum ClockDirection {
     Forward,
 }
 
-/// The wall clock of one server process: apart from the machine's by as much as a test wants.
+/// The wall clock of one server process, which may differ from the clock of the machine.
 ///
-/// Only what can be set is shifted, the `CLOCK_REALTIME` family: monotonic clocks go on as ever,
-/// and with them a server's timers. Waits up to a wall-clock time that the kernel keeps, as of
-/// `pthread_cond_timedwait`, are not shifted.
+/// Only the `CLOCK_REALTIME` family is shifted, because only these clocks can be set. Monotonic
+/// clocks continue as ever, and with them the timers of a server. If the kernel keeps the end of a
+/// wait as a wall-clock time, that wait is not shifted: for example `pthread_cond_timedwait`.
 #[derive(Debug)]
 pub struct WallClock {
     library: PathBuf,
@@ -45,7 +45,7 @@ struct Shift {
 }
 
 impl WallClock {
-    /// Builds what shifts the clock in `folder`, which must outlive the server.
+    /// Builds the library that shifts the clock in `folder`, which must outlive the server.
     ///
     /// # Errors
     /// When there is no C compiler (the text says how to get one), or it fails.
@@ -60,8 +60,8 @@ impl WallClock {
         Ok(Self { library, file: path, shift: Mutex::new(shift) })
     }
 
-    /// What to run the server by: this program and its arguments come first, the server's own
-    /// follow.
+    /// The command that runs the server under this clock. This program and its arguments come
+    /// first, and those of the server follow.
     #[must_use]
     pub fn wrapper(&self) -> Vec<OsString> {
         let assign =
@@ -69,7 +69,7 @@ impl WallClock {
         vec!["env".into(), assign("LD_PRELOAD", &self.library), assign(VARIABLE, &self.file)]
     }
 
-    /// Sets the server's clock, which may be paused, apart from the machine's by `distance`.
+    /// Sets the difference between the server's clock and the machine's. The server may be paused.
     ///
     /// # Errors
     /// When the distance is over 292 years, or the file of the clock can't be written.
@@ -90,7 +90,7 @@ impl WallClock {
 
 impl Shift {
     fn set(&mut self, nanoseconds: i64) -> Result<()> {
-        // Twice: the reader looks until both are the same.
+        // Written twice, because the reader reads again until both copies are equal.
         let bytes = [nanoseconds.to_ne_bytes(); 2];
         self.file
             .write_all_at(bytes.as_flattened(), 0)
@@ -139,7 +139,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// The seconds since 1970 by a program under the clock.
+    /// The seconds since 1970, by a program under the clock.
     fn seconds(clock: &WallClock) -> i64 {
         let wrapper = clock.wrapper();
         let output =

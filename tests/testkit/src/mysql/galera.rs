@@ -12,7 +12,7 @@ use anyhow::{Context as _, Error, Result, bail};
 use super::{SqlFlavor, SqlServer, program::SqlProgram, server, template};
 use crate::ports;
 
-/// Where packages put the library that MariaDB replicates with, if Galera is installed.
+/// Where packages put the library that MariaDB uses for replication, if Galera is installed.
 pub const GALERA_LIBRARIES: [&str; 4] = [
     "/usr/lib/galera/libgalera_smm.so",
     "/usr/lib/libgalera_smm.so",
@@ -21,19 +21,19 @@ pub const GALERA_LIBRARIES: [&str; 4] = [
 ];
 const NO_GALERA: &str = "Galera is not installed, so nothing can be tested on a cluster with several primaries. This \
                          command installs it: apt-get install --no-install-recommends galera-4";
-/// A port that was free when we looked may be taken when a node binds it.
+/// A port that was free when this process looked may be taken when a node binds it.
 const ATTEMPTS: usize = 5;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
-/// What a node logs when it serves.
+/// The log line of a node that serves.
 const SYNCED: &str = "Synchronized with group, ready for connections";
 /// Any number, as long as all nodes have the same.
 const CLUSTER: &str = "6c6f636b-6b69-7400-0000-000000000001";
 
 /// Two MariaDB servers on 127.0.0.1 that both take writes and replicate them to each other.
 ///
-/// Both start with copies of one data folder that say so, so neither has to send its data to the
-/// other one. Therefore a node that was killed can't join again: that would need the programs of a
-/// state transfer.
+/// Both start with copies of one data folder, and a state file says so. Therefore neither has to
+/// send its data to the other one, and a node that was killed can't join again. That would need the
+/// programs of a state transfer.
 #[derive(Debug)]
 pub struct GaleraCluster {
     nodes: [SqlServer; 2],
@@ -58,13 +58,13 @@ impl GaleraCluster {
         Err(failure.unwrap_or_else(|| Error::msg("no attempt was made to start a cluster")))
     }
 
-    /// Each of the nodes: what is written on one of them, the other has a moment later.
+    /// The nodes. A write on one of them reaches the other a moment later.
     #[must_use]
     pub fn nodes(&self) -> &[SqlServer; 2] {
         &self.nodes
     }
 
-    /// The nodes, each to be used, paused and dropped by itself.
+    /// The nodes, for separate use: each can be paused and dropped by itself.
     #[must_use]
     pub fn into_nodes(self) -> [SqlServer; 2] {
         self.nodes
@@ -72,8 +72,8 @@ impl GaleraCluster {
 
     fn start_on(library: &Path, ports: [u16; 2]) -> Result<Self> {
         let [first, second] = ports;
-        // The first node counts its start as one change, which the second one's copy of the data
-        // then has.
+        // The first node counts its start as one change. The second node's copy of the data then
+        // has that change.
         let founder =
             start(library, first, 0, &["--wsrep-new-cluster", "--wsrep-cluster-address=gcomm://"])?;
         let address = format!("--wsrep-cluster-address=gcomm://127.0.0.1:{first}");
@@ -86,7 +86,7 @@ fn library() -> Option<PathBuf> {
     GALERA_LIBRARIES.map(PathBuf::from).into_iter().find(|library| library.is_file())
 }
 
-/// Starts a node whose data are those after so many changes, and waits until it serves.
+/// Starts a node whose data are those after `changes` changes, and waits until it serves.
 fn start(library: &Path, port: u16, changes: u64, arguments: &[&str]) -> Result<SqlServer> {
     let program = SqlProgram::find(SqlFlavor::MariaDb).map_err(Error::msg)?;
     let folder = server::folder()?;

@@ -21,10 +21,10 @@ pub use self::{
     server::SqlServer,
 };
 
-/// The variable that points the tests at a MariaDB or MySQL of the user's own.
+/// The variable with the URL of the user's own MariaDB or MySQL for the tests.
 pub const MYSQL_URL_VARIABLE: &str = "LOCKKIT_TEST_MYSQL_URL";
 
-/// Which of the two servers: one protocol and one dialect, but not one behaviour.
+/// Which of the two servers: they share one protocol and one dialect, but behave differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SqlFlavor {
     /// MariaDB.
@@ -48,26 +48,26 @@ impl fmt::Display for SqlFlavor {
     }
 }
 
-/// A MariaDB or MySQL that the tests are to use.
+/// A MariaDB or MySQL for the tests.
 #[derive(Debug)]
 pub struct TestSql {
-    /// Which it is; not known of a server of the user's own.
+    /// Which server it is. `None` for the user's own server.
     pub flavor: Option<SqlFlavor>,
     /// A word for the names of tests.
     pub name: &'static str,
-    /// Where it is.
+    /// The URL.
     pub url: String,
-    /// The server, if it is ours to pause and kill.
+    /// The server, if the tests may pause and kill it.
     pub server: Option<SqlServer>,
 }
 
-/// Takes the server that `LOCKKIT_TEST_MYSQL_URL` names, or starts a MariaDB, and a MySQL where
-/// there is one.
+/// Returns the server that `LOCKKIT_TEST_MYSQL_URL` names. Otherwise starts a MariaDB, and also a
+/// MySQL if one is installed.
 ///
-/// A MySQL that is missing is announced on standard error, past any capture of a test's output.
+/// If MySQL is missing, a warning goes to standard error, past any capture of a test's output.
 ///
 /// # Errors
-/// As for [`SqlServer::start`]; a missing MySQL is none.
+/// As for [`SqlServer::start`]. A missing MySQL is no error.
 pub fn sql_servers_from_env_or_start() -> Result<Vec<TestSql>> {
     if let Ok(url) = env::var(MYSQL_URL_VARIABLE) {
         return Ok(vec![TestSql { flavor: None, name: "sql", url, server: None }]);
@@ -79,8 +79,8 @@ pub fn sql_servers_from_env_or_start() -> Result<Vec<TestSql>> {
     Ok(servers)
 }
 
-/// Makes two tests of each asynchronous function of a [`SqlFlavor`], one on MariaDB and one on
-/// MySQL, where that is there.
+/// Makes two tests of each asynchronous function of a [`SqlFlavor`]: one on MariaDB, and one on
+/// MySQL if that is installed.
 #[macro_export]
 macro_rules! on_both {
     ($($test:ident),* $(,)?) => {
@@ -102,8 +102,8 @@ macro_rules! on_both {
     };
 }
 
-/// Whether there is a MySQL. One that is missing is announced once on standard error, past any
-/// capture of a test's output.
+/// Whether there is a MySQL. If it is missing, one warning goes to standard error, past any capture
+/// of a test's output.
 pub fn has_mysql() -> bool {
     static ANNOUNCED: Once = Once::new();
     let missing = mysql_is_there().err();
@@ -123,10 +123,11 @@ fn start(flavor: SqlFlavor) -> Result<TestSql> {
     })
 }
 
-/// `eprintln!` would be captured, and shown only if the test fails.
+/// Writes a warning directly: the test harness captures `eprintln!`, and shows it only if the test
+/// fails.
 fn announce(reason: &str) {
     let line = "=".repeat(80);
-    // A test that can't write its warning can't do anything about it either.
+    // A test can't react to a warning that can't be written.
     let _ = writeln!(
         io::stderr(),
         "{line}\nWARNING: nothing is tested on MySQL here, only on MariaDB.\n{reason}\n{line}"

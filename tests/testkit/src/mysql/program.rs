@@ -1,4 +1,4 @@
-//! Where the servers are installed, and how each is called.
+//! Finds the installed servers, and how to call each of them.
 
 use std::{
     env,
@@ -14,33 +14,33 @@ use anyhow::{Context as _, Error, Result, bail};
 use super::{MYSQL_URL_VARIABLE, SqlFlavor};
 use crate::cache;
 
-/// The variable that names the folder of an unpacked MySQL, which is otherwise in the user's cache
-/// folder.
+/// The variable that names the folder of an unpacked MySQL. The default is a folder in the user's
+/// cache folder.
 pub const MYSQL_HOME_VARIABLE: &str = "LOCKKIT_TEST_MYSQL_HOME";
 
-/// Debian keeps daemons where an ordinary user's PATH doesn't look.
+/// Debian keeps daemons where the PATH of an ordinary user doesn't look.
 const DAEMON_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
-/// Where a Debian package has the server, under the folder that it is unpacked to.
+/// The path of the server in a Debian package, under the folder that it is unpacked to.
 const UNPACKED_SERVER: &str = "usr/sbin/mysqld";
 
 const NO_MARIADB: &str = "MariaDB is not installed. This command installs it, without a service: \
                           apt-get install --no-install-recommends mariadb-server-core mariadb-client-core";
 
-/// A server's program with the arguments that its place demands.
+/// A server's program with the arguments that its location needs.
 #[derive(Clone, Debug)]
 pub(super) struct SqlProgram {
     pub(super) flavor: SqlFlavor,
     pub(super) path: PathBuf,
-    /// Before the server's own: they make a loader load it.
+    /// Come before the server's own arguments: with them a loader loads the server.
     loader: Vec<OsString>,
-    /// Where its files are.
+    /// Say where the server's files are.
     places: Vec<OsString>,
-    /// Such as `10.11.19-MariaDB-0+deb12u1`.
+    /// For example `10.11.19-MariaDB-0+deb12u1`.
     pub(super) version: String,
 }
 
 impl SqlProgram {
-    /// Looks for the server, until it was found once in the life of this process.
+    /// Looks for the server, until this process has found it once.
     pub(super) fn find(flavor: SqlFlavor) -> Result<Self, String> {
         static MARIADB: OnceLock<SqlProgram> = OnceLock::new();
         static MYSQL: OnceLock<SqlProgram> = OnceLock::new();
@@ -55,13 +55,13 @@ impl SqlProgram {
         Ok(found.get_or_init(|| program).clone())
     }
 
-    /// What to give the program to run the server without anybody's configuration.
+    /// The arguments that run the server without the configuration of any user.
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let first = self.loader.iter().cloned().chain(["--no-defaults".into()]);
         first.chain(self.places.iter().cloned()).collect()
     }
 
-    /// The same, run by another program, whose words come first.
+    /// The same program, run by the command `wrapper`.
     pub(super) fn wrapped(self, mut wrapper: Vec<OsString>) -> Self {
         if wrapper.is_empty() {
             return self;
@@ -71,7 +71,7 @@ impl SqlProgram {
         Self { path, loader, ..self }
     }
 
-    /// The program that makes a data folder: MariaDB has one of its own.
+    /// The program that makes a data folder. MariaDB has a separate one.
     pub(super) fn installer(&self) -> Result<Command> {
         match self.flavor {
             SqlFlavor::MariaDb => {
@@ -92,8 +92,8 @@ impl SqlProgram {
             .with_version()
     }
 
-    /// A MySQL that was built for another release of the system than this one: it comes with its
-    /// own libraries, down to the loader, and looks for its files where they are not.
+    /// A MySQL that was built for another release of the system than this one. It comes with its
+    /// own libraries, even the loader, and looks for its files in the wrong places.
     fn unpacked(home: &Path) -> Result<Self> {
         let server = home.join(UNPACKED_SERVER);
         let libraries = child(&home.join("usr/lib"), |name| name.ends_with("-linux-gnu"))?;
@@ -116,7 +116,7 @@ impl SqlProgram {
         program.with_version()
     }
 
-    /// Asks the program who it is: what is called mysqld may be a MariaDB.
+    /// Asks the program for its version: a program that is called mysqld may be a MariaDB.
     fn with_version(mut self) -> Result<Self> {
         let mut command = Command::new(&self.path);
         let output = command.args(self.arguments()).arg("--version").output();
@@ -139,10 +139,10 @@ impl SqlProgram {
     }
 }
 
-/// Whether a MySQL (no MariaDB) can be started.
+/// Checks whether a MySQL (not a MariaDB) can be started.
 ///
 /// # Errors
-/// There is none; the text says why, and how to get one.
+/// No MySQL can be started. The text says why, and how to get one.
 pub fn mysql_is_there() -> Result<(), String> {
     SqlProgram::find(SqlFlavor::MySql).map(drop)
 }
@@ -150,7 +150,7 @@ pub fn mysql_is_there() -> Result<(), String> {
 /// The version of the MySQL that was unpacked to a folder.
 ///
 /// # Errors
-/// There is none, or it does not run here.
+/// There is no MySQL, or it does not run here.
 pub fn unpacked_mysql(home: &Path) -> Result<String> {
     SqlProgram::unpacked(home).map(|program| program.version)
 }
@@ -159,7 +159,7 @@ pub fn unpacked_mysql(home: &Path) -> Result<String> {
 /// `lockkit/mysql` in the user's cache folder.
 ///
 /// # Errors
-/// None of `LOCKKIT_TEST_MYSQL_HOME`, `XDG_CACHE_HOME` and `HOME` is set.
+/// `LOCKKIT_TEST_MYSQL_HOME`, `XDG_CACHE_HOME` and `HOME` are all unset.
 pub fn mysql_home() -> Result<PathBuf> {
     match cache::variable(MYSQL_HOME_VARIABLE) {
         Some(home) => Ok(home),
@@ -175,7 +175,7 @@ fn find_mariadb() -> Result<SqlProgram, String> {
 }
 
 fn find_mysql() -> Result<SqlProgram, String> {
-    // A MariaDB under this name is no reason to complain.
+    // A MariaDB under this name is no error.
     if let Some(program) =
         find("mysqld").and_then(|path| SqlProgram::installed(SqlFlavor::MySql, path).ok())
     {
@@ -202,7 +202,7 @@ fn find(name: &str) -> Option<PathBuf> {
     folders.find_map(|folder| Some(folder.join(name)).filter(|file| file.is_file()))
 }
 
-/// The one entry of a folder that has such a name.
+/// The first entry of a folder whose name fits.
 fn child(folder: &Path, is_it: impl Fn(&str) -> bool) -> Result<PathBuf> {
     let entries =
         fs::read_dir(folder).with_context(|| format!("can't read {}", folder.display()))?;

@@ -1,4 +1,4 @@
-//! Whether a server answers, without an SQL client.
+//! Checks without an SQL client whether a server answers.
 
 use std::{
     io::{self, Read as _},
@@ -7,14 +7,15 @@ use std::{
     time::Duration,
 };
 
-/// Version of the protocol, at the start of a server's greeting.
+/// The version of the protocol, at the start of a server's greeting.
 const GREETING: u8 = 10;
-/// Start of a refusal, such as "too many connections": an answer, too.
+/// The start of a refusal, such as "too many connections", which also counts as an answer.
 const REFUSAL: u8 = 0xff;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Asks through the socket in our own folder: on the port, somebody else might answer. The server
-/// opens its port before its socket, and greets nobody before its start is complete.
+/// Asks through the socket in the server's own folder, because another program might answer on the
+/// port. The server opens its port before its socket, and sends no greeting before its start is
+/// complete.
 pub(super) fn answers(socket: &Path) -> bool {
     first_byte(socket).is_ok_and(|byte| byte == GREETING || byte == REFUSAL)
 }

@@ -22,21 +22,21 @@ use super::{
 };
 use crate::{clock::WallClock, ports, process::ServerProcess};
 
-/// A port that was free when we looked may be taken when the server binds it.
+/// A port that was free when this process looked may be taken when the server binds it.
 const PORT_ATTEMPTS: usize = 10;
-/// On a machine that builds on every core, and with a crash to recover from.
+/// Allows for a machine that builds on every core, and for the recovery from a crash.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A MariaDB or MySQL on a free port of 127.0.0.1 and on a Unix socket, killed when this value is
 /// dropped.
 ///
-/// It has no binary log. What is committed is in the kernel's hands
-/// (`innodb_flush_log_at_trx_commit=2`): a server that is killed loses none of it, a machine that
-/// fails would.
+/// It has no binary log. Committed data is in the kernel's hands
+/// (`innodb_flush_log_at_trx_commit=2`): a killed server loses none of it, but a machine that fails
+/// would.
 #[derive(Debug)]
 pub struct SqlServer {
-    // Dropped first: the server must be gone before its folder is.
+    // Dropped first, because the server must end before its folder is removed.
     process: ServerProcess,
     program: SqlProgram,
     port: u16,
@@ -75,8 +75,8 @@ impl SqlServer {
         Self::start_in(folder()?, flavor, None, None, arguments)
     }
 
-    /// As [`start_with`](Self::start_with), with a wall clock of its own: see
-    /// [`clock`](Self::clock). Its waits for locks don't follow that.
+    /// As [`start_with`](Self::start_with), with its own wall clock: see [`clock`](Self::clock).
+    /// The server's waits for locks don't follow that clock.
     ///
     /// # Errors
     /// As for [`start`](Self::start), and for [`WallClock::make`].
@@ -90,8 +90,8 @@ impl SqlServer {
         Self::start_in(folder, flavor, None, Some(clock), arguments)
     }
 
-    /// As [`start`](Self::start), with a certificate for 127.0.0.1 and localhost;
-    /// [`tls_ca`](Self::tls_ca) has issued it. Clients that ask for no TLS are served, too.
+    /// As [`start`](Self::start), with a certificate for 127.0.0.1 and localhost.
+    /// [`tls_ca`](Self::tls_ca) has issued the certificate. Clients can also connect without TLS.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -114,7 +114,7 @@ impl SqlServer {
         Self::start_on_data(program, folder, tls, clock, arguments)
     }
 
-    /// Starts a server on the data that are in `folder/data`.
+    /// Starts a server on the data in `folder/data`.
     pub(super) fn start_on_data(
         program: SqlProgram,
         folder: TempDir,
@@ -146,14 +146,14 @@ impl SqlServer {
         self.program.flavor
     }
 
-    /// The server's version, as it tells it.
+    /// The server's version, as the server reports it.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.program.version
     }
 
-    /// The URL of the database `lockkit` for a user who has every privilege on it, and no global
-    /// one. His password holds characters that a URL must escape.
+    /// The URL of the database `lockkit`, for a user with every privilege on that database and no
+    /// global privilege. The user's password holds characters that a URL must escape.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_of(USER)
@@ -182,32 +182,32 @@ impl SqlServer {
         socket(self.folder.path())
     }
 
-    /// The file of the certificate (PEM) that a client is to trust.
+    /// The file of the certificate (PEM) that a client must trust.
     ///
     /// # Panics
-    /// Without [`start_with_tls`](Self::start_with_tls).
+    /// The server was not started by [`start_with_tls`](Self::start_with_tls).
     #[must_use]
     pub fn tls_ca(&self) -> PathBuf {
         self.tls.as_ref().expect("the server was not started with TLS").ca()
     }
 
-    /// The server's clock, if it has one of its own.
+    /// The server's own clock, if it has one.
     #[must_use]
     pub fn clock(&self) -> Option<&WallClock> {
         self.clock.as_ref()
     }
 
-    /// Asks the server to end (SIGTERM), and waits until it has: it closes its connections and
-    /// rolls back what is open. Its data stays for [`restart`](Self::restart).
+    /// Asks the server to end (SIGTERM), and waits until it has ended. The server closes its
+    /// connections and rolls back open transactions. Its data stays for [`restart`](Self::restart).
     ///
     /// # Errors
-    /// When the server has ended before, or does not end: a paused one can't.
+    /// When the server has already ended, or does not end: a paused server can't.
     pub fn stop(&mut self) -> Result<()> {
         stop(&mut self.process)
     }
 
-    /// Kills the server if it still runs, and starts it again on the same port with the data that
-    /// it had: it recovers as from a crash, and open transactions are rolled back.
+    /// Kills the server if it still runs, and starts it again on the same port with the same data.
+    /// The server recovers as from a crash, and rolls back open transactions.
     ///
     /// # Errors
     /// When the port was taken meanwhile, or the server does not come up.
@@ -222,7 +222,7 @@ impl SqlServer {
     }
 }
 
-/// A killed one keeps its data for [`restart`](Self::restart).
+/// A killed server keeps its data for [`restart`](Self::restart).
 impl Deref for SqlServer {
     type Target = ServerProcess;
 
@@ -237,7 +237,8 @@ impl DerefMut for SqlServer {
     }
 }
 
-/// The same for every server; they may be overridden, and some of them shape the data folder.
+/// The arguments of every server. Later ones may override them, and some of them shape the data
+/// folder.
 pub(super) fn fixed_arguments(flavor: SqlFlavor) -> Vec<OsString> {
     let mut arguments = vec![
         "--character-set-server=utf8mb4",
@@ -245,9 +246,9 @@ pub(super) fn fixed_arguments(flavor: SqlFlavor) -> Vec<OsString> {
         "--skip-log-bin",
         "--skip-name-resolve",
         "--max-connections=500",
-        // A killed process loses nothing by it: what it has written, the kernel has.
+        // A killed process loses nothing by this, because the kernel has its writes.
         "--innodb-flush-log-at-trx-commit=2",
-        // Small, as each server has its own copy.
+        // Small, because each server has its own copy.
         "--innodb-buffer-pool-size=32M",
         "--innodb-autoextend-increment=1",
     ];
@@ -255,14 +256,14 @@ pub(super) fn fixed_arguments(flavor: SqlFlavor) -> Vec<OsString> {
         SqlFlavor::MariaDb => &["--innodb-log-file-size=8M"],
         SqlFlavor::MySql => &[
             "--innodb-redo-log-capacity=8M",
-            // 64 MB by default, and touched at the start.
+            // The default is 64 MB, which the server touches at its start.
             "--innodb-log-buffer-size=1M",
             "--mysqlx=OFF",
             "--secure-file-priv=NULL",
         ],
     });
     let mut arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
-    // Servers refuse to run as root unless they are told to.
+    // Servers refuse to run as root without this.
     arguments.extend(geteuid().is_root().then(|| "--user=root".into()));
     arguments
 }
@@ -300,7 +301,7 @@ pub(super) fn launch(
 ) -> Result<ServerProcess> {
     let socket = socket(folder);
     let pid = folder.join("sql.pid");
-    // A killed server leaves these, with a process id in them that may be somebody else's by now.
+    // A killed server leaves these files. The process id in them may belong to another process now.
     for left in [&socket, &folder.join("sql.sock.lock"), &pid] {
         let _ = fs::remove_file(left);
     }

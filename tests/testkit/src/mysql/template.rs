@@ -1,4 +1,4 @@
-//! Data folders: made once on a machine, then copied for each server.
+//! Data folders: one is made on a machine, and each server gets a copy.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -16,14 +16,14 @@ use super::{
 };
 use crate::cache;
 
-/// The name and the password of the user of [`SqlServer::url`](super::SqlServer::url), and the name
-/// of his database.
+/// The name and the password of the user in [`SqlServer::url`](super::SqlServer::url), and the name
+/// of the user's database.
 pub(super) const USER: (&str, &str) = ("lockkit", "l@ck/kit");
 pub(super) const DATABASE: &str = "lockkit";
-/// As [`USER`], of [`SqlServer::admin_url`](super::SqlServer::admin_url).
+/// As [`USER`], in [`SqlServer::admin_url`](super::SqlServer::admin_url).
 pub(super) const ADMIN: (&str, &str) = ("root", "r@@t/all");
 
-/// Makes an empty data folder with the database and the users in it.
+/// Makes a data folder with an empty database and the users.
 pub(super) fn copy_to(program: &SqlProgram, folder: &Path) -> Result<()> {
     let template = get(program)?;
     copy(&template, folder).with_context(|| {
@@ -31,13 +31,13 @@ pub(super) fn copy_to(program: &SqlProgram, folder: &Path) -> Result<()> {
     })
 }
 
-/// One statement a line: that is what the servers read from a file.
+/// One statement on each line, because the servers read them from a file in this form.
 fn users() -> String {
     let (user, password) = USER;
     let (admin, admin_password) = ADMIN;
     [
-        // They come with an empty folder, and a user from there takes precedence over one from
-        // anywhere.
+        // An empty folder comes with these users. They would take precedence over a user from any
+        // host.
         "DROP USER IF EXISTS root@localhost, mysql@localhost;".to_owned(),
         format!("CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci;"),
         format!("CREATE USER {user}@'%' IDENTIFIED BY '{password}';"),
@@ -59,8 +59,8 @@ fn get(program: &SqlProgram) -> Result<PathBuf> {
     if template.is_dir() {
         return Ok(template);
     }
-    // Test programs run side by side: one makes it, the others wait. The lock ends with its file,
-    // however that happens.
+    // Test programs run side by side: one makes the template, and the others wait. The lock ends
+    // when its file is closed, in whatever way.
     let lock = File::create(folder.join(format!("{key}.lock")))?;
     lock.lock()?;
     if template.is_dir() {
@@ -71,7 +71,7 @@ fn get(program: &SqlProgram) -> Result<PathBuf> {
     }
     fs::create_dir(&unfinished)?;
     make(program, &unfinished)?;
-    // MySQL's identity: each copy makes one of its own.
+    // The identity of a MySQL server: each copy makes its own.
     let identity = unfinished.join("data/auto.cnf");
     if identity.exists() {
         fs::remove_file(identity)?;

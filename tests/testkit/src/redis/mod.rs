@@ -1,4 +1,4 @@
-//! Redis servers of our own: one, or any of Redis's ways to run several.
+//! Redis servers for tests: a single server, or any of Redis's ways to run several.
 
 mod cluster;
 mod namespaced;
@@ -26,19 +26,19 @@ pub use self::{
     tls::{ClientCertificates, RedisTls},
 };
 
-/// The variable that points the tests at a Redis server of the user's own.
+/// The variable with the URL of the user's own Redis server for the tests.
 pub const REDIS_URL_VARIABLE: &str = "LOCKKIT_TEST_REDIS_URL";
 
-/// The Redis that the tests are to use.
+/// The Redis for the tests.
 #[derive(Debug)]
 pub struct TestRedis {
-    /// Where it is.
+    /// The URL.
     pub url: String,
-    /// The server, if it is ours to pause and kill.
+    /// The server, if the tests may pause and kill it.
     pub server: Option<RedisServer>,
 }
 
-/// Takes the server that `LOCKKIT_TEST_REDIS_URL` names, or starts one.
+/// Returns the server that `LOCKKIT_TEST_REDIS_URL` names, or starts one.
 ///
 /// # Errors
 /// As for [`RedisServer::start`].

@@ -1,4 +1,4 @@
-//! Sentinels and servers whose network can be cut.
+//! Sentinels and servers on a network that a test can cut.
 
 use anyhow::Result;
 
@@ -17,8 +17,8 @@ const HOSTS: u8 = 3;
 pub type NamespacedSentinels = Namespaced<SentinelGroup>;
 
 impl NamespacedSentinels {
-    /// Starts all of them, and waits until the replicas are in sync and the sentinels know
-    /// everybody.
+    /// Starts all of them, and waits until the replicas are in sync and the sentinels know all
+    /// servers and each other.
     ///
     /// # Errors
     /// As for [`SentinelGroup::start`], or it [is not possible](Self::is_possible) here.
@@ -46,12 +46,12 @@ mod tests {
         if !possible() {
             return;
         }
-        // A server may stand still for seconds, and is not taken for down.
+        // A server may stall for seconds, and the sentinels must not consider it down.
         let options = SentinelOptions::default().with_down_after(Duration::from_secs(5));
         let mut group = NamespacedSentinels::start(&options).unwrap();
         assert!(group.all_trust(0).unwrap());
         group.cut(0).unwrap();
-        // The sentinel beside it has not heard of the next one.
+        // The sentinel on the cut host does not know the next primary.
         let next = wait_for("the next primary", TIMEOUT, || {
             Ok((1..3).find(|&index| group.servers()[index].is_primary().unwrap_or(false)))
         });
@@ -59,7 +59,7 @@ mod tests {
         group.servers()[0].ask(["SET", "a", "b"]).unwrap();
         assert!(!group.all_trust(next).unwrap());
         group.heal().unwrap();
-        // A machine that stands still for long may have them choose again.
+        // If the machine stalls for long, the sentinels may choose again.
         let primaries = || {
             let all = group.servers().iter().enumerate();
             all.filter_map(|(index, server)| server.is_primary().ok()?.then_some(index))

@@ -1,4 +1,4 @@
-//! What a test may ask of its Redis.
+//! The options of a Redis server for a test.
 
 use std::{ffi::OsString, net::Ipv4Addr, path::PathBuf};
 
@@ -16,16 +16,16 @@ pub struct RedisOptions {
     pub(super) args: Vec<String>,
     pub(super) tls: Option<ClientCertificates>,
     pub(super) clock: bool,
-    /// Set: the server is a sentinel, with this configuration.
+    /// If set, the server is a sentinel with this configuration.
     pub(super) sentinel: Option<String>,
     pub(super) place: Place,
 }
 
-/// Where a server is.
+/// The address of a server, and the command that runs it there.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) ip: Ipv4Addr,
-    /// What to run the server by, such as a program that enters a network namespace.
+    /// The command that runs the server, such as a program that enters a network namespace.
     pub(super) wrapper: Vec<OsString>,
 }
 
@@ -36,8 +36,8 @@ impl Default for Place {
 }
 
 impl RedisOptions {
-    /// More arguments, such as `["--requirepass", "secret"]`, which win over earlier ones of the
-    /// same name.
+    /// More arguments, such as `["--requirepass", "secret"]`. They take precedence over earlier
+    /// ones of the same name.
     ///
     /// The fixture's own connections authenticate with that password, as the user `default`.
     #[must_use]
@@ -46,13 +46,13 @@ impl RedisOptions {
         self
     }
 
-    /// A password of the user `default`, which the server also shows to a primary of its own.
+    /// A password for the user `default`. As a replica, the server also uses it with its primary.
     #[must_use]
     pub fn with_password(self, password: &str) -> Self {
         self.with_args(["--requirepass", password, "--masterauth", password])
     }
 
-    /// A replica of what listens on this port of 127.0.0.1: a server, or a proxy before one.
+    /// Makes the server a replica of the server or the proxy on this port of 127.0.0.1.
     #[must_use]
     pub fn with_primary(self, port: u16) -> Self {
         self.with_primary_at(Ipv4Addr::LOCALHOST, port)
@@ -67,21 +67,21 @@ impl RedisOptions {
         self
     }
 
-    /// TLS on the port, instead of plain TCP.
+    /// The port speaks TLS instead of plain TCP.
     #[must_use]
     pub fn with_tls(mut self, clients: ClientCertificates) -> Self {
         self.tls = Some(clients);
         self
     }
 
-    /// A wall clock of the server's own: [`RedisServer::clock`](super::RedisServer::clock).
+    /// The server gets its own wall clock: [`RedisServer::clock`](super::RedisServer::clock).
     #[must_use]
     pub fn with_clock(mut self) -> Self {
         self.clock = true;
         self
     }
 
-    /// Another program that takes redis-server's arguments, such as
+    /// Runs another program that takes redis-server's arguments, such as
     /// [`valkey_server`](super::valkey_server).
     #[must_use]
     pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {

@@ -1,4 +1,4 @@
-//! Where the servers' programs are.
+//! Finds the programs of the servers.
 
 use std::{env, path::PathBuf};
 
@@ -8,7 +8,7 @@ use super::REDIS_URL_VARIABLE;
 use crate::cache;
 
 const VALKEY: &str = "valkey-server";
-/// Goes with the file that xtask fetches.
+/// Must match the file that xtask fetches.
 const VALKEY_VERSION: &str = "9.1.2";
 
 /// Finds redis-server.
@@ -23,16 +23,15 @@ pub(super) fn redis_server() -> Result<PathBuf> {
     })
 }
 
-/// The valkey-server on the `PATH`, or else in [`valkey_home`], if there is one: no test depends on
-/// it.
+/// The valkey-server on the `PATH`, or else the one in [`valkey_home`]. `None` if there is none,
+/// because no test depends on it.
 #[must_use]
 pub fn valkey_server() -> Option<PathBuf> {
     let fetched = || Some(valkey_home().ok()?.join(VALKEY)).filter(|program| program.is_file());
     find(&[VALKEY]).or_else(fetched)
 }
 
-/// The folder for a valkey-server that `cargo xtask` fetches. A newer version is fetched to another
-/// one.
+/// The folder for a valkey-server that `cargo xtask` fetches. A newer version has another folder.
 ///
 /// # Errors
 /// When no cache folder is known.

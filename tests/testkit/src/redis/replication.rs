@@ -9,8 +9,8 @@ use super::{
 };
 
 impl RedisServer {
-    /// Starts a replica of `primary`, with the same password, and waits until it has all of its
-    /// data.
+    /// Starts a replica of `primary` with the same password, and waits until it has all of the
+    /// primary's data.
     ///
     /// # Errors
     /// As for [`start`](Self::start), or it does not synchronize.
@@ -24,7 +24,7 @@ impl RedisServer {
         Ok(replica)
     }
 
-    /// Makes this server a replica of `primary`: its own data is lost. Does not wait.
+    /// Makes this server a replica of `primary`, and so deletes its own data. Does not wait.
     ///
     /// # Errors
     /// When this server is down, or refuses.
@@ -36,7 +36,7 @@ impl RedisServer {
         Ok(())
     }
 
-    /// Makes this replica a primary, with the data that has reached it.
+    /// Makes this replica a primary, with the data that it has received.
     ///
     /// # Errors
     /// When this server is down, or refuses.
@@ -45,8 +45,7 @@ impl RedisServer {
         Ok(())
     }
 
-    /// Waits until this replica has its primary's data and gets what the primary writes from then
-    /// on.
+    /// Waits until this replica has its primary's data, and receives all further writes.
     ///
     /// # Errors
     /// When that takes more than a minute.
@@ -57,7 +56,7 @@ impl RedisServer {
         })
     }
 
-    /// Whether the server takes itself for a primary.
+    /// Whether the server considers itself a primary.
     ///
     /// # Errors
     /// When it is down or paused.

@@ -1,10 +1,10 @@
-//! Enough of the Redis protocol to prepare a server and to ask it how it is.
+//! The part of the Redis protocol that prepares a server and reads its state.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 
 use anyhow::{Result, bail};
 
-/// What a server replies.
+/// The reply of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedisReply {
     /// Several replies.
@@ -15,7 +15,7 @@ pub enum RedisReply {
     Error(String),
     /// A number.
     Integer(i64),
-    /// Nothing: no such key, no such element.
+    /// No value: there is no such key, or no such element.
     Nil,
     /// A short word, such as `OK`.
     Status(String),
@@ -25,7 +25,7 @@ impl RedisReply {
     /// The reply, unless it is a refusal.
     ///
     /// # Errors
-    /// With the server's text, when it is one.
+    /// The reply is a refusal: the error has the server's text.
     pub fn into_result(self) -> Result<Self> {
         match self {
             Self::Error(text) => bail!(text),
@@ -33,7 +33,7 @@ impl RedisReply {
         }
     }
 
-    /// The reply's text; of an array or nothing, none.
+    /// The reply's text. Empty for an array and for nil.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -44,7 +44,7 @@ impl RedisReply {
         }
     }
 
-    /// The bytes of a string; of anything else, none.
+    /// The bytes of a string. Empty for anything else.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -53,7 +53,7 @@ impl RedisReply {
         }
     }
 
-    /// The elements of an array; of anything else, none.
+    /// The elements of an array. Empty for anything else.
     #[must_use]
     pub fn elements(&self) -> &[Self] {
         match self {
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads what was written to it before; what is written now lands behind that.
+    /// Reads `text` as a reply.
     fn parse(text: &str) -> io::Result<RedisReply> {
         Connection::new(Cursor::new(text.as_bytes().to_vec())).reply()
     }

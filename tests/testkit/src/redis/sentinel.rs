@@ -1,4 +1,4 @@
-//! Servers that are watched by sentinels.
+//! A primary with replicas, which sentinels watch.
 
 use std::{
     net::{Ipv4Addr, SocketAddrV4},
@@ -18,7 +18,7 @@ const SERVICE: &str = "lockkit";
 const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
 const REPLICAS: usize = 2;
-/// Where each has a network of its own.
+/// The ports where each host has its own network.
 const SERVER_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
@@ -46,22 +46,22 @@ impl Default for SentinelOptions {
 }
 
 impl SentinelOptions {
-    /// How long a server is silent before a sentinel takes it for down.
+    /// How long a server is silent until a sentinel considers it down.
     #[must_use]
     pub fn with_down_after(mut self, down_after: Duration) -> Self {
         self.down_after = down_after;
         self
     }
 
-    /// How long a failover may take; after twice that time, the next attempt starts.
+    /// How long a failover may take. The next attempt starts after twice that time.
     #[must_use]
     pub fn with_failover_timeout(mut self, failover_timeout: Duration) -> Self {
         self.failover_timeout = failover_timeout;
         self
     }
 
-    /// How to run the servers that are watched. Their password is the sentinels' for them, and not
-    /// for the sentinels.
+    /// How to run the watched servers. The sentinels use the servers' password, but have none
+    /// themselves.
     #[must_use]
     pub fn with_servers(mut self, servers: RedisOptions) -> Self {
         self.servers = servers;
@@ -77,8 +77,8 @@ pub struct SentinelGroup {
 }
 
 impl SentinelGroup {
-    /// Starts all of them, and waits until the replicas are in sync and the sentinels know
-    /// everybody.
+    /// Starts all of them, and waits until the replicas are in sync and the sentinels know all
+    /// servers and each other.
     ///
     /// # Errors
     /// As for [`RedisServer::start`], or they don't agree.
@@ -86,7 +86,7 @@ impl SentinelGroup {
         Self::start_with(SentinelOptions::default())
     }
 
-    /// As [`start`](Self::start), as these options say.
+    /// As [`start`](Self::start), with these options.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -138,8 +138,7 @@ impl SentinelGroup {
         Ok(group)
     }
 
-    /// The URL of the sentinels, and the name of what they watch. A password is for the caller to
-    /// add.
+    /// The URL of the sentinels, with the name of the watched servers. The caller adds a password.
     #[must_use]
     pub fn url(&self) -> String {
         let sentinels: Vec<_> = self.sentinels.iter().map(RedisServer::addr).collect();
@@ -158,11 +157,11 @@ impl SentinelGroup {
         &self.servers
     }
 
-    /// The server `index`, to be killed and restarted: with the role it had at the start, which the
-    /// sentinels put right within about 10 s.
+    /// The server `index`, for a test that kills and restarts it. It restarts with its role from
+    /// the start, and the sentinels correct that role within about 10 s.
     ///
     /// # Panics
-    /// When there is none.
+    /// There is no such server.
     #[must_use]
     pub fn server_mut(&mut self, index: usize) -> &mut RedisServer {
         &mut self.servers[index]
@@ -174,16 +173,16 @@ impl SentinelGroup {
         &self.sentinels
     }
 
-    /// The sentinel `index`, to be killed and restarted.
+    /// The sentinel `index`, for a test that kills and restarts it.
     ///
     /// # Panics
-    /// When there is none.
+    /// There is no such sentinel.
     #[must_use]
     pub fn sentinel_mut(&mut self, index: usize) -> &mut RedisServer {
         &mut self.sentinels[index]
     }
 
-    /// The index of the server that the first sentinel that answers takes for the primary.
+    /// The index of the primary, by the first sentinel that answers.
     ///
     /// # Errors
     /// When no sentinel answers.
@@ -198,10 +197,11 @@ impl SentinelGroup {
         Err(failure.context("there are no sentinels")?)
     }
 
-    /// Waits until every sentinel that answers takes the same server other than `old` for the
-    /// primary, and that server does so, too; returns its index.
+    /// Waits until every sentinel that answers names the same primary, other than `old`. That
+    /// server must also consider itself a primary. Returns its index.
     ///
-    /// A replica follows it soon after, the old primary if it lives about 10 s later.
+    /// The replicas follow the new primary soon after. The old primary follows it about 10 s later,
+    /// if it lives.
     ///
     /// # Errors
     /// When that takes longer than `timeout`.
@@ -215,11 +215,11 @@ impl SentinelGroup {
         })
     }
 
-    /// Whether every sentinel takes this server for the primary, and neither for down nor for one
-    /// to be replaced.
+    /// Whether every sentinel names this server as the primary, and considers it neither down nor
+    /// in need of replacement.
     ///
     /// # Errors
-    /// When one of them does not answer.
+    /// When a sentinel does not answer.
     pub fn all_trust(&self, index: usize) -> Result<bool> {
         for sentinel in &self.sentinels {
             let master = sentinel.peek(["SENTINEL", "MASTER", SERVICE])?;
@@ -242,8 +242,8 @@ impl SentinelGroup {
     }
 }
 
-/// Starts sentinels that know each other and the servers from the start: finding out takes them
-/// seconds.
+/// Starts sentinels that know each other and the servers from the start, because the discovery
+/// takes seconds.
 fn start_sentinels(options: &SentinelOptions, servers: &[RedisServer]) -> Result<Vec<RedisServer>> {
     'attempt: for _ in 0..PORT_ATTEMPTS {
         let on = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
@@ -278,7 +278,7 @@ fn sentinel_config(
         format!("sentinel monitor {SERVICE} {} {} {QUORUM}", servers[0].ip(), servers[0].port()),
         format!("sentinel down-after-milliseconds {SERVICE} {}", options.down_after.as_millis()),
         format!("sentinel failover-timeout {SERVICE} {}", options.failover_timeout.as_millis()),
-        // All replicas turn to a new primary at once.
+        // All replicas follow a new primary at once.
         format!("sentinel parallel-syncs {SERVICE} {REPLICAS}"),
     ];
     if let Some(password) = options.servers.password() {
@@ -301,7 +301,7 @@ fn sentinel_id(addr: SocketAddrV4) -> String {
     format!("{:08x}{:032x}", addr.ip().to_bits(), addr.port())
 }
 
-/// Whether a failover would find its votes and its candidates.
+/// Whether a failover would find enough votes and replicas.
 fn knows_everybody(sentinel: &RedisServer) -> Result<bool> {
     let quorum = sentinel.command(["SENTINEL", "CKQUORUM", SERVICE])?.text();
     if !quorum.starts_with(&format!("OK {SENTINELS} usable")) {
@@ -322,7 +322,7 @@ fn knows_everybody(sentinel: &RedisServer) -> Result<bool> {
 mod tests {
     use super::*;
 
-    /// A server may stand still for seconds, and is not taken for down.
+    /// A server may stall for seconds, and the sentinels must not consider it down.
     const DOWN_AFTER: Duration = Duration::from_secs(5);
     const FAILOVER_TIMEOUT: Duration = Duration::from_secs(120);
 

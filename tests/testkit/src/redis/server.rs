@@ -1,4 +1,4 @@
-//! A redis-server of our own.
+//! One Redis server process.
 
 use std::{
     ffi::OsString,
@@ -21,20 +21,20 @@ use super::{
 };
 use crate::{clock::WallClock, ports, process::ServerProcess};
 
-/// A port that was free when we looked may be taken when the server binds it.
+/// A port that was free when this process looked may be taken when the server binds it.
 pub(super) const PORT_ATTEMPTS: usize = 10;
-/// For a start, and for what servers then have to agree on.
+/// The time for a start, and for an agreement of several servers after it.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
-/// For those who ask several servers, of which one may be paused. One that is busy may stand still
-/// for seconds.
+/// For questions to several servers, of which one may be paused. A busy server may stall for
+/// seconds.
 const PEEK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A redis-server on a free port of 127.0.0.1, without persistence, killed when this value is
 /// dropped.
 #[derive(Debug)]
 pub struct RedisServer {
-    // Dropped first: the server must be gone before its folder is.
+    // Dropped first, because the server must end before its folder is removed.
     process: ServerProcess,
     port: u16,
     options: RedisOptions,
@@ -66,7 +66,7 @@ impl RedisServer {
         Self::start_as(RedisOptions::default().with_args(args))
     }
 
-    /// As [`start`](Self::start), with a wall clock of its own: see [`clock`](Self::clock).
+    /// As [`start`](Self::start), with its own wall clock: see [`clock`](Self::clock).
     ///
     /// # Errors
     /// As for [`start`](Self::start), and for [`WallClock::make`].
@@ -85,7 +85,7 @@ impl RedisServer {
             .transpose()
     }
 
-    /// Starts a server as these options say, and waits until it answers.
+    /// Starts a server with these options, and waits until it answers.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -93,7 +93,7 @@ impl RedisServer {
         Self::start_on(ports::free, options)
     }
 
-    /// Starts a server on the port that is chosen, or on the next one if that is taken meanwhile.
+    /// Starts a server on a port from `choose`, or on the next one if that port is taken meanwhile.
     pub(super) fn start_on(
         choose: impl Fn() -> Result<u16>,
         options: RedisOptions,
@@ -113,7 +113,7 @@ impl RedisServer {
         Ok(process.map(|process| Self { process, port, options, home }))
     }
 
-    /// The URL of the server. A password is for the caller to add.
+    /// The URL of the server. The caller adds a password.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.home.tls.is_some() { "rediss" } else { "redis" };
@@ -140,7 +140,7 @@ impl RedisServer {
         self.home.socket()
     }
 
-    /// The server's clock, if it has one of its own.
+    /// The server's own clock, if it has one.
     #[must_use]
     pub fn clock(&self) -> Option<&WallClock> {
         self.home.clock.as_ref()
@@ -156,7 +156,7 @@ impl RedisServer {
         self.options.password()
     }
 
-    /// Sends one command, such as `["GET", "key"]`, over a new connection, and returns the reply or
+    /// Sends one command, such as `["GET", "key"]`, over a new connection. Returns the reply or the
     /// refusal.
     ///
     /// # Errors
@@ -176,7 +176,7 @@ impl RedisServer {
         self.accepted(self.command(words)?)
     }
 
-    /// As [`ask`](Self::ask), without much patience.
+    /// As [`ask`](Self::ask), with a shorter timeout.
     pub(super) fn peek<W: AsRef<[u8]>>(
         &self,
         words: impl IntoIterator<Item = W>,
@@ -211,7 +211,7 @@ impl RedisServer {
         })
     }
 
-    /// Kills the server if it still runs, and starts an empty one on the same port, with the same
+    /// Kills the server if it still runs, and starts an empty one on the same port with the same
     /// arguments.
     ///
     /// # Errors
@@ -225,7 +225,7 @@ impl RedisServer {
     }
 }
 
-/// A killed one has lost its data unless it keeps them on its disk.
+/// A killed server has lost its data, unless it keeps its data on disk.
 impl Deref for RedisServer {
     type Target = ServerProcess;
 
@@ -244,8 +244,8 @@ impl Home {
     fn make(options: &RedisOptions) -> Result<Self> {
         let dir = TempDir::with_prefix("lockkit-redis-")?;
         let program = options.program.clone().map_or_else(program::redis_server, Ok)?;
-        // A name of its own: the binary may be Debian's redis-check-rdb, which is the same program
-        // and decides by its name what to be.
+        // A link with this name, because the binary may be Debian's redis-check-rdb. That is the
+        // same program, which chooses its job by its name.
         symlink(program, dir.path().join("redis-server"))?;
         if let Some(config) = &options.sentinel {
             fs::write(dir.path().join("sentinel.conf"), config)?;
@@ -289,7 +289,7 @@ impl Home {
             Some(_) => vec!["--port", "0", "--tls-port", &port],
         };
         let ip = options.place.ip.to_string();
-        // Off the loopback, a server without a password would talk to nobody.
+        // Off the loopback, a server without a password would accept no client in protected mode.
         let open = if options.place.ip.is_loopback() { "yes" } else { "no" };
         let bind = ["--bind", &ip, "--protected-mode", open];
         let fixed = ["--unixsocket", &socket, "--dir", dir, "--daemonize", "no"];
@@ -318,13 +318,13 @@ impl Home {
     }
 }
 
-/// Asks through the socket in our own folder: on the port, somebody else might answer. The server
-/// opens its port before its socket.
+/// Asks through the socket in the server's own folder, because another program might answer on the
+/// port. The server opens its port before its socket.
 fn answers(socket: &Path) -> bool {
     let ping = || -> io::Result<bool> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(START_TIMEOUT))?;
-        // With a password set, a refusal is an answer too.
+        // If a password is set, a refusal is also an answer.
         Ok(match Connection::new(stream).command(&["PING"])? {
             RedisReply::Status(pong) => pong == "PONG",
             RedisReply::Error(refusal) => refusal.starts_with("NOAUTH"),
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(say(&b, "GET a\r\n"), "$-1\r\n");
     }
 
-    /// What redis-cli, which is in the same package, gets from a server with TLS.
+    /// The reply of a server with TLS to redis-cli, which is in the same package.
     fn ping_by_tls(server: &RedisServer, with_certificate: bool) -> String {
         let tls = server.tls().unwrap();
         let mut command = Command::new("redis-cli");
@@ -441,8 +441,8 @@ mod tests {
         assert!((-3600..-3540).contains(&(time(&server) - before)));
         let left: i64 = server.ask(["PTTL", "long"]).unwrap().text().parse().unwrap();
         assert!((10_740_000..=10_800_000).contains(&left), "{left}");
-        // Nobody asks for the key again: it goes by the server's timer, which the step back must
-        // not have stopped.
+        // No request reads the key again: the server's timer removes it, and the step back must not
+        // have stopped that timer.
         server.ask(["SET", "brief", "x", "PX", "20"]).unwrap();
         let deadline = Instant::now() + START_TIMEOUT;
         while server.ask(["DBSIZE"]).unwrap() != RedisReply::Integer(1) {

@@ -9,12 +9,12 @@ use anyhow::Result;
 
 use crate::certificates::Authority;
 
-/// What a server makes of its clients' certificates.
+/// How a server treats the certificates of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// It asks for one, and turns away who has none.
+    /// The server asks for a certificate, and rejects clients without one.
     Demanded,
-    /// It doesn't ask.
+    /// The server doesn't ask.
     Ignored,
 }
 

@@ -1,4 +1,4 @@
-//! Waiting for what servers agree on among themselves.
+//! Waits for an agreement of several servers.
 
 use std::{
     thread,
@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, bail};
 
 const POLL: Duration = Duration::from_millis(10);
 
-/// Asks until there is an answer, and returns it. An error is no answer yet: a server may be on its
-/// way up or down.
+/// Asks until there is an answer, and returns it. It asks again after an error, because a server
+/// may be starting or ending.
 pub(super) fn wait_for<T>(
     what: &str,
     timeout: Duration,

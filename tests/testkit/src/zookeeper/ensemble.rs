@@ -1,4 +1,4 @@
-//! Several ZooKeeper servers that agree.
+//! An ensemble of ZooKeeper servers.
 
 use std::{
     ffi::OsString,
@@ -15,8 +15,9 @@ use super::{
 };
 use crate::ports;
 
-/// With the limits below, followers and leader part when one is silent for 2 s. On two busy cores a
-/// JVM stalls for hundreds of milliseconds; less patience would elect leaders for no reason.
+/// With the limits below, followers and leader separate when one is silent for 2 s. On two busy
+/// cores a JVM stalls for hundreds of milliseconds. Shorter limits would cause elections for no
+/// reason.
 const TICK: Duration = Duration::from_millis(500);
 const SYNC_TICKS: u32 = 4;
 /// For the first contact with a leader, while all the JVMs start at once.
@@ -29,15 +30,15 @@ pub struct ZooKeeperEnsemble {
     nodes: Vec<ZooKeeperServer>,
 }
 
-/// Where a node of an ensemble is to be.
+/// The addresses of a node of an ensemble, and the command that runs it.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// For clients.
+    /// The address for clients.
     pub(super) addr: SocketAddr,
-    /// For the other nodes: what follows the leader, and what elects it.
+    /// The ports for the other nodes: one to follow the leader, and one to elect it.
     pub(super) quorum_port: u16,
     pub(super) election_port: u16,
-    /// What to run Java by.
+    /// The command that runs Java.
     pub(super) wrapper: Vec<OsString>,
 }
 
@@ -85,16 +86,16 @@ impl ZooKeeperEnsemble {
     /// The server `index`, from 0.
     ///
     /// # Panics
-    /// When there is none.
+    /// There is no such server.
     #[must_use]
     pub fn node(&self, index: usize) -> &ZooKeeperServer {
         &self.nodes[index]
     }
 
-    /// The server `index`, to be killed and restarted.
+    /// The server `index`, for a test that kills and restarts it.
     ///
     /// # Panics
-    /// When there is none.
+    /// There is no such server.
     #[must_use]
     pub fn node_mut(&mut self, index: usize) -> &mut ZooKeeperServer {
         &mut self.nodes[index]
@@ -109,7 +110,8 @@ impl ZooKeeperEnsemble {
 
     /// Waits until exactly one server says that it leads, and returns its index.
     ///
-    /// A leader that has just lost its followers says so until it notices, after up to 4 ticks.
+    /// A leader that has just lost its followers still says that it leads, until it notices the
+    /// loss after up to 4 ticks.
     ///
     /// # Errors
     /// When none or several lead for as long as a start may take.
@@ -117,8 +119,8 @@ impl ZooKeeperEnsemble {
         self.leader_among(|_| true)
     }
 
-    /// As [`leader`](Self::leader), whatever the server `index` says: after it was killed, paused
-    /// or cut off.
+    /// As [`leader`](Self::leader), but ignores the server `index`: for a server that was killed,
+    /// paused or cut off.
     ///
     /// # Errors
     /// As for [`leader`](Self::leader).
@@ -126,16 +128,16 @@ impl ZooKeeperEnsemble {
         self.leader_among(|candidate| candidate != index)
     }
 
-    /// The servers that say, now, that they follow a leader.
+    /// The servers that say now that they follow a leader.
     #[must_use]
     pub fn followers(&self) -> Vec<usize> {
         (0..self.nodes.len()).filter(|&index| self.says(index, "follower")).collect()
     }
 
-    /// Waits until every server follows the leader or leads.
+    /// Waits until every server leads or follows the leader.
     ///
     /// # Errors
-    /// When one does not for as long as a start may take.
+    /// When a server does not for as long as a start may take.
     pub fn wait_until_whole(&self) -> Result<()> {
         let whole = || {
             (self.leaders(|_| true).len() + self.followers().len() == self.nodes.len())
@@ -171,13 +173,13 @@ impl ZooKeeperEnsemble {
         )
     }
 
-    /// Waits until all serve; false if a port was taken.
+    /// Waits until all servers serve. Returns false if a port was taken.
     fn wait_for_start(&mut self) -> Result<bool> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             let mut all = true;
             for node in &mut self.nodes {
-                // Without its port for the quorum a server lives on, and tries again for ever.
+                // A server that cannot get its port for the quorum lives on, and retries for ever.
                 if node.progress()? == Progress::PortTaken || node.was_refused_a_port() {
                     return Ok(false);
                 }
@@ -206,7 +208,7 @@ impl Place {
     }
 }
 
-/// Waits, as long as a start may take, until the condition has a value.
+/// Waits until the condition has a value, for as long as a start may take.
 pub(super) fn poll<T>(mut condition: impl FnMut() -> Option<T>) -> Result<T> {
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
@@ -224,7 +226,7 @@ pub(super) fn poll<T>(mut condition: impl FnMut() -> Option<T>) -> Result<T> {
 mod tests {
     use super::{super::test_client::create, *};
 
-    /// A server may stand still for seconds, and is missed only after four ticks.
+    /// A server may stall for seconds, so the others must miss it only after four ticks.
     fn start() -> ZooKeeperEnsemble {
         ZooKeeperEnsemble::start(3, ZooKeeperOptions::default().with_tick(Duration::from_secs(2)))
             .unwrap()

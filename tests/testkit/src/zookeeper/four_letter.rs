@@ -1,4 +1,4 @@
-//! ZooKeeper's four-letter words: what a server says about itself.
+//! ZooKeeper's four-letter words, which ask a server about itself.
 
 use std::{
     io::{Read as _, Write as _},
@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-/// Sends a word and reads the answer to its end; `timeout` holds for each step.
+/// Sends a word and reads the answer to its end. `timeout` applies to each step.
 pub(super) fn ask(addr: SocketAddr, word: &str, timeout: Duration) -> Result<String> {
     let exchange = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&addr, timeout)?;
@@ -29,8 +29,8 @@ pub(super) fn metric(reply: &str, name: &str) -> Result<u64> {
     value.parse().with_context(|| format!("`mntr` tells {name} {value}, which is no whole number"))
 }
 
-/// What `srvr` says the server is: `standalone`, `leader`, `follower`; `None` while it serves
-/// nobody.
+/// The mode of the server in an answer to `srvr`: `standalone`, `leader` or `follower`. `None`
+/// while it serves no client.
 pub(super) fn mode(reply: &str) -> Option<&str> {
     reply.lines().find_map(|line| line.strip_prefix("Mode: "))
 }

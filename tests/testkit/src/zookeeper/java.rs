@@ -1,4 +1,4 @@
-//! Where Java, ZooKeeper and Curator are installed.
+//! Finds Java, ZooKeeper and Curator.
 
 use std::{
     env,
@@ -9,15 +9,15 @@ use anyhow::{Context as _, Result, anyhow};
 
 use super::ZOOKEEPER_URL_VARIABLE;
 
-/// The variable that names ZooKeeper's jars where they are not where Debian puts them.
+/// The variable that names ZooKeeper's jars if they are not where Debian puts them.
 pub const CLASS_PATH_VARIABLE: &str = "LOCKKIT_TEST_ZK_CLASSPATH";
-/// As [`CLASS_PATH_VARIABLE`], for Curator's jars with all that they need.
+/// As [`CLASS_PATH_VARIABLE`], for Curator's jars and all jars that they need.
 pub const CURATOR_CLASS_PATH_VARIABLE: &str = "LOCKKIT_TEST_CURATOR_CLASSPATH";
 
-/// Where Debian puts jars. Each names in its manifest what it needs from there.
+/// Where Debian puts jars. The manifest of each jar names the other jars there that it needs.
 const JARS: &str = "/usr/share/java";
-/// The logger is left to the user of ZooKeeper: this one writes to standard error and needs no
-/// configuration. The codec, which TLS needs, is missing in the manifest.
+/// ZooKeeper leaves the choice of a logger to its user. This logger writes to standard error and
+/// needs no configuration. TLS needs the codec, which the manifest does not name.
 const ZOOKEEPER: [&str; 3] = ["zookeeper.jar", "slf4j-simple.jar", "netty-codec.jar"];
 const SERVER_PACKAGES: &str = "libzookeeper-java default-jre-headless";
 const CURATOR: [&str; 3] = ["curator-recipes.jar", "curator-framework.jar", "curator-client.jar"];
@@ -25,12 +25,12 @@ const CURATOR: [&str; 3] = ["curator-recipes.jar", "curator-framework.jar", "cur
 /// The Java runtime.
 ///
 /// # Errors
-/// There is none; the text holds the command that installs one, and ZooKeeper.
+/// There is none. The text holds the command that installs Java and ZooKeeper.
 pub fn java_runtime() -> Result<PathBuf, String> {
     program("java").ok_or_else(|| install("no Java is installed", SERVER_PACKAGES))
 }
 
-/// The tool that makes key stores; every Java runtime has it.
+/// The tool that makes key stores. Every Java runtime has it.
 pub(super) fn keytool() -> Result<PathBuf> {
     program("keytool").with_context(|| install("no keytool is installed", "default-jre-headless"))
 }
@@ -52,7 +52,7 @@ pub(super) fn zookeeper_classpath() -> Result<String> {
 /// The class path of a program that uses Apache Curator's recipes.
 ///
 /// # Errors
-/// Curator is not installed; the text holds the command that installs it.
+/// Curator is not installed. The text holds the command that installs it.
 pub fn curator_classpath() -> Result<String, String> {
     if let Some(path) = set(CURATOR_CLASS_PATH_VARIABLE) {
         return Ok(path);
@@ -66,7 +66,7 @@ pub fn curator_classpath() -> Result<String, String> {
 /// The Java compiler.
 ///
 /// # Errors
-/// There is none; the text holds the command that installs one.
+/// There is none. The text holds the command that installs one.
 pub fn java_compiler() -> Result<PathBuf, String> {
     program("javac").ok_or_else(|| install("no Java compiler is installed", "default-jdk-headless"))
 }
@@ -90,7 +90,7 @@ fn program(name: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// All the jars, or the first that is missing.
+/// The class path with all the jars, or the first jar that is missing.
 fn class_path(folder: &Path, jars: &[&str]) -> Result<String, String> {
     let paths = jars.iter().map(|jar| {
         let path = folder.join(jar);

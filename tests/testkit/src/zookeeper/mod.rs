@@ -1,4 +1,4 @@
-//! ZooKeeper servers of our own: one, or an ensemble.
+//! ZooKeeper servers for tests: a single server, or an ensemble.
 
 mod ensemble;
 mod four_letter;
@@ -25,19 +25,19 @@ pub use self::{
     server::ZooKeeperServer,
 };
 
-/// The variable that points the tests at a ZooKeeper of the user's own.
+/// The variable with the URL of the user's own ZooKeeper for the tests.
 pub const ZOOKEEPER_URL_VARIABLE: &str = "LOCKKIT_TEST_ZK_URL";
 
-/// The ZooKeeper that the tests are to use.
+/// The ZooKeeper for the tests.
 #[derive(Debug)]
 pub struct TestZooKeeper {
-    /// Where it is.
+    /// The URL.
     pub url: String,
-    /// The server, if it is ours to pause and kill.
+    /// The server, if the tests may pause and kill it.
     pub server: Option<ZooKeeperServer>,
 }
 
-/// Takes the server that `LOCKKIT_TEST_ZK_URL` names, or starts one.
+/// Returns the server that `LOCKKIT_TEST_ZK_URL` names, or starts one.
 ///
 /// # Errors
 /// As for [`ZooKeeperServer::start`].

@@ -1,4 +1,4 @@
-//! An ensemble whose network can be cut.
+//! An ensemble on a network that a test can cut.
 
 use anyhow::{Context as _, Result};
 
@@ -15,7 +15,7 @@ const CLIENT_PORT: u16 = 2181;
 const QUORUM_PORT: u16 = 2888;
 const ELECTION_PORT: u16 = 3888;
 
-/// A [`ZooKeeperEnsemble`] with each server on a host of its own.
+/// A [`ZooKeeperEnsemble`] with each server on its own host.
 pub type NamespacedEnsemble = Namespaced<ZooKeeperEnsemble>;
 
 impl NamespacedEnsemble {
@@ -46,7 +46,7 @@ mod tests {
     };
     use crate::network::possible;
 
-    /// A server may stand still for seconds, and is missed only after four ticks.
+    /// A server may stall for seconds, so the others must miss it only after four ticks.
     fn start() -> NamespacedEnsemble {
         let options = ZooKeeperOptions::default().with_tick(std::time::Duration::from_secs(2));
         NamespacedEnsemble::start(3, options).unwrap()

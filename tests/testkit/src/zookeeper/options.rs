@@ -1,4 +1,4 @@
-//! What a test may ask of its ZooKeeper.
+//! The options of a ZooKeeper for a test.
 
 use std::{path::Path, process, time::Duration};
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 /// Where Linux keeps files in memory.
 const MEMORY: &str = "/dev/shm";
-/// Containers often have 64 MiB there, which a few servers fill.
+/// Containers often have only 64 MiB there, which a few servers fill.
 const ENOUGH_MEMORY: u64 = 1 << 30;
 
 /// How to run a ZooKeeper.
@@ -27,14 +27,14 @@ pub struct ZooKeeperOptions {
 }
 
 impl ZooKeeperOptions {
-    /// The server's unit of time: sessions last from 2 to 20 of it, and end up to one of it late.
+    /// The server's unit of time. A session lasts from 2 to 20 ticks, and ends up to one tick late.
     #[must_use]
     pub fn with_tick(mut self, tick: Duration) -> Self {
         self.tick = Some(tick);
         self
     }
 
-    /// One more line for `zoo.cfg`, which wins over an earlier one for the same key.
+    /// One more line for `zoo.cfg`. It takes precedence over an earlier one for the same key.
     #[must_use]
     pub fn with_config(mut self, line: impl Into<String>) -> Self {
         self.config.push(line.into());
@@ -48,7 +48,7 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// A second port, which speaks TLS with a certificate of the server's own.
+    /// A second port, which speaks TLS with a certificate of the server.
     #[must_use]
     pub fn with_tls(mut self) -> Self {
         self.tls = true;
@@ -57,10 +57,10 @@ impl ZooKeeperOptions {
 
     /// Every write is on disk before its answer, as in production: **for benchmarks**.
     ///
-    /// Without it the data is in memory where possible and no write waits for a disk: a test asks
-    /// what the server does, not what the disk does, and a busy disk stalls a server past the
-    /// session timeouts of a test. A killed server's data survives either way, a machine's crash
-    /// only with this.
+    /// Without this, the data is in memory where possible, and no write waits for a disk. A test
+    /// asks what the server does, not what the disk does. A busy disk would stall a server past the
+    /// session timeouts of a test. A killed server's data survives either way. The data survives a
+    /// crash of the machine only with this.
     #[must_use]
     pub fn with_durable(mut self) -> Self {
         self.durable = true;
@@ -89,7 +89,7 @@ impl ZooKeeperOptions {
 
     /// A folder for a server's files, in memory unless they are to be durable.
     pub(super) fn folder(&self) -> Result<TempDir> {
-        // So that a folder that a killed process left in memory can be told from one in use.
+        // The prefix shows whether a folder in memory is in use, or was left by a killed process.
         let prefix = format!("lockkit-zookeeper-{}-", process::id());
         if !self.durable
             && has_enough(Path::new(MEMORY))

@@ -16,57 +16,59 @@ use tempfile::TempDir;
 use super::{four_letter, java, options::ZooKeeperOptions, tls::Tls};
 use crate::{ports, process::ServerProcess};
 
-/// A port that was free when we looked may be taken when the server binds it.
+/// A port that was free when this process looked may be taken when the server binds it.
 pub(super) const PORT_ATTEMPTS: usize = 10;
 /// A JVM on a machine that builds on every core takes seconds.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(200);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// A question that comes while a server starts may never be answered: then it is asked again.
+/// A server that is starting may never answer a question. Then it is asked again.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Of the log, in an error.
+/// The last lines of the log that go into an error.
 const TAIL_LINES: usize = 40;
-/// Small and quick to start: no second compiler, one thread for garbage.
+/// Small and quick to start: no second compiler, and one thread for garbage collection.
 const JAVA: [&str; 3] = ["-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
-/// A member that lost the others asks for them again at least once a second, not ever more rarely.
+/// A member that lost the others asks for them again at least once a second. The default makes the
+/// questions ever rarer.
 const MEMBER: &str = "-Dzookeeper.fastleader.maxNotificationInterval=1000";
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
 /// A ZooKeeper server, killed when this value is dropped.
 #[derive(Debug)]
 pub struct ZooKeeperServer {
-    // Dropped first: the server must be gone before its folder is.
+    // Dropped first, because the server must end before its folder is removed.
     process: ServerProcess,
     command: Vec<OsString>,
     addr: SocketAddr,
     tls: Option<Tls>,
-    /// A member of an ensemble answers, but serves nobody, until there is a quorum.
+    /// The id of a member of an ensemble. A member answers, but serves no client, until there is a
+    /// quorum.
     member: Option<u8>,
     folder: TempDir,
 }
 
-/// What makes a member of an ensemble of a server.
+/// The settings that make a server a member of an ensemble.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// Its number, from 1.
+    /// The number of the member, from 1.
     pub(super) id: u8,
-    /// Its lines of the configuration.
+    /// The member's lines of the configuration.
     pub(super) config: Vec<String>,
-    /// What to run Java by, such as a program that enters a network namespace.
+    /// The command that runs Java, such as a program that enters a network namespace.
     pub(super) wrapper: Vec<OsString>,
 }
 
-/// How far a server that starts has come.
+/// The progress of a server that is starting.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Starting,
     PortTaken,
-    /// It answers; as a member of an ensemble it may not serve yet.
+    /// The server answers. A member of an ensemble may not serve yet.
     Up,
 }
 
 impl ZooKeeperServer {
-    /// Starts a server of its own on a free port of 127.0.0.1 and waits until it serves.
+    /// Starts a single server on a free port of 127.0.0.1 and waits until it serves.
     ///
     /// # Errors
     /// When Java or ZooKeeper is not installed (the text says how to get it), or the server does
@@ -123,7 +125,7 @@ impl ZooKeeperServer {
         command.push(java::java_runtime().map_err(Error::msg)?.into());
         command.extend(JAVA.map(OsString::from));
         command.extend([
-            // By this a server that answers is known to be ours.
+            // This marks the server as ours in its answers.
             format!("-Djava.io.tmpdir={path}").into(),
             format!("-Dzookeeper.forceSync={}", if options.durable() { "yes" } else { "no" })
                 .into(),
@@ -143,7 +145,7 @@ impl ZooKeeperServer {
         Ok(Self { process, command, addr, tls, member, folder })
     }
 
-    /// Where the server is.
+    /// The address of the server.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -155,20 +157,20 @@ impl ZooKeeperServer {
         format!("zk://{}/", self.addr)
     }
 
-    /// Where the server speaks TLS.
+    /// The address where the server speaks TLS.
     ///
     /// # Panics
-    /// Without [`with_tls`](ZooKeeperOptions::with_tls).
+    /// The server was not started [`with_tls`](ZooKeeperOptions::with_tls).
     #[must_use]
     pub fn tls_addr(&self) -> SocketAddr {
         self.tls().addr
     }
 
-    /// The file of the certificate (PEM) that a client of the TLS port is to trust. It names the
-    /// server's address (127.0.0.1, where the server stands alone) and localhost.
+    /// The file of the certificate (PEM) that a client of the TLS port must trust. It names the
+    /// server's address (127.0.0.1 for a single server) and localhost.
     ///
     /// # Panics
-    /// Without [`with_tls`](ZooKeeperOptions::with_tls).
+    /// The server was not started [`with_tls`](ZooKeeperOptions::with_tls).
     #[must_use]
     pub fn tls_certificate(&self) -> PathBuf {
         self.tls().certificate.clone()
@@ -178,9 +180,9 @@ impl ZooKeeperServer {
         self.tls.as_ref().expect("the server was not started with_tls")
     }
 
-    /// Kills the server if it still runs, and starts it again on the same port with the data that
-    /// it had: nodes and sessions are still there. Waits until it serves; a member of an ensemble,
-    /// until it answers.
+    /// Kills the server if it still runs, and starts it again on the same port with the same data.
+    /// Nodes and sessions are still there. Waits until the server serves. For a member of an
+    /// ensemble, waits until the server answers.
     ///
     /// # Errors
     /// When the port was taken meanwhile, or the server does not come up.
@@ -208,7 +210,8 @@ impl ZooKeeperServer {
     /// `dump`.
     ///
     /// # Errors
-    /// When the server does not answer within a minute: it is paused, killed or out of reach.
+    /// When the server does not answer within a minute, because it is paused, killed or out of
+    /// reach.
     pub fn four_letter(&self, word: &str) -> Result<String> {
         four_letter::ask(self.addr, word, ANSWER_TIMEOUT)
     }
@@ -216,13 +219,13 @@ impl ZooKeeperServer {
     /// A figure of `mntr`, such as `zk_packets_received`, `zk_watch_count`, `zk_ephemerals_count`.
     ///
     /// # Errors
-    /// When the server does not answer, serves nobody, or knows no such figure.
+    /// When the server does not answer, serves no client, or knows no such figure.
     pub fn metric(&self, name: &str) -> Result<u64> {
         four_letter::metric(&self.four_letter("mntr")?, name)
     }
 
-    /// What the server is: `standalone`, `leader` or `follower`; `None` while it serves nobody, for
-    /// want of a quorum.
+    /// The mode of the server: `standalone`, `leader` or `follower`. `None` while the server serves
+    /// no client, because there is no quorum.
     ///
     /// # Errors
     /// When the server does not answer.
@@ -238,7 +241,7 @@ impl ZooKeeperServer {
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 
-    /// Waits until the server is up or has failed for want of its port.
+    /// Waits until the server is up, or has failed because its port was taken.
     fn wait(&mut self) -> Result<Progress> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
@@ -255,7 +258,7 @@ impl ZooKeeperServer {
         }
     }
 
-    /// How far the start has come.
+    /// The present progress of the start.
     pub(super) fn progress(&mut self) -> Result<Progress> {
         if !self.process.is_running()? {
             if self.was_refused_a_port() {
@@ -278,14 +281,14 @@ impl ZooKeeperServer {
             .map(str::to_owned))
     }
 
-    /// On the port, somebody else might answer.
+    /// Whether the answer comes from this server, because another program might answer on the port.
     fn is_ours(&self) -> bool {
         let own = format!("java.io.tmpdir={}\n", self.folder.path().display());
         four_letter::ask(self.addr, "envi", PROBE_TIMEOUT).is_ok_and(|reply| reply.contains(&own))
     }
 }
 
-/// A killed one keeps its data for [`restart`](Self::restart).
+/// A killed server keeps its data for [`restart`](Self::restart).
 impl Deref for ZooKeeperServer {
     type Target = ServerProcess;
 
@@ -309,8 +312,8 @@ fn data(folder: &Path) -> PathBuf {
     folder.join("data")
 }
 
-/// A server that is killed before it has written the first bytes of a new transaction log would not
-/// start again (ZOOKEEPER-2332). Who runs such a server removes the empty file.
+/// Removes empty transaction logs. A server that is killed before it has written the first bytes of
+/// a new transaction log would not start again (ZOOKEEPER-2332).
 fn remove_empty_logs(data: &Path) -> Result<()> {
     let Ok(files) = fs::read_dir(data.join("version-2")) else { return Ok(()) };
     for file in files {
@@ -322,7 +325,7 @@ fn remove_empty_logs(data: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An empty data folder, with the number of a member in it.
+/// Makes an empty data folder, with the number of the member in it.
 fn prepare_data(folder: &Path, member: Option<u8>) -> Result<()> {
     let data = data(folder);
     if data.exists() {

@@ -1,4 +1,4 @@
-//! As much of ZooKeeper's protocol as it takes to write one node.
+//! The part of ZooKeeper's protocol that writes one node.
 
 use std::{
     io::{Read as _, Write as _},
@@ -14,7 +14,7 @@ pub(super) fn create(addr: SocketAddr, path: &str) {
     try_create(addr, path).unwrap();
 }
 
-/// As [`create`], where it may fail.
+/// As [`create`], but may fail.
 pub(super) fn try_create(addr: SocketAddr, path: &str) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(addr)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::java;
 
-/// A key store can't be without one. It protects nothing: the key is made for one test.
+/// A key store needs a password. It protects nothing, because the key is made for one test.
 const PASSWORD: &str = "of-a-test";
 
 /// The TLS side of a server.

@@ -1,5 +1,5 @@
-//! (f) What was said to be undone is undone: at once if that was said for certain, else when its
-//! lease has passed.
+//! (f) A claim that was undone, by its answer, is no longer in the store. A certain answer counts
+//! at once, and any other one after the lease of the claim.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,11 +15,12 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     store(index, findings);
 }
 
-/// From when on a claim must not be in the store, and the record that says so.
+/// The time from which a claim must not be in the store, and the record that says so.
 fn gone(index: &Index<'_>, claim: &Claim<'_>) -> Option<(u64, Place, &'static str)> {
     let process = claim.op.process;
     let later = |place: Place| index.bound(index.at(place), claim.lease, Some(process));
-    // What was undone may be done again where a replica takes over that has not heard of it.
+    // A replica that takes over may not know that the claim was undone, and so the claim may come
+    // back.
     let undone = |place: Place| {
         let may_be_lost =
             index.terms.async_failover && index.servers_suffer(index.at(place), claim.lease);
@@ -58,7 +59,7 @@ fn gone(index: &Index<'_>, claim: &Claim<'_>) -> Option<(u64, Place, &'static st
 
 fn looks(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     let mut told: HashSet<Op> = HashSet::new();
-    // The director's last look at a lock is a matter of leaks.
+    // The director's last look at a lock is for the rule about leaks.
     let looks = index.records.iter().enumerate().filter(|(_, record)| record.process != DIRECTOR);
     for (look, record) in looks {
         let Event::Seen { lock, holders, .. } = &record.event else { continue };
@@ -75,14 +76,15 @@ fn looks(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             let rule = Rule::Ambiguity;
             let at = record.at;
             let lock = Some(lock);
-            // What was never granted is brought back by nothing.
+            // No failover can bring back a claim that was never granted.
             let losable = if failed(index, claim) { Vec::new() } else { vec![op] };
             findings.add(Finding { rule, at, lock, what, slice, losable });
         }
     }
 }
 
-/// What the store itself says, where it does: a request that failed for certain was not applied.
+/// The store's own records, where the history has them: a request that failed for certain was not
+/// applied.
 fn store(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     let mut applied: HashMap<Op, Place> = HashMap::new();
     let mut broken: Vec<(&Claim<'_>, Place)> = Vec::new();

@@ -1,4 +1,4 @@
-//! A holder believes no longer than it was told, and what a process writes makes sense.
+//! A holder believes no longer than its answers allow, and the records of a process are consistent.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,8 +12,8 @@ use super::{
 };
 use crate::history::{Event, Lock, Mode, Op, Record, Renewal};
 
-/// By so much an end may be told differently, because one clock is told by another, and a busy
-/// server reads its own only so often.
+/// The largest difference between two records of one end. Each process computes the end on its own
+/// clock, and a busy server reads its clock only so often.
 const ROUNDING: Duration = Duration::from_millis(50);
 
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
@@ -93,7 +93,7 @@ fn after_death<'f>(index: &Index<'_>, place: Place) -> Option<Finding<'f>> {
     })
 }
 
-/// What is wrong with what is asked for.
+/// Says what is wrong with a request, if anything is.
 fn asked<'a>(record: &'a Record, limits: &mut HashMap<&'a str, u32>) -> Option<String> {
     let Event::Asks { lock, mode, .. } = &record.event else { return None };
     match (lock, mode) {
@@ -114,20 +114,19 @@ fn asked<'a>(record: &'a Record, limits: &mut HashMap<&'a str, u32>) -> Option<S
     }
 }
 
-/// What is wrong with a step of a claim.
-/// What a holder knew so far.
+/// The last answers to a holder.
 #[derive(Clone, Copy, Default)]
 struct Belief {
-    /// The latest end that it was told.
+    /// The latest end that an answer gave it.
     until: u64,
-    /// When its last renewal by hand was sent.
+    /// When the holder sent its last renewal by hand.
     renews: Option<u64>,
 }
 
 impl Belief {
-    /// By so much the next end may be before the latest one: an answer counts from before its
-    /// request, and what the store tells of the lease may be as old as its reply. A renewal that
-    /// the locker sends by itself is not written down.
+    /// How much earlier the next end may be than the latest one. An answer counts from before its
+    /// request, and the lease in it may be as old as the reply. The history does not have the
+    /// renewals that the locker sends by itself.
     fn tolerance(self, claim: &Claim<'_>, now: u64, slack: Duration) -> u64 {
         let travel = match claim.renewal {
             Renewal::Manual => self.renews.map_or(0, |sent| now.saturating_sub(sent)),
@@ -137,6 +136,7 @@ impl Belief {
     }
 }
 
+/// Says what is wrong with a step of a claim, if anything is.
 fn step(
     index: &Index<'_>,
     claim: &Claim<'_>,
@@ -213,8 +213,8 @@ fn step(
     }
 }
 
-/// A lease is never longer than what its holder asked for, whatever the store's clock does
-/// meanwhile. A lease of a session or a connection is as long as that lives.
+/// A lease is never longer than its holder asked for, even if the store's clock steps. A lease that
+/// belongs to a session or a connection is as long as that lives, and so is not checked.
 fn past_its_lease(
     index: &Index<'_>,
     claim: &Claim<'_>,
@@ -230,7 +230,7 @@ fn past_its_lease(
     past_max_hold(index, claim, until)
 }
 
-/// A hold is counted from its grant, which was before the record of it.
+/// A hold counts from its grant, which was before the record of the grant.
 fn past_max_hold(index: &Index<'_>, claim: &Claim<'_>, until: u64) -> Option<String> {
     let granted = index.at(claim.granted?);
     let most = nanos(claim.max_hold?).saturating_add(nanos(ROUNDING));

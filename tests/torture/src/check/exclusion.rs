@@ -1,4 +1,5 @@
-//! (b) Two never hold what only one can, and no more permits are held than there are.
+//! (b) Two holders never hold a lock that only one of them can hold, and no more permits are held
+//! than exist.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +29,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     }
 }
 
-/// What is wrong with these holders at one instant.
+/// Says what is wrong with the holders that one look shows, if anything is.
 fn too_many(lock: &Lock, holders: &[Holder]) -> Option<String> {
     let exclusive = holders.iter().filter(|holder| holder.mode == Mode::Exclusive).count();
     if exclusive > 0 && holders.len() > 1 {
@@ -56,7 +57,8 @@ fn permits(mode: Mode) -> u64 {
 /// A hold: (end, beginning, its number among the holds of the lock).
 type Hold = (u64, u64, usize);
 
-/// Goes through the holds of a lock in the order in which they begin, with those that last.
+/// Visits the holds of a lock in the order in which they begin, and keeps those that have not
+/// ended.
 fn sweep(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
     let claims: Vec<&Claim<'_>> = index.claims_of(lock).collect();
     let lock = index.locks[lock].0;
@@ -123,7 +125,7 @@ fn told_of(index: &Index<'_>, claim: &Claim<'_>) -> String {
     }
 }
 
-/// What tells from when to when it held.
+/// The records that decide from when to when the claim held.
 fn decisive(index: &Index<'_>, claim: &Claim<'_>) -> [Option<Place>; 7] {
     let died = index.death(claim.op.process).filter(|_| index.was_cut_off(claim.op.process));
     let proof = claim.proof.map(|(place, _)| place);

@@ -1,4 +1,4 @@
-//! What there was, whether or not it was right.
+//! Counts what a history contains, right or wrong.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -76,7 +76,7 @@ fn held(claim: &Claim<'_>, fault: &Fault<'_>) -> bool {
 struct Traffic {
     asks: Vec<Place>,
     answers: Vec<Place>,
-    /// When, and by whom.
+    /// When each grant was, and the process that got it.
     grants: Vec<(u64, u32)>,
 }
 
@@ -95,8 +95,8 @@ impl Traffic {
         traffic
     }
 
-    /// How long others that waited when the fault struck waited for the next grant. `own` are the
-    /// claims of its victim.
+    /// The time from the fault to the next grant of another process. `None` if no other claim
+    /// waited when the fault struck. `own` are the claims of the fault's victim.
     fn taken_over(
         &self,
         index: &Index<'_>,

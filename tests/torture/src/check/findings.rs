@@ -1,5 +1,5 @@
-//! What the rules find: told whole up to a number, counted beyond it, and set apart if it is
-//! documented.
+//! Collects the findings of the rules. It reports a limited number of each rule in full, counts the
+//! others, and keeps documented ones apart.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::history::{Lock, Op, Record};
 
-/// So many of a rule are told whole.
+/// The number of findings of a rule that are reported in full.
 const TOLD: usize = 20;
 
 /// The violations so far.
@@ -24,17 +24,17 @@ struct Found {
     others: u64,
 }
 
-/// What a rule found.
+/// One finding of a rule.
 pub(super) struct Finding<'f> {
     pub(super) rule: Rule,
-    /// Its first moment.
+    /// The first moment of the finding.
     pub(super) at: u64,
     pub(super) lock: Option<&'f Lock>,
     pub(super) what: String,
     /// The records that explain it.
     pub(super) slice: Vec<Option<Place>>,
-    /// The holds of which one may have been lost by a fault that weakens exclusion; none if no
-    /// fault excuses this.
+    /// The holds of which one may have been lost by a fault that weakens exclusion. Empty if no
+    /// fault excuses the finding.
     pub(super) losable: Vec<Op>,
 }
 
@@ -43,8 +43,8 @@ impl<'a, 'i> Findings<'a, 'i> {
         Self { index, of: BTreeMap::new() }
     }
 
-    /// The fault after which the store's documentation allows for less at that instant: one of
-    /// those holds was asked for before it was over, and may have been lost by it.
+    /// The fault after which the store's documentation allows for less at that instant. One of
+    /// those holds was asked for before the fault was over, and the fault may have lost it.
     fn weakened(&self, at: u64, losable: &[Op]) -> Option<&'i Fault<'a>> {
         let after = self.index.aftermath();
         let slack = nanos(self.index.terms.slack);
@@ -53,7 +53,7 @@ impl<'a, 'i> Findings<'a, 'i> {
                 let before = |to: u64| {
                     self.index.claim(op).is_some_and(|claim| {
                         let granted = claim.granted.map_or(0, |granted| self.index.at(granted));
-                        // An answer may come a little later than what it tells of.
+                        // The answer may be recorded a little later than the grant in the store.
                         self.index.at(claim.asks) <= to && granted <= to.saturating_add(slack)
                     })
                 };
@@ -66,7 +66,7 @@ impl<'a, 'i> Findings<'a, 'i> {
         })
     }
 
-    /// Whether so much of the rule has been told that this would only be counted; then it is.
+    /// Whether another finding of the rule would only be counted. If so, it is counted here.
     pub(super) fn only_counts(&mut self, rule: Rule, at: u64, losable: &[Op]) -> bool {
         let documented = self.weakened(at, losable).is_some();
         let found = self.of.entry((rule, documented)).or_default();
@@ -95,7 +95,7 @@ impl<'a, 'i> Findings<'a, 'i> {
         found.told.push((at, Violation { rule, lock: lock.cloned(), what, slice, documented }));
     }
 
-    /// How many there are that are documented.
+    /// The number of documented findings.
     pub(super) fn documented(&self) -> u64 {
         let documented = self.of.iter().filter(|((_, is_documented), _)| *is_documented);
         documented
@@ -103,7 +103,7 @@ impl<'a, 'i> Findings<'a, 'i> {
             .sum()
     }
 
-    /// The violations, the earliest first, and those that are documented.
+    /// The violations in order of time, and apart from them the documented ones.
     pub(super) fn told(self) -> (Vec<Violation>, Vec<Violation>) {
         let mut broken = Vec::new();
         let mut documented = Vec::new();

@@ -1,14 +1,14 @@
-//! The records, put together: what became of each claim, of each process and of each fault.
+//! Puts the records together: how each claim, each process and each fault ended.
 
 use std::{collections::HashMap, time::Duration};
 
 use super::Terms;
 use crate::history::{Event, Lock, Mode, Op, Patience, Record, Refusal, Renewal};
 
-/// Where a record stands in the history.
+/// The position of a record in the history.
 pub(super) type Place = usize;
 
-/// All of a history.
+/// A whole history.
 pub(super) struct Index<'a> {
     pub(super) records: &'a [Record],
     pub(super) terms: &'a Terms,
@@ -19,16 +19,16 @@ pub(super) struct Index<'a> {
     pub(super) faults: Vec<Fault<'a>>,
     claim_of: HashMap<Op, usize>,
     lock_of: HashMap<&'a Lock, usize>,
-    /// When each process got no turn, by its own word.
+    /// The times in which each process got no turn, as that process measured them.
     stalls: HashMap<u32, Vec<(u64, u64)>>,
-    /// The last line of each process.
+    /// The last record of each process.
     last: HashMap<u32, Place>,
     died: HashMap<u32, Place>,
     ended: HashMap<u32, Place>,
     longest_ttl: u64,
 }
 
-/// What became of one claim.
+/// The steps of one claim, each by its record.
 pub(super) struct Claim<'a> {
     pub(super) op: Op,
     pub(super) lock: &'a Lock,
@@ -36,7 +36,7 @@ pub(super) struct Claim<'a> {
     pub(super) renewal: Renewal,
     pub(super) patience: Patience,
     pub(super) max_hold: Option<Duration>,
-    /// The longest that was asked for.
+    /// The longest lease that was asked for.
     pub(super) lease: u64,
     pub(super) asks: Place,
     pub(super) granted: Option<Place>,
@@ -46,15 +46,15 @@ pub(super) struct Claim<'a> {
     pub(super) lost: Option<Place>,
     pub(super) releases: Option<Place>,
     pub(super) released: Option<Place>,
-    /// The record with the largest `until`, and that.
+    /// The record with the largest `until`, and that `until`.
     pub(super) proof: Option<(Place, u64)>,
-    /// The last record in which it held.
+    /// The last record in which the claim held.
     pub(super) known: Option<Place>,
-    /// A record that says that it held when it could not any more.
+    /// A record in which the claim holds, though it could not hold any more.
     pub(super) came_back: Option<Place>,
-    /// The last renewal by hand that was sent while it held.
+    /// The last renewal by hand that was sent while the claim held.
     renews: Option<Place>,
-    /// A renewal by hand has no answer yet.
+    /// Whether a renewal by hand is still without an answer.
     pub(super) is_renewing: bool,
 }
 
@@ -193,8 +193,8 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Whether nothing can have prolonged the belief that is told here and was over before. Of a
-    /// locker that renews by itself that is known only if its process was stopped for longer than a
+    /// Whether the hold in this record had ended before, and nothing can have prolonged it. If the
+    /// locker renews by itself, that is certain only if its process was stopped for longer than a
     /// lease.
     fn comes_back(&self, claim: &Claim<'_>, place: Place, until: u64) -> bool {
         let at = self.records[place].at;
@@ -234,17 +234,17 @@ impl<'a> Index<'a> {
         self.locks[lock].1.iter().map(|number| &self.claims[*number])
     }
 
-    /// When the process was seen to be dead.
+    /// The record in which the director saw that the process had died.
     pub(super) fn death(&self, process: u32) -> Option<Place> {
         self.died.get(&process).copied()
     }
 
-    /// It ended before it had given back all.
+    /// Whether the process ended before it had given back its locks.
     pub(super) fn was_cut_off(&self, process: u32) -> bool {
         self.died.contains_key(&process) && !self.ended.contains_key(&process)
     }
 
-    /// When the process may have been dead already.
+    /// The earliest time at which the process may have been dead.
     pub(super) fn killed_at(&self, process: u32) -> Option<u64> {
         let died = self.at(self.death(process)?);
         let kill =
@@ -252,13 +252,13 @@ impl<'a> Index<'a> {
         Some(kill.map_or(died, |fault| fault.from))
     }
 
-    /// The instants of which it is proven that the claim held, and in which nobody else could: none
-    /// if empty.
+    /// The time in which the claim is proven to have held, and in which no other claim could hold.
+    /// `None` if that time is empty.
     pub(super) fn held(&self, claim: &Claim<'_>) -> Option<(u64, u64)> {
         let from = self.at(claim.granted?);
         let (_, until) = claim.proof?;
         let believed = match claim.known {
-            // What a dead process believed nobody believes any more.
+            // The belief of a dead process binds no other process.
             Some(known) if self.terms.connection_bound && self.was_cut_off(claim.op.process) => {
                 self.at(known)
             }
@@ -287,18 +287,18 @@ impl<'a> Index<'a> {
         self.longest_ttl.saturating_add(self.grace())
     }
 
-    /// What the store may take beyond a lease.
+    /// How much longer than a lease the store may take.
     pub(super) fn grace(&self) -> u64 {
         nanos(self.terms.takeover_delay).saturating_add(nanos(self.terms.slack))
     }
 
-    /// `from` and a lease and what the store may take beyond it, put off by each fault that was in
-    /// its way: one of the servers or links, or of that process.
+    /// The end of a lease that begins at `from`, plus the time that the store may take beyond it.
+    /// Each fault of the servers, of the links or of that process puts it off.
     pub(super) fn bound(&self, from: u64, lease: u64, process: Option<u32>) -> u64 {
         self.put_off(from, from.saturating_add(lease).saturating_add(self.grace()), lease, process)
     }
 
-    /// See [`bound`](Self::bound): a fault that ends later makes it begin afresh.
+    /// As [`bound`](Self::bound), for a given `bound`: each fault that ends later restarts it.
     pub(super) fn put_off(
         &self,
         from: u64,
@@ -316,7 +316,8 @@ impl<'a> Index<'a> {
         bound
     }
 
-    /// Whether anything was done to the process from then to then.
+    /// Whether a fault hit the process between the two instants, or the process had died by the
+    /// second one.
     pub(super) fn was_hit(&self, process: u32, from: u64, to: u64) -> bool {
         let near = |fault: &Fault<'_>| {
             fault.from <= to && fault.to.saturating_add(nanos(self.terms.slack)) >= from
@@ -325,7 +326,7 @@ impl<'a> Index<'a> {
             || self.death(process).is_some_and(|died| self.at(died) <= to)
     }
 
-    /// What was done to the process, to its way or to the servers from then to then.
+    /// The faults of the process, of its link and of the servers between the two instants.
     pub(super) fn disturbances(
         &self,
         process: u32,
@@ -340,7 +341,7 @@ impl<'a> Index<'a> {
         })
     }
 
-    /// Whether something was done to the servers at that time, or within so long after it.
+    /// Whether a fault of the servers lasted at that time, or began within `within` after it.
     pub(super) fn servers_suffer(&self, at: u64, within: u64) -> bool {
         let from = at;
         let to = at.saturating_add(within);
@@ -349,7 +350,7 @@ impl<'a> Index<'a> {
             .any(|fault| fault.victim.is_none() && fault.from <= to && fault.to >= from)
     }
 
-    /// The last line that the process wrote.
+    /// The last record that the process wrote.
     pub(super) fn last_of(&self, process: u32) -> Option<Place> {
         self.last.get(&process).copied()
     }
@@ -362,14 +363,14 @@ impl<'a> Index<'a> {
         let mut times: Vec<_> =
             stops.chain(stalls).map(|(a, b)| (a.max(from), b.min(to))).collect();
         times.sort_unstable();
-        // One that was stopped says itself that it got no turn.
+        // A stopped process also records a stall of its own, so the times overlap.
         let sum = |(sum, counted): (u64, u64), (a, b): (u64, u64)| {
             (sum + b.saturating_sub(a.max(counted)), counted.max(b))
         };
         times.into_iter().fold((0, from), sum).0
     }
 
-    /// For how long of that time the process stood still.
+    /// For how long of that time the process was stopped.
     pub(super) fn stood_still(&self, process: u32, from: u64, to: u64) -> u64 {
         let faults = self.faults.iter().filter(|fault| fault.stops(process));
         faults
@@ -386,7 +387,7 @@ impl Claim<'_> {
         }
     }
 
-    /// Takes in another record. Answers the longest lease.
+    /// Takes in the next record of the claim. Returns the longest lease.
     fn follow(&mut self, place: Place, records: &[Record]) -> u64 {
         match &records[place].event {
             Event::Granted { until, .. } if self.granted.is_none() => {
@@ -414,23 +415,23 @@ impl Claim<'_> {
 }
 
 impl Fault<'_> {
-    /// It stops that process, as SIGSTOP does.
+    /// Whether the fault stops that process, as SIGSTOP does.
     pub(super) fn stops(&self, process: u32) -> bool {
         self.victim == Some(process) && self.kind.contains("stop")
     }
 
-    /// Round trips take a tenth of a lease, which leaves a locker time to renew.
+    /// Whether a locker still has time to renew: a round trip takes about a tenth of a lease.
     pub(super) fn is_bearable(&self) -> bool {
         self.kind == "link-slow"
     }
 
-    /// Requests get lost or late all the time, one here and one there, and nothing stands still.
+    /// Whether the fault loses or delays single requests all the time, and stops nothing.
     pub(super) fn is_weather(&self) -> bool {
         self.kind == "weather"
     }
 }
 
-/// Whose step it is, if it is one of a claim.
+/// The claim that the event is a step of, if it is one.
 pub(crate) fn op_of(event: &Event) -> Option<Op> {
     match event {
         Event::Asks { op, .. }
@@ -464,7 +465,7 @@ pub(super) fn nanos(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
-/// What lies between two instants.
+/// The time between two instants.
 pub(super) fn between(from: u64, to: u64) -> Duration {
     Duration::from_nanos(to.saturating_sub(from))
 }

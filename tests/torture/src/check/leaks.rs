@@ -1,4 +1,4 @@
-//! (e) When all is over, nothing is left.
+//! (e) After the end of a round nothing is left.
 
 use super::{
     Rule,
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::history::{DIRECTOR, Event};
 
-/// The director looks at a lock only when all processes have ended and all leases have passed.
+/// The director looks at a lock only after all processes have ended and all leases have passed.
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     for (place, record) in index.records.iter().enumerate() {
         let (lock, what) = match &record.event {

@@ -1,5 +1,5 @@
-//! (g) Who listens for the loss of its lock is told when its lease has ended, and before another
-//! has it (C3).
+//! (g) A holder that listens for the loss of its lock gets the signal when its lease has ended. It
+//! gets the signal before another owner has the lock (C3).
 
 use super::{
     Rule,
@@ -11,14 +11,14 @@ use crate::history::{Event, Mode, Renewal};
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     for lock in 0..index.locks.len() {
         let claims = || index.claims_of(lock).filter(|claim| claim.mode == Mode::Exclusive);
-        // Whoever has it alone, in the order in which they got it.
+        // The exclusive grants, in the order of the grants.
         let mut alone: Vec<(Place, &Claim<'_>)> =
             claims().filter_map(|claim| Some((claim.granted?, claim))).collect();
         alone.sort_unstable_by_key(|(granted, _)| *granted);
         for claim in index.claims_of(lock) {
             let next = claim.granted.and_then(|granted| {
                 let after = &alone[alone.partition_point(|(place, _)| *place <= granted)..];
-                // One with a smaller token had it before, and was told late.
+                // A claim with a smaller token had the lock earlier, and its answer came late.
                 let later = |(place, _): &&(Place, _)| token(index, *place) > token(index, granted);
                 after.iter().find(later).map(|(_, next)| *next)
             });
@@ -34,7 +34,7 @@ fn token(index: &Index<'_>, granted: Place) -> Option<u64> {
     }
 }
 
-/// `next` is whoever had the lock alone after it.
+/// `next` is the next claim that had the lock exclusively.
 fn told(
     index: &Index<'_>,
     claim: &Claim<'_>,
@@ -77,7 +77,7 @@ fn told(
         Some(last),
     ];
     slice.extend(granted.filter(|_| is_taken).map(Some));
-    // What a lease ends needs no store, so that no fault of one excuses it.
+    // The deadline of a lease passes without the store, so no fault of the store excuses this.
     let losable = if is_taken { vec![claim.op] } else { Vec::new() };
     findings.add(Finding {
         rule: Rule::Loss,
@@ -88,8 +88,8 @@ fn told(
         losable,
     });
 }
-/// When its lease had ended, at the latest, as far as that can be told: what its locker renews by
-/// itself is not written down.
+/// The latest time at which the lease had ended, as far as the history shows it. The history does
+/// not have the renewals that the locker sends by itself.
 fn end_of_lease(index: &Index<'_>, claim: &Claim<'_>) -> Option<u64> {
     let (_, until) = claim.proof?;
     let is_known = claim.renewal == Renewal::Manual && !claim.is_renewing;
@@ -98,8 +98,8 @@ fn end_of_lease(index: &Index<'_>, claim: &Claim<'_>) -> Option<u64> {
     [is_known.then_some(until), longest(), found].into_iter().flatten().min()
 }
 
-/// The last record up to which it is known to have listened, and whether it was told then. Who died
-/// may have died right after its last line.
+/// The last record up to which the claim is known to have listened, and whether it got the signal
+/// there. A process that died may have died right after its last record.
 fn listened_until(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, bool)> {
     let told = claim.told.filter(|told| claim.releases.is_none_or(|releases| *told < releases));
     let not_told =

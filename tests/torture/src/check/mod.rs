@@ -1,7 +1,7 @@
-//! The checker: from what was written down it tells which promises were broken.
+//! The checker: finds the broken promises in a history.
 //!
-//! No search is needed, because owners and tokens are unique: each rule is one pass over the
-//! records in order of time.
+//! It needs no search, because owners and tokens are unique: each rule is one pass over the records
+//! in order of time.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -29,15 +29,19 @@ pub(crate) mod tests;
 mod tokens;
 mod waiting;
 
-/// Tells what was broken in `records`, which come in order of their time, of a store that is held
-/// to `terms`.
+/// Finds the broken promises in `records` of a store that is held to `terms`. The records come in
+/// order of time.
 ///
-/// Of each rule the first violations are told whole and the others counted. A fault that the
-/// history never heals ended where it began, if it hit no process of ours; else it lasts until that
-/// process has died. One whose kind says `stop` leaves its victim without a chance to renew; one
-/// whose kind is `weather` says that requests got lost or late all along, one here and one there,
-/// which excuses what it did and puts nothing off; and one whose kind is `link-slow` leaves lockers
-/// time to renew, unless their leases are those of sessions or connections.
+/// The verdict shows the first violations of each rule in full and counts the others.
+///
+/// If the history never heals a fault, the fault ended where it began if it hit no process of ours.
+/// Otherwise it lasts until that process has died. Three kinds of faults have rules of their own:
+///
+/// * A kind that contains `stop` leaves its victim without a chance to renew.
+/// * `weather` loses and delays single requests all along. It excuses its effects, but puts no
+///   bound off.
+/// * `link-slow` leaves lockers time to renew, unless their leases belong to sessions or
+///   connections.
 #[must_use]
 pub fn check(records: &[Record], terms: &Terms) -> Verdict {
     let index = Index::of(records, terms);
@@ -57,27 +61,27 @@ pub fn check(records: &[Record], terms: &Terms) -> Verdict {
     Verdict { violations, documented, figures }
 }
 
-/// What the store is held to.
+/// The promises that the store is held to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
-    /// Its leases end with a connection, and not only with their time.
+    /// Whether its leases end with a connection, and not only with their time.
     pub connection_bound: bool,
-    /// A holder can lose its lock with its session or its connection, whether others get it then or
-    /// not.
+    /// Whether a holder can lose its lock with its session or its connection, even if no other
+    /// owner can have it then.
     pub ends_with_links: bool,
-    /// A failover can lose what it has answered: a release, too.
+    /// Whether a failover can lose an answered request, also a release.
     pub async_failover: bool,
     /// The δ of C9.
     pub takeover_delay: Duration,
-    /// What a busy machine needs more than the bounds of the contract.
+    /// The time that a busy machine needs beyond the bounds of the contract.
     pub slack: Duration,
-    /// By so much later than the end of a lease its holder may be told.
+    /// How much later than the end of a lease the loss signal may come.
     #[serde(default)]
     pub told_within: Duration,
 }
 
 impl Terms {
-    /// What a store promises of itself.
+    /// The promises of a store, by its descriptor.
     #[must_use]
     pub fn of(descriptor: &Descriptor, slack: Duration) -> Self {
         let exceptions = descriptor.exceptions;
@@ -96,31 +100,31 @@ impl Terms {
 /// A rule that can be broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// (a) A token or an owner was given twice, or a token is not above one that was known before
-    /// it was asked for, or before its holder was known to hold (C2, C4).
+    /// (a) Two claims have one token or one owner, or a token is not above an earlier one. Earlier
+    /// tokens are those known before the request, or before its holder was known to hold (C2, C4).
     Tokens,
-    /// (a) The register took a token below one that it had taken (C4), or refused one whose holder
+    /// (a) The register took a token below one that it had taken (C4), or refused a holder that
     /// held (C1).
     Register,
-    /// (b) Two hold what only one can, or more permits than there are (C1, C3).
+    /// (b) Two holders hold what only one of them can hold, or more permits are held than exist
+    /// (C1, C3).
     Exclusion,
     /// (c) A name stayed taken for too long after its holder had died (C9).
     Takeover,
-    /// (d) A request never ended, or ended after its bound (C8), or somebody is still waiting in
-    /// the store (C6).
+    /// (d) A request never ended, or ended after its bound (C8), or a claim is still waiting in the
+    /// store (C6).
     Waiting,
-    /// (e) Something was left: in the store, or in a process (C6).
+    /// (e) Something was left in the store or in a process (C6).
     Leaks,
-    /// (f) What was said to be undone or freed was done or held (C5, C7).
+    /// (f) A claim that was undone or freed, by its answer, was applied or held (C5, C7).
     Ambiguity,
-    /// (g) Who listened was not told that its lease had ended, or late: after another had the lock,
-    /// too (C3).
+    /// (g) A holder that listened got no loss signal, or got it late, or after another owner had
+    /// the lock (C3).
     Loss,
-    /// A holder believed past what it was told or asked for, or a process wrote what makes no sense
-    /// (C3).
+    /// A holder believed longer than its answers or its request allow, or the records of a process
+    /// are not consistent (C3).
     Belief,
-    /// A live holder was not left what it had, or its locker did not renew it, without a cause
-    /// (C10, C7, C1).
+    /// A live holder lost its lock, or its locker did not renew it, without a cause (C10, C7, C1).
     Renewal,
 }
 
@@ -144,27 +148,27 @@ impl fmt::Display for Rule {
 /// One broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The broken rule.
     pub rule: Rule,
-    /// On which lock, if it is about one.
+    /// The lock, if the violation is about one lock.
     pub lock: Option<Lock>,
-    /// What was wrong, in a sentence with the claims and tokens.
+    /// The violation in a sentence, with the claims and tokens.
     pub what: String,
     /// The fewest records that explain it, in order of time.
     pub slice: Vec<Record>,
-    /// The documentation says that this may happen after the fault that was at work then: its
-    /// words.
+    /// Set if the documentation allows this after the fault at that time: the words of the
+    /// documentation.
     pub documented: Option<String>,
 }
 
-/// What there was.
+/// The figures of a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Requests that were sent.
     pub requests: u64,
     /// Requests that won.
     pub grants: u64,
-    /// Holds that ended other than by the holder's doing.
+    /// Holds that ended without a release by the holder.
     pub losses: u64,
     /// Requests and releases whose outcome was unknown.
     pub unknown: u64,
@@ -174,16 +178,17 @@ pub struct Figures {
     pub dropped: u64,
     /// Writes that the register took.
     pub accepted: u64,
-    /// Writes that it refused: of holders that were late.
+    /// Writes that the register refused, because their holders were late.
     pub refused: u64,
-    /// Deaths of which it could be told whether somebody followed in time.
+    /// Deaths for which the history shows whether another claim followed in time.
     pub takeovers: u64,
-    /// What was weaker than exclusion, and is documented to be: also what the verdict only counts.
+    /// Documented violations, with those that the verdict only counts.
     pub documented: u64,
-    /// How often each kind of fault was done.
+    /// How often each kind of fault happened.
     pub faults: BTreeMap<String, u64>,
-    /// By kind of fault: how long it took until somebody was granted what had been held or waited
-    /// for. From the end of a fault that lasts, from the fault itself where nothing is healed.
+    /// For each kind of fault, how long it took until a lock that had been held or waited for was
+    /// granted again. The time counts from the end of a fault that lasts, and from the fault itself
+    /// where nothing is healed.
     pub recoveries: BTreeMap<String, Vec<Duration>>,
 }
 
@@ -192,8 +197,8 @@ pub struct Figures {
 pub struct Verdict {
     /// Broken promises, the earliest first.
     pub violations: Vec<Violation>,
-    /// What was weaker than exclusion, and is documented to be.
+    /// Weaker than the contract, as the store's documentation says.
     pub documented: Vec<Violation>,
-    /// What there was.
+    /// The figures of the history.
     pub figures: Figures,
 }

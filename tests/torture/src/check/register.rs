@@ -1,4 +1,4 @@
-//! (a) The register takes no token below one that it has taken, and refuses nobody who holds.
+//! (a) The register takes no token below one that it has taken, and refuses no holder that holds.
 
 use std::collections::HashMap;
 
@@ -56,7 +56,8 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             taken.insert(lock, (token, place));
         }
         let claim = index.claim(&op).filter(|claim| claim.mode == Mode::Exclusive && !accepted);
-        // Of readers beside it one with a later token may have written before.
+        // Only exclusive holders count: beside a reader, another one with a later token may have
+        // written.
         if let (Some(claim), Some(writes)) = (claim, careful.get(&op))
             && let Some((from, to)) = index.held(claim)
             && (from..to).contains(&at)

@@ -1,4 +1,4 @@
-//! A live holder keeps its lock: it is lost early, or taken from it, only for a cause (C1, C7,
+//! A live holder keeps its lock: the lock is lost early, or taken away, only for a cause (C1, C7,
 //! C10).
 
 use super::{
@@ -9,8 +9,8 @@ use super::{
 use crate::history::{Event, Outcome, Renewal};
 use std::time::Duration;
 
-/// By so much an end may be told differently: by the time for which the answer to a renewal grew
-/// old on a busy machine.
+/// The largest difference between two records of one end: the answer to a renewal grows old for
+/// that long on a busy machine.
 const ROUNDING: Duration = Duration::from_millis(250);
 
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
@@ -36,7 +36,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     }
 }
 
-/// Told before the end of its lease that it does not hold.
+/// The record that takes the hold away before the end of its lease, if there is one.
 fn taken_away(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
     let (_, until) = claim.proof.filter(|_| claim.granted.is_some())?;
     let early = |place: Place| {
@@ -46,7 +46,7 @@ fn taken_away(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
     if let Some(place) = claim.lost {
         let Event::Lost { reason, .. } = &index.records[place].event else { return None };
         let left = early(place)?;
-        // What ends with a session or a connection ends when those do.
+        // A hold that belongs to a session or a connection ends with it.
         let by_session = reason.as_ref().is_some_and(|reason| reason.contains("session"));
         let excused = index.terms.ends_with_links || by_session;
         let what = format!("has lost the lock {left:?} before the end of its lease");
@@ -63,18 +63,18 @@ fn taken_away(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
     Some((place, format!("did not hold any more, {left:?} before the end of its lease")))
 }
 
-/// Whether something was done to it, to its way or to the servers since its last renewals.
+/// Whether a fault hit the claim's process, its link or the servers since the last renewals.
 fn has_a_cause(index: &Index<'_>, claim: &Claim<'_>, lost: u64) -> bool {
     let until = claim.proof.map_or(lost, |(_, until)| until.min(lost));
     let since = until.saturating_sub(index.aftermath());
-    // A session is proved by several round trips: what is left then is no longer than what a busy
+    // Several round trips prove a session. The rest of its lease is then no longer than a busy
     // machine may take.
     let is_cause = |fault: &Fault<'_>| index.terms.ends_with_links || !fault.is_bearable();
     index.disturbances(claim.op.process, since, lost).any(is_cause)
 }
 
-/// The locker did not renew it, and nothing kept it from that. A lease that is no longer than what
-/// a busy machine may take proves nothing.
+/// Finds a claim that the locker did not renew, though nothing kept the locker from it. A lease
+/// that is no longer than a busy machine may take proves nothing.
 fn not_renewed(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
     let lost = claim.lost.filter(|_| claim.renewal == Renewal::Auto)?;
     let granted = claim.granted?;
@@ -82,7 +82,7 @@ fn not_renewed(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> 
     let is_over = claim.max_hold.is_some_and(|most| {
         at.saturating_add(nanos(ROUNDING)) >= index.at(claim.asks).saturating_add(nanos(most))
     });
-    // A session's lease is shorter than what was asked for, whatever that was.
+    // The lease of a session may be shorter than the lease that was asked for.
     let lease = match index.records[granted].event {
         Event::Granted { until, .. } => claim.lease.min(until.saturating_sub(index.at(granted))),
         _ => claim.lease,

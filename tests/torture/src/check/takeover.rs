@@ -1,6 +1,7 @@
-//! (c) What a dead process held is had by somebody else in time.
+//! (c) Another process gets a dead process's lock in time.
 //!
-//! Told only of what nobody beside the dead process held: who waits for permits or to write may
+//! The rule judges only a lock that no live process held beside the dead one. A waiter for permits,
+//! or a writer, may wait for other holders, too.
 //! wait for others, too.
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::history::{Event, Mode, Outcome, Refusal};
 
-/// Answers of how many deaths it could be told.
+/// Returns the number of deaths that it could judge.
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) -> u64 {
     let mut judged = 0;
     for lock in 0..index.locks.len() {
@@ -22,7 +23,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) -> u64 {
             let Some(death) = Death::of(index, dead) else { continue };
             let bound = death.seen.saturating_add(dead.lease).saturating_add(index.grace());
             let next = grants.partition_point(|at| *at < death.seen);
-            // By far the most: no need to ask who else was there.
+            // The most frequent case by far, which needs no look at the other claims.
             let at_once = grants.get(next).is_some_and(|at| *at <= bound);
             judged += u64::from(at_once || follow(index, &claims, dead, &death, findings));
         }
@@ -33,10 +34,10 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) -> u64 {
 /// The end of a holder.
 struct Death {
     place: Place,
-    /// When it may have been dead already, and when it was seen to be.
+    /// When the process may have been dead already, and when the director saw that it was dead.
     killed: u64,
     seen: u64,
-    /// It held for certain: it had neither an open request nor an open release.
+    /// The process held the lock for certain: it had neither an open request nor an open release.
     held: bool,
 }
 
@@ -46,7 +47,7 @@ impl Death {
         let place = index.death(process).filter(|_| index.was_cut_off(process))?;
         let killed = index.killed_at(process)?;
         let seen = index.at(place);
-        // The store may have done what was not answered.
+        // The store may have applied a request without an answer.
         let asked = claim.granted.is_none() && claim.refused.is_none();
         let releasing = claim.releases.is_some() && claim.released.is_none();
         let held = claim.lost.is_none()
@@ -57,7 +58,7 @@ impl Death {
     }
 }
 
-/// Whether it could be told.
+/// Returns whether the death could be judged.
 fn follow(
     index: &Index<'_>,
     claims: &[&Claim<'_>],
@@ -107,8 +108,8 @@ fn follow(
     true
 }
 
-/// Whether the claim had the lock after the dead one or beside it, so that the dead one stands in
-/// nobody's way.
+/// Whether the claim had the lock after the dead claim or beside it, so that the dead claim blocks
+/// no other one.
 fn stood_after(
     index: &Index<'_>,
     claim: &Claim<'_>,
@@ -132,8 +133,8 @@ fn stood_after(
     end >= death.killed
 }
 
-/// When the lock should have been free: what ends later makes the bound begin afresh, and each dead
-/// waiter costs its own.
+/// When the lock should have been free. A fault that ends later restarts the bound, and each dead
+/// waiter costs its own bound.
 fn put_off(index: &Index<'_>, claims: &[&Claim<'_>], dead: &Claim<'_>, death: &Death) -> u64 {
     let own = |claim: &Claim<'_>| claim.lease.saturating_add(index.grace());
     let mut bound = death.seen.saturating_add(own(dead));
@@ -156,8 +157,8 @@ fn put_off(index: &Index<'_>, claims: &[&Claim<'_>], dead: &Claim<'_>, death: &D
     }
 }
 
-/// Until when another claim may have had it or stood before it, if its process was hit as well or
-/// did not know.
+/// Until when another claim may have had the lock, or may have been ahead in the queue. `None`
+/// unless its process was hit as well, or did not know the outcome.
 fn in_the_way(
     index: &Index<'_>,
     claim: &Claim<'_>,
@@ -177,7 +178,7 @@ fn in_the_way(
             Event::Refused { why: Refusal::Unknown(_), .. }
             | Event::Released { outcome: Outcome::Unknown(_) | Outcome::Failed(_), .. },
         ) => claim.lease.saturating_add(index.grace()),
-        // These are taken back behind the caller's back.
+        // The background task undoes these after the call has returned.
         Some(
             Event::Refused { why: Refusal::Cancelled | Refusal::TimedOut, .. }
             | Event::Released { outcome: Outcome::Dropped, .. },
@@ -191,7 +192,7 @@ fn in_the_way(
     if end < death.killed || !(doubtful || index.was_hit(process, asks, end.min(bound))) {
         return None;
     }
-    // From when on nobody knows of it any more, or its process can give it back again.
+    // By this time the store has forgotten the claim, or its process can give the lock back.
     let died = index.death(process).map(|died| index.at(died)).filter(|died| *died <= bound);
     let hits =
         index.faults.iter().filter(|fault| fault.victim == Some(process) && fault.from <= bound);

@@ -1,5 +1,6 @@
-//! (a) Tokens rise: no two claims have the same; one that was asked for later has a larger one, and
-//! so has one that holds when another that it excludes is known already.
+//! (a) Tokens rise. No two claims have the same token, and a claim that was asked for later has a
+//! larger one. A holder's token is also above the earlier known token of each claim that it
+//! excludes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::history::{Event, Lock, Mode, Op};
 
-/// The largest token of a lock: of now, and of all time before this instant.
+/// The largest token of a lock: now, and before this instant.
 #[derive(Clone, Copy, Default)]
 struct Largest {
     at: u64,
@@ -31,9 +32,9 @@ impl Largest {
     }
 }
 
-/// A claim turned out to have a token.
+/// A record that shows the token of a claim.
 struct Known<'a> {
-    /// When that was known at the latest.
+    /// The latest time at which that token was known.
     at: u64,
     place: Place,
     lock: &'a Lock,
@@ -76,8 +77,8 @@ fn later_than_asked(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             Event::Granted { token, .. } => Some((granted, token)),
             _ => None,
         });
-        // A look at a quorum may show the token of members that are not raised yet: before the
-        // grant, and never after.
+        // Before the grant, a look at a quorum may show the token of members that are not raised
+        // yet. After the grant it never does.
         if own.is_some_and(|(granted, own)| token < own && index.at(place) <= index.at(granted)) {
             continue;
         }
@@ -112,8 +113,8 @@ fn later_than_asked(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             own.filter(|(granted, _)| index.at(*granted) < index.at(place))
             && own != token
         {
-            // A primary that has lost the grant, and still knows of the place in the queue, grants
-            // it once more.
+            // A primary that has lost the grant, and still has the place in the queue, grants the
+            // lock once more.
             findings.add(Finding {
                 rule: Rule::Tokens,
                 at,
@@ -126,17 +127,17 @@ fn later_than_asked(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     }
 }
 
-/// The largest token of those granted so far, by how they hold.
+/// The largest token granted so far, by mode.
 #[derive(Default)]
 struct Heights<'c, 'a> {
     exclusive: Option<(u64, &'c Claim<'a>)>,
     shared: Option<(u64, &'c Claim<'a>)>,
-    /// By their number.
+    /// By the number of permits.
     permits: BTreeMap<u32, (u64, &'c Claim<'a>)>,
 }
 
 impl<'c, 'a> Heights<'c, 'a> {
-    /// The largest one of those that can't hold together with this one.
+    /// The largest token of the claims that cannot hold together with this one.
     fn of_excluded(&self, claim: &Claim<'_>) -> Option<(u64, &'c Claim<'a>)> {
         let permits = |number: u32| {
             let Lock::Semaphore { limit, .. } = claim.lock else { return None };
@@ -168,8 +169,8 @@ impl<'c, 'a> Heights<'c, 'a> {
     }
 }
 
-/// Who holds was granted after all that it excludes and that is known by then: what was granted
-/// later met its lease.
+/// A holder's token is above the token of each claim that it excludes and that was known before its
+/// grant. A claim that was granted later met the holder's lease.
 fn in_turn(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
     let claims = index.claims_of(lock).filter_map(|claim| Some((claim.granted?, claim)));
     let mut grants: Vec<(Place, &Claim<'_>)> = claims.collect();
@@ -181,14 +182,14 @@ fn in_turn(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
     let mut heights = Heights::default();
     let mut risen = 0;
     for (n, (granted, claim)) in grants.iter().enumerate() {
-        // What was written at the same instant may have been granted in any order.
+        // Grants that were recorded at one instant may have happened in any order.
         while risen < n && index.at(grants[risen].0) < index.at(*granted) {
             heights.rise(grants[risen].1, token_of(grants[risen].0));
             risen += 1;
         }
         let token = token_of(*granted);
         let Some((above, other)) = heights.of_excluded(claim) else { continue };
-        // Asked for later, it is told of already.
+        // If the claim was asked for later, another check reports it already.
         let is_told = other.granted.is_some_and(|other| index.at(other) < index.at(claim.asks));
         if token < above && !is_told && index.held(claim).is_some() {
             let what = format!(
@@ -238,8 +239,8 @@ impl Step<'_> {
     }
 }
 
-/// Requests and tokens in the order in which they were known: what an observer saw, when it had its
-/// answer.
+/// Requests and tokens in the order in which they were known. The result of a look is known when
+/// its answer was there.
 fn steps<'a>(index: &Index<'a>) -> Vec<Step<'a>> {
     let mut steps = Vec::new();
     for (place, record) in index.records.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! (d) Each request ends, and within its bound.
+//! (d) Each request ends within its bound.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use super::{
 };
 use crate::history::{Patience, Refusal};
 
-/// What a request may take that doesn't wait: a bound on one round trip, and one to take it back.
+/// The longest time of a request that does not wait: the bounds of one round trip and of one
+/// request that takes it back.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
@@ -71,8 +72,8 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     }
 }
 
-/// Whether nobody can have had the lock or stood before it up to then: nobody else asked for so
-/// long that all is over, and nothing was wrong.
+/// Whether no other claim can have had the lock, or been ahead in the queue, up to then. All other
+/// claims were over long enough before, and no fault struck.
 fn is_idle(index: &Index<'_>, claim: &Claim<'_>, to: u64) -> bool {
     let Some(lock) = index.lock_number(claim.lock) else { return false };
     let from = index.at(claim.asks).saturating_sub(index.aftermath());

@@ -1,4 +1,5 @@
-//! Child processes: this program again, told by pipes what to do. None of them outlives its parent.
+//! Child processes: this program again, which takes its orders through pipes. No child outlives its
+//! parent.
 
 mod process;
 
@@ -14,7 +15,7 @@ use crate::{
     workload::Workload,
 };
 
-/// How to start a process that calls [`child`].
+/// The program that a child runs. It calls [`child`].
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The program.
@@ -36,16 +37,16 @@ impl Program {
     }
 }
 
-/// What a child process is to be. It is told on its standard input, and nowhere else: the URL may
-/// hold a password.
+/// The job of a child process. The child reads it from standard input, and from nowhere else,
+/// because the URL may hold a password.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Takes locks, and gives them back, or not.
+    /// Takes locks, and gives most of them back.
     Holder(Job),
     /// Looks at the locks.
     Observer(Job),
-    /// Compares the tokens of what is written to it. To be ended after all that write to it.
+    /// Compares the tokens of the writes that arrive. End it after all processes that write to it.
     Register {
         /// The file it writes its history to.
         history: PathBuf,
@@ -53,7 +54,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whose lines are in its history.
+    /// The process number in the role's history.
     #[must_use]
     pub fn number(&self) -> u32 {
         match self {
@@ -63,16 +64,17 @@ impl Role {
     }
 }
 
-/// What a process works on.
+/// The work of a process.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Job {
     /// The store.
     pub url: String,
-    /// Its number, which no other process of the run has or had.
+    /// The number of the process, which no other process of the run has or had.
     pub process: u32,
-    /// Of the run: with its number, it makes what the process chooses.
+    /// The seed of the run. Together with the process number it determines what the process
+    /// chooses.
     pub seed: u64,
-    /// What the process does.
+    /// The kinds of work that the process does.
     pub workload: Workload,
     /// Where the register listens.
     pub register: SocketAddr,
@@ -94,21 +96,21 @@ impl fmt::Debug for Job {
     }
 }
 
-/// The one line that a child says, on its standard output.
+/// The one line that a child writes to its standard output.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
-    /// It is at work.
+    /// The child is at work.
     Ready {
         /// Where a register listens.
         address: Option<SocketAddr>,
     },
-    /// It can't be.
+    /// The child cannot work.
     Failed {
         /// Why.
         reason: String,
     },
 }
 
-/// The status of a child that was told to end, and did not for so long that it gave up.
+/// The exit status of a child that had to end, and gave up because it did not end for too long.
 pub(crate) const HUNG: i32 = 70;

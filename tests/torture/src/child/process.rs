@@ -19,10 +19,10 @@ use tokio::{
 use super::{Answer, HUNG, Program, Role};
 use crate::error::{Error, Result};
 
-/// So long may a child take until it is at work, or says why it can't be.
+/// The longest time until a child is at work, or says why it cannot work.
 const START: Duration = Duration::from_secs(30);
 
-/// A process of ours. Dropped, it is killed.
+/// A child process, which is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Child {
     number: u32,
@@ -30,18 +30,17 @@ pub struct Child {
     process: tokio::process::Child,
     /// The child ends when this is closed.
     input: ChildStdin,
-    /// Open for as long as the child may say something.
+    /// Kept open for as long as the child may write to it.
     _output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Child {
     /// Starts a process, and waits until it is at work.
     ///
-    /// It is at work as well when its store can't be reached just now: it goes on trying for a
-    /// while.
+    /// A child is also at work when it cannot reach its store now: it keeps trying for a while.
     ///
-    /// If the thread that polls this dies, a stopped child goes on, as it does when all of this
-    /// process dies: best poll it on a runtime that lives for as long as the child.
+    /// Poll this on a runtime that lives for as long as the child. If the polling thread dies, a
+    /// stopped child continues, as it does when the whole parent process dies.
     ///
     /// # Errors
     /// The process can't be started, ends at once, says why it can't work, or is not at work after
@@ -50,7 +49,7 @@ impl Child {
         let number = role.number();
         let mut command = Command::new(&program.program);
         command.args(&program.arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C in a terminal is for the parent, which ends its children in order.
+        // Ctrl-C in a terminal must reach only the parent, which ends its children in order.
         command.process_group(0).kill_on_drop(true);
         let failed = |error| Error::of(format!("can't start process {number}"), error);
         let mut process = command.spawn().map_err(failed)?;
@@ -92,52 +91,52 @@ impl Child {
         self.address
     }
 
-    /// The system's number for it, until it has ended and that was noticed.
+    /// The system's process id, until the child has ended and this process has noticed it.
     #[must_use]
     pub fn id(&self) -> Option<u32> {
         self.process.id()
     }
 
-    /// Kills it (SIGKILL), and returns when it is gone.
+    /// Kills the child (SIGKILL), and returns after it has ended.
     ///
     /// # Errors
     /// The system refuses.
     ///
     /// # Cancel safety
-    /// Dropped midway, it is killed all the same.
+    /// If the call is dropped, the child is killed all the same.
     pub async fn kill(&mut self) -> Result<()> {
-        // Not `Child::kill`, which fails when it has ended by itself.
+        // Not `Child::kill`, which fails if the child has ended by itself.
         if self.process.id().is_some() {
             self.process.start_kill().map_err(|error| self.failed("kill", error))?;
         }
         self.process.wait().await.map(drop).map_err(|error| self.failed("kill", error))
     }
 
-    /// Stops it (SIGSTOP).
+    /// Stops the child (SIGSTOP).
     ///
     /// # Errors
-    /// It has ended.
+    /// The child has ended.
     pub fn stop(&self) -> Result<()> {
         self.signal("stop", Signal::SIGSTOP)
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Continues the child (SIGCONT).
     ///
     /// # Errors
-    /// It has ended.
+    /// The child has ended.
     pub fn go_on(&self) -> Result<()> {
         self.signal("continue", Signal::SIGCONT)
     }
 
-    /// Tells it to end, and waits for that. True if it did so by itself in that time; false if it
-    /// had to be killed, or had been.
+    /// Asks the child to end, and waits for that. Returns true if the child ended by itself in that
+    /// time. Returns false if it had to be killed, or had been killed.
     ///
     /// # Errors
     /// It ended by itself and said on standard error why it could not work, such as a store that
     /// refuses the password.
     ///
     /// # Cancel safety
-    /// Dropped midway, it is killed.
+    /// If the call is dropped, the child is killed.
     pub async fn end(self, within: Duration) -> Result<bool> {
         let Self { number, mut process, input, _output, .. } = self;
         drop(input);
@@ -148,7 +147,7 @@ impl Child {
         process.kill().await.map(|()| false).map_err(failed)
     }
 
-    /// Whether it has ended, whatever ended it.
+    /// Whether the child has ended, for whatever reason.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.process.try_wait(), Ok(None))
     }
@@ -171,7 +170,7 @@ impl Child {
 fn by_itself(number: u32, status: ExitStatus) -> Result<bool> {
     match status.code() {
         Some(0) => Ok(true),
-        // By a signal.
+        // Killed by a signal.
         None | Some(HUNG) => Ok(false),
         Some(_) => {
             Err(Error::new(format!("process {number} could not go on, and has said why: {status}")))

@@ -1,7 +1,7 @@
-//! What happened, step by step: each process writes a line before it goes on.
+//! The history of a run, step by step: each process writes a record before it continues.
 //!
-//! All processes of a machine read the same clock, which counts from boot, so that their lines can
-//! be put in order.
+//! All processes of a machine read the same clock, which counts from boot, so their records can be
+//! put in order.
 
 mod reader;
 mod writer;
@@ -17,25 +17,25 @@ pub use self::{reader::read, writer::Writer};
 pub struct Record {
     /// Nanoseconds of the clock that all processes share.
     pub at: u64,
-    /// Whose line it is.
+    /// The process that wrote the record.
     pub process: u32,
-    /// What happened.
+    /// The step that happened.
     #[serde(flatten)]
     pub event: Event,
 }
 
 /// The number of the register, which is a process of its own.
 pub const REGISTER: u32 = u32::MAX;
-/// The number of whoever does the faults and starts the processes.
+/// The number of the director, which starts the processes and does the faults.
 pub const DIRECTOR: u32 = u32::MAX - 1;
 
-/// One claim on one lock, from its request to its end. It is the claim's label in the store, too,
-/// so that whoever inspects the lock can tell whose it is.
+/// One claim on one lock, from its request to its end. Its text is also the claim's label in the
+/// store, so that a look at the lock shows the claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Op {
     /// The process that asks.
     pub process: u32,
-    /// Its number there.
+    /// The number of the claim in that process.
     pub number: u64,
 }
 
@@ -91,7 +91,7 @@ pub enum Lock {
     },
 }
 
-/// How it is wanted.
+/// The way in which a claim holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -99,17 +99,17 @@ pub enum Mode {
     Exclusive,
     /// The read side.
     Shared,
-    /// So many permits.
+    /// This many permits.
     Permits(u32),
 }
 
-/// Who renews.
+/// Which side renews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Renewal {
     /// The locker.
     Auto,
-    /// The task itself, if at all.
+    /// The task itself, if it renews at all.
     Manual,
 }
 
@@ -121,29 +121,29 @@ pub enum Patience {
     No,
     /// `lock_timeout`.
     For(Duration),
-    /// `lock`, and drops the future after so long.
+    /// `lock`, whose future is dropped after this time.
     UntilDropped(Duration),
     /// `lock`, without a bound.
     Unbounded,
 }
 
-/// Why no lock came of a request.
+/// Why a request got no lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refusal {
-    /// Somebody else has it.
+    /// Another owner has the lock.
     Busy,
     /// The bound on waiting passed.
     TimedOut,
     /// The future was dropped.
     Cancelled,
-    /// An error that says that nothing was done.
+    /// An error that says that nothing was applied.
     Failed(String),
     /// An error whose outcome is unknown.
     Unknown(String),
 }
 
-/// How a hold ended, by what its holder was told.
+/// How a hold ended, as its holder learned it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -151,38 +151,38 @@ pub enum Outcome {
     Freed,
     /// `Released::NotHeld`.
     NotHeld,
-    /// An error whose outcome is unknown: the lease ends it.
+    /// An error whose outcome is unknown: the lease ends the hold.
     Unknown(String),
-    /// An error that says that nothing was done.
+    /// An error that says that nothing was applied.
     Failed(String),
-    /// The guard was dropped, and nobody is told anything.
+    /// The guard was dropped: the holder learns no outcome.
     Dropped,
 }
 
-/// What happened.
+/// One step of a process, of the store, or of the director.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// A process has connected and begins. The first line of each.
+    /// The process has connected and begins. This is the first record of each process.
     Begins {
-        /// What the store calls itself.
+        /// The store's name for itself.
         backend: String,
     },
     /// A request, before it is sent.
     Asks {
         /// The claim.
         op: Op,
-        /// On this lock.
+        /// The lock that is asked for.
         lock: Lock,
-        /// In this way.
+        /// The mode that is asked for.
         mode: Mode,
-        /// For this lease.
+        /// The lease that is asked for.
         ttl: Duration,
-        /// Renewed by whom.
+        /// Which side renews the lease.
         renewal: Renewal,
-        /// Waiting so long.
+        /// How long the caller waits.
         patience: Patience,
-        /// Who holds it for no longer than this, if so.
+        /// The longest hold, if there is a limit.
         max_hold: Option<Duration>,
     },
     /// The request won. `at` is after the answer.
@@ -191,172 +191,173 @@ pub enum Event {
         op: Op,
         /// Its owner in the store.
         owner: String,
-        /// Its token.
+        /// The token of the grant.
         token: u64,
-        /// Until when it is held without another renewal, on the common clock.
+        /// When the hold ends without another renewal, on the common clock.
         until: u64,
     },
     /// The request did not win.
     Refused {
         /// The claim.
         op: Op,
-        /// Why.
+        /// Why the request did not win.
         why: Refusal,
     },
-    /// The holder knew at `at` that it holds, and until when without another renewal.
+    /// The holder knew at `at` that it held, and when the hold ends without another renewal.
     Holds {
         /// The claim.
         op: Op,
-        /// On the common clock.
+        /// When the hold ends, on the common clock.
         until: u64,
     },
-    /// From here on the holder listens for its loss, until it is told or begins to release.
+    /// From here on the holder listens for its loss, until the loss signal comes or the release
+    /// begins.
     Listens {
         /// The claim.
         op: Op,
     },
-    /// It was told, whether or not it had asked before.
+    /// The loss signal came, whether or not the holder had asked before.
     Told {
         /// The claim.
         op: Op,
-        /// Why.
+        /// The reason for the loss.
         reason: String,
     },
-    /// A process that takes locks got no turn for so long before `at`, by what it measures itself.
+    /// A process that takes locks measured that it got no turn for this long before `at`.
     Stalled {
-        /// How long.
+        /// How long it got no turn.
         lasted: Duration,
     },
-    /// The holder knows that it holds no more, other than by its own doing.
+    /// The holder knows that it holds no more, for another reason than its own release.
     Lost {
         /// The claim.
         op: Op,
-        /// Why, if it was told.
+        /// The reason for the loss, if the holder knows it.
         reason: Option<String>,
     },
     /// A renewal by hand, before it is sent.
     Renews {
         /// The claim.
         op: Op,
-        /// For another lease than the first one.
+        /// Set if it asks for another lease than the first one.
         lease: Option<Duration>,
     },
-    /// It was answered; a success is followed by [`Holds`](Self::Holds).
+    /// The renewal has its answer. [`Holds`](Self::Holds) follows a success.
     Renewed {
         /// The claim.
         op: Op,
-        /// What it said, if it did not succeed.
+        /// The error, if the renewal did not succeed.
         error: Option<String>,
     },
-    /// The holder begins to give the lock back: from here on it doesn't believe any more.
+    /// The holder begins to give the lock back: from here on it does not believe that it holds.
     Releases {
         /// The claim.
         op: Op,
     },
-    /// And that is how it ended.
+    /// The release has ended.
     Released {
         /// The claim.
         op: Op,
-        /// As it was told.
+        /// The outcome, as the holder learned it.
         outcome: Outcome,
     },
     /// A holder is about to write to the register.
     Writes {
         /// The claim.
         op: Op,
-        /// Without having asked whether it still holds: a careless one.
+        /// Whether the holder is careless: it did not check that it still holds.
         careless: bool,
     },
-    /// It was answered.
+    /// The register has answered the write.
     Written {
         /// The claim.
         op: Op,
         /// Whether the register took it.
         accepted: bool,
     },
-    /// By the register: a write arrived, and was compared.
+    /// Written by the register: a write arrived, and was compared.
     Compared {
         /// The claim.
         op: Op,
-        /// What was written to.
+        /// The lock that the write is about.
         lock: Lock,
-        /// Its token.
+        /// The token of the write.
         token: u64,
-        /// The largest one before.
+        /// The largest token before.
         largest: u64,
-        /// Whether it was taken.
+        /// Whether the register took the write.
         accepted: bool,
     },
-    /// Somebody looked at a lock. `at` is when it asked.
+    /// A process looked at a lock. `at` is when it asked.
     Seen {
-        /// At this one.
+        /// The lock.
         lock: Lock,
-        /// When the answer was there.
+        /// When the answer came.
         answered: u64,
-        /// Who had it.
+        /// The holders of the lock.
         holders: Vec<Holder>,
         /// How many waited, if the store knows.
         waiters: Option<u64>,
     },
-    /// By the store itself, where that is a part of the test: it granted this. Never written by a
-    /// process.
+    /// Written by the store itself, where the store is a part of the test: it granted this claim.
+    /// No process writes this.
     Applied {
         /// The claim.
         op: Op,
-        /// Its token.
+        /// The token of the grant.
         token: u64,
     },
-    /// By the store itself: nothing of the grant is left.
+    /// Written by the store itself: nothing of the grant is left.
     Gone {
         /// The claim.
         op: Op,
     },
     /// The director begins a fault.
     Strikes {
-        /// Its number, from 1.
+        /// The number of the fault, from 1.
         fault: u32,
-        /// What it is, such as `kill-holder`.
+        /// The kind of the fault, such as `kill-holder`.
         kind: String,
-        /// Whom it hits: a process, a server, a link.
+        /// The target of the fault: a process, a server, or a link.
         target: String,
-        /// The process it hits, if it is one of ours.
+        /// The process that the fault hits, if it is one of ours.
         victim: Option<u32>,
-        /// What the store's documentation gives up because of it: exclusion, until the leases of
-        /// that time are over.
+        /// Set if the store's documentation gives up exclusion because of the fault: the words of
+        /// the documentation. Exclusion is weaker until the leases of that time are over.
         weakens: Option<String>,
     },
-    /// It is over: healed, gone on, or started again. A fault that leaves nothing to heal ends
-    /// where it begins.
+    /// The fault is over: it was healed, or the process was continued or started again. A fault
+    /// that leaves nothing to heal ends where it begins.
     Heals {
-        /// Its number.
+        /// The number of the fault.
         fault: u32,
     },
-    /// The director saw a process end, whatever ended it.
+    /// The director saw that a process had ended, for whatever reason.
     Died {
-        /// Its number.
+        /// The number of the process.
         victim: u32,
     },
-    /// A process was told to end, has given back all, and has counted what is left of it.
+    /// A process had the order to end, gave back its locks, and counted what is left of it.
     Ends {
         /// Tasks of its runtime beyond those before it connected.
         tasks: u64,
         /// Open files beyond those before it connected.
         files: u64,
     },
-    /// After all had ended, something was still in the store.
+    /// After all processes had ended, something was still in the store.
     Leaks {
-        /// What.
+        /// The leftover.
         what: String,
     },
 }
 
-/// Somebody who has a lock, as the store tells it.
+/// A holder of a lock, as the store reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The claim, by its label.
     pub op: Option<Op>,
-    /// Its token.
+    /// The token of the grant.
     pub token: Option<u64>,
-    /// How it holds.
+    /// The mode of the hold.
     pub mode: Mode,
 }

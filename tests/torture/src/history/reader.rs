@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 
 /// Reads all files of a folder whose names end in `.jsonl`, in order of time.
 ///
-/// A last line without its end is left out: its writer was killed while it wrote.
+/// A last line without a line end is left out, because its writer was killed during the write.
 ///
 /// # Errors
-/// A file can't be read, or holds anything else that is no record.
+/// A file can't be read, or another line of it is no record.
 pub fn read(folder: &Path) -> Result<Vec<Record>> {
     let unreadable =
         |error| Error::of(format!("can't read the folder {}", folder.display()), error);
@@ -21,7 +21,7 @@ pub fn read(folder: &Path) -> Result<Vec<Record>> {
     let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
     let mut paths = paths.map_err(unreadable)?;
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
-    // What happened at the same instant is always in the same order.
+    // Sorted, so that records of the same instant always come in the same order.
     paths.sort();
     let mut records = Vec::new();
     for path in paths {
@@ -34,7 +34,7 @@ pub fn read(folder: &Path) -> Result<Vec<Record>> {
 fn read_file(path: &PathBuf, records: &mut Vec<Record>) -> Result<()> {
     let bytes = fs::read(path)
         .map_err(|error| Error::of(format!("can't read {}", path.display()), error))?;
-    // What follows the last end of a line is empty, or cut.
+    // The rest after the last line end is empty or incomplete.
     let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
     for (index, line) in bytes[..end].split(|byte| *byte == b'\n').enumerate() {
         let record = serde_json::from_slice(line);

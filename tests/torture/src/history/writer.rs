@@ -13,8 +13,8 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Writes down what happens in one process. Each line is one write to the file, without a buffer:
-/// what is written survives the writer's death, whatever it dies of.
+/// Writes the records of one process. Each record is one write to the file, without a buffer, so a
+/// written record survives any death of the writer.
 #[derive(Clone, Debug)]
 pub struct Writer {
     to: Arc<Sink>,
@@ -40,15 +40,15 @@ impl Writer {
         Ok(Self { to: Arc::new(Sink { process, path: path.to_owned(), file }) })
     }
 
-    /// Writes down that this happens now.
+    /// Writes a record of an event that happens now.
     ///
     /// # Panics
-    /// The file takes no more: a history with a hole proves nothing.
+    /// The file can't be written: a history with a gap proves nothing.
     pub fn write(&self, event: Event) {
         self.write_at(clock::now(), event);
     }
 
-    /// Writes down that this happened at `at`, on the [common clock](clock::now).
+    /// Writes a record of an event that happened at `at`, on the [common clock](clock::now).
     ///
     /// # Panics
     /// As [`write`](Self::write).

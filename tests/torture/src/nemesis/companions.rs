@@ -1,4 +1,4 @@
-//! The processes beside those that take locks: a register, and an observer.
+//! The processes beside those that take locks: a register and an observer.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::{
 };
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
-/// The number of the first observer. Others count down from below the reserved numbers: those of
-/// the holders depend on the seed alone.
+/// The number of the first observer. Later observers count down from below the reserved numbers, so
+/// that the numbers of the holders depend on the seed alone.
 const OBSERVER: u32 = 0;
 
-/// Both, while they are looked after.
+/// The register and the observer, and the watch over both.
 #[derive(Debug)]
 pub(crate) struct Companions {
     crew: Crew,
@@ -36,7 +36,7 @@ impl Companions {
         Ok(Self { crew, notes, register, observer, since, next: DIRECTOR - 1 })
     }
 
-    /// Looks after both. Completes when that is to no avail.
+    /// Watches both. Returns an error that ends the round.
     pub(crate) async fn watch(&mut self) -> Error {
         loop {
             if let Err(error) = self.look_after().await {
@@ -46,8 +46,8 @@ impl Companions {
         }
     }
 
-    /// Replaces an observer that ended by itself. Without a register nobody compares what the
-    /// holders write: an error.
+    /// Replaces an observer that ended by itself. A register that ended is an error, because then
+    /// the holders' writes are not compared.
     async fn look_after(&mut self) -> Result<()> {
         if self.register.has_ended() {
             return Err(Error::new("the register ended by itself"));
@@ -65,10 +65,11 @@ impl Companions {
         Ok(())
     }
 
-    /// Lets both end, and notes whoever does not do so in order. Tells of the observer.
+    /// Ends both, and records each process that does not end in order. Returns the life of the
+    /// observer.
     pub(crate) async fn end(self, within: Duration) -> Life {
         let life = Life { process: self.observer.number(), from: self.since, to: clock::now() };
-        // Whoever writes to the register has ended.
+        // All processes that write to the register have ended.
         for child in [self.observer, self.register] {
             let number = child.number();
             match child.end(within).await {
@@ -90,7 +91,7 @@ mod tests {
         workload::Workload,
     };
 
-    /// Says what a child says, and lives until the end of its input.
+    /// Answers as a child does, and lives until the end of its input.
     fn program() -> Program {
         let ready = r#"read -r _; echo '{"ready":{"address":"127.0.0.1:9"}}'; read -r _"#;
         Program { program: "sh".into(), arguments: vec!["-c".into(), ready.into()] }

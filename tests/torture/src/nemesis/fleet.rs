@@ -1,4 +1,4 @@
-//! The processes that take locks, each with its own way to the servers.
+//! The processes that take locks, each with its own link to the servers.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -12,12 +12,12 @@ use crate::{
     workload::Workload,
 };
 
-/// What all of them are told.
+/// The settings that all processes get.
 #[derive(Clone, Debug)]
 pub(crate) struct Crew {
     pub(crate) program: Program,
     pub(crate) url: String,
-    /// Other ways to the same store.
+    /// Other URLs of the same store.
     pub(crate) more_urls: Vec<String>,
     pub(crate) seed: u64,
     pub(crate) workload: Workload,
@@ -25,7 +25,7 @@ pub(crate) struct Crew {
     pub(crate) folder: PathBuf,
 }
 
-/// All of them, at their places.
+/// All processes, at their places.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     crew: Crew,
@@ -33,11 +33,11 @@ pub(crate) struct Fleet {
     places: Vec<Place>,
     /// The number of the next process.
     next: u32,
-    /// Of those that are gone.
+    /// The lives of processes that have ended.
     lives: Vec<Life>,
 }
 
-/// From when until when there was a process.
+/// The start and the end of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub(crate) process: u32,
@@ -45,12 +45,12 @@ pub(crate) struct Life {
     pub(crate) to: u64,
 }
 
-/// One process after the other, and the way that they use.
+/// A place for one process after the other, and the link that they use.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) child: Child,
     pub(crate) link: Option<Link>,
-    /// The store, without the link.
+    /// The URL of the store, without the link.
     url: String,
     /// When its process was started.
     since: u64,
@@ -74,7 +74,7 @@ impl Crew {
         }
     }
 
-    /// One that only looks, straight at the servers.
+    /// Starts a process that only looks, without a link.
     pub(crate) async fn observer(&self, number: u32) -> Result<Child> {
         Child::start(&self.program, Role::Observer(self.job(&self.url, number))).await
     }
@@ -118,7 +118,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Starts another process at a place whose process is gone.
+    /// Starts another process at a place whose process has ended.
     async fn refill(&mut self, place: usize) -> Result<()> {
         self.lives.push(self.places[place].life());
         let Place { link, url, .. } = &self.places[place];
@@ -129,7 +129,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Notes whoever has ended without having been told to, and replaces it.
+    /// Records each process that ended without an order to end, and replaces it.
     pub(crate) async fn look_after(&mut self) -> Result<()> {
         for place in 0..self.places.len() {
             if self.places[place].child.has_ended() {
@@ -142,13 +142,13 @@ impl Fleet {
         Ok(())
     }
 
-    /// Whoever was lost by accident is noted; all others give back what they have, and end. Tells
-    /// how long each lived.
+    /// Ends all processes: they give back their locks first. Records each one that does not end in
+    /// order, and returns how long each process lived.
     pub(crate) async fn end(self, within: Duration) -> Vec<Life> {
         let Self { places, notes, mut lives, .. } = self;
         lives.extend(places.iter().map(Place::life));
         let ending = places.into_iter().map(|place| async {
-            // Its way to the servers stays until it has ended.
+            // The link of the process stays until the process has ended.
             let Place { child, link, .. } = place;
             let number = child.number();
             let in_order = child.end(within).await;
@@ -169,10 +169,10 @@ impl Fleet {
         lives
     }
 
-    /// Kills all: the round can't go on.
+    /// Kills all processes, because the round cannot continue.
     pub(crate) async fn give_up(mut self) {
         for place in 0..self.places.len() {
-            // One that can't be killed is dropped, and killed by that.
+            // A process that can't be killed is dropped, and the drop kills it.
             let _ = self.kill(place).await;
         }
     }

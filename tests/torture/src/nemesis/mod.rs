@@ -1,4 +1,4 @@
-//! Does the faults of a plan, and writes down when each began and ended.
+//! Does the faults of a plan, and records when each began and ended.
 
 mod companions;
 mod fleet;
@@ -41,7 +41,7 @@ impl Notes {
         Self { writer, faults: Arc::default(), skipped: Arc::default() }
     }
 
-    /// Writes down that a fault begins, and answers its number.
+    /// Records that a fault begins, and returns its number.
     fn strikes(
         &self,
         kind: &str,
@@ -60,17 +60,17 @@ impl Notes {
         self.writer.write(Event::Heals { fault });
     }
 
-    /// There was no time left for a fault of this kind.
+    /// Records that there was no time left for a fault of this kind.
     fn skips(&self, kind: &'static str) {
         self.skipped.lock().unwrap_or_else(PoisonError::into_inner).push(kind);
     }
 
-    /// The kinds of faults that there was no time for, each as often as it was left out.
+    /// The kinds of faults that there was no time for, once for each fault.
     pub(crate) fn skipped(&self) -> Vec<&'static str> {
         self.skipped.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Something that should not be.
+    /// Records something that is left and should not be.
     pub(crate) fn leaks(&self, what: String) {
         self.writer.write(Event::Leaks { what });
     }
@@ -84,8 +84,8 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Waits for a strike that is due then. False if there is no more time for it: an earlier one
-    /// took longer than planned.
+    /// Waits for the time of a strike. Returns false if there is no more time for the strike,
+    /// because an earlier one took longer than planned.
     async fn reaches(&self, at: Duration, lasts: Duration) -> bool {
         sleep_until(self.start + at).await;
         Instant::now() + lasts <= self.start + self.span + Duration::from_secs(1)

@@ -1,4 +1,4 @@
-//! Faults of the processes that take locks, and of their ways to the servers.
+//! Faults of the processes that take locks, and of their links.
 
 use tokio::time::sleep;
 
@@ -12,10 +12,10 @@ use crate::{
     link::{Link, LinkFault},
 };
 
-/// What the documentation says of stores that know no more than a connection.
+/// The words of the documentation of stores whose locks end with a connection.
 const CONNECTION_BOUND: &str = "the store frees a lock when its connection dies";
 
-/// Does them in their order.
+/// Does the strikes in their order.
 pub(crate) async fn hurt_processes(
     fleet: &mut Fleet,
     strikes: &[Strike],
@@ -49,7 +49,7 @@ pub(crate) async fn hurt_processes(
     fleet.look_after().await
 }
 
-/// Kills the process at a place, and has another one take it.
+/// Kills the process at a place, and starts another one there.
 pub(super) async fn kill(fleet: &mut Fleet, place: usize, notes: &Notes) -> Result<()> {
     let victim = fleet.places()[place].child.number();
     let fault = notes.strikes(KILL_HOLDER, format!("process {victim}"), Some(victim), None);

@@ -1,4 +1,5 @@
-//! Which faults when: drawn from a seed before the run, so that the same seed makes the same plan.
+//! The plan of the faults and their times. It is drawn from a seed before the run, so that the same
+//! seed makes the same plan.
 
 use std::{collections::BTreeSet, fmt, ops::RangeInclusive, time::Duration};
 
@@ -15,21 +16,21 @@ pub(crate) const KILL_HOLDER: &str = "kill-holder";
 /// Asks for no fault at all.
 const NONE: &str = "none";
 
-/// What happens to a process that takes locks.
+/// A fault of a process that takes locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HolderFault {
-    /// SIGKILL; another process takes its place.
+    /// SIGKILL; another process takes the place.
     Kill,
     /// SIGSTOP, and after a while SIGCONT.
     Stop,
 }
 
-/// Whom a fault hits, and what it is.
+/// The target of a fault, and its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// The process at this place.
     Holder(HolderFault, usize),
-    /// The way of the process at this place; of all of them.
+    /// The link of the process at this place, or all links.
     Link(LinkFault, Option<usize>),
     /// The servers.
     Server(ServerFault),
@@ -49,35 +50,35 @@ impl What {
 /// One fault of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Strike {
-    /// Since the beginning of the run.
+    /// The time since the beginning of the run.
     pub(crate) at: Duration,
-    /// Zero if it leaves nothing to heal.
+    /// Zero if the fault leaves nothing to heal.
     pub(crate) lasts: Duration,
     pub(crate) what: What,
-    /// For whatever is left to choose.
+    /// A random number for the remaining choices.
     pub(crate) chance: u64,
 }
 
-/// What a plan is drawn from.
+/// The choices that a plan is drawn from.
 #[derive(Clone, Debug)]
 pub(crate) struct Deck {
     /// How many processes there are.
     pub(crate) holders: usize,
-    /// Whether somebody stands between them and the servers.
+    /// Whether proxies are between the processes and the servers.
     pub(crate) has_links: bool,
     pub(crate) servers: Vec<ServerFault>,
-    /// Only these kinds, if any are named.
+    /// Only these kinds of faults, if any are named.
     pub(crate) only: Vec<String>,
-    /// The leases that are to be outlasted, or not.
+    /// The longest lease. Some faults last longer, others do not.
     pub(crate) longest_ttl: Duration,
-    /// The lease that slow round trips are a part of.
+    /// The shortest lease. A slow round trip takes a part of it.
     pub(crate) shortest_ttl: Duration,
-    /// From the end of one fault to the next, on average.
+    /// The time from the end of one fault to the next, on average.
     pub(crate) pause: Duration,
 }
 
-/// The faults of a run. Those to the processes and their links come one after the other, and so do
-/// those to the servers, but both go on at the same time.
+/// The faults of a run. The faults of processes and links come one after the other, and so do the
+/// faults of servers. Both series run at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     pub(crate) ours: Vec<Strike>,
@@ -85,14 +86,15 @@ pub struct Plan {
 }
 
 impl Deck {
-    /// A plan for so long. Every kind is done once before one is done again.
+    /// Draws a plan for that time. Every kind happens once before one happens again.
     pub(crate) fn draw(&self, seed: u64, span: Duration) -> Plan {
         let mut ours = self.ours();
         let mut servers = self.servers();
         ours.retain(|what| self.wants(what.kind()));
         servers.retain(|what| self.wants(what.kind()));
         let mut chance = StdRng::seed_from_u64(seed);
-        // A stream for each, so that a server more does not change what happens to the processes.
+        // Each series has its own stream, so that one more server fault does not change the faults
+        // of the processes.
         let mut one = chance.fork_stream();
         let mut other = chance.fork_stream();
         Plan {
@@ -101,12 +103,12 @@ impl Deck {
         }
     }
 
-    /// Whether this kind of fault is to be done.
+    /// Whether the user wants this kind of fault.
     pub(crate) fn wants(&self, kind: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == kind)
     }
 
-    /// A run without the fault that somebody asked for would prove nothing of it.
+    /// Refuses a fault that does not exist here: a run without it would prove nothing about it.
     pub(crate) fn refuse_unknown(&self) -> Result<()> {
         let mut known: Vec<_> = self.ours().iter().chain(&self.servers()).map(What::kind).collect();
         known.push(NONE);
@@ -163,7 +165,7 @@ impl Deck {
         let whom = chance.random_range(0..self.holders);
         match kind {
             What::Holder(fault, _) => What::Holder(fault, whom),
-            // Some lose their way one by one, and sometimes all do, as when the server is gone.
+            // Sometimes one link breaks, and sometimes all links do, as when the server crashes.
             What::Link(fault, _) => {
                 What::Link(self.tune(fault, chance), chance.random_bool(0.75).then_some(whom))
             }
@@ -171,7 +173,7 @@ impl Deck {
         }
     }
 
-    /// Slow round trips, as parts of a lease.
+    /// Sets the length of slow round trips, as a part of a lease.
     fn tune(&self, fault: LinkFault, chance: &mut StdRng) -> LinkFault {
         let ttl = self.shortest_ttl;
         match fault {
@@ -184,12 +186,12 @@ impl Deck {
     fn lasts(&self, what: &What) -> RangeInclusive<Duration> {
         match what {
             What::Holder(HolderFault::Kill, _) => Duration::ZERO..=Duration::ZERO,
-            // Past the longest lease, or shorter than the shortest.
+            // Longer than the longest lease, or shorter than the shortest.
             What::Holder(HolderFault::Stop, _) => {
                 self.longest_ttl / 8..=self.longest_ttl.mul_f64(1.5)
             }
             What::Link(fault, _) if fault.is_momentary() => Duration::ZERO..=Duration::ZERO,
-            // So late is what was sent.
+            // The time by which sent data is late.
             What::Link(LinkFault::ResetLate, _) => {
                 Duration::from_millis(20)..=Duration::from_millis(420)
             }
@@ -342,7 +344,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("link-slow") && text.ends_with("kill, stop, none"), "{text}");
-        // As where no proxy can stand.
+        // As on a store that allows no proxy.
         assert!(refused(&["link-slow"], false).is_some());
         assert!(refused(&["none", "stop"], true).is_some());
     }

@@ -16,7 +16,7 @@ use crate::{
     site::{BoxError, Site},
 };
 
-/// A site, to be worked at from threads where one may block.
+/// A site, for use on threads that may block.
 #[derive(Clone, Debug)]
 pub(crate) struct Hands(Arc<Mutex<Box<dyn Site>>>);
 
@@ -25,7 +25,7 @@ impl Hands {
         Self(Arc::new(Mutex::new(site)))
     }
 
-    /// Does it, on a thread where it may block.
+    /// Does the work on a thread that may block.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
         what: &str,
@@ -41,7 +41,8 @@ impl Hands {
     }
 }
 
-/// An error with all that is behind it: a site's may show only what it was about.
+/// The text of an error and of all its sources, because the error of a site may name only its
+/// subject.
 fn whole(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut behind = error.source();
@@ -56,7 +57,7 @@ fn whole(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-/// Does them in their order.
+/// Does the strikes in their order.
 pub(crate) async fn hurt_servers(
     hands: &Hands,
     strikes: &[Strike],
@@ -71,7 +72,7 @@ pub(crate) async fn hurt_servers(
         let What::Server(fault) = &strike.what else {
             return Err(Error::new("a fault of the processes among those of the servers"));
         };
-        // Written before it begins, as what it breaks may show before it is done.
+        // Recorded before the fault begins, because its effects may show before the call returns.
         let number = notes.strikes(fault.kind, "the servers".to_owned(), None, fault.weakens);
         let fault = fault.clone();
         let chance = strike.chance;

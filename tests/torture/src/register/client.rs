@@ -14,7 +14,7 @@ use crate::{
     history::{Lock, Op},
 };
 
-/// Nobody hurts the register, so that only a machine at its end is as slow.
+/// No fault hits the register, so only an overloaded machine is this slow.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection to the register, for one task.
@@ -35,7 +35,7 @@ impl Client {
 
     /// Writes once, with this token.
     ///
-    /// Not cancel safe: the answer would be taken for that of the next write.
+    /// Not cancel safe: the next write would take the answer of this one.
     pub(crate) async fn write(&mut self, op: Op, lock: &Lock, token: u64) -> Result<Verdict> {
         bounded("write to", async {
             let line = serde_json::to_string(&Write { op, lock: lock.clone(), token })?;

@@ -1,5 +1,5 @@
-//! What the locks protect: it compares fencing tokens, as any resource should, and takes no write
-//! of the past.
+//! The resource that the locks protect. It compares fencing tokens, as any resource should, and
+//! refuses writes with an old token.
 
 mod client;
 mod server;

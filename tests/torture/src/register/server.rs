@@ -1,4 +1,4 @@
-//! The register's own side.
+//! The server side of the register.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::{
     history::{Event, Lock, Writer},
 };
 
-/// Listens, for this machine only, and compares.
+/// Listens on this machine only, and compares tokens.
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: TcpListener,
@@ -42,8 +42,8 @@ impl Server {
     /// Serves until it is dropped.
     ///
     /// # Errors
-    /// It was told what it doesn't understand, or the system lets nobody in: either way no run is
-    /// worth going on.
+    /// The register got a line that it doesn't understand, or the system accepts no connection. In
+    /// both cases the run is worthless.
     pub(crate) async fn serve(self) -> Result<()> {
         let mut callers = JoinSet::new();
         loop {
@@ -60,7 +60,7 @@ impl Server {
     }
 }
 
-/// What was accepted, and where it is written down.
+/// The largest tokens so far, and the history.
 #[derive(Debug)]
 struct Shelf {
     largest: Mutex<BTreeMap<Lock, u64>>,
@@ -70,7 +70,8 @@ struct Shelf {
 impl Shelf {
     fn compare(&self, write: Write) -> Verdict {
         let Write { op, lock, token } = write;
-        // Held while it is written down, so that the history has the order of the comparisons.
+        // Locked until the record is written, so that the records are in the order of the
+        // comparisons.
         let mut known = self.largest.lock().unwrap_or_else(PoisonError::into_inner);
         let largest = known.get(&lock).copied().unwrap_or(0);
         let accepted = token >= largest;
@@ -82,14 +83,14 @@ impl Shelf {
     }
 }
 
-/// Answers one caller until it hangs up, or dies.
+/// Answers one caller until the caller closes the connection or dies.
 async fn attend(caller: TcpStream, shelf: Arc<Shelf>) -> Result<()> {
     let _ = caller.set_nodelay(true);
     let mut caller = BufReader::new(caller);
     let mut line = Vec::new();
     loop {
         line.clear();
-        // A line without its end is that of a caller who was killed.
+        // A line without a line end comes from a caller that was killed.
         if caller.read_until(b'\n', &mut line).await.is_err() || !line.ends_with(b"\n") {
             return Ok(());
         }

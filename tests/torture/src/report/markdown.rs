@@ -9,8 +9,8 @@ use crate::{
     history::{DIRECTOR, Event, Lock, Mode, Outcome, REGISTER, Record, Refusal},
 };
 
-/// The verdict as a page with the name `title`: what it says in a sentence, what was broken, what
-/// was weaker and is documented to be, and what there was.
+/// The verdict as a page with the title `title`: the result in a sentence, the broken promises, the
+/// documented weaknesses, and the figures.
 #[must_use]
 pub fn markdown(verdict: &Verdict, title: &str) -> String {
     let mut page = format!("# {title}\n\n{}\n", in_a_sentence(verdict));
@@ -28,7 +28,7 @@ pub fn markdown(verdict: &Verdict, title: &str) -> String {
     page
 }
 
-/// What there was, and how long it took after each kind of fault.
+/// The figures, and the recovery times after each kind of fault.
 pub(crate) fn tables(figures: &Figures) -> String {
     let mut page = String::new();
     self::figures(&mut page, figures);
@@ -115,7 +115,7 @@ pub(crate) fn recoveries(page: &mut String, figures: &Figures) {
             _ = histogram.record(took.as_micros().try_into().unwrap_or(u64::MAX));
         }
         let max = taken.iter().max().copied().unwrap_or_default();
-        // A bucket's upper end may lie beyond all that is in it.
+        // The upper end of a bucket may be above all values in it.
         let at =
             |quantile| told(Duration::from_micros(histogram.value_at_quantile(quantile)).min(max));
         let p50 = at(0.5);
@@ -142,7 +142,7 @@ fn millis(nanos: i128) -> String {
     format!("{sign}{}.{:03}", micros / 1000, micros % 1000)
 }
 
-/// Nothing that a store or a test says may look like Markdown.
+/// Escapes the text of a store or a test, so that it does not look like Markdown.
 fn escaped(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -173,7 +173,7 @@ pub(super) fn process(number: u32) -> String {
     }
 }
 
-/// One record in words, with times from `zero` on.
+/// One record in words, with times that count from `zero`.
 fn line(record: &Record, zero: u64) -> String {
     let from_zero = |at: u64| format!("{} ms", millis(i128::from(at) - i128::from(zero)));
     let text = match &record.event {

@@ -1,4 +1,4 @@
-//! What the checker found, for people.
+//! The checker's verdict in a form for people.
 
 mod markdown;
 #[cfg(test)]

@@ -6,7 +6,8 @@ use crate::{
     history::{Lock, Mode, Outcome, Refusal, Renewal},
 };
 
-/// A stopped holder that is overtaken because the store freed it early, and writes late.
+/// The store frees a lock early while its holder is stopped. Another holder gets the lock, and the
+/// first one writes late.
 fn overtaken() -> HistoryBuilder {
     let mut told = HistoryBuilder::new();
     told.renewed(Renewal::Auto).of(Lock::Mutex("a<b> & |c_d|".to_owned()), Mode::Exclusive);
@@ -86,7 +87,7 @@ fn no_error_text_ends_its_block() {
     assert_eq!(page.matches("```").count(), 2, "{page}");
 }
 
-/// Also for looking at: `LOCKKIT_PICTURES` is a folder for them.
+/// Draws the violation. If `LOCKKIT_PICTURES` names a folder, the picture is also saved there.
 fn drawn(name: &str, told: &HistoryBuilder) -> String {
     let picture = timeline(&violation(told).1, &told.records);
     if let Some(folder) = std::env::var_os("LOCKKIT_PICTURES") {

@@ -1,4 +1,4 @@
-//! A run in which nothing happens finds nothing.
+//! Refuses a run as evidence if nothing happened in it.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -7,7 +7,7 @@ use crate::{
     nemesis::Life,
 };
 
-/// Why these records of a round with faults for so long prove nothing, if they don't.
+/// Why the records of a round with faults for that time prove nothing, or `None` if they do.
 pub(super) fn lacking(records: &[Record], lives: &[Life], span: Duration) -> Option<String> {
     let events = || records.iter().map(|record| &record.event);
     if !events().any(|event| matches!(event, Event::Granted { .. })) {

@@ -1,4 +1,4 @@
-//! What is left in the store when all have ended.
+//! Finds what is left in the store after all processes have ended.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,7 @@ use crate::{
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 impl Arena {
-    /// Waits until all leases have passed, and writes down what is left then.
+    /// Waits until all leases have passed, and then records what is left.
     pub(super) async fn look_for_leaks(
         &self,
         round: &Round,
@@ -67,7 +67,7 @@ impl Arena {
         Ok(())
     }
 
-    /// What is still there at the end of that time.
+    /// Looks again and again, and returns the leftovers at the end of that time.
     async fn lasting(
         &self,
         end: Instant,
@@ -83,7 +83,7 @@ impl Arena {
     }
 }
 
-/// Those that more than one process has asked for.
+/// The locks that more than one process has asked for.
 fn hot_locks(records: &[Record]) -> BTreeSet<Lock> {
     let mut first = BTreeMap::new();
     let mut hot = BTreeSet::new();
@@ -108,7 +108,7 @@ async fn names(locker: &Locker, prefix: &str) -> Result<Vec<String>> {
     Ok(names.into_iter().map(|name| name.to_string()).collect())
 }
 
-/// The director's own connection has suffered from what was done to the servers.
+/// Retries for a while, because faults of the servers also hurt the director's own connection.
 pub(super) async fn answered<T>(ask: impl AsyncFn() -> lockkit::Result<T>) -> lockkit::Result<T> {
     let end = Instant::now() + FAREWELL;
     loop {

@@ -1,4 +1,4 @@
-//! One round: processes, faults, and what the checker says of it.
+//! One round: the processes, the faults, and the checker's verdict.
 
 mod evidence;
 mod leaks;
@@ -34,51 +34,51 @@ use crate::{
     workload::Workload,
 };
 
-/// For a child to give back what it has.
+/// The time for a child to give back its locks.
 const FAREWELL: Duration = Duration::from_secs(20);
-/// Beyond what the contract gives whoever follows a dead holder.
+/// The time beyond what the contract gives the process that follows a dead holder.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// What one round is made of.
+/// The settings of one round.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// All that is left to chance follows from it, but for what the stores and the machine do with
-    /// their time.
+    /// Determines all random choices. The timing of the stores and of the machine does not follow
+    /// from it.
     pub seed: u64,
-    /// For how long faults are done.
+    /// How long faults happen.
     pub span: Duration,
-    /// How long it goes on without any, before the end; longer if whoever follows a dead holder may
-    /// take longer.
+    /// How long the round continues without faults before its end. It is longer if a process that
+    /// follows a dead holder may take longer.
     pub calm: Duration,
-    /// What the processes do.
+    /// The work of the processes.
     pub workload: Workload,
-    /// Only these kinds of faults; all, if none is named. `none` is none.
+    /// Only these kinds of faults. If empty, all kinds. `none` means no fault.
     pub only: Vec<String>,
-    /// From the end of one fault to the next, on average.
+    /// The time from the end of one fault to the next, on average.
     pub pause: Duration,
-    /// What a busy machine needs more than the bounds of the contract.
+    /// The time that a busy machine needs beyond the bounds of the contract.
     pub slack: Duration,
-    /// Where the history and the report go. It is made, and must be empty if it is there.
+    /// The folder of the history and the report. It is created, or must be empty.
     pub folder: PathBuf,
 }
 
-/// How a round went.
+/// The result of a round.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The store, as it calls itself.
+    /// The store's name for itself.
     pub store: String,
-    /// What the checker says.
+    /// The checker's verdict.
     pub verdict: Verdict,
-    /// What was to be done to it.
+    /// The planned faults.
     pub plan: Plan,
-    /// The kinds of faults that there was no time for, each as often as it was left out.
+    /// The kinds of faults that there was no time for, once for each fault.
     pub skipped: Vec<&'static str>,
-    /// Why it proves nothing that no promise was broken: the round came to no good end, or nothing
-    /// happened in it.
+    /// Set if a verdict without violations proves nothing: the round failed, or nothing happened in
+    /// it.
     pub error: Option<String>,
 }
 
-/// A round that is going to be played.
+/// A round before it is played.
 #[derive(Debug)]
 struct Stage<'a> {
     round: &'a Round,
@@ -88,26 +88,26 @@ struct Stage<'a> {
     descriptor: Descriptor,
     plan: Plan,
     notes: Notes,
-    /// Whether a holder is to die at the end.
+    /// Whether a holder dies at the end.
     kills: bool,
 }
 
-/// What a history is to be read with.
+/// The settings that are needed to judge a history again.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     store: String,
     seed: u64,
     terms: Terms,
-    /// As in the outcome.
+    /// The same as in the outcome.
     error: Option<String>,
 }
 
 /// A history that was judged again.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// What the checker says.
+    /// The checker's verdict.
     pub verdict: Verdict,
-    /// Why it proves nothing that no promise was broken, as in [`Outcome::error`].
+    /// Set if a verdict without violations proves nothing, as in [`Outcome::error`].
     pub error: Option<String>,
     /// The report.
     pub report: PathBuf,
@@ -131,18 +131,18 @@ impl Arena {
         Self { hands: Hands::new(site), name, program }
     }
 
-    /// What the site calls itself.
+    /// The site's name for itself.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Plays a round, and judges it. `announce` is told the plan before it begins.
+    /// Plays a round, and judges it. Calls `announce` with the plan before the round begins.
     ///
     /// # Errors
-    /// The round could not begin: the folder is in use, nobody knows a fault that is asked for, the
-    /// store can't be reached, or a process not be started. What a lock did wrong is no error, but
-    /// in the verdict; and what stood in the way of a round that had begun is in the outcome.
+    /// No round began: the folder is in use, a fault does not exist, the store is out of reach, or
+    /// a process can't start. A lock's wrong behaviour is no error: it is in the verdict. A failure
+    /// after the begin of the round is in the outcome.
     pub async fn play(&self, round: &Round, announce: impl FnOnce(&Plan)) -> Result<Outcome> {
         let folder = &round.folder;
         if fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some()) {
@@ -189,7 +189,7 @@ impl Arena {
         let stage = Stage { round, url, more_urls, locker, descriptor, plan, notes, kills };
         let (mut fleet, mut companions) = self.enter(&stage).await?;
         let played = self.perform(&stage, &mut fleet, &mut companions).await;
-        // What was written until then is judged, whatever came.
+        // The history up to this point is judged, even after a failure.
         let ended = match played {
             Ok(()) => self.end(&stage, fleet, companions).await,
             Err(error) => {
@@ -234,7 +234,7 @@ impl Arena {
         Ok((Fleet::start(crew, notes.clone()).await?, companions))
     }
 
-    /// Does the faults, and lets all work on without any.
+    /// Does the faults, and then lets all processes work without any.
     async fn perform(
         &self,
         stage: &Stage<'_>,
@@ -253,7 +253,7 @@ impl Arena {
             if stage.kills {
                 let locks = Locks::of(&round.workload, locker)?;
                 kill_a_holder(fleet, locker, &locks, notes, round.seed).await?;
-                // Until it can be told that nobody followed.
+                // Long enough to see whether another process follows.
                 let ttl = longest_ttl(&round.workload, descriptor);
                 calm = calm.max(ttl + descriptor.takeover_delay + round.slack * 2 + MARGIN);
             }
@@ -266,7 +266,7 @@ impl Arena {
         }
     }
 
-    /// Lets all processes end, looks for what is left, and tells how long each of them lived.
+    /// Ends all processes, looks for leaks, and returns how long each process lived.
     async fn end(
         &self,
         stage: &Stage<'_>,
@@ -283,7 +283,8 @@ impl Arena {
 }
 
 impl Outcome {
-    /// The kinds of faults that were planned, and neither done nor left out for want of time.
+    /// The kinds of faults that were planned, but neither happened nor were left out for lack of
+    /// time.
     #[must_use]
     pub fn missing(&self) -> BTreeSet<&'static str> {
         let mut missing = self.plan.kinds();
@@ -293,7 +294,8 @@ impl Outcome {
         missing
     }
 
-    /// Writes the report, and a picture for each broken promise, into the folder of the history.
+    /// Writes the report, and a picture for each broken promise, into `folder`, which holds the
+    /// history.
     ///
     /// # Errors
     /// A file can't be written.
@@ -311,7 +313,7 @@ impl Header {
 /// Judges the history in a folder again, and writes its report again.
 ///
 /// # Errors
-/// It is not the folder of a round, or a line makes no sense.
+/// The folder is not that of a round, or a record makes no sense.
 pub fn check_folder(folder: &Path) -> Result<Checked> {
     let path = folder.join(HEADER);
     let of = |error: Box<dyn std::error::Error + Send + Sync>| {
@@ -344,12 +346,13 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 async fn connect(url: &str) -> Result<Locker> {
-    // The servers may still be at work on what the round before has left behind.
+    // The servers may still be busy with the effects of the round before.
     let connected = leaks::answered(async || lockkit::connect(url).await).await;
     connected.map_err(|error| Error::of("the store can't be reached", error))
 }
 
-/// A store may be unable to give as short ones as are asked for.
+/// The longest lease of the workload. A store may be unable to give leases as short as the workload
+/// asks for.
 fn longest_ttl(workload: &Workload, descriptor: &Descriptor) -> Duration {
     workload.ttls.iter().copied().max().unwrap_or_default().max(descriptor.min_ttl)
 }

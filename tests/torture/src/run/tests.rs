@@ -1,7 +1,7 @@
 use super::*;
 use crate::{history::Event, site::Elsewhere};
 
-/// What a child says, and then nothing until the end of its input.
+/// The answer of a child, which then does nothing until the end of its input.
 const IDLE: &str = "read -r role; echo '{\"ready\":{\"address\":\"127.0.0.1:9\"}}'; ";
 const UNTIL_THE_END: &str = "read -r _ || exit 0";
 
@@ -42,7 +42,7 @@ async fn a_round_in_which_nobody_gets_a_lock_is_no_proof() {
 #[tokio::test]
 async fn a_holder_dies_at_the_end_with_time_to_tell_who_follows() {
     let folder = tempfile::tempdir().unwrap();
-    // There is hardly time for another one.
+    // The pause leaves hardly any time for another fault.
     let round = Round { pause: Duration::from_secs(60), ..round(folder.path(), &[KILL_HOLDER]) };
     let outcome = arena(UNTIL_THE_END).play(&round, |_| {}).await.unwrap();
     assert!(outcome.plan.kinds().is_empty(), "{outcome:?}");

@@ -1,4 +1,4 @@
-//! The scripted store as a backend of one virtual process.
+//! The scripted store as the backend of one virtual process.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use super::{
     store::Wakes,
 };
 
-/// Requests that no claim makes are given up after so long.
+/// Requests that no claim makes are given up after this time.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 #[derive(Debug)]
@@ -94,18 +94,19 @@ impl Admin for Simulator {
 struct Contender {
     link: Arc<Link>,
     asker: Asker,
-    /// Owners before transfers that got no answer.
+    /// The owners before transfers that got no answer.
     previous: Vec<OwnerId>,
     _life: Arc<()>,
 }
 
 impl Contender {
-    /// When the core gives a request up, that waits in the store for so long.
+    /// When the core gives up a request that waits in the store for this long.
     fn given_up(&self, waits: Duration) -> Duration {
         self.asker.spec.op_timeout + waits
     }
 
-    /// Where the store can tell, nothing is done after this.
+    /// The time after which the store ignores the request. `None` if the store can't check the
+    /// time.
     fn not_after(&self, waits: Duration) -> Option<Instant> {
         self.link.world.store.sort.not_after.then(|| Instant::now() + self.given_up(waits))
     }
@@ -133,7 +134,7 @@ impl Contender {
         self.link.carry(Sort::Other, self.given_up(Duration::ZERO), request).await
     }
 
-    /// Waits inside the store, and asks how long the lease lasts after that.
+    /// Waits inside the store, and then asks for the rest of the lease.
     async fn wait_inside(&self, patience: Duration) -> Result<Attempt> {
         let world = Arc::clone(&self.link.world);
         let asker = self.asker.clone();
@@ -162,7 +163,7 @@ impl Contender {
             return Ok(attempt);
         }
         let at = self.asker.spec.clock.now();
-        // It is granted by now, whatever becomes of this request.
+        // The store has granted the lock by now, even if the following request fails.
         match self.renewed(self.asker.spec.ttl).await.map_err(Error::with_outcome_unknown)? {
             RenewalOutcome::Alive(Lease::For(lasts)) => {
                 Ok(Attempt::Granted(Grant { lease: Lease::Proven { at, lasts }, ..grant }))
@@ -179,7 +180,7 @@ fn is_past(not_after: Option<Instant>) -> bool {
     not_after.is_some_and(|not_after| Instant::now() > not_after)
 }
 
-/// In the store: waits for the grant, in the queue. Tells whether it waited.
+/// Runs in the store: waits in the queue for the grant. Returns whether the claim waited.
 async fn waits(
     world: &Arc<World>,
     asker: &Asker,
@@ -289,7 +290,7 @@ impl Claim for Contender {
         match &answer {
             Ok(Transferred::Granted(_)) => self.previous.clear(),
             Ok(_) => {}
-            // For certain nothing was done.
+            // The store has certainly not applied the transfer.
             Err(error) if !error.is_outcome_unknown() => {
                 if let Some(owner) = self.previous.pop() {
                     self.asker.spec.owner = owner;

@@ -1,4 +1,4 @@
-//! Chances that come from the seed.
+//! Random numbers that come from the seed.
 
 use std::{ops::RangeInclusive, sync::Mutex, time::Duration};
 
@@ -6,7 +6,8 @@ use rand::{RngExt as _, SeedableRng as _, rngs::Xoshiro256PlusPlus};
 
 use super::log::lock;
 
-/// One stream of chances. Each task has its own, so that it does the same whatever the others do.
+/// One stream of random numbers. Each task has its own, so that its choices do not depend on the
+/// other tasks.
 #[derive(Debug)]
 pub(super) struct Dice(Mutex<Xoshiro256PlusPlus>);
 
@@ -16,7 +17,7 @@ impl Dice {
         Self(Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed)))
     }
 
-    /// True so often in a thousand throws.
+    /// True in this many of a thousand throws.
     pub(super) fn chance(&self, per_mille: u32) -> bool {
         per_mille > 0 && lock(&self.0).random_range(0..1_000) < per_mille
     }

@@ -1,5 +1,5 @@
-//! The way between one virtual process and the store. A request travels by itself: it may arrive,
-//! and be done, long after its sender gave it up.
+//! The connection between one virtual process and the store. A request travels by itself: it may
+//! arrive, and be applied, long after its sender gave it up.
 
 use std::{
     fmt,
@@ -21,7 +21,7 @@ use super::{
     store::{Store, Wakes},
 };
 
-/// What all processes share.
+/// The state that all processes share.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) store: Store,
@@ -43,7 +43,7 @@ impl World {
         *lock(&self.weather)
     }
 
-    /// Nothing goes wrong any more.
+    /// Stops all faults of requests and wake-ups.
     pub(super) fn calm(&self) {
         let calm = self.weather().calmed();
         *lock(&self.weather) = calm;
@@ -59,7 +59,7 @@ impl World {
         sleep_until(until).await;
     }
 
-    /// Who was woken hears of it a little later, or not at all.
+    /// Sends the wake-ups. Each one arrives a little later, or gets lost.
     pub(super) fn wake(self: &Arc<Self>, wakes: Wakes) {
         for (process, wake) in wakes {
             let weather = self.weather();
@@ -88,29 +88,30 @@ impl World {
     }
 }
 
-/// One process's own way.
+/// The connection of one process.
 pub(super) struct Link {
     pub(super) world: Arc<World>,
     pub(super) process: u32,
     paused_until: Mutex<Instant>,
     dead: Mutex<bool>,
-    /// One more for each claim that lives.
+    /// Has one more reference for each live claim.
     pub(super) claims: Arc<()>,
 }
 
-/// What sort of request it is.
+/// The sort of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// Whoever may not do this can't give back what he has: his lease ends it.
+    /// Never refused for good, because a holder without the right to release would keep the lock
+    /// until its lease ends.
     Release,
     Other,
 }
 
-/// What becomes of one request.
+/// The fate of one request.
 enum Fate {
     Refused(ErrorKind),
     Lost,
-    /// With the time there and, unless the reply is lost, the time back.
+    /// The time to the store and, unless the reply is lost, the time back.
     Arrives(Duration, Option<Duration>),
 }
 
@@ -123,12 +124,12 @@ impl Link {
         link
     }
 
-    /// Requests and replies stand still until then.
+    /// Holds requests and replies back until then.
     pub(super) fn pause(&self, until: Instant) {
         *lock(&self.paused_until) = until;
     }
 
-    /// Nothing is sent or heard any more.
+    /// From here on the process sends and receives nothing.
     pub(super) fn die(&self) {
         *lock(&self.dead) = true;
     }
@@ -137,7 +138,7 @@ impl Link {
         *lock(&self.dead)
     }
 
-    /// Claims that live.
+    /// The number of live claims.
     pub(super) fn live_claims(&self) -> usize {
         Arc::strong_count(&self.claims) - 1
     }
@@ -182,8 +183,8 @@ impl Link {
         Fate::Arrives(there, Some(way(slow)))
     }
 
-    /// Brings a request to the store and its answer back, if they get that far. `given_up`: when
-    /// its sender stops waiting for it.
+    /// Brings a request to the store and its answer back, unless one of them gets lost. `given_up`
+    /// is when the sender stops waiting for the answer.
     pub(super) async fn carry<T: Send + 'static>(
         self: &Arc<Self>,
         sort: Sort,
@@ -212,7 +213,7 @@ impl Link {
             link.thawed().await;
             pause(there).await;
             link.world.awake().await;
-            // What is bound to a connection comes by it.
+            // The request ends with the connection if the leases are bound to it.
             if link.is_dead() && matches!(link.world.store.sort.leases, Leases::Bound(_)) {
                 return;
             }
@@ -221,7 +222,7 @@ impl Link {
             let Some(back) = back else { return };
             pause(back).await;
             link.thawed().await;
-            // Whoever gave it up doesn't hear it.
+            // A sender that gave up the request no longer listens.
             let _ = reply.send(done);
         });
         match answer.await {
@@ -231,7 +232,7 @@ impl Link {
         }
     }
 
-    /// Silence, or a connection that broke.
+    /// Either never returns, or returns the error of a broken connection.
     async fn no_reply<T>(&self) -> Result<T> {
         if self.is_dead() || self.world.dice.chance(500) {
             std::future::pending::<()>().await;
@@ -247,7 +248,7 @@ impl fmt::Debug for Link {
     }
 }
 
-/// Even a sleep of nothing can cost a millisecond.
+/// Even a sleep of zero can cost a millisecond.
 pub(super) async fn pause(length: Duration) {
     if !length.is_zero() {
         sleep(length).await;

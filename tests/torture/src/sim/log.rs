@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::history::{Event, Record};
 
-/// Where everybody writes what happens, and counts what goes wrong.
+/// Collects the records of all processes, and counts the faults.
 #[derive(Debug)]
 pub(super) struct Log {
     start: Instant,
@@ -56,7 +56,7 @@ pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// One number for a whole history: the same in each process.
+/// One number for a whole history, which is the same in each process.
 pub(super) fn digest(records: &[Record]) -> u64 {
     struct Sink(DefaultHasher);
     impl fmt::Write for Sink {

@@ -1,10 +1,13 @@
-//! Virtual processes on a scripted store, in one thread, on a clock that stands still unless all
-//! wait: the same seed does the same, to the last line of the history.
+//! Virtual processes on a scripted store, in one thread, on a simulated clock. The clock advances
+//! only while all tasks wait, so the same seed gives the same history, to the last record.
 //!
-//! The processes are lockers of their own. What is between them and the store comes from the seed:
-//! how long a request takes, whether it, its reply or a wake-up gets lost, whether it arrives after
-//! its sender gave it up; whether the store falls silent, a process is paused, dies, or loses a
-//! lock by the hand of an operator.
+//! Each process has its own locker. The seed decides what lies between the processes and the store:
+//!
+//! * how long a request takes,
+//! * whether the request, its reply or a wake-up gets lost,
+//! * whether the request arrives after its sender gave it up,
+//! * whether the store falls silent,
+//! * whether a process is paused or dies, or an operator frees its lock.
 
 mod backend;
 mod dice;
@@ -44,25 +47,25 @@ use crate::{
 /// No run lasts longer than this, on its own clock.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// What timers are rounded up to, twice. The clock stands still while anybody works.
+/// Timers are rounded up to a millisecond, twice. The clock does not advance while a task works.
 const TOLD_WITHIN: Duration = Duration::from_millis(2);
 
-/// What a run leaves.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Simulated {
-    /// Its history, in order of time. Times count from its start.
+    /// The history, in order of time. Times count from the start of the run.
     pub records: Vec<Record>,
-    /// What the store is held to.
+    /// The promises that the store is held to.
     pub terms: Terms,
-    /// What was left at the end; the history has it too.
+    /// The leftovers at the end. The history has them, too.
     pub leaks: Vec<String>,
-    /// How often what went wrong.
+    /// How often each fault happened.
     pub faults: BTreeMap<&'static str, u64>,
     /// One number for the whole history.
     pub digest: u64,
 }
 
-/// Runs what this seed makes. The same seed gives the same digest.
+/// Makes the run of this seed. The same seed gives the same digest.
 #[must_use]
 pub fn simulate(seed: u64) -> Simulated {
     run(Scenario::new(seed))
@@ -71,7 +74,7 @@ pub fn simulate(seed: u64) -> Simulated {
 /// Runs a scenario.
 ///
 /// # Panics
-/// If the machine has no more file descriptors for a runtime.
+/// The machine has no file descriptor left for a runtime.
 #[must_use]
 pub fn run(scenario: Scenario) -> Simulated {
     let runtime =
@@ -111,12 +114,13 @@ async fn act(scenario: Arc<Scenario>) -> Simulated {
         process.write(Event::Ends { tasks: 0, files: 0 });
     }
     if !scenario.store.not_after {
-        // What arrived late stays until its time has passed.
+        // A request that arrived late has its effect until the lease or the place in the queue
+        // ends.
         link::pause(scenario.store.place(scenario.longest_ttl())).await;
     }
     let buried: Vec<_> = dead.iter().map(|running| running.process.number()).collect();
     leaks.extend(world.store.left(&buried));
-    // The dead ones' keepers have given up by then.
+    // By then the keepers of the dead processes have given up.
     let links: Vec<_> =
         processes.iter().chain(&dead).map(|running| Arc::clone(&running.process.link)).collect();
     drop((processes, dead));
@@ -139,7 +143,7 @@ async fn act(scenario: Arc<Scenario>) -> Simulated {
     Simulated { records, terms: terms(&scenario), leaks, faults, digest }
 }
 
-/// Waiters may have bad luck, again and again, but not for long.
+/// The terms allow for the bad luck of waiters, which may repeat, but not for long.
 fn terms(scenario: &Scenario) -> Terms {
     let poll = scenario.store.longest_poll() * 5 / 4;
     let takeover_delay = match scenario.store.leases {

@@ -13,15 +13,15 @@ use super::{
 };
 use crate::history::{DIRECTOR, Event};
 
-/// Why two may think that they hold for a while.
+/// Why two processes may believe for a while that they hold.
 const EVICTED: &str = "an operator freed it: the holder learns it at its next renewal";
 
-/// Requests fail, one here and one there, all along.
+/// Single requests fail, all the time.
 const WEATHER: &str = "weather";
-/// The first of all faults.
+/// The number of the weather among the faults.
 const THE_WEATHER: u32 = 1;
 
-/// By then whoever retries has done so once more.
+/// Within this time a retry has happened once more.
 const LAST_RETRY: Duration = Duration::from_millis(1_300);
 
 pub(super) struct Nemesis {
@@ -49,7 +49,7 @@ impl Nemesis {
         }
     }
 
-    /// Does this and that until all tasks are done.
+    /// Does faults at random until all tasks have ended.
     pub(super) async fn rage(&mut self, processes: &mut Vec<Running>, dead: &mut Vec<Running>) {
         if !self.scenario.weather.is_fair() {
             self.strikes(WEATHER, "all requests".to_owned(), None, None);
@@ -155,7 +155,7 @@ impl Nemesis {
         &processes[usize::try_from(self.dice.number(0..=last)).unwrap_or(0)]
     }
 
-    /// Waits until nothing is on its way any more.
+    /// Waits until no request or reply is in flight any more.
     pub(super) async fn settle(&self) {
         self.world.calm();
         if !self.scenario.weather.is_fair() {

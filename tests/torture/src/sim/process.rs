@@ -1,4 +1,4 @@
-//! A virtual process: a locker of its own, and tasks that take locks.
+//! A virtual process: a locker and the tasks that take locks with it.
 
 use std::{
     collections::VecDeque,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::history::{Event, Op};
 
-/// What the tasks of a process share.
+/// The state that the tasks of a process share.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) link: Arc<Link>,
@@ -42,13 +42,13 @@ impl Process {
         Op { process: self.number(), number: self.numbers.fetch_add(1, Relaxed) }
     }
 
-    /// Writes a line of this process's history.
+    /// Writes a record of this process.
     pub(super) fn write(&self, event: Event) {
         self.link.world.log.write(self.number(), event);
     }
 }
 
-/// A process and its tasks, as the director has them.
+/// A process and its tasks, as the director keeps them.
 pub(super) struct Running {
     pub(super) process: Arc<Process>,
     tasks: VecDeque<JoinHandle<()>>,
@@ -86,7 +86,7 @@ impl Running {
         Self { process, tasks }
     }
 
-    /// Dies: from here on nothing of it is said or done.
+    /// Kills the process: from here on it sends, receives and records nothing.
     pub(super) fn die(&mut self) {
         self.process.link.die();
         self.tasks.iter().for_each(JoinHandle::abort);
@@ -96,7 +96,7 @@ impl Running {
         self.tasks.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits until its tasks have done all that they wanted. A task that panicked says so.
+    /// Waits until the tasks have ended. Returns an error if a task panicked.
     pub(super) async fn done(&mut self) -> Result<(), String> {
         while let Some(task) = self.tasks.front_mut() {
             let ended = task.await;

@@ -1,4 +1,4 @@
-//! What the locks protect: it refuses a token below one that it has seen.
+//! The resource that the locks protect: it refuses a token below one that it has seen.
 
 use std::{
     collections::BTreeMap,

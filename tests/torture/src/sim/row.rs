@@ -1,10 +1,14 @@
-//! One name of the scripted store: who has it, who waits, and its last token. A model of a correct
-//! store.
+//! One name of the scripted store: its holders, its waiters, and its last token. It models a
+//! correct store.
 //!
 //! It follows the same rules of order as lockkit's memory store, and shares [`Occupancy`] with it.
-//! It plays what the memory store does not: leases that a session or a connection ends, retries
-//! that extend nothing, places that each sort of store keeps for another time. And it tells the
-//! history at which instant each grant began and ended.
+//! It also models what the memory store does not have:
+//!
+//! * leases that end with a session or a connection,
+//! * retries that extend nothing,
+//! * places in the queue that last for a time of their own.
+//!
+//! It also writes to the history when each grant began and ended.
 
 use lockkit::{
     FencingToken, LossReason, OwnerId, Released,
@@ -18,7 +22,7 @@ use tokio::time::Instant;
 use super::scenario::{Leases, StoreSort};
 use crate::history::{Event, Op};
 
-/// Who asks, and how.
+/// The process that asks, and its request.
 #[derive(Clone, Debug)]
 pub(super) struct Asker {
     pub(super) process: u32,
@@ -43,11 +47,11 @@ struct Holding {
 struct Place {
     asker: Asker,
     ends: Instant,
-    /// It knows that it can be granted.
+    /// The store has woken this waiter, so the waiter knows that it can be granted.
     woken: bool,
 }
 
-/// What happened, and when.
+/// The events of a change, each with its time.
 pub(super) type Deeds = Vec<(Instant, Event)>;
 
 #[derive(Debug, Default)]
@@ -58,7 +62,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Leases and places that have ended are gone since then.
+    /// Removes leases and places that have ended, as of their end.
     pub(super) fn purge(&mut self, now: Instant, deeds: &mut Deeds) {
         self.holders.retain(|holding| {
             let lives = holding.ends > now;
@@ -70,7 +74,7 @@ impl Row {
         self.queue.retain(|place| place.ends > now);
     }
 
-    /// The session of a process lasts until then.
+    /// The session of the process lasts at least until then.
     pub(super) fn prolong(&mut self, process: u32, ends: Instant) {
         let holders = self.holders.iter_mut().filter(|holding| holding.asker.process == process);
         holders.for_each(|holding| holding.ends = holding.ends.max(ends));
@@ -78,7 +82,7 @@ impl Row {
         places.for_each(|place| place.ends = place.ends.max(ends));
     }
 
-    /// Nothing of a process lasts longer than that.
+    /// Nothing of the process lasts longer than that.
     pub(super) fn cut(&mut self, process: u32, ends: Instant) {
         let holders = self.holders.iter_mut().filter(|holding| holding.asker.process == process);
         holders.for_each(|holding| holding.ends = holding.ends.min(ends));
@@ -90,7 +94,7 @@ impl Row {
         Occupancy::of(self.holders.iter().map(|holding| holding.asker.spec.mode))
     }
 
-    /// Whom to wake: those that can be granted and don't know it.
+    /// The waiters to wake: those that can be granted and don't know it yet.
     pub(super) fn wakes(&mut self) -> Vec<(u32, Wake)> {
         let mut taken = self.taken();
         let mut wakes = Vec::new();
@@ -239,7 +243,7 @@ impl Row {
         Some(whom)
     }
 
-    /// Takes one holder out, and tells how it had it.
+    /// Removes one holder, and returns its mode.
     fn take(
         &mut self,
         which: impl Fn(&Holding) -> bool,
@@ -272,12 +276,12 @@ impl Row {
         Inspection::new(holders.collect(), u64::try_from(self.queue.len()).ok())
     }
 
-    /// Tokens of those who have it.
+    /// The tokens of the holders.
     pub(super) fn tokens(&self) -> impl Iterator<Item = u64> {
         self.holders.iter().map(|holding| holding.token)
     }
 
-    /// What is left of whom, beside certain processes.
+    /// The leftovers and their claims, except for those of certain processes.
     pub(super) fn left(&self, except: &[u32]) -> impl Iterator<Item = String> {
         let holders = self.holders.iter().map(|holding| ("the grant", &holding.asker));
         let all =

@@ -1,4 +1,4 @@
-//! What a seed makes of a run.
+//! The settings of a run, which follow from a seed.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use lockkit_conformance::mutant::Flaw;
 use super::dice::Dice;
 use crate::ear::Ear;
 
-/// All that is decided before a run begins.
+/// All decisions that are made before a run begins.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Where all chances come from.
+    /// The source of all random choices.
     pub seed: u64,
-    /// What is wrong with the store, if it is a wrong one.
+    /// The store's flaw, if it is a wrong store.
     pub flaw: Option<Flaw>,
-    /// How losses are told.
+    /// How holders get the loss signal.
     pub ear: Ear,
-    /// Processes that there are at a time.
+    /// The number of processes that run at a time.
     pub processes: u32,
-    /// Tasks of each.
+    /// Tasks of each process.
     pub tasks: u32,
     /// Claims of each task.
     pub claims: u32,
-    /// What sort of store it is.
+    /// The sort of the store.
     pub store: StoreSort,
-    /// How often what goes wrong.
+    /// How often each fault happens.
     pub weather: Weather,
     /// Leases to choose from.
     pub ttls: Vec<Duration>,
-    /// How often in a thousand rests a holder rests for longer than its lease.
+    /// How many of a thousand rests of a holder are longer than its lease.
     pub long_rests: u32,
 }
 
-/// How a waiter hears that its turn may have come.
+/// How a waiter learns that its turn may have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// It asks again and again, and leaves nothing in the store.
@@ -46,56 +46,57 @@ pub enum Waiting {
     Inside,
 }
 
-/// What a lease ends with.
+/// The event that ends a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leases {
-    /// Each has its own time.
+    /// Each lease has its own time.
     Own,
-    /// With the session of its process, which lasts for so long after each of its requests.
+    /// A lease ends with the session of its process, which lasts for this long after each of its
+    /// requests.
     Session(Duration),
-    /// With its process, whose end the store notices after so long.
+    /// A lease ends with its process. The store notices the end of the process after this time.
     Bound(Duration),
 }
 
-/// What sort of store the scripted one is.
+/// The sort of a scripted store.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreSort {
-    /// How a waiter hears.
+    /// How a waiter learns that its turn may have come.
     pub waiting: Waiting,
-    /// What a lease ends with.
+    /// The event that ends a lease.
     pub leases: Leases,
-    /// It knows leases of another length.
+    /// The store supports leases of another length.
     pub extend: bool,
-    /// It transfers the lock inside a process.
+    /// The store transfers the lock inside a process.
     pub transfer: bool,
     /// Tokens can be raised.
     pub raise_token: bool,
-    /// Requests that arrive too late do nothing.
+    /// The store ignores requests that arrive too late.
     pub not_after: bool,
-    /// A retry extends the lease, else it is told what is left.
+    /// A retry extends the lease. Otherwise it only returns what is left of the lease.
     pub retry_extends: bool,
-    /// Those who are refused are told when the lease ends.
+    /// A refusal says when the lease of the holder ends.
     pub tells_lapse: bool,
 }
 
-/// How often what goes wrong, in a thousand requests or wake-ups.
+/// How often each fault happens, in a thousand requests or wake-ups.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
-    /// A request takes at least this, one way.
+    /// The least time of a request, one way.
     pub far: Duration,
-    /// It takes no longer than this beyond that, if nothing is wrong.
+    /// The most that a request takes beyond that, if nothing is wrong.
     pub latency: Duration,
-    /// It gets lost on its way.
+    /// The request gets lost.
     pub lost: u32,
-    /// Its reply gets lost.
+    /// The reply gets lost.
     pub lost_reply: u32,
-    /// It arrives after its sender gave it up.
+    /// The request arrives after its sender gave it up.
     pub late: u32,
-    /// It is refused for certain, and may be asked again.
+    /// The request is refused for certain, and may be repeated.
     pub refused: u32,
-    /// It is refused for certain, and for good.
+    /// The request is refused for certain, and for good.
     pub failed: u32,
-    /// It takes many times as long.
+    /// The request takes many times as long.
     pub slow: u32,
     /// A wake-up gets lost.
     pub deaf: u32,
@@ -117,7 +118,7 @@ const CALM: Weather = Weather {
 };
 
 impl Scenario {
-    /// What this seed makes.
+    /// The scenario of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let dice = Dice::new(seed, 1);
@@ -138,14 +139,14 @@ impl Scenario {
         }
     }
 
-    /// The same with a store that is wrong.
+    /// The same with a flawed store.
     #[must_use]
     pub fn with_flaw(mut self, flaw: Flaw) -> Self {
         self.flaw = Some(flaw);
         self
     }
 
-    /// The same with losses that are told in another way.
+    /// The same with another kind of loss signal.
     #[must_use]
     pub fn with_ear(mut self, ear: Ear) -> Self {
         self.ear = ear;
@@ -174,15 +175,15 @@ impl StoreSort {
             extend: own && dice.chance(600),
             transfer: dice.chance(500),
             raise_token: dice.chance(200),
-            // What arrives late must lapse, and what belongs to a session does not for as long as
-            // that lives.
+            // A late request must lapse. A request whose lease belongs to a session does not lapse
+            // while the session lives.
             not_after: !own || dice.chance(500),
             retry_extends: dice.chance(500),
             tells_lapse: dice.chance(500),
         }
     }
 
-    /// Those who wait do so in order.
+    /// Whether waiters wait in order.
     pub(super) fn has_queue(self) -> bool {
         self.waiting != Waiting::Polls
     }
@@ -191,7 +192,7 @@ impl StoreSort {
         Duration::from_millis(if self.waiting == Waiting::Polls { 100 } else { 600 })
     }
 
-    /// A place in the queue is gone when its owner has not asked for so long.
+    /// How long a place in the queue lasts after the last request of its owner.
     pub(super) fn place(self, ttl: Duration) -> Duration {
         ttl.max(self.longest_poll() * 4)
     }
@@ -228,8 +229,8 @@ impl StoreSort {
 }
 
 impl Weather {
-    /// Each request and each wake-up gets through in time, unless a whole process or the store
-    /// stands still.
+    /// Whether each request and each wake-up gets through in time, except while a whole process or
+    /// the store is paused.
     pub(super) fn is_fair(&self) -> bool {
         let Self {
             far: _,
@@ -246,14 +247,14 @@ impl Weather {
         [lost, lost_reply, late, refused, failed, slow, deaf].iter().all(|often| *often == 0)
     }
 
-    /// The same where nothing goes wrong.
+    /// The same weather without any faults.
     pub(super) fn calmed(self) -> Self {
         Self { far: self.far, latency: self.latency, ..CALM }
     }
 
     fn drawn(dice: &Dice, shortest_ttl: Duration) -> Self {
         let latency = Duration::from_millis(dice.pick(&[0, 1, 3, 8]));
-        // Round trips of a twelfth of a lease, and of a fifth.
+        // Each way takes a 24th or a tenth of a lease, so a round trip takes a twelfth or a fifth.
         let far =
             if dice.chance(150) { shortest_ttl / dice.pick(&[24, 10]) } else { Duration::ZERO };
         let calm = Self { latency, far, ..CALM };

@@ -1,4 +1,4 @@
-//! The scripted store: its names, its sessions, and the history of what it did.
+//! The scripted store: its names, its sessions, and the history of its changes.
 
 use std::{
     collections::BTreeMap,
@@ -26,13 +26,13 @@ const AGES: Duration = Duration::from_secs(100_000);
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) sort: StoreSort,
-    /// Rung at each change that may let somebody in.
+    /// Notified at each change that may free a lock for a waiter.
     pub(super) signal: Notify,
     log: Arc<Log>,
     rows: Mutex<BTreeMap<LockName, Row>>,
 }
 
-/// Whom to wake, by process.
+/// The waiters to wake, by process.
 pub(super) type Wakes = Vec<(u32, Wake)>;
 
 impl Store {
@@ -40,7 +40,7 @@ impl Store {
         Self { sort, signal: Notify::new(), log, rows: Mutex::default() }
     }
 
-    /// How long a lease lasts that is given now.
+    /// When a lease ends that is granted now.
     fn ends(&self, ttl: Duration) -> Instant {
         Instant::now()
             + match self.sort.leases {
@@ -50,7 +50,7 @@ impl Store {
             }
     }
 
-    /// Does something with one name.
+    /// Makes a change to one name.
     fn change<T>(
         &self,
         process: u32,
@@ -103,12 +103,12 @@ impl Store {
         (hidden, wakes)
     }
 
-    /// When something of this name ends by itself.
+    /// When the next lease or place of this name ends by itself.
     pub(super) fn changes_at(&self, name: &LockName) -> Option<Instant> {
         lock(&self.rows).get(name).and_then(Row::changes_at)
     }
 
-    /// Whether it still waits here.
+    /// Whether the claim still waits here.
     pub(super) fn waits(&self, asker: &Asker) -> bool {
         lock(&self.rows).get(&asker.spec.name).is_some_and(|row| row.waits(asker.spec.owner))
     }
@@ -120,7 +120,7 @@ impl Store {
         })
     }
 
-    /// A note is kept by nobody: what matters is who may write one.
+    /// The store keeps no notes: the simulation tests only which claims may write one.
     pub(super) fn note(&self, asker: &Asker) -> (Noted, Wakes) {
         let (held, wakes) =
             self.change(asker.process, &asker.spec.name, |row, _, _| row.holds(asker.spec.owner));
@@ -157,7 +157,7 @@ impl Store {
         self.change(process, name, |row, now, _| row.inspect(now))
     }
 
-    /// Frees a grant, and wakes the one who had it.
+    /// Frees a grant, and wakes its former holder.
     pub(super) fn free(
         &self,
         process: u32,
@@ -171,7 +171,7 @@ impl Store {
         (freed, wakes)
     }
 
-    /// Names that are held, each with a token.
+    /// The held names, each with a token.
     pub(super) fn held(&self) -> Vec<(LockName, u64)> {
         let rows = lock(&self.rows);
         let held =
@@ -179,7 +179,8 @@ impl Store {
         held.collect()
     }
 
-    /// A process has died: where its leases belong to it, they end when that is noticed.
+    /// A process has died. If leases are bound to their process, its leases end when the store
+    /// notices the death.
     pub(super) fn bury(&self, process: u32) {
         if let Leases::Bound(notice) = self.sort.leases {
             let ends = Instant::now() + notice;
@@ -187,7 +188,7 @@ impl Store {
         }
     }
 
-    /// What is left, beside what certain processes left.
+    /// The leftovers, except for those of certain processes.
     pub(super) fn left(&self, except: &[u32]) -> Vec<String> {
         let mut deeds = Deeds::new();
         let mut rows = lock(&self.rows);

@@ -1,4 +1,4 @@
-//! What a task does with locks: everything that a user can do, at random.
+//! A task that does with locks everything that a user can do, at random.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,15 +16,15 @@ use crate::{
 
 /// How many permits the semaphore has.
 const LIMIT: u32 = 3;
-/// How long one who knows of its loss, or should, goes on listening for it: longer than what is
-/// still in time.
+/// How long a task that knows of its loss, or should know of it, keeps listening for the loss
+/// signal. This is longer than the bound on the signal.
 const DISBELIEF: Duration = Duration::from_secs(3);
 
-/// Takes locks until it has taken as many as the scenario says.
+/// Takes locks until the task has made as many claims as the scenario says.
 pub(super) async fn run(process: Arc<Process>, dice: Dice) {
     for _ in 0..process.scenario.claims {
         pause(dice.ms(0..=30)).await;
-        // Where the store can't tell what comes too late, a claim may be seen long after its end.
+        // If the store can't check for late requests, a look may show a claim long after its end.
         if process.scenario.store.not_after && dice.chance(60) {
             look(&process, &dice).await;
         }
@@ -36,7 +36,7 @@ pub(super) async fn run(process: Arc<Process>, dice: Dice) {
     }
 }
 
-/// One claim, as it is asked for.
+/// One claim, before it is asked for.
 struct Wish {
     op: Op,
     lock: Lock,
@@ -73,7 +73,7 @@ impl Wish {
         })
     }
 
-    /// Asks for it, and writes down what came of it.
+    /// Asks for the lock, and records the answer.
     async fn ask(&self, process: &Process) -> Option<LockGuard> {
         let Self { op, mode, ttl, renewal, patience, max_hold, .. } = *self;
         process.write(Event::Asks {
@@ -176,7 +176,7 @@ fn lock_of(dice: &Dice) -> (Lock, Mode) {
     }
 }
 
-/// Until when it is held, on the clock of the history.
+/// When the hold ends, on the clock of the history.
 fn until(process: &Process, guard: &LockGuard) -> u64 {
     let now = process.link.world.log.at(Instant::now());
     now.saturating_add(super::log::nanos(guard.remaining()))
@@ -230,7 +230,8 @@ struct Holding<'a> {
 }
 
 impl Holding<'_> {
-    /// Does this and that with it, listening all the time, and ends it in some way.
+    /// Does random things with the lock, listens for the loss all the time, and ends the hold in
+    /// some way.
     async fn hold(self) {
         let process = self.process;
         let op = self.wish.op;
@@ -274,7 +275,7 @@ impl Holding<'_> {
         }
     }
 
-    /// Extends it by hand, renews it for less, and lives on the longer lease.
+    /// Extends the lease by hand, renews it for less, and lives on the longer lease.
     async fn stretch(&self) {
         if !self.process.scenario.store.extend || self.wish.renewal == Renewal::Auto {
             return;
@@ -284,7 +285,7 @@ impl Holding<'_> {
         pause(self.wish.ttl * 2).await;
     }
 
-    /// Whether it is held, and until when.
+    /// Checks whether the lock is held, and records until when.
     fn look(&self) -> bool {
         let held = self.guard.is_held();
         if held {
@@ -297,7 +298,7 @@ impl Holding<'_> {
 
     async fn lose(&self, reason: Option<String>) {
         self.process.write(Event::Lost { op: self.wish.op, reason });
-        // A signal that does not come is not in the history.
+        // The history shows the absence of a signal.
         let _ = timeout(DISBELIEF, self.signal.wait()).await;
     }
 
@@ -315,7 +316,7 @@ impl Holding<'_> {
         }
     }
 
-    /// Writes one note after the other, for longer than a lease that is renewed.
+    /// Writes one note after the other, for longer than a lease if the locker renews it.
     async fn note(&self) {
         if !matches!(self.wish.lock, Lock::Mutex(_)) {
             return;
@@ -326,7 +327,7 @@ impl Holding<'_> {
         let mut note = Note::default();
         while Instant::now() < end && self.guard.is_held() {
             note = note.next("busy");
-            // A loss is seen by the next look.
+            // The next check sees a loss.
             let _ = self.guard.write_note(&note).await;
             pause(Duration::from_millis(1)).await;
         }
@@ -334,7 +335,8 @@ impl Holding<'_> {
 
     async fn write(&self) {
         let op = self.wish.op;
-        // Readers and permits come in any order of their tokens.
+        // The register cannot judge readers and permits, because their writes come in any order of
+        // tokens.
         if self.wish.mode != Mode::Exclusive {
             return;
         }

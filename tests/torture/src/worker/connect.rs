@@ -1,4 +1,4 @@
-//! The way to the store, which may be hurt when a process starts.
+//! Connects to the store, which a fault may have hit when the process starts.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use crate::{
     error::{Error, Result},
 };
 
-/// No fault lasts as long.
+/// No fault lasts this long.
 const PATIENCE: Duration = Duration::from_secs(90);
 const BETWEEN: Duration = Duration::from_millis(200);
 
-/// Connects, and tells the parent as soon as it has, or could but for a fault. None if the parent
-/// left meanwhile.
+/// Connects. It reports to the parent as soon as it is connected, or only a fault prevents that.
+/// `None` if the parent left meanwhile.
 pub(super) async fn connect<F>(parent: &Parent, url: &str, connect: F) -> Result<Option<Locker>>
 where
     F: AsyncFn(&str) -> lockkit::Result<Locker>,

@@ -1,4 +1,4 @@
-//! What a process has of its own, and should have no more of in the end.
+//! Counts the tasks and files of a process, which should have no more of them at its end.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use tokio::{runtime::Handle, time::sleep};
 
-/// What is closed in the background may take so long.
+/// Closing something in the background may take this long.
 const SOON: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -30,7 +30,7 @@ impl Footprint {
         Self { tasks: count(tasks), files: count(files) }
     }
 
-    /// What there is beyond this, after it had the time to go.
+    /// The tasks and files beyond these, after a time to end.
     pub(super) async fn left(self) -> Self {
         let start = Instant::now();
         loop {
@@ -47,8 +47,8 @@ impl Footprint {
     }
 }
 
-/// What waits for timers and sockets is made once, when somebody first needs it, and stays for the
-/// life of the process.
+/// The files that wait for timers and sockets are made once, at their first use, and live as long
+/// as the process.
 fn is_of_the_process(file: &Path) -> bool {
     fs::read_link(file).is_ok_and(|target| target.to_string_lossy().starts_with("anon_inode:"))
 }

@@ -1,4 +1,4 @@
-//! One way to ask for any kind of lock.
+//! One interface to ask for any kind of lock.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lockkit::{
 
 use crate::history::{Lock, Mode, Patience};
 
-/// A lock, ready to be asked for in one mode.
+/// A lock in one mode, ready for requests.
 #[derive(Debug)]
 pub(super) enum Handle {
     Mutex(Mutex),

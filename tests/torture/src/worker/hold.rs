@@ -19,13 +19,13 @@ use crate::{
     register::Client,
 };
 
-/// How often one who works for long checks.
+/// How often a holder that works for long checks its lock.
 const BETWEEN_CHECKS: Duration = Duration::from_millis(100);
-/// How long one who knows of its loss, or should, goes on listening for it: longer than what is
-/// still in time.
+/// How long a holder that knows of its loss, or should know of it, keeps listening for the loss
+/// signal. This is longer than the bound on the signal.
 const DISBELIEF: Duration = Duration::from_secs(3);
 
-/// A guard, and what its holder does with it.
+/// A guard, and its use by the holder.
 pub(super) struct Hold<'a> {
     op: Op,
     plan: &'a Plan,
@@ -41,7 +41,7 @@ pub(super) struct Hold<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Held,
-    /// The parent has left: what is held is given back.
+    /// The parent has left, so the holder gives the lock back.
     Leaving,
     Lost,
 }
@@ -132,7 +132,7 @@ impl<'a> Hold<'a> {
         Ok(())
     }
 
-    /// Writes one note after the other: renewals must find their time between them.
+    /// Writes one note after the other. Renewals must find time between the notes.
     async fn note(&mut self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         let mut note = Note::default();
@@ -149,7 +149,7 @@ impl<'a> Hold<'a> {
                 noted = guard.write_note(&note) => noted,
             };
             match noted {
-                // Those who wrote before had later ones: it was asked all the same.
+                // Any answer counts: an earlier holder may have left a later note.
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
                     let rest = end.saturating_duration_since(Instant::now());
@@ -167,15 +167,15 @@ impl<'a> Hold<'a> {
         Ok(())
     }
 
-    /// From when until when it is held, by what the guard says now.
+    /// The time in which the lock is held, by what the guard says now.
     fn believes(&self) -> std::ops::Range<u64> {
-        // The clock first: what is left of the lease then is more than the guard says.
+        // Reads the clock first, so that the computed end is not after the real one.
         let at = clock::now();
         let left = u64::try_from(self.guard.remaining().as_nanos()).unwrap_or(u64::MAX);
         at..at.saturating_add(left)
     }
 
-    /// Whether it is still held.
+    /// Checks whether the lock is still held, and records until when.
     fn check(&mut self) -> bool {
         let until = self.believes();
         if until.is_empty() {
@@ -207,15 +207,15 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Gives the signal its time, if anybody listens.
+    /// Waits a while for the loss signal, if the holder listens.
     async fn hear(&mut self) {
         if self.plan.listens {
-            // One that does not come is not in the history.
+            // The history shows the absence of a signal.
             let _ = timeout(DISBELIEF, self.signal.wait()).await;
         }
     }
 
-    /// Forgets the time.
+    /// Sleeps past the end of the lease, and then writes without a check.
     async fn oversleep(&mut self, beyond: Duration) -> Result<()> {
         let left = self.guard.remaining();
         if left == Duration::MAX {
@@ -226,7 +226,7 @@ impl<'a> Hold<'a> {
             () = self.parent.leaves() => self.state = State::Leaving,
             () = sleep(left + beyond) => {
                 self.write(true).await?;
-                // Who asks may be what makes it known.
+                // A check could itself reveal the loss, so the holder waits for the signal first.
                 self.hear().await;
                 self.check();
             }
@@ -247,7 +247,8 @@ impl<'a> Hold<'a> {
         renewed.or_else(|error| broken(&error))
     }
 
-    /// Only who is alone writes: of others, the one with the smaller token may rightly write last.
+    /// Only a holder that is alone writes. Of two holders at one time, the one with the smaller
+    /// token may rightly write last.
     async fn write(&mut self, careless: bool) -> Result<()> {
         let Plan { lock, mode, .. } = self.plan;
         let alone = match (mode, lock) {

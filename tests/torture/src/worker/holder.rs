@@ -1,4 +1,4 @@
-//! A process that takes locks: tasks that ask, each for itself.
+//! A process that takes locks: each of its tasks asks for itself.
 
 use std::{future::pending, time::Duration};
 
@@ -22,10 +22,10 @@ use crate::{
     register::Client,
 };
 
-/// What a task does not do for so long after an error, beside its rest.
+/// How long a task pauses after an error, beside its rest.
 const RECOVERY: Duration = Duration::from_millis(100);
 
-/// Lets all tasks work until the parent leaves and they have given back what they have.
+/// Lets all tasks work until the parent leaves and they have given back their locks.
 pub(super) async fn hold(
     parent: &Parent,
     job: &Job,
@@ -51,7 +51,7 @@ pub(super) async fn hold(
         };
         tasks.spawn(task.run());
     }
-    // The first one that can't go on ends all.
+    // The first task that can't continue ends all tasks.
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| Error::of("a task fell over", error))??;
     }
@@ -60,7 +60,7 @@ pub(super) async fn hold(
 
 struct Task {
     planner: Planner,
-    /// Whoever has the same seed gives the same claims the same numbers.
+    /// The same seed gives the same claims the same numbers.
     next: Op,
     step: u64,
     parent: Parent,
@@ -99,7 +99,7 @@ impl Task {
         let handle = Handle::new(&self.locker, &lock, mode, options(op, plan)).map_err(unusable)?;
         self.history.write(Event::Asks { op, lock, mode, ttl, renewal, patience, max_hold });
         let asking = handle.ask(patience);
-        // Whichever of these wins, what was asked is dropped before a line is written.
+        // In each case the request is dropped before the next record.
         let answer = tokio::select! {
             biased;
             () = self.parent.leaves() => None,

@@ -1,4 +1,4 @@
-//! The locks of a workload: all processes know the same.
+//! The locks of a workload, which are the same for all processes.
 
 use lockkit::{Locker, spi::Capabilities};
 use rand::{RngExt as _, rngs::StdRng};
@@ -11,10 +11,10 @@ use crate::{
 
 /// How many permits each semaphore has.
 pub(super) const PERMITS: u32 = 3;
-/// How often one of the locks is chosen that hardly two want at a time.
+/// How often a task chooses one of the locks that two tasks rarely want at a time.
 const WIDE: f64 = 0.35;
 
-/// All locks that a store can have.
+/// The locks of the workload that the store supports.
 #[derive(Clone, Debug)]
 pub(crate) struct Locks {
     hot: Vec<Lock>,
@@ -26,7 +26,7 @@ impl Locks {
         let Workload { mutexes, rw_locks, semaphores, wide, prefix, .. } = workload;
         let Capabilities { exclusive, shared, permits, .. } = *locker.capabilities();
         let count = |can: bool, number: &u32| 0..if can { *number } else { 0 };
-        // The same names in each kind: those are other locks, and must not touch each other.
+        // Each kind has the same names: these are different locks, and must not affect each other.
         let name = |number: u32| format!("{prefix}/hot-{number}");
         let hot = count(exclusive, mutexes).map(|number| Lock::Mutex(name(number)));
         let hot = hot.chain(count(shared, rw_locks).map(|number| Lock::RwLock(name(number))));
@@ -44,7 +44,7 @@ impl Locks {
         Ok(Self { hot, wide })
     }
 
-    /// Those that all want.
+    /// The locks that all tasks want.
     pub(crate) fn hot(&self) -> &[Lock] {
         &self.hot
     }

@@ -1,4 +1,4 @@
-//! What a child process does.
+//! The work of a child process.
 
 mod connect;
 mod footprint;
@@ -28,20 +28,20 @@ use crate::{
     register::Server,
 };
 
-/// What a locker may take to shut down beyond the longest lease.
+/// The time for a locker to shut down, beyond the longest lease.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Does the work of a child process: the program that starts a [`Child`](crate::child::Child)
-/// starts itself again to call this, with `lockkit::connect` or something that makes a [`Locker`]
-/// in another way.
+/// Does the work of a child process. The program that starts a [`Child`](crate::child::Child)
+/// starts itself again to call this. `connect` is `lockkit::connect`, or makes a [`Locker`] in
+/// another way.
 ///
-/// It reads its role from standard input, and ends when that ends: when its parent lets it go, or
-/// is no more. Needs a tokio runtime, best one with two threads, on which nothing else runs: what
-/// is left of it in the end is counted.
+/// It reads its role from standard input. It ends when its standard input ends, because its parent
+/// lets it go or has died. It needs a tokio runtime, best one with two threads. Nothing else may
+/// run on that runtime, because this counts the tasks that are left at its end.
 ///
 /// # Errors
-/// It can't work: it was not started as a child, or the set-up is broken. The program that calls
-/// this says why on standard error, and ends with a status other than 0.
+/// The child can't work: it was not started as a child, or the set-up is broken. The program that
+/// calls this says why on standard error, and ends with a status other than 0.
 pub async fn child<F>(connect: F) -> Result<()>
 where
     F: AsyncFn(&str) -> lockkit::Result<Locker>,
@@ -78,7 +78,7 @@ where
     }
     let longest = job.workload.ttls.iter().max().copied().unwrap_or_default();
     let bound = longest.max(locker.descriptor().min_ttl) + FAREWELL;
-    // One that hangs or fails leaves something, which is counted.
+    // A shutdown that hangs or fails leaves something, and the footprint shows it.
     let _ = timeout(bound, locker.shutdown()).await;
     drop(locker);
     let left = before.left().await;
@@ -95,8 +95,8 @@ async fn register(parent: &Parent, history: &std::path::Path) -> Result<()> {
     }
 }
 
-/// The error that ends the run, if this one says that the set-up is broken: that is no fault, and
-/// not to be tested.
+/// Returns an error that ends the run, if this error says that the set-up is broken. A broken
+/// set-up is no fault under test.
 fn broken(error: &lockkit::Error) -> Result<()> {
     match error.kind() {
         ErrorKind::Authentication

@@ -14,7 +14,7 @@ use crate::{
 };
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
-/// After an error.
+/// The pause after an error.
 const RECOVERY: Duration = Duration::from_millis(200);
 
 /// Looks at one lock after the other until the parent leaves.
@@ -38,7 +38,7 @@ pub(super) async fn observe(
     }
 }
 
-/// Looks once, and tells when to look again.
+/// Looks once, and returns when to look again.
 async fn look(locker: &Locker, lock: &Lock, history: &Writer) -> Result<Duration> {
     let at = clock::now();
     let seen = match inspect(locker, lock).await {

@@ -1,4 +1,4 @@
-//! The parent, as its child sees it: two pipes.
+//! The parent as its child sees it: two pipes.
 
 use std::{io::Write as _, thread, time::Duration};
 
@@ -9,22 +9,23 @@ use crate::{
     error::{Error, Result},
 };
 
-/// A child that was told to end and has not for so long ends all the same: its parent may be gone.
+/// A child that had the order to end, and has not ended after this time, exits, because its parent
+/// may be dead.
 const LAST: Duration = Duration::from_secs(120);
 
-/// Whoever started this process.
+/// The process that started this one.
 #[derive(Clone, Debug)]
 pub(crate) struct Parent {
     here: watch::Receiver<()>,
 }
 
 impl Parent {
-    /// Hears what this process is to be.
+    /// Reads the role of this process.
     pub(crate) async fn hear() -> Result<(Self, Role)> {
         wake_when_it_dies();
         let (tell, here) = watch::channel(());
         let (first, mut role) = mpsc::channel(1);
-        // A thread of its own: it would hold up the runtime's end.
+        // A thread of its own, because a blocked read would delay the end of the runtime.
         thread::spawn(move || {
             let mut lines = std::io::stdin().lines();
             if let Some(Ok(line)) = lines.next() {
@@ -53,7 +54,7 @@ impl Parent {
         self.here.has_changed().is_err()
     }
 
-    /// Tells it something. There may be nobody to hear it.
+    /// Sends an answer to the parent, which may no longer listen.
     pub(crate) fn say(&self, answer: &Answer) {
         if let Ok(line) = serde_json::to_string(answer) {
             let mut out = std::io::stdout().lock();
@@ -62,14 +63,14 @@ impl Parent {
     }
 }
 
-/// A child that is stopped when its parent dies would stay for ever: so it goes on, and sees that
-/// its parent has left.
+/// If the parent dies while the child is stopped, the child would stay for ever. This signal
+/// continues the child, which then sees that its parent has left.
 #[cfg(target_os = "linux")]
 fn wake_when_it_dies() {
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGCONT);
 }
 
-/// The system ends a stopped child whose group is an orphaned one, unless whoever adopts it is of
-/// the same session.
+/// The system ends a stopped child if its process group is orphaned. It does not if the process
+/// that adopts the child is of the same session.
 #[cfg(not(target_os = "linux"))]
 fn wake_when_it_dies() {}

@@ -1,5 +1,5 @@
-//! What a task is going to do with one claim, chosen before anybody is asked: the same seed makes
-//! the same plans, whatever the store answers.
+//! The plan of a task for one claim. It is made before any request, so that the same seed makes the
+//! same plans, whatever the store answers.
 
 use std::time::Duration;
 
@@ -13,9 +13,10 @@ use crate::{
 
 const BY_HAND: f64 = 0.2;
 const BOUNDED: f64 = 0.03;
-/// Of those who renew by hand. Each keeps others waiting for a whole lease.
+/// The share of claims that oversleep, among those that renew by hand. Each of them keeps other
+/// claims waiting for a whole lease.
 const OVERSLEEPS: f64 = 0.1;
-/// Of the others.
+/// The share of long holds among the other claims.
 const LONG: f64 = 0.01;
 
 /// One claim, from the request to the rest after it.
@@ -28,30 +29,31 @@ pub(super) struct Plan {
     pub(super) patience: Patience,
     pub(super) max_hold: Option<Duration>,
     pub(super) op_timeout: Option<Duration>,
-    /// Listens for the loss beside its work, and doesn't only ask.
+    /// Whether the holder also listens for the loss signal during its work, and does not only
+    /// check.
     pub(super) listens: bool,
     pub(super) steps: Vec<Step>,
-    /// Writes once more after it was told that it has lost the lock.
+    /// Whether the holder writes once more after it has learned of its loss.
     pub(super) obstinate: bool,
     pub(super) end: End,
     pub(super) rest: Duration,
 }
 
-/// What a holder does.
+/// One step of a holder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step {
     Check,
-    /// Renews for so long, where that can be done.
+    /// Renews for this long, where the store can do that.
     Extend(Duration),
-    /// Writes notes for so long, one after the other, where there are any.
+    /// Writes notes for this long, one after the other, where the store has notes.
     Note(Duration),
-    /// Stays idle until so long after its lease, and writes without having asked.
+    /// Stays idle until this long after the end of its lease, and then writes without a check.
     Oversleep(Duration),
     Renew,
     Sleep(Duration),
     /// Sleeps for long, and checks now and then.
     Work(Duration),
-    /// Checks, and writes; nothing for one who is not alone.
+    /// Checks, and writes. Does nothing if the holder is not alone.
     Write,
 }
 
@@ -60,7 +62,7 @@ pub(super) enum Step {
 pub(super) enum End {
     Drop,
     Release,
-    /// Drops the release when it takes longer.
+    /// Drops the release if it takes longer.
     ReleaseWithin(Duration),
 }
 
@@ -76,7 +78,8 @@ pub(super) struct Planner {
 }
 
 impl Planner {
-    /// A store that gives no lease shorter than `min_ttl`, and others than the ttl if it `extends`.
+    /// For a store that gives no lease shorter than `min_ttl`, and that supports other leases than
+    /// the ttl if `extends`.
     pub(super) fn new(
         locks: Locks,
         workload: &Workload,
@@ -98,7 +101,7 @@ impl Planner {
             Lock::Mutex(_) => Mode::Exclusive,
             Lock::RwLock(_) if rng.random_bool(0.4) => Mode::Exclusive,
             Lock::RwLock(_) => Mode::Shared,
-            // All of them as often as one.
+            // All permits are chosen as often as one permit.
             Lock::Semaphore { .. } => Mode::Permits(rng.random_range(1..=PERMITS)),
         };
         let ttl = self.ttls[rng.random_range(0..self.ttls.len())];
@@ -134,7 +137,7 @@ impl Planner {
         let number = rng.random_range(0..=5);
         let mut steps: Vec<_> = (0..number).map(|_| self.step(rng, ttl)).collect();
         match (renewal, max_hold) {
-            // Mostly the others have written by then.
+            // By then other holders have mostly written.
             (Renewal::Manual, _) if rng.random_bool(OVERSLEEPS) => {
                 steps.push(Step::Oversleep(up_to(rng, ttl / 2)));
             }
@@ -168,7 +171,7 @@ fn patience(rng: &mut StdRng, ttl: Duration) -> Patience {
         0..4 => Patience::No,
         4..10 => Patience::For(up_to(rng, ttl)),
         10..14 => Patience::UntilDropped(up_to(rng, ttl)),
-        // A round trip or two: dropped while it asks.
+        // About a round trip or two: the future is dropped during a request.
         14..16 => Patience::UntilDropped(up_to(rng, Duration::from_millis(2))),
         _ => Patience::Unbounded,
     }
@@ -178,7 +181,7 @@ fn up_to(rng: &mut StdRng, longest: Duration) -> Duration {
     rng.random_range(Duration::ZERO..=longest)
 }
 
-/// Where a task's chances come from.
+/// The random source of a task.
 pub(super) fn seeds(seed: u64, process: u32, task: u32) -> StdRng {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());

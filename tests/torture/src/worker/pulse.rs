@@ -1,5 +1,5 @@
-//! Whether the process gets its turns: on a busy machine it is late with all it does, and lockkit
-//! with it.
+//! Measures whether the process gets its turns. On a busy machine the process is late with all its
+//! work, and so is lockkit in it.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::{
 };
 
 const BETWEEN_BEATS: Duration = Duration::from_millis(100);
-/// What is no later than this is not worth a line.
+/// A shorter delay is not worth a record.
 const LATE: Duration = Duration::from_millis(150);
 
-/// Notes each time in which the runtime did nothing that was due.
+/// Records each time in which the runtime did not do its due work.
 pub(super) async fn beat(history: Writer) {
     loop {
         let before = clock::now();

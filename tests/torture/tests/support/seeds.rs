@@ -1,4 +1,4 @@
-//! Runs of many seeds, on two threads.
+//! Runs many seeds on two threads.
 
 use std::{
     ops::Range,
@@ -8,7 +8,7 @@ use std::{
 
 const THREADS: u64 = 2;
 
-/// Does something with each seed, in about their order, until it says that this is enough.
+/// Calls `work` with each seed, roughly in order, until `work` returns false.
 pub(crate) fn in_parallel(seeds: Range<u64>, work: impl Fn(u64) -> bool + Sync) {
     let next = AtomicU64::new(seeds.start);
     let enough = AtomicBool::new(false);

@@ -1,23 +1,23 @@
-//! Moving a slot from one master to another, in steps between which a test may stand.
+//! Moves a slot from one master to another, in steps. A test may act between the steps.
 
 use anyhow::{Result, ensure};
 
 use super::{RedisCluster, view::View};
 use crate::redis::RedisServer;
 
-/// Keys to be moved at once.
+/// The number of keys to move at once.
 const BATCH: &str = "100";
 const MOVE_TIMEOUT_MS: &str = "5000";
 
-/// A slot that is under way from one node to another.
+/// A slot that is being moved from one node to another.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "the slot stays half-way until the migration is finished or abandoned"]
 pub struct SlotMigration {
     /// The slot.
     pub slot: u16,
-    /// The index of the node that owns it until the end.
+    /// The index of the node that owns the slot until the end.
     pub from: usize,
-    /// The index of the node that owns it then.
+    /// The index of the node that owns the slot after the end.
     pub to: usize,
 }
 
@@ -32,7 +32,7 @@ impl RedisCluster {
         self.finish_migration(migration)
     }
 
-    /// Starts to move a slot to the master `to`: its owner now answers `ASK` for keys that it does
+    /// Starts to move a slot to the master `to`. Its owner now answers `ASK` for keys that it does
     /// not have.
     ///
     /// # Errors
@@ -64,19 +64,19 @@ impl RedisCluster {
         }
     }
 
-    /// Gives the slot to its new owner, and tells all masters that answer.
+    /// Gives the slot to its new owner, and informs all masters that answer.
     ///
     /// # Errors
-    /// When one of the two nodes is down, or refuses: the old owner does while it has keys in the
-    /// slot.
+    /// When one of the two nodes is down, or refuses. The old owner refuses while it has keys in
+    /// the slot.
     pub fn finish_migration(&self, migration: SlotMigration) -> Result<()> {
         let SlotMigration { slot, from, to } = migration;
         let owner = self.id(to)?;
-        // The new owner first: until it knows, nobody would serve the slot.
+        // The new owner first: until it knows, no node would serve the slot.
         self.set_slot(to, slot, &["NODE", &owner])?;
         self.set_slot(from, slot, &["NODE", &owner])?;
         for other in (0..self.nodes.len()).filter(|&other| other != from && other != to) {
-            // A replica, or a node that is down, hears of it from its peers.
+            // A replica, or a node that is down, learns of it from its peers.
             if self.nodes[other].is_primary().unwrap_or(false) {
                 self.set_slot(other, slot, &["NODE", &owner])?;
             }
@@ -84,7 +84,7 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// Leaves the slot with its old owner. Keys that were moved stay where they are.
+    /// Leaves the slot with its old owner. Moved keys stay where they are.
     ///
     /// # Errors
     /// When one of the two nodes is down.

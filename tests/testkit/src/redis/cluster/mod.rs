@@ -1,4 +1,4 @@
-//! Servers that share the keys among themselves.
+//! A Redis Cluster: servers that share the keys among themselves.
 
 mod migration;
 mod view;
@@ -21,13 +21,13 @@ use crate::ports;
 
 const SLOTS: u16 = 16_384;
 const MASTERS: usize = 3;
-/// From a node's port to the one where it listens for other nodes.
+/// The difference between a node's port and its port for the other nodes.
 const BUS: u16 = 10_000;
-/// So that the other port, too, is below what outgoing connections are given.
+/// With this limit, the other port is also below the range of outgoing connections.
 const LAST_PORT: u16 = 22_000;
-/// A takeover from a live master is given up by the servers after 5 s, without a word: then it is
-/// asked for again. So it is where it was refused, as the replica has only now heard of its
-/// master's end.
+/// The servers give up a takeover from a live master after 5 s, without a message. Then it is asked
+/// for again. The same holds after a refusal, because a replica learns of its master's end with a
+/// delay.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How to run a cluster.
@@ -61,7 +61,7 @@ impl RedisClusterOptions {
         self
     }
 
-    /// How long a node is silent before the others take it for down.
+    /// How long a node is silent until the others consider it down.
     #[must_use]
     pub fn with_node_timeout(mut self, node_timeout: Duration) -> Self {
         self.node_timeout = node_timeout;
@@ -83,7 +83,7 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts a cluster, and waits until each node is sure who owns each slot.
+    /// Starts a cluster, and waits until all nodes agree on the owner of each slot.
     ///
     /// # Errors
     /// As for [`RedisServer::start`], or the nodes don't agree.
@@ -91,14 +91,14 @@ impl RedisCluster {
         Self::start_with(RedisClusterOptions::default())
     }
 
-    /// As [`start`](Self::start), as these options say.
+    /// As [`start`](Self::start), with these options.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
     pub fn start_with(options: RedisClusterOptions) -> Result<Self> {
         let timeout = options.node_timeout.as_millis().to_string();
-        // A replica is promoted however long it has not heard of its master, and stays with that
-        // master.
+        // A replica is promoted however long it has not heard from its master, and it stays with
+        // that master.
         let cluster = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
         let failover =
             ["--cluster-replica-validity-factor", "0", "--cluster-allow-replica-migration", "no"];
@@ -117,7 +117,7 @@ impl RedisCluster {
             let share = |index: usize| index * usize::from(SLOTS) / MASTERS;
             let slots = (share(index)..share(index + 1)).map(|slot| slot.to_string());
             node.ask(["CLUSTER".to_owned(), "ADDSLOTS".to_owned()].into_iter().chain(slots))?;
-            // Until they differ, nodes argue about whose view is newer.
+            // While the epochs are equal, nodes argue about whose view is newer.
             node.ask(["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()])?;
         }
         for (index, node) in self.nodes.iter().enumerate() {
@@ -140,7 +140,7 @@ impl RedisCluster {
         self.wait_settled(START_TIMEOUT)
     }
 
-    /// The URL of the masters. A password is for the caller to add.
+    /// The URL of the masters. The caller adds a password.
     #[must_use]
     pub fn url(&self) -> String {
         let nodes: Vec<_> = self.nodes[..MASTERS].iter().map(RedisServer::addr).collect();
@@ -153,11 +153,11 @@ impl RedisCluster {
         &self.nodes
     }
 
-    /// The node `index`, to be killed and restarted: as the same member of the cluster, with the
-    /// slots it had, and without its data unless a master has it.
+    /// The node `index`, for a test that kills and restarts it. It comes back as the same member of
+    /// the cluster with its slots. Its data is lost unless a master has it.
     ///
     /// # Panics
-    /// When there is none.
+    /// There is no such node.
     #[must_use]
     pub fn node_mut(&mut self, index: usize) -> &mut RedisServer {
         &mut self.nodes[index]
@@ -173,11 +173,11 @@ impl RedisCluster {
         Ok(replies.next().context("no node answers")?.text().parse()?)
     }
 
-    /// The index of the node that takes itself for the master of the slot: of several, the latest
-    /// to become so.
+    /// The index of the node that considers itself the master of the slot. If there are several,
+    /// the latest one.
     ///
     /// # Errors
-    /// When no node that answers owns it.
+    /// When no answering node owns the slot.
     pub fn owner_of(&self, slot: u16) -> Result<usize> {
         let views = self
             .nodes
@@ -191,8 +191,8 @@ impl RedisCluster {
 
     /// Lets the replica `index` take over from its master, and waits until it has.
     ///
-    /// From a live master no write is lost; from a dead one it takes over without waiting for the
-    /// other masters to notice, as the administrator's last resort (`TAKEOVER`).
+    /// From a live master no write is lost. From a dead one the replica takes over at once, without
+    /// the other masters' notice: as the administrator's last resort (`TAKEOVER`).
     ///
     /// # Errors
     /// When that takes more than a minute.
@@ -212,7 +212,7 @@ impl RedisCluster {
     }
 
     /// Waits until a replica has taken over the slot from the node `old`, by the vote of the
-    /// masters; returns its index.
+    /// masters. Returns its index.
     ///
     /// # Errors
     /// When that takes longer than `timeout`.
@@ -244,7 +244,7 @@ impl RedisCluster {
     }
 }
 
-/// A port whose companion for the other nodes is free, too.
+/// A port whose companion for the other nodes is also free.
 fn port_with_bus() -> Result<u16> {
     loop {
         let port = ports::free()?;

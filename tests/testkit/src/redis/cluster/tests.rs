@@ -2,10 +2,10 @@ use super::*;
 use crate::redis::{RedisReply, valkey_server};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// A node may stand still for seconds, and is not taken for down.
+/// A node may stall for seconds, and the others must not consider it down.
 const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A node other than these.
+/// A node that is none of these two.
 fn third(one: usize, other: usize) -> usize {
     (0..MASTERS).find(|&node| node != one && node != other).unwrap()
 }

@@ -1,4 +1,4 @@
-//! What one node knows of its cluster.
+//! The view of the cluster that one node has.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -9,10 +9,10 @@ use crate::redis::RedisServer;
 /// One node's `CLUSTER NODES`.
 #[derive(Debug)]
 pub(super) struct View {
-    /// The node's own.
+    /// The id of the node.
     pub(super) id: String,
-    /// The configuration by which it owns its slots: of two claims, the one with the higher number
-    /// wins.
+    /// The epoch of the configuration by which the node owns its slots. Of two claims, the one with
+    /// the higher epoch wins.
     pub(super) epoch: u64,
     slots: Vec<RangeInclusive<u16>>,
     others: BTreeMap<String, Vec<RangeInclusive<u16>>>,
@@ -30,7 +30,7 @@ impl View {
             // id, address, flags, master, ping, pong, epoch, link, slots...
             let fields: Vec<_> = line.split(' ').collect();
             let [id, _, flags, _, _, _, epoch, _, slots @ ..] = &fields[..] else { continue };
-            // In brackets: slots under way.
+            // Slots in brackets are being moved.
             let slots = slots.iter().filter(|range| !range.starts_with('['));
             let slots = slots.map(|range| parse_range(range)).collect::<Result<Vec<_>>>()?;
             let flags: Vec<_> = flags.split(',').collect();

@@ -4,18 +4,18 @@ use crate::{
     history::{DIRECTOR, Event, Op, Outcome, Refusal},
 };
 
-/// A request that is refused at 50, and a look at its lock.
+/// A request that is refused at 50 ms, and a look at its lock.
 fn refused(why: Refusal, look: u64) -> HistoryBuilder {
     let mut told = HistoryBuilder::new();
     let op = told.asks(0, 1);
-    // Who asks at the same time may have had it.
+    // A claim that asks at the same time may have had the lock.
     let other = told.asks(0, 8);
     told.refused(1, other, Refusal::Cancelled);
     told.refused(50, op, why).seen(look, 9, &[(op, 1)]);
     told
 }
 
-/// A hold that is released from 49 to 50, and a look at its lock.
+/// A hold that is released from 49 to 50 ms, and a look at its lock.
 fn released(outcome: Outcome, look: u64) -> HistoryBuilder {
     let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
@@ -62,7 +62,7 @@ fn c7_what_was_freed_is_free() {
         violation.what,
         "p1.1 was told that it had freed it, and is seen as a holder by a look 1ms later"
     );
-    // The local deadline comes before that of the store.
+    // The local deadline is before the end of the lease in the store.
     released(Outcome::NotHeld, 1150).is_fine();
     released(Outcome::NotHeld, 1151).breaks(Rule::Ambiguity);
 }

@@ -15,7 +15,7 @@ fn held(write: impl FnOnce(&mut HistoryBuilder, Op)) -> HistoryBuilder {
 #[test]
 fn c3_a_lease_grows_with_renewals() {
     held(|told, op| _ = told.renews(500, op).holds(510, op, 1500).holds(600, op, 1498)).is_fine();
-    // The answer came just before the end, and was written just after it.
+    // The answer came just before the end, and was recorded just after it.
     held(|told, op| _ = told.renews(990, op).holds(1001, op, 1990)).is_fine();
 }
 
@@ -56,7 +56,7 @@ fn c3_a_process_that_was_stopped_for_a_lease_holds_no_more() {
 #[test]
 fn c2_a_lease_is_never_shortened() {
     held(|told, op| _ = told.holds(100, op, 900)).breaks(Rule::Belief);
-    // But for the time that a renewal took, in which what the store told grew old.
+    // Except for the time of a renewal, in which the store's answer grew old.
     held(|told, op| _ = told.renews(100, op).holds(200, op, 850)).is_fine();
     held(|told, op| _ = told.renews(100, op).holds(200, op, 849)).breaks(Rule::Belief);
 }
@@ -67,7 +67,7 @@ fn c3_a_lease_is_no_longer_than_what_was_asked_for() {
     renewed(1550).is_fine();
     renewed(1561).breaks(Rule::Belief);
     let mut told = renewed(5000);
-    // A session may have more time left than its claims ask for.
+    // A session may last longer than its claims ask for.
     told.terms.ends_with_links = true;
     told.is_fine();
 }

@@ -1,4 +1,4 @@
-//! A history in words: times in milliseconds, leases of a second.
+//! Builds a history by hand. Times are in milliseconds, and a lease lasts a second.
 
 use std::time::Duration;
 
@@ -70,13 +70,13 @@ impl HistoryBuilder {
         }
     }
 
-    /// What is lost early is not what this is about.
+    /// Ignores holds that are lost early, because the test is about something else.
     pub(crate) fn early(&mut self) -> &mut Self {
         self.early = true;
         self
     }
 
-    /// From here on this is asked for.
+    /// From here on the claims ask for this lock in this mode.
     pub(crate) fn of(&mut self, lock: Lock, mode: Mode) -> &mut Self {
         (self.lock, self.mode) = (lock, mode);
         self
@@ -121,7 +121,7 @@ impl HistoryBuilder {
         self.write(at, op.process, Event::Granted { op, owner, token, until })
     }
 
-    /// Asked for and granted at once, for a whole lease.
+    /// A claim that is granted at once, for a whole lease.
     pub(crate) fn holder(&mut self, at: u64, process: u32, token: u64) -> Op {
         let op = self.asks(at, process);
         self.granted(at + 1, op, token, at + 1000);
@@ -165,12 +165,12 @@ impl HistoryBuilder {
         self.write(at, op.process, Event::Releases { op })
     }
 
-    /// Begun and ended at once.
+    /// A release that ends at once.
     pub(crate) fn released(&mut self, at: u64, op: Op, outcome: Outcome) -> &mut Self {
         self.releases(at, op).write(at + 1, op.process, Event::Released { op, outcome })
     }
 
-    /// A write to the register, and how it was compared a millisecond later.
+    /// A write to the register, which the register compares a millisecond later.
     pub(crate) fn wrote(
         &mut self,
         at: u64,
@@ -215,7 +215,7 @@ impl HistoryBuilder {
         self.write(at, DIRECTOR, Event::Heals { fault })
     }
 
-    /// A fault from then to then.
+    /// A fault between the two times.
     pub(crate) fn fault(
         &mut self,
         from: u64,
@@ -228,7 +228,7 @@ impl HistoryBuilder {
         self.heals(to, fault)
     }
 
-    /// Killed, and seen to be dead a millisecond later.
+    /// Kills a process. The director sees it dead a millisecond later.
     pub(crate) fn killed(&mut self, at: u64, victim: u32) -> &mut Self {
         self.strikes(at, "kill-holder", Some(victim), None);
         self.write(at + 1, DIRECTOR, Event::Died { victim })
@@ -253,7 +253,7 @@ impl HistoryBuilder {
         verdict
     }
 
-    /// Exactly one violation, of that rule.
+    /// Asserts that the history has exactly one violation, of that rule.
     #[track_caller]
     pub(crate) fn breaks(&self, rule: Rule) -> Violation {
         let mut violations = self.verdict().violations;

@@ -10,7 +10,8 @@ fn with(lock: crate::history::Lock, mode: Mode) -> HistoryBuilder {
     told
 }
 
-/// Two that ask at once; the second is granted at `at`. The first one's lease is until 1000.
+/// Two claims ask at once. The second one is granted at `at`, and the lease of the first one lasts
+/// until 1000.
 fn two(at: u64) -> (HistoryBuilder, Op, Op) {
     let mut told = HistoryBuilder::new();
     let first = told.asks(0, 1);
@@ -94,11 +95,11 @@ fn c1_a_store_bound_to_connections_may_free_a_killed_holder() {
     let (mut told, ..) = two(500);
     told.terms.connection_bound = true;
     told.killed(100, 1).is_fine();
-    // But not before it has died: it knew still that it held.
+    // Not before its process has died: until then the holder knew that it held.
     let (mut told, first, _) = two(500);
     told.terms.connection_bound = true;
     told.holds(600, first, 1000).killed(700, 1).breaks(Rule::Exclusion);
-    // And nobody has died here.
+    // Here no process has died.
     let (mut told, first, _) = two(500);
     told.terms.connection_bound = true;
     told.released(600, first, Outcome::Freed).breaks(Rule::Exclusion);

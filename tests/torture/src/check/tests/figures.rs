@@ -38,7 +38,7 @@ fn a_recovery_is_from_the_kill_to_the_next_grant_of_what_was_held() {
     told.holder(0, 1, 1);
     let waiter = told.asks(50, 2);
     told.killed(100, 1).granted(1050, waiter, 2, 2000).released(1060, waiter, Outcome::Freed);
-    // Nobody waits for this one.
+    // No claim waits for this one.
     told.holder(1100, 3, 3);
     told.killed(1110, 3);
     let figures = told.is_fine().figures;

@@ -4,7 +4,7 @@ use crate::{
     history::{Lock, Mode, Op, Outcome, Renewal},
 };
 
-/// One that listens, with a lease until 1000, and gives nothing back before 6000.
+/// A holder that listens, has a lease until 1000, and gives nothing back before 6000.
 fn listening(renewal: Renewal, write: impl FnOnce(&mut HistoryBuilder, Op)) -> HistoryBuilder {
     let mut told = HistoryBuilder::new();
     told.renewed(renewal);
@@ -35,7 +35,7 @@ fn c3_a_listener_that_is_never_told_is_seen() {
         violation.what,
         "p1.1 was not told of its loss, and listened for 5s after the end of its lease"
     );
-    // A signal after it has begun to give back is none.
+    // A signal after the begin of the release does not count.
     by_hand(|told, op| _ = told.told(6100, op)).breaks(Rule::Loss);
     let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
@@ -87,7 +87,7 @@ fn c3_a_renewal_puts_the_end_off_and_one_that_failed_does_not() {
     renewed(None, 2100).breaks(Rule::Loss);
     renewed(Some("silence"), 1001).is_fine();
     renewed(Some("silence"), 1900).breaks(Rule::Loss);
-    // Of one without an answer nobody knows.
+    // The end is unknown while a renewal has no answer.
     by_hand(|told, op| _ = told.renews(900, op).told(1900, op)).is_fine();
 }
 
@@ -127,7 +127,7 @@ fn c3_a_listener_is_told_before_somebody_else_has_it() {
             .len(),
         1
     );
-    // What is documented is that the store grants early, and not that a lease has no end.
+    // The documentation says that the store grants early, not that a lease has no end.
     taken(1101, Renewal::Manual).fault(900, 901, "clock", None, words).breaks(Rule::Loss);
 }
 
@@ -179,7 +179,7 @@ fn c3_time_in_which_the_process_got_no_turn_does_not_count() {
     late(3050, |told| _ = told.fault(800, 3000, "link-silence", Some(1), None)).breaks(Rule::Loss);
     late(3050, |told| _ = told.stalled(900, 3000, 1)).is_fine();
     late(3050, |told| _ = told.stalled(900, 3000, 2)).breaks(Rule::Loss);
-    // Both tell of the same time.
+    // The fault and the stall cover the same time.
     let both = |told: &mut HistoryBuilder| {
         told.fault(800, 2000, "stop-holder", Some(1), None).stalled(800, 2000, 1);
     };

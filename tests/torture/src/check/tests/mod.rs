@@ -1,4 +1,4 @@
-//! Histories written by hand: of each rule one that is broken, and what is nearly so and right.
+//! Histories written by hand: for each rule one that breaks it, and one that nearly does.
 
 mod ambiguity;
 mod belief;

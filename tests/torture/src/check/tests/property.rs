@@ -1,5 +1,5 @@
-//! Random histories that a right store makes are fine, and each of them with one thing wrong is
-//! not.
+//! Random histories of a correct store break no rule. A history with one corruption breaks the rule
+//! against it.
 
 use proptest::{prelude::*, sample::Index};
 
@@ -13,12 +13,12 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 enum End {
     Freed,
-    /// The answer is lost: the next one waits for the lease.
+    /// The answer is lost, so the next claim waits for the end of the lease.
     Unknown,
     Dropped,
     /// The process is stopped for longer than its lease, writes late, and is refused.
     Stopped,
-    /// It sleeps past the end of its lease, and is told.
+    /// The holder sleeps past the end of its lease, and gets the loss signal.
     Slept,
     Killed,
 }
@@ -26,9 +26,10 @@ enum End {
 /// One turn of one of three processes at a mutex.
 #[derive(Clone, Debug)]
 struct Turn {
-    /// So many milliseconds after the one before, or while it still has the lock: then it waits.
+    /// The request comes this many milliseconds after the end of the turn before. If negative, the
+    /// claim waits while the other turn still has the lock.
     asks: i64,
-    /// Beside a request that is not served.
+    /// The refusal of a second request beside this one, if there is one.
     refused: Option<Refusal>,
     holds: u64,
     renews: bool,
@@ -68,11 +69,11 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
     prop::collection::vec(turn, 4..24)
 }
 
-/// What a right store makes of them.
+/// The history that a correct store makes of the turns.
 fn told(turns: &[Turn]) -> Vec<Record> {
     let mut told = HistoryBuilder::new();
-    // By whom the lock is had next at the earliest, the last token, and the largest that the
-    // register took.
+    // The earliest time of the next grant, the last token, and the largest token that the register
+    // took.
     let mut free = 100_u64;
     let mut token = 0;
     let mut largest = 0;
@@ -118,11 +119,11 @@ fn told(turns: &[Turn]) -> Vec<Record> {
                 until + 10
             }
             End::Stopped => {
-                // Up to its end somebody else may write: only with a larger token.
+                // Until its end another holder may write, and only with a larger token.
                 told.fault(ends, until + 10, "stop-holder", Some(process), None);
                 told.wrote(until + 11, op, token, largest, token >= largest, true);
                 largest = largest.max(token);
-                // As soon as it goes on, and so far behind as a busy machine may be.
+                // As soon as the process continues, and as late as a busy machine may be.
                 told.told(until + 100, op).lost(until + 101, op).released(
                     until + 102,
                     op,
@@ -159,7 +160,7 @@ fn verdict(records: &mut [Record]) -> Verdict {
     check(records, &TERMS)
 }
 
-/// One thing that goes wrong, and the rule that tells.
+/// One corruption of a history.
 #[derive(Clone, Copy, Debug)]
 enum Corruption {
     AcceptLower,
@@ -188,7 +189,7 @@ fn retoken(record: &mut Record, new: u64) {
     }
 }
 
-/// Two grants of which the second was asked for after the first.
+/// Two grants, of which the second was asked for after the first one was granted.
 fn in_turn(records: &[Record], chosen: Index) -> Option<[(usize, u64); 2]> {
     let grants = grants(records);
     let pairs = grants.windows(2).filter_map(|pair| {
@@ -205,7 +206,7 @@ fn places(records: &[Record], is: impl Fn(&Event) -> bool) -> Vec<usize> {
     (0..records.len()).filter(|place| is(&records[*place].event)).collect()
 }
 
-/// The signals of those who went on for long after them.
+/// The loss signals of holders that continued for long after them.
 fn slept(records: &[Record]) -> Vec<usize> {
     let goes_on = |op: Op, at: u64| {
         records.iter().any(|record| {
@@ -220,7 +221,8 @@ fn slept(records: &[Record]) -> Vec<usize> {
 }
 
 impl Corruption {
-    /// Answers the rule that must tell, or nothing if there is nothing of that kind to go wrong.
+    /// Returns the rule that must find the corruption, or `None` if the history has no place for
+    /// it.
     fn spoil(self, records: &mut Vec<Record>, chosen: Index) -> Option<Rule> {
         let pick = |places: Vec<usize>| (!places.is_empty()).then(|| *chosen.get(&places));
         match self {
@@ -256,7 +258,7 @@ impl Corruption {
                 Some(Rule::Waiting)
             }
             Self::GrantEarlier => {
-                // Into the hold before it: a millisecond before that began to end.
+                // Into the hold before it: a millisecond before the release of that hold begins.
                 let grants = grants(records);
                 let pairs: Vec<_> =
                     grants.windows(2).map(|pair| (pair[0].1, pair[0].0, pair[1])).collect();
@@ -317,7 +319,8 @@ impl Corruption {
                 Some(Rule::Ambiguity)
             }
             Self::ToldLate => {
-                // By a lease, which is when it would have known for another reason.
+                // Late by a lease: by then the holder would have learned of the loss in another
+                // way.
                 let place = pick(slept(records))?;
                 records[place].at += 1_000_000_000;
                 Some(Rule::Loss)
@@ -363,12 +366,12 @@ proptest! {
     }
 }
 
-/// Holds from then to then on a read/write lock, each with whether it is the write side.
+/// Holds on a read/write lock: start, length, and whether it is the write side.
 fn holds() -> impl Strategy<Value = Vec<(u64, u64, bool)>> {
     prop::collection::vec((0..60_u64, 1..30_u64, any::<bool>()), 2..7)
 }
 
-/// The violations of exclusion in them, by the sweep.
+/// The number of violations of exclusion that the sweep finds in them.
 fn swept(holds: &[(u64, u64, bool)], of: impl Fn(bool) -> (Lock, Mode)) -> usize {
     let mut told = HistoryBuilder::new();
     for (token, (at, lasts, writes)) in (1..).zip(holds) {
@@ -396,7 +399,8 @@ proptest! {
     #[test]
     fn c1_the_sweep_adds_up_permits_as_looking_at_all_does(holds in holds()) {
         let permits = |two: bool| if two { 2 } else { 1 };
-        // At each grant: those that hold then, and of two at one instant the one that comes first.
+        // At each grant, adds up the permits that are held then. Of two grants at one instant, the
+        // first one comes first.
         let in_use = |n: usize| -> u32 {
             let (at, ..) = holds[n];
             let before = |(m, (from, lasts, _)): &(usize, &(u64, u64, bool))| {

@@ -56,14 +56,14 @@ fn c4_a_refusal_without_a_larger_token_is_told() {
     told.breaks(Rule::Register);
 }
 
-/// A late writer with a larger token, by which the one that holds is refused.
+/// The register refuses a holder, because a late writer has used a larger token.
 fn refused(mode: Mode, careless: bool, weakens: Option<&str>) -> HistoryBuilder {
     let mut told = HistoryBuilder::new();
     told.of(rw_lock(), mode);
     told.fault(1, 2, "failover", None, weakens);
     let holder = told.asks(0, 1);
     let other = told.asks(0, 2);
-    // The other one was told too late to hold at all.
+    // The other claim had its answer too late to hold at all.
     told.granted(10, holder, 1, 1000).granted(11, other, 2, 11).released(
         12,
         other,

@@ -4,8 +4,8 @@ use crate::{
     history::{Mode, Op, Outcome, Patience, Refusal},
 };
 
-/// A holder is killed at 100 with a lease until 1010, and another process waits from 50 on. Others
-/// held it before.
+/// A holder with a lease until 1010 is killed at 100, and another process waits from 50 on. Other
+/// claims held the lock before.
 fn killed() -> (HistoryBuilder, Op) {
     let mut told = HistoryBuilder::new();
     for (at, outcome) in [(0, Outcome::Freed), (4, Outcome::Dropped)] {
@@ -51,7 +51,7 @@ fn c9_a_reader_that_died_alone_is_followed_too() {
     let reader = told.clone().of(rw_lock(), Mode::Shared).holder(60, 3, 3);
     let mut alone = told.clone();
     granted(&mut alone, writer, 1500).breaks(Rule::Takeover);
-    // Beside another one that may hold as long as it likes.
+    // Beside another holder, which may hold as long as it likes.
     told.of(rw_lock(), Mode::Shared).holder(60, 3, 3);
     told.released(900, reader, Outcome::Freed);
     granted(&mut told, writer, 1500).is_fine();

@@ -4,7 +4,7 @@ use crate::{
     history::{Event, Mode, Outcome},
 };
 
-/// One after the other, each asked for after the one before had been granted.
+/// One claim after the other, each asked for after the grant of the one before.
 fn in_turn(tokens: &[u64]) -> HistoryBuilder {
     let mut told = HistoryBuilder::new();
     for (at, token) in (0..).step_by(10).zip(tokens) {
@@ -48,12 +48,13 @@ fn c4_who_asked_before_may_have_a_smaller_token() {
     let first = told.asks(0, 1);
     let second = told.asks(0, 2);
     told.granted(5, second, 2, 1000).released(6, second, Outcome::Freed);
-    // Told only when its lease had passed: somebody else may have had it since.
+    // The answer came only after its lease had passed, so another claim may have had the lock
+    // since.
     told.granted(2000, first, 1, 1000);
     told.released(2020, first, Outcome::NotHeld).is_fine();
 }
 
-/// Two that ask at once, and are granted these tokens one after the other.
+/// Two claims that ask at once, and are granted these tokens one after the other.
 fn waited(modes: [(crate::history::Lock, Mode); 2], tokens: [u64; 2]) -> HistoryBuilder {
     let mut told = HistoryBuilder::new();
     let [first, second] = modes;
@@ -147,7 +148,7 @@ fn c4_a_claim_that_is_seen_with_another_token_than_its_own() {
     assert_eq!(told.breaks(Rule::Tokens).what, "p1.1 was granted token 1 and is seen with 2");
 }
 
-/// Members of a quorum may not be raised yet before the grant, and they are after it.
+/// Before the grant, some members of a quorum may not be raised yet. After the grant they are.
 #[test]
 fn c14_a_look_after_the_grant_shows_no_smaller_token() {
     for (look, fine) in [(5, true), (10, true), (11, false)] {

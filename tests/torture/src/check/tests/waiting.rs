@@ -36,7 +36,7 @@ fn c8_who_ended_in_order_is_not_excused_because_it_is_gone() {
         .breaks(Rule::Waiting);
 }
 
-/// A request that is refused after so long.
+/// A request that is refused at `end`.
 fn waits(patience: Patience, why: Refusal, end: u64) -> HistoryBuilder {
     let mut told = HistoryBuilder::new();
     let op = told.patient(patience).asks(0, 1);

@@ -7,14 +7,14 @@ use maud::{Markup, PreEscaped, html};
 use self::rows::{Mark, Row, Scene, Sign, Span, lock_of};
 use crate::{check::Violation, history::Record};
 
-/// The width of all, and of what is left of the time.
+/// The width of the picture, and the margins beside the time axis.
 const WIDTH: u32 = 1080;
 const LEFT: u32 = 190;
 const RIGHT: u32 = 28;
 /// The height of a row, and of a line of text.
 const ROW: u32 = 46;
 const LINE: u32 = 18;
-/// So many letters of a heading fit into a line, and so many lines are enough.
+/// The longest line of a heading, in letters, and the most lines.
 const LETTERS: usize = 138;
 const LINES: usize = 6;
 
@@ -40,15 +40,15 @@ text { font: 13px system-ui, sans-serif; fill: var(--ink); }
 .halo { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
 ";
 
-/// The violation as a stand-alone SVG, drawn from all records of the claims in it: a row for each,
-/// what it asked, held and believed, what it wrote, and the faults of that time. Times are those of
-/// [`markdown`](super::markdown()).
+/// The violation as a self-contained SVG, drawn from all records of its claims. Each claim has a
+/// row: its request, its hold, its belief and its writes. The picture also shows the faults of that
+/// time, and its times are those of [`markdown`](super::markdown()).
 #[must_use]
 pub fn timeline(violation: &Violation, records: &[Record]) -> String {
     let scene = Scene::of(violation, records);
     let heading = wrapped(&violation.what);
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-    // The lanes below the heading say which fault is which.
+    // The lanes below the heading name the faults.
     let lanes = count(scene.bands.len().clamp(1, 4));
     let top = 58 + LINE * count(heading.len());
     let first = top + LINE * lanes + 6;
@@ -93,7 +93,7 @@ struct Plot<'s> {
 }
 
 impl Plot<'_> {
-    /// Where an instant is, as far as it is drawn.
+    /// The position of an instant, within the drawn range.
     fn x(&self, at: u64) -> f64 {
         let (from, to) = self.scene.window;
         let at = at.clamp(from, to) - from;
@@ -102,7 +102,7 @@ impl Plot<'_> {
         f64::from(LEFT) + f64::from(u32::try_from(x).unwrap_or(u32::MAX)) / 100.0
     }
 
-    /// Its place and its width, which can always be seen.
+    /// The position and the width of a bar, which is always wide enough to be seen.
     fn bar(&self, (from, to): Span) -> (f64, f64) {
         let x = self.x(from);
         (x, (self.x(to) - x).max(1.5))
@@ -125,7 +125,7 @@ impl Plot<'_> {
         }
     }
 
-    /// Round instants, in milliseconds from zero with so many places.
+    /// Round instants in milliseconds from zero, and the number of decimal places.
     fn ticks(&self) -> (Vec<(u64, f64)>, usize) {
         let (from, to) = self.scene.window;
         let zero = i128::from(self.scene.zero);
@@ -157,7 +157,7 @@ impl Plot<'_> {
                 @if self.is_drawn(band.span.0) {
                     line class="strike" x1=(x) x2=(x) y1=(self.top) y2=(self.bottom) {}
                 }
-                // Near the right edge it would be cut off.
+                // Near the right edge the text would be cut off.
                 @let right = x > f64::from(WIDTH) * 0.75;
                 text class="fault-text halo" x=(if right { x - 5.0 } else { x + 5.0 }) y=(self.top + 13 + LINE * lane)
                     text-anchor=(if right { "end" } else { "start" }) { (plain(&band.what)) }
@@ -194,7 +194,7 @@ impl Plot<'_> {
             }
             @for mark in row.marks.iter().filter(|mark| self.is_drawn(mark.at)) { (self.mark(mark, middle)) }
             @for (x, what) in self.captions(row) {
-                // Near the right edge it would be cut off.
+                // Near the right edge the text would be cut off.
                 @let right = x > f64::from(WIDTH) * 0.8;
                 text class="soft halo" x=(if right { x - 5.0 } else { x + 5.0 }) y=(middle + 21)
                     text-anchor=(if right { "end" } else { "start" }) { (what) }
@@ -217,7 +217,7 @@ impl Plot<'_> {
         }
     }
 
-    /// What is said of the ends in a row: of those that are near to each other together.
+    /// The captions of the ends in a row. Ends that are near to each other share one caption.
     fn captions(&self, row: &Row) -> Vec<(f64, String)> {
         let mut captions: Vec<(f64, String)> = Vec::new();
         let ends = row.marks.iter().filter(|mark| mark.sign == Sign::End && self.is_drawn(mark.at));
@@ -260,7 +260,7 @@ impl Plot<'_> {
     }
 }
 
-/// What XML can't hold is left out.
+/// Replaces characters that XML can't hold.
 fn plain(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }

@@ -1,4 +1,4 @@
-//! What is drawn: of each claim what it asked, held, believed and wrote, and each fault.
+//! The contents of the picture: the request, hold, belief and writes of each claim, and the faults.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::{
     report::markdown::{name, process},
 };
 
-/// Rows beyond these are only counted.
+/// The most rows. More claims are only counted.
 const ROWS: usize = 24;
 /// Longer than any lease, in nanoseconds.
 const A_DAY: u64 = 24 * 3_600 * 1_000_000_000;
@@ -29,7 +29,7 @@ pub(super) enum Sign {
     Taken,
     /// The register refused one.
     Refused,
-    /// It ended: a refusal, a release, a loss, a death.
+    /// The claim ended: a refusal, a release, a loss, or a death.
     End,
 }
 
@@ -38,17 +38,17 @@ pub(super) enum Sign {
 pub(super) struct Row {
     pub(super) label: String,
     pub(super) detail: String,
-    /// When its request was in flight; for a look, when it was.
+    /// When the request was in flight. For a look, when the look was.
     pub(super) asked: Option<Span>,
-    /// When it is proven to have held.
+    /// When the claim is proven to have held.
     pub(super) held: Option<Span>,
-    /// When it may have believed that it did.
+    /// When the holder may have believed that it held.
     pub(super) believed: Option<Span>,
     pub(super) marks: Vec<Mark>,
 }
 
 impl Row {
-    /// From its grant to the end of what it believed.
+    /// From the grant to the end of the belief.
     pub(super) fn whole(&self) -> Option<Span> {
         let (from, to) = self.held?;
         Some((from, self.believed.map_or(to, |(_, to)| to)))
@@ -64,12 +64,12 @@ pub(super) struct Band {
 /// All that is drawn.
 pub(super) struct Scene {
     pub(super) rows: Vec<Row>,
-    /// So many claims have no row.
+    /// The number of claims without a row.
     pub(super) others: usize,
     pub(super) bands: Vec<Band>,
-    /// When two held what only one can.
+    /// When two claims held what only one of them can hold.
     pub(super) clash: Option<Span>,
-    /// What is drawn, and the instant that is called 0.
+    /// The drawn time, and the instant that is called 0.
     pub(super) window: Span,
     pub(super) zero: u64,
 }
@@ -94,7 +94,7 @@ impl Scene {
     }
 }
 
-/// The slice and what was held then. A request that waited for long is cut.
+/// The time of the slice and of the holds then. A request that waited for long is cut off.
 fn window(slice: &[Record], rows: &[Row]) -> Span {
     let asks = |record: &&Record| matches!(record.event, Event::Asks { .. });
     let held = rows.iter().filter_map(Row::whole).flat_map(|(from, to)| [from, to]);
@@ -102,7 +102,7 @@ fn window(slice: &[Record], rows: &[Row]) -> Span {
     let (from, to) = decisive.fold((u64::MAX, 0), |(from, to), at| (from.min(at), to.max(at)));
     let from = if from > to { slice.first().map_or(0, |record| record.at) } else { from };
     let asked = slice.iter().filter(asks).map(|record| record.at).min().unwrap_or(from);
-    // Of a request that never ended there is nothing else to see.
+    // A request that never ended has nothing else to show.
     let asking = rows.iter().filter_map(|row| row.asked).map(|(_, to)| to);
     let to = if from < to { to } else { asking.fold(to, u64::max) };
     let to = to.max(slice.last().map_or(0, |record| record.at)).max(from + 1_000_000);
@@ -129,7 +129,7 @@ fn claims(ops: &[Op], records: &[Record]) -> Vec<Row> {
     ops.iter().map(row).collect()
 }
 
-/// `died` is when its process did, and `end` the end of the history.
+/// `died` is when the claim's process died, and `end` is the end of the history.
 fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
     let mut row = Row { label: op.to_string(), ..Row::default() };
     let mut largest = 0;
@@ -157,7 +157,7 @@ fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
             }
             Event::Releases { .. } => {
                 over.get_or_insert(at);
-                // One that comes after the end of what it was told proves nothing.
+                // A release after the end of the last confirmed lease proves nothing.
                 row.held = row.held.map(|(from, to)| (from, if at <= largest { at } else { to }));
             }
             Event::Told { .. } => {
@@ -187,7 +187,7 @@ fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
         }
     }
     if let Some((from, known)) = row.held {
-        // Without a lease it holds until its process dies: there is no end to be drawn to.
+        // Without a lease the claim holds until its process dies, so there is no end to draw.
         let largest =
             if largest.saturating_sub(end) > A_DAY { died.unwrap_or(end) } else { largest };
         let until = over.map_or(largest, |over| over.min(largest)).max(known);
@@ -245,7 +245,7 @@ fn bands(records: &[Record], window: Span) -> Vec<Band> {
     bands.into_iter().map(|(_, band)| band).filter(seen).collect()
 }
 
-/// What all that meet the one that was granted last have in common with it.
+/// The time that all holds which overlap the last grant share with it.
 fn clash(rows: &[Row]) -> Option<Span> {
     let last = rows.iter().filter_map(Row::whole).max()?;
     let others = rows.iter().filter_map(Row::whole).filter(|span| *span != last && span.1 > last.0);
