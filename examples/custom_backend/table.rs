@@ -27,8 +27,11 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new() -> Self {
-        let can = Capabilities::none().with_exclusive();
-        Self { descriptor: Descriptor::new("table").with_capabilities(can), rows: Arc::default() }
+        let can = Capabilities { exclusive: true, ..Capabilities::NONE };
+        Self {
+            descriptor: Descriptor { capabilities: can, ..Descriptor::new("table") },
+            rows: Arc::default(),
+        }
     }
 
     /// Works on a row at one instant.

@@ -10,7 +10,7 @@ use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
         Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Diagnostic, Exceptions,
-        Inspection, LeaseScope, Mode, Note, Released, Role,
+        Inspection, LeaseScope, Mode, Note, Poll, Released, Role,
     },
 };
 use tokio::{sync::Notify, task::coop::consume_budget};
@@ -36,26 +36,28 @@ const TAKEOVER_DELAY: Duration = Duration::from_millis(1_250);
 /// Of what no claim asks for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-static DESCRIPTOR: Descriptor = Descriptor::new(BACKEND)
-    .with_capabilities(
-        Capabilities::none()
-            .with_exclusive()
-            .with_shared()
-            .with_permits()
-            .with_fair()
-            .with_push()
-            .with_waiter_count()
-            .with_labels()
-            .with_names()
-            .with_notes()
-            .with_time()
-            .with_transfer()
-            .with_raise_token(),
-    )
-    .with_exceptions(Exceptions::none().with_no_lease())
-    .with_poll(POLL, POLL)
-    .with_takeover_delay(TAKEOVER_DELAY)
-    .with_lease_scope(LeaseScope::Session);
+static DESCRIPTOR: Descriptor = Descriptor {
+    capabilities: Capabilities {
+        exclusive: true,
+        shared: true,
+        permits: true,
+        fair: true,
+        push: true,
+        waiter_count: true,
+        labels: true,
+        names: true,
+        notes: true,
+        time: true,
+        transfer: true,
+        raise_token: true,
+        ..Capabilities::NONE
+    },
+    exceptions: Exceptions { no_lease: true, ..Exceptions::NONE },
+    poll: Poll { min: POLL, max: POLL },
+    takeover_delay: TAKEOVER_DELAY,
+    lease_scope: LeaseScope::Session,
+    ..Descriptor::new(BACKEND)
+};
 
 /// A store of locks in a folder of this host.
 ///

@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::{self, BoxFuture};
 use lockkit_core::{
     Error, ErrorKind, FencingToken, LockName, Result,
-    spi::{Backend, Capabilities, Descriptor, Exceptions, Inspection, Released, RenewalPacing},
+    spi::{
+        Backend, Capabilities, Descriptor, Exceptions, Inspection, Poll, Released, RenewalPacing,
+    },
 };
 
 use crate::need::Need;
@@ -87,7 +89,7 @@ pub(crate) fn refused(text: impl Into<String>) -> Error {
 
 pub(crate) const NAME: &str = "quorum";
 const LARGEST_BASE: u64 = 1 << 62;
-const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+const POLL: Poll = Poll { min: Duration::from_millis(10), max: Duration::from_millis(200) };
 
 /// The members' leases end one after the other. An attempt in between is refused, and the next
 /// attempt comes after a poll.
@@ -106,30 +108,36 @@ pub(crate) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
     let longest = |of: fn(&Descriptor) -> Duration| {
         descriptors.iter().map(|it| of(it)).max().unwrap_or_default()
     };
-    let mut capabilities = Capabilities::none().with_exclusive();
-    capabilities.labels = all(|can| can.labels);
-    capabilities.names = all(|can| can.names);
-    capabilities.extend = all(|can| can.extend);
+    let capabilities = Capabilities {
+        exclusive: true,
+        labels: all(|can| can.labels),
+        names: all(|can| can.names),
+        extend: all(|can| can.extend),
+        ..Capabilities::NONE
+    };
     // Two quorums may have only one member in common. A fault that makes that member forget a grant
     // breaks exclusion.
-    let mut exceptions = Exceptions::none();
-    exceptions.async_failover = count(|has| has.async_failover) > 0;
-    exceptions.connection_bound = count(|has| has.connection_bound) > 0;
-    exceptions.server_clock_step = count(|has| has.server_clock_step) > 0;
-    // The other members are free after their leases, and may be enough.
-    exceptions.no_lease = count(|has| has.no_lease) > members.len() - need.of(members.len());
+    let exceptions = Exceptions {
+        async_failover: count(|has| has.async_failover) > 0,
+        connection_bound: count(|has| has.connection_bound) > 0,
+        server_clock_step: count(|has| has.server_clock_step) > 0,
+        // The other members are free after their leases, and may be enough.
+        no_lease: count(|has| has.no_lease) > members.len() - need.of(members.len()),
+    };
     let RenewalPacing { longest: renewal_pacing, .. } = descriptors
         .iter()
         .map(|it| it.renewal_pacing)
         .min_by_key(|it| it.longest)
         .unwrap_or(descriptors[0].renewal_pacing);
-    Ok(Descriptor::new(NAME)
-        .with_capabilities(capabilities)
-        .with_exceptions(exceptions)
-        .with_poll(POLL.0, POLL.1)
-        .with_takeover_delay(longest(|it| it.takeover_delay).saturating_add(TAKEOVER_DELAY))
-        .with_min_ttl(longest(|it| it.min_ttl))
-        .with_renewal_pacing(renewal_pacing, false))
+    Ok(Descriptor {
+        capabilities,
+        exceptions,
+        poll: POLL,
+        takeover_delay: longest(|it| it.takeover_delay).saturating_add(TAKEOVER_DELAY),
+        min_ttl: longest(|it| it.min_ttl),
+        renewal_pacing: RenewalPacing { longest: renewal_pacing, together: false },
+        ..Descriptor::new(NAME)
+    })
 }
 
 /// # Errors

@@ -10,7 +10,7 @@ use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
         Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Diagnostic, Exceptions,
-        Inspection, Note, Released, Role,
+        Inspection, Note, Poll, Released, Role,
     },
 };
 
@@ -25,9 +25,9 @@ use crate::{
 };
 
 /// How often waiters poll although messages wake them: a message can get lost.
-const SLOW_POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+const SLOW_POLL: Poll = Poll { min: Duration::from_millis(100), max: Duration::from_secs(1) };
 /// How often waiters poll where no message wakes them.
-const FAST_POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+const FAST_POLL: Poll = Poll { min: Duration::from_millis(10), max: Duration::from_millis(200) };
 /// Redis compares whole milliseconds when it lets a key lapse.
 const TAKEOVER_DELAY: Duration = Duration::from_millis(1);
 
@@ -79,28 +79,31 @@ impl Redis {
         let store = Arc::new(Store::new(config));
         let (_, slot) = keyspace.strategy_key();
         let link = store.route(slot).next().await?.link;
-        let (min, max) = if link.pushes() { SLOW_POLL } else { FAST_POLL };
-        let mut capabilities = Capabilities::none()
-            .with_exclusive()
-            .with_shared()
-            .with_permits()
-            .with_fair()
-            .with_waiter_count()
-            .with_labels()
-            .with_extend()
-            .with_transfer()
-            .with_raise_token()
-            .with_notes()
-            .with_time();
-        capabilities.push = link.pushes();
-        // A raw key does not show whether it is a lock.
-        capabilities.names = !keyspace.raw;
-        let exceptions = Exceptions::none().with_async_failover().with_server_clock_step();
-        let descriptor = Descriptor::new(BACKEND)
-            .with_capabilities(capabilities)
-            .with_exceptions(exceptions)
-            .with_poll(min, max)
-            .with_takeover_delay(TAKEOVER_DELAY);
+        let capabilities = Capabilities {
+            exclusive: true,
+            shared: true,
+            permits: true,
+            fair: true,
+            waiter_count: true,
+            labels: true,
+            extend: true,
+            transfer: true,
+            raise_token: true,
+            notes: true,
+            time: true,
+            push: link.pushes(),
+            // A raw key does not show whether it is a lock.
+            names: !keyspace.raw,
+        };
+        let exceptions =
+            Exceptions { async_failover: true, server_clock_step: true, ..Exceptions::NONE };
+        let descriptor = Descriptor {
+            capabilities,
+            exceptions,
+            poll: if link.pushes() { SLOW_POLL } else { FAST_POLL },
+            takeover_delay: TAKEOVER_DELAY,
+            ..Descriptor::new(BACKEND)
+        };
         Ok(Self { store, keyspace, descriptor })
     }
 }

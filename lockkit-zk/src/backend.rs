@@ -10,7 +10,7 @@ use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
         Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Diagnostic, Holder, Inspection,
-        LeaseScope, Mode, Note, Released, Role as ServerRole,
+        LeaseScope, Mode, Note, Poll, Released, Role as ServerRole,
     },
 };
 
@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Watches wake the waiters. These polls find what a lost watch missed.
-const POLL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+const POLL: Poll = Poll { min: Duration::from_secs(1), max: Duration::from_secs(5) };
 /// The server ends a session at one of its ticks, and a session timeout has at least two ticks. The
 /// deletion and the wake-up take some time, too.
 const TAKEOVER_SLACK: Duration = Duration::from_millis(250);
@@ -77,21 +77,28 @@ impl ZooKeeper {
         let fair = config.fair;
         let pool = Arc::new(Pool::open(config).await?);
         let timeout = pool.session().await?.timeout();
-        let mut capabilities = Capabilities::none()
-            .with_exclusive()
-            .with_shared()
-            .with_permits()
-            .with_push()
-            .with_labels();
-        (capabilities.names, capabilities.notes, capabilities.time) = (true, true, true);
-        // Claims that race have no queue, and the store does not count them.
-        (capabilities.fair, capabilities.waiter_count) = (fair, fair);
-        let descriptor = Descriptor::new(error::BACKEND)
-            .with_capabilities(capabilities)
-            .with_poll(POLL.0, POLL.1)
-            .with_takeover_delay(timeout / 2 + TAKEOVER_SLACK)
-            .with_min_ttl(timeout)
-            .with_lease_scope(LeaseScope::Session);
+        let capabilities = Capabilities {
+            exclusive: true,
+            shared: true,
+            permits: true,
+            push: true,
+            labels: true,
+            names: true,
+            notes: true,
+            time: true,
+            // Claims that race have no queue, and the store does not count them.
+            fair,
+            waiter_count: fair,
+            ..Capabilities::NONE
+        };
+        let descriptor = Descriptor {
+            capabilities,
+            poll: POLL,
+            takeover_delay: timeout / 2 + TAKEOVER_SLACK,
+            min_ttl: timeout,
+            lease_scope: LeaseScope::Session,
+            ..Descriptor::new(error::BACKEND)
+        };
         Ok(Self { pool, layout, descriptor })
     }
 

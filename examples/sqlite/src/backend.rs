@@ -7,7 +7,7 @@ use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result, Tick,
     spi::{
         Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Holder, Inspection,
-        Mode, Released, Role,
+        Mode, Poll, Released, Role,
     },
 };
 use rusqlite::params;
@@ -27,11 +27,13 @@ const LONGEST_POLL: Duration = Duration::from_millis(200);
 const TAKEOVER_DELAY: Duration = Duration::from_millis(250);
 
 /// The capabilities and limits of every SQLite store.
-pub static DESCRIPTOR: Descriptor = Descriptor::new(BACKEND)
-    .with_capabilities(Capabilities::none().with_exclusive().with_labels().with_names())
-    .with_exceptions(Exceptions::none().with_server_clock_step())
-    .with_poll(SHORTEST_POLL, LONGEST_POLL)
-    .with_takeover_delay(TAKEOVER_DELAY);
+pub static DESCRIPTOR: Descriptor = Descriptor {
+    capabilities: Capabilities { exclusive: true, labels: true, names: true, ..Capabilities::NONE },
+    exceptions: Exceptions { server_clock_step: true, ..Exceptions::NONE },
+    poll: Poll { min: SHORTEST_POLL, max: LONGEST_POLL },
+    takeover_delay: TAKEOVER_DELAY,
+    ..Descriptor::new(BACKEND)
+};
 
 /// A store of locks in one SQLite file of this host.
 #[derive(Debug)]

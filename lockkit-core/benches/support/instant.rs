@@ -17,7 +17,10 @@ pub(crate) struct Instant(Descriptor);
 
 impl Default for Instant {
     fn default() -> Self {
-        Self(Descriptor::new("instant").with_capabilities(Capabilities::none().with_exclusive()))
+        Self(Descriptor {
+            capabilities: Capabilities { exclusive: true, ..Capabilities::NONE },
+            ..Descriptor::new("instant")
+        })
     }
 }
 

@@ -23,8 +23,8 @@ use crate::{
     options::MAX_TTL,
     spi::{
         Admin, Attachment, Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor,
-        Diagnostic, Grant, Inspection, Lease, Noted, QueuePolicy, Released, RenewalOutcome, Role,
-        Severity, Transferred, Wait, Wake,
+        Diagnostic, Grant, Inspection, Lease, Noted, Poll, QueuePolicy, Released, RenewalOutcome,
+        Role, Severity, Transferred, Wait, Wake,
     },
     token::{FencingToken, OwnerId},
 };
@@ -56,18 +56,22 @@ impl Kind {
     }
 
     fn descriptor(self, memory: &Descriptor) -> Descriptor {
-        let few = Capabilities::none().with_exclusive().with_notes();
+        let few = Capabilities { exclusive: true, notes: true, ..Capabilities::NONE };
         let (capabilities, patience, min_poll, max_poll) = match self {
-            Self::Ttl => (few.with_extend(), 0, 10, 200),
+            Self::Ttl => (Capabilities { extend: true, ..few }, 0, 10, 200),
             Self::Queue | Self::Push => (few, 0, 5_000, 5_000),
             Self::Pinned => (few, 1_000, 1, 1),
-            Self::Memory => return Descriptor::new("fake").with_capabilities(memory.capabilities),
+            Self::Memory => {
+                return Descriptor { capabilities: memory.capabilities, ..Descriptor::new("fake") };
+            }
         };
         let ms = Duration::from_millis;
-        Descriptor::new("fake")
-            .with_capabilities(capabilities)
-            .with_max_patience(ms(patience))
-            .with_poll(ms(min_poll), ms(max_poll))
+        Descriptor {
+            capabilities,
+            max_patience: ms(patience),
+            poll: Poll { min: ms(min_poll), max: ms(max_poll) },
+            ..Descriptor::new("fake")
+        }
     }
 }
 
@@ -151,18 +155,23 @@ impl Fake {
     /// Lets attempts wait in the store for as long as the core allows.
     pub fn with_endless_patience(self) -> Self {
         let poll = Duration::from_millis(1);
-        self.described(|it| it.with_max_patience(Duration::MAX).with_poll(poll, Duration::MAX))
+        self.described(|it| Descriptor {
+            max_patience: Duration::MAX,
+            poll: Poll { min: poll, max: Duration::MAX },
+            ..it
+        })
     }
 
     /// Claims fairness.
     pub fn with_fair(mut self) -> Self {
-        self.descriptor.capabilities = self.descriptor.capabilities.with_fair();
+        self.descriptor.capabilities = Capabilities { fair: true, ..self.descriptor.capabilities };
         self
     }
 
     /// Claims transfers inside the process.
     pub fn with_transfer(mut self) -> Self {
-        self.descriptor.capabilities = self.descriptor.capabilities.with_transfer();
+        self.descriptor.capabilities =
+            Capabilities { transfer: true, ..self.descriptor.capabilities };
         self
     }
 

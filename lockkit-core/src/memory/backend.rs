@@ -14,7 +14,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Inspection, Mode, Note,
+        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Inspection, Mode, Note, Poll,
         Released, Role,
     },
     token::FencingToken,
@@ -23,25 +23,26 @@ use crate::{
 /// One poll with its jitter of 25 %: a waiter may notice the end of a lease this late.
 const TAKEOVER_DELAY: Duration = Duration::from_millis(1_250);
 
-static DESCRIPTOR: Descriptor = Descriptor::new("memory")
-    .with_capabilities(
-        Capabilities::none()
-            .with_exclusive()
-            .with_shared()
-            .with_permits()
-            .with_fair()
-            .with_push()
-            .with_waiter_count()
-            .with_labels()
-            .with_names()
-            .with_notes()
-            .with_time()
-            .with_extend()
-            .with_transfer()
-            .with_raise_token(),
-    )
-    .with_poll(POLL, POLL)
-    .with_takeover_delay(TAKEOVER_DELAY);
+static DESCRIPTOR: Descriptor = Descriptor {
+    capabilities: Capabilities {
+        exclusive: true,
+        shared: true,
+        permits: true,
+        fair: true,
+        push: true,
+        waiter_count: true,
+        labels: true,
+        names: true,
+        notes: true,
+        time: true,
+        extend: true,
+        transfer: true,
+        raise_token: true,
+    },
+    poll: Poll { min: POLL, max: POLL },
+    takeover_delay: TAKEOVER_DELAY,
+    ..Descriptor::new("memory")
+};
 
 /// The embedded store: locks between the tasks of one process.
 ///

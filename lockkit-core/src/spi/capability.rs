@@ -4,7 +4,21 @@
 use std::time::Duration;
 
 /// The description of a backend.
-#[non_exhaustive]
+///
+/// A later version may add fields. Write those that differ, and take the rest from
+/// [`Descriptor::new`]:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lockkit_core::spi::{Capabilities, Descriptor};
+///
+/// const DESCRIPTOR: Descriptor = Descriptor {
+///     capabilities: Capabilities { exclusive: true, labels: true, ..Capabilities::NONE },
+///     takeover_delay: Duration::from_millis(100),
+///     ..Descriptor::new("table")
+/// };
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// A short name for errors and logs, such as `redis`.
@@ -37,8 +51,8 @@ impl Descriptor {
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
-            capabilities: Capabilities::none(),
-            exceptions: Exceptions::none(),
+            capabilities: Capabilities::NONE,
+            exceptions: Exceptions::NONE,
             max_patience: Duration::ZERO,
             poll: Poll { min: Duration::from_millis(10), max: Duration::from_millis(200) },
             takeover_delay: Duration::ZERO,
@@ -46,62 +60,6 @@ impl Descriptor {
             lease_scope: LeaseScope::Claim,
             renewal_pacing: RenewalPacing { longest: Duration::MAX, together: false },
         }
-    }
-
-    /// Sets the capabilities.
-    #[must_use]
-    pub const fn with_capabilities(mut self, capabilities: Capabilities) -> Self {
-        self.capabilities = capabilities;
-        self
-    }
-
-    /// Sets the exceptions.
-    #[must_use]
-    pub const fn with_exceptions(mut self, exceptions: Exceptions) -> Self {
-        self.exceptions = exceptions;
-        self
-    }
-
-    /// Sets how long one attempt may wait inside the store.
-    #[must_use]
-    pub const fn with_max_patience(mut self, max_patience: Duration) -> Self {
-        self.max_patience = max_patience;
-        self
-    }
-
-    /// Sets how often a waiter asks again.
-    #[must_use]
-    pub const fn with_poll(mut self, min: Duration, max: Duration) -> Self {
-        self.poll = Poll { min, max };
-        self
-    }
-
-    /// Sets the δ of promise C9.
-    #[must_use]
-    pub const fn with_takeover_delay(mut self, takeover_delay: Duration) -> Self {
-        self.takeover_delay = takeover_delay;
-        self
-    }
-
-    /// Sets the shortest ttl.
-    #[must_use]
-    pub const fn with_min_ttl(mut self, min_ttl: Duration) -> Self {
-        self.min_ttl = min_ttl;
-        self
-    }
-
-    /// Sets what a lease belongs to.
-    #[must_use]
-    pub const fn with_lease_scope(mut self, lease_scope: LeaseScope) -> Self {
-        self.lease_scope = lease_scope;
-        self
-    }
-
-    /// Sets when holds are renewed.
-    #[must_use]
-    pub const fn with_renewal_pacing(mut self, longest: Duration, together: bool) -> Self {
-        self.renewal_pacing = RenewalPacing { longest, together };
-        self
     }
 
     /// Names the event that ends a lock when no release reached the store.
@@ -161,7 +119,6 @@ pub struct RenewalPacing {
 
 /// The features that a backend has. If a capability is off, each call that needs it fails with a
 /// clear error.
-#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// One owner at a time.
@@ -194,119 +151,24 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// No capability.
-    #[must_use]
-    pub const fn none() -> Self {
-        Self {
-            exclusive: false,
-            shared: false,
-            permits: false,
-            fair: false,
-            push: false,
-            waiter_count: false,
-            labels: false,
-            names: false,
-            notes: false,
-            time: false,
-            extend: false,
-            transfer: false,
-            raise_token: false,
-        }
-    }
-
-    /// Adds exclusive locks.
-    #[must_use]
-    pub const fn with_exclusive(mut self) -> Self {
-        self.exclusive = true;
-        self
-    }
-
-    /// Adds shared locks.
-    #[must_use]
-    pub const fn with_shared(mut self) -> Self {
-        self.shared = true;
-        self
-    }
-
-    /// Adds permits.
-    #[must_use]
-    pub const fn with_permits(mut self) -> Self {
-        self.permits = true;
-        self
-    }
-
-    /// Adds fairness.
-    #[must_use]
-    pub const fn with_fair(mut self) -> Self {
-        self.fair = true;
-        self
-    }
-
-    /// Adds wake-ups by the store.
-    #[must_use]
-    pub const fn with_push(mut self) -> Self {
-        self.push = true;
-        self
-    }
-
-    /// Adds the number of waiters to inspection.
-    #[must_use]
-    pub const fn with_waiter_count(mut self) -> Self {
-        self.waiter_count = true;
-        self
-    }
-
-    /// Adds labels to inspection.
-    #[must_use]
-    pub const fn with_labels(mut self) -> Self {
-        self.labels = true;
-        self
-    }
-
-    /// Adds lists of names.
-    #[must_use]
-    pub const fn with_names(mut self) -> Self {
-        self.names = true;
-        self
-    }
-
-    /// Adds notes beside locks.
-    #[must_use]
-    pub const fn with_notes(mut self) -> Self {
-        self.notes = true;
-        self
-    }
-
-    /// Adds the store's wall clock.
-    #[must_use]
-    pub const fn with_time(mut self) -> Self {
-        self.time = true;
-        self
-    }
-
-    /// Adds renewals with another length.
-    #[must_use]
-    pub const fn with_extend(mut self) -> Self {
-        self.extend = true;
-        self
-    }
-
-    /// Adds transfer inside the process.
-    #[must_use]
-    pub const fn with_transfer(mut self) -> Self {
-        self.transfer = true;
-        self
-    }
-
-    /// Adds tokens that can be raised.
-    #[must_use]
-    pub const fn with_raise_token(mut self) -> Self {
-        self.raise_token = true;
-        self
-    }
+    pub const NONE: Self = Self {
+        exclusive: false,
+        shared: false,
+        permits: false,
+        fair: false,
+        push: false,
+        waiter_count: false,
+        labels: false,
+        names: false,
+        notes: false,
+        time: false,
+        extend: false,
+        transfer: false,
+        raise_token: false,
+    };
 }
 
 /// The conditions that may break C1 and C3. C4 still holds wherever the store's data survives.
-#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exceptions {
     /// A failover can lose a grant that was acknowledged.
@@ -321,41 +183,10 @@ pub struct Exceptions {
 
 impl Exceptions {
     /// Nothing breaks the promises.
-    #[must_use]
-    pub const fn none() -> Self {
-        Self {
-            async_failover: false,
-            connection_bound: false,
-            no_lease: false,
-            server_clock_step: false,
-        }
-    }
-
-    /// A failover can lose a grant.
-    #[must_use]
-    pub const fn with_async_failover(mut self) -> Self {
-        self.async_failover = true;
-        self
-    }
-
-    /// A dead connection can end a grant early.
-    #[must_use]
-    pub const fn with_connection_bound(mut self) -> Self {
-        self.connection_bound = true;
-        self
-    }
-
-    /// There is no lease.
-    #[must_use]
-    pub const fn with_no_lease(mut self) -> Self {
-        self.no_lease = true;
-        self
-    }
-
-    /// A step of the server's clock moves the end of leases.
-    #[must_use]
-    pub const fn with_server_clock_step(mut self) -> Self {
-        self.server_clock_step = true;
-        self
-    }
+    pub const NONE: Self = Self {
+        async_failover: false,
+        connection_bound: false,
+        no_lease: false,
+        server_clock_step: false,
+    };
 }

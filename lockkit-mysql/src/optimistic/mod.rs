@@ -30,7 +30,7 @@ use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
         Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Diagnostic, Exceptions,
-        Inspection, Note, Released, Role,
+        Inspection, Note, Poll, Released, RenewalPacing, Role,
     },
 };
 
@@ -39,7 +39,7 @@ use crate::{diagnosis, error, garbage_collector::GarbageCollected, note, pool::P
 
 /// A waiter is called when there is something to ask. It also polls at these intervals, because a
 /// call may get lost.
-const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+const POLL: Poll = Poll { min: Duration::from_millis(100), max: Duration::from_secs(1) };
 /// How long after the end of a lease a waiter looks again.
 const TAKEOVER_DELAY: Duration = Duration::from_millis(100);
 
@@ -52,23 +52,27 @@ pub(crate) struct Optimistic {
 
 impl Optimistic {
     pub(crate) fn new(pool: Pool) -> Self {
-        let capabilities = Capabilities::none()
-            .with_exclusive()
-            .with_shared()
-            .with_permits()
-            .with_labels()
-            .with_names()
-            .with_extend()
-            .with_transfer()
-            .with_raise_token()
-            .with_notes()
-            .with_time();
-        let descriptor = Descriptor::new(error::BACKEND)
-            .with_capabilities(capabilities)
-            .with_exceptions(Exceptions::none().with_server_clock_step())
-            .with_poll(POLL.0, POLL.1)
-            .with_takeover_delay(TAKEOVER_DELAY)
-            .with_renewal_pacing(Duration::MAX, true);
+        let capabilities = Capabilities {
+            exclusive: true,
+            shared: true,
+            permits: true,
+            labels: true,
+            names: true,
+            extend: true,
+            transfer: true,
+            raise_token: true,
+            notes: true,
+            time: true,
+            ..Capabilities::NONE
+        };
+        let descriptor = Descriptor {
+            capabilities,
+            exceptions: Exceptions { server_clock_step: true, ..Exceptions::NONE },
+            poll: POLL,
+            takeover_delay: TAKEOVER_DELAY,
+            renewal_pacing: RenewalPacing { longest: Duration::MAX, together: true },
+            ..Descriptor::new(error::BACKEND)
+        };
         Self { store: Arc::new(Store::new(pool)), descriptor }
     }
 }

@@ -29,7 +29,7 @@ use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
         Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Diagnostic, Exceptions,
-        Inspection, LeaseScope, Mode, Note, Released, Role,
+        Inspection, LeaseScope, Mode, Note, Poll, Released, RenewalPacing, Role,
     },
 };
 
@@ -52,7 +52,7 @@ use crate::{
 const MAX_PATIENCE: Duration = Duration::from_secs(10);
 /// The waiters in line are called. They also poll at these intervals, because a call may get lost,
 /// and between two waits in the server.
-const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+const POLL: Poll = Poll { min: Duration::from_millis(50), max: Duration::from_secs(1) };
 /// The server counts in whole seconds.
 const MIN_TTL: Duration = Duration::from_secs(1);
 const TAKEOVER_DELAY: Duration = Duration::from_millis(1500);
@@ -106,28 +106,32 @@ impl Pessimistic {
         // With strict leases, a claim that tries again and again without waiting relies on the
         // server's clock.
         let exceptions = if pool.config().strict_lease {
-            Exceptions::none().with_server_clock_step()
+            Exceptions { server_clock_step: true, ..Exceptions::NONE }
         } else {
-            Exceptions::none().with_connection_bound()
+            Exceptions { connection_bound: true, ..Exceptions::NONE }
         };
-        let capabilities = Capabilities::none()
-            .with_exclusive()
-            .with_labels()
-            .with_names()
-            .with_extend()
-            .with_transfer()
-            .with_raise_token()
-            .with_notes()
-            .with_time();
-        let descriptor = Descriptor::new(error::BACKEND)
-            .with_capabilities(capabilities)
-            .with_exceptions(exceptions)
-            .with_max_patience(MAX_PATIENCE)
-            .with_poll(POLL.0, POLL.1)
-            .with_takeover_delay(TAKEOVER_DELAY)
-            .with_min_ttl(MIN_TTL)
-            .with_lease_scope(LeaseScope::Connection)
-            .with_renewal_pacing(RENEWAL_INTERVAL, false);
+        let capabilities = Capabilities {
+            exclusive: true,
+            labels: true,
+            names: true,
+            extend: true,
+            transfer: true,
+            raise_token: true,
+            notes: true,
+            time: true,
+            ..Capabilities::NONE
+        };
+        let descriptor = Descriptor {
+            capabilities,
+            exceptions,
+            max_patience: MAX_PATIENCE,
+            poll: POLL,
+            takeover_delay: TAKEOVER_DELAY,
+            min_ttl: MIN_TTL,
+            lease_scope: LeaseScope::Connection,
+            renewal_pacing: RenewalPacing { longest: RENEWAL_INTERVAL, together: false },
+            ..Descriptor::new(error::BACKEND)
+        };
         Self { store: Arc::new(Store::new(pool)), descriptor }
     }
 }

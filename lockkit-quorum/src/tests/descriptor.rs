@@ -5,7 +5,10 @@ use std::sync::Arc;
 use lockkit_core::{
     Clock, ErrorKind, Memory,
     fake::Fault,
-    spi::{Admin as _, Backend, Capabilities, Descriptor, Exceptions, LeaseScope, Mode, Severity},
+    spi::{
+        Admin as _, Backend, Capabilities, Descriptor, Exceptions, LeaseScope, Mode, RenewalPacing,
+        Severity,
+    },
 };
 
 use super::members::{fakes, member, ms, of, quorum, spec, try_of, without_raise};
@@ -37,13 +40,20 @@ fn c13_members_that_make_no_quorum_are_refused_by_name() {
 fn the_members_descriptors_are_put_together() {
     let change = |change: fn(Descriptor) -> Descriptor| member().described(change);
     let members = [
-        change(|it| {
-            it.with_min_ttl(ms(3_000)).with_exceptions(Exceptions::none().with_async_failover())
+        change(|it| Descriptor {
+            min_ttl: ms(3_000),
+            exceptions: Exceptions { async_failover: true, ..Exceptions::NONE },
+            ..it
         }),
-        change(|it| {
-            it.with_takeover_delay(ms(700)).with_exceptions(Exceptions::none().with_no_lease())
+        change(|it| Descriptor {
+            takeover_delay: ms(700),
+            exceptions: Exceptions { no_lease: true, ..Exceptions::NONE },
+            ..it
         }),
-        change(|it| it.with_renewal_pacing(ms(4_000), true)),
+        change(|it| Descriptor {
+            renewal_pacing: RenewalPacing { longest: ms(4_000), together: true },
+            ..it
+        }),
     ];
     let majority = quorum(&members).descriptor().clone();
     assert_eq!(
@@ -54,7 +64,7 @@ fn the_members_descriptors_are_put_together() {
         (majority.renewal_pacing.longest, majority.renewal_pacing.together),
         (ms(4_000), false)
     );
-    assert_eq!(majority.exceptions, Exceptions::none().with_async_failover());
+    assert_eq!(majority.exceptions, Exceptions { async_failover: true, ..Exceptions::NONE });
     let capabilities = majority.capabilities;
     assert!(
         capabilities.exclusive && capabilities.names && capabilities.labels && capabilities.extend
@@ -69,32 +79,50 @@ fn the_members_descriptors_are_put_together() {
 /// The member lacks something that the quorum's own descriptor was made of.
 #[test]
 fn c13_a_late_member_may_lack_nothing_that_the_quorum_claims() {
-    let expected =
-        member().described(|it| it.with_renewal_pacing(ms(4_000), false).with_min_ttl(ms(9)));
+    let expected = member().described(|it| Descriptor {
+        renewal_pacing: RenewalPacing { longest: ms(4_000), together: false },
+        min_ttl: ms(9),
+        ..it
+    });
     let expected = expected.descriptor().clone();
     assert_eq!(lacking(&expected, &expected), None);
     let without = |forget: fn(&mut Capabilities)| {
         let mut capabilities = expected.capabilities;
         forget(&mut capabilities);
-        expected.clone().with_capabilities(capabilities)
+        Descriptor { capabilities, ..expected.clone() }
     };
-    let breaks = |exceptions| expected.clone().with_exceptions(exceptions);
-    let none = Exceptions::none();
+    let breaks = |exceptions| Descriptor { exceptions, ..expected.clone() };
+    let none = Exceptions::NONE;
     let lesser = [
         (without(|can| can.exclusive = false), "no exclusive locks"),
         (without(|can| can.raise_token = false), "tokens that can't be raised"),
         (without(|can| can.extend = false), "no leases of another length"),
         (without(|can| can.labels = false), "no labels"),
         (without(|can| can.names = false), "no lists of names"),
-        (breaks(none.with_async_failover()), "an asynchronous failover"),
-        (breaks(none.with_connection_bound()), "locks that end with their connections"),
-        (breaks(none.with_server_clock_step()), "leases that end at a step of its clock"),
-        (breaks(none.with_no_lease()), "no leases"),
-        (expected.clone().with_lease_scope(LeaseScope::Session), "leases of another scope"),
-        (expected.clone().with_min_ttl(ms(10)), "a longer shortest ttl"),
-        (expected.clone().with_takeover_delay(ms(1)), "a longer delay after the end of a lease"),
+        (breaks(Exceptions { async_failover: true, ..none }), "an asynchronous failover"),
         (
-            expected.clone().with_renewal_pacing(ms(3_999), false),
+            breaks(Exceptions { connection_bound: true, ..none }),
+            "locks that end with their connections",
+        ),
+        (
+            breaks(Exceptions { server_clock_step: true, ..none }),
+            "leases that end at a step of its clock",
+        ),
+        (breaks(Exceptions { no_lease: true, ..none }), "no leases"),
+        (
+            Descriptor { lease_scope: LeaseScope::Session, ..expected.clone() },
+            "leases of another scope",
+        ),
+        (Descriptor { min_ttl: ms(10), ..expected.clone() }, "a longer shortest ttl"),
+        (
+            Descriptor { takeover_delay: ms(1), ..expected.clone() },
+            "a longer delay after the end of a lease",
+        ),
+        (
+            Descriptor {
+                renewal_pacing: RenewalPacing { longest: ms(3_999), together: false },
+                ..expected.clone()
+            },
             "renewals that must come more often",
         ),
     ];

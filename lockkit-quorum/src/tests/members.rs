@@ -6,7 +6,7 @@ use lockkit_core::{
     Clock, FencingToken, Kind, LockName, Memory, OwnerId, Result,
     fake::{Fake, Kind as Sort, Store},
     spi::Released,
-    spi::{Attempt, Backend, Capabilities, Claim, ClaimSpec, LeaseScope, Mode, Wait},
+    spi::{Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor, LeaseScope, Mode, Wait},
 };
 
 use crate::{Need, Quorum};
@@ -30,13 +30,16 @@ pub(super) fn on_boot_clock() -> Fake {
 }
 
 pub(super) fn without_raise(fake: Fake) -> Fake {
-    fake.described(|it| it.with_capabilities(Capabilities::none().with_exclusive()))
+    fake.described(|it| Descriptor {
+        capabilities: Capabilities { exclusive: true, ..Capabilities::NONE },
+        ..it
+    })
 }
 
 /// Makes a store without leases: a session carries each grant, and no grant ends by itself during a
 /// test.
 pub(super) fn without_leases(fake: Fake) -> Fake {
-    fake.lasting().described(|it| it.with_lease_scope(LeaseScope::Session))
+    fake.lasting().described(|it| Descriptor { lease_scope: LeaseScope::Session, ..it })
 }
 
 /// Uses up tokens, so that this member gives larger tokens from now on.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use lockkit_core::{
     Connector, Error, ErrorKind, LockOptions, Registry, Renewal, Result,
     fake::{Fake, Fault},
-    spi::Backend,
+    spi::{Backend, Descriptor},
     url::StoreUrl,
 };
 
@@ -51,7 +51,7 @@ impl Connector for Fakes {
         if down && self.mute.load(SeqCst) {
             let mut capabilities = fake.descriptor().capabilities;
             capabilities.labels = false;
-            return Ok(Arc::new(fake.described(|it| it.with_capabilities(capabilities))));
+            return Ok(Arc::new(fake.described(|it| Descriptor { capabilities, ..it })));
         }
         Ok(if host == "lesser" || (down && self.lesser.load(SeqCst)) {
             Arc::new(without_raise(fake))

@@ -11,7 +11,7 @@ use super::{World, ms, secs};
 use crate::{
     Clock, ErrorKind, LockGuard, Locker, Released, Result, RwLock, Semaphore,
     fake::{Fake, Kind, Op, Store, lock},
-    spi::Capabilities,
+    spi::{Capabilities, Descriptor},
 };
 
 const TASKS: usize = 40;
@@ -300,9 +300,10 @@ async fn c13_one_with_another_limit_is_told_so_and_opens_the_gate_for_nobody() {
 /// small ones.
 #[tokio::test(start_paused = true)]
 async fn c8_small_claims_of_a_process_pass_one_that_waits_for_more_permits() {
-    let permits = Capabilities::none().with_exclusive().with_permits();
+    let permits = Capabilities { exclusive: true, permits: true, ..Capabilities::NONE };
     let store = Store::new(0);
-    let fake = Fake::new(store, Kind::Ttl).described(|it| it.with_capabilities(permits));
+    let fake =
+        Fake::new(store, Kind::Ttl).described(|it| Descriptor { capabilities: permits, ..it });
     let locker = Locker::builder(Arc::new(fake)).clock(Clock::Tokio).build();
     let permits = locker.semaphore("a", 3).unwrap();
     let one = permits.acquire().await.unwrap();

@@ -85,7 +85,10 @@ async fn c13_an_error_promises_the_end_of_a_lease_only_where_there_is_one() {
     assert!(text.contains("the lease will end the lock"), "{text}");
     world.store.heal();
     world.clean("").await;
-    let without = Descriptor::new("x").with_exceptions(Exceptions::none().with_no_lease());
+    let without = Descriptor {
+        exceptions: Exceptions { no_lease: true, ..Exceptions::NONE },
+        ..Descriptor::new("x")
+    };
     let text = LockerState::new(Clock::Boot, &without, Vec::new()).last_resort;
     assert!(!text.contains("lease"), "{text}");
 }

@@ -5,10 +5,18 @@ use std::time::Duration;
 use tokio::time::{self, Instant};
 
 use super::{World, manual, ms, options, secs};
-use crate::fake::{Fault, Kind, Op};
+use crate::{
+    fake::{Fault, Kind, Op},
+    spi::{Descriptor, RenewalPacing},
+};
 
 fn world(longest: Duration, together: bool) -> World {
-    World::tuned(Kind::Ttl, |fake| fake.described(|it| it.with_renewal_pacing(longest, together)))
+    World::tuned(Kind::Ttl, |fake| {
+        fake.described(|it| Descriptor {
+            renewal_pacing: RenewalPacing { longest, together },
+            ..it
+        })
+    })
 }
 
 fn pauses(sent: &[Instant]) -> Vec<Duration> {

@@ -33,7 +33,7 @@ pub(crate) enum BlockingFlaw {
 
 pub(crate) fn blocking(flaw: Option<BlockingFlaw>) -> AlteredStore {
     let describe = |memory: Descriptor| {
-        let mut descriptor = memory.with_max_patience(PATIENCE);
+        let mut descriptor = Descriptor { max_patience: PATIENCE, ..memory };
         // A waiter is in the queue for one attempt, and hears nothing between two.
         let capabilities = &mut descriptor.capabilities;
         (capabilities.fair, capabilities.push, capabilities.waiter_count) = (false, false, false);

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use lockkit_core::{Error, ErrorKind, Result, spi::ClaimSpec};
+use lockkit_core::{
+    Error, ErrorKind, Result,
+    spi::{ClaimSpec, Descriptor},
+};
 
 use super::altered::AlteredStore;
 
@@ -12,7 +15,7 @@ const MIN_TTL: Duration = Duration::from_millis(300);
 pub(crate) fn min_ttl(refuses: bool) -> AlteredStore {
     AlteredStore::new(
         "min_ttl",
-        |memory| memory.with_min_ttl(MIN_TTL),
+        |memory| Descriptor { min_ttl: MIN_TTL, ..memory },
         move |memory, spec| {
             if refuses {
                 check(&spec, MIN_TTL)?;

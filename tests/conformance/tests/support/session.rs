@@ -51,7 +51,7 @@ fn descriptor() -> Descriptor {
     (capabilities.extend, capabilities.names) = (false, false);
     (capabilities.notes, capabilities.time) = (false, false);
     (capabilities.raise_token, capabilities.transfer) = (false, false);
-    descriptor.with_min_ttl(TIMEOUT).with_lease_scope(LeaseScope::Session)
+    Descriptor { min_ttl: TIMEOUT, lease_scope: LeaseScope::Session, ..descriptor }
 }
 
 #[async_trait]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit::spi::{Capabilities, Descriptor, LeaseScope};
+use lockkit::spi::{Capabilities, Descriptor, LeaseScope, Poll};
 use lockkit_conformance::mutant::Flaw;
 
 use super::dice::Dice;
@@ -198,13 +198,15 @@ impl StoreSort {
     }
 
     pub(super) fn descriptor(self) -> Descriptor {
-        let mut capabilities = Capabilities::none()
-            .with_exclusive()
-            .with_shared()
-            .with_permits()
-            .with_labels()
-            .with_notes()
-            .with_waiter_count();
+        let mut capabilities = Capabilities {
+            exclusive: true,
+            shared: true,
+            permits: true,
+            labels: true,
+            notes: true,
+            waiter_count: true,
+            ..Capabilities::NONE
+        };
         capabilities.fair = self.has_queue();
         capabilities.push = self.has_queue();
         capabilities.extend = self.extend;
@@ -220,11 +222,16 @@ impl StoreSort {
             Leases::Session(_) => LeaseScope::Session,
             Leases::Bound(_) => LeaseScope::Connection,
         };
-        Descriptor::new("simulated")
-            .with_capabilities(capabilities)
-            .with_max_patience(patience)
-            .with_poll(least, if patience.is_zero() { self.longest_poll() } else { least })
-            .with_lease_scope(scope)
+        Descriptor {
+            capabilities,
+            max_patience: patience,
+            poll: Poll {
+                min: least,
+                max: if patience.is_zero() { self.longest_poll() } else { least },
+            },
+            lease_scope: scope,
+            ..Descriptor::new("simulated")
+        }
     }
 }
 
