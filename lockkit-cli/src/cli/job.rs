@@ -23,8 +23,8 @@ pub(crate) struct RunArguments {
     /// Take K of the N permits of the semaphore NAME; all its users must give the same N
     #[arg(long, value_name = "K/N")]
     pub(crate) permits: Option<Permits>,
-    /// Keep the lock for at least this long, even if the command ends sooner, so that hosts whose
-    /// clocks differ run a short job only once
+    /// Keep the lock for at least this long, even if the command ends sooner: hosts whose clocks
+    /// differ then run a short job once
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) hold_for: Option<Duration>,
     #[command(flatten)]
