@@ -28,7 +28,7 @@ pub(super) struct WatchdogHandle {
     pipe: ChildStdin,
 }
 
-/// What the watchdog must know at its start.
+/// Everything that the watchdog must know at its start.
 #[derive(Debug)]
 pub(super) struct Orders {
     pub(super) mark: String,
