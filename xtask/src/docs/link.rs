@@ -1,5 +1,5 @@
-//! Every link inside the repository leads somewhere. Those to other places are not followed, only
-//! read.
+//! Checks that every link inside the repository leads somewhere. It only reads links to other
+//! places, and does not follow them.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use url::Url;
 
 use super::{Pages, page::Page};
 
-/// Adds what is wrong with the links of these pages, which lie under `root`.
+/// Adds the faults of the links of these pages, which are under `root`.
 pub(super) fn check(root: &Path, pages: &Pages, faults: &mut Vec<String>) {
     for (path, page) in pages {
         for link in &page.links {
@@ -64,7 +64,7 @@ fn elsewhere(target: &str) -> Result<(), String> {
     }
 }
 
-/// A path from the root, or nothing where it leaves that.
+/// A path from the root; `None` if it leaves the root.
 fn beside(from: &Path, place: &str) -> Option<PathBuf> {
     let mut path = from.parent()?.to_owned();
     for part in Path::new(place).components() {
@@ -77,7 +77,7 @@ fn beside(from: &Path, place: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// `#L7` or `#L7-L9` of a source file.
+/// Whether the anchor is `#L7` or `#L7-L9` of a source file.
 fn is_line(file: &Path, anchor: &str) -> bool {
     let Ok(text) = fs::read_to_string(file) else { return false };
     let lines = text.lines().count();
