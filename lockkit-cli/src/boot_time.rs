@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) struct BootTime(pub(crate) u64);
 
 impl BootTime {
-    /// Later than any other.
+    /// Later than any other instant.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
     pub(crate) fn now() -> Self {

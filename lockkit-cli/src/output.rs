@@ -40,7 +40,6 @@ pub(crate) fn has_colors() -> bool {
     io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Writes a line of JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<()> {
     line(serde_json::to_string(value).map_err(|error| Error::of("an answer is no JSON", error))?)
 }

@@ -39,7 +39,6 @@ pub(crate) enum Schedule {
     Key(String),
 }
 
-/// One slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// A slot of a schedule, by its first second since 1970.
@@ -61,7 +60,8 @@ impl fmt::Display for Slot {
 }
 
 impl Schedule {
-    /// # Errors An argument can't be understood, or makes no sense.
+    /// # Errors
+    /// An argument can't be understood, or makes no sense.
     pub(crate) fn new(arguments: &OnceArguments) -> Result<Self> {
         let OnceArguments { every, cron, zone, slot, early, keep, .. } = arguments;
         if *keep < LEAST_KEPT {

@@ -44,8 +44,9 @@ pub(crate) struct StatusFile {
 }
 
 impl StatusFile {
-    /// # Errors The path leads to something other than a regular file, or the file can't be
-    /// written. It is better to report that before the run than after it.
+    /// # Errors
+    /// The path leads to something other than a regular file, or the file can't be written. It is
+    /// better to report that before the run than after it.
     pub(crate) fn new(path: &Path) -> Result<Self> {
         let file = Self { path: path.to_owned() };
         let (target, old) = file.target()?;

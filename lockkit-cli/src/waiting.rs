@@ -53,7 +53,8 @@ pub(crate) enum Waited {
 
 /// Waits for `locking`, which yields nothing if the lock was not free in time.
 ///
-/// # Errors The error of `locking`.
+/// # Errors
+/// The error of `locking`.
 ///
 /// # Cancel safety
 /// As cancel safe as `locking`.

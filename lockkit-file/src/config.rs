@@ -19,7 +19,8 @@ use crate::error::BACKEND;
 /// # }
 /// ```
 ///
-/// # Default Network file systems are refused, and the system reports changes.
+/// # Default
+/// Network file systems are refused, and the system reports changes.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) folder: PathBuf,

@@ -49,7 +49,6 @@ pub(crate) fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// The content of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) bytes: Vec<u8>,
@@ -165,7 +164,8 @@ impl Draft {
     /// Writes it to the file `new`, and overwrites or replaces what another writer left there. Two
     /// writers must not use the same name for their drafts at the same time.
     ///
-    /// # Errors An error of the system. No draft is left then.
+    /// # Errors
+    /// An error of the system. No draft is left then.
     pub(crate) fn write(new: PathBuf, bytes: &[u8]) -> Result<Self> {
         let failed = |error| from_io(error, "writing", &new);
         let file = match former(&new, bytes.len()) {
@@ -213,7 +213,8 @@ impl Draft {
     /// With a rename over the old file, ext4 would write both to the disk at once, which takes a
     /// hundred times as long.
     ///
-    /// # Errors An error of the system. The outcome is unknown.
+    /// # Errors
+    /// An error of the system. The outcome is unknown.
     pub(crate) fn swap(self, path: &Path) -> Result<File> {
         match swap(&self.new, path) {
             // The first record has no file to swap with, and some file systems can't swap.

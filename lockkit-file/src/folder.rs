@@ -82,7 +82,8 @@ impl Folder {
 
     /// Makes the folders that are missing.
     ///
-    /// # Errors An error of the system.
+    /// # Errors
+    /// An error of the system.
     pub(crate) fn make(&self) -> Result<()> {
         for part in self.parts() {
             let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&part);
@@ -106,7 +107,8 @@ impl Folder {
 
     /// The file names of all records of a kind, without their endings.
     ///
-    /// # Errors An error of the system.
+    /// # Errors
+    /// An error of the system.
     pub(crate) fn stems(&self, kind: Kind) -> Result<Vec<String>> {
         let folder = self.names(kind);
         let listed = list(&folder).map_err(|error| from_io(error, "listing", &folder))?;

@@ -72,7 +72,8 @@ impl Gate {
 
     /// Enters if no process stays inside. It waits for as long as a change takes.
     ///
-    /// # Errors An error of the system.
+    /// # Errors
+    /// An error of the system.
     pub(crate) fn enter_now(
         folder: &Folder,
         gates: &GateCache,

@@ -46,7 +46,8 @@ pub(crate) enum FileSystem {
 
 /// The kind of file system that a folder is on.
 ///
-/// # Errors An error of the system.
+/// # Errors
+/// An error of the system.
 pub(crate) fn file_system_of(folder: &Path) -> Result<FileSystem> {
     number_of(folder).map(file_system)
 }

@@ -15,7 +15,8 @@ const NAMES_PER_LOOK: usize = 100;
 
 /// The names of a kind that begin with `prefix` and have a holder or a waiter.
 ///
-/// # Errors An error of the system.
+/// # Errors
+/// An error of the system.
 pub(crate) async fn in_use(store: &Store, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
     let mut names = Vec::new();
     for stems in store.folder.stems(kind)?.chunks(NAMES_PER_LOOK) {

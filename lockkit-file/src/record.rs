@@ -61,7 +61,6 @@ impl Share {
     }
 }
 
-/// The record of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
@@ -138,7 +137,8 @@ impl Record {
 
     /// Reads a record. An empty file is a new record.
     ///
-    /// # Errors The reason why it is no record of this name.
+    /// # Errors
+    /// The reason why it is no record of this name.
     pub(crate) fn parse(bytes: &[u8], name: &LockName) -> Result<Self, String> {
         if bytes.is_empty() {
             return Ok(Self::new(name));
@@ -155,7 +155,8 @@ impl Record {
 
     /// Reads a record of any name.
     ///
-    /// # Errors The reason why it is no record.
+    /// # Errors
+    /// The reason why it is no record.
     pub(crate) fn parse_any(bytes: &[u8]) -> Result<Self, String> {
         version::check(bytes, VERSION)?;
         let text = sum::check(bytes).ok_or("it has not the sum of its content")?;

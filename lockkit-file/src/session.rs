@@ -43,7 +43,8 @@ pub(crate) struct Session {
 impl Session {
     /// Begins a session, and removes the files of dead processes.
     ///
-    /// # Errors An error of the system.
+    /// # Errors
+    /// An error of the system.
     pub(crate) fn begin(folder: &Folder) -> Result<Self> {
         folder.make()?;
         let sessions = folder.sessions();
@@ -90,7 +91,8 @@ impl Session {
     /// Whether other processes still take the session for alive. Once false, it is never true
     /// again.
     ///
-    /// # Errors An error of the system.
+    /// # Errors
+    /// An error of the system.
     pub(crate) fn stands(&self) -> Result<bool> {
         if self.over.load(SeqCst) {
             return Ok(false);
@@ -119,7 +121,8 @@ impl Session {
 
     /// Another descriptor of the file. It keeps the session, too, until the session is given up.
     ///
-    /// # Errors An error of the system.
+    /// # Errors
+    /// An error of the system.
     pub(crate) fn share(&self) -> io::Result<File> {
         self.file.try_clone()
     }
@@ -146,7 +149,8 @@ impl Drop for Session {
 /// Whether a session has ended. If so, its file is removed. A session whose file can't be read may
 /// live.
 ///
-/// # Errors An error of the system.
+/// # Errors
+/// An error of the system.
 pub(crate) fn is_dead(folder: &Folder, id: SessionId) -> Result<bool> {
     let path = folder.sessions().join(id.to_string());
     bury(&path).map_err(|error| from_io(error, "looking at the session", &path))

@@ -6,7 +6,6 @@ use lockkit_core::Result;
 
 use crate::{store::Store, watching::Watcher};
 
-/// The part that a backend and its claims share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: Arc<Store>,
@@ -21,7 +20,8 @@ impl Shared {
 
     /// Makes sure that a watcher hears of changes from now on.
     ///
-    /// # Errors The system has no room for a thread, or the store is closed.
+    /// # Errors
+    /// The system has no room for a thread, or the store is closed.
     pub(crate) fn watch(&self) -> Result<()> {
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         self.store.check_open()?;

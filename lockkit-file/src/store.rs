@@ -53,7 +53,8 @@ impl Store {
 
     /// Our session, or a new one if there is none or if it is over.
     ///
-    /// # Errors An error of the system, or the store is closed.
+    /// # Errors
+    /// An error of the system, or the store is closed.
     pub(crate) fn session(&self) -> Result<Arc<Session>> {
         let mut ours = self.lock();
         let Ours::Open(present) = &mut *ours else { return Err(closed()) };
@@ -92,7 +93,8 @@ impl Store {
 
     /// Whether this session has ended.
     ///
-    /// # Errors An error of the system: the session may live.
+    /// # Errors
+    /// An error of the system: the session may live.
     pub(crate) fn is_dead(&self, id: SessionId) -> Result<bool> {
         match self.present_session() {
             Some(ours) if ours.id == id => Ok(!ours.stands()?),
@@ -175,7 +177,8 @@ impl Store {
     /// Drops as many dead as necessary to know which waiters can be granted next. Returns true if
     /// there were any.
     ///
-    /// # Errors An error of the system.
+    /// # Errors
+    /// An error of the system.
     pub(crate) fn drop_dead_in_front(&self, record: &mut Record) -> Result<bool> {
         let mut any = false;
         loop {
@@ -196,10 +199,12 @@ impl Store {
     /// Changes a record by `work`, on behalf of `asker`. Then does `after`, before any other
     /// process can change the record.
     ///
-    /// # Errors As [`Gate::enter`] and [`read`](Self::read), or an error of `work`: then nothing
-    /// has changed. The outcome of an error is unknown if the new record may be in place.
+    /// # Errors
+    /// As [`Gate::enter`] and [`read`](Self::read), or an error of `work`: then nothing has
+    /// changed. The outcome of an error is unknown if the new record may be in place.
     ///
-    /// # Cancel safety Cancel safe: the change happens in one step, or not at all.
+    /// # Cancel safety
+    /// Cancel safe: the change happens in one step, or not at all.
     pub(crate) async fn change<T>(
         &self,
         paths: &LockPaths,

@@ -11,7 +11,8 @@ struct Head {
 
 /// Checks the format. A file that is not lockkit's names no format, and passes.
 ///
-/// # Errors The file has another format than `known`.
+/// # Errors
+/// The file has another format than `known`.
 pub(crate) fn check(bytes: &[u8], known: u32) -> Result<(), String> {
     match of(bytes) {
         Some(format) if format != known => Err(format!(

@@ -135,7 +135,8 @@ fn open(store: &Store) -> Option<Inotify> {
 
 /// Checks whether the system reports changes in this folder.
 ///
-/// # Errors The reason why it does not.
+/// # Errors
+/// The reason why it does not.
 pub(crate) fn check(folder: &Folder) -> io::Result<()> {
     Inotify::open(folder).map(drop)
 }

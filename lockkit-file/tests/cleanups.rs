@@ -70,7 +70,7 @@ async fn c7_a_lock_that_could_not_be_released_is_free_once_it_can_be() {
     let inside = stand_in(folder.path());
     let error = claim.release().await.unwrap_err();
     assert!(error.is_temporary(), "{error}");
-    // The core has given it up.
+    // The core has given up the claim.
     drop(claim);
     drop(inside);
     assert_free_soon(folder.path()).await;

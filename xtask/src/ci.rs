@@ -32,7 +32,8 @@ const STRICT: [&str; 10] = [
 
 /// Runs all checks.
 ///
-/// # Errors The error of the first check that fails.
+/// # Errors
+/// The error of the first check that fails.
 pub(crate) fn run() -> Result<()> {
     step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
     length::check(root())?;

@@ -17,7 +17,8 @@ pub(crate) fn beside(home: &Path, suffix: &str) -> PathBuf {
 
 /// Removes a folder if it is there.
 ///
-/// # Errors The folder can't be removed.
+/// # Errors
+/// The folder can't be removed.
 pub(crate) fn remove(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("can't remove {}", folder.display()))?;

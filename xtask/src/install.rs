@@ -21,8 +21,9 @@ use crate::{
 
 /// Makes sure that these servers can be started, and installs the missing ones.
 ///
-/// # Errors A server is missing and can't be installed here. The message holds the one command that
-/// installs it.
+/// # Errors
+/// A server is missing and can't be installed here. The message holds the one command that installs
+/// it.
 pub(crate) fn servers(wanted: &[&Server]) -> Result<()> {
     let is_root = rustix::process::geteuid().is_root();
     let missing: Vec<_> = wanted

@@ -79,7 +79,8 @@ pub(crate) fn offer_to_tests() -> Result<Availability> {
 /// Makes sure that MySQL can be started, and fetches it if it is missing. If it can't be fetched,
 /// the tests run without it.
 ///
-/// # Errors Only Ctrl-C, which must end the whole run.
+/// # Errors
+/// Only Ctrl-C, which must end the whole run.
 pub(crate) fn offer() -> Result<Availability> {
     if lockkit_fixture::mysql_is_there().is_ok() {
         return Ok(Availability::There);

@@ -34,7 +34,8 @@ fn quotes_are_what_the_files_say() {
 
 /// Returns the number of quotes.
 ///
-/// # Errors Names the line of the first block that is not a quote.
+/// # Errors
+/// Names the line of the first block that is not a quote.
 fn check(document: &str, root: &Path) -> Result<usize> {
     let blocks = blocks(document)?;
     for Block { line, file, comment, body } in &blocks {

@@ -30,7 +30,8 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 
 /// Runs a command silently, and returns its standard output.
 ///
-/// # Errors The command can't be started or fails; the error contains its standard error.
+/// # Errors
+/// The command can't be started or fails; the error contains its standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("can't start {}", shown(command)))?;
     if !output.status.success() {
@@ -42,7 +43,8 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
 
 /// Runs a command to its end, and prints a heading and the time that it took.
 ///
-/// # Errors The command can't be started, or fails.
+/// # Errors
+/// The command can't be started, or fails.
 pub(crate) fn step(title: &str, command: &mut Command) -> Result<()> {
     println!("\n==> {title}");
     let start = Instant::now();

@@ -32,7 +32,8 @@ pub(crate) struct Options {
 /// Installs missing servers, starts servers, and runs the second tier. With `--hours` it runs the
 /// third tier.
 ///
-/// # Errors A server is missing, a promise was broken, or something could not be done.
+/// # Errors
+/// A server is missing, a promise was broken, or something could not be done.
 pub(crate) fn run(options: &Options) -> Result<()> {
     install::servers(server::ALL)?;
     mysql::offer_to_tests()?.warn();

@@ -28,7 +28,8 @@ pub(crate) enum Store {
 
 /// Serves an empty store until Ctrl-C, and deletes its data then.
 ///
-/// # Errors The server is not installed and can't be, or does not start.
+/// # Errors
+/// The server is not installed and can't be, or does not start.
 pub(crate) fn run(store: Store) -> Result<()> {
     // This comes first, because a signal must end a server that is still starting, too.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("can't watch for Ctrl-C")?;

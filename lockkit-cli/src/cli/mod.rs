@@ -72,7 +72,7 @@ pub(crate) enum Command {
     Completions { shell: clap_complete::Shell },
     /// Prints the manual page
     Man,
-    /// Becomes the command, in a process group of its own that dies with us
+    /// Becomes the command, in a process group of its own that dies with lockkit
     #[command(hide = true, name = "__launch")]
     Launch(LaunchArguments),
     /// Kills the job of a lockkit that fails to do it

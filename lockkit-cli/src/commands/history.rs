@@ -81,7 +81,7 @@ pub(crate) fn lines(view: &LockView, runs: &[Run]) -> Vec<Value> {
     runs.iter().map(line).collect()
 }
 
-/// A table, the newest run last.
+/// Prints a table, with the newest run last.
 pub(crate) fn print(view: &LockView, runs: &[Run]) -> Result<()> {
     let mut table = Table::new([
         "KIND", "STARTED", "TOOK", "OUTCOME", "SLOT", "HOST", "PID", "COMMAND", "TOKEN",

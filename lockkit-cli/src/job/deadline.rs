@@ -19,7 +19,7 @@ const GROWTH: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct Deadline {
     at: BootTime,
-    /// How long before it the job must be gone.
+    /// How long before `at` the job must be gone.
     margin: Duration,
     file: Option<DeadlineFile>,
 }

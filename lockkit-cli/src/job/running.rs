@@ -230,8 +230,8 @@ impl<'a> Running<'a> {
         self.kill().await
     }
 
-    /// # Errors Only processes of another user are left, and a signal asked lockkit not to wait for
-    /// them.
+    /// # Errors
+    /// Only processes of another user are left, and a signal asked lockkit not to wait for them.
     async fn kill(&mut self) -> Result<()> {
         let begun = Instant::now();
         let mut told = false;
@@ -258,7 +258,8 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// # Errors Only processes of another user are left.
+    /// # Errors
+    /// Only processes of another user are left.
     fn check_own(&self) -> Result<()> {
         let [foreign, own] = self.processes.foreign_and_own();
         if foreign.is_empty() || !own.is_empty() {

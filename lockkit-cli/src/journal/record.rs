@@ -46,7 +46,8 @@ impl Default for Record {
 }
 
 impl Record {
-    /// # Errors The text is not such a record; the error says why.
+    /// # Errors
+    /// The text is not such a record; the error says why.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Ok(Self::default());

@@ -57,7 +57,6 @@ pub(crate) fn unix_ms(time: SystemTime) -> u64 {
     since.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-/// This host's name.
 pub(crate) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

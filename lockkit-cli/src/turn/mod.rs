@@ -162,7 +162,6 @@ impl Turn<'_> {
         }))
     }
 
-    /// Waits for the lock.
     pub(crate) async fn wait(&mut self, context: &RunContext) -> Result<Waited> {
         let began = Instant::now();
         let bound = match self.order.wait {

@@ -15,7 +15,6 @@ use crate::{
 /// The grace of a job if its lease has room for it.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The options of a lock that a job runs under, and the job's grace.
 pub(super) fn options(arguments: &JobArguments, store: &Store) -> Result<(LockOptions, Duration)> {
     let label = || label::of_command(&job::command(arguments));
     let mut options = LockOptions::new().with_label(arguments.label.clone().unwrap_or_else(label));

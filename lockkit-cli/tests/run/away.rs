@@ -244,7 +244,7 @@ fn signal() -> Result<(), Failed> {
             let ended = run.end();
             let took = began.elapsed();
             assert_eq!(ended.signal(), Some(signal.as_raw()), "{command:?}");
-            // It would try again for half a minute.
+            // Otherwise lockkit would try again for half a minute.
             assert!(took < AT_ONCE, "{command:?}: {took:?}");
             let status: Value = serde_json::from_str(&fs::read_to_string(status)?)?;
             assert_eq!(status["outcome"], "interrupted", "{command:?}: {status}");

@@ -150,8 +150,8 @@ fn lost_at_the_end() -> Result<(), Failed> {
     let run =
         Running::start(place.lockkit(["run", "--ttl=60s", &option, "job", "sh", "-c", &line]));
     place.text("up");
-    // Without this wait, the note about its start would discover the loss. `lockkit unlock` would
-    // ask the holder, who would stop the command.
+    // Without this wait, the note about the start would discover the loss. A forced release would
+    // notify the holder, and lockkit would stop the command.
     let runtime = runtime();
     let name = LockName::new(Kind::Mutex, "job")?;
     let locker = runtime.block_on(place.locker());

@@ -161,7 +161,7 @@ fn no_watchdog_for_a_moment() -> Result<(), Failed> {
     until("its start", || (state_of(watchdog) == Some('S')).then_some(()));
     let began = Instant::now();
     kill_process(Pid::from_raw(watchdog).unwrap(), Signal::STOP)?;
-    // It may not have stopped yet at the first looks.
+    // The watchdog may not have stopped yet at the first looks.
     let mut looks = 0;
     let mut stood = Duration::ZERO;
     until("that it goes on", || {

@@ -62,7 +62,7 @@ fn silent() -> Result<(), Failed> {
         assert!(lived < bound, "they lived for {lived:?} without the store");
         tokio::time::sleep(TTL.saturating_sub(Duration::from_nanos(now() - paused))).await;
         place.redis.resume().unwrap();
-        // The store grants it at once.
+        // The store grants the lock at once.
         let (granted, guard) = waiter.await.unwrap();
         assert!(last < granted);
         guard.release().await.unwrap();

@@ -51,7 +51,6 @@ mod linux {
         .union(ReadFlags::UNMOUNT);
     const BUFFER: usize = 16 * 1024;
 
-    /// Our inotify instance.
     #[derive(Debug)]
     pub(in super::super) struct Inotify {
         file: OwnedFd,

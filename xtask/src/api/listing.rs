@@ -26,7 +26,8 @@ const EXPERIMENTAL: &str =
 
 /// Makes rustdoc describe all crates of the workspace, and returns the folder.
 ///
-/// # Errors rustdoc fails.
+/// # Errors
+/// rustdoc fails.
 pub(super) fn write() -> Result<PathBuf> {
     let tools = target().join("tools");
     fs::create_dir_all(&tools)?;
@@ -84,7 +85,8 @@ pub(super) fn read(folder: &Path, member: &Member) -> Result<Vec<String>> {
 
 /// Everything that rustdoc wrote about a crate.
 ///
-/// # Errors The file can't be read.
+/// # Errors
+/// The file can't be read.
 pub(super) fn json(folder: &Path, name: &str) -> Result<Value> {
     let file = file(folder, name);
     let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;

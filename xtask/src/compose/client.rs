@@ -17,7 +17,8 @@ const FILE: &str = "compose/compose.yaml";
 
 /// Lets a client read the file, if one is available.
 ///
-/// # Errors The client finds a fault.
+/// # Errors
+/// The client finds a fault.
 pub(super) fn check() -> Result<()> {
     let current = || {
         let mut docker = Command::new("docker");

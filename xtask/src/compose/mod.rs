@@ -19,8 +19,9 @@ use crate::{
 
 /// Checks both with standard tools, and tries each URL of native.sh.
 ///
-/// # Errors A fault was found, or a URL doesn't work. A tool that is not available here is no
-/// error, but a warning names it.
+/// # Errors
+/// A fault was found, or a URL doesn't work. A tool that is not available here is no error, but a
+/// warning names it.
 pub(crate) fn check() -> Result<()> {
     client::check()?;
     if offer(&SHELLCHECK) {

@@ -28,7 +28,8 @@ static NEXT: AtomicU16 = AtomicU16::new(0);
 
 /// Starts all servers, runs the quickstart on each URL, and checks that a restart keeps the data.
 ///
-/// # Errors Something does not work, or a server does not end.
+/// # Errors
+/// Something does not work, or a server does not end.
 pub(super) fn check() -> Result<()> {
     // `cargo test` will build all of these anyway.
     let build = [

@@ -24,7 +24,8 @@ type Pages = BTreeMap<PathBuf, Page>;
 
 /// Checks all Markdown files of the workspace.
 ///
-/// # Errors Names each fault with its file and line.
+/// # Errors
+/// Names each fault with its file and line.
 pub(crate) fn run() -> Result<()> {
     let checked = check(root())?;
     println!("    docs: {checked} pages, ok");

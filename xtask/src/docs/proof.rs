@@ -1,4 +1,4 @@
-//! Checks that existing tests, or a readable page, prove the guarantees, and that all other pages
+//! Checks that existing tests, or a linked page, prove the guarantees, and that all other pages
 //! name existing tests.
 
 use std::{

@@ -26,7 +26,8 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// # Errors The file for the writes can't be made.
+    /// # Errors
+    /// The file for the writes can't be made.
     pub(super) fn begin(folder: &Path) -> Result<Self> {
         let path = folder.join("load");
         let file = File::create(&path).with_context(|| path.display().to_string())?;

@@ -58,8 +58,8 @@ pub(crate) const LOCKED: &str = "--locked";
 /// Installs missing servers, and runs the tests of a tier. With `arguments`, it runs the tests that
 /// `cargo test` chooses by them.
 ///
-/// # Errors A server is missing, a test fails, or none ran.
-/// A server is missing, a test fails, or none ran.
+/// # Errors
+/// A server is missing, a test fails, or none ran. A server is missing, a test fails, or none ran.
 pub(crate) fn run(tier: Tier, arguments: &[String]) -> Result<()> {
     let mysql = install_servers(tier == Tier::Thorough || is_chosen(arguments))?;
     mysql.warn();
@@ -102,8 +102,9 @@ fn install_servers(all: bool) -> Result<mysql::Availability> {
 /// Runs the everyday tests, or those of `arguments`, `times` times. Meanwhile the machine is busy
 /// and the servers stall now and then. The next run starts even if one fails.
 ///
-/// # Errors A server is missing, or a test failed in any of the runs. The last output is that of
-/// the first such run.
+/// # Errors
+/// A server is missing, or a test failed in any of the runs. The last output is that of the first
+/// such run.
 pub(crate) fn stress(times: u32, arguments: &[String]) -> Result<()> {
     ensure!(times > 0, "--stress 0 would prove nothing: give a number of runs");
     install_servers(is_chosen(arguments))?.warn();

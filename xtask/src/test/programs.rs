@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use crate::run::{cargo, shown};
 
-/// One program with tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
     pub(super) package: String,
@@ -59,7 +58,8 @@ impl Program {
 
 /// Builds all programs, with every feature. cargo prints its progress and its errors.
 ///
-/// # Errors The build fails, or cargo's messages have an unknown shape.
+/// # Errors
+/// The build fails, or cargo's messages have an unknown shape.
 pub(super) fn build(arguments: &[String]) -> Result<Vec<Program>> {
     let mut command = cargo(&["test", "--workspace", "--all-features", "--no-run"]);
     command.args(["--message-format", "json-render-diagnostics"]).args(arguments);

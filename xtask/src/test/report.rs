@@ -50,7 +50,8 @@ impl Report {
 
     /// Prints the failures.
     ///
-    /// # Errors There are failures; the error lists the commands that run each again.
+    /// # Errors
+    /// There are failures; the error lists the commands that run each again.
     pub(super) fn end(self) -> Result<()> {
         if self.again.is_empty() {
             return Ok(());

@@ -126,7 +126,7 @@ pub(super) async fn clock(locker: &Locker) -> Option<Diagnostic> {
     Some(Diagnostic::new(Severity::Note, "clocks", found).with_advice(advice))
 }
 
-/// How fast the store's clock runs, where leases follow it.
+/// How fast the store's clock runs, if leases follow it.
 pub(super) async fn rate(locker: &Locker) -> Option<Diagnostic> {
     if !locker.capabilities().time || !locker.descriptor().exceptions.server_clock_step {
         return None;

@@ -26,7 +26,8 @@ pub(super) enum Found {
 }
 
 impl Target {
-    /// # Errors The name fits several locks.
+    /// # Errors
+    /// The name fits several locks.
     pub(super) fn find(arguments: &UnlockArguments, views: Vec<LockView>) -> Result<Found> {
         let name = &arguments.look.name;
         let held: Vec<_> = views.into_iter().filter(|view| !view.holders.is_empty()).collect();
