@@ -184,8 +184,8 @@ fn stuck(file: &File, path: &Path, patience: Duration) -> Error {
     ours(ErrorKind::Unavailable, reason)
 }
 
-/// The process that has a file locked, if the system shows it: `1: FLOCK  ADVISORY  WRITE 4711
-/// fe:00:1234 0 EOF`.
+/// The process that has a file locked, if the system shows it:
+/// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`.
 fn holder_of(dev: u64, ino: u64) -> Option<u32> {
     let major = rustix::fs::major(dev);
     let minor = rustix::fs::minor(dev);

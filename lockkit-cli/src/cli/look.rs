@@ -51,7 +51,7 @@ pub(crate) struct UnlockArguments {
     /// The reason, for the holder and for the log
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// How long the holder has to stop its job; it hears of the request within a second, and its
+    /// How long the holder has to stop its job; it learns of the request within a second, and its
     /// --grace follows
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = super::duration, conflicts_with = "now")]
     pub(crate) wait: std::time::Duration,

@@ -44,7 +44,7 @@ pub(super) struct Running<'a> {
     signals: &'a Signals,
     deadline: Deadline,
     orders: Orders,
-    /// `None` at the end, or when no watchdog runs.
+    /// `None` at the end, or while no watchdog runs.
     watchdog: Option<WatchdogHandle>,
     terminal: Option<Terminal>,
     /// The command is stopped until lockkit has the terminal and can give it to the command.
