@@ -18,8 +18,8 @@
 //!
 //! There is no lease. A lock is free when it is released, when its process ends, or when an
 //! operator frees it. A stopped process keeps its lock, and no other process gets it meanwhile. The
-//! ttl only says how often a holder checks that it still has the lock. A holder learns at once if an
-//! operator frees its lock, or if the file of its session is removed.
+//! ttl only says how often a holder checks that it still has the lock. A holder learns at once if
+//! an operator frees its lock, or if the file of its session is removed.
 //!
 //! * **The folder** must be on a disk of this host, and must outlast a restart, so do not use
 //!   `/run` or `/tmp`. If a cleanup removes files while the folder is in use, two processes may

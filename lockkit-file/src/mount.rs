@@ -72,7 +72,8 @@ pub(crate) fn nearest(folder: &Path) -> &Path {
 /// Whether a folder is on a network file system.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] for a network file system that is not allowed; an error of the system.
+/// [`ErrorKind::Unsupported`] for a network file system that is not allowed; an error of the
+/// system.
 pub(crate) fn check(folder: &Path, allowed: bool) -> Result<bool> {
     check_number(folder, number_of(folder)?, allowed)
 }

@@ -203,8 +203,7 @@ fn once_ends() -> Result<(), Failed> {
         for stalls_at in 1.. {
             let signaled = |attempt| {
                 let proxy = Proxy::of(side, &place, stalls_at);
-                // Each attempt has its own name, so that it does not wait for a lock that an
-                // earlier one left held.
+                // No attempt waits for a lock that an earlier one left held.
                 let name = format!("{name}{stalls_at}-{attempt}");
                 let before = runs(&place);
                 let job = [

@@ -27,8 +27,8 @@ pub(crate) enum Purpose {
 /// Lists the public items of each library, with all features.
 ///
 /// # Errors
-/// A listing has changed and `purpose` is not `Purpose::Bless`. A crate shows a type of a crate that
-/// it must not show. rustdoc's output can't be read.
+/// A listing has changed and `purpose` is not `Purpose::Bless`. A crate shows a type of a crate
+/// that it must not show. rustdoc's output can't be read.
 pub(crate) fn run(purpose: Purpose) -> Result<()> {
     let written = listing::write()?;
     if let Some(other) = listing::other_format(&written)? {
