@@ -1,9 +1,9 @@
-//! How an operator takes a lock from a command that runs under it, without two of them at once.
+//! Lets an operator take a lock from a running command before another command gets the lock.
 //!
-//! Nobody can tell a holder anything, but everybody can look at a lock. So `lockkit unlock` takes a
-//! mutex whose name follows from the lock's, and whose label says which grants it is about. Who
-//! runs a command under a lock looks at that mutex while it does; asked, it stops the command, and
-//! gives the lock back only then.
+//! A store sends a holder no messages, but every process can look at a lock. So `lockkit unlock`
+//! takes a mutex. Its name follows from the lock's name, and its label says which grants the
+//! operator asks for. The lockkit that runs a command under a lock looks at that mutex again and
+//! again. If it is asked, it first stops the command, and then gives the lock back.
 
 use std::{
     fmt::{self, Write as _},
@@ -18,14 +18,14 @@ use crate::error::{Error, Result};
 
 const PREFIX: &str = "lockkit-unlock/";
 
-/// The longest time between two looks of a holder.
+/// The longest time between two looks of a holder at the mutex.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Which grants of a lock are asked for.
+/// Which grants of a lock the operator asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GrantFilter {
     Exactly(u64),
-    /// That one and all before it, so that whoever gets the lock next is left alone.
+    /// The grant with this token and all before it, so that the next holder is not asked.
     UpTo(u64),
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for GrantFilter {
     }
 }
 
-/// Asks for a lock; the holders are asked for as long as the guard is held.
+/// Asks for a lock. The holders are asked for as long as the guard is held.
 ///
 /// # Errors
 /// Another operator asks for the same lock, or the store can't be used.
@@ -80,8 +80,7 @@ pub(crate) async fn asked(locker: &Locker, guard: &LockGuard, ttl: Duration) -> 
     };
     loop {
         tokio::time::sleep(pause).await;
-        // A store that can't be asked now is asked again; what becomes of the lock meanwhile is
-        // told by its guard.
+        // If the store can't answer now, this asks again. The guard reports a loss meanwhile.
         if let Ok(inspection) = locker.inspect(&name).await
             && let Some(reason) = reason_for(token, &inspection)
         {
@@ -90,7 +89,7 @@ pub(crate) async fn asked(locker: &Locker, guard: &LockGuard, ttl: Duration) -> 
     }
 }
 
-/// Whether a name is not a lock of its own, but one of these.
+/// Whether a name is such a mutex, and not a lock of a user.
 pub(crate) fn is_ask(name: &LockName) -> bool {
     name.kind() == Kind::Mutex && name.as_str().starts_with(PREFIX)
 }
@@ -119,7 +118,8 @@ fn parse(label: &str) -> Option<(GrantFilter, &str)> {
     Some((exactly().or_else(up_to)?, reason))
 }
 
-/// Not longer than any name may be: a hash, FNV-1a of 128 bits, of kind and name. It never changes.
+/// The name of the mutex: a 128-bit FNV-1a hash of kind and name, so that it is never too long for
+/// a name. The hash never changes.
 fn ask_name(name: &LockName) -> String {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -130,7 +130,7 @@ fn ask_name(name: &LockName) -> String {
     text
 }
 
-/// Whether a store can carry the protocol.
+/// Whether a store can carry this protocol.
 pub(crate) fn is_possible(locker: &Locker) -> Result<()> {
     if locker.capabilities().exclusive && locker.capabilities().labels {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The clock of deadlines: it goes on in suspend, and all processes of a host share it.
+//! The clock of deadlines: it counts the time in suspend, and all processes of a host share it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) struct BootTime(pub(crate) u64);
 
 impl BootTime {
-    /// Later than any other.
+    /// Later than any other instant.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
     pub(crate) fn now() -> Self {
@@ -22,12 +22,12 @@ impl BootTime {
         Self(self.0.saturating_add(nanos(duration)))
     }
 
-    /// [`NEVER`](Self::NEVER) has no instant before it.
+    /// The instant this much earlier; [`NEVER`](Self::NEVER) stays as it is.
     pub(crate) fn before(self, duration: Duration) -> Self {
         if self == Self::NEVER { self } else { Self(self.0.saturating_sub(nanos(duration))) }
     }
 
-    /// Zero if it has passed, [`Duration::MAX`] if it never comes.
+    /// The time that is left: zero if the instant has passed, [`Duration::MAX`] if it never comes.
     pub(crate) fn left(self) -> Duration {
         match self {
             Self::NEVER => Duration::MAX,

@@ -1,4 +1,4 @@
-//! What a child is told of the lock that it runs under.
+//! The environment variables that describe a lock to the child that runs under it.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use lockkit::{LockGuard, spi::Mode};
 
 use crate::store::Store;
 
-/// The variables of a job under `guard`; `name` as it was typed.
+/// The variables of a job under `guard`; `name` is the name as the user typed it.
 pub(crate) fn of_lock(
     name: &str,
     guard: &LockGuard,

@@ -5,7 +5,7 @@ use std::{borrow::Cow, error::Error as StdError, fmt};
 /// A `Result` whose error is [`Error`].
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What failed, and why; one line, without a password.
+/// Says what failed and why, in one line and without a password.
 #[derive(Debug)]
 pub(crate) struct Error {
     context: Cow<'static, str>,
@@ -25,12 +25,13 @@ impl Error {
         Self { context: context.into(), source: Some(source.into()), reader_gone: false }
     }
 
-    /// Nobody reads standard output any more.
+    /// The reader of standard output has closed it.
     pub(crate) fn reader_gone() -> Self {
         Self { reader_gone: true, ..Self::new("nobody reads standard output any more") }
     }
 
-    /// Ends the program without a word, as it ends others.
+    /// Whether lockkit ends silently because the reader closed standard output, as other programs
+    /// do.
     pub(crate) fn is_reader_gone(&self) -> bool {
         self.reader_gone
     }

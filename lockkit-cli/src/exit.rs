@@ -1,39 +1,40 @@
-//! What the exit codes mean.
+//! The exit codes and their meaning.
 
 use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use signal_hook::low_level::emulate_default_handler;
 
-/// How `lockkit` ends, when it doesn't end as its child did.
+/// How `lockkit` ends if it doesn't end as its child did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// What was asked for was done.
+    /// The request was carried out.
     Done,
-    /// `doctor` found what weakens locks.
+    /// `doctor` found something that weakens locks.
     Diagnostics,
-    /// Nobody holds the lock that `show --exit-code` looked at.
+    /// `show --exit-code` found no holder of the lock.
     Free,
     /// The lock was busy, or not free within the bound on waiting; `-E` chooses another code.
     Busy(u8),
-    /// The lock was lost while the child ran; it was stopped.
+    /// The lock was lost while the child ran, and lockkit stopped the child.
     Lost,
-    /// `--max-run` has passed; the child was stopped.
+    /// `--max-run` has passed, and lockkit stopped the child.
     MaxRun,
     /// lockkit itself failed, before the child was started or after it ended.
     Failed,
-    /// The command was found and could not be executed.
+    /// The command exists but could not be executed.
     NotExecutable,
     /// There is no such command.
     NotFound,
-    /// As the child did.
+    /// The code with which the child ended.
     Child(u8),
-    /// As one that this signal kills: the child was, or lockkit while it waited for the lock.
+    /// A signal killed the child, or lockkit while it waited for the lock. lockkit dies of the same
+    /// signal.
     Signal(i32),
 }
 
 impl Exit {
-    /// The code of [`Busy`](Self::Busy) unless another one is chosen: EX_TEMPFAIL of sysexits.h.
+    /// The code of [`Busy`](Self::Busy) unless the user chooses another: EX_TEMPFAIL of sysexits.h.
     pub(crate) const BUSY: u8 = 75;
 
     pub(crate) const fn code(self) -> u8 {
@@ -51,14 +52,14 @@ impl Exit {
     }
 }
 
-/// What a shell makes of a signal.
+/// The exit code that a shell reports for a signal.
 const fn of_signal(signal: i32) -> u8 {
     let [low, ..] = signal.to_le_bytes();
     low.wrapping_add(128)
 }
 
 impl From<Exit> for ExitCode {
-    /// Never returns for a signal that kills: the shell is to see the signal, not a code.
+    /// Does not return for a signal that kills: the shell must see the signal, not a code.
     fn from(exit: Exit) -> Self {
         if let Exit::Signal(signal) = exit {
             die_of(signal);
@@ -67,9 +68,9 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Returns if it can't.
+/// Ends this process by the signal. Returns if that fails.
 fn die_of(signal: i32) {
-    // The core, if there is to be one, is the child's.
+    // The child dumps its core if one is wanted. lockkit dumps none.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let _ = emulate_default_handler(signal);
 }

@@ -1,5 +1,5 @@
-//! A run, written down beside its lock for those who ask later. That it can't be is no reason not
-//! to run.
+//! Writes a run down beside its lock, for users who ask later. If that fails, the command runs all
+//! the same.
 
 use std::time::SystemTime;
 
@@ -12,14 +12,14 @@ use crate::{
     store::Store,
 };
 
-/// What is written of one run: its beginning, and its end.
+/// The record of one run: its beginning and its end.
 #[derive(Debug)]
 pub(crate) struct History<'a> {
     store: &'a Store,
     reporter: Reporter,
     program: String,
     slot: Option<String>,
-    /// As it was written last.
+    /// The journal as it was last written.
     journal: Option<Journal>,
 }
 
@@ -33,7 +33,7 @@ impl<'a> History<'a> {
         Self { store, reporter, program, slot, journal: None }
     }
 
-    /// One whose beginning is written already.
+    /// A history whose beginning is already written.
     pub(crate) fn begun(self, journal: Journal) -> Self {
         Self { journal: Some(journal), ..self }
     }
@@ -42,7 +42,7 @@ impl<'a> History<'a> {
         Run::now(guard.fencing_token().get(), &self.program, self.slot.as_deref())
     }
 
-    /// Writes that it has begun, unless that is written.
+    /// Writes that the run has begun, unless that is already written.
     pub(crate) async fn begin(&mut self, guard: &LockGuard) {
         if self.journal.is_some() {
             return;
@@ -67,7 +67,7 @@ impl<'a> History<'a> {
         Ok(matches!(kept, RecordOutcome::Written).then_some(journal))
     }
 
-    /// Writes how it ended.
+    /// Writes how the run ended.
     pub(crate) async fn end(&mut self, guard: &LockGuard, outcome: &str) {
         let Some(journal) = &mut self.journal else { return };
         let token = guard.fencing_token().get();
@@ -82,7 +82,7 @@ impl<'a> History<'a> {
         self.slot.as_deref()
     }
 
-    /// Of a run that was begun.
+    /// The journal of a run whose beginning is written.
     pub(crate) fn journal(&mut self) -> Option<&mut Journal> {
         self.journal.as_mut()
     }

@@ -1,4 +1,4 @@
-//! What others see of a holder.
+//! The label of a holder, which other users see.
 
 use std::{ffi::OsString, path::Path, process};
 
@@ -6,8 +6,8 @@ use rustix::system::uname;
 
 const LONGEST: usize = 255;
 
-/// The text for inspection: `lockkit pid 4711 on web-1: job.sh`. Only the program's name, as
-/// arguments may hold secrets.
+/// The text for inspection: `lockkit pid 4711 on web-1: job.sh`. It has only the program's name,
+/// because arguments may hold secrets.
 pub(crate) fn of_command(command: &[OsString]) -> String {
     let program = program(command);
     let host = uname();
@@ -23,7 +23,7 @@ pub(crate) fn program(command: &[OsString]) -> String {
     program.unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Without control characters, and not longer than a store takes.
+/// The text without control characters, and not longer than a store accepts.
 fn clean(text: &str) -> String {
     let mut clean = String::new();
     for letter in text.chars().map(|letter| if letter.is_control() { '?' } else { letter }) {

@@ -1,10 +1,10 @@
 //! `lockkit`: locks on the command line.
 //!
-//! * [`cli`] is what can be typed.
+//! * [`cli`] is the command line that a user types.
 //! * [`commands`] has one file for each command.
 //! * [`job`] runs a child that can't outlive the lock that it runs under.
-//! * [`store`] finds the store, without a word about its password.
-//! * [`exit`] is what the exit codes mean.
+//! * [`store`] finds the store and never shows its password.
+//! * [`exit`] has the exit codes and their meaning.
 
 mod asking;
 mod boot_time;

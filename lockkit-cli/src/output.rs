@@ -1,5 +1,5 @@
-//! The two outputs. Neither is worth a panic: standard error may be closed or full, and a reader
-//! may go.
+//! Writes to standard output and standard error. A failure there is no panic: standard error may be
+//! closed or full, and a reader may close standard output.
 
 use std::{
     env,
@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-/// Says it on standard error, if that can be written: there is nobody else to be told.
+/// Writes a line to standard error. A failure is ignored, because there is no other place to report
+/// it.
 pub(crate) fn aside(text: impl Display) {
     let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
 }
@@ -19,13 +20,13 @@ pub(crate) fn aside(text: impl Display) {
 /// Writes a line to standard output.
 ///
 /// # Errors
-/// It can't be written. That a reader has gone, such as `head`,
-/// [is no failure](Error::is_reader_gone).
+/// The line can't be written. If the reader, such as `head`, has closed the output, that [is no
+/// failure](Error::is_reader_gone).
 pub(crate) fn line(text: impl Display) -> Result<()> {
     whole(format!("{text}\n").as_bytes())
 }
 
-/// As [`line`], of what has its own ends of lines.
+/// Writes text that has its own ends of lines; the rest is as for [`line`].
 pub(crate) fn whole(text: &[u8]) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text).and_then(|()| out.flush()).map_err(|error| match error.kind() {
@@ -39,12 +40,12 @@ pub(crate) fn has_colors() -> bool {
     io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Writes a line of JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<()> {
     line(serde_json::to_string(value).map_err(|error| Error::of("an answer is no JSON", error))?)
 }
 
-/// The text without what would move a terminal's cursor: other programs may have written it.
+/// Replaces control characters, which could move a terminal's cursor: other programs may have
+/// written the text.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

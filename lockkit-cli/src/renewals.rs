@@ -1,4 +1,4 @@
-//! How the renewals of a job's lock go: a user whose job is about to be stopped wants to know why.
+//! Reports how the renewals of a job's lock go, so that a user learns why lockkit stops the job.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::reporter::Reporter;
 
-/// Remembers why the last renewal failed. A process renews one lock, the one that its job runs
+/// Remembers why the last renewal failed. A process renews only one lock: the one that its job runs
 /// under.
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
@@ -36,7 +36,8 @@ impl Renewals {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says when renewals begin to fail, and when they succeed again, for as long as it is polled.
+    /// Reports when renewals begin to fail and when they succeed again, for as long as it is
+    /// polled.
     pub(crate) async fn report(
         &self,
         name: &str,

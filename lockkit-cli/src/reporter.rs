@@ -1,4 +1,4 @@
-//! lockkit's own words, on standard error: standard output is the child's.
+//! Writes lockkit's own messages to standard error, because standard output belongs to the child.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use crate::{
     output::aside,
 };
 
-/// How much is said, and how.
+/// How much lockkit reports, and in which format.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reporter {
     pub(crate) quiet: bool,
@@ -24,21 +24,21 @@ impl Reporter {
         }
     }
 
-    /// Says what happened, unless it is to be quiet.
+    /// Reports what happened, unless `--quiet` is set.
     pub(crate) fn say(self, text: &str) {
         if !self.quiet {
             self.insist(text);
         }
     }
 
-    /// Says what is only of interest to one who asked for more.
+    /// Reports what only a user of `--verbose` wants to know.
     pub(crate) fn remark(self, text: &str) {
         if self.verbose {
             self.insist(text);
         }
     }
 
-    /// Says what nobody may miss.
+    /// Reports what must not be missed, even with `--quiet`.
     pub(crate) fn insist(self, text: &str) {
         if self.json {
             self.event("message", [("text", text.into())]);
@@ -47,7 +47,7 @@ impl Reporter {
         }
     }
 
-    /// A line of JSON.
+    /// Writes a line of JSON.
     pub(crate) fn event(
         self,
         event: &str,

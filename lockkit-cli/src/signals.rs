@@ -25,16 +25,16 @@ const HEARD: [Signal; 10] = [
     Signal::WINCH,
 ];
 
-/// Hears each signal from the moment it is made. A program makes one, so that none falls between
-/// two.
+/// Hears each signal from the moment this value is made. A program makes only one, so that no
+/// signal is lost between two values.
 pub(crate) struct Signals {
     streams: RefCell<Vec<(Signal, unix::Signal)>>,
     last_end: Cell<Option<Signal>>,
 }
 
 impl Signals {
-    /// Begins to listen. What the caller of lockkit had ignored, as nohup does, stays ignored, for
-    /// the child too.
+    /// Begins to listen. A signal that lockkit's caller had ignored, as nohup does, stays ignored,
+    /// for the child too.
     pub(crate) fn listen() -> Result<Self> {
         let ignored = ignored();
         let listen = |signal: Signal| {
@@ -43,14 +43,14 @@ impl Signals {
                 .map(|stream| (signal, stream))
                 .map_err(|error| Error::of("signals can't be listened to", error))
         };
-        // Without SIGCHLD the child's end would pass unnoticed.
+        // Without SIGCHLD lockkit would not notice the child's end.
         let wanted =
             HEARD.into_iter().filter(|signal| *signal == Signal::CHILD || !is_in(ignored, *signal));
         let streams = wanted.map(listen).collect::<Result<_>>()?;
         Ok(Self { streams: RefCell::new(streams), last_end: Cell::new(None) })
     }
 
-    /// Waits for one. Cancel safe.
+    /// Waits for a signal. Cancel safe.
     pub(crate) async fn next(&self) -> Signal {
         poll_fn(|context| {
             for (signal, stream) in self.streams.borrow_mut().iter_mut() {
@@ -66,7 +66,7 @@ impl Signals {
         .await
     }
 
-    /// Waits for one that ends a program which waits for something.
+    /// Waits for a signal that ends a program which waits for something.
     pub(crate) async fn end(&self) -> Signal {
         loop {
             let signal = self.next().await;
@@ -76,13 +76,13 @@ impl Signals {
         }
     }
 
-    /// The last one so far, whoever it was passed on to.
+    /// The last signal so far that ends a program, even if lockkit passed it on to the child.
     pub(crate) fn last_end(&self) -> Option<Signal> {
         self.last_end.get()
     }
 }
 
-/// Whether it ends a program.
+/// Whether the signal ends a program.
 pub(crate) fn ends(signal: Signal) -> bool {
     matches!(signal, Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM)
 }
@@ -93,7 +93,7 @@ impl fmt::Debug for Signals {
     }
 }
 
-/// As a bit set; asking for a disposition takes unsafe code.
+/// The ignored signals, as a bit set. To ask the kernel for a disposition takes unsafe code.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! Which slot a moment belongs to.
+//! Finds the slot that a moment belongs to.
 
 use std::{
     fmt,
@@ -17,18 +17,18 @@ use crate::{
     journal::MAX_KEY_BYTES,
 };
 
-/// More is not needed by clocks that are set at all.
+/// The longest default of `--early`. Clocks that are set at all need no more.
 const LONGEST_EARLY: Duration = Duration::from_secs(30);
 
-/// A slot that is done further ahead than this is taken for one of a wrong clock.
+/// If a slot further ahead than this is done, lockkit concludes that a clock was wrong.
 pub(crate) const MOST_EARLY: Duration = Duration::from_secs(3_600);
 
-/// Gaps between slots of a schedule that are looked at: they may differ, as those of working days
-/// do.
+/// How many gaps between slots of a schedule lockkit looks at. Gaps may differ, as those of working
+/// days do.
 const GAPS: usize = 64;
 
-/// Hosts' timers go off in the same minute, not at the same instant: a slot that was forgotten by
-/// then would run twice.
+/// The shortest `--keep`. Hosts' timers fire in the same minute, not at the same instant. A slot
+/// that is forgotten by then would run twice.
 const LEAST_KEPT: Duration = Duration::from_secs(60);
 
 /// How slots follow each other.
@@ -39,12 +39,11 @@ pub(crate) enum Schedule {
     Key(String),
 }
 
-/// One slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
-    /// Of a schedule: its first second since 1970.
+    /// A slot of a schedule, by its first second since 1970.
     Tick(i64),
-    /// Of its own.
+    /// A slot that the user names.
     Key(String),
 }
 
@@ -62,7 +61,7 @@ impl fmt::Display for Slot {
 
 impl Schedule {
     /// # Errors
-    /// What can't be understood, or has no meaning.
+    /// An argument can't be understood, or makes no sense.
     pub(crate) fn new(arguments: &OnceArguments) -> Result<Self> {
         let OnceArguments { every, cron, zone, slot, early, keep, .. } = arguments;
         if *keep < LEAST_KEPT {
@@ -173,7 +172,7 @@ fn last_tick(
     Ok(Slot::Tick(tick.as_second()))
 }
 
-/// Between the next slots.
+/// The shortest of the next gaps between slots.
 fn shortest_gap(last: Timestamp, after: impl Fn(Timestamp) -> Result<Timestamp>) -> SignedDuration {
     let ticks = std::iter::successors(Some(last), |tick| after(*tick).ok());
     let ticks: Vec<_> = ticks.take(GAPS + 1).collect();
@@ -182,7 +181,8 @@ fn shortest_gap(last: Timestamp, after: impl Fn(Timestamp) -> Result<Timestamp>)
     gaps.min().unwrap_or(SignedDuration::MAX)
 }
 
-/// A slot that began earlier would be meant for the one before it by hosts whose clocks are right.
+/// Refuses an `early` of half a gap or more: a host with a right clock would get the slot after the
+/// one that it means.
 fn check_early(early: SignedDuration, gap: SignedDuration) -> Result<()> {
     if early < gap / 2 {
         return Ok(());

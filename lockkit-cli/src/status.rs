@@ -1,4 +1,4 @@
-//! The line of JSON about how a run ended.
+//! Writes the status file: a line of JSON about how a run ended.
 
 use std::{
     fs::{self, Metadata, Permissions},
@@ -13,15 +13,15 @@ use tempfile::NamedTempFile;
 
 use crate::error::{Error, Result};
 
-/// How a run ended, in a line that no exit code of a command can be mistaken for.
+/// How a run ended, in a line that can't be confused with an exit code of the command.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Status {
-    /// `exited`, `signaled`, `busy`, `done` (before, by another), `lost`, `asked`, `max_run`,
-    /// `not_executable`, `not_found`, `interrupted` (while it waited) or `failed`.
+    /// `exited`, `signaled`, `busy`, `done` (another run did it before), `lost`, `asked`,
+    /// `max_run`, `not_executable`, `not_found`, `interrupted` (during the wait) or `failed`.
     pub(crate) outcome: &'static str,
-    /// Of lockkit.
+    /// The exit code of lockkit.
     pub(crate) code: u8,
-    /// That ended the command, or the wait for the lock.
+    /// The signal that ended the command, or the wait for the lock.
     pub(crate) signal: Option<i32>,
     pub(crate) name: String,
     pub(crate) token: Option<u64>,
@@ -37,7 +37,7 @@ impl Status {
     }
 }
 
-/// Where it goes. A reader sees the old line or the new one, never half of one.
+/// The file for the line. A reader sees the old line or the new one, never a part of a line.
 #[derive(Debug)]
 pub(crate) struct StatusFile {
     path: PathBuf,
@@ -45,8 +45,8 @@ pub(crate) struct StatusFile {
 
 impl StatusFile {
     /// # Errors
-    /// What is there is no regular file, or it can't be written: better said before the run than
-    /// after it.
+    /// The path leads to something other than a regular file, or the file can't be written. It is
+    /// better to report that before the run than after it.
     pub(crate) fn new(path: &Path) -> Result<Self> {
         let file = Self { path: path.to_owned() };
         let (target, old) = file.target()?;
@@ -55,7 +55,7 @@ impl StatusFile {
     }
 
     fn write(&self, text: &str) -> Result<()> {
-        // It may be another than before the run.
+        // The file may be another one than before the run.
         let (target, old) = self.target()?;
         let mut new = self.new_file(&target, old.as_ref())?;
         new.write_all(text.as_bytes()).map_err(|error| self.failed(error))?;
@@ -63,9 +63,8 @@ impl StatusFile {
         Ok(())
     }
 
-    /// The file to be replaced, behind all links, and what is known of it if there is one. A rename
-    /// would put a file in the place of a device, and all who write to the device would write to
-    /// that.
+    /// The file to replace, behind all links, and its metadata if it exists. A rename would put a
+    /// file in the place of a device, and later writers to the device would write to that file.
     fn target(&self) -> Result<(PathBuf, Option<Metadata>)> {
         match fs::metadata(&self.path) {
             Ok(metadata) if metadata.is_file() => {
@@ -84,8 +83,8 @@ impl StatusFile {
         }
     }
 
-    /// In the folder of the file, under a name that nobody can have prepared. Who could read the
-    /// old one can read it.
+    /// A new file in the folder of the target. No other process can have prepared its name. Users
+    /// who could read the old file can read the new one.
     fn new_file(&self, target: &Path, old: Option<&Metadata>) -> Result<NamedTempFile> {
         let folder = target
             .parent()
@@ -111,7 +110,7 @@ impl StatusFile {
     }
 }
 
-/// For a field of a line.
+/// Milliseconds for a field of the line.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Which store, and which names in it.
+//! Finds the store, and the names in it.
 
 use std::{
     env, fs,
@@ -16,7 +16,7 @@ use crate::{
     variables,
 };
 
-/// A store that is connected, and the namespace that names stand in.
+/// A connected store, and the namespace of the names in it.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) locker: Locker,
@@ -31,12 +31,12 @@ impl Store {
         Ok(Address::new(arguments)?.connect().await?)
     }
 
-    /// A name as the store has it.
+    /// The name as it is in the store.
     pub(crate) fn full(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 
-    /// A name as it was typed, if it is in the namespace.
+    /// The name as the user typed it, if it is in the namespace.
     pub(crate) fn short<'a>(&self, name: &'a LockName) -> Option<&'a str> {
         name.as_str().strip_prefix(&self.prefix)
     }
@@ -47,15 +47,15 @@ impl Store {
     }
 }
 
-/// Where a store is. It has no `Debug`: there may be a password in it.
+/// The place of a store. It has no `Debug`, because it may contain a password.
 pub(crate) struct Address {
     url: String,
     prefix: String,
 }
 
 impl Address {
-    /// The one that the arguments or the environment name. There is no default: each of three hosts
-    /// that forgot the URL would run the job.
+    /// The store that the arguments or the environment name. There is no default: if three hosts
+    /// lacked the URL, each of them would run the job.
     pub(crate) fn new(arguments: &StoreArguments) -> Result<Self> {
         let url = url(arguments)?.ok_or_else(|| {
             let wanted = "no store: give --url, LOCKKIT_URL, LOCKKIT_URL_FILE, or --local for locks of this host alone";
@@ -79,20 +79,21 @@ impl Address {
         Ok(Self { url, prefix })
     }
 
-    /// Connects, once.
+    /// Connects; it tries once.
     pub(crate) async fn connect(&self) -> lockkit::Result<Store> {
         let renewals = Arc::new(Renewals::default());
         let locker = lockkit::builder(&self.url).await?.observer(renewals.clone()).build();
         Ok(Store { locker, renewals, prefix: self.prefix.clone() })
     }
 
-    /// For how long a wait without a bound outlasts a store that is away: as the library's own do,
-    /// whose options are not checked before there is a store. `ttl` goes before the URL's.
+    /// For how long a wait without a bound outlasts an unreachable store. The library's waits have
+    /// the same limit, but the library checks its options only when it has a store. `ttl` has
+    /// precedence over the URL's.
     pub(crate) fn patience(&self, ttl: Option<Duration>) -> Duration {
         let mut url = lockkit::url::StoreUrl::parse(&self.url).ok();
         let mut of_url = |name| url.as_mut()?.params.duration(name).ok()?;
         let ttl = ttl.or_else(|| of_url("ttl")).unwrap_or(LockOptions::new().ttl());
-        // What follows from the ttl is a third of it at most.
+        // Without an `op_timeout` in the URL, the library's is at most a third of the ttl.
         let op_timeout = of_url("op_timeout").unwrap_or_default();
         ttl.max(op_timeout.saturating_mul(3))
     }
@@ -101,7 +102,7 @@ impl Address {
 /// The URL that the arguments name, or else the environment; `None` if neither does.
 ///
 /// # Errors
-/// The arguments name two, or what they name can't be read.
+/// The arguments name two stores, or the named file can't be read.
 pub(crate) fn url(arguments: &StoreArguments) -> Result<Option<String>> {
     match (arguments.local, &arguments.url, &arguments.url_file) {
         (true, None, None) => local().map(Some),
@@ -135,8 +136,8 @@ fn first_line(file: &Path) -> Result<String> {
     Ok(line.to_owned())
 }
 
-/// Where this host's locks are: root's for all users, another user's own. Neither ends with a boot,
-/// as tokens must not.
+/// The URL of this host's locks. Those of root are for all users; another user has its own. Both
+/// folders outlast a reboot, because tokens must outlast it.
 fn local() -> Result<String> {
     let variable = |name| env::var_os(name).map(PathBuf::from);
     let is_root = rustix::process::geteuid().is_root();

@@ -1,4 +1,5 @@
-//! What lockkits have left behind that were killed together with their watchdogs.
+//! Removes files that lockkit processes left because they were killed together with their
+//! watchdogs.
 
 use std::{
     fs, io,
@@ -11,13 +12,13 @@ use rustix::process::geteuid;
 
 use crate::boot_time::BootTime;
 
-/// So long after the end of a lock nobody reads its deadline any more.
+/// How long after a lock's end no process reads its deadline any more.
 const AGE: Duration = Duration::from_secs(60);
 
 const FILE: &str = "deadline";
 const NEW_FILE: &str = "deadline.new";
 
-/// Removes the folders of deadlines that have passed. What can't be removed is no harm.
+/// Removes the folders of deadlines that have passed. A folder that can't be removed does no harm.
 pub(crate) fn sweep() {
     let user = PathBuf::from(format!("/run/user/{}", geteuid().as_raw()));
     for place in [user, std::env::temp_dir()] {
@@ -30,8 +31,8 @@ pub(crate) fn sweep() {
     }
 }
 
-/// A folder of ours with nothing in it but a deadline that has passed. One that never comes tells
-/// nothing of its lockkit.
+/// Whether this is a folder of ours that holds nothing but a deadline that has passed. A deadline
+/// that never comes does not show whether its lockkit still runs.
 fn is_left(folder: &Path, now: BootTime) -> io::Result<bool> {
     let metadata = fs::symlink_metadata(folder)?;
     if !metadata.is_dir() || metadata.uid() != geteuid().as_raw() {

@@ -22,12 +22,12 @@ impl<const N: usize> Table<N> {
         self.rows.push(row.map(|cell| if cell.is_empty() { "-".to_owned() } else { plain(&cell) }));
     }
 
-    /// Writes it to standard output; nothing if there are no rows below the heading.
+    /// Writes the table to standard output; writes nothing if it has no rows.
     pub(crate) fn print(&self) -> Result<()> {
         self.print_with(|_, line| line)
     }
 
-    /// As [`print`](Self::print), with each line below the heading as `paint` makes it of the row's
+    /// As [`print`](Self::print), but `paint` makes each line below the heading from the row's
     /// first word and the line.
     pub(crate) fn print_with(&self, paint: impl Fn(&str, String) -> String) -> Result<()> {
         if self.rows.len() < 2 {
@@ -70,7 +70,7 @@ pub(crate) fn brief(duration: Duration) -> String {
 
 /// A moment, from milliseconds since 1970, in UTC.
 pub(crate) fn moment(unix_ms: u64) -> String {
-    // Later than this a date has five digits, and humantime panics.
+    // A later date has five digits in its year, and humantime panics.
     let last = 253_402_300_799_000;
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(unix_ms.min(last)))
         .to_string()

@@ -17,7 +17,7 @@ use crate::{
     table::{Table, brief},
 };
 
-/// So many locks are looked at side by side.
+/// How many locks lockkit looks at side by side.
 const ABREAST: usize = 16;
 
 /// A look at one lock; as JSON, its fields keep their names.
@@ -31,7 +31,7 @@ pub(crate) struct LockView {
     pub(crate) full: LockName,
 }
 
-/// One who holds it. What the store does not know is null.
+/// A holder. A value that the store does not know is null.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct HolderView {
     pub(crate) label: Option<String>,
@@ -57,7 +57,7 @@ impl LockView {
         !self.holders.is_empty() || self.waiting.is_some_and(|waiting| waiting > 0)
     }
 
-    /// One row for each holder; one without, when somebody only waits.
+    /// One row for each holder. If there are only waiters, one row without a holder.
     pub(crate) fn rows(&self, table: &mut Table<7>) {
         let waiting = self.waiting.map(|waiting| waiting.to_string()).unwrap_or_default();
         let mut row = |holder: [String; 4]| {
@@ -109,7 +109,7 @@ impl HolderView {
         }
     }
 
-    /// For people.
+    /// The holder, in words for people.
     pub(crate) fn who(&self) -> String {
         let label = match (&self.label, &self.owner) {
             (Some(label), _) => plain(label),
@@ -137,7 +137,7 @@ pub(crate) fn kinds(locker: &Locker) -> Vec<Kind> {
     .collect()
 }
 
-/// Looks at the locks of one name: the kind that is asked for, or all.
+/// Looks at the locks of one name: of the kind that the user asks for, or of all kinds.
 pub(crate) async fn look(store: &Store, arguments: &LookArguments) -> Result<Vec<LockView>> {
     let kinds = match arguments.kind {
         Some(kind) => vec![kind.into()],
@@ -148,7 +148,7 @@ pub(crate) async fn look(store: &Store, arguments: &LookArguments) -> Result<Vec
     look_at(store, full.collect::<Result<_>>()?).await
 }
 
-/// Looks at many locks: names as they are to be shown, and as the store has them.
+/// Looks at many locks. Each name comes as it is shown and as the store has it.
 pub(crate) async fn look_at(
     store: &Store,
     names: Vec<(String, LockName)>,

@@ -1,4 +1,4 @@
-//! Waits for a lock, and says for whom.
+//! Waits for a lock and reports who holds it.
 
 use std::{
     future::Future,
@@ -20,23 +20,23 @@ use crate::{
     status::millis,
 };
 
-/// A lock that is free or nearly so is not worth a word.
+/// If the wait is shorter than this, lockkit reports nothing.
 const SILENT: Duration = Duration::from_millis(300);
-/// Where the line is rewritten.
+/// The pause between two reports where lockkit rewrites the line.
 const LIVE: Duration = Duration::from_secs(1);
-/// Where each line stays, as in a log.
+/// The pause between two reports where each line stays, as in a log.
 const LOGGED: Duration = Duration::from_secs(60);
-/// What a last look at a busy lock may take.
+/// The longest time for a last look at a busy lock.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
-/// What is waited for.
+/// The lock that lockkit waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) locker: &'a Locker,
     pub(crate) name: &'a LockName,
-    /// As it was typed.
+    /// The name as the user typed it.
     pub(crate) short: &'a str,
-    /// When it is given up.
+    /// How long lockkit waits at most.
     pub(crate) bound: Option<Duration>,
     pub(crate) reporter: Reporter,
 }
@@ -45,16 +45,16 @@ pub(crate) struct Wanted<'a> {
 #[derive(Debug)]
 pub(crate) enum Waited {
     Held(LockGuard),
-    /// It is another's; who, if that is known.
+    /// Another owner has the lock. The text describes it, if it is known.
     Busy(String),
-    /// One that ends a program came.
+    /// A signal came that ends a program.
     Signal(Signal),
 }
 
 /// Waits for `locking`, which yields nothing if the lock was not free in time.
 ///
 /// # Errors
-/// What `locking` says.
+/// The error of `locking`.
 ///
 /// # Cancel safety
 /// As cancel safe as `locking`.
@@ -91,18 +91,19 @@ async fn holders(wanted: Wanted<'_>) -> String {
     }
 }
 
-/// Says again and again who holds the lock.
+/// Reports again and again who holds the lock.
 async fn show(wanted: Wanted<'_>) {
     if wanted.reporter.quiet {
         return std::future::pending().await;
     }
     let begun = Instant::now();
-    // A line that is rewritten would be a nuisance from the background.
+    // A line that is rewritten would disturb the foreground program, so lockkit does it only in the
+    // foreground.
     let live = !wanted.reporter.json && is_foreground(stderr(), own_group());
     let mut line = Line { live, shown: false };
     sleep(SILENT).await;
     loop {
-        // What the store says of its troubles, the wait itself says in the end.
+        // The store's errors are ignored here: the wait itself reports them in the end.
         let inspection = wanted.locker.inspect(wanted.name).await.ok();
         if wanted.reporter.json {
             event(wanted, begun.elapsed(), inspection.as_ref());
@@ -122,7 +123,7 @@ fn text(wanted: Wanted<'_>, waited: Duration, inspection: Option<&Inspection>) -
     format!("lockkit: waiting for {:?} for {}: {who}{queue}{bound}", wanted.short, seconds(waited))
 }
 
-/// Who holds it, since when, and with which token.
+/// Says who holds the lock, since when, and with which token.
 pub(crate) fn describe(inspection: &Inspection) -> String {
     let Some(first) = inspection.holders.first() else { return "nobody holds it now".to_owned() };
     let label = first.label.clone().unwrap_or_else(|| "somebody".to_owned());
@@ -163,7 +164,7 @@ fn seconds(duration: Duration) -> String {
     humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
 }
 
-/// A line that is rewritten on a terminal, and wiped at the end.
+/// A line that is rewritten on a terminal, and erased at the end.
 struct Line {
     live: bool,
     shown: bool,

@@ -1,7 +1,7 @@
-//! C13: a store whose feature is off says which feature is missing.
+//! C13: the error for a store whose feature is off names the missing feature.
 //!
-//! Here, because the facade's own tests can't be built without stores: what they test with turns
-//! all of them on.
+//! The test is here because the facade's own tests can't be built without stores: their
+//! dev-dependencies turn all stores on.
 
 #![cfg(not(any(
     feature = "bench",

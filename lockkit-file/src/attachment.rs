@@ -1,4 +1,4 @@
-//! What a holder has beside its lock: the file by which others know that its process lives.
+//! Gives a holder the file that shows other processes that its process lives.
 
 use std::{
     fs::File,
@@ -10,12 +10,12 @@ use lockkit_core::{LockGuard, spi::Attachment};
 
 use crate::session::Session;
 
-/// The session of the process that holds a lock, for another process that is to keep it.
+/// The session of the process that holds a lock, for another process that must keep the lock.
 ///
-/// The system frees what a process holds when the last descriptor of its session's file is closed.
-/// A process that looks after the work of this one, and is given a [`file`](Self::file) of its own
-/// as, say, its standard output, keeps all locks of this process until it ends, too, however this
-/// one ends. An orderly release frees a lock all the same.
+/// The system frees the locks of a process when the last descriptor of its session's file is
+/// closed. A process that looks after the work of this one can get a [`file`](Self::file) of its
+/// own, for example as its standard output. Then it keeps all locks of this process until it ends,
+/// too, however this process ends. An orderly release still frees a lock.
 ///
 /// ```no_run
 /// # async fn example(locker: &lockkit_core::Locker) -> Result<(), Box<dyn std::error::Error>> {
@@ -29,7 +29,7 @@ use crate::session::Session;
 /// ```
 #[derive(Debug)]
 pub struct SessionFile {
-    /// What outlives the store must not keep its session.
+    /// This value may outlive the store, and must not keep its session then.
     session: Weak<Session>,
 }
 
@@ -38,16 +38,16 @@ impl SessionFile {
         Self { session: Arc::downgrade(session) }
     }
 
-    /// That of a lock that is held; `None` if the lock is of another store.
+    /// The session of a lock that is held; `None` if the lock is of another store.
     #[must_use]
     pub fn of(guard: &LockGuard) -> Option<Arc<Self>> {
         guard.attachment()
     }
 
-    /// Another descriptor of the session's locked file. Nothing may be written to it.
+    /// Another descriptor of the session's locked file. The caller must not write to it.
     ///
     /// # Errors
-    /// What the system says; [`io::ErrorKind::NotFound`] if the session is over.
+    /// An error of the system; [`io::ErrorKind::NotFound`] if the session is over.
     pub fn file(&self) -> io::Result<File> {
         self.session.upgrade().ok_or(io::ErrorKind::NotFound)?.share()
     }

@@ -1,4 +1,4 @@
-//! A folder as a store of locks.
+//! Makes a folder a store of locks.
 
 use std::{
     sync::Arc,
@@ -29,11 +29,11 @@ use crate::{
     store::Store,
 };
 
-/// The watcher wakes the waiters; this is for wake-ups that get lost.
+/// The watcher wakes the waiters. The poll is for wake-ups that get lost.
 const POLL: Duration = Duration::from_secs(1);
 /// One poll with its jitter of 25 %.
 const TAKEOVER_DELAY: Duration = Duration::from_millis(1_250);
-/// Of what no claim asks for.
+/// How long an operator's change waits for the gate; it has no claim whose options would say so.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 static DESCRIPTOR: Descriptor = Descriptor {
@@ -61,7 +61,7 @@ static DESCRIPTOR: Descriptor = Descriptor {
 
 /// A store of locks in a folder of this host.
 ///
-/// What it holds is free when it is closed or dropped, and when its process ends.
+/// Its locks are free when it is closed or dropped, and when its process ends.
 ///
 /// ```
 /// use lockkit_core::Locker;
@@ -84,18 +84,18 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Opens a folder; what is missing is made.
+    /// Opens a folder, and makes the parts that are missing.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`] if it can't be written, [`ErrorKind::Unsupported`] if it is
-    /// on a network file system, or what the system says.
+    /// [`ErrorKind::PermissionDenied`] if the folder can't be written, [`ErrorKind::Unsupported`]
+    /// if it is on a network file system, or another error of the system.
     pub fn open(config: Config) -> Result<Self> {
         let folder = Folder::new(config.folder);
-        // Nothing is made where nothing may be.
+        // This check comes first, so that no folder is made on a file system that is refused.
         let mut is_remote = mount::check(mount::nearest(folder.root()), config.allow_network_fs)?;
         folder.make()?;
         for part in folder.parts().chain([folder.root().to_owned()]) {
-            // Another file system may be mounted on each.
+            // Each part may be on another file system.
             is_remote |= mount::check(&part, config.allow_network_fs)?;
             mount::check_access(&part)?;
         }
@@ -147,7 +147,7 @@ impl Backend for FileStore {
 
     async fn changed(&self, name: &LockName) {
         if self.shared.watch().is_err() {
-            // The core looks again now and then anyhow.
+            // The core looks again now and then anyway.
             return std::future::pending().await;
         }
         let observer =
@@ -188,7 +188,7 @@ impl Admin for FileStore {
     }
 }
 
-/// Hears of a lock until it is dropped.
+/// Hears of changes of a lock until it is dropped.
 struct Observer<'a> {
     shared: &'a Shared,
     paths: LockPaths,

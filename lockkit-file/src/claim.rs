@@ -1,12 +1,12 @@
-//! One owner competing for one name, and holding it.
+//! The claim of one owner for one name, which later holds the lock.
 //!
-//! 1. Lock the gate of the name, a file that is locked for microseconds, and read the record of the
-//!    name: who holds it, who waits, and the last token.
-//! 2. Drop those from the record whose process has died: nobody locks its session's file any more.
-//! 3. If there is room, add the owner with the next token; otherwise, add it to the queue. Write
-//!    the record to a new file, and put it into the old one's place.
-//! 4. A waiter tries again when the record has changed, which the system tells it.
-//! 5. A renewal looks whether our session's file is still locked, and whether we are still in the
+//! 1. Lock the gate of the name, a file that is locked for microseconds. Read the record of the
+//!    name: the holders, the waiters and the last token.
+//! 2. Drop the owners whose process has died: the file of their session is not locked any more.
+//! 3. If there is room, add the owner with the next token. Otherwise add it to the queue. Write the
+//!    record to a new file, and put that in the place of the old one.
+//! 4. A waiter tries again when the system reports that the record has changed.
+//! 5. A renewal checks whether our session's file is still locked, and whether we are still in the
 //!    record.
 //! 6. A release takes the owner out of the record, in the same way.
 
@@ -44,9 +44,9 @@ pub(crate) struct FileClaim {
     spec: ClaimSpec,
     share: Share,
     paths: LockPaths,
-    /// Of the last attempt. None: nothing of us can be in the record.
+    /// The session of the last attempt. If it is `None`, the record can't contain this claim.
     session: Option<Arc<Session>>,
-    /// Who may have the grant after a transfer that failed.
+    /// The owner that may have the grant after a transfer that failed.
     successor: Option<OwnerId>,
 }
 
@@ -56,12 +56,12 @@ impl FileClaim {
         Self { shared, spec, share, paths, session: None, successor: None }
     }
 
-    /// Who may stand in the record.
+    /// The owners of this claim that may be in the record.
     fn owners(&self) -> impl Iterator<Item = OwnerId> + use<> {
         [self.spec.owner].into_iter().chain(self.successor)
     }
 
-    /// What we hold, as far as our own session and the record tell.
+    /// Whether the claim holds the lock, as far as our session and the record show.
     fn look(&self) -> Result<RenewalOutcome> {
         let Some(session) = &self.session else {
             return Ok(RenewalOutcome::Lost(LossReason::Evicted));
@@ -78,7 +78,7 @@ impl FileClaim {
     }
 }
 
-/// Below `op_timeout`, so that the caller hears who stands in the way.
+/// Less than `op_timeout`, so that the caller gets the error that names the process in the gate.
 fn patience_of(spec: &ClaimSpec) -> Duration {
     spec.op_timeout / 4 * 3
 }
@@ -103,7 +103,7 @@ impl Claim for FileClaim {
                 Some(spec.owner),
                 patience,
                 |record, now| {
-                    // One that was lost can't hold anything.
+                    // A session that was lost can't hold anything, so a new one takes its place.
                     let present = session.insert(store.session()?);
                     let answer = record.attempt(&asker(spec, present, share), wait, now)?;
                     Ok((answer, present.id))
@@ -168,7 +168,7 @@ impl Claim for FileClaim {
         let paths = &self.paths;
         let from = self.spec.owner;
         let share = self.share;
-        // Until it is known, either of the two may have it.
+        // Until the outcome is known, either owner may have the grant.
         self.successor = Some(to.owner);
         let unsure = AtomicBool::new(true);
         let transferred = store
@@ -223,7 +223,7 @@ impl Drop for FileClaim {
     fn drop(&mut self) {
         let store = &self.shared.store;
         self.owners().for_each(|owner| store.local_claims.remove(&self.paths, owner));
-        // There is no lease that would end what a release that failed has left.
+        // There is no lease that would end what a failed release has left.
         if let Some(session) = self.session.take()
             && session.is_of_this_process()
         {

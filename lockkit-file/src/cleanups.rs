@@ -1,4 +1,5 @@
-//! Owners that claims have left in the records: each stays there until it is taken out.
+//! Remembers owners that claims have left in the records. Each stays there until a cleanup removes
+//! it.
 
 use std::{
     collections::HashMap,
@@ -9,7 +10,7 @@ use lockkit_core::OwnerId;
 
 use crate::{folder::LockPaths, session::Session};
 
-/// The owners to be taken out of the records.
+/// The owners that must be removed from the records.
 #[derive(Debug, Default)]
 pub(crate) struct Cleanups(Mutex<HashMap<String, Cleanup>>);
 
@@ -20,7 +21,7 @@ struct Cleanup {
 }
 
 impl Cleanups {
-    /// These owners may stand in the record, and must not.
+    /// Adds owners that may be in the record, and must not be.
     pub(crate) fn add(
         &self,
         paths: &LockPaths,
@@ -43,12 +44,12 @@ impl Cleanups {
             .collect()
     }
 
-    /// These owners do not stand in the record any more.
+    /// Forgets these owners, which are not in the record any more.
     pub(crate) fn done(&self, paths: &LockPaths, owners: &[OwnerId]) {
         self.retain(|key, owner, _| *key != paths.key || !owners.contains(&owner));
     }
 
-    /// Where something has to be done. What was of a session that is over is nobody's any more.
+    /// The locks whose records need a cleanup. Owners of a session that is over need none.
     pub(crate) fn all_paths(&self) -> Vec<LockPaths> {
         self.retain(|_, _, session| session.stands().unwrap_or(true));
         self.lock().values().map(|cleanup| cleanup.paths.clone()).collect()

@@ -1,4 +1,4 @@
-//! Where the folder is and how to use it.
+//! Reads where the folder is and how to use it.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ use crate::error::BACKEND;
 /// ```
 ///
 /// # Default
-/// No network file system, and news from the system.
+/// Network file systems are refused, and the system reports changes.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) folder: PathBuf,
@@ -29,8 +29,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// A store in a folder, which is made if it is not there. All processes that are to exclude
-    /// each other must reach it, by whichever path.
+    /// A store in a folder, which is made if it is missing. All processes that must exclude each
+    /// other must reach the same folder, by whichever path.
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), allow_network_fs: false, polling: false }
@@ -39,8 +39,8 @@ impl Config {
     /// Reads a store URL; the crate's documentation lists its parts.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] for one that makes no sense, [`ErrorKind::UnknownParameter`] for a
-    /// parameter that nobody knows.
+    /// [`ErrorKind::InvalidUrl`] for a URL that makes no sense, [`ErrorKind::UnknownParameter`] for
+    /// an unknown parameter.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         let is_local = match url.hosts() {
             [] => true,
@@ -65,15 +65,15 @@ impl Config {
         Ok(config)
     }
 
-    /// Allows a folder on a network file system, which is refused else. There the system tells
-    /// nothing of what others do, and waiters look up to ten times a second.
+    /// Allows a folder on a network file system, which is refused otherwise. There the system does
+    /// not report what other hosts do, and waiters look up to ten times a second.
     #[must_use]
     pub fn with_network_fs(mut self) -> Self {
         self.allow_network_fs = true;
         self
     }
 
-    /// Looks up to ten times a second for what others do, instead of being told by the system.
+    /// Looks for changes up to ten times a second, instead of waiting for reports of the system.
     #[must_use]
     pub fn with_polling(mut self) -> Self {
         self.polling = true;

@@ -1,4 +1,4 @@
-//! What the folder and its host mean for the locks in it.
+//! Diagnoses how the folder and its host affect the locks in it.
 
 use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
@@ -14,16 +14,16 @@ use crate::{
     watching,
 };
 
-/// The least part of the disk, in percent, and of its files, that is to be free.
+/// The least percentage of the disk, and of its files, that should be free.
 const LEAST_ROOM: u64 = 1;
-/// What systems empty at a boot, wherever they keep it.
+/// Folders that systems empty at a boot, on whatever file system they are.
 const CLEANED: [&str; 3] = ["/tmp", "/run", "/dev/shm"];
 const WRITABLE_BY_ALL: u32 = 0o002;
 
 /// Looks at the folder.
 ///
 /// # Errors
-/// It can't be looked at.
+/// The folder can't be read.
 pub(crate) fn diagnose(folder: &Folder, polling: bool) -> Result<Vec<Diagnostic>> {
     let root = folder.root();
     let failed = |error: io::Error| from_io(error, "looking at", root);
@@ -62,7 +62,7 @@ fn file_system(found: FileSystem, root: &Path) -> Diagnostic {
 }
 
 fn room(what: &str, free: u64, all: u64) -> Diagnostic {
-    // Some file systems don't count.
+    // Some file systems do not count.
     let percent = free.saturating_mul(100).checked_div(all).unwrap_or(100);
     let found = format!("{percent} % free");
     if percent >= LEAST_ROOM {
@@ -73,7 +73,7 @@ fn room(what: &str, free: u64, all: u64) -> Diagnostic {
     )
 }
 
-/// `None`: it is not asked for.
+/// `news` is `None` if polling was asked for.
 fn inotify(news: Option<io::Result<()>>) -> Diagnostic {
     let what = "news of changes";
     match news {

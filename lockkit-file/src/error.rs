@@ -1,4 +1,4 @@
-//! What the operating system says, in lockkit's words.
+//! Translates errors of the operating system into lockkit's.
 
 use std::{borrow::Cow, io, path::Path};
 
@@ -13,15 +13,15 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Err
     Error::new(kind, reason).with_backend(BACKEND)
 }
 
-/// Translates an error that came up while `what` was done to `path`.
+/// Translates an error that happened while `what` was done to `path`.
 pub(crate) fn from_io(error: io::Error, what: &str, path: &Path) -> Error {
     use io::ErrorKind as E;
     const ELSE: &str =
         "something else stands where lockkit's file should be; use a folder of its own";
     let (kind, advice) = match error.kind() {
-        // A link, which is not followed.
+        // This is a symbolic link, which lockkit does not follow.
         _ if Errno::from_io_error(&error) == Some(Errno::LOOP) => (ErrorKind::WrongType, ELSE),
-        // A socket, or a device without its driver.
+        // This is a socket, or a device without its driver.
         _ if Errno::from_io_error(&error) == Some(Errno::NXIO) => (ErrorKind::WrongType, ELSE),
         E::PermissionDenied => (
             ErrorKind::PermissionDenied,
@@ -40,11 +40,11 @@ pub(crate) fn from_io(error: io::Error, what: &str, path: &Path) -> Error {
         ),
     };
     let ours = ours(kind, format!("{what} {path:?}: {error}; {advice}")).with_source(error);
-    // No mount changes by itself.
+    // A mount does not change by itself.
     if kind == ErrorKind::ReadOnly { ours.with_status(ErrorStatus::Permanent) } else { ours }
 }
 
-/// A file that is not what lockkit wrote there.
+/// The error for a file that lockkit did not write.
 pub(crate) fn stranger(path: &Path, reason: &str) -> Error {
     let text = format!(
         "{path:?} is no file of lockkit's: {reason}; it is left as it is: put it right, or move it away while nobody \
@@ -53,7 +53,7 @@ pub(crate) fn stranger(path: &Path, reason: &str) -> Error {
     ours(ErrorKind::WrongType, text)
 }
 
-/// What a newer lockkit has written.
+/// The error for a file of a newer lockkit.
 pub(crate) fn newer(path: &Path, format: u32) -> Error {
     let text = format!(
         "{path:?} was written by a newer lockkit, in the format {format}, which this one does not know; it is left as it \

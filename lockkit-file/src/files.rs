@@ -1,4 +1,5 @@
-//! Small files that are replaced whole. A former one is written over only while nobody reads it.
+//! Small files that are replaced whole. A former file is overwritten only while no process reads
+//! it.
 
 use std::{
     fs::{self, File, Metadata, OpenOptions},
@@ -20,18 +21,18 @@ use crate::{
 };
 
 const FILE_MODE: u32 = 0o660;
-/// Far more than a record of thousands of waiters has: what is larger is not ours.
+/// Far more than a record with thousands of waiters needs. A larger file is not lockkit's.
 const LARGEST: u64 = 64 << 20;
-/// With less room than this, the standard library asks for the end by a read of its own.
+/// If the buffer has less room than this, the standard library finds the end by an extra read.
 const SPARE: usize = 64;
-/// Also in the place of the lock that one has.
+/// This also replaces a lock that the same open file already has.
 const SHARED: FlockOperation = FlockOperation::NonBlockingLockShared;
-/// A reader whose file is replaced reads again. After so many times it reads what it has, and the
-/// sum judges that.
+/// A reader whose file is replaced reads again. After this many attempts it takes the bytes that it
+/// has, and the sum decides whether they are whole.
 const MOST_READS: u32 = 100;
 
-/// Options that follow no link: in a folder that others may write to, one could lead anywhere. Nor
-/// wait for a pipe.
+/// Options that follow no link: in a folder that others may write to, a link could lead anywhere.
+/// They do not wait for a pipe either.
 pub(crate) fn options() -> OpenOptions {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
@@ -39,7 +40,7 @@ pub(crate) fn options() -> OpenOptions {
     options
 }
 
-/// Opens to read; `None` if there is no such file.
+/// Opens a file to read; `None` if there is no such file.
 pub(crate) fn open(path: &Path) -> io::Result<Option<File>> {
     match options().read(true).open(path) {
         Ok(file) => Ok(Some(file)),
@@ -48,19 +49,18 @@ pub(crate) fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// What a file holds.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) bytes: Vec<u8>,
     pub(crate) stamp: Stamp,
 }
 
-/// Which file it is, and when it was written; all zero for none.
+/// Identifies a file and its last change; all zero if there is no file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
     identity: Identity,
     size: u64,
-    /// When anything about it has changed, also its name: seconds and nanoseconds.
+    /// When the file was last changed in any way, even its name: seconds and nanoseconds.
     changed: (i64, i64),
     /// In µs since 1970.
     pub(crate) written: u64,
@@ -73,7 +73,7 @@ impl Stamp {
         Ok(Self { identity: Identity::of(seen), size: seen.size(), changed, written })
     }
 
-    /// Of the file that is there now.
+    /// The stamp of the file that is there now.
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
         match fs::symlink_metadata(path) {
             Ok(seen) => Self::of(&seen),
@@ -83,12 +83,12 @@ impl Stamp {
     }
 }
 
-/// What a file holds that nobody may replace meanwhile, or that nobody writes over; nothing if
-/// there is none.
+/// Reads a file that no process may replace meanwhile, or that no process overwrites. The content
+/// is empty if there is no file.
 ///
 /// # Errors
-/// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for a pipe and the like; what the
-/// system says.
+/// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for a pipe and the like; an error
+/// of the system.
 pub(crate) fn read(path: &Path) -> Result<Content> {
     let failed = |error| from_io(error, "reading", path);
     match open(path).map_err(failed)? {
@@ -97,8 +97,8 @@ pub(crate) fn read(path: &Path) -> Result<Content> {
     }
 }
 
-/// What a file holds that others may replace at any time: its lock keeps them from writing over it
-/// until it is read.
+/// Reads a file that others may replace at any time. A lock on the file prevents that it is
+/// overwritten before it is read.
 ///
 /// # Errors
 /// As [`read`].
@@ -106,10 +106,10 @@ pub(crate) fn read_shared(path: &Path) -> Result<Content> {
     let failed = |error| from_io(error, "reading", path);
     for _ in 0..MOST_READS {
         let Some(file) = open(path).map_err(failed)? else { return Ok(Content::default()) };
-        // Where that fails, somebody writes over what was the file a moment ago.
+        // If this fails, a process overwrites this file, which was in place a moment ago.
         let is_locked = file.try_lock_shared().is_ok();
         let seen = file.metadata().map_err(failed)?;
-        // One that was replaced before it was locked may hold what was never in place.
+        // A file that was replaced before it was locked may have a content that was never in place.
         if is_locked && Identity::of(&seen).is_at(path).map_err(failed)? {
             return content(&file, path, &seen);
         }
@@ -122,8 +122,8 @@ fn content(file: &File, path: &Path, seen: &Metadata) -> Result<Content> {
     let failed = |error| from_io(error, "reading", path);
     check_plain(seen, path)?;
     let stamp = Stamp::of(seen).map_err(failed)?;
-    // Room for all of it, and for the read that finds the end: without, it is read in many small
-    // pieces.
+    // The buffer has room for the whole file and for the read that finds its end. Otherwise it
+    // would be read in many small pieces.
     let room = usize::try_from(seen.len().min(LARGEST)).unwrap_or_default() + SPARE;
     let mut bytes = Vec::with_capacity(room);
     file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
@@ -153,7 +153,7 @@ fn swap(_: &Path, _: &Path) -> rustix::io::Result<()> {
     Err(Errno::NOSYS)
 }
 
-/// The new content of a file, beside it.
+/// The new content of a file, in a second file beside it.
 #[derive(Debug)]
 pub(crate) struct Draft {
     new: PathBuf,
@@ -161,22 +161,22 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Writes it to the file `new`; what another writer left there is written over or replaced. Two
-    /// writers must not have the same name for their drafts at a time.
+    /// Writes it to the file `new`, and overwrites or replaces what another writer left there. Two
+    /// writers must not use the same name for their drafts at the same time.
     ///
     /// # Errors
-    /// What the system says. Nothing stays of it.
+    /// An error of the system. No draft is left then.
     pub(crate) fn write(new: PathBuf, bytes: &[u8]) -> Result<Self> {
         let failed = |error| from_io(error, "writing", &new);
         let file = match former(&new, bytes.len()) {
             Some(file) => file,
             None => Self::create(&new).map_err(failed)?,
         };
-        // Once it is in place, others may lock it to read it, too, and nobody may write over it
-        // while it is kept.
+        // Once the file is in place, others may lock it to read it, too. No process may overwrite
+        // it while this one keeps it.
         let written = (&file).write_all(bytes).and_then(|()| Ok(flock(&file, SHARED)?));
         if let Err(error) = written {
-            // It has a name that the next writer replaces.
+            // If this fails, the next writer replaces the file under that name.
             let _ = remove(&new);
             return Err(failed(error));
         }
@@ -186,38 +186,38 @@ impl Draft {
     fn create(new: &Path) -> io::Result<File> {
         let mut create = options();
         create.write(true).create_new(true);
-        // First, so that a full disk has its room.
+        // The old file goes first, so that its room is free on a full disk.
         remove(new)?;
         create.open(new)
     }
 
-    /// Makes it last over a loss of power.
+    /// Writes the draft to the disk, so that it outlasts a loss of power.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub(crate) fn sync(&self) -> Result<()> {
         self.file.sync_all().map_err(|error| from_io(error, "writing to the disk", &self.new))
     }
 
-    /// Puts it in the place of the file.
+    /// Puts the draft in the place of the file.
     ///
     /// # Errors
-    /// What the system says: the outcome is unknown.
+    /// An error of the system. The outcome is unknown.
     pub(crate) fn publish(self, path: &Path) -> Result<File> {
         fs::rename(&self.new, path).map_err(|error| not_replaced(error, path))?;
         Ok(self.file)
     }
 
-    /// Puts it in the place of the file, whose content gets the draft's name.
+    /// Puts the draft in the place of the file. The old content gets the draft's name.
     ///
-    /// A rename over the old file would have ext4 write both to the disk at once, which takes a
+    /// With a rename over the old file, ext4 would write both to the disk at once, which takes a
     /// hundred times as long.
     ///
     /// # Errors
-    /// What the system says: the outcome is unknown.
+    /// An error of the system. The outcome is unknown.
     pub(crate) fn swap(self, path: &Path) -> Result<File> {
         match swap(&self.new, path) {
-            // The first one has nothing to swap with, and some file systems can't.
+            // The first record has no file to swap with, and some file systems can't swap.
             Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 self.publish(path)
             }
@@ -227,21 +227,22 @@ impl Draft {
         }
     }
 
-    /// Takes it back, where nobody else has a draft of the same name.
+    /// Removes the draft. No other process may have a draft of the same name.
     pub(crate) fn discard(self) {
-        // A file too many hurts nobody.
+        // An extra file does no harm.
         let _ = remove(&self.new);
     }
 }
 
-/// The former file under a draft's name, locked, and no longer than `size`: to write it over is
-/// several times as fast as to make a new one. `None` if there is none, or if it is not ours alone.
+/// The former file under a draft's name, locked, and not longer than `size`. To overwrite it is
+/// several times as fast as to make a new file. `None` if there is none, or if it is not ours
+/// alone.
 fn former(new: &Path, size: usize) -> Option<File> {
     let file = options().write(true).open(new).ok()?;
-    // A reader may still read what was in place until the last swap.
+    // A reader may still read the file that was in place until the last swap.
     file.try_lock().ok()?;
     let seen = file.metadata().ok()?;
-    // Somebody may keep it under another name, as a backup.
+    // A user may keep the file under another name, as a backup.
     if !seen.is_file() || seen.nlink() != 1 {
         return None;
     }
@@ -264,7 +265,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Tells a file from all others for as long as it is open.
+/// Distinguishes a file from all others for as long as it is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
     dev: u64,
@@ -286,7 +287,7 @@ impl Identity {
     }
 }
 
-/// Neither the file nor, perhaps, its folder is there.
+/// Whether the error means that the file, or perhaps its folder, does not exist.
 pub(crate) fn is_missing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }

@@ -1,4 +1,4 @@
-//! The folder of a store, and where a lock's files are in it.
+//! The folder of a store, and the paths of a lock's files in it.
 
 use std::{
     fs::{self, DirBuilder},
@@ -14,13 +14,13 @@ use crate::error::from_io;
 
 /// The kinds that have a folder of their own.
 pub(crate) const KINDS: [Kind; 4] = [Kind::Election, Kind::Mutex, Kind::RwLock, Kind::Semaphore];
-/// What a record's file name ends in.
+/// The end of a record's file name.
 pub(crate) const RECORD: &str = ".json";
 const FOLDER_MODE: u32 = 0o770;
-/// Leaves room for the hash and the longest ending in the 255 bytes of a file name.
+/// This leaves room for the hash and the longest ending in the 255 bytes of a file name.
 const LONGEST_SLUG: usize = 64;
-/// 128 bits: enough that nobody meets another one's by chance. Who makes two names meet on purpose
-/// gets an error, as a record says whose it is.
+/// With 128 bits no two names collide by chance. If a user makes two names collide on purpose,
+/// lockkit reports an error, because a record contains its name.
 const HASH_BYTES: usize = 16;
 
 /// The folder of a store.
@@ -29,7 +29,7 @@ pub(crate) struct Folder {
     root: PathBuf,
 }
 
-/// Where the files of a lock are.
+/// The paths of a lock's files.
 #[derive(Clone, Debug)]
 pub(crate) struct LockPaths {
     pub(crate) name: LockName,
@@ -41,8 +41,8 @@ pub(crate) struct LockPaths {
 }
 
 impl LockPaths {
-    /// What whoever is inside this gate calls a new record. Who is stopped inside one that was
-    /// removed has another name for his.
+    /// The path of a new record that is written inside this gate. A process that is stopped inside
+    /// a removed gate uses another path for its draft.
     pub(crate) fn draft(&self, gate: u64) -> PathBuf {
         with_ending(&self.record, &format!(".{gate:x}.new"))
     }
@@ -75,15 +75,15 @@ impl Folder {
         self.root.join("names").join(kind.as_str())
     }
 
-    /// All folders that files are made in.
+    /// All folders in which lockkit makes files.
     pub(crate) fn parts(&self) -> impl Iterator<Item = PathBuf> {
         KINDS.map(|kind| self.names(kind)).into_iter().chain([self.sessions()])
     }
 
-    /// Makes what is missing.
+    /// Makes the folders that are missing.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub(crate) fn make(&self) -> Result<()> {
         for part in self.parts() {
             let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&part);
@@ -108,7 +108,7 @@ impl Folder {
     /// The file names of all records of a kind, without their endings.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub(crate) fn stems(&self, kind: Kind) -> Result<Vec<String>> {
         let folder = self.names(kind);
         let listed = list(&folder).map_err(|error| from_io(error, "listing", &folder))?;
@@ -116,19 +116,19 @@ impl Folder {
     }
 }
 
-/// The names in a folder; none if it is not there.
+/// The names in a folder; none if the folder does not exist.
 pub(crate) fn list(folder: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    // What is not UTF-8 is not ours.
+    // A name that is not UTF-8 is not lockkit's.
     let names = entries.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()));
     names.filter_map(io::Result::transpose).collect()
 }
 
-/// A readable part, and one that tells names apart.
+/// A file name of a readable part and a part that distinguishes names.
 pub(crate) fn stem(name: &str) -> String {
     let plain =
         |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
@@ -136,7 +136,7 @@ pub(crate) fn stem(name: &str) -> String {
     let hash = Sha256::digest(name.as_bytes());
     let hash =
         hash.iter().take(HASH_BYTES).fold(0_u128, |hash, byte| hash << 8 | u128::from(*byte));
-    // A file whose name begins with a dot is not seen by `ls`.
+    // `ls` does not show a file whose name begins with a dot.
     let slug = slug.strip_prefix('.').map_or_else(|| slug.clone(), |rest| format!("_{rest}"));
     format!("{slug}-{hash:032x}")
 }
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn c11_a_file_name_is_readable_and_fits() {
-        // As `printf a | sha256sum` says.
+        // `printf a | sha256sum` prints the same.
         assert_eq!(stem("a"), "a-ca978112ca1bbdcafac231b39a23dc4d");
         assert_eq!(stem("orders/42"), "orders_42-c4dd165f06c35f87f80d9c755d8703ef");
         assert!(stem(&"🔒".repeat(63)).len() <= 255 - ".json.0123456789abcdef.new".len());

@@ -1,4 +1,4 @@
-//! The gate of a name: whoever changes its record is alone inside.
+//! The gate of a name: only the process inside it may change the name's record.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -20,28 +20,28 @@ use crate::{
     host,
 };
 
-/// Whoever is inside is out again within microseconds, if it runs.
+/// A process that runs leaves the gate within microseconds.
 const SPINS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Stays locked until it is dropped, or its process ends.
+/// Stays locked until this is dropped, or its process ends.
 #[derive(Debug)]
 pub(crate) struct Gate {
     file: Arc<File>,
     path: PathBuf,
-    /// Tells it from one that was removed.
+    /// Distinguishes this gate from one that was removed.
     identity: Identity,
-    /// The record as it was when this process left the gate last. Others may have come in since.
+    /// The record as it was when this process last left the gate. Others may have entered since.
     pub(crate) written: Option<Written>,
 }
 
 impl Gate {
-    /// Waits until nobody is inside. Never blocks the thread: somebody inside may have been
-    /// stopped.
+    /// Waits until no process is inside. It never blocks the thread, because the process inside may
+    /// be stopped.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if somebody stays inside for longer than `patience`; what the
-    /// system says.
+    /// [`ErrorKind::Unavailable`] if another process stays inside for longer than `patience`; an
+    /// error of the system.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -70,10 +70,10 @@ impl Gate {
         }
     }
 
-    /// Goes in if nobody stays inside; waits for as long as a change takes.
+    /// Enters if no process stays inside. It waits for as long as a change takes.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub(crate) fn enter_now(
         folder: &Folder,
         gates: &GateCache,
@@ -100,18 +100,19 @@ impl Gate {
             Err(TryLockError::Error(error)) => return Err(from_io(error, "locking", path)),
         }
         let gate = Self { file, path: path.to_owned(), identity, written };
-        // Somebody may have removed it meanwhile, and others go through another one.
+        // If the gate was removed meanwhile, others enter through another one.
         Ok(if gate.stands()? { Entry::Inside(gate) } else { Entry::Removed })
     }
 
-    /// Goes out, and keeps the gate open for the next time.
+    /// Leaves, and keeps the gate open for the next time.
     pub(crate) fn leave(mut self, gates: &GateCache, paths: &LockPaths) {
         let open = CachedGate {
             gate: Arc::clone(&self.file),
             identity: self.identity,
             written: self.written.take(),
         };
-        // First, so that nobody takes it who would be let in beside us.
+        // It is unlocked before another task can take it from the cache, because that task would be
+        // let in beside us.
         drop(self);
         gates.put(&paths.key, open);
     }
@@ -124,8 +125,8 @@ impl Gate {
         self.identity.ino
     }
 
-    /// That nobody has put another gate in the place of this one, by which others may have come in
-    /// since.
+    /// Checks that no other gate is in the place of this one. Others may have entered through such
+    /// a gate.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`]
@@ -142,7 +143,7 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // Closing is not enough: a child that was forked meanwhile has the file open, too.
+        // To close it is not enough: a child that was forked meanwhile has the file open, too.
         let _ = self.file.unlock();
     }
 }
@@ -151,7 +152,7 @@ impl Drop for Gate {
 enum Entry {
     Inside(Gate),
     Removed,
-    /// Somebody else is inside.
+    /// Another process or task is inside.
     Taken(Arc<File>),
 }
 
@@ -183,7 +184,7 @@ fn stuck(file: &File, path: &Path, patience: Duration) -> Error {
     ours(ErrorKind::Unavailable, reason)
 }
 
-/// Who has a file locked, where the system tells:
+/// The process that has a file locked, if the system shows it:
 /// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`.
 fn holder_of(dev: u64, ino: u64) -> Option<u32> {
     let major = rustix::fs::major(dev);
@@ -194,7 +195,7 @@ fn holder_of(dev: u64, ino: u64) -> Option<u32> {
         let mut words = line.split_whitespace();
         let pid = words.nth(4)?;
         let file = words.next()?;
-        // Who lives in another namespace is told as zero.
+        // The system shows zero for a process in another namespace.
         let pid = pid.parse().ok().filter(|pid| *pid > 0);
         if file == wanted { pid } else { None }
     })
@@ -219,7 +220,7 @@ mod tests {
         let (folder, paths) = paths(&root);
         let gate = Gate::enter_now(&folder, &GateCache::new(), &paths).unwrap().unwrap();
         assert!(Gate::enter_now(&folder, &GateCache::new(), &paths).unwrap().is_none());
-        // The same open file, as a child has it.
+        // A child has the same open file.
         let childs = gate.file.try_clone().unwrap();
         drop(gate);
         assert!(Gate::enter_now(&folder, &GateCache::new(), &paths).unwrap().is_some());
@@ -244,7 +245,7 @@ mod tests {
         );
     }
 
-    /// Two with the same descriptor would have the same lock.
+    /// Two gates with the same descriptor would have the same lock.
     #[test]
     fn c1_a_gate_that_is_kept_open_lets_in_one_at_a_time() {
         let root = TempDir::new().unwrap();

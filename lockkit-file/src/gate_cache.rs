@@ -1,5 +1,5 @@
-//! The gates of the names that were changed last, which stay open, and the records that were
-//! written there.
+//! Keeps the gates of the names that were changed last open, with the records that were written
+//! there.
 
 use std::{
     collections::HashMap,
@@ -13,17 +13,17 @@ use crate::{
     record::Record,
 };
 
-/// Each takes up to two descriptors, of which a process often has no more than 1,024.
+/// Each gate takes up to two descriptors, and a process often has no more than 1,024.
 const MOST: usize = 64;
 
-/// By keys of names.
+/// The gates, by the keys of names.
 #[derive(Debug)]
 pub(crate) struct GateCache {
     most: usize,
     open: Mutex<HashMap<String, CachedGate>>,
 }
 
-/// A gate that nobody of this process is inside of.
+/// A gate that no task of this process is inside of.
 #[derive(Debug)]
 pub(crate) struct CachedGate {
     pub(crate) gate: Arc<File>,
@@ -31,8 +31,8 @@ pub(crate) struct CachedGate {
     pub(crate) written: Option<Written>,
 }
 
-/// A record as this process wrote it. It is locked for reading, so that nobody writes over it, and
-/// it is open, so that no later file gets its number.
+/// A record as this process wrote it. It is locked for reading, so that no process overwrites it.
+/// It is open, so that no later file gets its inode number.
 #[derive(Debug)]
 pub(crate) struct Written {
     _locked: File,
@@ -41,14 +41,14 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// A file that was locked for reading before it was put in place; `None` if it can't be looked
-    /// at.
+    /// For a file that was locked for reading before it was put in place. `None` if its metadata
+    /// can't be read.
     pub(crate) fn new(locked: File, record: Record) -> Option<Self> {
         let stamp = Stamp::of(&locked.metadata().ok()?).ok()?;
         Some(Self { _locked: locked, stamp, record })
     }
 
-    /// Whether it is in place as it was written.
+    /// Whether the record is in place as it was written.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         Stamp::at(path).is_ok_and(|there| there == self.stamp)
     }
@@ -59,17 +59,18 @@ impl GateCache {
         Self { most: MOST, open: Mutex::default() }
     }
 
-    /// For file systems on which what the system tells of a path may be late.
+    /// For file systems on which the system may report changes of a path late.
     pub(crate) fn disabled() -> Self {
         Self { most: 0, open: Mutex::default() }
     }
 
-    /// Nobody else has it then: two with the same descriptor would both be let in.
+    /// Takes a gate out, so that no other task has it: two tasks with the same descriptor would
+    /// both be let in.
     pub(crate) fn take(&self, key: &str) -> Option<CachedGate> {
         self.lock().remove(key)
     }
 
-    /// It must be unlocked: the next one who takes it goes in.
+    /// Keeps a gate, which must be unlocked: the next task that takes it enters.
     pub(crate) fn put(&self, key: &str, open: CachedGate) {
         let mut gates = self.lock();
         if gates.len() >= self.most

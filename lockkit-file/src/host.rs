@@ -1,4 +1,4 @@
-//! What this host and this process say of themselves.
+//! Reads the facts about this host and this process.
 
 use std::{
     env, fs, process,
@@ -12,11 +12,11 @@ const SINCE_BOOT: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const SINCE_BOOT: ClockId = ClockId::Monotonic;
 
-/// When something is done.
+/// The time of an action, on two clocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Now {
-    /// µs since the host was started. Another one in a time namespace: nothing that others read may
-    /// rest on it.
+    /// µs since the host was started. It differs in a time namespace, so data that other processes
+    /// read must not depend on it.
     pub(crate) up: u64,
     /// µs since 1970.
     pub(crate) wall: u64,
@@ -30,7 +30,7 @@ impl Now {
         Self { up: seconds * 1_000_000 + nanos / 1_000, wall: micros(wall_clock()) }
     }
 
-    /// Whether that time, in µs since 1970, was before the host was started.
+    /// Whether this time, in µs since 1970, was before the host was started.
     pub(crate) fn is_before_boot(&self, wall: u64) -> bool {
         wall < self.wall.saturating_sub(self.up)
     }
@@ -54,7 +54,7 @@ pub(crate) fn host_name() -> String {
     line_of("/proc/sys/kernel/hostname")
 }
 
-/// The program that a process runs; of another process only where the system tells.
+/// The program that a process runs; for another process, only if the system shows it.
 pub(crate) fn program_of(pid: u32) -> String {
     line_of(&format!("/proc/{pid}/comm"))
 }

@@ -1,4 +1,4 @@
-//! The claims of this backend that wait or hold: which of them to wake when a record has changed.
+//! The claims of this backend that wait or hold, to wake the right ones when a record changes.
 
 use std::{
     collections::HashMap,
@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 
 use crate::{folder::LockPaths, record::Record, session::SessionId};
 
-/// What a claim is waiting to hear.
+/// The news that a claim waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// That the lock it holds in this session was taken away.
+    /// The lock that it holds in this session was taken away.
     Holds(SessionId),
-    /// That it is its turn.
+    /// It is the claim's turn.
     Waits,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct LocalClaims(Mutex<Entries>);
 #[derive(Debug, Default)]
 struct Entries {
     by_key: HashMap<String, Entry>,
-    /// How many claims wait, and how many observers there are.
+    /// The number of claims that wait, plus the number of observers.
     waiting: usize,
 }
 
@@ -41,12 +41,12 @@ struct LocalClaim {
     owner: OwnerId,
     stage: Stage,
     wake: Wake,
-    /// It knows, and has not looked since.
+    /// The claim was woken, and has not looked since.
     woken: bool,
 }
 
 impl LocalClaims {
-    /// From now on this claim hears what concerns it. It has just looked.
+    /// Registers a claim, which from now on hears of changes that concern it. It has just looked.
     pub(crate) fn set(&self, paths: &LockPaths, owner: OwnerId, stage: Stage, wake: &Wake) {
         self.lock().make(paths).edit(paths, |entry| {
             entry.claims.retain(|local| local.owner != owner);
@@ -54,7 +54,7 @@ impl LocalClaims {
         });
     }
 
-    /// This claim looks now.
+    /// Notes that this claim looks now.
     pub(crate) fn looks(&self, paths: &LockPaths, owner: OwnerId) {
         if let Some(entry) = self.lock().by_key.get_mut(&paths.key) {
             entry
@@ -78,22 +78,22 @@ impl LocalClaims {
             .edit(paths, |entry| entry.observers.retain(|other| !Arc::ptr_eq(other, observer)));
     }
 
-    /// Whether anybody here waits for what others do. Who holds a lock does not.
+    /// Whether a claim or an observer here waits for changes by others. A holder does not.
     pub(crate) fn anybody_waits(&self) -> bool {
         self.lock().waiting > 0
     }
 
-    /// The lock with these files, if anybody here cares.
+    /// The paths of the lock with this key, if a claim or an observer here needs it.
     pub(crate) fn paths(&self, key: &str) -> Option<LockPaths> {
         self.lock().by_key.get(key).map(|entry| entry.paths.clone())
     }
 
-    /// All locks that anybody here cares about.
+    /// The paths of all locks that a claim or an observer here needs.
     pub(crate) fn all_paths(&self) -> Vec<LockPaths> {
         self.lock().by_key.values().map(|entry| entry.paths.clone()).collect()
     }
 
-    /// The locks that anybody here waits for or observes.
+    /// The locks that a claim here waits for or that are observed.
     pub(crate) fn awaited(&self) -> Vec<LockPaths> {
         self.lock()
             .by_key
@@ -103,14 +103,14 @@ impl LocalClaims {
             .collect()
     }
 
-    /// Wakes those that can be granted and don't know it, and those that hold no more. `None`: all
-    /// of them, as the record can't be read.
+    /// Wakes the claims that can be granted and do not know it, and those that hold no more. If the
+    /// record can't be read, it is `None`, and all claims wake.
     pub(crate) fn hear(&self, paths: &LockPaths, record: Option<&Record>) {
         let first = record.map(Record::first).unwrap_or_default();
         let concerns = |local: &LocalClaim| match (record, local.stage) {
             (None, _) => true,
             (Some(record), Stage::Holds(session)) => !record.is_held_by(local.owner, session),
-            // One that has lost its place enters again.
+            // A claim that has lost its place queues again.
             (Some(record), Stage::Waits) => {
                 first.contains(&local.owner) || !record.is_awaited_by(local.owner)
             }
@@ -123,14 +123,14 @@ impl LocalClaims {
         wakes.iter().for_each(Wake::wake);
     }
 
-    /// Something has changed there.
+    /// Notifies the observers that the lock has changed.
     pub(crate) fn tell_observers(&self, paths: &LockPaths) {
         if let Some(entry) = self.lock().by_key.get(&paths.key) {
             entry.observers.iter().for_each(|observer| observer.notify_one());
         }
     }
 
-    /// Wakes all: their session is over.
+    /// Wakes all claims, because their session is over.
     pub(crate) fn wake_all(&self) {
         let wakes = mark_woken(self.lock().by_key.values_mut().flat_map(|entry| &mut entry.claims));
         wakes.iter().for_each(Wake::wake);
@@ -142,7 +142,7 @@ impl LocalClaims {
 }
 
 impl Entries {
-    /// There is an entry for this lock now.
+    /// Makes an entry for this lock if there is none.
     fn make(&mut self, paths: &LockPaths) -> &mut Self {
         let new = || Entry { paths: paths.clone(), claims: Vec::new(), observers: Vec::new() };
         self.by_key.entry(paths.key.clone()).or_insert_with(new);
@@ -167,8 +167,8 @@ impl Entry {
     }
 }
 
-/// Marks them. The wake-ups come after the lock: the last handle of a locker may go in a wake-up,
-/// and its claims come here then.
+/// Marks the claims as woken, and returns their wake-ups for a time when the mutex is free. A
+/// wake-up may drop the last handle of a locker, whose claims then lock this mutex.
 fn mark_woken<'a>(local_claims: impl Iterator<Item = &'a mut LocalClaim>) -> Vec<Wake> {
     let mark = |local: &'a mut LocalClaim| {
         local.woken = true;
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use crate::folder::Folder;
 
-    /// What is not counted would be heard of late, and what stays counted costs a wake-up for each
+    /// A claim that is not counted would hear late. One that stays counted costs a wake-up for each
     /// change.
     #[test]
     fn c8_those_who_wait_are_counted() {

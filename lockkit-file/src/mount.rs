@@ -1,4 +1,4 @@
-//! What a folder must be able to do.
+//! Checks whether a folder is fit for locks.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::error::{from_io, ours};
 
-/// File systems whose files may be in use on other hosts, or which ask a program of their own what
-/// a lock is. Their numbers are those of statfs(2).
+/// File systems whose files may be in use on other hosts, or whose locks a program in user space
+/// implements. The numbers are those of statfs(2).
 const REMOTE: [(u64, &str); 20] = [
     (0x6969, "NFS"),
     (0x517b, "SMB"),
@@ -32,22 +32,22 @@ const REMOTE: [(u64, &str); 20] = [
     (0x013111a8, "IBRIX"),
 ];
 
-/// Where files live in memory, by the numbers of statfs(2).
+/// File systems in memory, by the numbers of statfs(2).
 const VOLATILE: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
 
-/// What a folder is on, as far as locks care.
+/// The kind of file system of a folder, as far as locks depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileSystem {
     Local,
     Remote(&'static str),
-    /// It is empty after a boot.
+    /// The folder is empty after a boot.
     Volatile(&'static str),
 }
 
-/// What a folder is on.
+/// The kind of file system that a folder is on.
 ///
 /// # Errors
-/// What the system says.
+/// An error of the system.
 pub(crate) fn file_system_of(folder: &Path) -> Result<FileSystem> {
     number_of(folder).map(file_system)
 }
@@ -63,7 +63,7 @@ fn file_system(number: u64) -> FileSystem {
     }
 }
 
-/// The folder, or the nearest one above it that is there.
+/// The folder, or its nearest ancestor that exists.
 pub(crate) fn nearest(folder: &Path) -> &Path {
     let above = folder.ancestors().filter(|folder| !folder.as_os_str().is_empty());
     above.into_iter().find(|folder| folder.exists()).unwrap_or(Path::new("."))
@@ -72,7 +72,8 @@ pub(crate) fn nearest(folder: &Path) -> &Path {
 /// Whether a folder is on a network file system.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] if it is, and is not allowed to be; what the system says.
+/// [`ErrorKind::Unsupported`] for a network file system that is not allowed; an error of the
+/// system.
 pub(crate) fn check(folder: &Path, allowed: bool) -> Result<bool> {
     check_number(folder, number_of(folder)?, allowed)
 }
@@ -95,7 +96,7 @@ fn check_number(folder: &Path, number: u64, allowed: bool) -> Result<bool> {
 fn number_of(folder: &Path) -> Result<u64> {
     let seen =
         rustix::fs::statfs(folder).map_err(|error| from_io(error.into(), "looking at", folder))?;
-    // The number has 32 bits, and a sign on some machines.
+    // The number has 32 bits, and is signed on some machines.
     let number = i128::from(seen.f_type) & 0xffff_ffff;
     Ok(u64::try_from(number).unwrap_or_default())
 }
@@ -108,7 +109,7 @@ fn number_of(_: &Path) -> Result<u64> {
 /// Whether this process may make files in a folder.
 ///
 /// # Errors
-/// [`ErrorKind::PermissionDenied`], or what the system says.
+/// [`ErrorKind::PermissionDenied`], or another error of the system.
 pub(crate) fn check_access(folder: &Path) -> Result<()> {
     let wanted = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
     let seen = accessat(CWD, folder, wanted, AtFlags::EACCESS);

@@ -1,4 +1,4 @@
-//! The names in use.
+//! Lists the names in use.
 
 use lockkit_core::{Kind, LockName, Result};
 use tokio::task::yield_now;
@@ -10,19 +10,20 @@ use crate::{
     store::Store,
 };
 
-/// Names that are looked at in one go; other tasks have their turn in between.
+/// How many names one step looks at. Other tasks run between two steps.
 const NAMES_PER_LOOK: usize = 100;
 
-/// The names of a kind that begin with `prefix` and that somebody holds or waits for.
+/// The names of a kind that begin with `prefix` and have a holder or a waiter.
 ///
 /// # Errors
-/// What the system says.
+/// An error of the system.
 pub(crate) async fn in_use(store: &Store, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
     let mut names = Vec::new();
     for stems in store.folder.stems(kind)?.chunks(NAMES_PER_LOOK) {
         for found in stems {
             let path = store.folder.names(kind).join(format!("{found}{RECORD}"));
-            // What is no record of ours tells no name: whoever locks that name hears of it.
+            // A file that is not lockkit's contains no name. A call that locks that name gets the
+            // error.
             let named = |record: Record| {
                 let name = LockName::new(kind, record.name()).ok()?;
                 (stem(name.as_str()) == *found).then_some((name, record))

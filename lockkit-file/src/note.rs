@@ -1,4 +1,4 @@
-//! The note beside a lock.
+//! Reads and writes the note beside a lock.
 
 use std::{
     fs::File,
@@ -38,11 +38,11 @@ struct Stored {
 
 const VERSION: u32 = 1;
 
-/// The note; an empty one if nobody wrote one.
+/// The note; an empty one if none was written.
 ///
 /// # Errors
-/// [`ErrorKind::WrongType`] for what is none of ours, [`ErrorKind::NewerFormat`]; what the system
-/// says.
+/// [`ErrorKind::WrongType`] for a file that is not lockkit's, [`ErrorKind::NewerFormat`]; an error
+/// of the system.
 pub(crate) fn read(paths: &LockPaths) -> Result<Note> {
     let bytes = files::read(&paths.note)?.bytes;
     if bytes.is_empty() {
@@ -63,13 +63,13 @@ pub(crate) fn read(paths: &LockPaths) -> Result<Note> {
     Ok(Note::new(stored.revision, stored.text))
 }
 
-/// Writes it, if the holder still is one.
+/// Writes the note, if the holder still holds the lock.
 ///
 /// # Errors
 /// As [`read`], and [`Gate::enter`].
 ///
 /// # Cancel safety
-/// One that is dropped is written, or not: its outcome is unknown.
+/// If this is dropped, the note may be written or not: the outcome is unknown.
 pub(crate) async fn write(
     store: &Store,
     paths: &LockPaths,
@@ -96,14 +96,14 @@ pub(crate) async fn write(
     };
     let failed = |error| ours(ErrorKind::Unexpected, format!("a note can't be written: {error}"));
     let bytes = serde_json::to_vec_pretty(&stored).map_err(failed)?;
-    // A note says what was done, so it must outlast a loss of power; and to wait for the disk is
-    // nothing for a runtime.
+    // A note records work that was done, so it must outlast a loss of power. A thread waits for the
+    // disk, because a runtime must not.
     let (done, written) = oneshot::channel();
     let path = paths.note.clone();
     let draft = paths.note_draft();
     let thread = thread::Builder::new().name("lockkit-file-note".to_owned());
     let started = thread.spawn(move || {
-        // Nobody hears it whose caller has gone.
+        // If the caller was dropped, no task receives the result.
         let _ = done.send(put(&gate, &path, draft, &bytes));
     });
     started.map_err(|error| {
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::folder::Folder;
 
-    /// As the first release writes it.
+    /// The first release writes this text.
     const GOLDEN: &str = "{\n  \"lockkit\": 1,\n  \"kind\": \"mutex\",\n  \"name\": \"orders/42\",\n  \
                           \"revision\": 7,\n  \"text\": \"up to 4711\"\n}";
 

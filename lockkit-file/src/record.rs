@@ -1,8 +1,8 @@
-//! The record of a name: who holds it, and who waits for it in order. State in, state out: no file
-//! is touched here.
+//! The record of a name: its holders, and its waiters in order. It only computes a new state from
+//! an old one, and touches no file.
 //!
-//! One queue for all modes, strictly first in, first out: a claim is granted when it fits together
-//! with all holders and with everybody who waits ahead of it.
+//! There is one queue for all modes, strictly first in, first out. A claim is granted when it fits
+//! together with all holders and with all waiters ahead of it.
 
 use std::{mem, num::NonZeroU32, time::Duration};
 
@@ -23,7 +23,7 @@ mod tests;
 mod text;
 
 const VERSION: u32 = 1;
-/// For so long, in µs, a waiter that could be granted keeps the others back: three polls.
+/// How long, in µs, a waiter that could be granted holds up the others: three polls.
 const TURN: u64 = 3_000_000;
 
 /// How a claim holds the lock, or wants to.
@@ -61,16 +61,15 @@ impl Share {
     }
 }
 
-/// The record of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
     lockkit: u32,
     kind: String,
     name: String,
-    /// The last one that was given.
+    /// The last token that was given.
     token: u64,
-    /// The gate through which it was written.
+    /// The gate inside which the record was written.
     gate: u64,
     holders: Vec<Holding>,
     queue: Vec<Waiting>,
@@ -97,11 +96,11 @@ struct Waiting {
     #[serde(with = "text")]
     session: SessionId,
     mode: Share,
-    /// When it could be granted first.
+    /// Since when the claim could have been granted.
     turn_unix_us: Option<u64>,
 }
 
-/// Who asks.
+/// The owner that asks for the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker<'a> {
     pub(crate) owner: OwnerId,
@@ -123,23 +122,23 @@ impl Record {
         }
     }
 
-    /// Whether this may be what the loss of power has left of a record.
+    /// Whether these bytes may be what a loss of power has left of a record.
     pub(crate) fn is_rest(bytes: &[u8]) -> bool {
-        // Not of a newer one, as far as it tells.
+        // A beginning that shows a newer format is not such a rest.
         let after = bytes.strip_prefix(b"{\n  \"lockkit\":");
         after.is_some_and(|after| after.is_empty() || after.starts_with(b" 1,"))
             || bytes.iter().all(|byte| *byte == 0)
     }
 
-    /// The format of what a newer lockkit has written.
+    /// The format of a record that a newer lockkit has written.
     pub(crate) fn newer(bytes: &[u8]) -> Option<u32> {
         version::newer(bytes, VERSION)
     }
 
-    /// Reads a record. An empty one is a new one.
+    /// Reads a record. An empty file is a new record.
     ///
     /// # Errors
-    /// Why it is no record of this name.
+    /// The reason why it is no record of this name.
     pub(crate) fn parse(bytes: &[u8], name: &LockName) -> Result<Self, String> {
         if bytes.is_empty() {
             return Ok(Self::new(name));
@@ -154,10 +153,10 @@ impl Record {
         Ok(record)
     }
 
-    /// Reads the record of whichever name.
+    /// Reads a record of any name.
     ///
     /// # Errors
-    /// Why it is no record.
+    /// The reason why it is no record.
     pub(crate) fn parse_any(bytes: &[u8]) -> Result<Self, String> {
         version::check(bytes, VERSION)?;
         let text = sum::check(bytes).ok_or("it has not the sum of its content")?;
@@ -170,7 +169,8 @@ impl Record {
         Ok(sum::seal(serde_json::to_vec_pretty(self).map_err(failed)?))
     }
 
-    /// It is to be written through this gate. Says through which other one it was before.
+    /// Prepares the record to be written inside this gate. Returns the previous gate if it was
+    /// another one.
     pub(crate) fn pass(&mut self, gate: u64) -> Option<u64> {
         let previous = mem::replace(&mut self.gate, gate);
         (previous != gate).then_some(previous)
@@ -190,8 +190,8 @@ impl Record {
         sessions
     }
 
-    /// The sessions on which it depends who can be granted next: those of the holders, of those who
-    /// can be granted, and of the first one who can't.
+    /// The sessions that decide which waiters can be granted next. They are those of the holders,
+    /// of the waiters that can be granted, and of the first waiter that can't.
     pub(crate) fn front(&self) -> Vec<SessionId> {
         let waiting = self.queue.iter().take(self.ready() + 1).map(|waiting| waiting.session);
         let mut sessions: Vec<_> =
@@ -201,7 +201,7 @@ impl Record {
         sessions
     }
 
-    /// Drops whoever was of these sessions.
+    /// Drops all holders and waiters of these sessions.
     pub(crate) fn without(&mut self, dead: &[SessionId]) {
         self.holders.retain(|holding| !dead.contains(&holding.session));
         self.queue.retain(|waiting| !dead.contains(&waiting.session));
@@ -219,7 +219,7 @@ impl Record {
         self.queue.iter().any(|waiting| waiting.owner == owner)
     }
 
-    /// Those waiters that can be granted now.
+    /// The waiters that can be granted now.
     pub(crate) fn first(&self) -> Vec<OwnerId> {
         self.queue.iter().take(self.ready()).map(|waiting| waiting.owner).collect()
     }
@@ -228,7 +228,7 @@ impl Record {
         Occupancy::of(self.holders.iter().map(|holding| holding.mode.mode()))
     }
 
-    /// How many waiters, from the head of the queue on, can be granted now.
+    /// How many waiters can be granted now, from the head of the queue on.
     fn ready(&self) -> usize {
         let mut occupancy = self.occupancy();
         let fits = |waiting: &&Waiting| match occupancy.with(waiting.mode.mode()) {
@@ -241,8 +241,8 @@ impl Record {
         self.queue.iter().take_while(fits).count()
     }
 
-    /// Sends those away that had their turn and did not take it, such as those of a stopped
-    /// process: all but `asker`.
+    /// Removes waiters that had their turn and did not take it, such as those of a stopped process.
+    /// `asker` stays.
     pub(crate) fn skip_idle(&mut self, asker: Option<OwnerId>, now: &Now) {
         let idle = |waiting: &Waiting| {
             waiting.turn_unix_us.is_some_and(|turn| now.wall.saturating_sub(turn) > TURN)
@@ -250,20 +250,20 @@ impl Record {
         self.queue.retain(|waiting| Some(waiting.owner) == asker || !idle(waiting));
     }
 
-    /// Notes whose turn it is. To be called before it is written.
+    /// Notes which waiters have their turn. The caller does this before it writes the record.
     pub(crate) fn settle(&mut self, now: &Now) {
         let ready = self.ready();
         for (at, waiting) in self.queue.iter_mut().enumerate() {
-            // A clock that was set back must not give anybody all the time in between.
+            // If the clock was set back, no waiter may get that time in addition.
             let since = waiting.turn_unix_us.unwrap_or(now.wall).min(now.wall);
             waiting.turn_unix_us = (at < ready).then_some(since);
         }
     }
 
-    /// Grants the lock if it is this claim's turn, else queues the claim if it may wait.
+    /// Grants the lock if it is this claim's turn. Otherwise queues the claim, if it may wait.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] if present claims count on another limit.
+    /// [`ErrorKind::InvalidOption`] if present claims have another limit.
     pub(crate) fn attempt(&mut self, asker: &Asker<'_>, wait: Wait, now: &Now) -> Result<Attempt> {
         if let Some(holding) = self.holders.iter().find(|holding| holding.owner == asker.owner) {
             return Ok(Attempt::Granted(holding.grant()));
@@ -301,7 +301,7 @@ impl Record {
         if self.holders.len() < held { Released::Freed } else { Released::NotHeld }
     }
 
-    /// Raises the token of a grant, and with it all that come after.
+    /// Raises the token of a grant, and with it all later ones.
     pub(crate) fn raise_token(
         &mut self,
         owner: OwnerId,
@@ -313,7 +313,7 @@ impl Record {
         Some(FencingToken::new(holding.token))
     }
 
-    /// Gives the grant of one owner to another, unless those who wait are to be served first.
+    /// Gives the grant of one owner to another, unless the waiters must come first.
     ///
     /// # Errors
     /// There is no larger token.
@@ -344,7 +344,7 @@ impl Record {
         let Some(next) = self.token.checked_add(1) else {
             return Err(ours(ErrorKind::Unexpected, "there is no larger token than the last one"));
         };
-        // This record may be an older one than was there before, but the clock is past that.
+        // This record may be older than the last one, but the clock is past the tokens of that one.
         let token = next.max(now.wall);
         self.token = token;
         let holding = Holding {
@@ -360,7 +360,7 @@ impl Record {
         Ok(grant)
     }
 
-    /// Checks the limit of a claim for permits against that of the present ones, which all agree.
+    /// Checks the limit of a claim for permits against that of the present claims, which all agree.
     fn check_limit(&self, share: Share) -> Result<()> {
         let Some(asked) = share.limit() else { return Ok(()) };
         let held = self.holders.iter().map(|holding| holding.mode);

@@ -1,5 +1,5 @@
-//! A session: a file that a backend keeps locked for its life. When its process ends, the system
-//! unlocks it.
+//! A session: a file that a backend keeps locked for its life. The system unlocks it when its
+//! process ends.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -20,12 +20,12 @@ use crate::{
     host,
 };
 
-/// A session has a random name, as an owner has.
+/// The name of a session is random, like an owner id.
 pub(crate) type SessionId = OwnerId;
 
-/// What a session is called before it is locked.
+/// The ending of a session's name before it is locked.
 const UNBORN: &str = ".new";
-/// Whoever cleans up may remove an unborn one.
+/// A process that cleans up may remove such a file before it is locked.
 const MOST_TRIES: usize = 10;
 
 /// Our own session.
@@ -36,15 +36,15 @@ pub(crate) struct Session {
     file: File,
     identity: Identity,
     over: AtomicBool,
-    /// The process that began it: a child that was forked has it, too, and must not end it.
+    /// The process that began it. A forked child has a copy, too, and must not end the session.
     pid: u32,
 }
 
 impl Session {
-    /// Begins one, and removes what dead processes have left.
+    /// Begins a session, and removes the files of dead processes.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub(crate) fn begin(folder: &Folder) -> Result<Self> {
         folder.make()?;
         let sessions = folder.sessions();
@@ -67,7 +67,8 @@ impl Session {
         let path = sessions.join(id.to_string());
         let unborn = sessions.join(format!("{id}{UNBORN}"));
         let mut file = files::options().read(true).write(true).create_new(true).open(&unborn)?;
-        // Nobody ever sees a session of this name that lives and is not locked.
+        // The session gets its final name only after this, so no process sees one that lives and is
+        // not locked.
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::NotFound.into()),
@@ -87,10 +88,11 @@ impl Session {
         Ok(Self { id, path, file, identity, over: AtomicBool::new(false), pid: process::id() })
     }
 
-    /// Whether others still take it for alive. Once false, it is never true again.
+    /// Whether other processes still take the session for alive. Once false, it is never true
+    /// again.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub(crate) fn stands(&self) -> Result<bool> {
         if self.over.load(SeqCst) {
             return Ok(false);
@@ -105,22 +107,22 @@ impl Session {
         Ok(stands)
     }
 
-    /// Ends it: all that it held is free.
+    /// Ends the session: all its locks are free.
     pub(crate) fn end(&self) {
         if self.over.load(SeqCst) || !self.is_of_this_process() {
             return;
         }
         if self.identity.is_at(&self.path).unwrap_or(false) {
-            // Others find it unlocked, and remove it.
+            // If this fails, others find the file unlocked, and remove it.
             let _ = remove(&self.path);
         }
         self.give_up();
     }
 
-    /// Whoever has it keeps the session, too, until it is given up.
+    /// Another descriptor of the file. It keeps the session, too, until the session is given up.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub(crate) fn share(&self) -> io::Result<File> {
         self.file.try_clone()
     }
@@ -128,7 +130,7 @@ impl Session {
     fn give_up(&self) {
         self.over.store(true, SeqCst);
         if self.is_of_this_process() {
-            // A file that was moved away, and back, must not look alive.
+            // A file that was moved away and back must not look alive.
             let _ = self.file.unlock();
         }
     }
@@ -144,16 +146,17 @@ impl Drop for Session {
     }
 }
 
-/// Whether a session has ended; its file is removed then. One that can't be looked at may live.
+/// Whether a session has ended. If so, its file is removed. A session whose file can't be read may
+/// live.
 ///
 /// # Errors
-/// What the system says.
+/// An error of the system.
 pub(crate) fn is_dead(folder: &Folder, id: SessionId) -> Result<bool> {
     let path = folder.sessions().join(id.to_string());
     bury(&path).map_err(|error| from_io(error, "looking at the session", &path))
 }
 
-/// Removes the file of a dead session. True if it was dead.
+/// Removes the file of a dead session; returns true if it was dead.
 fn bury(path: &Path) -> io::Result<bool> {
     let Some(file) = files::open(path)? else { return Ok(true) };
     match file.try_lock_shared() {
@@ -163,7 +166,7 @@ fn bury(path: &Path) -> io::Result<bool> {
     }
     let is_there = file.metadata().and_then(|seen| Identity::of(&seen).is_at(path));
     let removed = is_there.and_then(|is_there| if is_there { remove(path) } else { Ok(()) });
-    // A child that is forked right now has it open, too.
+    // A child that is forked at this moment has the file open, too.
     let _ = file.unlock();
     removed.map(|()| true)
 }
@@ -171,14 +174,14 @@ fn bury(path: &Path) -> io::Result<bool> {
 fn sweep(sessions: &Path) -> io::Result<()> {
     for name in list(sessions)? {
         if name.strip_suffix(UNBORN).unwrap_or(&name).parse::<SessionId>().is_ok() {
-            // Another user's may be closed to us: whoever needs to know hears of that.
+            // The file of another user may be closed to us. A call that needs it gets the error.
             let _ = bury(&sessions.join(name));
         }
     }
     Ok(())
 }
 
-/// What a claim hears whose backend was closed.
+/// The error for claims of a closed backend.
 pub(crate) fn closed() -> Error {
     ours(ErrorKind::Closed, "the store was closed")
 }
@@ -195,7 +198,7 @@ mod tests {
         let folder = Folder::new(root.path().to_owned());
         let session = Session::begin(&folder).unwrap();
         let file = session.file.try_clone().unwrap();
-        // What a child has of it, with the same open file.
+        // A child has a copy of it, with the same open file.
         let childs = Session {
             id: session.id,
             path: session.path.clone(),
@@ -206,7 +209,7 @@ mod tests {
         };
         drop(childs);
         assert!(session.stands().unwrap() && !is_dead(&folder, session.id).unwrap());
-        // And the parent's end is the end, whoever has its file open.
+        // If the parent ends it, it is over, even if another process has its file open.
         let _file = session.file.try_clone().unwrap();
         session.end();
         assert!(is_dead(&folder, session.id).unwrap());

@@ -1,4 +1,4 @@
-//! What a backend and its claims share: the store, and the thread that watches it.
+//! The store and its watcher thread, which a backend and its claims share.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,7 +6,6 @@ use lockkit_core::Result;
 
 use crate::{store::Store, watching::Watcher};
 
-/// What a backend and its claims share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: Arc<Store>,
@@ -19,23 +18,24 @@ impl Shared {
         Self { store: Arc::new(store), polling, watcher: Mutex::default() }
     }
 
-    /// From now on changes are heard.
+    /// Makes sure that a watcher hears of changes from now on.
     ///
     /// # Errors
-    /// There is no room for a thread; the store is closed.
+    /// The system has no room for a thread, or the store is closed.
     pub(crate) fn watch(&self) -> Result<()> {
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         self.store.check_open()?;
-        // One that has ended had an error.
+        // A watcher that has ended had an error.
         if watcher.as_ref().is_none_or(Watcher::is_over) {
             *watcher = Some(Watcher::start(Arc::clone(&self.store), self.polling)?);
         }
         Ok(())
     }
 
-    /// Has the watcher look for cleanups.
+    /// Asks the watcher to look for cleanups.
     pub(crate) fn wake(&self) {
-        // Without a thread, the next change of that name pays them. A closed store has none.
+        // If there is no thread, the next change of that name does the cleanup. A closed store has
+        // none to do.
         if self.watch().is_ok()
             && let Some(watcher) = &*self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
         {
@@ -46,7 +46,7 @@ impl Shared {
     pub(crate) fn close(&self) {
         self.store.close();
         let watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // It ends, and is waited for, while nobody else waits for us.
+        // The watcher ends, and this waits for it, while the mutex is free.
         drop(watcher);
     }
 }

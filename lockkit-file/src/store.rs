@@ -1,5 +1,5 @@
-//! What the claims, the watcher and the backend share: the folder, our session, and how a record is
-//! read and changed.
+//! Reads and changes records, for the claims, the watcher and the backend. It has the folder and
+//! our session.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -51,10 +51,10 @@ impl Store {
         }
     }
 
-    /// Our session, or a new one if there is none, or if it is over.
+    /// Our session, or a new one if there is none or if it is over.
     ///
     /// # Errors
-    /// What the system says; the store is closed.
+    /// An error of the system, or the store is closed.
     pub(crate) fn session(&self) -> Result<Arc<Session>> {
         let mut ours = self.lock();
         let Ours::Open(present) = &mut *ours else { return Err(closed()) };
@@ -68,7 +68,7 @@ impl Store {
         Ok(session)
     }
 
-    /// Our session as it is.
+    /// Our session, which may be over.
     pub(crate) fn present_session(&self) -> Option<Arc<Session>> {
         match &*self.lock() {
             Ours::Open(session) => session.clone(),
@@ -91,10 +91,10 @@ impl Store {
         self.gates.clear();
     }
 
-    /// Whether that session has ended.
+    /// Whether this session has ended.
     ///
     /// # Errors
-    /// What the system says: it may live.
+    /// An error of the system: the session may live.
     pub(crate) fn is_dead(&self, id: SessionId) -> Result<bool> {
         match self.present_session() {
             Some(ours) if ours.id == id => Ok(!ours.stands()?),
@@ -102,16 +102,17 @@ impl Store {
         }
     }
 
-    /// A record as it is in its file, for whoever is outside of its gate.
+    /// The record as it is in its file, for a caller outside of its gate.
     ///
     /// # Errors
-    /// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for what is none of ours, and
-    /// [`ErrorKind::NewerFormat`](lockkit_core::ErrorKind::NewerFormat); what the system says.
+    /// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for a file that is not
+    /// lockkit's, [`ErrorKind::NewerFormat`](lockkit_core::ErrorKind::NewerFormat), or an error of
+    /// the system.
     pub(crate) fn read(&self, paths: &LockPaths) -> Result<Record> {
         self.read_stamped(paths).map(|(_, record)| record)
     }
 
-    /// And which file it is.
+    /// The record with the stamp of its file.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -120,14 +121,14 @@ impl Store {
         Ok((content.stamp, Self::parse(paths, &content)?))
     }
 
-    /// A record for whoever is inside its gate: nobody else replaces it, or writes it over.
+    /// The record for a caller inside its gate: no other process replaces or overwrites it.
     ///
     /// # Errors
     /// As [`read`](Self::read), and as [`Gate::check`].
     pub(crate) fn read_inside(gate: &Gate, paths: &LockPaths) -> Result<Record> {
         let read = files::read(&paths.record).and_then(|content| Self::parse(paths, &content));
         if read.is_err() {
-            // Who came in by another gate may have written it over.
+            // A process that entered by another gate may have overwritten it.
             gate.check()?;
         }
         read
@@ -138,20 +139,21 @@ impl Store {
             .or_else(|reason| Self::unread(paths, content, &reason))
     }
 
-    /// What stands for a file that can't be read.
+    /// The record to use for a file that can't be read.
     fn unread(paths: &LockPaths, content: &Content, reason: &str) -> Result<Record> {
-        // First: one that is whole is no rest, though it was written before the boot.
+        // This comes first: a whole record of a newer format is no rest, even if it was written
+        // before the boot.
         if let Some(format) = Record::newer(&content.bytes) {
             return Err(newer(&paths.record, format));
         }
-        // Nobody who holds it now can have written that.
+        // No present holder can have written such bytes.
         if Record::is_rest(&content.bytes) && Now::tell().is_before_boot(content.stamp.written) {
             return Ok(Record::new(&paths.name));
         }
         Err(stranger(&paths.record, reason))
     }
 
-    /// A record without the dead.
+    /// The record without dead holders and waiters.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -172,10 +174,11 @@ impl Store {
         Ok(())
     }
 
-    /// Drops so many of the dead that it is known who can be granted next. True if there were any.
+    /// Drops as many dead as necessary to know which waiters can be granted next. Returns true if
+    /// there were any.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub(crate) fn drop_dead_in_front(&self, record: &mut Record) -> Result<bool> {
         let mut any = false;
         loop {
@@ -193,15 +196,15 @@ impl Store {
         }
     }
 
-    /// Changes a record by `work`, on behalf of `asker`, and then does `after` before anybody else
-    /// can change it.
+    /// Changes a record by `work`, on behalf of `asker`. Then does `after`, before any other
+    /// process can change the record.
     ///
     /// # Errors
-    /// As [`Gate::enter`] and [`read`](Self::read), or of `work`: then nothing has changed. One
-    /// whose outcome is unknown if the new record may have got into place.
+    /// As [`Gate::enter`] and [`read`](Self::read), or an error of `work`: then nothing has
+    /// changed. The outcome of an error is unknown if the new record may be in place.
     ///
     /// # Cancel safety
-    /// Cancel safe: it is done in one step, or not at all.
+    /// Cancel safe: the change happens in one step, or not at all.
     pub(crate) async fn change<T>(
         &self,
         paths: &LockPaths,
@@ -236,7 +239,7 @@ impl Store {
         let now = Now::tell();
         let leftover = self.cleanups.of(paths);
         self.drop_dead(&mut record)?;
-        // Whatever was left of them: those who owed it were told then.
+        // The answer does not matter: the claims that left these owners have had their errors.
         let _ = record.release(&leftover);
         record.skip_idle(asker, &now);
         let answer = work(&mut record, &now)?;
@@ -246,7 +249,7 @@ impl Store {
         self.cleanups.done(paths, &leftover);
         after(&answer);
         gate.leave(&self.gates, paths);
-        // Those of this process need not wait for the system to tell.
+        // The claims of this process need not wait for a report of the system.
         self.local_claims.hear(paths, Some(&record));
         if has_changed {
             self.local_claims.tell_observers(paths);
@@ -254,7 +257,8 @@ impl Store {
         Ok(answer)
     }
 
-    /// Takes out of the records what claims have left in them. What can't be done now remains.
+    /// Removes from the records what claims have left there. A removal that fails remains to be
+    /// done.
     pub(crate) fn clean_up(&self) {
         for paths in self.cleanups.all_paths() {
             let done =
@@ -273,11 +277,11 @@ impl Store {
     }
 }
 
-/// Writes a record. Nobody else is inside.
+/// Writes a record. No other process is inside the gate.
 fn put(gate: &Gate, paths: &LockPaths, record: &mut Record) -> Result<Option<Written>> {
     if let Some(former) = record.pass(gate.number()) {
-        // Whoever is stopped inside a gate that was removed must not find his draft when he goes
-        // on.
+        // A process that is stopped inside a removed gate must not find its draft when it
+        // continues.
         let draft = paths.draft(former);
         files::remove(&draft).map_err(|error| from_io(error, "removing", &draft))?;
     }

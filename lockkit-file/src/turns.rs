@@ -1,5 +1,5 @@
-//! Whose turn it is. Files answer at once, so a task that locks again and again never waits by
-//! itself: it would keep its thread for as long as its runtime lets it.
+//! Gives each task its turn. Files answer at once, so a task that locks again and again would never
+//! wait. It would keep its thread for as long as its runtime allows.
 
 use std::{
     future::{Future as _, poll_fn},
@@ -10,21 +10,21 @@ use std::{
 
 use tokio::task::coop::consume_budget;
 
-/// What a change takes of a task's budget of 128, in which a message through a channel is one. A
-/// pair is a turn.
+/// How much of a task's budget of 128 a change uses. A message through a channel uses 1. So a turn
+/// is one lock and one release.
 const COST: u32 = 64;
-/// The same where nobody waits: enough that most turns end here, where it is seen, and few enough
-/// that they are long.
+/// The cost if no task waits. It is large enough that most turns end here, where they are counted.
+/// It is small enough that turns are long.
 const COST_ALONE: u32 = 4;
 
-/// How many tasks have used up their turn, and wait for the next.
+/// How many tasks have used up their turn, and wait for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(AtomicUsize);
 
 impl Turns {
-    /// Waits while others have their turn, if this task had its own. A turn is short only where
-    /// others wait, as to end it makes a runtime of several threads wake another one, which takes
-    /// as long as a change.
+    /// Lets other tasks have their turn, if this task has used up its own. A turn is short only if
+    /// others wait. The end of a turn makes a runtime of several threads wake another thread, which
+    /// takes as long as a change.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -1,5 +1,5 @@
-//! The format of a file. It is looked at before anything else: a later one may have what is not
-//! known here.
+//! Checks the format of a file before anything else is read, because a later format may have
+//! unknown parts.
 
 use serde::Deserialize;
 use serde_json::Deserializer;
@@ -9,10 +9,10 @@ struct Head {
     lockkit: u32,
 }
 
-/// What is no file of ours passes, as it tells no format.
+/// Checks the format. A file that is not lockkit's names no format, and passes.
 ///
 /// # Errors
-/// It is of another format than `known`.
+/// The file has another format than `known`.
 pub(crate) fn check(bytes: &[u8], known: u32) -> Result<(), String> {
     match of(bytes) {
         Some(format) if format != known => Err(format!(
@@ -28,7 +28,7 @@ pub(crate) fn newer(bytes: &[u8], known: u32) -> Option<u32> {
 }
 
 fn of(bytes: &[u8]) -> Option<u32> {
-    // A list would be read as the fields, in their order.
+    // Otherwise a list would be read as the fields in their order.
     bytes.trim_ascii_start().starts_with(b"{").then_some(())?;
     Head::deserialize(&mut Deserializer::from_slice(bytes)).ok().map(|Head { lockkit }| lockkit)
 }

@@ -1,5 +1,5 @@
-//! The watcher: one plain thread per backend, which hears from the system what other processes do
-//! to our names, and when they end. It changes no record; it wakes those whom a change concerns,
+//! The watcher: one plain thread per backend. The system reports to it what other processes do to
+//! our names, and when they end. It changes no record. It wakes the claims that a change concerns,
 //! and they look for themselves.
 
 mod inotify;
@@ -33,30 +33,32 @@ use crate::{
     store::Store,
 };
 
-/// Where nobody waits, news can wait for so long: our own changes, above all, need no thread that
+/// How long news can wait if no claim waits. Our own changes, above all, then need no thread that
 /// wakes for each.
 const REST: Duration = Duration::from_millis(1);
-/// The file of a process that ends is closed right before it is unlocked.
+/// The pause between two looks at a closed session file: the system closes it right before it
+/// unlocks it.
 const DYING: Duration = Duration::from_millis(1);
-/// After so many looks it was not the process that has closed it.
+/// After this many looks, some other process has closed the file.
 const MOST_LOOKS: u32 = 1_000;
-/// An event may come behind the death of somebody whom its record still knows.
+/// How many dead sessions it remembers. An event may come after the death of an owner that is still
+/// in the record.
 const MOST_DEAD: usize = 256;
 
-/// How often it tries to take out of a record what claims have left there.
+/// How often it tries to remove from a record what claims have left there.
 const CLEANUP_PAUSE: Duration = Duration::from_secs(1);
 
-/// The watcher's thread; it ends when this is dropped.
+/// The watcher's thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     pub(crate) line: UnixStream,
     thread: Option<JoinHandle<()>>,
-    /// A child that was forked has the line, too, but not the thread.
+    /// A forked child has the line, too, but not the thread.
     pid: u32,
 }
 
 impl Watcher {
-    /// Starts it: whatever happens from now on is heard.
+    /// Starts the thread, which hears of all changes from now on.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the system has no room for a thread.
@@ -86,13 +88,13 @@ impl Watcher {
         Ok(Self { line, thread: Some(thread), pid: process::id() })
     }
 
-    /// Has it clean up now.
+    /// Asks it to clean up now.
     pub(crate) fn wake(&self) {
-        // A line that is full of orders wakes it as well.
+        // A line that is full of orders wakes it, too.
         let _ = (&self.line).write(&[0]);
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the thread has ended by itself.
     pub(crate) fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -103,12 +105,12 @@ impl Drop for Watcher {
         if self.pid != process::id() {
             return;
         }
-        // Closing it is not enough: a child that was forked has it open, too.
+        // To close the line is not enough: a forked child has it open, too.
         let _ = self.line.shutdown(Shutdown::Both);
         let Some(thread) = self.thread.take() else { return };
-        // The last handle of a locker may go in a wake-up of ours.
+        // This may run in the thread itself: a wake-up may drop the last handle of a locker.
         if thread.thread().id() != thread::current().id() {
-            // It has nothing to say.
+            // The thread returns nothing.
             let _ = thread.join();
         }
     }
@@ -131,10 +133,10 @@ fn open(store: &Store) -> Option<Inotify> {
     }
 }
 
-/// Whether the system tells of changes in this folder.
+/// Checks whether the system reports changes in this folder.
 ///
 /// # Errors
-/// Why it does not.
+/// The reason why it does not.
 pub(crate) fn check(folder: &Folder) -> io::Result<()> {
     Inotify::open(folder).map(drop)
 }
@@ -143,7 +145,7 @@ struct Watch {
     store: Arc<Store>,
     inotify: Option<Inotify>,
     polling: bool,
-    /// A byte is an order to clean up, its end that to end.
+    /// A byte is an order to clean up. The end of the line is an order to end.
     orders: UnixStream,
     /// Sessions whose files were closed, and how often each was looked at since.
     dying: Vec<(SessionId, u32)>,
@@ -156,7 +158,7 @@ struct Watch {
 
 impl Watch {
     fn run(mut self) {
-        // What happened before inotify was open.
+        // This finds what happened before inotify was open.
         self.poller.look_at_all(&self.store);
         while self.wait() {
             match self.orders() {
@@ -177,7 +179,7 @@ impl Watch {
                 self.inotify = None;
             }
             if self.inotify.is_none() && !self.polling && (news.unwatched || news.everything) {
-                // The folder may have been removed, and made again.
+                // The folder may have been removed and made again.
                 self.inotify = Inotify::open(&self.store.folder).ok();
             }
             self.had_news = news.any;
@@ -185,7 +187,7 @@ impl Watch {
         }
     }
 
-    /// Until there is something to do. False: nothing can be waited for.
+    /// Waits until there is something to do; returns false if it can't wait.
     fn wait(&self) -> bool {
         let now = Clock::Boot.now();
         let dying = (!self.dying.is_empty()).then_some(DYING);
@@ -202,8 +204,8 @@ impl Watch {
                 .filter(|_| !rests)
                 .map(|inotify| PollFd::new(inotify, PollFlags::IN)),
         );
-        // Where it fails, the polls of the waiters remain, and the next claim starts another
-        // thread.
+        // If the poll fails, the waiters still look by themselves, and the next claim starts
+        // another thread.
         matches!(poll(&mut files, patience.as_ref()), Ok(_) | Err(Errno::INTR))
     }
 
@@ -244,7 +246,7 @@ impl Watch {
         }
     }
 
-    /// True if one did.
+    /// Returns true if a session died.
     fn see_who_died(&mut self) -> bool {
         let before = self.dead.len();
         let store = &self.store;
@@ -318,7 +320,7 @@ mod tests {
         let line = watcher.line.try_clone().unwrap();
         drop(Watcher { line, thread: None, pid: process::id() + 1 });
         assert!(!watcher.is_over());
-        // It would have ended at the next order.
+        // The thread would have ended at the next order.
         (&watcher.line).write_all(&[0]).expect("the line stands");
     }
 }

@@ -1,4 +1,4 @@
-//! What is left of a lock whose release failed: nothing, once it can be done.
+//! Tests that no part of a lock is left after a failed release, once the release is possible.
 
 use std::{
     fs::{self, File},
@@ -14,7 +14,7 @@ use lockkit_file::{Config, FileStore};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// What must happen, happens within this. It tries once a second.
+/// Each expected event comes within this time. The store tries once a second.
 const SOON: Duration = Duration::from_secs(60);
 
 fn store(folder: &Path) -> FileStore {
@@ -25,7 +25,7 @@ fn name() -> LockName {
     LockName::new(Kind::Mutex, "a").unwrap()
 }
 
-/// A claim that is patient for a moment, with a gate that somebody stands in as with a slow disk.
+/// A claim that waits only for a moment. Its gate is occupied, as by a process with a slow disk.
 fn claim(store: &FileStore) -> Box<dyn Claim> {
     let op_timeout = Duration::from_secs(6);
     let spec = ClaimSpec::new(name(), OwnerId::random(), Mode::Exclusive, SOON * 4, op_timeout);
@@ -42,14 +42,14 @@ fn gate(folder: &Path) -> PathBuf {
     files.find(|path| path.extension().is_some_and(|ending| ending == "lock")).unwrap()
 }
 
-/// Stands inside, until it is closed.
+/// Occupies the gate until the file is closed.
 fn stand_in(folder: &Path) -> File {
     let inside = File::options().read(true).write(true).open(gate(folder)).unwrap();
     inside.lock().unwrap();
     inside
 }
 
-/// Nobody waits for the end of a lease.
+/// The ttl is so long that no task waits for the end of a lease.
 fn locker(folder: &Path) -> Locker {
     let options = LockOptions::new().with_ttl(SOON * 4).with_op_timeout(SOON);
     Locker::new(store(folder)).with_defaults(options).unwrap()
@@ -70,7 +70,7 @@ async fn c7_a_lock_that_could_not_be_released_is_free_once_it_can_be() {
     let inside = stand_in(folder.path());
     let error = claim.release().await.unwrap_err();
     assert!(error.is_temporary(), "{error}");
-    // The core has given it up.
+    // The core has given up the claim.
     drop(claim);
     drop(inside);
     assert_free_soon(folder.path()).await;
@@ -103,7 +103,7 @@ async fn c7_a_lock_that_could_not_be_released_is_free_for_the_same_store_at_once
     drop(first);
     drop(inside);
     assert!(ask(&mut *second).await, "its own debt stands in its way");
-    // And what was a debt takes nothing from the next one.
+    // A cleanup that is already done takes nothing from the next claim.
     assert!(!ask(&mut *claim(&store(folder.path()))).await);
     assert_eq!(ours.inspect(&name()).await.unwrap().holders.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! What a pair of lock and release costs, in files: no time is measured.
+//! Tests how many file operations a pair of lock and release costs; no time is measured.
 #![cfg(target_os = "linux")]
 
 use std::{
@@ -12,13 +12,14 @@ use tempfile::TempDir;
 use tokio::task::LocalSet;
 
 const PAIRS: usize = 200;
-/// What must happen, happens within this.
+/// Each expected event comes within this time.
 const SOON: Duration = Duration::from_secs(60);
 
 fn locker(folder: &Path) -> Locker {
-    // Its watcher opens files when the system tells it of changes, and those are not counted here.
+    // Without polling, the watcher opens files when the system reports changes. Those are not
+    // counted here.
     let locker = Locker::new(FileStore::open(Config::new(folder).with_polling()).unwrap());
-    // However slow the disk is.
+    // The limits are large enough for a slow disk.
     let options = LockOptions::new().with_ttl(SOON * 4).with_op_timeout(SOON);
     locker.with_defaults(options).unwrap()
 }
@@ -32,7 +33,7 @@ struct Counter(OwnedFd);
 impl Counter {
     fn new(folder: &Path) -> Self {
         let file = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).unwrap();
-        // Moves stand between two openings of a file, which would be told as one.
+        // With events for moves, inotify does not merge two openings of a file into one event.
         let all = WatchFlags::OPEN | WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO;
         inotify::add_watch(&file, folder, all).unwrap();
         Self(file)
@@ -58,7 +59,7 @@ impl Counter {
 async fn a_pair_opens_two_files_and_makes_none() {
     let folder = TempDir::new().unwrap();
     let mutex = locker(folder.path()).mutex("a").unwrap();
-    // The first ones make the files.
+    // The first pairs make the files.
     pair(&mutex).await;
     pair(&mutex).await;
     let counter = Counter::new(&folder.path().join("names/mutex"));
@@ -85,12 +86,12 @@ async fn many_names_keep_few_files_open() {
     for number in 0..1_000 {
         pair(&locker.mutex(&format!("name-{number}")).unwrap()).await;
     }
-    // Two for each of 64 names, and what the other tests of this program have open.
+    // Each of 64 names has two files open, and other tests of this program have files open, too.
     assert!(open() <= before + 2 * 64 + 64, "{} files are open, and {before} were", open());
 }
 
-/// Names don't wait for each other: without turns, a task would have 32 pairs before the next has
-/// one.
+/// Names do not wait for each other. Without turns, one task would have 32 pairs before the next
+/// task has one.
 #[tokio::test]
 async fn c8_tasks_that_do_nothing_but_lock_have_turns() {
     let folder = TempDir::new().unwrap();

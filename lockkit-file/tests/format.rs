@@ -1,5 +1,5 @@
-//! What other versions of lockkit have stored: that of 0.1.0 is read, and that of newer ones left
-//! alone.
+//! Tests files that other versions of lockkit have stored: lockkit reads those of 0.1.0, and leaves
+//! those of newer versions alone.
 
 use std::{
     fs::{self, File},
@@ -17,7 +17,7 @@ const RECORD: &str = include_str!("format/stored-1.json");
 const NOTE: &str = include_str!("format/stored-1.note");
 /// The last token of the record.
 const LAST: u64 = 4_102_444_800_000_007;
-/// Longer than a waiter that lets its turn pass keeps the others back.
+/// A waiter that lets its turn pass delays the others for less than this.
 const SOON: Duration = Duration::from_secs(60);
 
 struct Scene {
@@ -41,7 +41,7 @@ impl Scene {
         Self { root, locker, record }
     }
 
-    /// A session of another process, for as long as the file is locked.
+    /// A session of another process, which lives as long as the file is locked.
     fn session(&self, id: &str) -> File {
         let file = File::create(self.root.path().join("sessions").join(id)).unwrap();
         file.lock().unwrap();
@@ -83,7 +83,7 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_t
     let note = scene.locker.note(&orders()).await.unwrap();
     assert_eq!((note.revision, &*note.text), (7, "up to 4711"));
     assert!(mutex.try_lock().await.unwrap().is_none());
-    // The one who waits comes first.
+    // The waiter comes first.
     drop(holder);
     assert!(mutex.try_lock().await.unwrap().is_none());
     drop(waiter);
@@ -92,8 +92,8 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_t
     guard.release().await.unwrap();
 }
 
-/// Also one from before the boot: a torn record is taken for a new one then, and would be written
-/// over.
+/// This holds also for a record from before the boot. Then a torn record is taken for a new one,
+/// and lockkit would overwrite it.
 #[tokio::test(flavor = "multi_thread")]
 async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
     let scene = Scene::new().await;
@@ -115,7 +115,8 @@ async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
     }
 }
 
-/// As the loss of power leaves one: whether anybody held it was all in what is lost.
+/// Such a record is left by a loss of power. The lost part contained the holders, if there were
+/// any.
 #[tokio::test(flavor = "multi_thread")]
 async fn c1_c13_the_rest_of_a_newer_record_from_before_the_boot_is_not_written_over() {
     let scene = Scene::new().await;

@@ -1,4 +1,4 @@
-//! Names that differ have gates that differ.
+//! Tests that different names have different gates.
 
 use std::{fs::File, path::Path, time::Duration};
 
@@ -7,18 +7,18 @@ use lockkit_file::{Config, FileStore};
 use tempfile::TempDir;
 use tokio::{task::JoinSet, time::timeout};
 
-/// What must happen, happens within this, or a test fails. No test waits for it to pass.
+/// Each expected event comes within this time, or a test fails. No test waits until it has passed.
 const SOON: Duration = Duration::from_secs(60);
 
 fn locker(folder: &Path) -> Locker {
     let options = LockOptions::new().with_ttl(SOON * 4).with_op_timeout(SOON * 2);
-    // The store itself is what is tested.
+    // These tests are about the store itself, so the process's own queue is off.
     let locker =
         Locker::new(FileStore::open(Config::new(folder)).unwrap()).with_process_gate(false);
     locker.with_defaults(options).unwrap()
 }
 
-/// One gate for all names, or a wait that blocks the thread, would keep the other names waiting.
+/// The other names would wait if all names had one gate, or if a wait blocked the thread.
 #[tokio::test]
 async fn c8_a_name_whose_gate_is_stuck_delays_no_other_name() {
     let folder = TempDir::new().unwrap();
@@ -27,7 +27,7 @@ async fn c8_a_name_whose_gate_is_stuck_delays_no_other_name() {
     let names = std::fs::read_dir(folder.path().join("names/mutex")).unwrap();
     let mut paths = names.map(|entry| entry.unwrap().path());
     let gate = paths.find(|path| path.extension().is_some_and(|ending| ending == "lock")).unwrap();
-    // As a process that was stopped while it changed the record.
+    // This acts as a process that was stopped while it changed the record.
     let gate = File::options().write(true).open(gate).unwrap();
     gate.lock().unwrap();
     let mut stuck = JoinSet::new();

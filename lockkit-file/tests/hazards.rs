@@ -1,4 +1,4 @@
-//! What may happen to the files while they are in use.
+//! Tests what may happen to the files while they are in use.
 
 use std::{
     fs, io,
@@ -18,7 +18,7 @@ use lockkit_file::{Config, FileStore};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// Far less than the ttl: without the watcher, a holder would look after a third of that.
+/// Far less than the ttl: without the watcher, a holder would look after a third of the ttl.
 const AT_ONCE: Duration = Duration::from_secs(60);
 
 fn locker(folder: &Path) -> Locker {
@@ -40,7 +40,7 @@ async fn loss(guard: &LockGuard) -> LossReason {
     reason
 }
 
-/// The files of a folder that end so.
+/// The files of a folder with this ending.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.filter(|path| path.to_str().unwrap().ends_with(ending)).collect()
@@ -52,7 +52,7 @@ fn file(folder: &TempDir, ending: &str) -> PathBuf {
     found[0].clone()
 }
 
-/// As the last line of a record says it.
+/// A record's text with its last line, the sum.
 fn sealed(text: &str) -> String {
     let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -74,7 +74,7 @@ async fn c3_a_holder_whose_session_was_removed_is_told_and_the_next_one_gets_it(
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(next.is_held());
-    // A new session serves the past holder.
+    // The past holder's store works with a new session.
     assert!(ours.mutex("b").unwrap().try_lock().await.unwrap().is_some());
     next.release().await.unwrap();
 }
@@ -111,14 +111,14 @@ async fn c3_a_holder_whose_folder_was_removed_or_renamed_is_told() {
             fs::rename(&folder, parent.path().join("aside")).unwrap();
             assert_eq!(loss(&guard).await, LossReason::SessionLost);
         } else {
-            // The files go one after the other: the holder may look when only its record is gone,
-            // and write a file meanwhile.
+            // The files disappear one after the other. The holder may look when only its record is
+            // missing, and write a file meanwhile.
             while let Err(error) = fs::remove_dir_all(&folder) {
                 assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
             }
             assert!(matches!(loss(&guard).await, LossReason::SessionLost | LossReason::Evicted));
         }
-        // It is made again, and heard of again.
+        // The folder is made again, and its changes are heard again.
         let held = take(&locker(&folder), "a").await;
         assert!(held.fencing_token() > guard.fencing_token());
         let waiting = tokio::spawn(async move { take(&ours, "a").await });
@@ -173,7 +173,7 @@ async fn c13_c14_what_is_no_record_is_refused_and_left_alone() {
     fs::create_dir(&record).unwrap();
     assert_eq!(ours.mutex("a").unwrap().try_lock().await.unwrap_err().kind(), ErrorKind::WrongType);
     fs::remove_dir(&record).unwrap();
-    // It would read as an empty one.
+    // A pipe would read as an empty record.
     assert!(Command::new("mkfifo").arg(&record).status().unwrap().success());
     assert_eq!(ours.mutex("a").unwrap().try_lock().await.unwrap_err().kind(), ErrorKind::WrongType);
     fs::remove_file(&record).unwrap();
@@ -182,7 +182,7 @@ async fn c13_c14_what_is_no_record_is_refused_and_left_alone() {
     std::os::unix::fs::symlink(&precious, &record).unwrap();
     assert_eq!(ours.mutex("a").unwrap().try_lock().await.unwrap_err().kind(), ErrorKind::WrongType);
     assert_eq!(fs::read_to_string(&precious).unwrap(), "");
-    // Other names go on.
+    // Other names still work.
     assert!(take(&ours, "b").await.is_held());
 }
 
@@ -211,7 +211,7 @@ async fn c1_c4_a_record_of_an_earlier_boot_holds_nothing_and_its_token_is_passed
     let before_token = before.fencing_token();
     let text = fs::read_to_string(&record).unwrap();
     before.release().await.unwrap();
-    // As it was on the disk when the power went: held by a session that is no more.
+    // This is the record as it was on the disk at a loss of power. Its holder's session is over.
     let session = files(&folder.path().join("sessions"), "")[0]
         .file_name()
         .unwrap()
@@ -240,7 +240,7 @@ async fn c4_tokens_rise_over_a_record_that_was_put_back_in_the_same_boot() {
 
 #[tokio::test]
 async fn c13_a_folder_that_cannot_be_written_is_said_so() {
-    // Nobody makes a folder there, root neither.
+    // No user can make a folder there, not even root.
     let error = FileStore::open(Config::new("/sys/lockkit")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
     assert!(error.to_string().contains("/sys/lockkit"), "{error}");
@@ -283,7 +283,7 @@ async fn c14_who_looks_while_it_changes_sees_a_whole_record() {
     let looks: Vec<_> = looks.collect();
     let ours = locker(folder.path());
     for round in 0..3_000 {
-        // Records of different lengths.
+        // The records have different lengths.
         let label = "x".repeat(round % 200 + 1);
         let options =
             LockOptions::new().with_ttl(AT_ONCE * 10).with_op_timeout(AT_ONCE).with_label(label);

@@ -1,4 +1,4 @@
-//! Measures all stores that can be had here, on servers of our own.
+//! Measures all stores that are available here, on servers of its own.
 
 use std::{
     os::unix::process::CommandExt as _,
@@ -24,25 +24,25 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Fewer stores, and fewer and shorter cases: to see that all works
+    /// Fewer stores, and fewer and shorter cases: to see that everything works
     #[arg(long)]
     quick: bool,
-    /// Only these: `redis` stands for `redis-durable`, too, `zookeeper`, `mariadb` and `mysql` for
-    /// all of theirs
+    /// Only these stores. `redis` includes `redis-durable`; `zookeeper`, `mariadb` and `mysql`
+    /// include all of theirs
     #[arg(long = "store", value_name = "NAME")]
     stores: Vec<String>,
-    /// Handed to lockkit-bench: `cargo xtask bench -- --only hot-name`
+    /// Arguments for lockkit-bench: `cargo xtask bench -- --only hot-name`
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
-/// Installs what is missing, starts empty servers, and runs lockkit-bench, in release, on all of
-/// them.
+/// Installs missing servers, starts empty ones, and runs lockkit-bench on all of them, built in
+/// release mode.
 ///
 /// # Errors
 /// A server can't be started, the build fails, or lockkit-bench does.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    // First of all: a signal that comes while a server starts must end it, too.
+    // This comes first, because a signal must end a server that is still starting, too.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("can't watch for Ctrl-C")?;
     for servers in [server::FOR_REDIS, server::FOR_ZOOKEEPER, server::FOR_MARIADB] {
         install::servers(servers)?;
@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         command.arg("--out").arg(folder());
     }
     command.args(&options.arguments);
-    // In a group of its own: of Ctrl-C it hears from us, and once.
+    // The program has a group of its own, so that it gets a Ctrl-C once, from us.
     let child = command.process_group(0).spawn();
     let status =
         until_ended(child.with_context(|| format!("can't start {}", shown(&command)))?, signals)?;
@@ -74,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Those that were asked for by name; all of them, if none was.
+/// The stores that the user asked for by name; all if there are no names.
 fn chosen(stores: Vec<(String, String)>, names: &[String]) -> Result<Vec<(String, String)>> {
     let is_meant = |name: &str, label: &str| {
         label.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
@@ -94,14 +94,14 @@ fn folder() -> PathBuf {
     target().join("bench")
 }
 
-/// Waits for it; what we are told meanwhile is for it.
+/// Waits for the program, and passes our signals on to it.
 fn until_ended(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
     let pid = Pid::from_child(&child);
     let handle = signals.handle();
     let passing = thread::spawn(move || {
         for signal in &mut signals {
             let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
-            // It may have ended by itself just now.
+            // The program may have ended by itself just now.
             let _ = kill_process(pid, signal);
         }
     });
@@ -120,8 +120,8 @@ struct Stores {
 }
 
 impl Stores {
-    /// Starts them. All but the first Redis wait for the disk, as the servers of those do who rely
-    /// on their locks.
+    /// Starts the servers. All but the first Redis wait for the disk, as they should for users who
+    /// rely on their locks.
     fn start(is_quick: bool) -> Result<Self> {
         let mut urls = Vec::new();
         let mut redis = vec![RedisServer::start()?];
@@ -135,7 +135,7 @@ impl Stores {
         let zookeeper = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_durable())?;
         urls.push(("zookeeper".to_owned(), zookeeper.url()));
         if !is_quick {
-            // A folder of locks is for one kind.
+            // A folder of locks is only for fair locks or only for unfair ones.
             urls.push((
                 "zookeeper-unfair".to_owned(),
                 format!("{}?fair=false&prefix=lockkit-unfair", zookeeper.url()),
@@ -154,7 +154,7 @@ impl Stores {
             let server = SqlServer::start_with(flavor, ["--innodb-flush-log-at-trx-commit=1"])?;
             let name = flavor.to_string().to_ascii_lowercase();
             for strategy in ["optimistic", "pessimistic"] {
-                // A set of tables is for one strategy.
+                // A set of tables is only for one strategy.
                 let url =
                     format!("{}?strategy={strategy}&table_prefix=lockkit_{strategy}", server.url());
                 urls.push((format!("{name}-{strategy}"), url));
@@ -196,8 +196,8 @@ mod tests {
 
     #[test]
     fn the_status_of_what_ran_is_told_and_the_watch_ends_with_it() {
-        // All tests run in this process, and hear what is sent to it: no signal that another one
-        // sends or waits for.
+        // All tests run in this process and receive its signals. So this test uses a signal that no
+        // other test sends or waits for.
         let signals = Signals::new([SIGUSR1]).unwrap();
         let child = Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
         assert_eq!(until_ended(child, signals).unwrap().code(), Some(3));

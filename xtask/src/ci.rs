@@ -1,4 +1,4 @@
-//! Every check of a submission, the quick ones first.
+//! Runs every check of a submission, the quick ones first.
 
 use std::{
     fs,
@@ -15,8 +15,8 @@ use crate::{
     test,
 };
 
-/// What a user's process must not hold, on top of the workspace's lints: ways to end it, output
-/// that nobody asked for, and the calls that clippy.toml lists with the reason of each.
+/// Lints for code in a user's process, besides the workspace's lints. They forbid ways to end the
+/// process, unwanted output, and the calls in clippy.toml, each with its reason.
 const STRICT: [&str; 10] = [
     "clippy::disallowed_methods",
     "clippy::exit",
@@ -30,17 +30,17 @@ const STRICT: [&str; 10] = [
     "clippy::unwrap_used",
 ];
 
-/// Runs them all.
+/// Runs all checks.
 ///
 /// # Errors
-/// The first one that fails.
+/// The error of the first check that fails.
 pub(crate) fn run() -> Result<()> {
     step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
     length::check(root())?;
     docs::run()?;
     deny::check()?;
     lints(&members()?)?;
-    // Building each package alone takes minutes: `cargo xtask package`.
+    // To build each package alone takes minutes, and `cargo xtask package` does that.
     package::run(false)?;
     documentation()?;
     api::run(api::Purpose::CompareIfPossible)?;
@@ -57,14 +57,14 @@ fn lints(members: &[Member]) -> Result<()> {
         command.args([features, "--", "-D", "warnings"]);
         step(&format!("lints, workspace, {features}"), &mut command)?;
     }
-    // Alone and without its dev-dependencies, as a user builds it: in the workspace a crate sees
-    // every feature that another one turns on.
+    // Each crate is linted alone and without its dev-dependencies, as a user builds it. In the
+    // workspace a crate sees every feature that another crate turns on.
     for member in members.iter().filter(|member| member.is_for_users()) {
         lint_alone(member, None)?;
         for feature in &member.features {
             lint_alone(member, Some(feature))?;
         }
-        // All stores with TLS, whose drivers choose features of one TLS library.
+        // This is all stores with TLS, whose drivers choose features of one TLS library.
         let tls: Vec<_> = member
             .features
             .iter()
@@ -95,8 +95,8 @@ fn documentation() -> Result<()> {
     step("documentation", command.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// What the packages of the command line are made of: completions and the manual, which `man` finds
-/// no fault with where there is one.
+/// Checks the parts of the command line's packages: completions, and the manual. If there is a
+/// `man`, it must find no fault in the manual.
 fn command_line() -> Result<()> {
     let lockkit = |arguments: &[&str]| {
         let run = ["run", "--quiet", "--locked", "-p", "lockkit-cli", "--bin", "lockkit", "--"];
@@ -125,8 +125,7 @@ fn command_line() -> Result<()> {
     Ok(())
 }
 
-/// The main job and all that is built on it, on the embedded store: each ends with an error if a
-/// promise was broken.
+/// Runs the examples on the embedded store. Each ends with an error if a promise was broken.
 fn examples() -> Result<()> {
     let folder = root().join("examples");
     let names = examples::names(&folder)?;
@@ -138,16 +137,17 @@ fn examples() -> Result<()> {
             &mut cargo(&["run", "--locked", "--features", "metrics,quorum", "--example", &name]),
         )?;
     }
-    // It needs SQLite, and stands apart so that no other example has to wait for it.
+    // This example needs SQLite. It is a package of its own, so that no other example waits for
+    // SQLite.
     let inventory =
         ["run", "--locked", "--package", "lockkit-example-service", "--example", "inventory"];
     step("example inventory", &mut cargo(&inventory))?;
     two_quickstarts()?;
-    // As a newcomer runs it.
+    // A newcomer runs it like this.
     step("quickstart", &mut cargo(&["run", "--locked", "--example", "quickstart"]))
 }
 
-/// Two processes at once on the locks of one folder: no two grants have the same token.
+/// Runs two processes at once on the locks of one folder. No two grants may have the same token.
 fn two_quickstarts() -> Result<()> {
     const RUN: [&str; 7] =
         ["run", "--quiet", "--locked", "--features", "file,metrics", "--example", "quickstart"];

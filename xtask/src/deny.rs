@@ -1,4 +1,4 @@
-//! Licences, sources and duplicates of the dependencies, checked by cargo-deny.
+//! Checks licences, sources and duplicates of the dependencies with cargo-deny.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,11 +15,11 @@ use crate::{
 
 const VERSION: &str = "0.20.2";
 
-/// Checks deny.toml against the dependency tree. The advisory database is left out: it changes by
-/// the day, and a check of a submission must not.
+/// Checks deny.toml against the dependency tree. It leaves out the advisory database, which changes
+/// every day, because the result of a check must not.
 ///
 /// # Errors
-/// cargo-deny can't be had, or finds something.
+/// cargo-deny is not available, or it finds something.
 pub(crate) fn check() -> Result<()> {
     let mut command = Command::new(cargo_deny()?);
     command.current_dir(root()).args([
@@ -33,7 +33,7 @@ pub(crate) fn check() -> Result<()> {
     step("dependencies", &mut command)
 }
 
-/// The one that is installed, else one of our own among the build results.
+/// The installed cargo-deny, or else one of our own among the build results.
 fn cargo_deny() -> Result<PathBuf> {
     let tools = tool::folder();
     let own = tools.join("bin/cargo-deny");

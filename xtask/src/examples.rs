@@ -1,4 +1,4 @@
-//! The examples: which there are, and how long they may be.
+//! Lists the examples, and checks their lengths.
 
 use std::{fs, path::Path};
 
@@ -6,11 +6,11 @@ use anyhow::{Context, Result};
 
 use crate::{files, length};
 
-/// A lesson is read from top to bottom, on one screen.
+/// A reader sees an example from top to bottom on one screen.
 const MOST_LINES: usize = 80;
 
-/// The names of all in `folder`, as cargo knows them, in order: files, and folders with a
-/// `main.rs`. A folder with a `Cargo.toml` is a package, with tests of its own.
+/// The names of all examples in `folder`, as cargo knows them, in order. An example is a file, or a
+/// folder with a `main.rs`. A folder with a `Cargo.toml` is a package, with tests of its own.
 ///
 /// # Errors
 /// The folder can't be read.
@@ -27,8 +27,8 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Checks each of their files. A package is no single lesson: it follows the rule for all source
-/// files.
+/// Checks each of their files, except in packages. A package is not a single lesson, so it follows
+/// the rule for all source files.
 ///
 /// # Errors
 /// Names each file that is too long.

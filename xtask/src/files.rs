@@ -1,4 +1,4 @@
-//! The files of the workspace that are written by hand.
+//! Finds the files of the workspace that are written by hand.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// All under `folder` with this extension, in order. Passes over hidden folders and build results.
+/// All files under `folder` with this extension, in order. Skips hidden folders and build results.
 ///
 /// # Errors
 /// A folder can't be read.

@@ -1,4 +1,4 @@
-//! Folders that are filled in another place and then renamed, so that they are whole or not there.
+//! Helps to fill a folder in another place and then rename it, so that it is whole or not there.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// The path with something added to its name.
+/// The path with a suffix added to its name.
 pub(crate) fn beside(home: &Path, suffix: &str) -> PathBuf {
     let mut name = home.as_os_str().to_owned();
     name.push(".");
@@ -18,7 +18,7 @@ pub(crate) fn beside(home: &Path, suffix: &str) -> PathBuf {
 /// Removes a folder if it is there.
 ///
 /// # Errors
-/// It can't be removed.
+/// The folder can't be removed.
 pub(crate) fn remove(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("can't remove {}", folder.display()))?;

@@ -19,10 +19,11 @@ use crate::{
     server::{Server, find_program},
 };
 
-/// Makes sure that these servers can be started, and installs what is missing.
+/// Makes sure that these servers can be started, and installs the missing ones.
 ///
 /// # Errors
-/// Something is missing and can't be installed here: the message holds the one command that does.
+/// A server is missing and can't be installed here. The message holds the one command that installs
+/// it.
 pub(crate) fn servers(wanted: &[&Server]) -> Result<()> {
     let is_root = rustix::process::geteuid().is_root();
     let missing: Vec<_> = wanted
@@ -63,7 +64,8 @@ fn not_installed(missing: &[&Server]) -> String {
     format!("not installed: {}", names.join(", "))
 }
 
-/// Nothing, unless a server of the user's own would do for all that is missing.
+/// A hint for servers of the user's own. It is empty unless they could replace everything that is
+/// missing.
 fn or_set_a_url(missing: &[&Server]) -> String {
     let variables: Option<Vec<_>> = missing.iter().map(|server| server.url_variable).collect();
     variables.map_or_else(String::new, |variables| {
@@ -75,7 +77,7 @@ fn packages(missing: &[&Server]) -> Vec<&'static str> {
     missing.iter().flat_map(|server| server.packages).copied().collect()
 }
 
-/// Debian's package manager; a stand-in and a scratch system in tests.
+/// Debian's package manager; in tests, a fake one and a temporary system.
 #[derive(Debug)]
 struct Apt {
     command: Vec<OsString>,
@@ -85,7 +87,7 @@ struct Apt {
 impl Apt {
     /// Installs packages without a question, and without starting any service.
     fn install(&self, packages: &[&str]) -> Result<()> {
-        // Ctrl-C reaches apt-get too, which ends; we live on to put the policy back.
+        // Ctrl-C reaches apt-get too, which ends. We continue, to restore the policy.
         let interrupted = Arc::new(AtomicBool::new(false));
         let watches = [SIGHUP, SIGINT, SIGTERM]
             .map(|signal| signal_hook::flag::register(signal, Arc::clone(&interrupted)));
@@ -129,8 +131,7 @@ mod tests {
 
     const THEIRS: &str = "#!/bin/sh\nexit 0\n";
 
-    /// An apt-get that writes down what it is asked and what invoke-rc.d would be told, and then
-    /// does `then`.
+    /// An apt-get that logs its arguments and the answer to invoke-rc.d, and then does `then`.
     fn apt(then: &str) -> (tempfile::TempDir, Apt) {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("usr/sbin")).unwrap();
@@ -141,7 +142,8 @@ mod tests {
             "sh {here}/usr/sbin/policy-rc.d\necho \"$* | services $? | $DEBIAN_FRONTEND\" >> {here}/log\n{then}\n"
         );
         fs::write(&script, text).unwrap();
-        // Run by sh: a file just written can't safely be executed in a process with other threads.
+        // sh runs it: a file that was just written can't safely be executed in a process with other
+        // threads.
         let apt = Apt { command: vec!["sh".into(), script.into()], root: root.path().to_owned() };
         (root, apt)
     }

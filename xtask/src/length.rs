@@ -1,4 +1,4 @@
-//! The rule for the length of source files.
+//! Checks the length of source files.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::files;
 
-/// A file that needs more does more than one job.
+/// A longer file does more than one job.
 const MOST_LINES: usize = 500;
 
 /// Checks every Rust file under `folder`.
@@ -20,7 +20,7 @@ pub(crate) fn check(folder: &Path) -> Result<()> {
     check_files(&files::with_extension(folder, "rs")?, MOST_LINES)
 }
 
-/// Checks some files, by a bound of their own.
+/// Checks some files against another bound.
 ///
 /// # Errors
 /// Names each file that is too long.

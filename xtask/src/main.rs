@@ -42,44 +42,45 @@ struct Cli {
 enum Command {
     /// Installs the servers that are missing (Debian, as root) and runs the tests
     Test {
-        /// All tests, with topologies of many servers, storms, mutants and models: before a change
-        /// is submitted
+        /// All tests, with topologies of many servers, storms, mutants and models: for use before a
+        /// change is submitted
         #[arg(long, conflicts_with = "stress")]
         all: bool,
-        /// The tests of everyday, so many times, beside busy loops and a busy disk, on servers that
+        /// The everyday tests, this many times, beside busy loops and a busy disk, on servers that
         /// stall
         #[arg(long, value_name = "TIMES")]
         stress: Option<u32>,
-        /// Handed to `cargo test`: `cargo xtask test -- c2_`
+        /// Arguments for `cargo test`: `cargo xtask test -- c2_`
         #[arg(last = true)]
         arguments: Vec<String>,
     },
     /// Runs every check of a submission: format, lints, docs, dependencies, examples, all tests
     Ci,
-    /// Packs every crate that is published, builds each from its package alone, and checks metadata
-    /// and files
+    /// Packs every published crate, builds each from its package alone, and checks metadata and
+    /// files
     Package {
-        /// Without building them, which takes minutes: as `cargo xtask ci` does it
+        /// Don't build them, which takes minutes; `cargo xtask ci` does the same
         #[arg(long)]
         no_verify: bool,
     },
     /// Compares the public interface of each library with docs/api
     Api {
-        /// Writes docs/api anew
+        /// Write docs/api again
         #[arg(long)]
         bless: bool,
     },
-    /// Looks at the servers for users in compose/, and tries each URL of native.sh
+    /// Checks the servers for users in compose/, and tries each URL of native.sh
     Compose,
     /// Checks the documents: links, the tests that guarantees name, plain English, and that the
     /// READMEs of two languages agree
     Docs,
-    /// Measures all stores on servers of its own, and writes report.html and others to target/bench
+    /// Measures all stores on servers of its own, and writes report.html and other files to
+    /// target/bench
     Bench(bench::Options),
-    /// Random work and random faults on all stores, on servers of its own, and a checker that reads
-    /// every step
+    /// Runs random work with random faults on all stores, on servers of its own, and a checker that
+    /// reads every step
     Torture(torture::Options),
-    /// Serves a store on 127.0.0.1 until Ctrl-C, for trying things out
+    /// Serves a store on 127.0.0.1 until Ctrl-C, for experiments
     Up { store: up::Store },
 }
 

@@ -1,5 +1,5 @@
-//! What cargo says about the workspace: its crates, their features, and what the registry will show
-//! of them.
+//! Reads what cargo knows about the workspace: its crates, their features, and their entries in the
+//! registry.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::run::{cargo, shown};
 
-/// Crates of a test run and programs of their own: no user's process holds them.
+/// Crates for test runs, and programs. No user's process contains them.
 const APART: [&str; 8] = [
     "lockkit-bench",
     "lockkit-cli",
@@ -29,7 +29,7 @@ pub(crate) struct Member {
     pub(crate) is_published: bool,
     pub(crate) has_library: bool,
     pub(crate) version: String,
-    /// The rest, as `cargo metadata` has it.
+    /// The rest, as `cargo metadata` reports it.
     pub(crate) manifest: Value,
 }
 
@@ -43,7 +43,7 @@ impl Member {
 /// The crates of the workspace, in cargo's order.
 ///
 /// # Errors
-/// `cargo metadata` fails, or answers in a shape that is not known.
+/// `cargo metadata` fails, or its answer has an unknown shape.
 pub(crate) fn members() -> Result<Vec<Member>> {
     let mut command = cargo(&["metadata", "--locked", "--no-deps", "--format-version", "1"]);
     let output = command.output().context("can't start cargo metadata")?;
@@ -107,7 +107,7 @@ mod tests {
         parse(b"{}").unwrap_err();
     }
 
-    /// What is there for others, and what they are to use must be enough for it.
+    /// The example is for other people, so the crates that they can use must be enough for it.
     #[test]
     fn the_example_of_a_backend_uses_published_crates_only() {
         const EXAMPLE: &str = "lockkit-example-sqlite";

@@ -1,6 +1,6 @@
-//! Fetches a MySQL. Debian's releases have MariaDB alone; MySQL is in the suite called unstable,
-//! whose packages can't be installed on a release, but run from a folder, with the libraries that
-//! they were built for.
+//! Fetches a MySQL. Debian's releases have only MariaDB. MySQL is in the suite called unstable,
+//! whose packages can't be installed on a release. But they run from a folder, with the libraries
+//! that they were built for.
 
 use std::{
     env,
@@ -25,12 +25,12 @@ use crate::{
 };
 
 const PACKAGE: &str = "mysql-server-core";
-/// Packages that it depends on and that a server does without: scripts are in Perl. By the starts
-/// of their names.
+/// Beginnings of the names of dependencies that a server does not need, such as those for Perl
+/// scripts.
 const NOT_NEEDED: [&str; 5] = ["perl", "libperl", "libgdbm", "libdb5", "gcc-"];
-/// Debian's own keys, where Debian has them.
+/// Debian's own keys, on a system that has them.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// Marks a folder as ours, and says what is in it.
+/// This file marks a folder as ours, and names the version in it.
 const VERSION_FILE: &str = "lockkit-version";
 
 /// Whether there is a MySQL for the tests.
@@ -38,12 +38,12 @@ const VERSION_FILE: &str = "lockkit-version";
 #[derive(Debug)]
 pub(crate) enum Availability {
     There,
-    /// With the reason.
+    /// There is none, for this reason.
     Missing(String),
 }
 
 impl Availability {
-    /// Says loudly that the tests are not all that they could be.
+    /// Warns that some tests are left out.
     pub(crate) fn warn(&self) {
         if let Self::Missing(reason) = self {
             let line = "=".repeat(80);
@@ -54,7 +54,7 @@ impl Availability {
     }
 }
 
-/// Whether the tests have a MySQL already: one that can be started, or a server of the user's own.
+/// Whether the tests already have a MySQL: one that can be started, or a server of the user's own.
 pub(crate) fn look() -> Availability {
     if env::var_os(lockkit_fixture::MYSQL_URL_VARIABLE).is_some() {
         return Availability::There;
@@ -65,7 +65,7 @@ pub(crate) fn look() -> Availability {
     }
 }
 
-/// As [`offer`], unless the tests are pointed at a server of the user's own.
+/// As [`offer`], but does nothing if the tests use a server of the user's own.
 ///
 /// # Errors
 /// As for [`offer`].
@@ -76,17 +76,17 @@ pub(crate) fn offer_to_tests() -> Result<Availability> {
     }
 }
 
-/// Makes sure that MySQL can be started, and fetches it if it is missing. Where it can't be had,
-/// tests go on without.
+/// Makes sure that MySQL can be started, and fetches it if it is missing. If it can't be fetched,
+/// the tests run without it.
 ///
 /// # Errors
-/// Only Ctrl-C: it is to end all.
+/// Only Ctrl-C, which must end the whole run.
 pub(crate) fn offer() -> Result<Availability> {
     if lockkit_fixture::mysql_is_there().is_ok() {
         return Ok(Availability::There);
     }
     let interrupted = Arc::new(AtomicBool::new(false));
-    // Ctrl-C reaches the programs that we run, too, and they end; we live on to clear up.
+    // Ctrl-C reaches the programs that we run, too, and they end. We continue, to clean up.
     let watches = [SIGHUP, SIGINT, SIGTERM]
         .map(|signal| signal_hook::flag::register(signal, Arc::clone(&interrupted)));
     let start = Instant::now();
@@ -116,11 +116,11 @@ fn fetch() -> Result<String> {
     fetch.run()
 }
 
-/// The work, with stand-ins in tests.
+/// Fetches MySQL. Tests replace its parts.
 #[derive(Debug)]
 struct Fetch {
     apt: Vec<OsString>,
-    /// Tells the version of the MySQL in a folder, if it runs.
+    /// Returns the version of the MySQL in a folder, if it runs.
     check: fn(&Path) -> Result<String>,
     home: PathBuf,
 }
@@ -136,7 +136,8 @@ impl Fetch {
         }
         let parent = home.parent().context("no folder to unpack to")?;
         fs::create_dir_all(parent).with_context(|| format!("can't make {}", parent.display()))?;
-        // One at a time; the lock ends with its file, however that happens.
+        // Only one process does this at a time. The lock ends when its file is closed, for whatever
+        // reason.
         let lock = File::create(beside(home, "lock"))?;
         lock.lock()?;
         if let Ok(version) = (self.check)(home) {
@@ -163,7 +164,7 @@ impl Fetch {
             fs::create_dir_all(folder)
                 .with_context(|| format!("can't make {}", folder.display()))?;
         }
-        // Nothing is installed, as apt is to see it.
+        // For this apt, no package is installed.
         fs::write(work.join("status"), "")?;
         fs::write(work.join("apt.conf"), configuration(work))?;
         fs::write(parts.join("unstable.sources"), self.source()?)?;
@@ -205,7 +206,7 @@ impl Fetch {
                 "apt knows no mirror of Debian (if this is one, `apt-get update` as root would tell it)"
             );
         };
-        // Without it, the keys count that apt trusts anyway.
+        // Without this file, apt's own trusted keys apply.
         let key =
             if Path::new(KEYS).is_file() { format!("Signed-By: {KEYS}\n") } else { String::new() };
         Ok(format!(
@@ -221,7 +222,7 @@ impl Fetch {
         command
     }
 
-    /// An apt that neither reads nor touches what the system has, but for its proxies and keys.
+    /// An apt that neither reads nor touches the system's data, except for its proxies and keys.
     fn apt_in(&self, work: &Path) -> Command {
         let mut command = self.apt();
         command.arg("-c").arg(work.join("apt.conf"));
@@ -229,7 +230,7 @@ impl Fetch {
     }
 }
 
-/// The configuration of such an apt. It is read last.
+/// The configuration of such an apt. apt reads it last.
 fn configuration(work: &Path) -> String {
     let place = |path: &str| work.join(path).display().to_string();
     let options = [
@@ -244,7 +245,7 @@ fn configuration(work: &Path) -> String {
         ("Dir::Cache::Archives", place("archives")),
         ("APT::Default-Release", String::new()),
         ("APT::Sandbox::User", "root".to_owned()),
-        // By default an update that reached nobody is a success.
+        // By default an update that reached no server is a success.
         ("APT::Update::Error-Mode", "any".to_owned()),
         ("Acquire::Languages", "none".to_owned()),
         ("Acquire::Retries", "2".to_owned()),
@@ -254,7 +255,8 @@ fn configuration(work: &Path) -> String {
     options.map(|(name, value)| format!("{name} \"{value}\";\n")).concat()
 }
 
-/// The packages to fetch, of `apt-get --print-uris`: 'URI' name_version_architecture.deb size hash
+/// The packages to fetch. The lines of `apt-get --print-uris` are: 'URI'
+/// name_version_architecture.deb size hash
 fn needed(plan: &str) -> Vec<&str> {
     let archives = plan.lines().filter_map(|line| line.split_whitespace().nth(1));
     let names = archives.filter_map(|archive| archive.split_once('_').map(|(name, _)| name));
@@ -265,7 +267,7 @@ fn needed(plan: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    /// An apt-get that knows a mirror, one package that is needed and one that isn't, and
+    /// An apt-get that knows a mirror, one needed package and one that is not needed. It
     /// "downloads" by `download`.
     fn fetch(download: &str) -> (tempfile::TempDir, Fetch) {
         let folder = tempfile::tempdir().unwrap();
@@ -285,12 +287,12 @@ mod tests {
         (folder, Fetch { apt: vec!["sh".into(), script.into()], check: version, home })
     }
 
-    /// Takes any file for a MySQL.
+    /// Accepts any file as a MySQL.
     fn version(folder: &Path) -> Result<String> {
         Ok(fs::read_to_string(folder.join("mysqld"))?)
     }
 
-    /// Makes a package with a file of this text in it, in the working folder.
+    /// Makes a package that contains a file with this text, in the working folder.
     fn package(text: &str) -> String {
         format!(
             "mkdir -p p/DEBIAN; printf 'Package: p\\nVersion: 1\\nArchitecture: all\\nMaintainer: m\\n\
@@ -298,7 +300,7 @@ mod tests {
         )
     }
 
-    /// Nothing but the lock is left beside the folder.
+    /// Only the lock is left beside the folder.
     fn assert_tidy(fetch: &Fetch) {
         let beside = fs::read_dir(fetch.home.parent().unwrap()).unwrap();
         let mut names: Vec<_> = beside.map(|entry| entry.unwrap().file_name()).collect();

@@ -8,11 +8,11 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// Exit code 101 tells `invoke-rc.d`: don't.
+/// Exit code 101 forbids `invoke-rc.d` to start a service.
 const REFUSE: &str = "#!/bin/sh\n# lockkit: no service starts while packages are installed for its tests.\nexit 101\n";
 
-/// While this lives, `/usr/sbin/policy-rc.d` refuses to start any service. Dropping it puts back
-/// what was there.
+/// While this lives, `/usr/sbin/policy-rc.d` refuses to start any service. A drop restores the
+/// former file.
 #[must_use = "services may start again as soon as this is dropped"]
 #[derive(Debug)]
 pub(crate) struct NoServices {
@@ -21,17 +21,17 @@ pub(crate) struct NoServices {
 }
 
 impl NoServices {
-    /// Refuses services under `root` (`/` but for tests).
+    /// Refuses services under `root` (`/` except in tests).
     ///
     /// # Errors
-    /// The policy file can't be moved aside or written. Then it is as it was.
+    /// The policy file can't be moved aside or written. Then it is unchanged.
     pub(crate) fn enter(root: &Path) -> Result<Self> {
         let folder = root.join("usr/sbin");
         let this = Self {
             policy: folder.join("policy-rc.d"),
             saved: folder.join("policy-rc.d.lockkit-saved"),
         };
-        // An earlier run may have been killed before it could tidy up.
+        // An earlier run may have been killed before it could restore the file.
         this.put_back()?;
         match fs::rename(&this.policy, &this.saved) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -39,7 +39,7 @@ impl NoServices {
                 moved.with_context(|| format!("can't move {} aside", this.policy.display()))?
             }
         }
-        // From here on the drop of `this` puts the file back, whatever fails.
+        // From here on the drop of `this` restores the file, whatever fails.
         let written = fs::write(&this.policy, REFUSE)
             .and_then(|()| fs::set_permissions(&this.policy, fs::Permissions::from_mode(0o755)));
         if let Err(error) = written {
@@ -49,15 +49,15 @@ impl NoServices {
         Ok(this)
     }
 
-    /// Puts the system's own policy back.
+    /// Restores the system's own policy.
     ///
     /// # Errors
-    /// The file can't be removed or moved: the message says what to do by hand.
+    /// The file can't be removed or moved. The message explains what to do by hand.
     pub(crate) fn leave(self) -> Result<()> {
         self.put_back()
     }
 
-    /// Does nothing where there is nothing of ours.
+    /// Does nothing if there is no file of ours.
     fn put_back(&self) -> Result<()> {
         let done = if self.saved.symlink_metadata().is_ok() {
             fs::rename(&self.saved, &self.policy)

@@ -1,4 +1,4 @@
-//! The rule for code in documents that explain a program: each block is a quote of it.
+//! Checks that each block of code in a document that explains a program is a quote of the program.
 
 use std::{fs, path::Path};
 
@@ -6,17 +6,17 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::run::root;
 
-/// Where each block of code is a quote.
+/// Documents in which each block of code is a quote.
 const QUOTING: [&str; 2] = ["docs/write-a-backend.md", "docs/testing-your-code.md"];
 
 /// The languages of such blocks, and how a comment begins in them.
 const LANGUAGES: [(&str, &str); 3] = [("rust", "// "), ("sql", "-- "), ("toml", "# ")];
 
-/// What stands for lines that are left out.
+/// The text that replaces omitted lines.
 const GAP: &str = "…";
 
 struct Block<'a> {
-    /// Its place in the document.
+    /// The line of the document where the block begins.
     line: usize,
     file: &'a str,
     comment: &'a str,
@@ -32,10 +32,10 @@ fn quotes_are_what_the_files_say() {
     }
 }
 
-/// How many quotes there are.
+/// Returns the number of quotes.
 ///
 /// # Errors
-/// Names the first that is none, by its line.
+/// Names the line of the first block that is not a quote.
 fn check(document: &str, root: &Path) -> Result<usize> {
     let blocks = blocks(document)?;
     for Block { line, file, comment, body } in &blocks {
@@ -77,7 +77,7 @@ fn blocks(document: &str) -> Result<Vec<Block<'_>>> {
     Ok(blocks)
 }
 
-/// Whether the lines begin with those of the part, all of them indented as much further.
+/// Whether the lines begin with those of the part, if all are indented further by the same amount.
 fn is_quoted(lines: &[&str], part: &[&str]) -> bool {
     let Some(lines) = lines.get(..part.len()) else { return false };
     let indent = |text: &str| text.len() - text.trim_start().len();

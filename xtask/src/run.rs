@@ -1,4 +1,4 @@
-//! Runs other programs in the workspace, and says so.
+//! Runs other programs in the workspace, and prints which.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,12 +8,12 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// The workspace's own folder, from wherever the command was called.
+/// The workspace's own folder, whatever the current folder is.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// Where build results go: the place for tools that belong to this workspace alone.
+/// The folder of build results, which also holds tools of this workspace alone.
 pub(crate) fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => root().join(folder),
@@ -28,10 +28,10 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command without a word, unless it fails.
+/// Runs a command silently, and returns its standard output.
 ///
 /// # Errors
-/// It can't be started, or doesn't succeed: with what it said.
+/// The command can't be started or fails; the error contains its standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("can't start {}", shown(command)))?;
     if !output.status.success() {
@@ -41,10 +41,10 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a command to its end, with a heading and the time that it took.
+/// Runs a command to its end, and prints a heading and the time that it took.
 ///
 /// # Errors
-/// It can't be started, or doesn't succeed.
+/// The command can't be started, or fails.
 pub(crate) fn step(title: &str, command: &mut Command) -> Result<()> {
     println!("\n==> {title}");
     let start = Instant::now();
@@ -57,7 +57,7 @@ pub(crate) fn step(title: &str, command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// A command as one would type it.
+/// The command as a user would type it.
 pub(crate) fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     std::iter::once(program)

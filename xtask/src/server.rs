@@ -1,5 +1,5 @@
-//! What the tests need of the system: how to tell that it is there, and which Debian packages hold
-//! it.
+//! Lists the servers and tools that the tests need: how to find each, and which Debian packages
+//! contain it.
 
 use std::{
     env,
@@ -8,27 +8,28 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A server that the tests start for themselves, or what else they need.
+/// A server that the tests start, or another thing that they need.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// What people call it.
+    /// The common name.
     pub(crate) name: &'static str,
     /// All of these must be there.
     pub(crate) parts: &'static [Part],
-    /// The smallest Debian packages that hold the parts and set up no service.
+    /// The smallest Debian packages that contain the parts and set up no service.
     pub(crate) packages: &'static [&'static str],
-    /// Set: the tests use the user's own server, and nothing is started or installed.
+    /// If this variable is set, the tests use the user's own server, and nothing is started or
+    /// installed.
     pub(crate) url_variable: Option<&'static str>,
-    /// Of no use to anybody but root, and on Linux.
+    /// Only root can use it, and only on Linux.
     pub(crate) only_for_root: bool,
 }
 
-/// Something that is there or is not.
+/// A thing that is there or is not.
 #[derive(Debug)]
 pub(crate) enum Part {
     /// Any one of these programs is enough.
     Program(&'static [&'static str]),
-    /// A Java library, where Debian puts it, or anywhere on the class path that the variable holds.
+    /// A Java library, in Debian's folder or on the class path in the variable.
     Jar { name: &'static str, class_path_variable: &'static str },
     /// Any one of these files is enough.
     File(&'static [&'static str]),
@@ -36,8 +37,8 @@ pub(crate) enum Part {
 
 const REDIS: Server = Server {
     name: "Redis",
-    // One binary in Debian, under either name: it is the server when it is called `redis-server`.
-    // The package of that name adds nothing but a service that starts at boot.
+    // Debian has one binary under both names. It is the server if it is called `redis-server`. The
+    // package `redis-server` only adds a service that starts at boot.
     parts: &[Part::Program(&["redis-server", "redis-check-rdb"])],
     packages: &["redis-tools"],
     url_variable: Some("LOCKKIT_TEST_REDIS_URL"),
@@ -46,8 +47,8 @@ const REDIS: Server = Server {
 
 const ZOOKEEPER: Server = Server {
     name: "ZooKeeper",
-    // The library is the server. The packages that are called zookeeper add scripts and, one of
-    // them, a service.
+    // The library is the server. The packages with the name zookeeper only add scripts, and one of
+    // them adds a service.
     parts: &[
         Part::Jar { name: "zookeeper.jar", class_path_variable: "LOCKKIT_TEST_ZK_CLASSPATH" },
         Part::Program(&["java"]),
@@ -59,8 +60,8 @@ const ZOOKEEPER: Server = Server {
 
 const MARIADB: Server = Server {
     name: "MariaDB",
-    // The server, the program that makes its data folder, and what that one calls. The package
-    // mariadb-server adds a service.
+    // These are the server, the program that makes its data folder, and a program that this one
+    // calls. The package mariadb-server adds a service.
     parts: &[
         Part::Program(&["mariadbd"]),
         Part::Program(&["mariadb-install-db"]),
@@ -101,7 +102,7 @@ const NETWORKS: Server = Server {
     only_for_root: true,
 };
 
-/// Looks at the compose file.
+/// A tool that checks the compose file.
 pub(crate) const COMPOSE: Server = Server {
     name: "docker compose",
     parts: &[Part::Program(&["docker-compose"])],
@@ -110,7 +111,7 @@ pub(crate) const COMPOSE: Server = Server {
     only_for_root: false,
 };
 
-/// Looks at shell scripts.
+/// A tool that checks shell scripts.
 pub(crate) const SHELLCHECK: Server = Server {
     name: "shellcheck",
     parts: &[Part::Program(&["shellcheck"])],
@@ -119,27 +120,27 @@ pub(crate) const SHELLCHECK: Server = Server {
     only_for_root: false,
 };
 
-/// What the everyday tier of the tests needs.
+/// The needs of the everyday tests.
 pub(crate) const EVERYDAY: &[&Server] = &[&REDIS, &ZOOKEEPER, &MARIADB, &NETWORKS];
-/// What the whole test suite needs.
+/// The needs of all tests.
 pub(crate) const ALL: &[&Server] = &[&REDIS, &ZOOKEEPER, &MARIADB, &NETWORKS, &GALERA, &CURATOR];
-/// What serving a Redis needs.
+/// The needs of a Redis server.
 pub(crate) const FOR_REDIS: &[&Server] = &[&REDIS];
-/// What serving a MariaDB needs.
+/// The needs of a MariaDB server.
 pub(crate) const FOR_MARIADB: &[&Server] = &[&MARIADB];
-/// What serving a ZooKeeper needs.
+/// The needs of a ZooKeeper server.
 pub(crate) const FOR_ZOOKEEPER: &[&Server] = &[&ZOOKEEPER];
 
-/// What native.sh serves, as far as it is in Debian's packages.
+/// The servers of native.sh that are in Debian's packages.
 pub(crate) const FOR_NATIVE: &[&Server] = &[&REDIS, &ZOOKEEPER, &MARIADB];
 
-/// Debian keeps daemons where an ordinary user's PATH doesn't look.
+/// Debian has daemons in folders that are not in an ordinary user's PATH.
 const DAEMON_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 /// Debian's folder for Java libraries.
 const JARS: &str = "/usr/share/java";
 
 impl Server {
-    /// Whether the tests could run now.
+    /// Whether the tests could use it now.
     pub(crate) fn is_there(&self) -> bool {
         self.url_variable.is_some_and(is_set)
             || self.parts.iter().all(|part| part.is_in(&search_path(), Path::new(JARS)))
@@ -169,14 +170,14 @@ fn is_set(variable: &str) -> bool {
     env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
-/// Where a program is, if it is installed.
+/// The path of a program, if it is installed.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     find(OsStr::new(name), &search_path())
 }
 
 fn search_path() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    // Where Java may be without being on the path.
+    // Java may be there without being in PATH.
     let java = env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin"));
     env::split_paths(&path).chain(java).chain(DAEMON_FOLDERS.map(PathBuf::from)).collect()
 }

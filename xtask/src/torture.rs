@@ -1,4 +1,4 @@
-//! Tortures all stores that can be had here, on servers of our own.
+//! Tortures all stores that are available here, on servers of its own.
 
 use anyhow::Result;
 use clap::Args;
@@ -9,27 +9,28 @@ use crate::{
     server, valkey,
 };
 
-/// The test program that knows the servers, with the features that all tests are built with.
+/// The test program that starts the servers, with the features of all tests.
 const PROGRAM: [&str; 6] = ["test", "--all-features", "--test", "torture", "--", "tiers"];
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Goes on until so much time has passed; else each store has one round of half a minute
+    /// Continue until this much time has passed; by default each store has one round of half a
+    /// minute
     #[arg(long)]
     hours: Option<f64>,
-    /// All that is left to chance follows from it; else it is drawn, and printed
+    /// Determines all random choices; by default it is drawn, and printed
     #[arg(long)]
     seed: Option<u64>,
     /// Only this store, such as redis-sentinel; repeat it for more
     #[arg(long = "store", value_name = "NAME")]
     stores: Vec<String>,
-    /// More for the program: `cargo xtask torture -- --fault kill-holder --lanes 3`
+    /// More arguments for the program: `cargo xtask torture -- --fault kill-holder --lanes 3`
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
-/// Installs what is missing, starts servers, and runs the second tier or, with `--hours`, the
-/// third.
+/// Installs missing servers, starts servers, and runs the second tier. With `--hours` it runs the
+/// third tier.
 ///
 /// # Errors
 /// A server is missing, a promise was broken, or something could not be done.

@@ -1,4 +1,4 @@
-//! Serves a store for trying things out.
+//! Serves a store for experiments.
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -26,12 +26,12 @@ pub(crate) enum Store {
     ZooKeeper,
 }
 
-/// Serves an empty store until Ctrl-C. Its data goes with it.
+/// Serves an empty store until Ctrl-C, and deletes its data then.
 ///
 /// # Errors
 /// The server is not installed and can't be, or does not start.
 pub(crate) fn run(store: Store) -> Result<()> {
-    // First of all: a signal that comes while the server starts must end it, too.
+    // This comes first, because a signal must end a server that is still starting, too.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("can't watch for Ctrl-C")?;
     match store {
         Store::MariaDb => {
@@ -60,7 +60,7 @@ pub(crate) fn run(store: Store) -> Result<()> {
     Ok(())
 }
 
-/// Says where the server is, and returns when it is to end.
+/// Prints where the server is, and returns when it must end.
 fn serve(signals: &mut Signals, name: &str, feature: &str, url: &str) {
     println!("{name} is up, until Ctrl-C:\n  {url}");
     println!(

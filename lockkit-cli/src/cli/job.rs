@@ -13,18 +13,18 @@ pub(crate) struct RunArguments {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) wait: WaitArguments,
-    /// Share the read/write lock NAME with others that share it. It is another lock than the one of
-    /// a plain `run`: what is to exclude those who share it, runs with --write
+    /// Share the read/write lock NAME with others that share it. It is another lock than that of a
+    /// plain `run`; use --write to exclude those that share it
     #[arg(long, short, conflicts_with_all = ["write", "permits"])]
     pub(crate) shared: bool,
     /// Take the read/write lock NAME alone
     #[arg(long, short = 'x', visible_alias = "exclusive", conflicts_with = "permits")]
     pub(crate) write: bool,
-    /// Take K of the N permits of the semaphore NAME; all who use it must say the same N
+    /// Take K of the N permits of the semaphore NAME; all its users must give the same N
     #[arg(long, value_name = "K/N")]
     pub(crate) permits: Option<Permits>,
-    /// Keep the lock for at least so long, also when the command ends sooner: hosts whose clocks
-    /// differ start a short job once
+    /// Keep the lock for at least this long, even if the command ends sooner: hosts whose clocks
+    /// differ then run a short job once
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) hold_for: Option<Duration>,
     #[command(flatten)]
@@ -37,29 +37,29 @@ pub(crate) struct WaitArguments {
     /// Don't wait when the lock is busy
     #[arg(long, short = 'n', alias = "nb", conflicts_with = "wait")]
     pub(crate) nonblock: bool,
-    /// Wait for at most so long; without it, for as long as it takes
+    /// Wait for at most this long; by default as long as it takes
     #[arg(long, short, visible_alias = "timeout", value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
-    /// The exit code when the lock was busy
+    /// The exit code if the lock is busy
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = Exit::BUSY)]
     pub(crate) conflict_exit_code: u8,
 }
 
-/// What all commands that run a child have.
+/// Arguments of all commands that run a child.
 #[derive(Debug, Args)]
 pub(crate) struct JobArguments {
-    /// How long the lock outlives this host if it dies: it is renewed after a third of that. By
+    /// How long the lock outlives this host if it dies; lockkit renews it after a third of that. By
     /// default what the URL says, or else 30s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
-    /// When the lock is lost, or can't be renewed: from SIGTERM to SIGKILL. By default 5s, or a
+    /// Time from SIGTERM to SIGKILL when the lock is lost or can't be renewed. By default 5s, or a
     /// third of the lease if that is less
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
-    /// Stop the command after so long
+    /// Stop the command after this time
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_run: Option<Duration>,
-    /// What others see of this holder, instead of host, process and command
+    /// The label that others see, instead of host, process and command
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
     /// Write one line of JSON about the end to this file, so that no exit code is ambiguous

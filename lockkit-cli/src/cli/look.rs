@@ -5,7 +5,7 @@ use lockkit::Kind;
 
 #[derive(Debug, Args)]
 pub(crate) struct NamesArguments {
-    /// Only names that begin so
+    /// Only names that begin with this
     #[arg(default_value = "")]
     pub(crate) prefix: String,
 }
@@ -23,7 +23,7 @@ pub(crate) struct LookArguments {
 pub(crate) struct ShowArguments {
     #[command(flatten)]
     pub(crate) look: LookArguments,
-    /// End with 1 if nobody holds the lock
+    /// End with 1 if the lock has no holder
     #[arg(long)]
     pub(crate) exit_code: bool,
 }
@@ -32,7 +32,7 @@ pub(crate) struct ShowArguments {
 pub(crate) struct WatchArguments {
     #[command(flatten)]
     pub(crate) look: LookArguments,
-    /// Ends when the lock is free
+    /// End when the lock is free
     #[arg(long)]
     pub(crate) until_free: bool,
 }
@@ -45,16 +45,17 @@ pub(crate) struct UnlockArguments {
     /// Only if the holder has this token
     #[arg(long)]
     pub(crate) token: Option<u64>,
-    /// Whoever holds it
+    /// Free it, no matter who holds it
     #[arg(long, requires = "reason")]
     pub(crate) force: bool,
-    /// Why, for the holder and for the log
+    /// The reason, for the holder and for the log
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// How long the holder has for that; it hears of it within a second, and its --grace follows
+    /// How long the holder has to stop its job; it learns of the request within a second, and its
+    /// --grace follows
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = super::duration, conflicts_with = "now")]
     pub(crate) wait: std::time::Duration,
-    /// Don't ask the holder to stop its job first: the next one may run beside it
+    /// Don't ask the holder to stop its job first: the next job may run beside it
     #[arg(long)]
     pub(crate) now: bool,
 }
@@ -62,7 +63,7 @@ pub(crate) struct UnlockArguments {
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct BenchArguments {
-    /// As lockkit-bench takes them; `lockkit bench --help` shows them
+    /// The arguments of lockkit-bench; `lockkit bench --help` shows them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) arguments: Vec<std::ffi::OsString>,
 }

@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The command line that a user types.
 
 mod job;
 mod look;
@@ -22,7 +22,7 @@ pub(crate) use self::{
 /// Runs commands under locks that all of your hosts share, and shows who holds them.
 ///
 /// The lock is in a store that you have: Redis, MySQL, ZooKeeper, or (--local) this host's file
-/// system. A command that runs under a lock is stopped before anybody else can have it.
+/// system. A command that runs under a lock is stopped before another one can have the lock.
 #[derive(Debug, Parser)]
 #[command(name = "lockkit", version, max_term_width = 100, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -62,9 +62,9 @@ pub(crate) enum Command {
     Watch(WatchArguments),
     /// Shows the past runs under a lock
     History(LookArguments),
-    /// Takes a lock from its holder: its job is asked to stop, and only then is the lock freed
+    /// Takes a lock from its holder: asks its job to stop, and frees the lock only after that
     Unlock(UnlockArguments),
-    /// Says what the locks of this store are really worth, and what to change
+    /// Checks what the locks of this store really promise, and says what to change
     Doctor,
     /// Measures locks on this store
     Bench(BenchArguments),
@@ -72,10 +72,10 @@ pub(crate) enum Command {
     Completions { shell: clap_complete::Shell },
     /// Prints the manual page
     Man,
-    /// Becomes the command, in a process group of its own that dies with us
+    /// Becomes the command, in a process group of its own that dies with lockkit
     #[command(hide = true, name = "__launch")]
     Launch(LaunchArguments),
-    /// Kills the job of a lockkit that does not do it
+    /// Kills the job of a lockkit that fails to do it
     #[command(hide = true, name = "__watchdog")]
     Watchdog(WatchdogArguments),
 }
@@ -83,9 +83,9 @@ pub(crate) enum Command {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArguments {
-    /// The store: redis://…, mysql://…, zk://…, file:///… Everybody on this host sees command
-    /// lines: give a URL with a password in the variable LOCKKIT_URL, or in the file that
-    /// LOCKKIT_URL_FILE names [env: LOCKKIT_URL]
+    /// The store: redis://…, mysql://…, zk://…, or file:///… Every user of this host can see
+    /// command lines. So give a URL with a password in the variable LOCKKIT_URL, or in the file
+    /// that LOCKKIT_URL_FILE names [env: LOCKKIT_URL]
     #[arg(long, global = true)]
     pub(crate) url: Option<String>,
     /// A file whose first line is the URL [env: LOCKKIT_URL_FILE]
@@ -94,7 +94,7 @@ pub(crate) struct StoreArguments {
     /// Locks of this host alone, in its file system
     #[arg(long, global = true)]
     pub(crate) local: bool,
-    /// Goes before each name: lock NAME is NAMESPACE/NAME in the store
+    /// A prefix of each name: lock NAME is NAMESPACE/NAME in the store
     #[arg(long, global = true, env = "LOCKKIT_NAMESPACE")]
     pub(crate) namespace: Option<String>,
 }
@@ -102,13 +102,13 @@ pub(crate) struct StoreArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArguments {
-    /// For humans, or for programs
+    /// The format: text for people, json for programs
     #[arg(long, global = true, value_enum, default_value_t)]
     pub(crate) format: Format,
-    /// Say more on standard error; twice: what lockkit itself logs
+    /// Report more on standard error; twice: also lockkit's own log
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Say nothing on standard error but errors
+    /// Report only errors on standard error
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 }
@@ -120,38 +120,38 @@ pub(crate) enum Format {
     Json,
 }
 
-/// What the launcher is told; see [`crate::job`].
+/// The arguments of the launcher; see [`crate::job`].
 #[derive(Debug, Args)]
 pub(crate) struct LaunchArguments {
-    /// Who started it
+    /// The process that started it
     #[arg(long)]
     pub(crate) parent: i32,
-    /// The descriptor of the parent that takes a word about why the command can't be executed
+    /// The parent's descriptor for the message about why the command can't be executed
     #[arg(long)]
     pub(crate) report: i32,
-    /// Takes the terminal for the command
+    /// Take the terminal for the command
     #[arg(long)]
     pub(crate) terminal: bool,
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     pub(crate) command: Vec<std::ffi::OsString>,
 }
 
-/// What the watchdog is told at its start; see [`crate::job`].
+/// The arguments of the watchdog at its start; see [`crate::job`].
 #[derive(Debug, Args)]
 pub(crate) struct WatchdogArguments {
-    /// Who started it
+    /// The process that started it
     #[arg(long)]
     pub(crate) parent: i32,
-    /// What the environment of the job's processes holds
+    /// The mark in the environment of the job's processes
     #[arg(long)]
     pub(crate) mark: String,
     /// Children of the parent that are not of the job
     #[arg(long)]
     pub(crate) spare: Vec<i32>,
-    /// Others may become children of the parent
+    /// Other processes may become children of the parent
     #[arg(long)]
     pub(crate) adopts_strangers: bool,
-    /// Goes with the parent
+    /// The folder that is removed with the parent
     #[arg(long)]
     pub(crate) folder: Option<PathBuf>,
 }

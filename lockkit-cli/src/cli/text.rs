@@ -1,4 +1,4 @@
-//! What is said of a command line that can't be understood.
+//! Reports a command line that can't be understood.
 
 use std::{env, ffi::OsString};
 
@@ -11,7 +11,7 @@ use crate::{
     output::{self, aside, plain},
 };
 
-/// Help goes its usual way. What was typed wrong is said in one line, without the URLs in it, which
+/// Prints help as usual. Reports a mistake of the user in one line, without its URLs, because they
 /// may hold passwords.
 ///
 /// # Errors
@@ -25,7 +25,7 @@ pub(crate) fn told(error: &clap::Error) -> Result<Exit> {
         env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let text = error.render().to_string();
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // Nothing was typed: that is how one asks for help.
+        // The user typed no arguments, which asks for help.
         aside(text.trim_end());
         return Ok(Exit::Failed);
     }
@@ -34,7 +34,7 @@ pub(crate) fn told(error: &clap::Error) -> Result<Exit> {
     Ok(Exit::Failed)
 }
 
-/// What is wrong, and the tips: not the usage.
+/// The mistake and the tips, without the usage.
 fn one_line(text: &str) -> String {
     let paragraphs = text
         .split("\n\n")
@@ -57,14 +57,14 @@ fn help(words: &[String]) -> String {
     }
 }
 
-/// The text without the words that hold a URL, and without what they give an option.
+/// Replaces in the text each typed word that contains a URL, and each such value of an option.
 fn without_urls(text: String, words: &[String]) -> String {
     let values = words.iter().flat_map(|word| {
         let value = word.split_once('=').map(|(_, value)| value);
         [Some(word.as_str()), value].into_iter().flatten()
     });
     let mut hidden: Vec<_> = values.filter(|value| value.contains("://")).collect();
-    // One may be a part of another.
+    // One value may be a part of another.
     hidden.sort_unstable_by_key(|value| std::cmp::Reverse(value.len()));
     hidden.into_iter().fold(text, |text, value| text.replace(value, "(a URL)"))
 }
@@ -91,7 +91,7 @@ fn mistyped(words: &[OsString], command: &[OsString]) -> Option<Error> {
     if !first.starts_with('-') || before.iter().any(|word| word == "--") {
         return None;
     }
-    // What it was to be given may be a secret.
+    // The option's value may be a secret.
     let option = plain(first.split('=').next().unwrap_or_default());
     Some(Error::new(format!("unknown option {option}; write -- before a command of that name")))
 }

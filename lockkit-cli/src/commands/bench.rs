@@ -1,4 +1,4 @@
-//! `lockkit bench`
+//! Runs `lockkit bench`.
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -6,8 +6,8 @@ use tokio::runtime::Builder;
 
 use crate::error::{Error, Result};
 
-/// Hands the arguments to lockkit-bench, which has exit codes of its own. `url` is the store, if
-/// they name none.
+/// Hands the arguments to lockkit-bench, which has exit codes of its own. `url` is the store if the
+/// arguments name none.
 pub(crate) fn bench(arguments: &[OsString], url: Option<String>) -> Result<ExitCode> {
     let mut words = vec![OsString::from("lockkit bench")];
     if let Some(url) = url.filter(|_| needs_store(arguments)) {
@@ -19,7 +19,7 @@ pub(crate) fn bench(arguments: &[OsString], url: Option<String>) -> Result<ExitC
     Ok(runtime.block_on(lockkit_bench::command_line_from(words, ["bench", "worker"])))
 }
 
-/// Whether it is a run without a store of its own.
+/// Whether the arguments ask for a run and name no store.
 fn needs_store(arguments: &[OsString]) -> bool {
     let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
     let is_command = words.first().is_some_and(|first| !first.starts_with('-'));

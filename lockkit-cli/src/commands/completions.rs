@@ -1,4 +1,4 @@
-//! `lockkit completions`
+//! Runs `lockkit completions`.
 
 use clap::{Command, CommandFactory as _};
 use clap_complete::{Shell, generate};
@@ -12,7 +12,7 @@ pub(crate) fn completions(shell: Shell) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What a user types: the generators don't leave out what is hidden.
+/// The commands that a user types. The generators would include the hidden ones.
 fn visible() -> Command {
     let cli = Cli::command();
     let commands = cli.get_subcommands().filter(|command| !command.is_hide_set()).cloned();

@@ -1,4 +1,4 @@
-//! `lockkit elect`
+//! Runs `lockkit elect`.
 
 use std::{ops::ControlFlow, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     turn::{Lock, Order, RunContext, Turn, Waited, with_status},
 };
 
-/// Whoever has lost it lets others come first.
+/// A host that lost the election waits this long, so that other hosts come first.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn elect(
@@ -33,7 +33,7 @@ pub(crate) async fn elect(
     .await
 }
 
-/// Leads, again and again, until the command ends by itself.
+/// Leads again and again, until the command ends by itself.
 async fn lead(turn: &mut Turn<'_>, context: &RunContext) -> Result<Exit> {
     loop {
         let guard = match turn.wait(context).await? {
@@ -51,8 +51,8 @@ async fn lead(turn: &mut Turn<'_>, context: &RunContext) -> Result<Exit> {
             context.close().await;
             return Ok(ran.exit);
         }
-        // One that the command got was meant for us, too, now that something else has stopped the
-        // command.
+        // The command may have got a signal that was meant for lockkit, too. That counts now,
+        // because the command was stopped for another reason.
         if let Some(signal) = ran.signal.or_else(|| context.signals.last_end()) {
             return turn.not_held(Waited::Signal(signal), context).await;
         }

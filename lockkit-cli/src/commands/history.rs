@@ -1,4 +1,4 @@
-//! `lockkit history`
+//! Runs `lockkit history`.
 
 use std::time::Duration;
 
@@ -58,8 +58,8 @@ pub(crate) async fn runs(store: &Store, name: &LockName) -> Result<Vec<Run>> {
     Ok(journal.map(|journal| journal.record.runs().to_vec()).unwrap_or_default())
 }
 
-/// How it ended, or whether it still goes on: one without an end whose lock is somebody else's now
-/// did not finish.
+/// How the run ended, or whether it still runs. A run without an end did not finish if its grant no
+/// longer holds the lock.
 fn outcome(run: &Run, view: &LockView) -> String {
     let goes_on = || view.holders.iter().any(|holder| holder.token == Some(run.token));
     match &run.outcome {
@@ -81,7 +81,7 @@ pub(crate) fn lines(view: &LockView, runs: &[Run]) -> Vec<Value> {
     runs.iter().map(line).collect()
 }
 
-/// A table, the newest run last.
+/// Prints a table, with the newest run last.
 pub(crate) fn print(view: &LockView, runs: &[Run]) -> Result<()> {
     let mut table = Table::new([
         "KIND", "STARTED", "TOOK", "OUTCOME", "SLOT", "HOST", "PID", "COMMAND", "TOKEN",

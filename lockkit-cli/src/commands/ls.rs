@@ -1,4 +1,4 @@
-//! `lockkit ls`
+//! Runs `lockkit ls`.
 
 use crate::{
     asking,
@@ -19,7 +19,7 @@ pub(crate) async fn ls(
     let names = names.into_iter().filter(|full| !asking::is_ask(full));
     let names = names.filter_map(|full| Some((store.short(&full)?.to_owned(), full)));
     let mut views = look_at(store, names.collect()).await?;
-    // Some are free by now.
+    // Some locks have become free meanwhile.
     views.retain(|view| view.is_used());
     match output.format {
         Format::Json => views.iter().try_for_each(output::json)?,

@@ -1,4 +1,4 @@
-//! `lockkit man`
+//! Runs `lockkit man`.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::{
     output,
 };
 
-/// What no argument tells.
+/// The text of the page that is not about an argument.
 const MORE: &str = include_str!("man.roff");
 
 pub(crate) fn man() -> Result<Exit> {
@@ -40,7 +40,7 @@ fn render(page: &mut impl Write) -> io::Result<()> {
     page.write_all(MORE.as_bytes())
 }
 
-/// The section of one command, without the options that all have.
+/// The section of one command, without the options that all commands have.
 fn section(command: &Command, page: &mut impl Write) -> io::Result<()> {
     let command = command.clone().mut_args(|arg| {
         let hidden = arg.is_hide_set() || arg.is_global_set();

@@ -1,4 +1,4 @@
-//! One file for each command, and the way to it.
+//! Runs the command that the user typed; each command has a file of its own.
 
 #[cfg(feature = "bench")]
 mod bench;
@@ -28,9 +28,9 @@ use crate::{
     store::Store,
 };
 
-/// The whole program.
+/// Runs the whole program.
 pub(crate) fn main() -> ExitCode {
-    // All that follows `bench` is lockkit-bench's own, --help and --url too.
+    // All arguments after `bench` belong to lockkit-bench, even --help and --url.
     let mut words = env::args_os().skip(1);
     if words.next().is_some_and(|word| word == "bench") {
         return ended(measured(&words.collect::<Vec<_>>(), None));
@@ -44,7 +44,7 @@ pub(crate) fn main() -> ExitCode {
     }
     ended(match cli.command {
         Command::Bench(arguments) => measured(&arguments.arguments, Some(&cli.store)),
-        // Before there is a runtime, whose threads an exec would not survive.
+        // The launcher runs before there is a runtime, because an exec ends the runtime's threads.
         Command::Launch(arguments) => launch::become_command(&arguments).map(ExitCode::from),
         Command::Watchdog(arguments) => watchdog::watch(&arguments).map(ExitCode::from),
         _ => on_a_runtime(cli).map(ExitCode::from),
@@ -62,7 +62,7 @@ fn ended(ended: Result<ExitCode>) -> ExitCode {
     }
 }
 
-/// On a runtime of its own kind, with the store that the arguments name, or else the environment.
+/// Runs a bench on its own runtime, with the store that the arguments or else the environment name.
 #[cfg(feature = "bench")]
 fn measured(arguments: &[OsString], store: Option<&StoreArguments>) -> Result<ExitCode> {
     bench::bench(arguments, crate::store::url(store.unwrap_or(&StoreArguments::default()))?)
@@ -73,18 +73,18 @@ fn measured(_: &[OsString], _: Option<&StoreArguments>) -> Result<ExitCode> {
     Err(Error::new("this lockkit was built without its cargo feature \"bench\""))
 }
 
-/// One thread: the child dies with the thread that started it.
+/// The runtime has one thread, because the child dies with the thread that started it.
 fn on_a_runtime(cli: Cli) -> Result<Exit> {
     if cli.output.verbose > 1 {
         let log = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false);
-        // What can't be said is not complained of, in the same place.
+        // If the log can't write to standard error, it must not complain there either.
         let log = log.log_internal_errors(false);
         log.with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG).init();
     }
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::of("no runtime can be made", error))?;
     let ended = runtime.block_on(command(cli));
-    // A name that is looked up in vain would be waited for.
+    // A normal shutdown would wait for a name lookup that gets no answer.
     runtime.shutdown_background();
     ended
 }

@@ -1,7 +1,7 @@
-//! `lockkit once`: at most one completed run for each slot, one at a time.
+//! Runs `lockkit once`: at most one completed run for each slot, and one run at a time.
 //!
-//! What is done is written beside the lock by its holder, under the token of the run: whoever holds
-//! the lock later, reads it.
+//! The holder writes beside the lock which slots are done, under the token of the run. Each later
+//! holder reads that.
 
 use std::{
     io::{IsTerminal as _, stderr},
@@ -68,13 +68,13 @@ pub(crate) async fn once(
 
 /// How the wait for a slot ended.
 enum SlotOutcome<'a> {
-    /// Its lock is held, and it is to be done.
+    /// The lock is held, and the slot is still to be done.
     Slot(Once<'a>, LockGuard, Box<Journal>),
     Done(Done),
     Not(Waited),
 }
 
-/// A store in which nothing can be remembered would have each host run each slot.
+/// Refuses a store that can't remember slots, because each host would run each slot there.
 fn check(store: &Store) -> Result<()> {
     let can = store.locker.capabilities();
     if can.notes && can.time {
@@ -90,23 +90,23 @@ struct Once<'a> {
     arguments: &'a OnceArguments,
     name: LockName,
     slot: Slot,
-    /// The store's clock when it began, in milliseconds since 1970.
+    /// The store's clock at the beginning, in milliseconds since 1970.
     now: u64,
     began: Instant,
 }
 
-/// A command that has ended, and what is left to be done.
+/// A command that has ended, and the work that is left.
 struct Work<'a> {
     ended: Result<Ended>,
     exit: Exit,
     tail: Tail<'a>,
 }
 
-/// A store that answers takes back in that time that a slot is done; with what follows, a signal
-/// ends us within a second.
+/// How long lockkit tries to undo the mark that a slot is done. A store that answers needs less.
+/// With the rest of the work, lockkit still ends within a second after a signal.
 const UNDOING: Duration = Duration::from_millis(150);
 
-/// No slot begins so early, in seconds, that this could be one of now.
+/// How far ahead a tick may be, in seconds. No slot of now begins further ahead.
 fn far_ahead() -> i64 {
     i64::try_from(MOST_EARLY.as_secs()).unwrap_or(i64::MAX)
 }
@@ -115,10 +115,10 @@ fn far_ahead() -> i64 {
 type Done = String;
 
 impl<'a> Once<'a> {
-    /// Waits for the lock of the slot of now, unless that is done.
+    /// Waits for the lock of the current slot, unless that slot is done.
     ///
     /// # Cancel safety
-    /// Cancel safe: the lock is given back in the background.
+    /// Cancel safe: the lock is released in the background.
     async fn take(
         arguments: &'a OnceArguments,
         schedule: &Schedule,
@@ -134,7 +134,7 @@ impl<'a> Once<'a> {
             now: unix_ms(time),
             began: Instant::now(),
         };
-        // Most hosts come late, and need no lock to see that.
+        // Most hosts come late. A look without the lock shows them that the slot is done.
         if let Some(done) = once.done(&once.journal(&context.store).await?.record)? {
             return Ok(SlotOutcome::Done(done));
         }
@@ -169,8 +169,8 @@ impl<'a> Once<'a> {
             tokio::select! {
                 biased;
                 claimed = &mut claiming => (Some(claimed?), None),
-                // A claim that is dropped midway may be there all the same, and nothing would be
-                // run.
+                // The store may apply a claim even if it is dropped midway. Then the slot could
+                // count as done without a run.
                 signal = context.signals.end() => {
                     (timeout(UNDOING, claiming).await.ok().transpose()?, Some(signal))
                 }
@@ -206,7 +206,7 @@ impl<'a> Once<'a> {
         }
     }
 
-    /// Takes back that a slot is done which was never begun.
+    /// Undoes the mark that a slot is done, if its command was never begun.
     async fn undo(
         &self,
         history: &mut History<'_>,
@@ -227,7 +227,7 @@ impl<'a> Once<'a> {
         }
     }
 
-    /// Ends by a signal that came before the command was started.
+    /// Ends because of a signal that came before the command was started.
     async fn interrupted(
         &self,
         turn: &mut Turn<'_>,
@@ -250,8 +250,8 @@ impl<'a> Once<'a> {
         ));
     }
 
-    /// Writes that the run begins; with `--on-fail done`, that its slot is done. Before anything is
-    /// done in vain.
+    /// Writes that the run begins; with `--on-fail done`, also that its slot is done. If there is
+    /// no room for that, this fails before the command runs in vain.
     async fn claim(
         &self,
         journal: &mut Journal,
@@ -321,8 +321,8 @@ impl<'a> Once<'a> {
         }
     }
 
-    /// Writes how the run ended, and that its slot is done if it succeeded, or is not if there was
-    /// none.
+    /// Writes how the run ended. The slot is done if the command succeeded, and not done if it
+    /// could not be executed.
     async fn written(
         &self,
         history: &mut History<'_>,
@@ -338,7 +338,7 @@ impl<'a> Once<'a> {
             record.end(token, at, &outcome);
             match ended {
                 Ended::NotExecutable(_) | Ended::NotFound => record.restore_done(before),
-                // Once more: it is remembered from the end of the run on.
+                // Written again, because the slot is remembered from the end of the run on.
                 _ if self.arguments.on_fail == OnFail::Done => self.mark(record),
                 Ended::Exited(0) => self.mark(record),
                 _ => {}
@@ -352,18 +352,19 @@ impl<'a> Once<'a> {
             Slot::Tick(tick) => record.tick_done(*tick),
             Slot::Key(key) => {
                 let keep = u64::try_from(self.arguments.keep.as_millis()).unwrap_or(u64::MAX);
-                // What ran for long is remembered for as long as what did not.
+                // A key is remembered from the end of the run on, so that a long run shortens
+                // nothing.
                 let now = self.now.saturating_add(millis(self.began.elapsed()));
                 record.key_done(key, now, now.saturating_add(keep));
             }
         }
     }
 
-    /// Why there is nothing to do, if there is nothing.
+    /// Why the slot needs no run; `None` if it needs one.
     ///
     /// # Errors
-    /// The last slot is so far ahead that the store's clock must have been wrong: for long nothing
-    /// would be run, and nobody would know.
+    /// The last slot that is done is so far ahead that the store's clock must have been wrong.
+    /// Without an error no slot would run for a long time, and no user would notice.
     fn done(&self, record: &Record) -> Result<Option<Done>> {
         if let (Slot::Tick(tick), Some(last)) = (&self.slot, record.last_tick())
             && last > tick.max(&self.seconds()).saturating_add(far_ahead())
@@ -396,14 +397,14 @@ impl<'a> Once<'a> {
     }
 }
 
-/// There was nothing to be run: what the slot was to be done for has not even begun.
+/// Whether the command was not even begun, because it could not be executed.
 const fn was_not_begun(ended: &Result<Ended>) -> bool {
     matches!(ended, Ok(Ended::NotExecutable(_) | Ended::NotFound))
 }
 
 fn nothing_to_do(turn: &mut Turn<'_>, done: &str) -> Exit {
     let text = format!("{:?}: {done}", turn.order.name);
-    // A log of cron stays empty; somebody at a terminal wonders why nothing ran.
+    // A log of cron stays empty. A user at a terminal wants to know why nothing ran.
     if stderr().is_terminal() {
         turn.reporter.say(&text);
     } else {

@@ -1,4 +1,4 @@
-//! `lockkit run`
+//! Runs `lockkit run`.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,4 @@
-//! `lockkit show`
+//! Runs `lockkit show`.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use crate::{
     view::{lock_table, look},
 };
 
-/// The last runs are enough here; `lockkit history` shows all.
+/// How many runs `lockkit show` prints; `lockkit history` shows all.
 const LAST_RUNS: usize = 5;
 
 pub(crate) async fn show(

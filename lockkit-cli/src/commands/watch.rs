@@ -1,4 +1,4 @@
-//! `lockkit watch`
+//! Runs `lockkit watch`.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +18,8 @@ use crate::{
 
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A store that is away comes back, or its operator stops watching.
+/// The message about a store that does not answer. It may come back, or its operator stops
+/// watching.
 const AWAY: &str = "lockkit: the store can't be asked, and is asked again";
 
 pub(crate) async fn watch(
@@ -26,10 +27,11 @@ pub(crate) async fn watch(
     store: &Store,
     output: &OutputArguments,
 ) -> Result<Exit> {
-    // At first an error is one: a wrong password does not mend itself.
+    // An error of the first look ends the command: a wrong password, for example, does not get
+    // better.
     let mut last = look(store, &arguments.look).await?;
     let mut away = false;
-    // Kinds that the name is not used for are not worth a line each, unless one is asked for.
+    // A kind in which the name is not used gets no line, unless the user asks for that kind.
     let shown = |view: &&LockView| arguments.look.kind.is_some() || !view.holders.is_empty();
     last.iter().filter(shown).try_for_each(|view| tell(view, None, output))?;
     if !output.quiet && last.iter().filter(shown).count() == 0 {
@@ -57,7 +59,7 @@ pub(crate) async fn watch(
     Ok(Exit::Done)
 }
 
-/// What has to differ for a change: leases and ages always do.
+/// The fields whose difference is a change. Leases and ages differ at each look.
 fn grants(view: &LockView) -> Vec<(Option<u64>, Option<&str>, Option<&str>)> {
     let grants = view.holders.iter().map(|holder| {
         let HolderView { token, owner, label, .. } = holder;

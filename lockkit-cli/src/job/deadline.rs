@@ -1,4 +1,4 @@
-//! Until when the job may live, and who is told.
+//! Computes until when the job may live, and writes that to a file for the command.
 
 use std::{
     fs, io,
@@ -11,14 +11,15 @@ use tempfile::TempDir;
 
 use crate::boot_time::BootTime;
 
-/// What is worth telling: the rest is how long it takes to ask.
+/// A deadline that has grown by less is not written again. The time that a look takes changes it by
+/// that much.
 const GROWTH: Duration = Duration::from_millis(1);
 
 /// The last instant at which the lock is certainly ours.
 #[derive(Debug)]
 pub(super) struct Deadline {
     at: BootTime,
-    /// So much before it the job is to be gone.
+    /// How long before `at` the job must be gone.
     margin: Duration,
     file: Option<DeadlineFile>,
 }
@@ -29,7 +30,7 @@ impl Deadline {
         Self { at: BootTime(0), margin, file: DeadlineFile::new().ok() }
     }
 
-    /// Looks at the lease again; true if it has grown.
+    /// Looks at the lease again; returns true if it has grown.
     pub(super) fn refresh(&mut self, guard: &LockGuard) -> bool {
         let now = BootTime::now(); // before the question: its answer is older than the result
         let at = match guard.remaining() {
@@ -48,12 +49,12 @@ impl Deadline {
         true
     }
 
-    /// When we kill what still lives.
+    /// When lockkit kills the processes that still live.
     pub(super) fn for_us(&self) -> BootTime {
         self.at.before(self.margin)
     }
 
-    /// When the watchdog does.
+    /// When the watchdog kills them.
     pub(super) fn for_watchdog(&self) -> BootTime {
         self.at.before(self.margin / 2)
     }
@@ -85,7 +86,8 @@ pub(super) fn margin(lease: Duration) -> Duration {
     }
 }
 
-/// Tells the command: nanoseconds of `CLOCK_BOOTTIME`, and the wall clock's time, a line each.
+/// The deadline for the command: nanoseconds of `CLOCK_BOOTTIME`, and the time of the wall clock, a
+/// line each.
 #[derive(Debug)]
 struct DeadlineFile {
     folder: TempDir,
@@ -103,7 +105,7 @@ impl DeadlineFile {
         self.folder.path().join("deadline")
     }
 
-    /// Never half of it.
+    /// A reader sees a whole deadline, never a part.
     fn write(&self, at: BootTime) -> io::Result<()> {
         let text = match at {
             BootTime::NEVER => "never\nnever\n".to_owned(),

@@ -1,4 +1,4 @@
-//! The processes of a job, wherever they are in the process tree.
+//! Finds the processes of a job, wherever they are in the process tree.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,36 +18,36 @@ use crate::{reporter::Reporter, variables};
 
 /// The first argument of a watchdog.
 pub(super) const WATCHDOG: &str = "__watchdog";
-/// So many looks in a row must find nothing.
+/// How many looks in a row must find no process.
 const QUIET_ROUNDS: usize = 3;
 
-/// Between two marks of one value.
+/// The separator between marks in the variable.
 pub(super) const MARK_SEPARATOR: char = ':';
 
-/// The processes of a job, and what makes a process one of them.
+/// The processes of a job, and the properties by which lockkit finds them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JobProcesses {
-    /// All its descendants are of the job. It adopts those whose parents have ended.
+    /// All descendants of the root are of the job. The root adopts those whose parents have ended.
     pub(super) root: Option<Pid>,
-    /// The exceptions, with all that descends from them.
+    /// Processes that are not of the job, and neither are their descendants.
     pub(super) spared: Vec<i32>,
-    /// The process group that the command began in, and its session, by which another group of the
-    /// same number is told apart.
+    /// The process group in which the command began, and its session. The session distinguishes it
+    /// from another group with the same number.
     pub(super) group: Option<(i32, i32)>,
-    /// What the environment of the job's processes holds.
+    /// The mark in the environment of the job's processes.
     pub(super) mark: Option<String>,
-    /// The root may adopt orphans that are not of the job: of what is spared, or anybody's if it is
-    /// the first process of its namespace. A child of it counts only if something else tells that
-    /// it is of the job.
+    /// Whether the root may adopt orphans that are not of the job. These descend from spared
+    /// processes. If the root is the first process of its namespace, they may be any processes.
+    /// Then a child of the root counts only if its group or its mark shows that it is of the job.
     pub(super) adopts_strangers: bool,
-    /// Those that were seen among the job's, with when they began; see
+    /// Processes that were seen among the job's, and when each began; see
     /// [`remember`](Self::remember).
     pub(super) known: HashMap<i32, u64>,
 }
 
 impl JobProcesses {
-    /// Takes note of the job's processes. What has no mark and leaves the group is found by that
-    /// once its parents have ended, and the root with them.
+    /// Remembers the job's processes. Otherwise a process without a mark that leaves the group
+    /// could not be found after its parents and the root have ended.
     pub(super) fn remember(&mut self) {
         let processes = all();
         let descendants = self.descendants(&processes);
@@ -55,7 +55,7 @@ impl JobProcesses {
         self.known = ours.map(|process| (raw(process.pid), process.start)).collect();
     }
 
-    /// Those that live now.
+    /// The processes of the job that live now.
     pub(super) fn find(&self) -> Vec<Process> {
         let processes = all();
         let descendants = self.descendants(&processes);
@@ -71,12 +71,12 @@ impl JobProcesses {
         processes.into_iter().filter(is_of_it).collect()
     }
 
-    /// Sends all of them a signal, and says how many they were.
+    /// Sends the signals to all of them, and returns how many there were.
     pub(super) fn signal(&self, signals: &[Signal]) -> usize {
         let found = self.find();
         let group = self.group.map(|(group, _)| group);
-        // At one stroke: what a member forks meanwhile is hit as well. That one lives keeps the
-        // number from others.
+        // One call signals the whole group, so that it also reaches a process that a member forks
+        // meanwhile. While a member lives, no other group can get its number.
         if let Some(group) = found.iter().map(|process| process.group).find(|of| Some(*of) == group)
             && let Some(group) = Pid::from_raw(group)
         {
@@ -84,8 +84,8 @@ impl JobProcesses {
                 let _ = kill_process_group(group, *signal);
             }
         }
-        // A job in this one has a lock of its own, which its watchdog may keep until the last of it
-        // is gone.
+        // A watchdog among them is of an inner job that has a lock of its own. That watchdog may
+        // hold the lock until the inner job is gone. So watchdogs are signalled last.
         let (last, first): (Vec<_>, Vec<_>) =
             found.iter().copied().partition(|process| is_watchdog(process.pid));
         let now = if first.is_empty() { last } else { first };
@@ -95,8 +95,8 @@ impl JobProcesses {
         found.len()
     }
 
-    /// Kills them until none is left that can be killed now, and says how many that were; nothing
-    /// if some are left. What waits for a disk dies later.
+    /// Kills processes until none is left that can be killed now, and returns how many it killed.
+    /// Returns `None` if some are left. A process that waits for a disk dies later.
     pub(super) fn kill(&self, rounds: usize) -> Option<usize> {
         let mut killed = 0;
         let mut quiet = 0;
@@ -104,7 +104,7 @@ impl JobProcesses {
             let found = self.signal(&[Signal::KILL]);
             killed += found;
             quiet = if found == 0 { quiet + 1 } else { 0 };
-            // One that is about to begin another program has no environment for a moment.
+            // A process that is about to begin another program has no environment for a moment.
             if quiet == QUIET_ROUNDS {
                 return Some(killed);
             }
@@ -113,7 +113,8 @@ impl JobProcesses {
         None
     }
 
-    /// The numbers of those that live: of another user's, which can't be killed, and of the others.
+    /// The numbers of those that live: first those of other users, which can't be killed, then the
+    /// others.
     pub(super) fn foreign_and_own(&self) -> [String; 2] {
         let is_foreign = |process: &Process| test_kill_process(process.pid) == Err(Errno::PERM);
         let (foreign, own): (Vec<_>, Vec<_>) = self.find().into_iter().partition(is_foreign);
@@ -124,7 +125,7 @@ impl JobProcesses {
         })
     }
 
-    /// Says what is left, and what can be done about what is another user's.
+    /// Reports which processes are left, with `advice` for those of other users.
     pub(super) fn tell(&self, reporter: Reporter, advice: &str) {
         let [foreign, own] = self.foreign_and_own();
         if !foreign.is_empty() {
@@ -171,12 +172,12 @@ impl JobProcesses {
     }
 }
 
-/// It ends by itself when it has done its work.
+/// Whether it is a watchdog, which ends by itself when its work is done.
 fn is_watchdog(pid: Pid) -> bool {
     argument(pid).is_some_and(|argument| argument == WATCHDOG)
 }
 
-/// To this process, and not to another one that has its number by now.
+/// Signals this process, and not another one that has got its number meanwhile.
 fn send(process: Process, signals: &[Signal]) {
     match pidfd_open(process.pid, PidfdFlags::empty()) {
         Ok(descriptor) => {

@@ -1,4 +1,4 @@
-//! What lets a lock outlive lockkit for as long as its watchdog has to kill.
+//! Lets a lock outlive lockkit until its watchdog has killed the job.
 
 use std::fs::File;
 
@@ -6,15 +6,15 @@ use lockkit::LockGuard;
 
 use crate::error::Result;
 
-/// The file that the system unlocks when lockkit ends, and the last one that has it; nothing where
-/// a lease does that.
+/// The file that holds the lock. The system unlocks it when the last process that has it open ends.
+/// `None` on a store with leases, which end by themselves.
 #[cfg(feature = "file")]
 pub(super) fn keeper(guard: &LockGuard) -> Result<Option<File>> {
     let file = lockkit::file::SessionFile::of(guard).map(|session| session.file()).transpose();
     file.map_err(|error| crate::error::Error::of("the lock can't be kept for the watchdog", error))
 }
 
-/// No store of this build frees a lock with its process.
+/// No store of this build frees a lock when its process ends.
 #[cfg(not(feature = "file"))]
 #[expect(clippy::unnecessary_wraps, reason = "the other one may fail")]
 pub(super) const fn keeper(_: &LockGuard) -> Result<Option<File>> {

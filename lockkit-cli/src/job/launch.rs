@@ -1,4 +1,4 @@
-//! What becomes the command.
+//! The launcher, which becomes the command.
 
 use std::{
     fs::File,
@@ -21,14 +21,14 @@ use crate::{
     exit::Exit,
 };
 
-/// Said when nothing but the command itself can fail any more.
+/// Reported when only the execution of the command can still fail.
 pub(super) const READY: &[u8] = b"ready\n";
 
-/// Becomes the command, which is killed with the lockkit that started it.
+/// Becomes the command, which is killed when the lockkit that started it dies.
 pub(crate) fn become_command(arguments: &LaunchArguments) -> Result<Exit> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| Error::of("the command can't be bound to lockkit's life", error))?;
-    // It may have died before; its watchdog may, too.
+    // The parent may have died before that call, and its watchdog too.
     if getppid().map(raw) != Some(arguments.parent) {
         return Err(Error::new("the lockkit that was to run the command has gone"));
     }
@@ -38,10 +38,10 @@ pub(crate) fn become_command(arguments: &LaunchArguments) -> Result<Exit> {
         .open(path)
         .map_err(|error| Error::of("the launcher can't reach lockkit through /proc", error))?;
     if arguments.terminal {
-        // It leads its group. A command that does without the terminal runs all the same.
+        // The launcher leads its group. If it can't take the terminal, the command still runs.
         let _ = tcsetpgrp(stdin(), getpid());
     }
-    // lockkit blocked it for itself, and thereby here.
+    // lockkit blocked this signal for itself, and the launcher inherited that.
     let _ = SigSet::from(Masked::SIGTTOU).thread_unblock();
     let (program, rest) =
         arguments.command.split_first().ok_or_else(|| Error::new("there is no command"))?;
@@ -55,7 +55,7 @@ pub(crate) fn become_command(arguments: &LaunchArguments) -> Result<Exit> {
 }
 
 fn meaning(error: &io::Error, program: &Path) -> Exit {
-    // A script whose interpreter is missing is found all the same.
+    // If only a script's interpreter is missing, the script itself exists.
     let is_there = || program.components().nth(1).is_some() && program.exists();
     match error.kind() {
         ErrorKind::NotFound if !is_there() => Exit::NotFound,

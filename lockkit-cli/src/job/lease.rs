@@ -1,4 +1,4 @@
-//! Whether a lease has room for the end of a job.
+//! Checks whether a lease has room for the end of a job.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use lockkit::{ErrorKind, LockGuard};
 use super::deadline::margin;
 use crate::error::{Error, Result};
 
-/// How long a store may be away while a job runs, at least: the outage begins just before a
-/// renewal, which is a third of the lease after the last one, and the job must be gone before the
-/// lease ends.
+/// The longest outage of the store that a job survives in every case. In the worst case the outage
+/// begins just before a renewal, a third of the lease after the last one. The job must be gone
+/// before the lease ends.
 pub(crate) fn longest_outage(grace: Duration, lease: Duration) -> Duration {
     most_grace(lease).saturating_sub(grace)
 }
@@ -18,8 +18,8 @@ fn most_grace(lease: Duration) -> Duration {
     (lease - lease / 3).saturating_sub(margin(lease))
 }
 
-/// Refuses a grace that a lease has no room for: after a third of it it is renewed, and only then
-/// there may be need to stop the job.
+/// Refuses a grace that is too long for a lease. lockkit renews a lease after a third of it. Only
+/// then may it become necessary to stop the job.
 ///
 /// # Errors
 /// The relation that does not hold. `lease` is [`Duration::MAX`] on a store without leases.
@@ -48,11 +48,11 @@ pub(crate) fn check_grace(grace: Duration, lease: Duration) -> Result<()> {
     )))
 }
 
-/// Renews a lease that is too short to begin with: what is granted to one who waited may last for
-/// less than the ttl. Says why it is lost, if it is.
+/// Renews a lease that is too short at its beginning: a grant to a waiter may last for less than
+/// the ttl. If the lock is lost, the answer says why.
 ///
 /// # Errors
-/// It is too short also then, or could not be renewed.
+/// The lease is still too short, or it could not be renewed.
 pub(super) async fn make_room(guard: &LockGuard, grace: Duration) -> Result<Result<(), String>> {
     let left = || guard.remaining().saturating_sub(grace.saturating_add(margin(guard.remaining())));
     if left() > grace {

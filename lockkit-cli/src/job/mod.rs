@@ -1,13 +1,14 @@
-//! A child that can't outlive the lock that it runs under.
+//! Runs a child that can't outlive the lock that it runs under.
 //!
-//! The command runs in a process group of its own, which a launcher (lockkit again) makes of itself
-//! and which dies with lockkit. lockkit adopts all orphans of the job, and thereby finds every
-//! process of it. It stops them before the lease ends. Where it can't, because it was killed, is
-//! stopped or hangs, a watchdog does: lockkit once more, in a session of its own, that is told each
-//! new deadline.
+//! The command runs in a process group of its own, which dies with lockkit. A launcher (lockkit
+//! again) makes that group and then becomes the command. lockkit adopts all orphans of the job, so
+//! it finds every process of the job. It stops them before the lease ends.
 //!
-//! The job is all of its processes: what the command leaves behind when it ends is stopped, too,
-//! before the lock is given back.
+//! A watchdog does that if lockkit can't, because it was killed, is stopped or hangs. The watchdog
+//! is another lockkit process, in a session of its own. It receives each new deadline.
+//!
+//! The job is all of its processes. If the command leaves processes behind when it ends, lockkit
+//! stops them before it releases the lock.
 
 mod deadline;
 mod job_processes;
@@ -31,23 +32,24 @@ use self::running::Running;
 pub(crate) use self::{lease::check_grace, processes::check_proc};
 use crate::{cli::JobArguments, error::Result, reporter::Reporter, signals::Signals};
 
-/// A command to be run under a lock.
+/// A command that runs under a lock.
 #[derive(Debug)]
 pub(crate) struct Job {
     /// The program and its arguments; never empty.
     pub(crate) command: Vec<OsString>,
-    /// Beside what it inherits.
+    /// Variables beside those that the command inherits.
     pub(crate) environment: Vec<(&'static str, OsString)>,
-    /// From SIGTERM to SIGKILL.
+    /// The time from SIGTERM to SIGKILL.
     pub(crate) grace: Duration,
-    /// It is stopped after so long.
+    /// lockkit stops the job after this time.
     pub(crate) max_run: Option<Duration>,
-    /// Who tells what happens to it.
+    /// Reports what happens to the job.
     pub(crate) reporter: Reporter,
 }
 
 impl Job {
-    /// What was typed, with the variables of its lock (see [`crate::environment`]).
+    /// The command as the user typed it, with the variables of its lock (see
+    /// [`crate::environment`]).
     pub(crate) fn new(
         arguments: &JobArguments,
         grace: Duration,
@@ -64,7 +66,7 @@ impl Job {
     }
 }
 
-/// The program and its arguments: those of `-c` are for a shell.
+/// The program and its arguments. A command line of `-c` is for a shell.
 pub(crate) fn command(arguments: &JobArguments) -> Vec<OsString> {
     match &arguments.command_line {
         Some(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
@@ -72,18 +74,18 @@ pub(crate) fn command(arguments: &JobArguments) -> Vec<OsString> {
     }
 }
 
-/// How a job ended, with all of its processes gone.
+/// How a job ended. All of its processes are gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// By itself, with this code.
+    /// The command ended by itself, with this code.
     Exited(u8),
-    /// By this signal.
+    /// This signal ended the command.
     Signaled(i32),
-    /// The lock was lost, or could not be renewed in time; why.
+    /// The lock was lost, or could not be renewed in time; the text says why.
     Lost(String),
-    /// An operator asked for the lock, with this reason. It is still held.
+    /// An operator asked for the lock, with this reason. The lock is still held.
     Asked(String),
-    /// Its time was over.
+    /// `--max-run` has passed.
     MaxRun,
     /// The program could not be executed.
     NotExecutable(String),
@@ -91,14 +93,14 @@ pub(crate) enum Ended {
     NotFound,
 }
 
-/// Runs a job while `guard` holds its lock. Before anybody else can have the lock, the job's
-/// processes are gone, or the answer is an error.
+/// Runs a job while `guard` holds its lock. The job's processes are gone before another owner can
+/// have the lock, or the answer is an error.
 ///
 /// # Errors
-/// The job could not be started or watched. None of it is left.
+/// The job could not be started or watched. No process of it is left.
 ///
 /// # Cancel safety
-/// Dropped midway, all of the job is killed.
+/// If this is dropped midway, all processes of the job are killed.
 pub(crate) async fn run_under(
     job: &Job,
     guard: &LockGuard,

@@ -1,4 +1,4 @@
-//! The processes of this host, as /proc has them.
+//! Reads the processes of this host from /proc.
 
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _};
 
@@ -6,23 +6,23 @@ use rustix::process::{Pid, getpid};
 
 use crate::error::{Error, Result};
 
-/// One that lives.
+/// A process that lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: Pid,
     pub(super) parent: i32,
     pub(super) group: i32,
     pub(super) session: i32,
-    /// When it began, in the kernel's own measure: another one that has its number by now began
+    /// When the process began, in units of the kernel. Another process with the same number began
     /// later.
     pub(super) start: u64,
 }
 
-/// Whether /proc is of our process namespace: under another one's numbers there are other
+/// Checks that /proc is of our process namespace. In another namespace the same numbers mean other
 /// processes.
 ///
 /// # Errors
-/// It is not, or there is none.
+/// /proc is of another namespace, or it can't be read.
 pub(crate) fn check_proc() -> Result<()> {
     let failed = |error| {
         Error::of("lockkit finds the processes of its command in /proc, which can't be read", error)
@@ -37,7 +37,7 @@ pub(crate) fn check_proc() -> Result<()> {
     ))
 }
 
-/// All that live; one that ends meanwhile may be among them.
+/// All processes that live. One that ends meanwhile may be among them.
 pub(super) fn all() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries.filter_map(|entry| one(entry.ok()?.file_name().to_str()?.parse().ok()?)).collect()
@@ -50,7 +50,7 @@ pub(super) fn one(pid: i32) -> Option<Process> {
 }
 
 fn parse(pid: Pid, stat: &[u8]) -> Option<Process> {
-    // The name before it may hold anything.
+    // The process name before this may contain any characters.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
     let mut fields = rest.split_ascii_whitespace();
@@ -60,7 +60,7 @@ fn parse(pid: Pid, stat: &[u8]) -> Option<Process> {
     let group = number()?;
     let session = number()?;
     let threads: u32 = fields.nth(13)?.parse().ok()?;
-    // Its first thread has ended. The others work on.
+    // Such a process whose first thread has ended lives on in its other threads.
     if is_dead && threads < 2 {
         return None;
     }
@@ -68,8 +68,8 @@ fn parse(pid: Pid, stat: &[u8]) -> Option<Process> {
     Some(Process { pid, parent, group, session, start })
 }
 
-/// What a variable was when the process began its program; `None` also if that is another user's
-/// business.
+/// The value that a variable had when the process began its program. `None` also if lockkit may not
+/// read another user's environment.
 pub(super) fn variable(pid: Pid, name: &str) -> Option<String> {
     let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok()?;
     let value = environment.split(|byte| *byte == 0).find_map(|entry| {
@@ -89,7 +89,7 @@ pub(super) fn argument(pid: Pid) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// All that follows the state.
+    /// All fields after the state.
     const REST: &str = "3 4 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 99 0";
 
     #[test]

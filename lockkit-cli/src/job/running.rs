@@ -1,4 +1,4 @@
-//! A job that runs, and how it is watched and stopped.
+//! Watches a job that runs, and stops it.
 
 use std::{ffi::OsString, future::Future, io::stdin, mem, pin::pin, time::Duration};
 
@@ -28,32 +28,33 @@ use crate::{
     signals::{Signals, ends},
 };
 
-/// How often what is being stopped is looked at, beside when a process ends.
+/// How often lockkit looks at processes that it stops, besides when a process ends.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often the job's processes are looked at where others may become our children.
+/// How often lockkit looks at the job's processes where other processes may become its children.
 const REMEMBER: Duration = Duration::from_secs(1);
-/// How often a command that waits for the terminal is given another look.
+/// How often lockkit looks again at a command that waits for the terminal.
 const TERMINAL_LOOK: Duration = Duration::from_millis(200);
-/// A process that is killed is gone by then, unless it waits for a disk.
+/// A killed process is gone by then, unless it waits for a disk.
 const KILLED: Duration = Duration::from_secs(1);
 
-/// A command, its watchdog and its terminal. What is dropped is killed.
+/// A command, its watchdog and its terminal. If this is dropped, the job is killed.
 pub(super) struct Running<'a> {
     job: &'a Job,
     guard: &'a LockGuard,
     signals: &'a Signals,
     deadline: Deadline,
     orders: Orders,
-    /// `None` at the end.
+    /// `None` at the end, or while no watchdog runs.
     watchdog: Option<WatchdogHandle>,
     terminal: Option<Terminal>,
-    /// The command is stopped until the terminal is ours to give. Whoever brings us to the
-    /// foreground need not say so.
+    /// The command is stopped until lockkit has the terminal and can give it to the command.
+    /// lockkit looks for that itself: a shell that brings lockkit to the foreground may send no
+    /// signal.
     waits_for_terminal: bool,
     started: Started,
     processes: JobProcesses,
     ended: Option<WaitStatus>,
-    /// All of it is gone.
+    /// All processes of the job are gone.
     settled: bool,
 }
 
@@ -64,15 +65,16 @@ impl<'a> Running<'a> {
         let mut deadline = Deadline::new(guard);
         deadline.refresh(guard);
         let mark = format!("{}-{}", guard.owner(), raw(getpid()));
-        // What exec has left us of another program is not ours to stop.
+        // Children that an earlier program left in this process before exec are not lockkit's to
+        // stop.
         let spared = children();
         let folder = deadline.folder().map(ToOwned::to_owned);
         let keeper = keeper(guard)?;
         let adopts_strangers = !spared.is_empty() || raw(getpid()) == 1;
         let orders =
             Orders { mark: mark.clone(), spared: spared.clone(), adopts_strangers, folder, keeper };
-        // Before the watchdog starts: it is in our process group until it has made its own session,
-        // and would be taken for a neighbour that needs the terminal.
+        // This comes before the watchdog starts. Until the watchdog has its own session, it is in
+        // our process group. It would look like a neighbour that needs the terminal.
         let terminal = Terminal::find();
         let ours =
             terminal.as_ref().filter(|terminal| terminal.is_ours() && !Terminal::has_neighbours());
@@ -88,7 +90,7 @@ impl<'a> Running<'a> {
             root: Some(getpid()),
             spared: spared.into_iter().chain([raw(watchdog.pid)]).collect(),
             group: Some((raw(started.pid), own_session())),
-            // All descend from us.
+            // All processes of the job descend from us, so a mark is not needed.
             mark: Some(mark).filter(|_| adopts_strangers),
             adopts_strangers,
             ..JobProcesses::default()
@@ -129,7 +131,7 @@ impl<'a> Running<'a> {
         ended
     }
 
-    /// Until the command has ended (`None`), or until it must be stopped.
+    /// Runs until the command has ended (`None`), or until it must be stopped.
     async fn watch(&mut self, asked: impl Future<Output = String>) -> Result<Option<Ended>> {
         let guard = self.guard;
         let signals = self.signals;
@@ -179,14 +181,14 @@ impl<'a> Running<'a> {
         Ended::Lost("no renewal was confirmed before the end of the lease".to_owned())
     }
 
-    /// Of a command that nobody here has stopped.
+    /// How a command ended that lockkit did not stop.
     fn own_end(&self) -> Ended {
         let killed = self.ended.and_then(WaitStatus::terminating_signal);
         if !self.guard.is_held() {
             return Ended::Lost("it ended before the command did".to_owned());
         }
-        // We stood still, and the watchdog has done it: whoever was to renew the lock stood still,
-        // too.
+        // lockkit did not run for a while, and its watchdog killed the command. lockkit did not
+        // renew the lock meanwhile either.
         if killed == Some(Signal::KILL.as_raw()) && self.deadline.for_watchdog().left().is_zero() {
             return Ended::Lost(
                 "lockkit stood still, and its watchdog killed the command".to_owned(),
@@ -200,8 +202,8 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Asks all of the job to end, and kills what is left after the grace, or so long before the
-    /// end of the lock that all is gone by then.
+    /// Asks all processes of the job to end. Kills those that are left after the grace, or earlier,
+    /// so that all are gone before the lock ends.
     async fn stop(&mut self) -> Result<()> {
         let begun = Instant::now();
         let mut asked = false;
@@ -212,7 +214,7 @@ impl<'a> Running<'a> {
                 return Ok(());
             }
             if !mem::replace(&mut asked, true) {
-                // What is stopped hears it only when it goes on.
+                // A stopped process handles SIGTERM only after it is continued.
                 self.processes.signal(&[Signal::TERM, Signal::CONT]);
             }
             let left =
@@ -229,7 +231,7 @@ impl<'a> Running<'a> {
     }
 
     /// # Errors
-    /// What is left is another user's, and lockkit was told not to wait for its end.
+    /// Only processes of another user are left, and a signal asked lockkit not to wait for them.
     async fn kill(&mut self) -> Result<()> {
         let begun = Instant::now();
         let mut told = false;
@@ -249,7 +251,7 @@ impl<'a> Running<'a> {
             }
             let pause = if told { LOOK } else { Duration::from_millis(2) };
             tokio::select! {
-                // One that came before that was said was not meant so.
+                // A signal before that report does not mean that lockkit should stop waiting.
                 _ = self.signals.end() => if told { self.check_own()? },
                 () = sleep(pause) => {}
             }
@@ -257,7 +259,7 @@ impl<'a> Running<'a> {
     }
 
     /// # Errors
-    /// There are only processes of another user.
+    /// Only processes of another user are left.
     fn check_own(&self) -> Result<()> {
         let [foreign, own] = self.processes.foreign_and_own();
         if foreign.is_empty() || !own.is_empty() {
@@ -268,8 +270,8 @@ impl<'a> Running<'a> {
         )))
     }
 
-    /// Passes on what is meant for the command; a terminal sends its signals to one group, and that
-    /// may be ours.
+    /// Passes on a signal that is meant for the command. A terminal sends its signals to one
+    /// process group, which may be lockkit's.
     fn forward(&mut self, signal: Signal) {
         match signal {
             Signal::CHILD => {}
@@ -282,21 +284,22 @@ impl<'a> Running<'a> {
             signal => {
                 self.signal_group(signal);
                 if ends(signal) {
-                    // What is stopped hears it only when it goes on.
+                    // A stopped process handles the signal only after it is continued.
                     self.signal_group(Signal::CONT);
                 }
             }
         }
     }
 
-    /// We were brought to the foreground: the terminal is for the command.
+    /// lockkit was brought to the foreground, so the command gets the terminal.
     fn bring_forward(&mut self) {
         if !self.give_terminal() {
             self.signal_group(Signal::CONT);
         }
     }
 
-    /// Gives the terminal to the command, which goes on; false if it is not ours to give.
+    /// Gives the terminal to the command and continues it; returns false if lockkit does not have
+    /// the terminal.
     fn give_terminal(&mut self) -> bool {
         let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) else {
             return false;
@@ -320,13 +323,13 @@ impl<'a> Running<'a> {
 
     /// Takes note of all children that have ended or stopped.
     fn reap(&mut self) {
-        // An error says that there are none.
+        // An error means that there are no children.
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             if let Some(signal) = status.stopping_signal() {
                 if pid == self.started.pid {
                     self.stopped(signal);
                 } else if self.watchdog.as_ref().is_some_and(|watchdog| watchdog.pid == pid) {
-                    // Nobody else would look after the job if we were next.
+                    // If lockkit stopped next, only the watchdog would look after the job.
                     let _ = kill_process(pid, Signal::CONT);
                 }
                 continue;
@@ -340,14 +343,14 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// What a terminal does to a command must not let the lock stand for nothing.
+    /// A command that its terminal has stopped must not hold the lock in vain.
     fn stopped(&mut self, signal: i32) {
         let reporter = self.job.reporter;
         let tty = [Signal::TTIN, Signal::TTOU].map(Signal::as_raw).contains(&signal);
         // Some programs, such as `top`, catch SIGTTOU and then send themselves SIGSTOP.
         let stopped_itself = signal == Signal::STOP.as_raw() && self.lacks_terminal();
         if tty || stopped_itself {
-            // A shell takes the terminal of a job in the background.
+            // A shell takes the terminal from a job that it puts in the background.
             if self.give_terminal() || mem::replace(&mut self.waits_for_terminal, true) {
                 return;
             }
@@ -365,8 +368,8 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// What a command leaves behind must not work without the lock. Some of it is only about to
-    /// end.
+    /// Whether the command left processes, which must not work without the lock. Some of them may
+    /// be about to end, so this waits a moment.
     async fn has_leftovers(&mut self) -> bool {
         let begun = Instant::now();
         let mut left = self.processes.find();
@@ -387,7 +390,7 @@ impl<'a> Running<'a> {
         true
     }
 
-    /// Looks at the lease, and sees to it that the watchdog knows and lives.
+    /// Looks at the lease, and makes sure that the watchdog lives and knows the deadline.
     fn refresh(&mut self) -> Result<()> {
         let grown = self.deadline.refresh(self.guard);
         let at = self.deadline.for_watchdog();
@@ -441,7 +444,7 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Nearly always there are none, which is quickly found out.
+/// The children of this process. There are nearly always none, which one call shows.
 fn children() -> Vec<i32> {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     if waitid(WaitId::All, look).is_err_and(|error| error == Errno::CHILD) {
@@ -456,7 +459,7 @@ impl Drop for Running<'_> {
         if self.settled {
             return;
         }
-        // The watchdog is not told goodbye: it goes on where this ends.
+        // The watchdog gets no farewell, so that it continues the work if this process ends here.
         self.processes.kill(1_000);
         self.reap();
         if let Some(terminal) = self.terminal.take() {

@@ -1,4 +1,4 @@
-//! Starts the command, by way of the launcher.
+//! Starts the command through the launcher.
 
 use std::{
     env,
@@ -29,13 +29,13 @@ use crate::{
     variables,
 };
 
-/// lockkit itself, also after an upgrade has replaced its file.
+/// A command that starts this same lockkit, even after an upgrade has replaced its file.
 pub(super) fn lockkit() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("lockkit");
-    // A URL may hold a password, and whoever may look at the child can read its environment. The
-    // file of a URL is no secret, but where LOCKKIT_URL went before it, a lockkit in the command
-    // would lock in another store.
+    // A URL may hold a password, and other processes of the user can read the child's environment.
+    // The file of a URL is no secret. But where LOCKKIT_URL had precedence over it, a lockkit
+    // inside the command would lock in another store.
     if env::var_os(variables::URL).is_some_and(|url| !url.is_empty()) {
         command.env_remove(variables::URL_FILE);
     }
@@ -43,10 +43,10 @@ pub(super) fn lockkit() -> Command {
     command
 }
 
-/// A command that was started.
+/// A command that lockkit has started.
 #[derive(Debug)]
 pub(super) struct Started {
-    /// Also the number of its process group.
+    /// The process, whose number is also that of its process group.
     pub(super) pid: Pid,
     report: Report,
 }
@@ -66,7 +66,7 @@ impl Started {
             command.arg("--terminal");
         }
         command.arg("--").args(&job.command);
-        // What an outer job was told is not of this one.
+        // These variables of an outer job do not describe this job.
         command.env_remove("LOCKKIT_SLOT").env_remove("LOCKKIT_DEADLINE_FILE");
         command.envs(job.environment.iter().chain(environment).map(|(name, value)| (name, value)));
         command.env(variables::MARK, marks(mark));
@@ -76,16 +76,16 @@ impl Started {
         Ok(Self { pid: Pid::from_child(&child), report })
     }
 
-    /// Why the command could not be executed, once its process has ended with a code.
+    /// Why the command could not be executed; for use once its process has ended with a code.
     ///
     /// # Errors
-    /// The launcher failed before it came to that.
+    /// The launcher failed before it tried to execute the command.
     pub(super) fn refusal(&self) -> Result<Option<Ended>> {
         self.report.read()
     }
 }
 
-/// This job's mark after those of the jobs that it runs in.
+/// This job's mark, after those of the jobs that it runs in.
 fn marks(mark: &str) -> OsString {
     let mut marks = env::var_os(variables::MARK).unwrap_or_default();
     if !marks.is_empty() {
@@ -95,8 +95,8 @@ fn marks(mark: &str) -> OsString {
     marks
 }
 
-/// A pipe that no command inherits, and that the launcher finds in /proc: so that a command's own
-/// 126 and 127 are told apart from those of one that was never executed.
+/// A pipe that no command inherits, and that the launcher finds in /proc. It distinguishes a
+/// command's own codes 126 and 127 from those of a command that was never executed.
 #[derive(Debug)]
 struct Report {
     reader: File,
@@ -112,7 +112,7 @@ impl Report {
 
     fn read(&self) -> Result<Option<Ended>> {
         let mut text = [0; 512];
-        // Nothing said is an error, too: our own writer keeps the pipe open.
+        // If the pipe is empty, that is an error, too: our own writer keeps the pipe open.
         let length = (&self.reader).read(&mut text).unwrap_or(0);
         let text =
             text.get(..length).and_then(|text| text.strip_prefix(READY)).ok_or_else(|| {

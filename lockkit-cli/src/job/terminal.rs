@@ -1,4 +1,4 @@
-//! The terminal, which one process group has at a time.
+//! Gives the terminal to the command and takes it back. Only one process group has it at a time.
 
 use std::io::stdin;
 
@@ -20,12 +20,12 @@ pub(super) struct Terminal {
 impl Terminal {
     /// The terminal, if there is one.
     pub(super) fn find() -> Option<Self> {
-        // From here on lockkit is in the background: its words on the terminal must not stop it.
+        // lockkit is in the background from now on. Its messages to the terminal must not stop it.
         let _ = SigSet::from(Masked::SIGTTOU).thread_block();
         isatty(stdin()).then(|| Self { modes: tcgetattr(stdin()).ok() })
     }
 
-    /// Whether it is ours to give.
+    /// Whether our process group has the terminal.
     pub(super) fn is_ours(&self) -> bool {
         is_foreground(stdin(), own_group())
     }
@@ -34,8 +34,8 @@ impl Terminal {
         let _ = tcsetpgrp(stdin(), group);
     }
 
-    /// Whether our process group has members beside us and those who wait for us: a pager behind us
-    /// in a pipeline needs the terminal, too, a script that we are a line of does not.
+    /// Whether our process group has members besides lockkit and its ancestors. A pager behind
+    /// lockkit in a pipeline needs the terminal, too. A script that runs lockkit does not.
     pub(super) fn has_neighbours() -> bool {
         let processes = all();
         let group = own_group();
@@ -53,8 +53,8 @@ impl Terminal {
             .any(|process| process.group == group && !family.contains(&raw(process.pid)))
     }
 
-    /// Lets a script that we are a line of have the Ctrl-C that ended the command: it is in our
-    /// group, and the terminal was the command's.
+    /// Passes the Ctrl-C that ended the command on to a script that runs lockkit. The script is in
+    /// our group, while the command had the terminal.
     pub(super) fn pass_on(signal: i32) {
         let signal = [Signal::INT, Signal::QUIT].into_iter().find(|known| known.as_raw() == signal);
         if let Some(signal) = signal.filter(|_| raw(getpid()) != own_group()) {
@@ -62,7 +62,8 @@ impl Terminal {
         }
     }
 
-    /// Takes it back from `group`; nothing, and false, if somebody else has it by now.
+    /// Takes the terminal back from `group`. If another group has it, this does nothing and returns
+    /// false.
     pub(super) fn take_back(&self, group: Pid, was_killed: bool) -> bool {
         if !is_foreground(stdin(), raw(group)) {
             return false;
@@ -70,7 +71,7 @@ impl Terminal {
         if let Some(own) = Pid::from_raw(own_group()) {
             let _ = tcsetpgrp(stdin(), own);
         }
-        // A command that is killed can't put it in order again.
+        // A killed command can't restore the terminal's modes.
         if let Some(modes) = self.modes.as_ref().filter(|_| was_killed) {
             let _ = tcsetattr(stdin(), OptionalActions::Now, modes);
         }

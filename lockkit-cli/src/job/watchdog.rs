@@ -26,18 +26,19 @@ use crate::{
     reporter::Reporter,
 };
 
-/// How often it looks which processes there are.
+/// How often the watchdog looks at the job's processes.
 const LOOK: Duration = Duration::from_secs(1);
-/// Between two tries when there is something that can't be killed.
+/// The pause between two attempts when a process can't be killed.
 const STUCK: Duration = Duration::from_millis(500);
-/// Between two rounds; no process that can be killed needs more.
+/// How many rounds the first attempt has. No process that can be killed needs more.
 const ROUNDS: usize = 100;
-/// Enough to see that nothing is left.
+/// How many rounds a later attempt has: enough to see that no process is left.
 const FEW_ROUNDS: usize = 5;
 
-/// Ends when its parent and the job have gone. A parent whose job has ended kills it.
+/// Watches until the parent and the job have ended. A parent whose job has ended kills its
+/// watchdog.
 pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
-    // Nobody's Ctrl-C is for it.
+    // No Ctrl-C is meant for the watchdog.
     let _ = SigSet::all().thread_block();
     let _ = setsid();
     ioctl_fionbio(stdin(), true).map_err(|error| Error::of("standard input is no pipe", error))?;
@@ -55,7 +56,7 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
     let mut look = Instant::now() + LOOK;
     loop {
         let at = if orders.is_overdue() { BootTime::NEVER } else { orders.deadline };
-        // All zero turns it off.
+        // Zero turns the timer off.
         let value = if at == BootTime::NEVER { Timespec::default() } else { timespec(at.0.max(1)) };
         let setting = Itimerspec { it_interval: Timespec::default(), it_value: value };
         timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &setting)
@@ -89,7 +90,8 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
         let begun = Instant::now();
         if begun >= look && lives(arguments) {
             processes.remember();
-            // On a host with many thousands of processes it must not cost more than a little.
+            // On a host with many thousands of processes, the looks must take only a small share of
+            // the time.
             look = begun + (begun.elapsed() * 100).max(LOOK);
         }
     }
@@ -122,12 +124,12 @@ fn kill(arguments: &WatchdogArguments, processes: &mut JobProcesses, why: &str) 
     }
 }
 
-/// What our parent has told us.
+/// The orders that the parent has sent.
 #[derive(Debug)]
 struct Orders {
     group: Option<(i32, i32)>,
     deadline: BootTime,
-    /// A line whose end is still to come.
+    /// The beginning of a line whose end has not arrived.
     rest: Vec<u8>,
 }
 
@@ -148,7 +150,7 @@ impl Orders {
         self.deadline.left().is_zero()
     }
 
-    /// Takes in what there is.
+    /// Reads all orders that have arrived.
     fn hear(&mut self) -> Heard {
         let mut buffer = [0; 4096];
         loop {

@@ -1,4 +1,4 @@
-//! Our end of the watchdog.
+//! Starts the watchdog and sends it orders.
 
 use std::{
     fs::File,
@@ -21,21 +21,21 @@ use crate::{
     error::{Error, Result},
 };
 
-/// The watchdog of a job, which kills it when it hears nothing more from us.
+/// The watchdog of a job. It kills the job if it can't hear from lockkit any more.
 #[derive(Debug)]
 pub(super) struct WatchdogHandle {
     pub(super) pid: Pid,
     pipe: ChildStdin,
 }
 
-/// What it must know at its start.
+/// Everything that the watchdog must know at its start.
 #[derive(Debug)]
 pub(super) struct Orders {
     pub(super) mark: String,
     pub(super) spared: Vec<i32>,
     pub(super) adopts_strangers: bool,
     pub(super) folder: Option<PathBuf>,
-    /// What keeps the lock for as long as the watchdog has it, too.
+    /// The file that keeps the lock for as long as the watchdog has it open, too.
     pub(super) keeper: Option<File>,
 }
 
@@ -52,16 +52,16 @@ impl WatchdogHandle {
         if let Some(folder) = &orders.folder {
             command.arg("--folder").arg(folder);
         }
-        // Not to be found as a part of an outer job, nor to keep a folder busy.
+        // The watchdog must not look like a part of an outer job, and must not keep a folder busy.
         command.env_clear().current_dir(Path::new("/"));
         let keeper = orders.keeper.as_ref().map(File::try_clone).transpose().map_err(failed)?;
-        // It says nothing there.
+        // The watchdog writes nothing to standard output.
         command.stdin(Stdio::piped()).stdout(keeper.map_or_else(Stdio::null, Stdio::from));
         let mut child = command.spawn().map_err(failed)?;
         let pid = Pid::from_child(&child);
         let pipe =
             child.stdin.take().ok_or_else(|| Error::new("the watchdog has no standard input"))?;
-        // One that hangs must not hold us up.
+        // A watchdog that hangs must not block lockkit.
         ioctl_fionbio(&pipe, true).map_err(|error| failed(error.into()))?;
         Ok(Self { pid, pipe })
     }
@@ -74,10 +74,10 @@ impl WatchdogHandle {
         self.tell(&format!("until {}\n", deadline.0))
     }
 
-    /// There is nothing left to watch, or it does not listen. When this returns it has gone: a
-    /// lockkit that we run in might take it for a part of its job.
+    /// Kills a watchdog that has nothing to watch, or that does not listen. When this returns, the
+    /// watchdog has ended, so that an outer lockkit can't take it for a part of its own job.
     pub(super) fn kill(self) {
-        // Before the pipe ends, which means that we were killed.
+        // It is killed before the pipe closes: a closed pipe means that lockkit was killed.
         let _ = kill_process(self.pid, Signal::KILL);
         let _ = waitpid(Some(self.pid), WaitOptions::empty());
     }

@@ -1,7 +1,8 @@
-//! What was run under a lock, and which slots are done: JSON in the [note](lockkit::Note) beside
-//! the lock.
+//! Records the runs under a lock and the slots that are done, as JSON in the [note](lockkit::Note)
+//! beside the lock.
 //!
-//! Only the holder writes, so that reading and writing the next one needs no other lock.
+//! Only the holder writes it, so that the holder needs no other lock to read the note and write the
+//! next one.
 
 mod record;
 mod run;
@@ -18,28 +19,30 @@ pub(crate) use self::{
 };
 use crate::error::{Error, Result};
 
-/// The journal of one lock, as it was read or written last.
+/// The journal of one lock, as it was last read or written.
 #[derive(Debug)]
 pub(crate) struct Journal {
     note: Note,
     pub(crate) record: Record,
 }
 
-/// What became of a record that was to be written.
+/// The result of an attempt to write a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordOutcome {
     Written,
     /// The lock is not held any more.
     Lost,
-    /// Nor that; but it was while this was asked for, and it may have been written.
+    /// The lock is not held any more. It was held when the request was sent, so the record may have
+    /// been written.
     Perhaps,
 }
 
 impl Journal {
-    /// The journal of a lock; none where the store has no notes.
+    /// The journal of a lock; `None` if the store has no notes.
     ///
     /// # Errors
-    /// The store can't be asked, or another program wrote the note: it is never overwritten.
+    /// The store can't be read, or another program wrote the note. lockkit never overwrites such a
+    /// note.
     pub(crate) async fn read(locker: &Locker, name: &LockName) -> Result<Option<Self>> {
         if !locker.capabilities().notes {
             return Ok(None);
@@ -54,10 +57,10 @@ impl Journal {
         Ok(Some(Self { note, record }))
     }
 
-    /// Writes what `change` makes of the record, if the lock is still held.
+    /// Applies `change` to the record and writes it, if the lock is still held.
     ///
     /// # Errors
-    /// It does not fit, or the store was asked in vain.
+    /// The record does not fit, the store can't be written, or another program wrote the note.
     pub(crate) async fn write(
         &mut self,
         guard: &LockGuard,
@@ -91,7 +94,7 @@ impl Journal {
     }
 }
 
-/// Done slots take all the room.
+/// The error when done slots take all the room.
 struct TooLong<'a>(&'a LockName);
 
 impl fmt::Display for TooLong<'_> {
@@ -105,12 +108,12 @@ impl fmt::Display for TooLong<'_> {
     }
 }
 
-/// Where there can be one: beside what one owner holds alone.
+/// Whether locks of this kind have a history: only those that one owner holds alone.
 pub(crate) const fn has_history(kind: Kind) -> bool {
     matches!(kind, Kind::Election | Kind::Mutex)
 }
 
-/// What is said of a lock whose slots can't be remembered; before a job is run in vain.
+/// The error for a lock whose slots can't be remembered. It comes before a job runs in vain.
 pub(crate) fn no_room(name: &LockName) -> Error {
     Error::new(TooLong(name).to_string())
 }

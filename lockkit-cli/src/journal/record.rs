@@ -1,4 +1,4 @@
-//! The text of a journal.
+//! Reads and writes the text of a journal.
 
 use lockkit::spi::MAX_NOTE_BYTES;
 use serde::{Deserialize, Serialize};
@@ -9,12 +9,12 @@ use super::run::Run;
 /// The longest key of a slot.
 pub(crate) const MAX_KEY_BYTES: usize = 255;
 
-/// More runs than these are forgotten, the oldest first; fewer stay where there is no room.
+/// More runs than these are forgotten, the oldest first. Fewer stay if there is not enough room.
 const MAX_RUNS: usize = 32;
 
 const VERSION: u32 = 1;
 
-/// What stands beside a lock. What a later version wrote beside that is kept.
+/// The note's content. Fields of a later version are kept.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(crate) struct Record {
     v: u32,
@@ -29,10 +29,10 @@ pub(crate) struct Record {
 /// The slots that are done.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 struct Done {
-    /// The last one of a schedule, in seconds since 1970. All before it count as done.
+    /// The last done slot of a schedule, in seconds since 1970. All slots before it count as done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tick: Option<i64>,
-    /// Keys, and until when each is remembered, in milliseconds since 1970.
+    /// Keys, and the end of each key's time, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     keys: Vec<(String, u64)>,
     #[serde(flatten)]
@@ -47,7 +47,7 @@ impl Default for Record {
 
 impl Record {
     /// # Errors
-    /// What is wrong with it.
+    /// The text is not such a record; the error says why.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Ok(Self::default());
@@ -59,7 +59,7 @@ impl Record {
         Err(format!("it has version {}, and only {VERSION} is known", record.v))
     }
 
-    /// With as many runs as there is room for; none if there is no room for the last one.
+    /// The text with as many runs as fit; `None` if the last run does not fit.
     pub(super) fn to_text(&self) -> Option<String> {
         let mut record = self.clone();
         record.keep_runs(MAX_RUNS);
@@ -78,7 +78,7 @@ impl Record {
         self.runs.drain(..surplus);
     }
 
-    /// The newest last.
+    /// The runs, the newest last.
     pub(crate) fn runs(&self) -> &[Run] {
         &self.runs
     }
@@ -88,7 +88,7 @@ impl Record {
         self.keep_runs(MAX_RUNS);
     }
 
-    /// Says how the run with this token ended, in milliseconds since 1970.
+    /// Records how the run with this token ended; `at` is in milliseconds since 1970.
     pub(crate) fn end(&mut self, token: u64, at: u64, outcome: &str) {
         if let Some(run) = self.runs.iter_mut().rev().find(|run| run.token == token) {
             run.end(at, outcome);
@@ -104,17 +104,17 @@ impl Record {
         self.done.tick.is_some_and(|last| tick <= last)
     }
 
-    /// The last slot of a schedule that is done, in seconds since 1970.
+    /// The last done slot of a schedule, in seconds since 1970.
     pub(crate) fn last_tick(&self) -> Option<i64> {
         self.done.tick
     }
 
-    /// Never goes back.
+    /// Marks a slot as done. The last done slot never becomes an earlier one.
     pub(crate) fn tick_done(&mut self, tick: i64) {
         self.done.tick = self.done.tick.max(Some(tick));
     }
 
-    /// Takes back what was done since `before`.
+    /// Restores the done slots of `before`.
     pub(crate) fn restore_done(&mut self, before: &Self) {
         self.done = before.done.clone();
     }
@@ -123,13 +123,13 @@ impl Record {
         self.done.keys.iter().any(|(done, until)| done == key && now < *until)
     }
 
-    /// Remembers a key, and forgets those whose time is over.
+    /// Remembers a key, and forgets the keys whose time is over.
     pub(crate) fn key_done(&mut self, key: &str, now: u64, until: u64) {
         self.done.keys.retain(|(done, until)| done != key && now < *until);
         self.done.keys.push((key.to_owned(), until));
     }
 
-    /// Whether the record could be written once this run has ended, however it does.
+    /// Whether the record can still be written when this run has ended, whatever its outcome.
     pub(crate) fn has_room(&self) -> bool {
         let mut record = self.clone();
         if let Some(run) = record.runs.last_mut() {

@@ -1,20 +1,20 @@
-//! One run of a command under a lock.
+//! Describes one run of a command under a lock.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Longer names are cut: many runs shall fit.
+/// Longer words are cut, so that many runs fit.
 const MAX_WORD_BYTES: usize = 64;
 
-/// A run, as its host saw it: hosts' clocks differ.
+/// A run as its host saw it. The clocks of hosts differ.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(crate) struct Run {
     pub(crate) token: u64,
     pub(crate) host: String,
     pub(crate) pid: u32,
-    /// The program; its arguments may be secret.
+    /// The program without its arguments, which may be secret.
     pub(crate) command: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) slot: Option<String>,
@@ -29,10 +29,10 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// As long as an outcome can be.
+    /// A text of the length of the longest outcome.
     pub(super) const LONGEST_OUTCOME: &str = "................................";
 
-    /// One of this process that begins now.
+    /// A run of this process that begins now.
     pub(crate) fn now(token: u64, command: &str, slot: Option<&str>) -> Self {
         Self {
             token,
@@ -57,13 +57,12 @@ pub(crate) fn unix_ms(time: SystemTime) -> u64 {
     since.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-/// This host's name.
 pub(crate) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// At most [`MAX_WORD_BYTES`] bytes, control characters and quotes, which JSON makes longer,
-/// replaced.
+/// At most [`MAX_WORD_BYTES`] bytes. Control characters and quotes are replaced, because JSON makes
+/// them longer.
 fn cut(text: &str) -> String {
     let plain =
         text.chars().map(|c| if c.is_control() || matches!(c, '"' | '\\') { '?' } else { c });

@@ -46,7 +46,7 @@ fn a_key_is_done_until_its_own_time_is_over() {
     record.key_done("v1", NOW, NOW + 10);
     record.key_done("v2", NOW, NOW + 1_000);
     assert!(record.is_key_done("v1", NOW + 9) && !record.is_key_done("v1", NOW + 10));
-    // Who keeps keys for a shorter time, forgets nobody else's.
+    // A host that keeps its keys for a shorter time does not forget the keys of other hosts.
     record.key_done("v3", NOW + 500, NOW + 501);
     assert!(record.is_key_done("v2", NOW + 501));
     assert!(!record.is_key_done("v3", NOW + 501));
@@ -70,9 +70,9 @@ fn the_end_of_a_run_is_written_to_the_run_of_its_token() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// However long the keys, and however many runs: what fits is within the bound, has the newest
-    /// runs in their order, and every key that was done; what does not fit is refused, and was
-    /// foreseen.
+    /// For keys of any length and any number of runs. A text that fits is within the bound. It has
+    /// the newest runs in their order and every done key. A text that does not fit is refused, and
+    /// `has_room` foresaw that.
     #[test]
     fn a_text_is_bounded_and_forgets_no_key(
         keys in prop::collection::vec("\\PC{1,120}|[\u{1}-\u{1f}\"\\\\]{1,120}", 0..200),

@@ -1,4 +1,4 @@
-//! The lock of a turn, of whatever kind.
+//! Takes the lock of a turn, whatever its kind.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::{cli::Permits, reporter::Reporter};
 
-/// Between two campaigns of which the first came to nothing.
+/// The pause after a campaign that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ impl Lock {
         }
     }
 
-    /// Nothing if it is not free in time; a bound of zero asks once.
+    /// Takes the lock; `None` if it is not free in time. With a bound of zero it asks once.
     pub(super) async fn lock(
         self,
         locker: &Locker,
@@ -89,7 +89,7 @@ fn in_time<T>(answer: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// A store that is away comes back: a candidate outlasts that.
+/// Campaigns until the host leads. A candidate waits until an unreachable store comes back.
 async fn campaign(
     locker: &Locker,
     name: &str,

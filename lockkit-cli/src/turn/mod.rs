@@ -1,5 +1,5 @@
-//! One turn under a lock: wait for it, run the command while it is held, say how that ended, give
-//! the lock back.
+//! Runs one turn under a lock: waits for it, runs the command while the lock is held, reports how
+//! that ended, and releases the lock.
 
 mod lock;
 mod opening;
@@ -33,21 +33,21 @@ use crate::{
     waiting::{Wanted, describe, wait},
 };
 
-/// What is left behind by a wait that a signal has ended is taken back within this, or the lease
-/// ends it.
+/// How long the cleanup may take after a signal has ended a wait. After that only the lease removes
+/// the rest.
 const LEAVING: Duration = Duration::from_millis(500);
 
-/// The store has so long for what nothing depends on: a word about a run, or a release that the
-/// lease does as well.
+/// How long the store may take for a request that is not essential: a message about a run, or a
+/// release, which the lease replaces.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What is to be done.
+/// The order that a turn carries out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order<'a> {
-    /// As it was typed.
+    /// The name as the user typed it.
     pub(crate) name: &'a str,
     pub(crate) lock: Lock,
-    /// How long to wait; an election is waited for without an end.
+    /// How long to wait; `None` for an election, which has no bound.
     pub(crate) wait: Option<&'a WaitArguments>,
     pub(crate) hold_for: Duration,
     pub(crate) job: &'a JobArguments,
@@ -59,15 +59,16 @@ pub(crate) struct RunContext {
     pub(crate) store: Store,
     pub(crate) options: LockOptions,
     pub(crate) signals: Signals,
-    /// From SIGTERM to SIGKILL.
+    /// The time from SIGTERM to SIGKILL.
     pub(crate) grace: Duration,
-    /// Of what may be waited.
+    /// The part of the wait's bound that is used up.
     spent: Duration,
     closed: Cell<bool>,
 }
 
 impl RunContext {
-    /// Takes back what was left to be done. What was tried in vain is not tried again.
+    /// Cleans up what earlier requests left in the store. A cleanup that has failed is not
+    /// repeated.
     pub(crate) async fn close(&self) {
         if !self.closed.replace(true) {
             let _ = timeout(LEAVING, self.store.locker.shutdown()).await;
@@ -79,18 +80,18 @@ impl RunContext {
 #[derive(Debug)]
 pub(crate) struct TurnOutcome {
     pub(crate) exit: Exit,
-    /// Not stopped for the sake of the lock.
+    /// The command was not stopped for the sake of the lock.
     pub(crate) by_itself: bool,
-    /// That came after the command had ended.
+    /// The signal that came after the command had ended.
     pub(crate) signal: Option<Signal>,
 }
 
-/// How a command ended that was to be run.
+/// How the attempt to run a command ended.
 #[derive(Debug)]
 pub(crate) enum CommandOutcome<'a> {
     /// It ended, or could not be started.
     Ended(Result<Ended>, Exit, Tail<'a>),
-    /// This signal came before it was started.
+    /// This signal came before the command was started.
     Interrupted(Signal),
 }
 
@@ -102,7 +103,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) status: Status,
 }
 
-/// Does what is to be done in a turn, and writes the status file at the end, however it ended.
+/// Runs `work`, and then writes the status file, however the turn ended.
 pub(crate) async fn with_status(
     order: Order<'_>,
     reporter: Reporter,
@@ -112,7 +113,7 @@ pub(crate) async fn with_status(
     let status = Status { name: order.name.to_owned(), ..Status::default() };
     let mut turn = Turn { order, reporter, status };
     let ended = work(&mut turn).await;
-    // Not before: the command would wait for it.
+    // The sweep comes after the command, so that the command does not wait for it.
     sweep();
     let Some(file) = file else { return ended };
     if let Err(error) = &ended {
@@ -120,7 +121,7 @@ pub(crate) async fn with_status(
     }
     turn.status.code = ended.as_ref().map_or(Exit::Failed, |exit| *exit).code();
     match turn.status.write(&file) {
-        // How the command ended is worth more than a word about it.
+        // The result of the command is more important than this error.
         Err(error) if ended.is_ok() => turn.reporter.insist(&error.to_string()),
         _ => {}
     }
@@ -128,7 +129,7 @@ pub(crate) async fn with_status(
 }
 
 impl Turn<'_> {
-    /// Connects, and checks what the job needs; or ends, by a signal.
+    /// Connects, and checks what the job needs. If a signal comes first, it ends the turn.
     pub(crate) async fn open(
         &mut self,
         store: &StoreArguments,
@@ -161,7 +162,6 @@ impl Turn<'_> {
         }))
     }
 
-    /// Waits for the lock.
     pub(crate) async fn wait(&mut self, context: &RunContext) -> Result<Waited> {
         let began = Instant::now();
         let bound = match self.order.wait {
@@ -192,7 +192,7 @@ impl Turn<'_> {
         waited
     }
 
-    /// What becomes of a turn that did not get the lock.
+    /// The result of a turn that did not get the lock.
     pub(crate) async fn not_held(&mut self, waited: Waited, context: &RunContext) -> Result<Exit> {
         match waited {
             Waited::Held(guard) => {
@@ -207,7 +207,7 @@ impl Turn<'_> {
                 Ok(Exit::Busy(self.order.wait.map_or(Exit::BUSY, |wait| wait.conflict_exit_code)))
             }
             Waited::Signal(signal) => {
-                // What was left in the queue is taken back meanwhile.
+                // This also removes the wait's entry from the queue.
                 context.close().await;
                 Ok(self.interrupted(signal))
             }
@@ -220,7 +220,7 @@ impl Turn<'_> {
         Exit::Signal(signal.as_raw())
     }
 
-    /// Runs the command, and gives the lock back.
+    /// Runs the command, and releases the lock.
     pub(crate) async fn hold(
         &mut self,
         guard: LockGuard,
@@ -230,7 +230,8 @@ impl Turn<'_> {
         match self.work(&guard, context, history).await {
             CommandOutcome::Ended(ended, exit, mut tail) => {
                 if let Some(outcome) = ended.as_ref().ok().and_then(outcome) {
-                    // The lock is to be given back while it is ours.
+                    // Half of the lease stays for the release, which must come while the lock is
+                    // held.
                     let bound = PATIENCE.min(tail.lease_left() / 2);
                     let _ = tail.before_lease_end(bound, history.end(&guard, &outcome)).await;
                 }
@@ -257,7 +258,8 @@ impl Turn<'_> {
         let mut environment = environment::of_lock(self.order.name, guard, &context.store);
         environment.extend(history.slot().map(|slot| ("LOCKKIT_SLOT", slot.into())));
         let job = Job::new(self.order.job, context.grace, environment, self.reporter);
-        // Nobody looks for an ask before the command runs; from then on signals are the command's.
+        // Before the command runs, lockkit does not look for an ask. After that, signals are for
+        // the command.
         let runs = Cell::new(false);
         let asked = async {
             runs.set(true);
@@ -269,9 +271,9 @@ impl Turn<'_> {
             false => interrupted.as_mut().poll(context),
         });
         let mut running = pin!(run_under(&job, guard, &context.signals, asked));
-        // Only `run` has locks of several kinds.
+        // Only locks of `run` have several kinds.
         let mut is_warned = history.slot().is_some() || self.order.lock.kind() == Kind::Election;
-        // The command does not wait for a word about it.
+        // The command does not wait for this note.
         let mut beginning = pin!(history.begin(guard));
         let mut is_written = false;
         let name = self.order.name;
@@ -336,7 +338,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Gives the lock back once it may be.
+    /// Keeps the lock as long as `--hold-for` asks for, and releases it.
     pub(crate) async fn finish(
         &mut self,
         guard: LockGuard,
@@ -358,7 +360,7 @@ impl Turn<'_> {
         label::program(&job::command(self.order.job))
     }
 
-    /// Says how it ended, unless the command can do so itself.
+    /// Reports how the command ended, unless the command itself shows that.
     fn told(&mut self, ended: &Ended) -> Exit {
         let program = self.order.job.command.first();
         let program = program.map_or("/bin/sh".into(), |program| program.to_string_lossy());
@@ -400,8 +402,8 @@ impl Turn<'_> {
         exit
     }
 
-    /// For hosts whose clocks differ. Whoever interrupts it, or asks for the lock, has waited
-    /// enough.
+    /// Holds the lock longer, for hosts whose clocks differ. A signal or an operator who asks for
+    /// the lock ends that.
     async fn hold_on(&self, guard: &LockGuard, context: &RunContext) {
         let ran = Duration::from_millis(self.status.ran_ms.unwrap_or_default());
         let left = self.order.hold_for.saturating_sub(ran);
@@ -416,9 +418,9 @@ impl Turn<'_> {
         }
     }
 
-    /// That the lock was not ours any more while the command ran is worth more than that the
-    /// command succeeded. A lease that stood when the command ended, and has ended since, is none
-    /// of its business.
+    /// Releases the lock, and returns the exit. If the lock was lost while the command ran, that is
+    /// more important than the command's success. A lease that ended only after the command is no
+    /// fault of the command.
     async fn release(
         &mut self,
         guard: LockGuard,
@@ -459,14 +461,14 @@ impl Turn<'_> {
     }
 }
 
-/// Says which locks of another kind have the same name now: they are other locks, and a user may
+/// Reports other kinds in which the same name is locked now. Those are other locks, but a user may
 /// believe that they exclude this one.
 async fn warn_of_other_kinds(store: &Store, name: &str, kind: Kind, reporter: Reporter) {
     let others =
         [Kind::Mutex, Kind::RwLock, Kind::Semaphore].into_iter().filter(|other| *other != kind);
     for other in others.filter(|other| kinds(&store.locker).contains(other)) {
         let Ok(full) = store.name(other, name) else { continue };
-        // A store that does not answer ends the job soon enough.
+        // If the store does not answer, the job ends soon enough.
         let Ok(inspection) = store.locker.inspect(&full).await else { continue };
         if !inspection.holders.is_empty() {
             reporter.say(&format!(
@@ -478,7 +480,8 @@ async fn warn_of_other_kinds(store: &Store, name: &str, kind: Kind, reporter: Re
     }
 }
 
-/// How a run ended, for its history; nothing if the lock is not ours to write beside any more.
+/// How a run ended, for its history. `None` if the lock was lost, because only its holder may write
+/// beside it.
 pub(crate) fn outcome(ended: &Ended) -> Option<String> {
     Some(match ended {
         Ended::Exited(code) => format!("exit {code}"),

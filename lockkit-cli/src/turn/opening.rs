@@ -1,4 +1,4 @@
-//! Opens a store that may be away for a moment, as one is that restarts.
+//! Opens a store that may be unreachable for a moment, for example while it restarts.
 
 use std::time::Duration;
 
@@ -12,28 +12,28 @@ use crate::{
     store::{Address, Store},
 };
 
-/// The first pause; each is twice the one before.
+/// The first pause. Each pause is twice as long as the one before.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_millis(400);
-/// A store that is back at once is not worth a word.
+/// lockkit reports nothing about a shorter outage.
 const SILENT: Duration = Duration::from_millis(300);
 
-/// A store that answers has answered by then, however short the wait for the lock is to be.
+/// A store that answers has answered within this time. Even a shorter wait for the lock allows it.
 const CONNECTING: Duration = Duration::from_secs(1);
 
-/// A store, and what the way to it took off the bound of the wait.
+/// A store, and how much of the wait's bound its connection took.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) store: Store,
     pub(super) spent: Duration,
 }
 
-/// Connects, and does so again for as long as `wait` says while the store is away.
-/// `connect_timeout` of the URL bounds each attempt, and `--wait` all of them; without `--wait`,
-/// nothing else cuts the first attempt short.
+/// Connects, and tries again for as long as `wait` allows while the store is unreachable.
+/// `connect_timeout` of the URL bounds each attempt, and `--wait` bounds all of them. Without
+/// `--wait`, nothing else cuts the first attempt short.
 ///
 /// # Errors
-/// What stays; at once, what does not pass by itself.
+/// The error that remains. An error that does not pass by itself is returned at once.
 ///
 /// # Cancel safety
 /// Cancel safe: a connection that was half made is closed.

@@ -12,10 +12,9 @@ use crate::{
     store::Store,
 };
 
-/// The grace of a job whose lock has room for it.
+/// The grace of a job if its lease has room for it.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The options of a lock that a job runs under, and the job's grace.
 pub(super) fn options(arguments: &JobArguments, store: &Store) -> Result<(LockOptions, Duration)> {
     let label = || label::of_command(&job::command(arguments));
     let mut options = LockOptions::new().with_label(arguments.label.clone().unwrap_or_else(label));
@@ -26,7 +25,7 @@ pub(super) fn options(arguments: &JobArguments, store: &Store) -> Result<(LockOp
     let descriptor = store.locker.descriptor();
     let lease = match descriptor.lease_scope {
         _ if descriptor.exceptions.no_lease => Duration::MAX,
-        // A grant lasts for what is left of the session.
+        // A grant lasts for the rest of the session.
         LeaseScope::Session => options.ttl().min(descriptor.min_ttl),
         _ => options.ttl(),
     };

@@ -1,4 +1,4 @@
-//! What follows a command: the store has a bounded time for it, and a signal leaves little of that.
+//! Bounds the requests to the store after a command. A signal shortens the bound.
 
 use std::{future::Future, time::Duration};
 
@@ -8,29 +8,29 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::signals::Signals;
 
-/// What a signal leaves: enough for a store that answers.
+/// The time that is left after a signal: enough for a store that answers.
 const HURRIED: Duration = Duration::from_millis(250);
-/// As good as without an end.
+/// A time that is practically endless.
 const LONG: Duration = Duration::from_secs(86_400 * 365);
 
 /// The time after a command has ended.
 #[derive(Debug)]
 pub(crate) struct Tail<'a> {
     signals: &'a Signals,
-    /// The end of the lease as it was known when the command ended.
+    /// The end of the lease, as it was known when the command ended.
     lease_end: Instant,
-    /// That hurries it.
+    /// The signal that shortens the bound, and the new end.
     hurry: Option<(Signal, Instant)>,
 }
 
 impl<'a> Tail<'a> {
-    /// Of a command that has just ended.
+    /// The time after a command that has just ended.
     pub(super) fn new(signals: &'a Signals, guard: &LockGuard) -> Self {
         Self { signals, lease_end: Instant::now() + guard.remaining().min(LONG), hurry: None }
     }
 
-    /// The answer, if there is one within `bound` and before the end of the lease: later the store
-    /// takes nothing from the holder.
+    /// The answer, if it comes within `bound` and before the end of the lease. After that the store
+    /// accepts nothing from the holder.
     pub(crate) async fn before_lease_end<T>(
         &mut self,
         bound: Duration,
@@ -40,7 +40,7 @@ impl<'a> Tail<'a> {
         self.until(until, asking).await
     }
 
-    /// The answer, if there is one within `bound`.
+    /// The answer, if it comes within `bound`.
     pub(super) async fn within<T>(
         &mut self,
         bound: Duration,
@@ -49,12 +49,12 @@ impl<'a> Tail<'a> {
         self.until(Instant::now() + bound, asking).await
     }
 
-    /// What is left of the lease as it was known when the command ended.
+    /// The rest of the lease, as it was known when the command ended.
     pub(crate) fn lease_left(&self) -> Duration {
         self.lease_end.saturating_duration_since(Instant::now())
     }
 
-    /// That came meanwhile.
+    /// The signal that came during this time.
     pub(super) fn signal(&self) -> Option<Signal> {
         self.hurry.map(|(signal, _)| signal)
     }

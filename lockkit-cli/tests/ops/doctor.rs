@@ -1,4 +1,4 @@
-//! `lockkit doctor`
+//! Tests `lockkit doctor`.
 
 use libtest_mimic::Failed;
 use lockkit_fixture::RedisServer;

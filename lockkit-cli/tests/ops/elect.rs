@@ -1,4 +1,4 @@
-//! `lockkit elect`
+//! Tests `lockkit elect`.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ fn candidate(place: &Place, name: &str) -> Running {
     Running::start(place.lockkit(options))
 }
 
-/// Who led so far, and their terms.
+/// The leaders so far, with their terms.
 fn leaders(place: &Place, count: usize) -> Vec<(String, u64)> {
     until("the next leader", || {
         let text = fs::read_to_string(place.path("leaders")).ok()?;
@@ -54,7 +54,7 @@ fn killed() -> Result<(), Failed> {
         let (_, mut host) = hosts.remove(at);
         host.signal(Signal::KILL);
         host.end();
-        // This ends the lease through the store.
+        // This ends the lease in the store.
         place.redis.ask(["DEL", "lockkit:election:{leader}"])?;
     }
     assert!(hosts.is_empty(), "each of them led once");
@@ -87,8 +87,8 @@ fn asked() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Catches a signal that comes while the command is being stopped, and counts for the command
-/// alone.
+/// Catches a lockkit that ignores a signal which comes while it stops the command, as if the signal
+/// were only for the command.
 fn ended() -> Result<(), Failed> {
     let place = Place::new();
     let leading = place.path("leaders");

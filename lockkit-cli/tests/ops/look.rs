@@ -1,4 +1,4 @@
-//! `lockkit ls`, `show`, `watch` and `history`.
+//! Tests `lockkit ls`, `show`, `watch` and `history`.
 
 use std::io::{BufRead as _, BufReader};
 
@@ -24,7 +24,7 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// Holds `name` until it is dropped.
+/// Holds `name` until the answer is dropped.
 fn hold(place: &Place, options: &[&str], name: &str) -> Running {
     let up = place.path(&format!("up-{}", name.replace('/', "-")));
     let line = format!("echo up > {}; sleep 60", up.display());
@@ -104,7 +104,7 @@ fn watch() -> Result<(), Failed> {
 }
 
 fn history() -> Result<(), Failed> {
-    // The command line gives up a record of a run after three seconds.
+    // The command line gives up the record of a run after three seconds.
     let place = Place::steady();
     let none = good(place.lockkit(["history", "job"]));
     assert_eq!(
@@ -117,7 +117,7 @@ fn history() -> Result<(), Failed> {
     run(place.lockkit(["run", "job", "/no/such/command"]));
     run(place.lockkit(["run", "job", "--max-run=50ms", "sleep", "60"]));
     let running = || {
-        // The command does not wait for its history.
+        // The command starts before its run is in the history.
         until("the running one", || {
             let runs = json(&good(place.lockkit(["--format=json", "history", "job"])));
             runs.iter().any(|run| run["outcome"] == "running").then_some(runs)
@@ -127,7 +127,7 @@ fn history() -> Result<(), Failed> {
     running();
     killed.signal(Signal::KILL);
     killed.end();
-    // This ends the lease through the store.
+    // This ends the lease in the store.
     place.redis.ask(["DEL", "lockkit:mutex:{job}"])?;
     let _running = hold(&place, &["--label=x"], "job");
     let runs = running();

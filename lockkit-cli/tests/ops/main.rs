@@ -1,4 +1,5 @@
-//! The other commands as a user has them: real processes on a real Redis, and on the file store.
+//! Tests the other commands as a user runs them: real processes on a real Redis and on the file
+//! store.
 
 mod doctor;
 mod elect;
@@ -49,10 +50,10 @@ fn main() {
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
-/// A test, and what it is called.
+/// A test and its name.
 type Test = (&'static str, fn() -> Result<(), Failed>);
 
-/// What it said on standard output.
+/// The standard output.
 fn told(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -62,7 +63,7 @@ fn json(output: &Output) -> Vec<serde_json::Value> {
     told(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What it told, once it ended well.
+/// The output of a command that must end with code 0.
 fn good(command: Command) -> Output {
     let output = support::run(command);
     assert_eq!(output.status.code(), Some(0), "{}", support::said(&output));

@@ -1,4 +1,4 @@
-//! `lockkit once`: what is done, what is tried again, and what is never begun twice.
+//! Tests `lockkit once`: which slots are done, which are tried again, and which never begin twice.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// A command that leaves a line for each of its runs.
+/// A command line that writes one line for each of its runs.
 fn line(place: &Place, then: &str) -> String {
     format!("echo \"$LOCKKIT_SLOT\" >> {}; {then}", place.path("runs").display())
 }
@@ -54,7 +54,7 @@ fn succeeds() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Catches a once that repeats what was done while it waited.
+/// Catches a once that repeats a slot which another run did while it waited.
 fn waits() -> Result<(), Failed> {
     let place = Place::new();
     let go = place.path("go");
@@ -101,7 +101,7 @@ fn crashes() -> Result<(), Failed> {
         until("the run", || (count() == 1).then_some(()));
         first.signal(Signal::KILL);
         first.end();
-        // This ends the lease through the store: until then, no observer can know the outcome.
+        // This ends the lease in the store. Until then no observer can know the outcome.
         place.redis.ask(["DEL", &format!("lockkit:mutex:{{{on_fail}}}")])?;
         good(once("true"));
         assert_eq!(count(), expected, "{on_fail}");
@@ -111,7 +111,7 @@ fn crashes() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The command takes its own lock away, and succeeds.
+/// The command takes its own lock away, and then succeeds.
 fn loses() -> Result<(), Failed> {
     let place = Place::new();
     let unlock = format!(
@@ -156,7 +156,7 @@ fn full() -> Result<(), Failed> {
         let keys: Vec<_> = keys.collect();
         format!("{{\"v\":1,\"done\":{{\"keys\":[{}]}}}}", keys.join(","))
     };
-    // There is room for a run, and for none that would be remembered.
+    // There is room for a run, but not for one that must be remembered.
     write_note(&place, &keys(72, far));
     let slot = "v".repeat(200);
     let once = || place.lockkit(["once", "job", "--slot", &slot, "-c", &line(&place, "true")]);
@@ -165,14 +165,14 @@ fn full() -> Result<(), Failed> {
     assert!(said(&refused).contains("no room"), "{}", said(&refused));
     assert_eq!(runs(&place), [""; 0], "nothing is run that can't be remembered");
     assert_eq!(note(&place), keys(72, far));
-    // What need not be remembered any more makes room.
+    // Keys whose time is over make room.
     write_note(&place, &keys(72, 1));
     good(once());
     assert_eq!(runs(&place), [slot.as_str()]);
     Ok(())
 }
 
-/// Else nothing would run for long, and all would say that all is well.
+/// Otherwise no slot would run for a long time, and every run would report success.
 fn ahead() -> Result<(), Failed> {
     let place = Place::new();
     let once = || place.lockkit(["once", "job", "--every", "1h", "-c", &line(&place, "true")]);
@@ -193,7 +193,7 @@ fn foreign() -> Result<(), Failed> {
     let once = run(place.lockkit(["once", "job", "--slot", "v1", "-c", &line(&place, "true")]));
     assert_eq!(once.status.code(), Some(125));
     assert!(said(&once).contains("no journal of this lockkit"), "{}", said(&once));
-    // History is no reason not to run.
+    // A missing history does not prevent a run.
     good(place.lockkit(["run", "job", "-c", &line(&place, "true")]));
     assert_eq!(runs(&place), [""]);
     assert_eq!(note(&place), "all work and no play");
@@ -220,7 +220,7 @@ fn not_begun() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Else what runs for longer would be forgotten when it ends.
+/// Otherwise a run that is longer than `--keep` would be forgotten when it ends.
 fn kept() -> Result<(), Failed> {
     for (on_fail, code) in [("retry", 0), ("done", 0), ("done", 3)] {
         let place = Place::new();

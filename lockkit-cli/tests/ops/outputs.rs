@@ -1,4 +1,4 @@
-//! Outputs that can't be written.
+//! Tests outputs that can't be written.
 
 use std::{
     io::pipe,
@@ -22,7 +22,7 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// A pipe whose reader has gone.
+/// A pipe without a reader.
 fn broken() -> Stdio {
     pipe().unwrap().1.into()
 }
@@ -65,7 +65,7 @@ fn no_stdout() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A file that may not grow is full, and no device is needed.
+/// A file that may not grow acts as a full disk, without a device.
 fn full() -> Result<(), Failed> {
     let place = Place::new();
     good(place.lockkit(["run", "job", "true"]));

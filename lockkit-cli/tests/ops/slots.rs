@@ -1,4 +1,4 @@
-//! Many processes, many slots.
+//! Tests many processes with many slots.
 
 use std::{fs, thread, time::Duration};
 
@@ -19,8 +19,8 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// Each is a host that goes through all slots, and begins a little later than the one before it. A
-/// run leaves a line of its own in the file of its slot, and is there for long enough to be met.
+/// Each thread is a host that tries all slots, and begins a little later than the one before. A run
+/// writes lines to the file of its slot, and lasts long enough to overlap with another run.
 fn keys() -> Result<(), Failed> {
     let place = Place::new();
     let line = format!(
@@ -46,7 +46,7 @@ fn keys() -> Result<(), Failed> {
     Ok(())
 }
 
-/// As timers do: each host asks in each second, some a little before it.
+/// Each host asks in each second, as timers do, and some ask a little early.
 fn seconds() -> Result<(), Failed> {
     let place = Place::new();
     let line = format!("echo $LOCKKIT_SLOT >> {}", place.path("runs").display());

@@ -1,4 +1,4 @@
-//! A store that stops answering, at each moment in turn.
+//! Tests a store that stops answering, at each moment in turn.
 
 use std::{
     fs,
@@ -32,14 +32,14 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// Whose words stall.
+/// The side whose messages stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Clients,
     Server,
 }
 
-/// Passes on what one side says, up to one thing; what the other side says passes always.
+/// Passes on the messages of one side up to a given one, and all messages of the other side.
 struct Proxy {
     address: SocketAddr,
     state: Arc<State>,
@@ -55,12 +55,12 @@ struct State {
 }
 
 impl Proxy {
-    /// Stalls when clients have said `stalls_at` things.
+    /// A proxy that stalls at message number `stalls_at` of the clients.
     fn start(place: &Place, stalls_at: usize) -> Self {
         Self::of(Side::Clients, place, stalls_at)
     }
 
-    /// Stalls when this side has said `stalls_at` things.
+    /// A proxy that stalls at message number `stalls_at` of this side.
     fn of(side: Side, place: &Place, stalls_at: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -100,7 +100,7 @@ impl Proxy {
         self.state.is_stalled.load(Ordering::SeqCst)
     }
 
-    /// The next thing that is said stalls.
+    /// The next message stalls.
     fn stall_now(&self) {
         self.state.stalls_at.store(self.state.said.load(Ordering::SeqCst) + 1, Ordering::SeqCst);
     }
@@ -147,7 +147,7 @@ fn runs(place: &Place) -> usize {
     fs::read_to_string(place.path("runs")).unwrap_or_default().lines().count()
 }
 
-/// Starts it, and waits until it stalls or ends; true if it stalls.
+/// Waits until lockkit stalls or ends; returns true if it stalls.
 fn stalls(proxy: &Proxy, lockkit: &mut Running) -> bool {
     until("a stall, or the end", || match (proxy.is_stalled(), lockkit.0.try_wait().unwrap()) {
         (true, None) => Some(true),
@@ -156,12 +156,13 @@ fn stalls(proxy: &Proxy, lockkit: &mut Running) -> bool {
     })
 }
 
-/// In which a signal ends all. Without a signal, lockkit would be patient for three seconds.
+/// The time in which a signal ends lockkit. Without a signal, lockkit would wait for three seconds.
 const HURRY: Duration = Duration::from_secs(2);
-/// One that is patient is so each time, and a busy machine is not.
+/// How many attempts a test has. A lockkit that waits too long does so each time, but a busy
+/// machine does not.
 const TRIES: usize = 6;
 
-/// Tries until a signal has ended lockkit in a hurry.
+/// Tries until a signal has ended lockkit in time.
 fn in_a_hurry<T>(
     what: &str,
     mut signaled: impl FnMut(usize) -> Option<(T, Duration)>,
@@ -177,7 +178,7 @@ fn in_a_hurry<T>(
     panic!("{what}: it ended after {all:?}");
 }
 
-/// Ends it by a signal.
+/// Ends lockkit by a signal.
 fn end(mut lockkit: Running, signal: Signal) -> (Output, Duration) {
     let began = Instant::now();
     lockkit.signal(signal);
@@ -186,9 +187,9 @@ fn end(mut lockkit: Running, signal: Signal) -> (Output, Duration) {
     (lockkit.output(), took)
 }
 
-/// Before the command was started, it ends by the signal; after that, by the signal, as the
-/// command, or with a word about the slot. Catches a once that succeeds without a slot that is
-/// done, and one that says nothing of a slot that counts as done and was not run.
+/// Before the command was started, the signal ends lockkit. After that, lockkit ends by the signal,
+/// or as the command, or with a message about the slot. Catches a once that succeeds without a done
+/// slot. Catches a once that reports nothing about a slot that counts as done but was not run.
 fn once_ends() -> Result<(), Failed> {
     let place = Place::new();
     let line = line(&place);
@@ -202,7 +203,7 @@ fn once_ends() -> Result<(), Failed> {
         for stalls_at in 1.. {
             let signaled = |attempt| {
                 let proxy = Proxy::of(side, &place, stalls_at);
-                // What one leaves held, no other waits for.
+                // No attempt waits for a lock that an earlier one left held.
                 let name = format!("{name}{stalls_at}-{attempt}");
                 let before = runs(&place);
                 let job = [
@@ -261,9 +262,9 @@ fn once_ends() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The store answers again as soon as the signal is there.
+/// The store answers again as soon as the signal is sent.
 fn gives_back() -> Result<(), Failed> {
-    // It tries to give back for a moment, in which the store must answer indeed.
+    // lockkit tries to release only for a moment, so the store must answer in that time.
     let place = Place::steady();
     let line = line(&place);
     let mut stalled = 0;
@@ -298,7 +299,7 @@ fn gives_back() -> Result<(), Failed> {
                 stalled += 1;
                 break;
             }
-            // It has 150 ms for that: on a busy machine that is not enough each time.
+            // lockkit has 150 ms for that, which is not always enough on a busy machine.
             assert!(
                 tries < 20 * stalls_at,
                 "stalled at {stalls_at}, free: {is_free}: {}",
@@ -315,7 +316,7 @@ fn run_ends() -> Result<(), Failed> {
     Ok(())
 }
 
-/// How long it took.
+/// Returns how long lockkit took to end.
 fn run_is_cut_short() -> Duration {
     let place = Place::new();
     let proxy = Proxy::start(&place, usize::MAX);
@@ -327,7 +328,7 @@ fn run_is_cut_short() -> Duration {
         go.display()
     );
     let mut lockkit = Running::start(proxy.lockkit(&place, &["run", "job", "-c", &line]));
-    // The command does not wait for its history.
+    // The command starts before its run is in the history.
     until("the run", || {
         let history = good(place.lockkit(["history", "job"]));
         (up.exists() && crate::told(&history).contains("running")).then_some(())
@@ -342,13 +343,13 @@ fn run_is_cut_short() -> Duration {
     took
 }
 
-/// They sleep for most of the time.
+/// How many processes run at once. They sleep for most of the time.
 const AT_ONCE: usize = 6;
 
-/// True if there was something to stall at.
+/// Returns true if there was a message at which to stall.
 fn outlasts_its_lease(place: &Place, stalls_at: usize) -> bool {
     let proxy = Proxy::start(place, stalls_at);
-    // No name begins as another one.
+    // No name is a prefix of another one.
     let name = format!("{stalls_at:03}");
     let job = ["run", &name, "--ttl=6s", "--grace=200ms", "-c", "exit 7"];
     let mut lockkit = Running::start(proxy.lockkit(place, &job));
@@ -364,8 +365,8 @@ fn outlasts_its_lease(place: &Place, stalls_at: usize) -> bool {
     true
 }
 
-/// The store is away for longer than the lease, at each moment in turn. The command has ended long
-/// before.
+/// The store is unreachable for longer than the lease, at each moment in turn. The command has
+/// ended long before.
 fn late() -> Result<(), Failed> {
     let place = Place::new();
     let mut begun = 0;
@@ -382,7 +383,7 @@ fn late() -> Result<(), Failed> {
         });
     }
     assert!(stalled > 5, "{stalled}");
-    // One that was taken away while the command ran is a loss all the same.
+    // A lock that an operator took away while the command ran still counts as lost.
     let line = format!(
         "LOCKKIT_URL='{}' {} unlock job --force --now --reason=x",
         place.url(),

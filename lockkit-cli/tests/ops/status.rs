@@ -1,4 +1,4 @@
-//! The status file.
+//! Tests the status file.
 
 use std::{
     fs,
@@ -38,7 +38,7 @@ fn special() -> Result<(), Failed> {
     symlink(place.path("fifo"), place.path("link"))?;
     symlink(place.path("nowhere"), place.path("dangling"))?;
     let mut names = vec!["socket", "folder", "fifo", "link", "dangling"];
-    // As /dev/full has; only root may make one.
+    // The numbers of a device such as /dev/full; only root may make one.
     let full = rustix::fs::makedev(1, 7);
     if mknodat(CWD, place.path("device"), FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, full)
         .is_ok()
@@ -80,8 +80,8 @@ fn link() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Who may write to the folder could lead a name that is known before to any file of another user.
-/// The command is a child of lockkit, and knows its number.
+/// Another user who may write to the folder could point a predictable name at a file of a third
+/// user. The command is a child of lockkit and knows lockkit's number.
 fn prepared() -> Result<(), Failed> {
     let place = Place::new();
     fs::write(place.path("other"), "theirs\n")?;

@@ -1,5 +1,5 @@
-//! Each store has all commands. The command line gives up a record of a run after three seconds, so
-//! the servers of these tests never stall.
+//! Tests that all commands work on each store. The command line gives up the record of a run after
+//! three seconds, so the servers of these tests never stall.
 
 use std::{fs, process::Command};
 
@@ -34,7 +34,7 @@ fn mysql() -> Result<(), Failed> {
         server.server.iter_mut().for_each(|server| server.never_stall());
         let joined = if server.url.contains('?') { '&' } else { '?' };
         for strategy in ["optimistic", "pessimistic"] {
-            // Two strategies don't share their tables.
+            // Two strategies do not share their tables.
             let prefix = format!("cli_{}_{strategy}", std::process::id());
             all(&format!("{}{joined}strategy={strategy}&table_prefix={prefix}", server.url))?;
         }
@@ -54,8 +54,8 @@ fn zookeeper() -> Result<(), Failed> {
     all(&server.url)
 }
 
-/// One that ends by itself, one that is asked to go, and one whose host dies; with others that
-/// look, wait and come late.
+/// Tests a run that ends by itself, one that an operator asks to stop, and one whose host dies.
+/// Other processes look, wait and come late meanwhile.
 fn all(url: &str) -> Result<(), Failed> {
     let folder = TempDir::new()?;
     let lockkit = |arguments: &[&str]| -> Command {
@@ -63,7 +63,7 @@ fn all(url: &str) -> Result<(), Failed> {
         command.env("LOCKKIT_URL", url);
         command
     };
-    // The server may be the user's own.
+    // The server may be the user's own, so the name is unique.
     let name = format!("job-{}", std::process::id());
     let runs = folder.path().join("runs");
     let line = format!("echo $LOCKKIT_SLOT >> {}", runs.display());
@@ -90,7 +90,7 @@ fn all(url: &str) -> Result<(), Failed> {
     fs::remove_file(&up)?;
     let mut killed =
         Running::start(lockkit(&["run", "--ttl=9s", "--grace=200ms", &name, "-c", &line]));
-    // The command does not wait for its history.
+    // The command starts before its run is in the history.
     until("the next holder", || {
         let history = json(&good(lockkit(&["--format=json", "history", &name])));
         history.iter().any(|run| run["outcome"] == "running").then_some(())

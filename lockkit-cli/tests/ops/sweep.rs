@@ -1,4 +1,4 @@
-//! What a lockkit leaves behind that is killed together with its watchdog.
+//! Tests the removal of files whose lockkit was killed together with its watchdog.
 
 use std::fs;
 

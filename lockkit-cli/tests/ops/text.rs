@@ -1,4 +1,4 @@
-//! What needs no store.
+//! Tests commands that need no store.
 
 use libtest_mimic::Failed;
 

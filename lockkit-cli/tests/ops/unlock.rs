@@ -1,4 +1,4 @@
-//! `lockkit unlock`: whoever holds the lock stops first.
+//! Tests `lockkit unlock`: the holder stops before the lock is freed.
 
 use std::{fs, time::Duration};
 
@@ -28,7 +28,7 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// A holder with a child and a grandchild that hear no SIGTERM.
+/// A holder with a child and a grandchild that ignore SIGTERM.
 fn holder(place: &Place) -> Running {
     let mut command = place.lockkit(["run", "job", "--grace=500ms", &Hearts::command()]);
     Hearts::tell(&mut command, place);
@@ -69,7 +69,7 @@ fn library_waiter() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The next one is not asked: it was not meant.
+/// The next holder is not asked, because the ask was not for it.
 fn run_waiter() -> Result<(), Failed> {
     let place = Place::new();
     let mut holder = holder(&place);
@@ -92,7 +92,8 @@ fn run_waiter() -> Result<(), Failed> {
     Ok(())
 }
 
-/// As if an operator's look at the lock came late: the ask stands while the next one works.
+/// The ask still exists while the next holder works, as if an operator's look at the lock came
+/// late.
 fn aims() -> Result<(), Failed> {
     let place = Place::new();
     let runtime = runtime();
@@ -111,7 +112,7 @@ fn aims() -> Result<(), Failed> {
         let mutex =
             locker.mutex(ask.as_str())?.with_options(LockOptions::new().with_label(label))?;
         let asking = runtime.block_on(mutex.lock())?;
-        // A holder looks after a second at the latest.
+        // A holder looks for an ask at least once a second.
         let run = run(place.lockkit(["run", "job", "sleep", sleep]));
         assert_eq!(run.status.code(), Some(code), "{label}: {}", said(&run));
         runtime.block_on(asking.release())?;
@@ -135,7 +136,7 @@ fn another_token() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A library's holder looks at nothing.
+/// A holder that uses the library does not look for asks.
 fn deaf() -> Result<(), Failed> {
     let place = Place::new();
     let runtime = runtime();
@@ -217,7 +218,7 @@ fn free() -> Result<(), Failed> {
 }
 
 fn interrupted() -> Result<(), Failed> {
-    // It tries to take the ask back for less than a second.
+    // lockkit tries to take the ask back for less than a second.
     let place = Place::steady();
     let runtime = runtime();
     let locker = runtime.block_on(place.locker());

@@ -1,4 +1,4 @@
-//! A store that is away when lockkit is started.
+//! Tests a store that is unreachable when lockkit starts.
 
 use std::{
     fs,
@@ -34,7 +34,7 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// Nothing is tried for so long in vain by one that does not wait.
+/// A lockkit that does not wait ends much sooner than this.
 const AT_ONCE: Duration = Duration::from_secs(20);
 
 fn timed(command: Command) -> (Output, Duration) {
@@ -42,12 +42,13 @@ fn timed(command: Command) -> (Output, Duration) {
     (run(command), began.elapsed())
 }
 
-/// So long the store is away after that was said.
+/// How long the store stays away after lockkit reports that.
 const AWAY: Duration = Duration::from_millis(700);
-/// So long it is away until that is said.
+/// How long the store is away before lockkit reports it.
 const SILENT: Duration = Duration::from_millis(300);
 
-/// Starts these while the store is away, and has it back after each that is not quiet has said so.
+/// Starts these commands while the store is away. Brings the store back after each command that is
+/// not quiet has reported that.
 fn over_a_restart(place: &mut Place, lines: &[&[&str]]) -> Result<Vec<Output>, Failed> {
     place.redis.kill()?;
     let mut started: Vec<_> =
@@ -102,8 +103,7 @@ fn comes_back() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Catches a lockkit that bounds its first attempt by nothing but `connect_timeout`, which is 30 s
-/// here.
+/// Catches a lockkit that bounds its first attempt only by `connect_timeout`, which is 30 s here.
 fn silent() -> Result<(), Failed> {
     let place = Place::new();
     place.redis.pause()?;
@@ -119,8 +119,8 @@ fn silent() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Catches a lockkit whose first attempt ends by the bounds of the store alone, and says so. Behind
-/// the port, connections are made and never answered.
+/// Catches a lockkit whose first attempt is bounded only by the store's timeouts, and reports
+/// those. The port accepts connections but never answers.
 #[cfg(feature = "zk")]
 fn silent_zookeeper() -> Result<(), Failed> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -181,7 +181,7 @@ fn stays_away() -> Result<(), Failed> {
         (&["elect", "--ttl=2s", "job", "true"], "2s"),
     ] {
         let mut command = place.lockkit(line);
-        // The longer of its op_timeouts would be waited for.
+        // Otherwise lockkit would wait for the longer op_timeout of the place's URL.
         command.env("LOCKKIT_URL", place.redis.url());
         let (output, took) = timed(command);
         let said = said(&output);
@@ -197,15 +197,15 @@ fn stays_away() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The lock is another's all the time.
+/// Another owner has the lock all the time.
 fn less_for_the_lock() -> Result<(), Failed> {
-    // Which is not away for a second time.
+    // This server does not stall for a second time.
     let place = Place::steady();
     let (output, took, told) = runtime().block_on(async {
         let locker = place.locker().await;
         let guard = locker.mutex("job").unwrap().lock().await.unwrap();
         place.redis.pause().unwrap();
-        // The first attempt has no answer within its second.
+        // The first attempt gets no answer within its second.
         let mut command = bare(["run", "-w", "15s", "job", "true"]);
         command.env("LOCKKIT_URL", format!("{}?connect_timeout=1s", place.redis.url()));
         let began = Instant::now();
@@ -220,10 +220,10 @@ fn less_for_the_lock() -> Result<(), Failed> {
     let said = said(&output);
     assert_eq!(output.status.code(), Some(75), "{said}");
     assert!(told.contains("the store is away"), "{told}");
-    // Five seconds and more are gone by then.
+    // More than five seconds have passed by then.
     let left = said.split_once("; gives up in ").and_then(|(_, rest)| rest.split_once("s\n"));
     assert!(left.is_some_and(|(left, _)| left.parse::<u64>().unwrap() <= 9), "{said}");
-    // Without what the store took off, it would be 20 s.
+    // Without the time that the store took off, it would be 20 s.
     assert!(took < Duration::from_secs(19), "{took:?} of 15s");
     Ok(())
 }
@@ -244,7 +244,7 @@ fn signal() -> Result<(), Failed> {
             let ended = run.end();
             let took = began.elapsed();
             assert_eq!(ended.signal(), Some(signal.as_raw()), "{command:?}");
-            // It would try again for half a minute.
+            // Otherwise lockkit would try again for half a minute.
             assert!(took < AT_ONCE, "{command:?}: {took:?}");
             let status: Value = serde_json::from_str(&fs::read_to_string(status)?)?;
             assert_eq!(status["outcome"], "interrupted", "{command:?}: {status}");

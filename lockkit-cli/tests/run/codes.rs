@@ -1,4 +1,4 @@
-//! Every way to end, and its code.
+//! Tests every way to end, and its exit code.
 
 use std::{fs, os::unix::process::ExitStatusExt as _};
 
@@ -24,8 +24,7 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// Runs a shell's line under a lock, and says how it ended, how its status file says so, and what
-/// was said.
+/// Runs a shell line under a lock. Returns the exit code, the status file and the standard error.
 fn shell(place: &Place, options: &[&str], line: &str) -> (Option<i32>, Value, String) {
     let status = place.path("status");
     let status_option = format!("--status-file={}", status.to_str().unwrap());
@@ -100,7 +99,7 @@ fn not_executed() -> Result<(), Failed> {
 }
 
 fn busy() -> Result<(), Failed> {
-    // By whom the lock is held is asked for a moment only.
+    // lockkit asks only for a moment who holds the lock.
     let place = Place::steady();
     runtime().block_on(async {
         let guard = place.locker().await.mutex("job").unwrap().lock().await.unwrap();
@@ -138,7 +137,7 @@ fn max_run() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The command ends before the next renewal could have told of the loss.
+/// The command ends before the next renewal could have reported the loss.
 fn lost_at_the_end() -> Result<(), Failed> {
     let place = Place::new();
     let option = format!("--status-file={}", place.path("status").to_str().unwrap());
@@ -151,8 +150,8 @@ fn lost_at_the_end() -> Result<(), Failed> {
     let run =
         Running::start(place.lockkit(["run", "--ttl=60s", &option, "job", "sh", "-c", &line]));
     place.text("up");
-    // Else it is the note of its start that finds it lost. And whoever frees it by force tells its
-    // holder, who would stop the command.
+    // Without this wait, the note about the start would discover the loss. A forced release would
+    // notify the holder, and lockkit would stop the command.
     let runtime = runtime();
     let name = LockName::new(Kind::Mutex, "job")?;
     let locker = runtime.block_on(place.locker());

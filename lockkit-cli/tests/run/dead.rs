@@ -1,4 +1,4 @@
-//! A lockkit that can't look after its command any more.
+//! Tests a lockkit that can't look after its command any more.
 
 use std::{
     fs,
@@ -41,9 +41,9 @@ fn killed() -> Result<(), Failed> {
         let killed = now();
         lockkit.signal(Signal::KILL);
         let lived = Duration::from_nanos(hearts.last_beat().saturating_sub(killed));
-        // Not only when their lease ends.
+        // They die long before their lease ends.
         assert!(lived < TTL / 2, "they lived for {lived:?}");
-        // When its lease ends: nobody renews it.
+        // The lease ends because no process renews it.
         timeout(PATIENCE, waiting)
             .await
             .expect("it is held for ever")
@@ -57,15 +57,16 @@ fn killed() -> Result<(), Failed> {
     Ok(())
 }
 
-/// To look at hundreds of processes takes time, which those who kill in time don't have beside it.
+/// Looks at hundreds of processes take much time. Tests that need a kill in time must not run
+/// beside them.
 pub(crate) static CROWD: RwLock<()> = RwLock::new(());
 
-/// The system frees what a process holds when it ends, and only then is there something to kill for
-/// the watchdog.
+/// The system frees the files of a process when the process ends. Only after that does the watchdog
+/// have something to kill.
 fn killed_on_files() -> Result<(), Failed> {
     let _crowd = CROWD.write();
     let place = Place::new();
-    // What a look at all processes takes time for.
+    // These processes make a look at all processes slow.
     let idle: Vec<_> = (0..300)
         .map(|_| {
             let mut sleep = Command::new("sleep");
@@ -115,10 +116,10 @@ fn stopped() -> Result<(), Failed> {
     let hearts = Hearts::of(&place);
     lockkit.signal(Signal::STOP);
     hearts.assert_in_time(Duration::from_millis(50));
-    // Once it goes on, it knows.
+    // When lockkit continues, it knows that.
     lockkit.signal(Signal::CONT);
     assert_eq!(lockkit.end().code(), Some(123));
-    // And the lock is free.
+    // The lock is free, too.
     assert_eq!(run(place.lockkit(["run", "-w", "30s", "job", "true"])).status.code(), Some(0));
     Ok(())
 }
@@ -138,7 +139,7 @@ fn no_watchdog() -> Result<(), Failed> {
     Ok(())
 }
 
-/// However rarely the lease has to be looked at.
+/// lockkit notices this even if it rarely looks at the lease.
 fn no_watchdog_for_a_moment() -> Result<(), Failed> {
     let place = Place::new();
     let up = place.path("up");
@@ -147,7 +148,7 @@ fn no_watchdog_for_a_moment() -> Result<(), Failed> {
         Running::start(place.lockkit(["-q", "run", "--ttl=30s", "job", "sh", "-c", &line]));
     place.text("up");
     let of = lockkit.pid().as_raw_nonzero().get();
-    // Far less than until the next look at the lease.
+    // This is far less than the time until the next look at the lease.
     let bound = Duration::from_secs(5);
     for _ in 0..3 {
         let first = until("the watchdog", || watchdog_of(of));
@@ -160,7 +161,7 @@ fn no_watchdog_for_a_moment() -> Result<(), Failed> {
     until("its start", || (state_of(watchdog) == Some('S')).then_some(()));
     let began = Instant::now();
     kill_process(Pid::from_raw(watchdog).unwrap(), Signal::STOP)?;
-    // It may not have stopped yet at the first looks.
+    // The watchdog may not have stopped yet at the first looks.
     let mut looks = 0;
     let mut stood = Duration::ZERO;
     until("that it goes on", || {
@@ -174,10 +175,10 @@ fn no_watchdog_for_a_moment() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Waits until its watchdog knows what there is now: for a look that begins after this.
+/// Waits until the watchdog knows the present processes: for a look that begins after this call.
 pub(crate) fn until_known(lockkit: i32) {
     let watchdog = until("the watchdog", || watchdog_of(lockkit));
-    // It has begun, and waits.
+    // The watchdog has begun, and waits.
     until("its start", || (state_of(watchdog) == Some('S')).then_some(()));
     let waits = || {
         let status = fs::read_to_string(format!("/proc/{watchdog}/status")).unwrap();
@@ -185,11 +186,11 @@ pub(crate) fn until_known(lockkit: i32) {
         line.unwrap().trim().parse::<u64>().unwrap()
     };
     let begun = waits();
-    // What it may be told meanwhile, the group and a renewal, is no look.
+    // The watchdog may also wake for two orders, the group and a renewal, without a look.
     until("a look of the watchdog", || (waits() >= begun + 3).then_some(()));
 }
 
-/// Its watchdog.
+/// The watchdog of a lockkit.
 fn watchdog_of(lockkit: i32) -> Option<i32> {
     children(lockkit).into_iter().find(|pid| {
         let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();

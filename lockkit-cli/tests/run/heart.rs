@@ -1,4 +1,4 @@
-//! A process that tells until when it lived.
+//! A "heart": a process that records until when it lived.
 
 use std::{
     env,
@@ -21,21 +21,21 @@ use crate::{
     support::{Place, until},
 };
 
-/// The folder of its files.
+/// Names the folder of its files.
 const FOLDER: &str = "LOCKKIT_TEST_HEART";
-/// Nanoseconds before a deadline in which they are killed.
+/// How many nanoseconds before the deadline the kill is expected.
 const NEAR: u64 = 150_000_000;
-/// Set: it is the grandchild.
+/// If this is set, the process is the grandchild.
 const LEAF: &str = "LOCKKIT_TEST_HEART_LEAF";
 
-/// Nanoseconds of the clock of deadlines.
+/// The nanoseconds of the clock of deadlines.
 pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
 }
 
-/// The heart's side: it beats for ever, beside a grandchild in a session of its own, and neither
-/// hears SIGTERM.
+/// The heart's side. It beats for ever, beside a grandchild in a session of its own. Both ignore
+/// SIGTERM.
 pub(crate) fn beat_if_told() -> bool {
     let Some(folder) = env::var_os(FOLDER) else { return false };
     let folder = Path::new(&folder);
@@ -64,12 +64,12 @@ pub(crate) fn beat_if_told() -> bool {
 pub(crate) struct Hearts<'a>(&'a Place);
 
 impl<'a> Hearts<'a> {
-    /// The command that becomes the child, to follow lockkit's own arguments.
+    /// The command that becomes the child; it follows lockkit's own arguments.
     pub(crate) fn command() -> String {
         env::current_exe().unwrap().to_str().unwrap().to_owned()
     }
 
-    /// The environment that makes it one.
+    /// Sets the environment that makes the command a heart.
     pub(crate) fn tell(command: &mut Command, place: &Place) {
         command.env(FOLDER, place.folder.path());
     }
@@ -94,13 +94,13 @@ impl<'a> Hearts<'a> {
         ["child", "leaf"].into_iter().all(|name| !is_alive(self.read(name).unwrap().0))
     }
 
-    /// Of both, once they are gone.
+    /// The last beat of both, once they have ended.
     pub(crate) fn last_beat(&self) -> u64 {
         until("the end of both hearts", || self.are_gone().then_some(()));
         self.beat()
     }
 
-    /// Of both, once they are gone, and how slow the machine was meanwhile.
+    /// The last beat of both, once they have ended. Notes how slow the machine was meanwhile.
     pub(crate) fn last_beat_at(&self, pace: &mut Pace) -> u64 {
         pace.until("the end of both hearts", || self.are_gone().then_some(()));
         self.beat()
@@ -110,13 +110,13 @@ impl<'a> Hearts<'a> {
         ["child", "leaf"].into_iter().map(|name| self.read(name).unwrap().1).max().unwrap()
     }
 
-    /// They end before their deadline, for which whoever kills them has `room`; a machine that is
-    /// too slow for that is excused by so much. Yields the deadline, the last beat, and how slow
-    /// the machine was.
+    /// Asserts that both end before their deadline. The process that kills them has `room` before
+    /// it. On a machine that is too slow for that, the bound is later by as much. Returns the
+    /// deadline, the last beat, and how slow the machine was.
     pub(crate) fn assert_in_time(&self, room: Duration) -> (u64, u64, Pace) {
         let mut pace = Pace::start();
         let mut deadline = 0;
-        // What was renewed last may be known a little later.
+        // The test may see the last renewal a little late.
         let mut is_over = |close| {
             deadline = self.deadline().unwrap_or(0).max(deadline);
             (deadline > 0 && (now() + close >= deadline || self.are_gone())).then_some(())
@@ -133,14 +133,14 @@ impl<'a> Hearts<'a> {
         (deadline, last, pace)
     }
 
-    /// Makes room for others.
+    /// Removes the files, to make room for other hearts.
     pub(crate) fn forget(self) {
         for name in ["child", "leaf", "deadline-file"] {
             fs::remove_file(self.0.path(name)).unwrap();
         }
     }
 
-    /// What the command can know of its deadline, while it lives.
+    /// The deadline as the command can read it, while it lives.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let file = self.0.text("deadline-file");
         fs::read_to_string(file.trim()).ok()?.lines().next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! The command is gone before its lock is.
+//! Tests that the command ends before its lock does.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::{
     support::{Place, Running, is_awaited, runtime, said},
 };
 
-/// A server or a lockkit process that stalls for less than half of it loses no lock. A watchdog
+/// A server or a lockkit process that stalls for less than half of this loses no lock. A watchdog
 /// that looked only once a second would be half a second late.
 pub(crate) const TTL: Duration = Duration::from_millis(11_500);
 const GRACE: Duration = Duration::from_millis(300);
-/// So long a watchdog waits after lockkit would have killed.
+/// The watchdog kills this much later than lockkit would.
 const WATCHDOG_LATER: Duration = Duration::from_millis(50);
 
 pub(crate) fn trials() -> Vec<Test> {
@@ -29,7 +29,7 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// A lockkit whose command and grandchild hear no SIGTERM. How it ended is in the file `status`.
+/// A lockkit whose command and grandchild ignore SIGTERM. The file `status` has the outcome.
 pub(crate) fn beating(place: &Place) -> Running {
     let heart = Hearts::command();
     let status = format!("--status-file={}", place.path("status").display());
@@ -55,14 +55,14 @@ fn silent() -> Result<(), Failed> {
         is_awaited(&mutex).await;
         place.redis.pause().unwrap();
         let paused = now();
-        // Nothing that was renewed before can last for longer.
+        // No earlier renewal can last longer than this.
         let (_, last, pace) = hearts.assert_in_time(Duration::from_millis(100));
         let lived = Duration::from_nanos(last.saturating_sub(paused));
         let bound = TTL + pace.excess(Duration::from_millis(100));
         assert!(lived < bound, "they lived for {lived:?} without the store");
         tokio::time::sleep(TTL.saturating_sub(Duration::from_nanos(now() - paused))).await;
         place.redis.resume().unwrap();
-        // The store grants it at once.
+        // The store grants the lock at once.
         let (granted, guard) = waiter.await.unwrap();
         assert!(last < granted);
         guard.release().await.unwrap();
@@ -85,7 +85,7 @@ fn died() -> Result<(), Failed> {
     place.redis.kill()?;
     let hearts = Hearts::of(&place);
     let (deadline, last, pace) = hearts.assert_in_time(Duration::from_millis(100));
-    // It is not stopped before it has to be.
+    // The command is not stopped earlier than necessary.
     let before = Duration::from_nanos(deadline.saturating_sub(last));
     let bound = pace.allows(GRACE + Duration::from_millis(200));
     assert!(before < bound, "they died {before:?} before the end");
@@ -111,7 +111,7 @@ fn died() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A tenth of it is enough for this one.
+/// This command needs only a tenth of its grace.
 fn grace() -> Result<(), Failed> {
     let mut place = Place::new();
     let up = place.path("up");
@@ -131,8 +131,8 @@ fn grace() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What can be promised: it ends soon after the next renewal has told. `lockkit unlock` asks
-/// before.
+/// Tests what lockkit promises here: the command ends soon after the next renewal reports the loss.
+/// `lockkit unlock` would ask first.
 fn freed() -> Result<(), Failed> {
     let place = Place::new();
     let run = beating(&place);
@@ -145,7 +145,7 @@ fn freed() -> Result<(), Failed> {
     });
     let mut pace = Pace::start();
     let lived = Duration::from_nanos(hearts.last_beat_at(&mut pace).saturating_sub(freed));
-    // A server may stand still meanwhile, but a lease would end later.
+    // A server may stall meanwhile, but the lease would end later than this.
     let bound = pace.allows(TTL * 2 / 3);
     assert!(lived < bound, "they lived for {lived:?}");
     let output = run.output();

@@ -1,7 +1,7 @@
-//! `lockkit run` as a user has it: real processes under locks of a real Redis.
+//! Tests `lockkit run` as a user runs it: real processes under locks of a real Redis.
 //!
-//! The test binary starts itself again as a heart, which beats for as long as it lives; a variable
-//! tells it so.
+//! The test binary starts itself again as a heart, which beats for as long as it lives. A variable
+//! tells the new process to be one.
 
 mod away;
 mod codes;
@@ -46,5 +46,5 @@ fn main() {
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
-/// A test, and what it is called.
+/// A test and its name.
 type Test = (&'static str, fn() -> Result<(), Failed>);

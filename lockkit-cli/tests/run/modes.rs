@@ -1,4 +1,4 @@
-//! Ways to hold a lock, and what the command hears of it.
+//! Tests the ways to hold a lock, and the variables that describe the lock to the command.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// A lockkit that holds its lock until a file is there; it is held when this returns.
+/// A lockkit that holds its lock until a file exists. The lock is held when this returns.
 fn holding(place: &Place, options: &[&str]) -> Running {
     let up = place.path("up");
     let _ = fs::remove_file(&up);
@@ -45,7 +45,7 @@ fn holding(place: &Place, options: &[&str]) -> Running {
     run
 }
 
-/// Whether `-n` finds it free.
+/// Whether `-n` finds the lock free.
 fn is_free(place: &Place, options: &[&str]) -> bool {
     let mut arguments = vec!["run", "-n"];
     arguments.extend(options);
@@ -89,7 +89,7 @@ fn read_write() -> Result<(), Failed> {
     Ok(())
 }
 
-/// `-s` does not exclude a plain `run`, unlike in flock(1): the user hears of it.
+/// `-s` does not exclude a plain `run`, unlike in flock(1), so lockkit warns the user.
 fn other_kind() -> Result<(), Failed> {
     let place = Place::new();
     let shared = holding(&place, &["-s"]);
@@ -108,7 +108,8 @@ fn other_kind() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The URL of the outer lockkit may hold a password, and is not inherited. The name of a file is.
+/// The inner command does not inherit the URL of the outer lockkit, which may hold a password. It
+/// inherits the name of a file.
 fn nested() -> Result<(), Failed> {
     let place = Place::new();
     let inner = format!("{} run inner echo ran", env!("CARGO_BIN_EXE_lockkit"));
@@ -174,7 +175,7 @@ fn environment() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Catches an option that loses against the environment.
+/// Catches an option that does not override the environment.
 fn url_files() -> Result<(), Failed> {
     let place = Place::new();
     let other = Place::new();

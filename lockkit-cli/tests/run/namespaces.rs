@@ -1,5 +1,5 @@
-//! A process namespace of its own, as a container has one: who began it has no number in there, nor
-//! has its group.
+//! Tests lockkit in a process namespace of its own, as in a container. There its parent has no
+//! number, and neither has its group.
 
 use std::process::{Command, Stdio};
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 pub(crate) fn trials() -> Vec<Test> {
-    // Who may make no namespace has no use for this.
+    // A user who may not make a namespace can skip these tests.
     let made = unshare(&["--mount-proc"]).arg("true").output();
     if !made.is_ok_and(|made| made.status.success()) {
         return Vec::new();
@@ -45,7 +45,7 @@ fn groups() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Whatever has its numbers there must not be killed.
+/// Processes that have the same numbers in that namespace must not be killed.
 fn foreign() -> Result<(), Failed> {
     let place = Place::new();
     let output = run(lockkit(&place, &[], "echo runs"));

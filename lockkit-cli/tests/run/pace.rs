@@ -1,4 +1,4 @@
-//! How slow the machine is, so that a stall of it is told from one of lockkit's.
+//! Measures how slow the machine is, to distinguish its stall from one of lockkit.
 
 use std::{
     fs,
@@ -7,11 +7,11 @@ use std::{
 
 use crate::support::until;
 
-/// What lockkit does in a hurry takes less than so many looks at all processes.
+/// An urgent action of lockkit takes less time than this many looks at all processes.
 const LOOKS: u32 = 8;
 
-/// The longest time meanwhile in which this process could do next to nothing. A machine that stands
-/// still or is crowded holds up lockkit as well.
+/// The longest time in which this process could do almost nothing. A machine that stalls or is
+/// crowded slows lockkit down as well.
 pub(crate) struct Pace {
     last: Instant,
     slowest: Duration,
@@ -22,7 +22,7 @@ impl Pace {
         Self { last: Instant::now(), slowest: Duration::ZERO }
     }
 
-    /// Asks until there is an answer, and looks at all processes between two questions, as a
+    /// Asks until there is an answer. Between two questions it looks at all processes, as a
     /// watchdog does.
     pub(crate) fn until<T>(&mut self, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         until(what, || {
@@ -48,18 +48,18 @@ impl Pace {
         self.last = Instant::now();
     }
 
-    /// What may take `bound` on a machine that has time.
+    /// The bound on this machine for an action that takes `bound` on an idle machine.
     pub(crate) fn allows(&self, bound: Duration) -> Duration {
         bound + self.slowest * LOOKS
     }
 
-    /// By how much the machine was too slow for what has `room`.
+    /// How much longer than `room` the machine may have needed.
     pub(crate) fn excess(&self, room: Duration) -> Duration {
         (self.slowest * LOOKS).saturating_sub(room)
     }
 }
 
-/// All processes, with what the kernel says of each.
+/// All processes, each with the kernel's status of it.
 fn processes() -> impl Iterator<Item = (i32, String)> {
     fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
@@ -67,8 +67,8 @@ fn processes() -> impl Iterator<Item = (i32, String)> {
     })
 }
 
-/// The children of a process, with those that nobody has reaped. Not each kernel has a list of
-/// them.
+/// The children of a process, with those that have ended but were not reaped. Not every kernel has
+/// a list of them.
 pub(crate) fn children(parent: i32) -> Vec<i32> {
     let is_child = |stat: &str| {
         let (_, rest) = stat.rsplit_once(") ").unwrap();

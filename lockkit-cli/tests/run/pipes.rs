@@ -1,4 +1,4 @@
-//! What goes through lockkit goes through unchanged.
+//! Tests that lockkit passes input and output through unchanged.
 
 use std::{
     io::{Read as _, Write as _},
@@ -40,7 +40,7 @@ fn through() -> Result<(), Failed> {
     Ok(())
 }
 
-/// As without lockkit: the writer dies of it.
+/// The writer dies of the broken pipe, as without lockkit.
 fn broken() -> Result<(), Failed> {
     let place = Place::new();
     let mut run = Running::start(place.lockkit(["run", "job", "yes"]));
@@ -65,8 +65,8 @@ fn own_words() -> Result<(), Failed> {
     Ok(())
 }
 
-/// No claim about speed: it is bounded so that nothing on the way waits for a timer. That would
-/// hold up each of them.
+/// This makes no claim about speed. The bound proves that no step waits for a timer, which would
+/// delay each of them.
 fn soon() -> Result<(), Failed> {
     let place = Place::steady();
     let time = |arguments: &[&str]| {
@@ -74,8 +74,8 @@ fn soon() -> Result<(), Failed> {
         assert_eq!(run(place.lockkit(arguments)).status.code(), Some(0));
         begun.elapsed()
     };
-    // The time of an empty process shows how slow the machine is; the longest one would excuse a
-    // timer.
+    // The time of an empty process shows how slow the machine is. The longest such time would hide
+    // a timer.
     let times: Vec<_> =
         (0..20).map(|_| (time(&["--version"]), time(&["run", "job", "true"]))).collect();
     let idle = times.iter().map(|(idle, _)| *idle).min().unwrap();

@@ -1,4 +1,4 @@
-//! Which processes are of a job.
+//! Tests which processes belong to a job.
 
 use std::{
     fs,
@@ -66,7 +66,7 @@ fn deaf_leftovers() -> Result<(), Failed> {
     Ok(())
 }
 
-/// After a kill -9 there is only the process group to tell by.
+/// After a kill -9, only the process group identifies the process.
 fn without_environment() -> Result<(), Failed> {
     let place = Place::new();
     let file = place.path("pid");
@@ -80,7 +80,7 @@ fn without_environment() -> Result<(), Failed> {
     Ok(())
 }
 
-/// It is known by then.
+/// The watchdog already knows the process by then.
 fn without_anything() -> Result<(), Failed> {
     let place = Place::new();
     let file = place.path("pid");
@@ -95,7 +95,7 @@ fn without_anything() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A shell that has a child already, and becomes a lockkit that adopts a child of that.
+/// A shell that already has a child, and becomes a lockkit that adopts a child of that child.
 fn with_stranger(place: &Place, child: &str, command: &str) -> Command {
     let line = format!(
         "sh -c '{child}' >/dev/null 2>&1 & exec {} run --grace=300ms job sh -c '{command}'",
@@ -111,7 +111,7 @@ fn spared_orphan() -> Result<(), Failed> {
     let place = Place::new();
     let up = place.path("up");
     let file = place.path("pid");
-    // The orphan has lockkit for its parent when it says its number.
+    // When the orphan writes its number, lockkit is already its parent.
     let orphan = format!(
         "P=$PPID; until [ $(ps -o ppid= -p $$) != $P ]; do sleep 0.01; done; echo $$ > {}; exec sleep 60",
         file.display()
@@ -150,7 +150,7 @@ fn own_orphan() -> Result<(), Failed> {
 fn spared() -> Result<(), Failed> {
     let place = Place::new();
     let file = place.path("pid");
-    // lockkit takes over a shell that has a child already.
+    // lockkit replaces a shell that already has a child.
     let line = format!(
         "sleep 61 >/dev/null 2>&1 & echo $! > {}; exec {} run job true",
         file.display(),

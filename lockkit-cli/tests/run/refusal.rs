@@ -1,4 +1,4 @@
-//! What can't be done is said in one line, without a secret.
+//! Tests that lockkit reports a failure in one line, without a secret.
 
 use std::{fs, process::Output};
 
@@ -69,7 +69,7 @@ fn bad_input() -> Result<(), Failed> {
     ] {
         assert_refused(&run(place.lockkit(arguments)), 125, words);
     }
-    // Its own ttl goes before what the URL says, which then does not fit.
+    // `--ttl` has precedence over the URL's options, which do not fit then.
     let folder = format!("file://{}?op_timeout=3s", place.path("locks").display());
     let output =
         run(bare(["run", "--url", &folder, "--ttl", "2s", "--grace", "0s", "job", "true"]));
@@ -88,7 +88,7 @@ fn wrong_password() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Nor do the environments of what lockkit starts.
+/// The environments of processes that lockkit starts have no secret either.
 fn hidden() -> Result<(), Failed> {
     let redis = RedisServer::start_as(RedisOptions::default().with_password(SECRET))?;
     let place = tempfile::tempdir()?;

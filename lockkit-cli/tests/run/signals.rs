@@ -1,4 +1,4 @@
-//! Signals, while it waits and while the command runs.
+//! Tests signals while lockkit waits and while the command runs.
 
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 
@@ -25,7 +25,7 @@ pub(crate) fn trials() -> Vec<Test> {
 }
 
 fn while_waiting() -> Result<(), Failed> {
-    // It tries to leave the queue for half a second.
+    // lockkit tries to leave the queue for half a second.
     let place = Place::steady();
     runtime().block_on(async {
         let locker = place.locker().await;
@@ -129,7 +129,7 @@ fn nohup() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The command has its caller's mask, whatever lockkit blocks for itself.
+/// The command has its caller's signal mask, even if lockkit blocks signals for itself.
 fn blocked() -> Result<(), Failed> {
     let place = Place::new();
     let mut command = place.lockkit(["run", "job", "grep", "SigBlk", "/proc/self/status"]);

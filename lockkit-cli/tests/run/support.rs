@@ -1,4 +1,4 @@
-//! A store, a lockkit on it, and patience.
+//! A store, lockkit processes on it, and bounded waits.
 
 use std::{
     env,
@@ -16,15 +16,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-/// What takes longer never comes.
+/// An event that takes longer is treated as one that never comes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Of a Redis that may stand still for seconds. An `op_timeout` that does not fit a shorter lease
-/// does not count for it.
+/// Timeouts for a Redis that may stall for seconds. lockkit ignores an `op_timeout` that does not
+/// fit a shorter lease.
 pub(crate) const PATIENT: &str = "?connect_timeout=30s&op_timeout=10s";
 
-/// What the caller of the tests ignores, as nohup does, lockkit would ignore as well: then they
-/// begin anew without that.
+/// Starts the tests again without ignored signals. lockkit would inherit signals that the caller of
+/// the tests ignores, as nohup does.
 pub(crate) fn hear_all_signals() {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
@@ -48,7 +48,7 @@ impl Place {
         Self { redis: RedisServer::start().unwrap(), folder: TempDir::new().unwrap() }
     }
 
-    /// A place whose server never stalls unless the test stops it: some requests of lockkit have
+    /// A place whose server never stalls unless the test stops it. Some requests of lockkit have
     /// less than a second.
     pub(crate) fn steady() -> Self {
         let mut place = Self::new();
@@ -56,7 +56,7 @@ impl Place {
         place
     }
 
-    /// Of the store. A server that a stall holds up answers all the same.
+    /// The URL of the store. Its timeouts are long enough for a server that a stall delays.
     pub(crate) fn url(&self) -> String {
         format!("{}{PATIENT}", self.redis.url())
     }
@@ -75,7 +75,7 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// What stands in a file, once something does.
+    /// The text of a file, once it has a whole line.
     pub(crate) fn text(&self, name: &str) -> String {
         let path = self.path(name);
         until(name, || fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n')))
@@ -87,7 +87,7 @@ impl Place {
     }
 }
 
-/// Until somebody waits for it in the store.
+/// Waits until the store has a waiter for the mutex.
 pub(crate) async fn is_awaited(mutex: &Mutex) {
     let look = async {
         while mutex.inspect().await.unwrap().waiters != Some(1) {
@@ -108,7 +108,8 @@ pub(crate) fn bare<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> C
     command
 }
 
-/// Ends what it started, also when a test fails. A lockkit that is killed takes its job with it.
+/// Ends the process that it started, even if a test fails. The job of a killed lockkit dies with
+/// it.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
@@ -124,12 +125,12 @@ impl Running {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// How it ended.
+    /// Waits for the end of the process.
     pub(crate) fn end(&mut self) -> ExitStatus {
         until("the end of lockkit", || self.0.try_wait().unwrap())
     }
 
-    /// How it ended, with what it said; little enough for a pipe.
+    /// Waits for the end, and returns the output too, which must be small enough for a pipe.
     pub(crate) fn output(mut self) -> Output {
         use std::io::Read as _;
         let status = self.end();
@@ -148,24 +149,24 @@ impl Drop for Running {
     }
 }
 
-/// Runs it to its end.
+/// Runs the command to its end.
 pub(crate) fn run(command: Command) -> Output {
     Running::start(command).output()
 }
 
-/// The next line that it says on standard error, which is no part of its output then.
+/// The next line of its standard error. That line is then not in its output.
 pub(crate) fn line_of(run: &mut Running) -> String {
     use std::io::Read as _;
     let mut line = Vec::new();
     let mut byte = [0];
-    // No byte more than that.
+    // This reads no byte beyond the line.
     while !line.ends_with(b"\n") && run.0.stderr.as_mut().unwrap().read(&mut byte).unwrap() == 1 {
         line.extend(byte);
     }
     String::from_utf8(line).unwrap()
 }
 
-/// What it said on standard error.
+/// The standard error.
 pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -1,4 +1,4 @@
-//! A command on a terminal.
+//! Tests a command on a terminal.
 
 use std::{
     fs::File,
@@ -38,7 +38,7 @@ pub(crate) fn trials() -> Vec<Test> {
     ]
 }
 
-/// What is typed before it is there may be lost.
+/// Keys that are typed before the prompt appears may be lost.
 const PROMPT: &str = "$ ";
 
 /// A shell with job control in a session of its own, on a terminal of its own.
@@ -79,7 +79,7 @@ impl Shell {
         self.keys.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Waits for a text on the screen, after all that was waited for before.
+    /// Waits for a text on the screen, after all texts of earlier waits.
     fn shows(&self, text: &str) -> String {
         let begun = Instant::now();
         loop {
@@ -103,7 +103,7 @@ impl Shell {
 fn reads() -> Result<(), Failed> {
     let place = Place::new();
     let mut shell = Shell::start(&place);
-    // What is typed is echoed: the answer must differ from it.
+    // The terminal echoes the keys, so the answer must differ from them.
     shell.types("$L run job sh -c 'echo re\"\"ady; read x; echo \"got <$x>\"; exit 5'\n");
     shell.shows("ready");
     shell.types("hello\n");
@@ -150,7 +150,7 @@ fn script() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Nobody but lockkit gives the terminal back to it.
+/// Only lockkit gives the terminal back to the script.
 fn script_reads() -> Result<(), Failed> {
     let place = Place::new();
     let mut shell = Shell::start(&place);
@@ -169,11 +169,11 @@ fn script_reads() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The shell that reads is behind lockkit in the pipeline, in its group.
+/// The shell that reads is behind lockkit in the pipeline, in the same process group.
 fn pager() -> Result<(), Failed> {
     let place = Place::new();
     let mut shell = Shell::start(&place);
-    // Without `exec`, a Ctrl-C would be lost that comes while the shell of the job makes its child.
+    // Without `exec`, a Ctrl-C that comes while the job's shell starts its child would be lost.
     shell.types("$L run job sh -c 'echo on\"\"e; exec sleep 60' | sh -c 'read x; echo \"re\"ad $x; read y </dev/tty; echo \"key <$y>\"; read z </dev/tty'\n");
     shell.shows("read one");
     shell.types("q\n");
@@ -200,7 +200,7 @@ fn suspend() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The shell believes that its job runs, and does not tell it to go on.
+/// The shell believes that its job runs, and does not send it SIGCONT.
 fn foreground() -> Result<(), Failed> {
     let place = Place::new();
     let mut shell = Shell::start(&place);
@@ -216,8 +216,8 @@ fn foreground() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Catches a lockkit that takes its own watchdog for a neighbour in its process group, for as long
-/// as the watchdog has not made its own session: the race goes wrong in most of these runs.
+/// Catches a lockkit that takes its own watchdog for a neighbour in its process group, until the
+/// watchdog has its own session. The race fails in most of these runs.
 fn starts_in_foreground() -> Result<(), Failed> {
     let place = Place::new();
     let mut shell = Shell::start(&place);
@@ -237,8 +237,8 @@ fn starts_in_foreground() -> Result<(), Failed> {
     Ok(())
 }
 
-/// As `top` does: it catches SIGTTOU, and sends itself SIGSTOP. Catches a lockkit that waits for
-/// nothing but SIGTTOU and SIGTTIN, and leaves such a command stopped with the lock held.
+/// The command does as `top` does: it catches SIGTTOU, and sends itself SIGSTOP. Catches a lockkit
+/// that expects only SIGTTOU and SIGTTIN, and leaves such a command stopped with the lock held.
 fn stops_itself() -> Result<(), Failed> {
     let place = Place::new();
     let mut shell = Shell::start(&place);
@@ -288,8 +288,8 @@ fn live() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Catches colors where they are not wanted, and none where they are (<https://no-color.org>: an
-/// empty variable does not count).
+/// Catches unwanted colors and missing colors (<https://no-color.org>: an empty variable does not
+/// count).
 fn colors() -> Result<(), Failed> {
     let place = Place::new();
     place.redis.command(["CONFIG", "SET", "appendonly", "no"])?;

@@ -1,4 +1,5 @@
-//! What one user's lockkit can't do: another user's processes, and a program that nobody may read.
+//! Tests what lockkit may not do as one user: kill another user's processes, or look at a program
+//! that no user may read.
 
 use std::{
     fs,
@@ -25,14 +26,14 @@ pub(crate) fn trials() -> Vec<Test> {
     trials
 }
 
-/// Nobody in particular.
+/// The number of the user `nobody`.
 const NOBODY: u32 = 65_534;
 
 fn open_to_all(place: &Place) {
     fs::set_permissions(place.folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
 }
 
-/// As an ordinary user, on the store of the place.
+/// A command of an ordinary user, on the store of the place.
 fn ordinary(place: &Place, program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LOCKKIT_URL", place.url()).stderr(std::process::Stdio::piped());
@@ -42,8 +43,8 @@ fn ordinary(place: &Place, program: &Path) -> Command {
     command
 }
 
-/// A copy that other users can reach. Made by another process: one that this process has open for
-/// writing, and a child of another test with it, can't be executed.
+/// A copy that other users can reach. Another process makes it. If this process had it open for
+/// writing, a child of another test could keep it open, and then it could not be executed.
 fn copy(place: &Place, mode: &str) -> PathBuf {
     let program = place.path("lockkit");
     let mut install = Command::new("install");
@@ -52,7 +53,7 @@ fn copy(place: &Place, mode: &str) -> PathBuf {
     program
 }
 
-/// The system hides such a process from those that it starts.
+/// The system hides such a process from its children.
 fn execute_only() -> Result<(), Failed> {
     let place = Place::new();
     open_to_all(&place);
@@ -81,7 +82,7 @@ fn foreign() -> Result<(), Failed> {
     command.args(["run", "--grace=100ms", "job", "sh", "-c", &line]);
     command.stderr(fs::File::create(place.path("said"))?);
     let mut lockkit = Running::start(command);
-    // As sudo would leave one.
+    // This process is like one that sudo would leave.
     let group = place.text("group").trim().parse().unwrap();
     let mut sleep = Command::new("sleep");
     sleep.arg("600").process_group(group);

@@ -1,4 +1,4 @@
-//! What is said while it waits.
+//! Tests what lockkit reports while it waits.
 
 use libtest_mimic::Failed;
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub(crate) fn trials() -> Vec<Test> {
 }
 
 fn who() -> Result<(), Failed> {
-    // By whom the lock is held is asked for a moment only.
+    // lockkit asks only for a moment who holds the lock.
     let place = Place::steady();
     runtime().block_on(async {
         let locker = place.locker().await;
@@ -34,7 +34,7 @@ fn who() -> Result<(), Failed> {
             lines[0].split_once(&format!(", token {token}; gives up in ")).expect(&said);
         let (_, waited) =
             lines[0].split_once(" for ").and_then(|(_, rest)| rest.split_once(" for ")).unwrap();
-        // Each is cut to whole seconds.
+        // Both times are cut to whole seconds.
         let seconds = |text: &str| text.split_once('s').unwrap().0.parse::<u64>().unwrap();
         assert!(
             seconds(left) < 10 && (9..=10).contains(&(seconds(left) + seconds(waited))),

@@ -39,7 +39,7 @@ fn c14_a_former_file_that_somebody_reads_is_left_to_the_reader() {
     assert_eq!(fs::read(&draft).unwrap(), b"new!");
 }
 
-/// As a backup that was made by `cp --link`.
+/// `cp --link` makes such a backup.
 #[test]
 fn a_former_file_with_another_name_is_left_as_it_is() {
     let root = TempDir::new().unwrap();
@@ -70,7 +70,8 @@ fn what_is_no_plain_file_is_replaced_and_not_followed() {
     assert_eq!(fs::read(&draft).unwrap(), b"new!");
 }
 
-/// A writer that was killed before it swapped leaves a whole draft, which the next one writes over.
+/// A writer that was killed before it swapped leaves a whole draft, which the next writer
+/// overwrites.
 #[test]
 fn c14_nobody_reads_what_was_never_in_place() {
     let root = TempDir::new().unwrap();

@@ -23,7 +23,7 @@ fn id(number: u128) -> OwnerId {
     OwnerId::new(number)
 }
 
-/// An owner of a session of the same number.
+/// An owner of a session with the same number.
 fn asker(number: u128, share: Share) -> Asker<'static> {
     Asker { owner: id(number), session: id(number), share, label: None }
 }
@@ -55,7 +55,7 @@ fn c4_tokens_are_the_time_or_go_on_from_the_last_one() {
     let mut record = Record::new(&name());
     assert_eq!(ask(&mut record, 1, Share::Exclusive, &early()), Some(WALL));
     frees(&mut record, 1);
-    // In the same µs, and when the clock was set back.
+    // The token still rises within the same µs, and after the clock was set back.
     assert_eq!(ask(&mut record, 2, Share::Exclusive, &early()), Some(WALL + 1));
     frees(&mut record, 2);
     assert_eq!(ask(&mut record, 3, Share::Exclusive, &at(5)), Some(WALL + 2));
@@ -77,7 +77,7 @@ fn c4_tokens_rise_over_a_record_of_the_same_boot_that_was_put_back() {
     assert!(ask(&mut backup.clone(), 3, Share::Exclusive, &at(WALL + 501)) > last);
 }
 
-/// As the first release writes it: later ones must read it.
+/// The first release wrote this record, and later releases must read it.
 #[test]
 fn c13_a_record_of_the_first_format_is_read() {
     let bytes = include_bytes!("golden.json");
@@ -128,7 +128,7 @@ fn c12_one_queue_for_all_modes() {
     ask(&mut record, 2, Share::Exclusive, &early()).unwrap();
     frees(&mut record, 2);
     assert_eq!(record.first(), [id(3), id(4)]);
-    // Behind those who are ready, nobody barges.
+    // A newcomer does not barge ahead of waiters that are ready.
     assert_eq!(ask(&mut record, 6, Share::Shared, &early()), None);
 }
 
@@ -167,7 +167,7 @@ fn c9_a_waiter_that_does_not_take_its_turn_loses_it() {
     record.settle(&at(10));
     record.skip_idle(Some(id(3)), &at(10 + TURN));
     assert_eq!(ask(&mut record, 3, Share::Exclusive, &at(10 + TURN)), None);
-    // The one whose turn it is may be late.
+    // The waiter whose turn it is may be late.
     let mut late = record.clone();
     late.skip_idle(Some(id(2)), &at(11 + TURN));
     assert!(ask(&mut late, 2, Share::Exclusive, &at(11 + TURN)).is_some());
@@ -247,10 +247,10 @@ fn c13_what_is_torn_or_foreign_is_no_record() {
     ] {
         assert_eq!(Record::is_rest(text.as_bytes()), may_be, "{text}");
     }
-    // Another program's.
+    // These bytes are of another program.
     assert_eq!(Record::newer(b"[2]"), None);
     assert_eq!(Record::newer(b"{\"lockkit\": 2}\nend\n"), Some(2));
-    // A later format may have more, and another end.
+    // A later format may have more fields, and another end.
     for newer in ["{\"lockkit\": 2, \"more\": []}", "{\"lockkit\": 2}\nend\n"] {
         let reason = Record::parse(newer.as_bytes(), &name()).unwrap_err();
         assert!(reason.contains("the format 2"), "{reason}");
@@ -293,7 +293,7 @@ proptest! {
                 Step::Ask(who, share) => (who, share, Wait::Queue),
                 Step::Try(who, share) => (who, share, Wait::No),
                 Step::Release(who) => {
-                    // It may hold nothing.
+                    // The owner may hold nothing.
                     let _ = record.release(&[id(who)]);
                     continue;
                 }

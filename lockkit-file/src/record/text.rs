@@ -1,4 +1,4 @@
-//! Ids as texts.
+//! Writes and reads ids as texts.
 
 use std::{fmt::Display, str::FromStr};
 

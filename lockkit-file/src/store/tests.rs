@@ -38,7 +38,7 @@ impl Scene {
         Gate::enter_now(&self.store.folder, &self.store.gates, &self.paths).unwrap().unwrap()
     }
 
-    /// The token; `None` if another one holds it.
+    /// The token; `None` if another owner holds the lock.
     async fn take(&self) -> Option<u64> {
         let session = self.store.session().unwrap().id;
         let asker = Asker { owner: self.owner, session, share: Share::Exclusive, label: None };
@@ -101,7 +101,7 @@ async fn c13_a_write_that_finds_its_gate_removed_changes_nothing_and_leaves_noth
     assert!(!scene.paths.draft(gate.number()).exists());
 }
 
-/// Another process, with the same folder.
+/// Acts as another process on the same folder.
 fn another(scene: &Scene) -> Scene {
     let store = Store::new(scene.store.folder.clone(), GateCache::new());
     let root = Arc::clone(&scene.root);
@@ -113,7 +113,7 @@ async fn c1_c4_what_others_wrote_is_seen_by_those_who_keep_the_record_open() {
     let scene = Scene::new().await;
     let scenes = [another(&scene), another(&scene), scene];
     let mut last = 0;
-    // Each order of three, so that the file that one wrote last is a former one, or was removed.
+    // These are all orders of three, so that the last file of each is a former one, or was removed.
     for turn in 0..200 {
         let holder = &scenes[[0, 1, 2, 0, 0, 1, 1, 0, 2, 2, 1][turn % 11]];
         let token = holder.take().await.expect("it is free");
@@ -126,7 +126,7 @@ async fn c1_c4_what_others_wrote_is_seen_by_those_who_keep_the_record_open() {
     }
 }
 
-/// Written over in place, by as many bytes.
+/// The record is overwritten in place, with as many bytes.
 #[tokio::test]
 async fn c4_a_record_that_was_put_back_in_place_is_read() {
     let scene = Scene::new().await;
@@ -143,7 +143,7 @@ async fn c4_a_record_that_was_put_back_in_place_is_read() {
     let bytes = record.to_bytes().unwrap();
     let before = Stamp::at(&scene.paths.record).unwrap();
     assert_eq!(bytes.len(), fs::read(&scene.paths.record).unwrap().len());
-    // The clock of a file system may tick every few milliseconds only.
+    // The clock of a file system may tick only every few milliseconds.
     while Stamp::at(&scene.paths.record).unwrap() == before {
         fs::write(&scene.paths.record, &bytes).unwrap();
     }

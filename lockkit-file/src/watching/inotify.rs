@@ -1,21 +1,21 @@
-//! What the system tells of a folder: `inotify`.
+//! Hears from the system of changes in a folder, by `inotify`.
 
 use std::{collections::HashSet, io};
 
 use crate::{folder::Folder, session::SessionId};
 
-/// What has happened.
+/// The changes since the last look.
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// Keys of records that were replaced or removed.
     pub(super) names: HashSet<String>,
     /// Sessions whose files were closed or removed.
     pub(super) sessions: Vec<SessionId>,
-    /// Whether there was any, if only of files that are nothing to us.
+    /// Whether there was any news, even if only of files that are not lockkit's.
     pub(super) any: bool,
-    /// Something was missed.
+    /// Some news was missed.
     pub(super) everything: bool,
-    /// A folder was moved or removed: nothing more is told of it.
+    /// A folder was moved or removed, and the system reports nothing more about it.
     pub(super) unwatched: bool,
 }
 
@@ -41,7 +41,7 @@ mod linux {
     use super::{Folder, News, SessionId, io};
     use crate::folder::{KINDS, RECORD};
 
-    /// The end of the folder itself.
+    /// Events about the end of the folder itself.
     const END: WatchFlags =
         WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF).union(WatchFlags::ONLYDIR);
     const GONE: WatchFlags = WatchFlags::DELETE.union(WatchFlags::MOVED_FROM);
@@ -51,7 +51,6 @@ mod linux {
         .union(ReadFlags::UNMOUNT);
     const BUFFER: usize = 16 * 1024;
 
-    /// Our inotify instance.
     #[derive(Debug)]
     pub(in super::super) struct Inotify {
         file: OwnedFd,
@@ -61,7 +60,7 @@ mod linux {
     #[derive(Clone, Copy, Debug)]
     enum Part {
         Names(Kind),
-        /// The root, and what has no files of ours.
+        /// The root, which has no files of lockkit itself.
         Other,
         Sessions,
     }
@@ -119,7 +118,7 @@ mod linux {
                     (Some(Part::Sessions), Some(name)) => {
                         news.sessions.extend(name.parse::<SessionId>().ok());
                     }
-                    // One of our folders was moved away, or something that is nothing to us.
+                    // One of our folders was moved away, or the file is not lockkit's.
                     (Some(Part::Other), Some("names" | "sessions")) => news.unwatched = true,
                     _ => {}
                 }
@@ -140,7 +139,7 @@ mod none {
 
     use super::{Folder, News, io};
 
-    /// Other systems tell nothing.
+    /// Other systems report nothing.
     #[derive(Debug)]
     pub(in super::super) enum Inotify {}
 

@@ -1,4 +1,4 @@
-//! Looking without being told: what has changed since the last look.
+//! Looks for changes since the last look, where the system does not report them.
 
 use std::{collections::HashMap, mem, time::Duration};
 
@@ -12,21 +12,21 @@ use crate::{
     store::Store,
 };
 
-/// How often it looks.
+/// The shortest pause between two looks.
 pub(super) const SHORTEST: Duration = Duration::from_millis(100);
-/// Waiters look as often by themselves.
+/// The longest pause: waiters look as often by themselves.
 pub(super) const LONGEST: Duration = Duration::from_secs(1);
-/// It rests for so many times as long as it has looked.
+/// The pause is this many times as long as the look.
 const REST: u32 = 20;
-/// In µs: a file that was written later may be replaced by one that looks the same, as a file
-/// system's clock ticks every few milliseconds.
+/// In µs. A file that was written later than this may be replaced by one that looks the same. The
+/// reason is that a file system's clock ticks only every few milliseconds.
 const FRESH: u64 = 100_000;
 
 type Seen = (Stamp, Record);
 
 #[derive(Debug)]
 pub(super) struct FolderPoller {
-    /// By keys.
+    /// The last look at each record, by key.
     seen: HashMap<String, Seen>,
     due: Tick,
 }
@@ -46,10 +46,10 @@ impl FolderPoller {
         Clock::Boot.now() >= self.due
     }
 
-    /// As if all had changed that anybody here cares about.
+    /// Looks at all locks that a claim or an observer here needs, as if all had changed.
     pub(super) fn look_at_all(&mut self, store: &Store) {
         let start = Clock::Boot.now();
-        // What nobody cares about any more is forgotten.
+        // Locks that none of them needs any more are forgotten.
         let mut seen = mem::take(&mut self.seen);
         for paths in store.local_claims.all_paths() {
             match look_at(store, &paths, seen.remove(&paths.key)) {
@@ -65,7 +65,7 @@ impl FolderPoller {
     }
 }
 
-/// What is found there; `None` if it may change unseen.
+/// Looks at one record and returns it; `None` if it may change unseen.
 fn look_at(store: &Store, paths: &LockPaths, known: Option<Seen>) -> Result<Option<Seen>> {
     let there = Stamp::at(&paths.record).ok();
     let known = known.filter(|(stamp, _)| Some(*stamp) == there);

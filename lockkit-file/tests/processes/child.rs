@@ -1,5 +1,5 @@
-//! A client process. It says when it is ready, does as each line from its parent says, and ends
-//! with its input.
+//! A client process. It reports when it is ready, obeys each line from its parent, and ends when
+//! its input ends.
 
 use std::{
     fs,
@@ -18,10 +18,10 @@ use tokio::runtime::Runtime;
 
 use crate::parent::SOON;
 
-/// The lock that all compete for.
+/// The lock that all processes compete for.
 pub(crate) const NAME: &str = "a";
 
-/// The role is the folder of the store, then what to do.
+/// Plays a role: the folder of the store, and then what to do.
 pub(crate) fn run(role: &[String]) -> Result<(), Failed> {
     let words: Vec<_> = role.iter().map(String::as_str).collect();
     Runtime::new()?.block_on(play(&words))
@@ -44,7 +44,7 @@ async fn play(words: &[&str]) -> Result<(), Failed> {
 }
 
 pub(crate) fn connect(folder: &Path) -> Result<Locker, Failed> {
-    // Nobody waits for the end of a lease, and the disk may be slow.
+    // No process waits for the end of a lease, and the disk may be slow.
     let options = LockOptions::new().with_ttl(SOON * 10).with_op_timeout(SOON);
     Ok(Locker::new(FileStore::open(Config::new(folder))?).with_defaults(options)?)
 }
@@ -57,7 +57,7 @@ async fn take(locker: &Locker) -> Result<LockGuard, Failed> {
     Ok(locker.mutex(NAME)?.lock().await?)
 }
 
-/// Waits, tells its token, and lets go when told.
+/// Takes the lock, reports its token, and releases the lock at the parent's next line.
 async fn hold(locker: &Locker) -> Result<(), Failed> {
     let guard = take(locker).await?;
     println!("{}", guard.fencing_token());
@@ -75,8 +75,8 @@ async fn hold_with_child(locker: &Locker) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Takes the lock again and again, and tells its token, and from when to when it was held for
-/// certain.
+/// Takes the lock again and again. Reports each token, and a time in which the lock was certainly
+/// held.
 async fn storm(locker: &Locker) -> Result<(), Failed> {
     println!("ready");
     loop {
@@ -94,7 +94,7 @@ fn now() -> Result<u64, Failed> {
     Ok(Duration::try_from(clock_gettime(ClockId::Monotonic))?.as_nanos().try_into()?)
 }
 
-/// Where one goes in who changes the record of the lock.
+/// The gate of the lock, which a process enters to change the record.
 pub(crate) fn gate_of(folder: &Path) -> Result<File, Failed> {
     let gates = fs::read_dir(folder.join("names/mutex"))?.collect::<Result<Vec<_>, _>>()?;
     let gate = gates
@@ -104,7 +104,7 @@ pub(crate) fn gate_of(folder: &Path) -> Result<File, Failed> {
     Ok(File::options().read(true).write(true).open(gate.ok_or("nobody has used it")?)?)
 }
 
-/// Is inside the gate of the lock.
+/// Stays inside the gate of the lock.
 fn gate(folder: &Path) -> Result<(), Failed> {
     let gate = gate_of(folder)?;
     gate.lock()?;

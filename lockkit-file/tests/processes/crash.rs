@@ -1,4 +1,4 @@
-//! Processes that are killed.
+//! Tests processes that are killed.
 
 use std::{
     process::Command,
@@ -21,13 +21,13 @@ use crate::parent::{SOON, Store};
 const DEATHS: usize = 20;
 const DEATHS_AT_LEAST: u64 = 20;
 const TURNS_AT_LEAST: usize = 100;
-/// A poll comes once a second: of twenty, hardly half come so soon.
+/// Polls come once a second. Of twenty polls, hardly half would come within this time.
 const AT_ONCE: Duration = Duration::from_millis(250);
-/// Whoever is thought to be alive has three seconds to take its turn.
+/// A process that seems to be alive has three seconds to take its turn.
 const PASSED_OVER: Duration = Duration::from_millis(2_500);
 const STORM: Duration = Duration::from_secs(6);
 
-/// How much longer a hand-over may take on a machine that is as busy as this one now.
+/// How much longer a grant may take on a machine that is as busy as this one now.
 fn slowness() -> Result<Duration, Failed> {
     let start = Instant::now();
     for _ in 0..4 {
@@ -67,7 +67,7 @@ pub(crate) fn holder() -> Result<(), Failed> {
     let longest = delays[DEATHS - 1];
     eprintln!("kill -9 to grant: median {median:?}, longest {longest:?}");
     assert!(median < AT_ONCE + slow[DEATHS / 2], "{delays:?} on a machine as slow as {slow:?}");
-    // Only this process's own is left.
+    // Only this process's own session is left.
     assert_eq!(store.sessions()?.len(), 1, "sessions of the dead are left");
     Ok(())
 }
@@ -101,13 +101,13 @@ pub(crate) fn executed_child() -> Result<(), Failed> {
     let child = told.split(' ').next_back().ok_or("no child")?.parse()?;
     holder.signal(Signal::SIGKILL)?;
     let granted = store.runtime.block_on(store.mutex()?.lock_timeout(SOON));
-    // It is there to be killed: it outlived its parent.
+    // The child can be killed, so it outlived its parent.
     kill(Pid::from_raw(child), Signal::SIGKILL)?;
     drop(granted?);
     Ok(())
 }
 
-/// Three processes compete, and one after the other is killed at some instant.
+/// Three processes compete. One after the other is killed at some instant.
 pub(crate) fn storm() -> Result<(), Failed> {
     let store = Store::new()?;
     let start = |_| store.client("storm");
@@ -118,7 +118,7 @@ pub(crate) fn storm() -> Result<(), Failed> {
     let witness = Witness::default();
     let begin = Instant::now();
     let mut deaths = 0_u64;
-    // As many as it takes to meet something.
+    // The test continues until there were enough deaths and turns.
     let is_enough = |deaths| deaths > DEATHS_AT_LEAST && witness.count() > TURNS_AT_LEAST;
     while begin.elapsed() < STORM || (begin.elapsed() < SOON && !is_enough(deaths)) {
         thread::sleep(Duration::from_micros(deaths * 7_919 % 30_000));
@@ -132,12 +132,12 @@ pub(crate) fn storm() -> Result<(), Failed> {
     let turns = witness.verify();
     eprintln!("{deaths} deaths, {turns} turns");
     assert!(is_enough(deaths), "{deaths} deaths, {turns} turns");
-    // Whatever the last one was about, the lock is free, and its record is whole.
+    // The lock is free and its record is whole, whatever the last process did.
     drop(store.runtime.block_on(store.mutex()?.try_lock())?.ok_or("a dead one holds it")?);
     Ok(())
 }
 
-/// Kills a client, and writes down what it has told: when it held the lock.
+/// Kills a client, and records when it held the lock according to its reports.
 fn bury(client: Peer, witness: &Witness, zero: Instant) -> Result<(), Failed> {
     for line in client.kill()? {
         let words: Vec<_> = line.split(' ').collect();

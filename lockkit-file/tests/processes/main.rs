@@ -1,4 +1,4 @@
-//! Locks among real processes: who dies, who is stopped, who comes next, and what a grant costs.
+//! Tests locks among real processes: some die, some are stopped, others come next.
 //!
 //! The test binary starts itself again as a client process.
 

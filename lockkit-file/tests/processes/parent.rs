@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 use crate::child::{NAME, connect, gate_of};
 
-/// What must happen, happens within this.
+/// Each expected event comes within this time.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) struct Store {
@@ -66,7 +66,7 @@ pub(crate) fn eventually(
     until(SOON, what, || is_so().map(|is_so| is_so.then_some(())).transpose())
 }
 
-/// Stops a client outside of the gate of its lock: from inside it would keep out everybody.
+/// Stops a client outside of the gate of its lock. Inside, it would block all others.
 pub(crate) fn stop(client: &Peer, store: &Store) -> Result<(), Failed> {
     let gate = gate_of(store.path())?;
     eventually("it is always inside the gate", || {

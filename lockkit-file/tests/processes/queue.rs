@@ -1,4 +1,4 @@
-//! Processes that wait for each other.
+//! Tests processes that wait for each other.
 
 use libtest_mimic::Failed;
 

@@ -1,4 +1,4 @@
-//! Processes that are stopped.
+//! Tests processes that are stopped.
 
 use std::{fs, time::Duration};
 
@@ -33,7 +33,7 @@ pub(crate) fn waiter() -> Result<(), Failed> {
     let mut second = store.client("hold")?;
     store.wait_for_waiters(2)?;
     store.runtime.block_on(held.release())?;
-    // Three seconds, and a poll.
+    // This takes three seconds and a poll.
     second.hear()?;
     first.signal(Signal::SIGCONT)?;
     second.tell("")?;
@@ -54,7 +54,7 @@ pub(crate) fn inside_the_gate() -> Result<(), Failed> {
     let mut inside = store.client("gate")?;
     assert_eq!(inside.hear()?, "ready");
     inside.signal(Signal::SIGSTOP)?;
-    // It is tried again until then.
+    // Until then the call tries again.
     let bound = Duration::from_secs(6);
     let error = store.runtime.block_on(mutex.lock_timeout(bound)).expect_err("a gate for one");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -65,8 +65,8 @@ pub(crate) fn inside_the_gate() -> Result<(), Failed> {
     Ok(inside.ends()?)
 }
 
-/// While it is stopped, others can't know that it will look: it is told when it goes on, before its
-/// next check.
+/// Other processes can't know when a stopped holder looks again. It learns of the loss when it
+/// continues, before its next check.
 pub(crate) fn without_a_session() -> Result<(), Failed> {
     let store = Store::new()?;
     let holder = store.client("tell-loss")?;

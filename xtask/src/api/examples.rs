@@ -1,4 +1,4 @@
-//! The types that a user meets first: each has an example, which is a doc test.
+//! Checks that each type that a user meets first has an example, which is a doc test.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ const MAIN: [(&str, &[&str]); 6] = [
     ("lockkit-zk", &["Config", "ZooKeeper"]),
 ];
 
-/// Those of them that have none.
+/// The types among them that have no example.
 ///
 /// # Errors
 /// rustdoc's output can't be read.
@@ -64,7 +64,7 @@ pub(super) fn faults(folder: &Path) -> Result<Vec<String>> {
     Ok(faults)
 }
 
-/// Of the crate's own items: others have the same names.
+/// Looks only at the crate's own items, because others have the same names.
 fn has_example(json: &Value, wanted: &str) -> bool {
     let items = json["index"].as_object().into_iter().flat_map(|items| items.values());
     items
@@ -77,7 +77,7 @@ fn has_example(json: &Value, wanted: &str) -> bool {
         .any(|item| item["docs"].as_str().is_some_and(is_shown))
 }
 
-/// Whether a block of code begins in it that rustdoc compiles. Every other fence ends one.
+/// Whether the text has a block of code that rustdoc compiles. Every second fence ends a block.
 fn is_shown(docs: &str) -> bool {
     let mut begins = docs.lines().filter_map(|line| line.strip_prefix("```")).step_by(2);
     begins.any(|language| matches!(language, "" | "no_run"))

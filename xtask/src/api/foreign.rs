@@ -1,18 +1,19 @@
-//! Whose types a library may show: a new version of such a crate is a new version of ours.
+//! Checks whose types a library shows, because a new major version of such a crate forces one of
+//! ours.
 
-/// Of Rust itself and of lockkit; and `futures_core` for its `BoxFuture`, which is another word for
-/// std's own types.
+/// Crates of Rust and of lockkit. `futures_core` is there for its `BoxFuture`, an alias of std's
+/// types.
 const ALWAYS: [&str; 8] =
     ["alloc", "core", "futures_core", "i64", "lockkit_core", "lockkit_quorum", "std", "u64"];
 
-/// And of whom else, by crate: each driver is re-exported by the backend that shows it.
+/// Other crates that each crate may show. The backend that shows a driver re-exports it.
 const DRIVERS: [(&str, &str); 3] = [
     ("lockkit-mysql", "mysql_async"),
     ("lockkit-redis", "redis"),
     ("lockkit-zk", "zookeeper_client"),
 ];
 
-/// Lines with a type of any other crate.
+/// The lines with a type of any other crate.
 pub(super) fn faults(name: &str, listing: &[String]) -> Vec<String> {
     let own = name.replace('-', "_");
     let is_allowed =
@@ -26,7 +27,8 @@ pub(super) fn faults(name: &str, listing: &[String]) -> Vec<String> {
     faults
 }
 
-/// The crates that paths of a line begin with. `T::Output` and `<T as Trait>::Output` name none.
+/// The crates at the beginnings of a line's paths. `T::Output` and `<T as Trait>::Output` name
+/// none.
 fn roots(line: &str) -> impl Iterator<Item = &str> {
     line.split(|letter: char| !(letter.is_alphanumeric() || letter == '_' || letter == ':'))
         .filter_map(|word| word.split_once("::"))

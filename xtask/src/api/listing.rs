@@ -1,4 +1,4 @@
-//! What rustdoc says of a crate, as lines.
+//! Lists the items of a crate that rustdoc reports, one per line.
 
 use std::{
     fs,
@@ -15,26 +15,27 @@ use crate::{
     run::{cargo, step, target},
 };
 
-/// The one that our version of public-api reads.
+/// The format that our version of public-api reads.
 const FORMAT: u64 = 57;
 
-/// rustdoc writes JSON only as an experiment, which a stable one has to be asked for by a variable.
-/// It must not be in cargo's environment: build scripts ask for it, and everything would be built
-/// anew, then and the next time.
+/// Writing JSON is an experiment of rustdoc, and a stable rustdoc needs a variable for it. The
+/// variable must not be in cargo's environment. Build scripts read it, so cargo would rebuild
+/// everything, then and the next time.
 const EXPERIMENTAL: &str =
     "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec \"${LOCKKIT_RUSTDOC:-rustdoc}\" \"$@\"\n";
 
-/// Has rustdoc describe all crates of the workspace, and answers in which folder.
+/// Makes rustdoc describe all crates of the workspace, and returns the folder.
 ///
 /// # Errors
-/// It fails.
+/// rustdoc fails.
 pub(super) fn write() -> Result<PathBuf> {
     let tools = target().join("tools");
     fs::create_dir_all(&tools)?;
     let rustdoc = tools.join("experimental-rustdoc");
     fs::write(&rustdoc, EXPERIMENTAL)?;
     fs::set_permissions(&rustdoc, fs::Permissions::from_mode(0o755))?;
-    // As the documentation is made, so that it has the same crates built.
+    // The arguments are those of the documentation, so that cargo reuses the crates that it has
+    // built.
     let mut command = cargo(&[
         "doc",
         "--locked",
@@ -54,7 +55,7 @@ pub(super) fn write() -> Result<PathBuf> {
     Ok(target().join("doc"))
 }
 
-/// Says so if it was a rustdoc whose output we can't read.
+/// A message, if this rustdoc writes a format that we can't read.
 ///
 /// # Errors
 /// The output is no JSON at all.
@@ -67,8 +68,8 @@ pub(super) fn other_format(folder: &Path) -> Result<Option<String>> {
     }))
 }
 
-/// The interface of one crate, a line for each item, sorted. Without what the compiler implements
-/// for every type.
+/// The interface of one crate, sorted, with a line for each item. It omits what the compiler
+/// implements for every type.
 ///
 /// # Errors
 /// The output can't be read.
@@ -82,10 +83,10 @@ pub(super) fn read(folder: &Path, member: &Member) -> Result<Vec<String>> {
     Ok(api.items().map(ToString::to_string).collect())
 }
 
-/// All that was said of a crate.
+/// Everything that rustdoc wrote about a crate.
 ///
 /// # Errors
-/// It can't be read.
+/// The file can't be read.
 pub(super) fn json(folder: &Path, name: &str) -> Result<Value> {
     let file = file(folder, name);
     let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;

@@ -1,4 +1,4 @@
-//! The public interface of each library, as `docs/api` has it, the foreign types in it, and its
+//! Checks the public interface of each library against `docs/api`, the foreign types in it, and its
 //! examples.
 
 mod examples;
@@ -14,22 +14,21 @@ use crate::{
     run::root,
 };
 
-/// What the run is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Writes the listings anew.
+    /// Writes the listings again.
     Bless,
-    /// Compares, and fails where nothing can be compared.
+    /// Compares, and fails if it can't compare.
     Compare,
-    /// Compares, unless this is another rustdoc than the one whose output we can read.
+    /// Compares, unless this rustdoc writes a format that we can't read.
     CompareIfPossible,
 }
 
-/// Lists what each library shows, with all features.
+/// Lists the public items of each library, with all features.
 ///
 /// # Errors
-/// A listing has changed and this is no blessing, a crate shows a type of a crate that it must not
-/// show, or rustdoc's output can't be read.
+/// A listing has changed and `purpose` is not `Purpose::Bless`. A crate shows a type of a crate
+/// that it must not show. rustdoc's output can't be read.
 pub(crate) fn run(purpose: Purpose) -> Result<()> {
     let written = listing::write()?;
     if let Some(other) = listing::other_format(&written)? {
@@ -69,8 +68,8 @@ pub(crate) fn run(purpose: Purpose) -> Result<()> {
     Ok(())
 }
 
-/// What other people's code is built on. Of the programs the command line is the interface,
-/// whatever is public in them.
+/// Whether other people build code on it. The interface of a program is its command line, even if
+/// it has public items.
 fn is_listed(member: &Member) -> bool {
     member.is_published && (member.is_for_users() || member.name == "lockkit-conformance")
 }
@@ -79,7 +78,7 @@ fn file(member: &Member) -> PathBuf {
     root().join("docs/api").join(format!("{}.txt", member.name))
 }
 
-/// Lines that are gone and lines that are new.
+/// The lines that were removed and the lines that are new.
 fn differences(before: &str, now: &str) -> Vec<String> {
     let (before, now): (Vec<_>, Vec<_>) = (before.lines().collect(), now.lines().collect());
     let gone = before.iter().filter(|line| !now.contains(line)).map(|line| format!("- {line}"));

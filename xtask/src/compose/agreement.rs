@@ -1,4 +1,4 @@
-//! The compose file and native.sh are two ways to the same: ports, URLs, settings.
+//! Tests that the compose file and native.sh agree: ports, URLs, settings.
 
 use std::{collections::BTreeSet, fs};
 
@@ -69,7 +69,7 @@ fn each_service_is_pinned_keeps_its_data_and_tells_when_it_is_ready() {
             assert!(!healthcheck[part].is_null(), "{name} has no healthcheck.{part}");
         }
         let own = strings(&service["volumes"]);
-        // It does nothing but hold a network.
+        // Such a service only holds a network.
         assert_eq!(own.is_empty(), name.ends_with("-network"), "{name} has the volumes {own:?}");
         for volume in own {
             let volume = volume.split_once(':').unwrap().0;
@@ -94,7 +94,7 @@ fn each_profile_has_the_ports_of_native_and_no_port_is_taken_twice() {
             .flat_map(|(_, service)| published(service))
             .map(|(outside, _)| outside)
             .collect();
-        // The first of a server is for clients; the others are for servers among themselves.
+        // The first port of a server is for clients; the others are for servers among themselves.
         let ports = native("ports").into_iter().filter(|(of, _)| *of == profile);
         let there: BTreeSet<u16> =
             ports.map(|(_, ports)| ports.split(' ').next().unwrap().parse().unwrap()).collect();
@@ -210,8 +210,7 @@ fn the_page_for_users_has_each_profile_with_its_url() {
     }
 }
 
-/// Names of users and databases are for the reader to fill in; a host with a port is one to connect
-/// to.
+/// A reader fills in the names of users and databases. A host with a port is one to connect to.
 #[test]
 fn a_url_of_the_readme_with_a_port_here_is_one_of_these() {
     let page = fs::read_to_string(root().join("README.md")).unwrap();

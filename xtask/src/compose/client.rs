@@ -1,4 +1,4 @@
-//! What a client of compose says of the file: it needs no daemon for that.
+//! Checks the compose file with a client of compose, which needs no daemon for that.
 
 use std::{
     fs::{self, File},
@@ -15,10 +15,10 @@ use crate::{
 
 const FILE: &str = "compose/compose.yaml";
 
-/// Lets a client read the file, where one can be had.
+/// Lets a client read the file, if one is available.
 ///
 /// # Errors
-/// It finds a fault.
+/// The client finds a fault.
 pub(super) fn check() -> Result<()> {
     let current = || {
         let mut docker = Command::new("docker");
@@ -34,7 +34,7 @@ pub(super) fn check() -> Result<()> {
     if !offer(&COMPOSE) {
         return Ok(());
     }
-    // The first generation, which Debian has, knows all but the name of the project.
+    // The first generation, which Debian has, knows everything except the name of the project.
     let text = fs::read_to_string(root().join(FILE)).context(FILE)?;
     let without_name =
         text.lines().filter(|line| !line.starts_with("name:")).collect::<Vec<_>>().join("\n");

@@ -1,4 +1,4 @@
-//! The servers for users: the compose file, and native.sh for machines without docker.
+//! Checks the servers for users: the compose file, and native.sh for machines without docker.
 
 mod client;
 mod native;
@@ -17,11 +17,11 @@ use crate::{
     valkey,
 };
 
-/// Looks at both with the tools that others wrote for that, and tries each URL of native.sh.
+/// Checks both with standard tools, and tries each URL of native.sh.
 ///
 /// # Errors
-/// A fault was found, or a URL doesn't work. Tools that can't be had here are no error, but are
-/// named loudly.
+/// A fault was found, or a URL doesn't work. A tool that is not available here is no error, but a
+/// warning names it.
 pub(crate) fn check() -> Result<()> {
     client::check()?;
     if offer(&SHELLCHECK) {
@@ -35,7 +35,7 @@ pub(crate) fn check() -> Result<()> {
     native::check()
 }
 
-/// Whether a tool is there, or could be installed; if not, says so loudly.
+/// Whether a tool is there, or could be installed. If not, it prints a warning.
 fn offer(tool: &Server) -> bool {
     let installed = install::servers(&[tool]);
     if let Err(error) = &installed {

@@ -1,4 +1,4 @@
-//! Every URL of native.sh, tried as a user would.
+//! Tries every URL of native.sh as a user would.
 
 use std::{
     collections::BTreeMap,
@@ -15,9 +15,9 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::run::{cargo, output, root, step, target};
 
-/// With these on top, every port is below those that outgoing connections are given.
+/// With these offsets, every port is below those that the system gives to outgoing connections.
 const OFFSETS: std::ops::Range<u16> = 1000..6000;
-/// Cleans up when the other end of its standard input goes, with whatever ends this program.
+/// Cleans up when the other end of its standard input closes, however this program ends.
 const WATCHDOG: &str = r#"
 read -r _
 timeout 120 sh -c 'until "$0" down --volumes; do sleep 1; done' "$1" >/dev/null 2>&1
@@ -26,12 +26,12 @@ rm -rf -- "$LOCKKIT_NATIVE_HOME"
 const LOCK: &str = "compose/probe";
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// Starts all, runs the quickstart on each URL, and looks whether a restart keeps what was written.
+/// Starts all servers, runs the quickstart on each URL, and checks that a restart keeps the data.
 ///
 /// # Errors
-/// Something does not work, or a server lives on.
+/// Something does not work, or a server does not end.
 pub(super) fn check() -> Result<()> {
-    // All that `cargo test` will build anyway.
+    // `cargo test` will build all of these anyway.
     let build = [
         "build",
         "--locked",
@@ -87,7 +87,7 @@ fn lockkit(url: &str) -> Command {
     command
 }
 
-/// All URLs at once: most of the time is waiting.
+/// Works on all URLs at once, because most of the time is waiting.
 fn on_each(
     urls: &[(String, String)],
     work: impl Fn(&str) -> Result<u64> + Sync,
@@ -103,11 +103,11 @@ fn on_each(
     })
 }
 
-/// native.sh with a home and ports of its own. What it has started ends with this value.
+/// native.sh with a home and ports of its own. The servers that it has started end with this value.
 #[derive(Debug)]
 pub(super) struct Native {
     watchdog: Child,
-    /// Closed first.
+    /// This is closed first.
     hold: Option<ChildStdin>,
     offset: u16,
     home: tempfile::TempDir,
@@ -117,7 +117,7 @@ impl Native {
     pub(super) fn new() -> Result<Self> {
         let home = tempfile::TempDir::with_prefix("lockkit-native-")?;
         let offset = free_offset()?;
-        // Apart from the terminal's Ctrl-C, too.
+        // The watchdog must not get the terminal's Ctrl-C.
         let mut watchdog = Command::new("setsid");
         watchdog
             .args(["sh", "-c", WATCHDOG, "watchdog"])
@@ -137,10 +137,10 @@ impl Native {
         command
     }
 
-    /// Profiles and URLs of what is up then.
+    /// Starts all; returns the profiles and URLs of the servers that are up then.
     fn up_all(&mut self) -> Result<Vec<(String, String)>> {
         let mut command = self.command(&["up", "all"]);
-        // Of what is left out and of what fails, the user reads.
+        // The user reads there what was left out and what failed.
         let done = command.stderr(Stdio::inherit()).output().context("can't start native.sh")?;
         ensure!(done.status.success(), "native.sh up all failed ({})", done.status);
         let up = pairs(&String::from_utf8_lossy(&done.stdout));
@@ -154,7 +154,7 @@ impl Native {
         Ok(up)
     }
 
-    /// Ends all, and looks whether that is true.
+    /// Ends all servers, and checks that they have ended.
     fn down(&mut self, arguments: &[&str]) -> Result<()> {
         let mut command = self.command(&["down"]);
         output(command.args(arguments))?;
@@ -163,7 +163,8 @@ impl Native {
         Ok(())
     }
 
-    /// Who works in our home: whatever native.sh has noted, that is where its servers are.
+    /// The processes that work in our home. All servers do, even those that native.sh has not
+    /// noted.
     fn processes(&self) -> Result<Vec<PathBuf>> {
         let entries = fs::read_dir("/proc")?.filter_map(|entry| Some(entry.ok()?.path()));
         Ok(entries
@@ -184,7 +185,7 @@ impl Drop for Native {
     }
 }
 
-/// What native.sh says without a home.
+/// A call of native.sh without a home.
 pub(super) fn with_offset(offset: u16, arguments: &[&str]) -> Command {
     let mut command = Command::new(script());
     command.args(arguments).env("LOCKKIT_PORT_OFFSET", offset.to_string()).stdin(Stdio::null());
@@ -201,14 +202,14 @@ pub(super) fn pairs(text: &str) -> Vec<(String, String)> {
     words.map(|(first, second)| (first.to_owned(), second.to_owned())).collect()
 }
 
-/// An offset with which nobody has any of the ports.
+/// An offset with which all ports are free.
 fn free_offset() -> Result<u16> {
     let ports: Vec<u16> = pairs(&output(&mut with_offset(0, &["ports"]))?)
         .iter()
         .flat_map(|(_, ports)| ports.split(' '))
         .map(|port| port.parse().with_context(|| format!("native.sh ports says {port:?}")))
         .collect::<Result<_>>()?;
-    // Not the same for two that run at once, in this process or in others.
+    // Two runs at the same time, in this process or in others, begin with different offsets.
     let first =
         u16::try_from(std::process::id() % 50)? * 80 + NEXT.fetch_add(16, Ordering::Relaxed);
     let all = OFFSETS.skip(usize::from(first)).chain(OFFSETS).step_by(37);
@@ -251,7 +252,7 @@ mod tests {
         let status = output(&mut native.command(&["status"])).unwrap();
         assert!(status.contains(" runs "), "{status}");
         assert_eq!(native.processes().unwrap().len(), 1);
-        // Nothing happens twice.
+        // A second `up` starts nothing.
         output(&mut native.command(&["up", "redis"])).unwrap();
         assert_eq!(native.processes().unwrap().len(), 1);
         native.down(&["redis"]).unwrap();

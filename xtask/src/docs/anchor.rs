@@ -1,4 +1,4 @@
-//! The names that GitHub gives to headings, for links to them.
+//! Computes the names that GitHub gives to headings, for links to them.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,8 @@ use std::collections::HashMap;
 pub(super) struct Anchors(HashMap<String, usize>);
 
 impl Anchors {
-    /// The first of several headings with one text has its name, the others get a number.
+    /// The name of the next heading. Of several headings with the same text, all but the first get
+    /// a number.
     pub(super) fn next(&mut self, heading: &str) -> String {
         let name = slug(heading);
         let seen = self.0.entry(name.clone()).or_default();
@@ -17,8 +18,8 @@ impl Anchors {
     }
 }
 
-/// Letters and digits of any script in lower case, `_` and `-`; a blank is a `-`, and all else
-/// goes.
+/// Keeps letters and digits of any script in lower case, `_` and `-`. A blank becomes `-`, and all
+/// other characters are removed.
 fn slug(heading: &str) -> String {
     let kept = |c: char| match c {
         ' ' => Some('-'),

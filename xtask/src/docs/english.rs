@@ -11,7 +11,7 @@ use super::{
 
 const MOST_WORDS: usize = 25;
 const MOST_WORDS_IN_A_CELL: usize = 12;
-/// A sentence that begins so has no actor, unless it is a question.
+/// A sentence with such a beginning has no actor, unless it is a question.
 const OPENINGS: [&str; 2] = ["Who", "What"];
 /// Words and phrases that hide the actor, or that the field does not use.
 const BANNED: [&str; 13] = [
@@ -29,9 +29,9 @@ const BANNED: [&str; 13] = [
     "everybody",
     "somebody",
 ];
-/// Common and plain, though a part of it is banned.
+/// Common and plain phrases that contain a banned word.
 const ALLOWED: [&str; 2] = ["stand for", "stands for"];
-/// Made by a program, or in another language.
+/// Pages that a program writes, or that are in another language.
 const EXEMPT: [&str; 2] = ["docs/benchmarks/report.md", "README.zh.md"];
 
 /// Adds each sentence, heading and cell that breaks a rule.

@@ -81,7 +81,7 @@ fn elsewhere(target: &str) -> Result<(), String> {
     }
 }
 
-/// A path from the root, or nothing where it leaves that.
+/// A path from the root; `None` if it leaves the root.
 fn beside(from: &Path, place: &str) -> Option<PathBuf> {
     let mut path = from.parent()?.to_owned();
     for part in Path::new(place).components() {
@@ -94,7 +94,7 @@ fn beside(from: &Path, place: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// `#L7` or `#L7-L9` of a source file.
+/// Whether the anchor is `#L7` or `#L7-L9` of a source file.
 fn is_line(file: &Path, anchor: &str) -> bool {
     let Ok(text) = fs::read_to_string(file) else { return false };
     let lines = text.lines().count();

@@ -1,5 +1,5 @@
-//! The rules for the documents: links lead somewhere, guarantees name their tests, the READMEs of
-//! two languages agree, and the English is plain.
+//! Checks the documents: links lead somewhere, guarantees name their tests, the READMEs of two
+//! languages agree, and the English is plain.
 
 mod anchor;
 mod comments;
@@ -35,7 +35,7 @@ pub(crate) fn run() -> Result<()> {
 
 fn check(root: &Path) -> Result<usize> {
     let pages = pages(root)?;
-    // The names that the tests of these rules make up prove nothing.
+    // The tests of these rules contain made-up names, which prove nothing.
     let mut sources = files::with_extension(root, "rs")?;
     sources.retain(|file| !file.starts_with(root.join("xtask")));
     let mut faults = Vec::new();

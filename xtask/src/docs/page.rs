@@ -1,4 +1,4 @@
-//! What a Markdown file consists of, as far as the rules ask for it.
+//! Reads the parts of a Markdown file that the rules check.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub(super) struct Page {
     pub(super) prose: Vec<Spot>,
     /// The text of the cells of tables.
     pub(super) cells: Vec<Spot>,
-    /// What a link can lead to besides headings: `<a id="…">`.
+    /// Targets of links besides headings: `<a id="…">`.
     pub(super) marks: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Table {
     pub(super) rows: Vec<Row>,
 }
 
-/// A row of a table, and which of the page's links and codes are in it.
+/// A row of a table, and the positions of its links and codes in the page's lists.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) line: usize,
@@ -91,7 +91,7 @@ impl Page {
     }
 }
 
-/// A page as far as it is read.
+/// A page that is being read.
 #[derive(Debug, Default)]
 struct Reader {
     page: Page,
@@ -187,7 +187,7 @@ impl Reader {
         self.say("code");
     }
 
-    /// Adds to the prose, where a piece of code is one word.
+    /// Adds to the prose. A piece of code counts as one word.
     fn say(&mut self, words: &str) {
         let spots = if self.in_cell { &mut self.page.cells } else { &mut self.page.prose };
         if let Some(spot) = spots.last_mut() {

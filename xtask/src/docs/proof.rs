@@ -1,5 +1,5 @@
-//! What the guarantees say is shown by tests that exist, or by a page that one can read; and all
-//! other pages name tests that exist.
+//! Checks that existing tests, or a linked page, prove the guarantees, and that all other pages
+//! name existing tests.
 
 use std::{
     collections::HashSet,
@@ -13,20 +13,20 @@ use super::Pages;
 
 /// The head of the column that names the tests of each row.
 const SHOWN: &str = "tests";
-/// Written in place of a proof where there is none.
+/// The text that replaces a proof if there is none.
 const NOT_TESTED: &str = "not tested";
-/// What is written like the name of a test, and is a setting of a server.
+/// Settings of servers that look like names of tests.
 const SETTINGS: [&str; 4] = ["group_replication_", "innodb_", "rpl_", "wsrep_"];
-/// Words of a test's name that does not begin with a promise.
+/// The least number of words in the name of a test that does not begin with a promise.
 const LEAST_WORDS: usize = 4;
 
-/// Adds the names of tests that are not there, and the rows of tables that name no proof.
+/// Adds the names of tests that do not exist, and the rows of tables that name no proof.
 pub(super) fn check(pages: &Pages, tests: &Tests, faults: &mut Vec<String>) {
     for (path, page) in pages {
         let is_a_promise = is_about_guarantees(path);
         for code in &page.codes {
             let name = code.text.as_str();
-            // Elsewhere, plain words with `_` in between may be anything.
+            // On other pages, plain words with `_` in between may mean anything.
             let is_meant = if is_a_promise { is_test_name(name) } else { is_numbered(name) };
             if is_meant && !tests.0.contains(name) {
                 faults.push(format!("{}:{}: there is no test {name}", path.display(), code.line));
@@ -57,7 +57,7 @@ fn is_about_guarantees(path: &Path) -> bool {
     path.starts_with("docs/stores")
 }
 
-/// `c4_…`, or at least four words with `_` in between.
+/// Whether it is `c4_…`, or at least four words with `_` in between.
 fn is_test_name(text: &str) -> bool {
     is_numbered(text)
         || is_name(text)
@@ -65,7 +65,7 @@ fn is_test_name(text: &str) -> bool {
             && !SETTINGS.iter().any(|start| text.starts_with(start))
 }
 
-/// `c4_…`, which begins with the number of a promise.
+/// Whether it is `c4_…`, which begins with the number of a promise.
 fn is_numbered(text: &str) -> bool {
     let number = text.strip_prefix('c').and_then(|rest| rest.split_once('_')?.0.parse::<u8>().ok());
     is_name(text) && number.is_some()
@@ -77,7 +77,7 @@ fn is_name(text: &str) -> bool {
         && text.split('_').all(|word| !word.is_empty() && word.chars().all(is_part))
 }
 
-/// The names of all functions, and of what is registered as a test by a text.
+/// The names of all functions, and of tests that are registered by a text.
 #[derive(Debug, Default)]
 pub(super) struct Tests(HashSet<String>);
 

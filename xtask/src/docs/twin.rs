@@ -1,5 +1,5 @@
-//! A README in two languages says the same things: its shape is equal, and so is all that is in no
-//! language.
+//! Checks that a README in two languages has the same content: the same shape, and the same parts
+//! that belong to no language.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::{
 const ENGLISH: &str = "README.md";
 const CHINESE: &str = "README.zh.md";
 
-/// Adds in what the two differ.
+/// Adds the differences of the two.
 pub(super) fn check(pages: &Pages, faults: &mut Vec<String>) {
     let page = |name: &str| pages.get(Path::new(name));
     match (page(ENGLISH), page(CHINESE)) {
@@ -62,8 +62,8 @@ fn links(english: &[String], chinese: &[String], faults: &mut Vec<String>) {
     }
 }
 
-/// Where the links lead, in order: headings by their number, as each language names them in its own
-/// way, and the other README as such.
+/// The targets of the links, in order. Headings are counted, because each language names them in
+/// its own way. The other README has a name of its own.
 fn targets(page: &Page, twin: &str) -> Vec<String> {
     let mut targets: Vec<_> =
         page.links.iter().map(|link| target(page, twin, &link.text)).collect();
@@ -82,7 +82,7 @@ fn target(page: &Page, twin: &str, link: &str) -> String {
     }
 }
 
-/// The language, and the code without what its comments say.
+/// The language, and the code without the text of its comments.
 fn bare(block: &Block) -> (&str, Vec<String>) {
     let sign = match block.language.split([',', ' ']).next().unwrap_or_default() {
         "java" | "json" | "rust" => Some("//"),
@@ -94,8 +94,8 @@ fn bare(block: &Block) -> (&str, Vec<String>) {
     (&block.language, block.text.lines().map(line).collect())
 }
 
-/// A comment begins the line or follows a blank, so that the slashes of a URL and the `#` of a link
-/// begin none; and a blank follows it, so that `#[test]` is none.
+/// Cuts off the text of a comment. A comment begins the line or follows a blank, so that URLs and
+/// the `#` of a link do not count. A blank follows its sign, so that `#[test]` does not count.
 fn silent(line: &str, sign: &str) -> String {
     let is_comment = |index: usize| {
         let before = line.get(..index);

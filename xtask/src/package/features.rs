@@ -1,4 +1,4 @@
-//! The table of features that each crate's documentation has.
+//! Checks the table of features in each crate's documentation.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::fault;
 use crate::members::Member;
 
-/// Features without a line in the table, and lines without a feature.
+/// The features without a line in the table, and the lines without a feature.
 ///
 /// # Errors
 /// A file can't be read.

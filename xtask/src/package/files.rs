@@ -1,4 +1,4 @@
-//! What is in a package, and what must not be.
+//! Checks that a package has all its files, and no others.
 
 use std::{
     fs,
@@ -14,12 +14,13 @@ use crate::{
     run::{output, target},
 };
 
-/// Compressed; the largest has a third of it. More would be something that nobody meant to publish.
+/// The compressed size. The largest package has a third of it. A larger one contains a file that
+/// was not meant to be published.
 const MOST_BYTES: u64 = 600_000;
 
 const ALWAYS: [&str; 4] = ["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
-/// What is missing in the package that cargo has made, and what is too much.
+/// The files that are missing in the package that cargo has made, and those that must not be there.
 ///
 /// # Errors
 /// The package can't be read.
@@ -48,7 +49,7 @@ pub(super) fn faults(member: &Member) -> Result<Vec<String>> {
 fn lacks_or_has_too_much(member: &Member, files: &[&str]) -> Vec<String> {
     let mut needed: Vec<PathBuf> = ALWAYS.iter().map(PathBuf::from).collect();
     for file in files.iter().filter(|file| file.starts_with("src/") && file.ends_with(".rs")) {
-        // What is not there is found by cargo, not here.
+        // cargo finds a missing file, so this check need not.
         let source = fs::read_to_string(member.folder.join(file)).unwrap_or_default();
         needed.extend(included(Path::new(file), &source));
     }
@@ -69,7 +70,7 @@ fn lack(member: &Member, path: &Path) -> String {
     fault(member, &format!("its package lacks {}", path.display()))
 }
 
-/// All files of a folder, the scripts among them whose names macros put together.
+/// All files of a folder. They include scripts whose names macros put together.
 fn below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(root.join(folder)).with_context(|| folder.display().to_string())? {
@@ -94,7 +95,7 @@ fn included(file: &Path, source: &str) -> Vec<PathBuf> {
     names.map(|name| plain(&folder.join(name))).collect()
 }
 
-/// Without `..`.
+/// The path without `..`.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {

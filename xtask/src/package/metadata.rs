@@ -1,15 +1,15 @@
-//! What the registry shows of a crate, and finds it by.
+//! Checks the metadata by which the registry shows and finds a crate.
 
 use serde_json::Value;
 
 use super::fault;
 use crate::members::Member;
 
-/// The registry refuses more.
+/// The registry refuses more keywords or categories.
 const MOST: usize = 5;
 const LONGEST_KEYWORD: usize = 20;
 
-/// What is missing.
+/// The metadata that is missing.
 pub(super) fn faults(member: &Member) -> Vec<String> {
     let manifest = &member.manifest;
     let mut faults = Vec::new();

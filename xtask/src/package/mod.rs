@@ -1,4 +1,5 @@
-//! What is published: each crate's metadata, its table of features, and the files of its package.
+//! Checks what is published: each crate's metadata, its table of features, and the files of its
+//! package.
 
 mod features;
 mod files;
@@ -11,12 +12,11 @@ use crate::{
     run::{cargo, step},
 };
 
-/// Packs every crate that is published, in the order of their dependencies, and looks at what is in
-/// each.
+/// Packs every published crate, in the order of their dependencies, and checks what is in each.
 ///
 /// # Errors
-/// A package can't be made, lacks something or has too much; with `verify`, it does not build from
-/// the registry's files alone.
+/// A package can't be made, lacks a file or has too many. With `verify`, also if it does not build
+/// from the registry's files alone.
 pub(crate) fn run(verify: bool) -> Result<()> {
     let members = members()?;
     let published: Vec<_> = members.iter().filter(|member| member.is_published).collect();
@@ -26,11 +26,11 @@ pub(crate) fn run(verify: bool) -> Result<()> {
         faults.extend(features::faults(member)?);
     }
     fail_on(&faults)?;
-    // A work in progress is checked, too.
+    // Uncommitted changes are checked, too.
     let mut command = cargo(&["package", "--locked", "--quiet", "--allow-dirty"]);
     if !verify {
-        // Else the registry is asked for each package, to no end: the lints before have fetched
-        // what is needed.
+        // Otherwise cargo would ask the registry for each package, without need. The lints before
+        // have fetched everything.
         command.args(["--no-verify", "--offline"]);
     }
     command.args(published.iter().flat_map(|member| ["-p", &member.name]));

@@ -1,22 +1,20 @@
-//! What failed tests said, kept to be said once more at the end: a long run has scrolled it away by
-//! then.
+//! Keeps the output of failed tests, to print it again at the end of a long run.
 
 use std::fmt;
 
-/// A test that prints without an end shall not push the others out.
+/// The limit for each part, so that a test which prints endlessly does not hide the others.
 const MOST_LINES: usize = 200;
 
 /// The "failures:" parts of the output of many test programs.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     lines: Vec<String>,
-    /// Of the part that is being read.
+    /// The number of lines in the part that is being read.
     read: Option<usize>,
 }
 
 impl Failures {
-    /// Reads one line of output; what stands before "failures:" and after the closing line is
-    /// passed over.
+    /// Reads one line of output. Ignores the lines before "failures:" and after the closing line.
     pub(crate) fn read(&mut self, line: &str) {
         match &mut self.read {
             None if line == "failures:" => self.read = Some(0),

@@ -1,4 +1,4 @@
-//! What keeps a machine busy while its tests are run.
+//! Keeps a machine busy while its tests run.
 
 use std::{
     fs::{self, File},
@@ -17,8 +17,7 @@ const BUSY_LOOPS: usize = 2;
 const WRITTEN_AT_ONCE: usize = 1 << 20;
 const MOST_WRITTEN: usize = 256;
 
-/// Two loops that take all the time they get, and one that writes to the disk and waits for it,
-/// until this is dropped.
+/// Two busy loops, and one loop that writes to the disk and waits for it, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Load {
     ends: Arc<AtomicBool>,
@@ -28,7 +27,7 @@ pub(super) struct Load {
 
 impl Load {
     /// # Errors
-    /// There is no place to write to.
+    /// The file for the writes can't be made.
     pub(super) fn begin(folder: &Path) -> Result<Self> {
         let path = folder.join("load");
         let file = File::create(&path).with_context(|| path.display().to_string())?;
@@ -48,7 +47,7 @@ impl Load {
     }
 }
 
-/// A full disk is load, too.
+/// Errors are ignored, because a full disk is load, too.
 fn write(mut file: File, ends: &AtomicBool) {
     let block = vec![0; WRITTEN_AT_ONCE];
     let mut written = 0;

@@ -1,4 +1,4 @@
-//! The test command: servers first, then every test there is.
+//! Runs the tests, after it has installed the servers.
 
 mod failures;
 mod load;
@@ -20,45 +20,46 @@ use crate::{
     server, valkey,
 };
 
-/// What stands behind `--` is handed to cargo.
+/// The arguments after `--` are added to this.
 const CHOSEN: [&str; 4] = ["test", "--workspace", "--all-features", "--no-fail-fast"];
 const EXAMPLES_OF_DOCUMENTATION: [&str; 4] = ["test", "--workspace", "--all-features", "--doc"];
-/// What is said when the feature of a store is off.
+/// This tests the errors for stores whose features are off.
 const WITHOUT_STORES: [&str; 6] =
     ["test", "-p", "lockkit-cli", "--no-default-features", "--test", "without_stores"];
 
-/// The models of what threads agree on without a lock: loom tries every interleaving of them.
+/// The models of protocols between threads without a mutex. loom tries every interleaving.
 const MODELS: [&str; 5] = ["test", "-p", "lockkit-core", "--lib", "loom_"];
-/// So many switches of threads where none has to wait; each known way to break a model shows with
+/// The most switches of a thread that need not wait. Each known way to break a model shows with
 /// fewer.
 const MOST_PREEMPTIONS: &str = "3";
 
-/// A failure tells what was expected. To resolve the addresses of a backtrace takes a core for
-/// longer than many a lease of these tests, and the mutants alone panic by the dozen.
+/// A failure shows what was expected, so it needs no backtrace. To resolve the addresses of a
+/// backtrace keeps a core busy for longer than many leases of these tests. The mutants alone panic
+/// by the dozen.
 const NO_BACKTRACE: (&str, &str) = ("RUST_BACKTRACE", "0");
 
-/// Tests of stores wait for most of their time: two cores have work for so many of them at once,
-/// and for no fewer.
+/// Tests of stores wait for most of their time. So two cores can run this many tests at once, and
+/// with fewer they would idle.
 const LEAST_AT_ONCE: usize = 6;
 
-/// Test programs wait for servers and for leases to end.
+/// Test programs wait for servers, and for leases to end.
 const PROGRAMS_FOR_EACH_CORE: usize = 2;
 
-/// Says to test programs how many tests to run at once.
+/// This variable sets how many tests a test program runs at once.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
-/// Has the conformance suite run each case on one lock of a store instead of all:
+/// With this variable the conformance suite runs each case on one lock of a store instead of all:
 /// tests/stores/tests/conformance.rs.
 const ONE_LOCK: &str = "LOCKKIT_TEST_ONE_LOCK";
 
-/// What CI adds; it chooses no tests.
+/// CI adds this argument, which chooses no tests.
 pub(crate) const LOCKED: &str = "--locked";
 
-/// Installs what is missing, and runs the tests: those of a tier; or, with `arguments`, what
-/// `cargo test` makes of them.
+/// Installs missing servers, and runs the tests of a tier. With `arguments`, it runs the tests that
+/// `cargo test` chooses by them.
 ///
 /// # Errors
-/// A server is missing, a test fails, or none ran.
+/// A server is missing, a test fails, or none ran. A server is missing, a test fails, or none ran.
 pub(crate) fn run(tier: Tier, arguments: &[String]) -> Result<()> {
     let mysql = install_servers(tier == Tier::Thorough || is_chosen(arguments))?;
     mysql.warn();
@@ -66,7 +67,7 @@ pub(crate) fn run(tier: Tier, arguments: &[String]) -> Result<()> {
         book::build()?;
     }
     let report = run_once(tier, arguments)?;
-    // Once more: what was said before the tests has long scrolled away.
+    // The warning is repeated, because the first one has long scrolled away.
     mysql.warn();
     println!("\n{}", report.tally());
     report.end()
@@ -88,8 +89,8 @@ fn is_chosen(arguments: &[String]) -> bool {
     arguments.iter().any(|argument| argument != LOCKED)
 }
 
-/// Installs what the everyday tier needs, or everything. Only the latter fetches a MySQL and a
-/// Valkey, of which Debian's releases have no package. The everyday tier tests them where they are
+/// Installs the needs of the everyday tier, or of all tests. Only the latter fetches a MySQL and a
+/// Valkey, of which Debian's releases have no package. The everyday tier tests them if they are
 /// already there.
 fn install_servers(all: bool) -> Result<mysql::Availability> {
     if !all {
@@ -101,17 +102,17 @@ fn install_servers(all: bool) -> Result<mysql::Availability> {
     mysql::offer_to_tests()
 }
 
-/// Runs the tests of everyday, or those of `arguments`, so many times, while the machine is kept
-/// busy and the servers stand still now and then. A run that fails does not end the next ones.
+/// Runs the everyday tests, or those of `arguments`, `times` times. Meanwhile the machine is busy
+/// and the servers stall now and then. The next run starts even if one fails.
 ///
 /// # Errors
-/// A server is missing, or a test failed in any of the runs: the last words are those of the first
+/// A server is missing, or a test failed in any of the runs. The last output is that of the first
 /// such run.
 pub(crate) fn stress(times: u32, arguments: &[String]) -> Result<()> {
     ensure!(times > 0, "--stress 0 would prove nothing: give a number of runs");
     install_servers(is_chosen(arguments))?.warn();
     if !is_chosen(arguments) {
-        // Before the load begins: a slow compiler proves nothing.
+        // This comes before the load begins, because a slow compiler proves nothing.
         programs::build(arguments)?;
     }
     let load = load::Load::begin(&target())?;
@@ -165,7 +166,7 @@ fn run_programs(tier: Tier, arguments: &[String], report: &mut Report) -> Result
     Ok(())
 }
 
-/// Has the servers stand still now and then, under stress.
+/// Under stress, makes the servers stall now and then.
 fn stalls(tier: Tier) -> Option<(&'static str, String)> {
     (tier == Tier::Stressed).then(|| (lockkit_fixture::STALLS_VARIABLE, "1".to_owned()))
 }
@@ -178,12 +179,13 @@ fn threads() -> String {
     env::var(TEST_THREADS).unwrap_or_else(|_| cores().max(LEAST_AT_ONCE).to_string())
 }
 
-/// With build results of their own: of everything that they are made of, another one is built.
+/// The models have build results of their own, because all their dependencies are built with
+/// another flag.
 fn models() -> Command {
     let mut command = cargo(&MODELS);
     let flags = env::var("RUSTFLAGS").unwrap_or_default();
     command.arg("--target-dir").arg(target().join("loom"));
-    // It would come before the other one.
+    // This variable would have precedence over RUSTFLAGS.
     command.env_remove("CARGO_ENCODED_RUSTFLAGS");
     command.env("RUSTFLAGS", format!("{flags} --cfg lockkit_loom").trim_start());
     command.env("LOOM_MAX_PREEMPTIONS", MOST_PREEMPTIONS);

@@ -1,4 +1,4 @@
-//! Runs several test programs at once, with a line for each when it has ended.
+//! Runs several test programs at once, and prints a line when each has ended.
 
 use std::{
     collections::VecDeque,
@@ -14,18 +14,18 @@ use anyhow::{Context, Result};
 
 use super::{failures::Failures, programs::Program, tally::Tally};
 
-/// What became of one program.
+/// The result of one program.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) tally: Tally,
     pub(super) failures: Failures,
-    /// What runs each failed test again.
+    /// The commands that run each failed test again.
     pub(super) again: Vec<String>,
     pub(super) is_success: bool,
 }
 
-/// Runs them, as many at once as there are `lanes`, the first ones first. What they print goes to a
-/// file for each in `logs`.
+/// Runs the programs in their order, at most `lanes` at once. The output of each goes to a file in
+/// `logs`.
 ///
 /// # Errors
 /// A program can't be started, or its output can't be kept.
@@ -89,7 +89,7 @@ fn run_one(program: &Program, logs: &Path, settings: &[(&str, String)]) -> Resul
     let log = log_of(program, logs);
     let output = File::create(&log).with_context(|| log.display().to_string())?;
     let mut command = Command::new(&program.file);
-    // In one word: a part may begin with a dash.
+    // Each option is one word, because its value may begin with a dash.
     command.args(program.skips.iter().map(|part| format!("--skip={part}")));
     command.current_dir(&program.folder).envs(settings.iter().map(|(name, value)| (*name, value)));
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);

@@ -1,4 +1,4 @@
-//! The test programs that cargo builds.
+//! Builds and lists the test programs.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -11,15 +11,14 @@ use serde_json::Value;
 
 use crate::run::{cargo, shown};
 
-/// One program with tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
     pub(super) package: String,
-    /// Of the library, of a binary, or of the file in `tests`.
+    /// The name of the library, of the binary, or of the file in `tests`.
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) file: PathBuf,
-    /// Where its package is: test programs are run there.
+    /// The folder of its package, in which cargo runs test programs.
     pub(super) folder: PathBuf,
     /// Tests whose names have one of these parts are left out.
     pub(super) skips: &'static [&'static str],
@@ -38,7 +37,7 @@ impl Program {
         (&self.package, &self.name)
     }
 
-    /// How the reports call it.
+    /// The name in reports.
     pub(super) fn title(&self) -> String {
         match self.kind {
             Kind::Library => self.package.clone(),
@@ -46,7 +45,7 @@ impl Program {
         }
     }
 
-    /// What runs one of its tests again.
+    /// The command that runs one of its tests again.
     pub(super) fn command(&self, test: &str) -> String {
         let target = match self.kind {
             Kind::Library => "--lib".to_owned(),
@@ -57,10 +56,10 @@ impl Program {
     }
 }
 
-/// Builds all of them, with every feature; cargo tells its progress and its errors.
+/// Builds all programs, with every feature. cargo prints its progress and its errors.
 ///
 /// # Errors
-/// Something can't be built, or cargo answers in a shape that is not known.
+/// The build fails, or cargo's messages have an unknown shape.
 pub(super) fn build(arguments: &[String]) -> Result<Vec<Program>> {
     let mut command = cargo(&["test", "--workspace", "--all-features", "--no-run"]);
     command.args(["--message-format", "json-render-diagnostics"]).args(arguments);
@@ -76,7 +75,7 @@ pub(super) fn build(arguments: &[String]) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// `None` for messages about anything else.
+/// The program of a message; `None` if the message is about anything else.
 fn program(message: &Value) -> Option<Program> {
     if !message["profile"]["test"].as_bool()? {
         return None;
@@ -96,8 +95,8 @@ fn program(message: &Value) -> Option<Program> {
     })
 }
 
-/// The end of `path+file:///folder/name#1.2.3`, or of `path+file:///folder#name@1.2.3` where the
-/// folder has another name.
+/// The package's name: the end of `path+file:///folder/name#1.2.3`. If the folder has another name,
+/// the id is `path+file:///folder#name@1.2.3`.
 fn package(id: &str) -> &str {
     let (folder, version) = id.rsplit_once('#').unwrap_or((id, ""));
     match version.split_once('@') {

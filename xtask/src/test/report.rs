@@ -1,4 +1,4 @@
-//! What came of all tests of a run.
+//! Collects the results of all tests of a run.
 
 use std::{
     io::{BufRead, BufReader, Write, stdout},
@@ -10,12 +10,12 @@ use anyhow::{Context, Result, bail};
 use super::{NO_BACKTRACE, TEST_THREADS, failures::Failures, pool::Outcome, tally::Tally, threads};
 use crate::run::shown;
 
-/// What came of all.
+/// The results so far.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     tally: Tally,
     failures: Vec<Failures>,
-    /// What runs each failure again.
+    /// The commands that run each failure again.
     again: Vec<String>,
 }
 
@@ -28,14 +28,14 @@ impl Report {
         }
     }
 
-    /// Runs a command of cargo, whose output is passed on.
+    /// Runs a command of cargo, and passes its output on.
     pub(super) fn cargo(&mut self, command: &mut Command) -> Result<()> {
         println!("\n==> {}", shown(command));
         command.env(NO_BACKTRACE.0, NO_BACKTRACE.1).env(TEST_THREADS, threads());
         let mut failures = Failures::default();
         let before = self.tally.ran();
         let success = count(command, &mut stdout().lock(), &mut self.tally, &mut failures)?;
-        // Without the flag that makes them, there would be no model.
+        // Without the flag that enables the models, no test would run, and that is a failure.
         if !success || self.tally.ran() == before {
             self.again.push(shown(command));
             self.failures.push(failures);
@@ -48,10 +48,10 @@ impl Report {
         &self.tally
     }
 
-    /// Says what failed.
+    /// Prints the failures.
     ///
     /// # Errors
-    /// Something did: with the commands that run each again.
+    /// There are failures; the error lists the commands that run each again.
     pub(super) fn end(self) -> Result<()> {
         if self.again.is_empty() {
             return Ok(());
@@ -64,7 +64,7 @@ impl Report {
     }
 }
 
-/// Passes the output on as it comes, counts the tests in it, and keeps what failed ones said.
+/// Passes the output on as it comes, counts the tests in it, and keeps the output of failed ones.
 fn count(
     command: &mut Command,
     out: &mut impl Write,

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::AddAssign};
 
-/// How many tests did what.
+/// The number of tests with each result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: u64,
@@ -11,7 +11,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Reads one line of output; anything but a closing line is passed over.
+    /// Reads one line of output, and ignores it if it is not a closing line.
     pub(crate) fn read(&mut self, line: &str) {
         let Some((_verdict, counts)) =
             line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))

@@ -1,9 +1,9 @@
-//! Which tests each tier runs, and in which order.
+//! Chooses the tests of each tier, and their order.
 
 use super::programs::Program;
 
-/// Programs of the thorough tier, by package and name: topologies of several servers, storms,
-/// models, and what repeats with other servers what the everyday tier has proved.
+/// Programs of the thorough tier, by package and name. They are topologies of several servers,
+/// storms and models. Others repeat on other servers what the everyday tier has proved.
 const THOROUGH: [(&str, &str); 12] = [
     ("lockkit-conformance", "self_test"),
     ("lockkit-redis", "model"),
@@ -18,8 +18,8 @@ const THOROUGH: [(&str, &str); 12] = [
     ("lockkit-zk", "curator"),
     ("lockkit-zk", "ensemble"),
 ];
-/// Tests of the thorough tier in programs of everyday, by package, program and parts of their
-/// names: topologies, variants of a store, and on MySQL what is proved by the same statements on
+/// Tests of the thorough tier in everyday programs, by package, program and parts of their names.
+/// They are topologies, variants of a store, and MySQL where the same statements are proved on
 /// MariaDB.
 const THOROUGH_PARTS: [(&str, &str, &[&str]); 4] = [
     ("lockkit-mysql", "mysql", &["galera::", "mysql::"]),
@@ -51,7 +51,7 @@ const THOROUGH_PARTS: [(&str, &str, &[&str]); 4] = [
         ],
     ),
 ];
-/// These run alone: they keep all cores at work themselves.
+/// These programs run alone, because they use all cores themselves.
 const ALONE: [(&str, &str); 2] =
     [("lockkit-stores", "crowd"), ("lockkit-stores", "election_storm")];
 /// The longest programs, which begin first, in this order.
@@ -68,16 +68,16 @@ const FIRST: [(&str, &str); 10] = [
     ("lockkit-fixture", "lockkit_fixture"),
 ];
 
-/// Which tests are run.
+/// Chooses which tests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tier {
     Everyday,
-    /// As everyday, on servers that stall.
+    /// The everyday tests, on servers that stall.
     Stressed,
     Thorough,
 }
 
-/// Leaves the programs and tests of this tier, the longest programs first.
+/// Keeps only the programs and tests of this tier, and sorts the longest programs first.
 pub(super) fn select(tier: Tier, programs: &mut Vec<Program>) {
     let place = |program: &Program| FIRST.iter().position(|id| *id == program.id());
     programs.sort_by_key(|program| place(program).unwrap_or(FIRST.len()));

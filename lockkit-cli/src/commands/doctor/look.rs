@@ -1,4 +1,4 @@
-//! What is known of a store without its settings.
+//! Diagnoses what is known of a store without its settings.
 
 use std::{
     ops::RangeInclusive,
@@ -10,17 +10,18 @@ use lockkit::{
     spi::{Descriptor, Diagnostic, LeaseScope, Role, Severity},
 };
 
-/// A round trip that a renewal should not take.
+/// The round trip of a renewal should be shorter than this.
 const SLOW: Duration = Duration::from_millis(250);
-/// More than `once` makes up for by itself.
+/// `once` does not make up for a larger difference by itself.
 const FAR: Duration = Duration::from_secs(1);
-/// For so long the rate of the store's clock is measured.
+/// For how long the rate of the store's clock is measured.
 const MEASURED: Duration = Duration::from_secs(2);
-/// Half of the margin that a holder leaves for clocks that differ: the other half is for this
-/// host's.
+/// Half of the margin that a holder leaves for clocks that differ. The other half is for this
+/// host's clock.
 const FASTEST_PPM: f64 = 5_000.0;
 
-/// What the kind of store can't promise by design. The settings decide whether it ever matters.
+/// Promises that the kind of store can't keep by design. The settings decide whether that ever
+/// matters.
 pub(super) fn exceptions(descriptor: &Descriptor, settings: &[Diagnostic]) -> Vec<Diagnostic> {
     let exceptions = descriptor.exceptions;
     let all = [
@@ -64,7 +65,7 @@ pub(super) fn exceptions(descriptor: &Descriptor, settings: &[Diagnostic]) -> Ve
     diagnostics
 }
 
-/// Each server that keeps locks has said so: there is nothing that could take over.
+/// Whether each server that keeps locks has reported no replica, so that no server could take over.
 fn is_without_replicas(settings: &[Diagnostic]) -> bool {
     let mut replication =
         settings.iter().filter(|diagnostic| diagnostic.what.starts_with("replication")).peekable();
@@ -125,7 +126,7 @@ pub(super) async fn clock(locker: &Locker) -> Option<Diagnostic> {
     Some(Diagnostic::new(Severity::Note, "clocks", found).with_advice(advice))
 }
 
-/// How fast the store's clock runs, where leases follow it.
+/// How fast the store's clock runs, if leases follow it.
 pub(super) async fn rate(locker: &Locker) -> Option<Diagnostic> {
     if !locker.capabilities().time || !locker.descriptor().exceptions.server_clock_step {
         return None;
@@ -149,8 +150,8 @@ pub(super) async fn rate(locker: &Locker) -> Option<Diagnostic> {
     })
 }
 
-/// By how many parts in a million more than here has passed on the store's clock, at least and at
-/// most.
+/// How much more time has passed on the store's clock than here, in parts per million: the least
+/// and the most.
 fn ppm(there: Duration, here: RangeInclusive<Duration>) -> RangeInclusive<f64> {
     let ppm = |here: Duration| (there.div_duration_f64(here) - 1.0) * 1_000_000.0;
     ppm(*here.end())..=ppm(*here.start())

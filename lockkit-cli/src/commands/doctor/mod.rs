@@ -1,4 +1,4 @@
-//! `lockkit doctor`
+//! Runs `lockkit doctor`.
 
 mod look;
 mod probe;
@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub(crate) async fn doctor(store: &Store, output: &OutputArguments) -> Result<Exit> {
-    // What it is worth without the store's own word, is told all the same.
+    // If the store does not reveal its settings, doctor still reports the rest.
     let mut diagnostics = store.locker.diagnose().await.unwrap_or_else(|error| {
         let advice = "the settings that locks depend on could not be read";
         vec![Diagnostic::new(Severity::Unknown, "settings", error.to_string()).with_advice(advice)]
@@ -27,7 +27,7 @@ pub(crate) async fn doctor(store: &Store, output: &OutputArguments) -> Result<Ex
     diagnostics.extend(look::clock(&store.locker).await);
     diagnostics.extend(look::rate(&store.locker).await);
     diagnostics.extend(probe::probe(store).await);
-    // The worst first.
+    // The worst diagnostic comes first.
     diagnostics.sort_by_key(|diagnostic| std::cmp::Reverse(diagnostic.severity));
     match output.format {
         Format::Json => diagnostics.iter().try_for_each(line)?,
@@ -79,7 +79,7 @@ fn print(store: &Store, diagnostics: &[Diagnostic]) -> Result<()> {
     })
 }
 
-/// The parameter of the terminal's sequence for a color.
+/// The number of a color in the terminal's escape sequence.
 fn color(diagnostic: &Diagnostic) -> u8 {
     const GREEN: u8 = 32;
     const RED: u8 = 31;

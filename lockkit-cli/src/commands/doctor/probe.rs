@@ -1,4 +1,4 @@
-//! A lock that is really taken.
+//! Takes a real lock, as a test of the store.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,9 @@ use lockkit::{
 
 use crate::store::Store;
 
-/// One name for all, so that what a store keeps of a name is kept once.
+/// All probes use one name, so that the store keeps data for only one name.
 const NAME: &str = "lockkit-doctor";
-/// Others may look at the same time.
+/// Another doctor may hold the lock at the same time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Takes a lock, renews it and gives it back.

@@ -1,4 +1,4 @@
-//! `lockkit unlock`
+//! Runs `lockkit unlock`.
 
 mod target;
 
@@ -25,7 +25,7 @@ use crate::{
 };
 
 const PAUSE: Duration = Duration::from_millis(100);
-/// Whoever presses Ctrl-C waits no longer.
+/// How long the cleanup after Ctrl-C may take, because a user waits for it.
 const LEAVING: Duration = Duration::from_millis(700);
 
 pub(crate) async fn unlock(
@@ -51,13 +51,14 @@ pub(crate) async fn unlock(
         let done = freed(store, &target, holder, &asked)
             .await
             .and_then(|how| tell(&target, holder, how, output));
-        // Nobody may read of it: the rest is freed all the same.
+        // If standard output has no reader, the other grants are still freed.
         failed = failed.and(done);
     }
     failed.map(|()| Exit::Done)
 }
 
-/// Asks the holders to go, and tells the tokens of those that did. While it works, the ask stands.
+/// Asks the holders to stop, and returns the tokens of those that did. The ask is visible while
+/// this runs.
 async fn ask(
     arguments: &UnlockArguments,
     store: &Store,
@@ -65,7 +66,7 @@ async fn ask(
     target: &Target,
 ) -> Result<Vec<u64>> {
     asking::is_possible(&store.locker)?;
-    // Heard from before there is an ask to take back.
+    // lockkit listens for signals before there is an ask that they must take back.
     let signals = Signals::listen()?;
     let patience = arguments.wait;
     let reason = arguments.reason.as_deref().unwrap_or("no reason given");
@@ -73,7 +74,7 @@ async fn ask(
     let asking = tokio::select! {
         asking = asking::ask(&store.locker, &target.name, target.filter, &reason, patience) => asking?,
         error = interrupted(&signals) => {
-            // What the ask left in the queue.
+            // Removes the claim for the ask from the queue.
             let _ = timeout(LEAVING, store.locker.shutdown()).await;
             return Err(error);
         }
@@ -92,8 +93,7 @@ async fn ask(
             error = interrupted(&signals) => Err(error),
         }
     };
-    // Later the lock has another holder: the ask must not outlive what it is about for longer than
-    // it has to.
+    // The ask is taken back at once: the lock soon has another holder, who must not be asked.
     let taken_back = asking.release().await;
     let gone = gone?;
     taken_back?;
@@ -129,7 +129,7 @@ async fn interrupted(signals: &Signals) -> Error {
     Error::new("interrupted: the ask was taken back; who heard it before, stops all the same")
 }
 
-/// How a holder lost the lock.
+/// How a lock was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     GivenBack,

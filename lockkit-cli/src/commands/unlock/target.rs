@@ -1,4 +1,4 @@
-//! Whose lock is to be freed.
+//! Finds the grants that `lockkit unlock` frees.
 
 use lockkit::LockName;
 
@@ -9,7 +9,7 @@ use crate::{
     view::{HolderView, LockView},
 };
 
-/// The grants of one lock that are to end.
+/// The grants of one lock that the operator wants to end.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) name: LockName,
@@ -20,14 +20,14 @@ pub(super) struct Target {
 
 pub(super) enum Found {
     Target(Target),
-    /// Others hold it; who.
+    /// Other owners hold it; the text describes them.
     Other(String),
     Free,
 }
 
 impl Target {
     /// # Errors
-    /// It could be one of several locks.
+    /// The name fits several locks.
     pub(super) fn find(arguments: &UnlockArguments, views: Vec<LockView>) -> Result<Found> {
         let name = &arguments.look.name;
         let held: Vec<_> = views.into_iter().filter(|view| !view.holders.is_empty()).collect();
@@ -63,7 +63,7 @@ impl Target {
         self.holders.iter().filter_map(|holder| holder.token)
     }
 
-    /// For people.
+    /// The holders, in words for people.
     pub(super) fn who(&self) -> String {
         self.holders.iter().map(who).collect::<Vec<_>>().join(" and ")
     }
