@@ -189,9 +189,9 @@ impl Change {
         Some((part > 0.0) == (self.metric.better() == Better::Higher))
     }
 
-    /// Whether the gap between the ranges is clear: as wide as the wider range, or a tenth of the
-    /// median, or the medians are far apart. A gap alone proves little: in two similar runs, every
-    /// hundredth figure has one.
+    /// Whether the gap between the ranges is clear. It must be as wide as the wider range, or a
+    /// tenth of the median, or the medians must be far apart. A gap alone proves little: in two
+    /// similar runs, every hundredth figure has one.
     fn is_apart(&self) -> bool {
         let range = |series: &Series| Some((series.min()?, series.max()?));
         let (Some(old), Some(new), Some(median)) =

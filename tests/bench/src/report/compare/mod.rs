@@ -8,10 +8,10 @@ use super::{Case, Metric, Report, Scenario, Series};
 
 /// The differences between two reports.
 ///
-/// A figure of lockkit has changed if two things are true. No round of one report comes near a
-/// round of the other, and the medians differ by more than 5 % (2 % for the counted requests per
-/// grant). A regression needs five rounds in both reports. The slowest wait and the memory for a
-/// lock are never a regression, because chance decides them. Where both reports have the bare
+/// A figure of lockkit has changed if two things are true. First, no round of one report comes near
+/// a round of the other. Second, the medians differ by more than 5 % (2 % for the counted requests
+/// per grant). A regression needs five rounds in both reports. The slowest wait and the memory for
+/// a lock are never a regression, because chance decides them. Where both reports have the bare
 /// driver's figure too, the comparison uses the ratios to it, because they depend less on the
 /// machine.
 #[derive(Clone, Debug, PartialEq)]
