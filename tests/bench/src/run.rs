@@ -58,8 +58,8 @@ pub trait Progress: Send + Sync {
 /// # Errors
 /// A store can't be reached at the start, or the run was stopped.
 ///
-/// Not cancel safe: the locks remain until their leases end. Complete `stop` instead.
-/// Not cancel safe: locks are left to the end of their leases. Let `stop` be ready instead.
+/// # Cancel safety
+/// Not cancel safe: the locks remain until their leases end. Let `stop` complete instead.
 pub async fn run(
     options: &Options,
     progress: &dyn Progress,

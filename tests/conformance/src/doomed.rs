@@ -1,5 +1,5 @@
-//! Models the death of a process: a runtime of its own ends with all its tasks and connections, and
-//! what it holds is never given back.
+//! Models the death of a process. A runtime of its own ends with all its tasks and connections, and
+//! its locks are never given back.
 
 use std::thread;
 

@@ -15,9 +15,9 @@ pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
 /// One kind of store under test, such as one server. The runner asks it for a fresh [`Harness`] for
 /// each case.
+///
 /// Resources that all cases share, such as a server, start when the value is made, and end when it
 /// is dropped.
-/// dropped.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The first part of the names of its tests, such as `redis`.

@@ -24,7 +24,7 @@ use crate::{
 /// By how much a lease may be lengthened at most.
 const MOST: u32 = 16;
 
-/// What the holder of a short lease has lost, and when.
+/// A description of the loss of a short lease, and of its time.
 pub(crate) type Loss = String;
 
 /// One turn of a case: the length of its lease, the name of its lock, and the slowest answers of

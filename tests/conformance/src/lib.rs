@@ -33,12 +33,11 @@
 //!   it.
 //! * Cases run side by side, because a case waits most of its time. A case that pauses, fills or
 //!   restarts the store has the store to itself.
-//!   store is alone with it.
 //!
 //! # Where a case fails
 //! Its name begins with the number of the promise. The text says what the case saw, and ends with
-//! `catches:` and the wrong implementation that the case was made for. `cargo test --test
-//! conformance -- --exact redis::c2_…` runs the case alone.
+//! `catches:` and the wrong implementation that the case was made for.
+//! `cargo test --test conformance -- --exact redis::c2_…` runs the case alone.
 //!
 //! These texts have these causes:
 //!

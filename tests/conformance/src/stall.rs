@@ -28,8 +28,8 @@ const NAP: Duration = Duration::from_millis(1);
 /// assert!(took < Duration::from_millis(20) + meter.longest(), "{took:?}");
 /// ```
 ///
-/// The meter is a thread that sleeps for a millisecond at a time, so it measures about 1.1 ms on a
-/// machine that does not pause. Work that takes several turns of several threads may be late by
+/// The meter is a thread that sleeps for a millisecond at a time. On a machine that does not pause,
+/// it measures about 1.1 ms. Work that takes several turns of several threads may be late by
 /// several such stalls, and a server has stalls of its own.
 #[derive(Debug)]
 pub struct StallMeter {

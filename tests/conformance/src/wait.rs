@@ -23,8 +23,9 @@ pub(crate) const ROUNDING: Duration = ms(5);
 /// How long a storm of random calls or faults lasts. No assertion depends on it.
 pub(crate) const STORM: Duration = ms(3_000);
 
-/// How much later than promised an event may happen on a busy machine: `LOCKKIT_TEST_SLACK`, in
-/// milliseconds (`500` or `500ms`) or as a multiple of the default 6 s (`3x`).
+/// How much later than promised an event may happen on a busy machine. The value is
+/// `LOCKKIT_TEST_SLACK`, in milliseconds (`500` or `500ms`) or as a multiple of the default 6 s
+/// (`3x`).
 pub(crate) fn slack() -> Duration {
     static FROM_ENV: LazyLock<Duration> = LazyLock::new(|| match env::var(VARIABLE) {
         Ok(text) => {

@@ -124,8 +124,8 @@ fn every_picture_has_a_name_for_who_cannot_see_it() {
     assert_eq!(page.matches("role=\"img\" aria-label=\"").count(), pictures);
 }
 
-/// Writes a page to look at: `LOCKKIT_BENCH_SAMPLE=some.html cargo test -p lockkit-bench
-/// sample_page`.
+/// Writes a page to look at:
+/// `LOCKKIT_BENCH_SAMPLE=some.html cargo test -p lockkit-bench sample_page`.
 #[test]
 fn sample_page() {
     if let Some(path) = std::env::var_os("LOCKKIT_BENCH_SAMPLE") {
