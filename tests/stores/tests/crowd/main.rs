@@ -1,5 +1,5 @@
-//! C12 for crowds on one name: the cost of a grant when many tasks of one process want the name,
-//! and whether processes get equal shares of it.
+//! C12 for crowds on one name. The tests measure the cost of a grant when many tasks of one process
+//! want the name, and whether processes get equal shares of it.
 //!
 //! The test binary starts itself again for the other processes.
 

@@ -1,5 +1,5 @@
-//! Tortures every store that the suite knows, on servers of its own: random work in real processes,
-//! random faults, and a checker that reads every step afterwards.
+//! Tortures every store that the suite knows, on servers of its own. Real processes do random work
+//! under random faults, and a checker reads every step afterwards.
 //!
 //! As a test, it runs the first tier, a short round on each kind of store. `cargo xtask torture`
 //! runs the other tiers. The program starts itself again as the processes that take locks.

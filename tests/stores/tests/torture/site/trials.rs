@@ -12,8 +12,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{Start, all, zookeeper::SESSION};
 
-/// If this is set, each fault of each site runs for its longest time. Otherwise, on slow sites,
-/// only one fault runs, and for no time.
+/// If this is set, each fault of each site lasts its longest time. Otherwise a fault is healed at
+/// once, and slow sites have only one fault.
 const ALL_FAULTS: &str = "LOCKKIT_TORTURE_ALL_FAULTS";
 /// On these sites, only the first fault runs by default.
 const SLOW: [&str; 5] = [
