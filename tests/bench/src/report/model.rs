@@ -45,7 +45,7 @@ pub struct Host {
     pub kernel: String,
     /// The name of the processor.
     pub cpu: String,
-    /// How many of its cores there are.
+    /// The number of its cores.
     pub cores: u32,
     /// The size of main memory.
     pub memory_bytes: u64,
@@ -127,7 +127,7 @@ pub enum Scenario {
     Zipf,
     /// All tasks want one name.
     HotName,
-    /// From the release by one to the grant of the next, through the store.
+    /// From one owner's release to the next owner's grant, through the store.
     HandOff,
     /// Readers and writers of one name.
     ReadWrite,
@@ -338,7 +338,7 @@ impl Series {
 /// A distribution of durations, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
-    /// How many there are.
+    /// The number of durations.
     pub count: u64,
     /// `[percentile, microseconds]`, rising: from 0 to 100, and closer together near 100.
     pub points: Vec<[f64; 2]>,

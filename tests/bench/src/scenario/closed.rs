@@ -118,7 +118,7 @@ impl LastRelease {
 pub(crate) struct Tally {
     /// Grants within the window.
     pub(crate) inside: u64,
-    /// Grants before and after it, too.
+    /// Grants within the window, before it, and after it.
     pub(crate) all: u64,
     /// All waits that overlap the window, in nanoseconds, whenever they began and ended.
     pub(crate) waits: Vec<u64>,

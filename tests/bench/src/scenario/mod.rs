@@ -35,7 +35,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) target: &'a Target,
     pub(crate) scenario: Scenario,
     pub(crate) case: &'a Case,
-    /// The name of the lock, or what its names start with.
+    /// The name of the lock, or the prefix of all names.
     pub(crate) name: &'a str,
     pub(crate) slice: Duration,
     pub(crate) children: &'a Children,

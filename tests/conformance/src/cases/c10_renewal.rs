@@ -63,7 +63,7 @@ async fn c10_notes_back_to_back_do_not_starve_renewal(env: Env) {
     judged(&env, SHORT, async |turn| {
         let (locker, line) = turn.spied_locker().await;
         let guard = turn.take(&turn.lock(&locker, turn.renewed())).await?;
-        // The delay makes sure that also in memory a renewal is nearly always in progress.
+        // With this delay a note is nearly always in progress, also in memory.
         line.set(Faults { request_delay: STEP, ..Faults::NONE });
         let start = Instant::now();
         let mut note = Note::default();

@@ -53,7 +53,7 @@ async fn leave_behind(lock: &AnyLock, part: &dyn Link) {
 async fn taken_without_a_part(lock: &AnyLock) -> Option<LockGuard> {
     match lock.try_lock().await {
         Ok(Some(guard)) => Some(guard),
-        // The background task still removes an earlier grant from the silent part.
+        // The background task still removes an earlier grant, which the silent part delays.
         Ok(None) => lock.lock_timeout(soon()).await.ok().flatten(),
         Err(_) => None,
     }

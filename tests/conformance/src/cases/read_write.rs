@@ -138,7 +138,7 @@ async fn c8_a_writer_gets_it_after_the_last_reader(env: Env) {
         give_back(reader).await;
     }
     let writer = within(env.poll(), "the writer's grant", waiting).await.unwrap().unwrap();
-    // The readers after the writer must wait, too.
+    // The readers get the lock after the writer.
     let watch = a.clone();
     let waiting = tokio::spawn(async move { (a.read().await, a.read().await) });
     env.queued(1, async || watch.inspect().await).await;

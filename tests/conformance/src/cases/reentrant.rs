@@ -152,7 +152,7 @@ async fn c6_a_cancelled_call_of_an_owner_leaves_the_others_going(env: Env) {
         tokio::spawn(async move { lock.lock().await.unwrap() })
     };
     let asks = call();
-    // This call is the one that asks the store.
+    // Wait until this call is the one that asks the store.
     eventually(soon(), async || {
         if format!("{owner:?}").contains("\"x\"") {
             Ok(())

@@ -128,7 +128,7 @@ fn lapses(server: &RedisServer, key: &str) -> bool {
     server.ask(["PTTL", key]).unwrap().text().parse::<i64>().unwrap() > 0
 }
 
-/// The keys that a mutex is made of, if it is held.
+/// The key of a mutex, which exists while the mutex is held.
 pub(crate) fn lock_key(name: &str) -> String {
     format!("{PREFIX}:mutex:{{{name}}}")
 }

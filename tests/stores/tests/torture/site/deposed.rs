@@ -1,6 +1,6 @@
 //! Three ZooKeeper servers whose leader is cut off from its followers. The followers elect another
 //! leader, and the deposed leader continues to answer its clients. The connections of these clients
-//! break, and each client resumes its session by itself.
+//! break, and the deposed leader resumes their sessions without asking its followers.
 
 use std::{thread, time::Duration};
 
