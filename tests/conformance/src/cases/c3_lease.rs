@@ -76,7 +76,7 @@ async fn c3_a_renewals_deadline_counts_from_before_the_request(env: Env) {
     let guard = take(&env.lock(&locker, "x", options.clone())).await;
     let first = deadline(&guard);
     line.set(Faults { reply_delay: delay, ..Faults::NONE });
-    // A session's deadline moves with the session's own proofs, which come in time.
+    // A session's deadline moves only when the session's own proofs arrive.
     let of_session = env.has_session_leases();
     let patience = if of_session { options.ttl() } else { Duration::ZERO };
     let least = if of_session { STEP } else { Duration::ZERO };

@@ -261,7 +261,7 @@ async fn c8_every_waiter_ends(env: Env) {
         let patience = env.moment() / 20;
         let lock = env.lock(&lockers[n % 2], "x", long());
         waiters.spawn(async move {
-            // Half of these waiters give up and come back, between the others.
+            // A quarter of the waiters give up and come back, between the others.
             if n % 4 == 0 {
                 // This is an error if the store had no time to answer.
                 drop(lock.lock_timeout(patience).await);

@@ -372,7 +372,7 @@ async fn c6_election_a_shutdown_ends_campaigns_and_watches(env: Env) {
     waiting.spawn(async move { campaign.campaign("b").await.map(drop) });
     waiting.spawn(async move { lead.lead("b", |_| async {}).await });
     waiting.spawn(async move { watch.changed().await.map(drop) });
-    // These watches were dropped while they asked the store.
+    // The calls of these watches are dropped while they ask the store.
     let mut idle: Vec<_> =
         (1..5).map(|n| election.watch().with_interval(env.moment() / n)).collect();
     for (watch, steps) in idle.iter_mut().zip([0, 1, 2, 5]) {

@@ -172,7 +172,7 @@ async fn c6_election_a_dropped_watch_leaves_nothing(env: Env) {
             drop(timeout(wait, watch.changed()).await);
             drop(timeout(wait, watch.changed()).await);
         }
-        // The drop happens both with a leader and without one.
+        // The rounds alternate between a leader and no leader.
         match leading.take() {
             None => leading = candidate.try_campaign("a").await.unwrap(),
             Some(leadership) => {
