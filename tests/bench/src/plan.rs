@@ -103,12 +103,12 @@ fn alone(locks: u32) -> Vec<(Scenario, Case)> {
 /// An estimate of how long the whole plan takes on this many stores.
 pub(crate) fn estimate(plan: &[Planned], stores: u32, slice: Duration) -> Duration {
     let rounds = |planned: &Planned| match planned.scenario {
-        // This covers a warm-up of a quarter slice, the slice, the last waiters, and the floor.
         Scenario::IdleLocks => {
             Duration::from_secs(10) + Duration::from_micros(500) * planned.case.names.unwrap_or(0)
         }
         Scenario::Recovery => Duration::from_millis(3_500),
         Scenario::OpenLoop => slice * 8,
+        // These cover a warm-up of a quarter slice, the slice, the last waiters, and the floor.
         _ if planned.case.processes > Some(1) => slice * 3 + Duration::from_millis(400),
         _ => slice * 3,
     };

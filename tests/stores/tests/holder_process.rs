@@ -71,7 +71,7 @@ fn redis() -> Result<Place, Failed> {
 fn zookeeper() -> Result<Place, Failed> {
     let longest = format!("maxSessionTimeout={}", LONG.as_millis());
     let server = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_config(&longest))?;
-    // The longest timeout that a session with the holder's lease allows.
+    // The longest connect_timeout that a session with the holder's lease allows.
     let url = format!("{}?connect_timeout=4s", server.url());
     Ok(Place { url, has_sessions: true, _server: Box::new(server) })
 }

@@ -37,7 +37,7 @@ pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), F
     let members = (0..PROCESSES).map(|_| member()).collect::<Result<Vec<_>, _>>()?;
     let witness = Witness::default();
     let zero = Instant::now();
-    // The begins of each process's turns.
+    // The instants at which each process's turns began.
     let mut begins = vec![Vec::new(); PROCESSES];
     let mut ready = 0;
     for (member, begins) in members.into_iter().zip(&mut begins) {

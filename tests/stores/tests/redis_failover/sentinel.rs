@@ -276,8 +276,8 @@ async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2
     );
 
     for sentinel in group.sentinels() {
-        // The sentinels look at a server that wrongly acts as a primary once per first period, and
-        // demote it after 4 times the second period. The defaults are 2 s and 10 s.
+        // The first period is how often the sentinels look at a server that wrongly acts as a
+        // primary. They demote it after 4 times the second period. The defaults are 2 s and 10 s.
         sentinel.ask(["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "300", "INFO-PERIOD", "300"]).unwrap();
     }
     block_in_place(|| eventually_demoted(old));
