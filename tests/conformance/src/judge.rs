@@ -37,7 +37,7 @@ pub(crate) struct Turn<'a> {
     pinger: &'a Pinger,
     lines: RefCell<Vec<Arc<Line>>>,
     slowest_answer: Cell<Duration>,
-    /// By how much the case itself delays each answer, beyond that.
+    /// By how much the case itself delays each answer, in addition to that time.
     delay: Cell<Duration>,
     /// How slow the machine and the store may be before a loss is excused.
     patience: Cell<Duration>,
@@ -80,8 +80,8 @@ impl<'a> Turn<'a> {
             lines: RefCell::default(),
             slowest_answer: Cell::default(),
             delay: Cell::default(),
-            // In the worst case a renewal has two thirds of the lease. It takes some turns of
-            // threads and an answer, and each of them may be late.
+            // In the worst case, two thirds of the lease remain for a renewal. The request and its
+            // answer take some turns of threads, and each of them may be late.
             patience: Cell::new(ttl / 6),
         }
     }

@@ -25,8 +25,8 @@ const LONG: Duration = Duration::from_secs(10);
 /// A lease that ends before the failover does.
 const SHORT: Duration = Duration::from_secs(2);
 const DOWN_AFTER: Duration = Duration::from_secs(3);
-/// The lease of locks that a new primary does not know, and the bound for their holders to hear of
-/// the loss: such a lease is renewed three times within its own length.
+/// The lease of locks that a new primary does not know. It is also the bound for their holders to
+/// hear of the loss, because such a lease is renewed three times within its own length.
 const TOLD: Duration = Duration::from_secs(6);
 /// The lease of claims that only try.
 const BRIEF: Duration = Duration::from_secs(1);
