@@ -1,11 +1,11 @@
-//! URLs as they may be shown, and what stores are called.
+//! Shows URLs without their passwords, and finds names for stores.
 
 use crate::error::{Error, Result};
 
 const HIDDEN: &str = "***";
 
-/// A URL without what nobody is to see: its password, and parameters that hold one. Of one that
-/// can't be taken apart without doubt, only the scheme is left.
+/// A URL without its secrets: its password, and parameters that hold one. Only the scheme is left
+/// of a URL that cannot be taken apart without doubt.
 pub(crate) fn shown(url: &str) -> String {
     let is_scheme = |scheme: &str| scheme.chars().all(|c| c.is_ascii_lowercase() || c == '+');
     let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
@@ -13,11 +13,12 @@ pub(crate) fn shown(url: &str) -> String {
     };
     let (rest, query) =
         rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
-    // Part of a password with a bare '?', or of a member of a quorum.
+    // This is part of a password with a bare '?', or of a quorum's member.
     if query.is_some_and(|query| query.contains('@')) {
         return format!("{scheme}://{HIDDEN}");
     }
-    // A bare '/' in a password is an error, and must not show it: the last '@' counts.
+    // A bare '/' in a password is an error. The last '@' counts, so that the error does not show
+    // the password.
     let (user, hosts) =
         rest.rsplit_once('@').map_or((None, rest), |(user, hosts)| (Some(user), hosts));
     if !hosts.split('/').next().unwrap_or_default().split(',').all(is_host) {
@@ -35,7 +36,7 @@ pub(crate) fn shown(url: &str) -> String {
     format!("{scheme}://{user}{hosts}?{}", pairs.join("&"))
 }
 
-/// With a number after the colon: what else stands there may be a password whose '@' was forgotten.
+/// Whether only digits follow the colon. Other text there may be a password without its '@'.
 fn is_host(host: &str) -> bool {
     let port = if host.starts_with('[') { host.rsplit_once("]:") } else { host.split_once(':') };
     port.is_none_or(|(_, port)| port.chars().all(|c| c.is_ascii_digit()))
@@ -52,7 +53,7 @@ fn shown_pair(pair: &str) -> String {
     pair.to_owned()
 }
 
-/// A text about the words of a command line, without what nobody is to see of them.
+/// A text about the words of a command line, without the secrets in those words.
 pub(crate) fn without_secrets(text: &str, words: impl IntoIterator<Item = String>) -> String {
     let mut parts: Vec<String> = Vec::new();
     for word in words {
@@ -60,12 +61,14 @@ pub(crate) fn without_secrets(text: &str, words: impl IntoIterator<Item = String
         parts.push(word);
     }
     parts.retain(|part| part.contains("://") || part.contains('@'));
-    // A part of a word would leave the rest of it.
+    // The longest part is replaced first: a shorter part could replace only a piece of a longer
+    // word.
     parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
     parts.iter().fold(text.to_owned(), |text, part| text.replace(part.as_str(), &shown(part)))
 }
 
-/// What to call a store: its product, and what sets it apart from others of the same product.
+/// The name of a store: its product, and the parts of its URL that distinguish it from others of
+/// the same product.
 pub(crate) fn id(product: &str, url: &str) -> String {
     let letters = product.to_ascii_lowercase();
     let mut id: String = letters
@@ -109,10 +112,10 @@ pub(crate) fn parse(word: &str) -> Result<(Option<String>, String)> {
     Ok((Some(label.to_owned()), url.to_owned()))
 }
 
-/// Checks what a user calls a store.
+/// Checks the label that a user gives to a store.
 ///
 /// # Errors
-/// It has other characters than letters, digits, `.`, `-` and `_`, or none.
+/// The label has other characters than letters, digits, `.`, `-` and `_`, or has none.
 pub(crate) fn check_label(label: &str) -> Result<()> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     if label.is_empty() || !label.chars().all(is_fine) {

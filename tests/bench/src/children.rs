@@ -1,4 +1,5 @@
-//! Child processes: this program again, told by pipes what to do. None of them outlives a run.
+//! Starts child processes: this program again, which gets its orders through pipes. No child
+//! outlives a run.
 
 use std::{
     ffi::OsString,
@@ -22,7 +23,8 @@ use crate::{
     worker::{Answer, Job, Order},
 };
 
-/// A child whose input has ended gives back its locks; it is killed if that takes longer.
+/// A child gives its locks back when its input ends. The parent kills the child if that takes
+/// longer.
 const GRACE: Duration = Duration::from_secs(8);
 
 /// How to start a process that calls [`worker`](crate::worker).
@@ -38,7 +40,7 @@ impl WorkerCommand {
     /// This program, with these arguments.
     ///
     /// # Errors
-    /// The system doesn't tell where this program is.
+    /// The system does not know where this program is.
     pub fn this_program<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> Result<Self> {
         let program = std::env::current_exe();
         let program =
@@ -46,7 +48,8 @@ impl WorkerCommand {
         Ok(Self { program, arguments: arguments.into_iter().map(Into::into).collect() })
     }
 
-    /// What is typed for a run: this program's name, or that of another one and its command.
+    /// The words that a user types for a run: this program's name, or another program's name and
+    /// its command.
     pub(crate) fn called(&self) -> String {
         let command = self.arguments.split_last().map(|(_, command)| command).unwrap_or_default();
         if command.is_empty() {
@@ -65,12 +68,12 @@ pub(crate) struct Children {
     reapers: Mutex<JoinSet<()>>,
 }
 
-/// One of them. Dropped, it is told to end, and gets the time for it.
+/// One child. When this is dropped, the child's input ends, and the child gets time to end.
 #[derive(Debug)]
 pub(crate) struct Child {
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
-    /// Says that it is to be killed, or, dropped, that it is to end.
+    /// A value on this channel means kill; dropping the sender means end.
     kill: oneshot::Sender<()>,
     ended: oneshot::Receiver<Instant>,
 }
@@ -80,11 +83,11 @@ impl Children {
         Self { command, reapers: Mutex::default() }
     }
 
-    /// Starts a child and tells it its job.
+    /// Starts a child and sends it its job.
     pub(crate) async fn start(&self, job: Job) -> Result<Child> {
         let mut command = Command::new(&self.command.program);
         command.args(&self.command.arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C in a terminal is for the parent, which lets its children end in order.
+        // Ctrl-C in a terminal must reach only the parent, which lets its children end in order.
         command.process_group(0).kill_on_drop(true);
         let mut process =
             command.spawn().map_err(|error| Error::of("can't start a child process", error))?;
@@ -118,7 +121,7 @@ impl Children {
         reapers.spawn(reaper);
     }
 
-    /// Waits until all have ended; those whose [`Child`] lives are not told to.
+    /// Waits until all children have ended. It does not ask a child to end whose [`Child`] lives.
     pub(crate) async fn all_ended(&self) {
         let reapers =
             std::mem::take(&mut *self.reapers.lock().unwrap_or_else(PoisonError::into_inner));
@@ -127,7 +130,7 @@ impl Children {
 }
 
 impl Child {
-    /// Waits until it is ready.
+    /// Waits until the child is ready.
     pub(crate) async fn ready(&mut self) -> Result<()> {
         match self.answer().await? {
             Answer::Ready => Ok(()),
@@ -139,7 +142,7 @@ impl Child {
         self.tell(order).await
     }
 
-    /// The next thing that it says.
+    /// The next answer of the child.
     pub(crate) async fn answer(&mut self) -> Result<Answer> {
         let line = self.output.next_line().await;
         let line = line.map_err(|error| Error::of("a child process can't be heard", error))?;
@@ -152,13 +155,13 @@ impl Child {
         }
     }
 
-    /// Kills it (SIGKILL), and tells when.
+    /// Kills the child (SIGKILL), and returns when it ended.
     pub(crate) async fn kill(self) -> Result<Instant> {
         let _ = self.kill.send(());
         self.ended.await.map_err(|_| Error::new("a child process was lost sight of"))
     }
 
-    /// Lets it end, and waits for it.
+    /// Lets the child end, and waits for its end.
     pub(crate) async fn end(self) -> Result<()> {
         let Self { input, output: _output, kill, ended } = self;
         drop((input, kill));

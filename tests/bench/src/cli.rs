@@ -36,7 +36,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measures the stores (this is what happens without a command, too)
+    /// Measures the stores (the default command)
     Run(RunArguments),
     /// Compares two reports: 0 if nothing got worse, 1 if something did, 2 if they can't be
     /// compared
@@ -46,62 +46,62 @@ enum Command {
         /// report.json of the later run
         new: PathBuf,
     },
-    /// Writes report.md and report.html of a report.json again
+    /// Writes report.md and report.html again from a report.json
     Report {
         /// report.json of a run
         json: PathBuf,
-        /// Where to; the folder of the JSON if it is left out
+        /// The folder to write to (the folder of the JSON by default)
         #[arg(long, value_name = "FOLDER")]
         out: Option<PathBuf>,
     },
-    /// What a child process does
+    /// The work of a child process
     #[command(hide = true)]
     Worker,
 }
 
 #[derive(Debug, Args)]
 struct RunArguments {
-    /// A store, as `URL` or `label=URL`; repeat it for each
+    /// A store, as `URL` or `label=URL`; repeat this option for each store
     #[arg(long = "url", value_name = "[LABEL=]URL")]
     urls: Vec<String>,
-    /// More of them, one a line, from a file or (-) standard input: command lines are seen by
-    /// everybody on the machine
+    /// More stores, one a line, from a file or (-) standard input: all users of the machine can
+    /// read command lines
     #[arg(long, value_name = "FILE")]
     urls_from: Option<PathBuf>,
-    /// What to call the stores, in the order of their URLs
+    /// The names of the stores, in the order of their URLs
     #[arg(long = "label", value_name = "LABEL")]
     labels: Vec<String>,
-    /// Fewer and shorter cases: to see that all works
+    /// Fewer and shorter cases, to check that everything works
     #[arg(long)]
     quick: bool,
     /// How often each case is measured on each store
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: Option<u32>,
-    /// How long each measurement goes on, such as 400ms
+    /// How long each measurement takes, such as 400ms
     #[arg(long, value_parser = humantime::parse_duration)]
     slice: Option<Duration>,
-    /// Only this scenario, such as hot-name; repeat it for more
+    /// Only this scenario, such as hot-name; repeat this option for more
     #[arg(long, value_name = "SCENARIO", num_args = 1.., value_parser = parse_scenario)]
     only: Vec<Scenario>,
-    /// Requests in a second of the open loop; else a share of what the slowest store can do
+    /// Requests per second of the open loop (by default a share of the slowest store's rate)
     #[arg(long)]
     rate: Option<f64>,
-    /// Where report.json, report.md and report.html are written
+    /// The folder for report.json, report.md and report.html
     #[arg(long, value_name = "FOLDER", default_value = "lockkit-bench-report")]
     out: PathBuf,
 }
 
-/// The whole program: reads the command line, does what it says, and tells how it went.
+/// Runs the whole program: reads the command line, does the work, and reports the result.
 ///
-/// The exit code is 0 if all went well, 1 if a comparison found something worse, and 2 for anything
-/// that went wrong, which includes a run that could measure nothing.
+/// The exit code is 0 if all went well, and 1 if a comparison found something worse. It is 2 for
+/// any error, which includes a run that could measure nothing.
 pub async fn command_line() -> ExitCode {
     command_line_from(env::args_os(), ["worker"]).await
 }
 
-/// As [`command_line`], for a program that has this one as a command of its own: `words` begin with
-/// a name for help, and this program, called with `worker_words`, has to call this with the word
-/// `worker`.
+/// As [`command_line`], for a program that has this one as a command of its own. `words` begin with
+/// the name that the help shows. When that program is called with `worker_words`, it must call this
+/// function with the word `worker`.
 pub async fn command_line_from(
     words: impl IntoIterator<Item = OsString>,
     worker_words: impl IntoIterator<Item = &'static str>,
@@ -129,7 +129,7 @@ pub async fn command_line_from(
     })
 }
 
-/// Help goes its usual way. What was typed wrong is repeated without the passwords in it.
+/// Prints help to the standard output. An error repeats the mistyped words without their passwords.
 fn told(error: &clap::Error, words: &[OsString]) -> ExitCode {
     if !error.use_stderr() {
         return match error.print() {
@@ -148,7 +148,7 @@ async fn measure(
 ) -> Result<ExitCode> {
     let out = arguments.out.clone();
     let options = arguments.options(worker)?;
-    // Before the time is spent: a folder that can't be made.
+    // A folder that cannot be made is an error before the run takes its time.
     let of = |error| Error::of(format!("{} can't be written", out.display()), error);
     fs::create_dir_all(&out).map_err(of)?;
     let stop = stop()?;
@@ -223,7 +223,7 @@ impl RunArguments {
     }
 }
 
-/// Ready when the program is asked to end. Asked once more, it ends at once.
+/// Completes when the program is asked to end. A second request ends the program at once.
 fn stop() -> Result<impl Future<Output = ()>> {
     let of = |error| Error::of("can't watch for Ctrl-C", error);
     let mut signals = Vec::new();
@@ -253,7 +253,7 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
         .map_err(|error| Error::of(format!("{} can't be written", file.display()), error))
 }
 
-/// What is for people.
+/// Writes the forms of the report that people read.
 fn write_readable(report: &Report, folder: &Path) -> Result<()> {
     write(folder, "report.md", &markdown(report))?;
     write(folder, "report.html", &html(report))
@@ -287,7 +287,7 @@ fn read(file: &Path) -> Result<String> {
     text.map_err(|error| Error::of(format!("no URLs can be read from {}", file.display()), error))
 }
 
-/// Without blank lines, and comments that begin with `#`.
+/// The lines without blank lines, and without comments that begin with `#`.
 fn url_lines(text: &str) -> impl Iterator<Item = String> {
     let lines =
         text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));

@@ -1,4 +1,4 @@
-//! The clock that all processes of a machine share.
+//! Reads the clock that all processes of a machine share.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ pub(crate) fn nanos() -> u64 {
     sample::nanos(Duration::new(seconds, nanos))
 }
 
-/// The common instant as one of this process, even if it has passed: who is late must not shift
-/// what all measure.
+/// The common instant as one of this process, even if it has passed: a late process must not shift
+/// the time that all processes measure.
 pub(crate) fn instant(at: u64) -> Instant {
     let now = Instant::now();
     let common = nanos();
     match at.checked_sub(common) {
         Some(ahead) => now + Duration::from_nanos(ahead),
-        // Before this machine was started there is nothing.
+        // An instant before the start of this machine cannot be expressed.
         None => now.checked_sub(Duration::from_nanos(common - at)).unwrap_or(now),
     }
 }

@@ -1,8 +1,8 @@
-//! Why something could not be measured, or a report not be read.
+//! The error of this crate: why a measurement or a report failed.
 
 use std::error::Error as StdError;
 
-/// What was tried, and what stood in its way. One line; no passwords.
+/// The action that failed, and its cause. One line; no passwords.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}{}", .source.as_ref().map_or_else(String::new, |source| format!(": {source}")))]
 pub struct Error {
@@ -14,12 +14,12 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error with no other one behind it.
+    /// An error with no other error behind it.
     pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), source: None }
     }
 
-    /// What was tried, and why it failed.
+    /// An error with the action that failed, and its cause.
     pub fn of(what: impl Into<String>, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self { what: what.into(), source: Some(source.into()) }
     }

@@ -1,4 +1,4 @@
-//! Which kind of store a URL is of.
+//! Finds the kind of store that a URL names.
 
 use lockkit::url::StoreUrl;
 

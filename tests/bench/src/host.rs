@@ -1,10 +1,10 @@
-//! The machine that the program runs on.
+//! Describes the machine that the program runs on.
 
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 use crate::report::Host;
 
-/// This machine, as it is now.
+/// The present state of this machine.
 pub(crate) fn host() -> Host {
     let what = RefreshKind::nothing()
         .with_cpu(CpuRefreshKind::nothing())

@@ -1,4 +1,4 @@
-//! What a run measures, and how.
+//! The options of a run.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     target::Address,
 };
 
-/// What is measured, and how.
+/// The options of a run: which stores and cases it measures, and how.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -20,12 +20,12 @@ pub struct Options {
     pub is_quick: bool,
     /// How often each case is measured on each store.
     pub rounds: u32,
-    /// How long each measurement goes on.
+    /// How long each measurement takes.
     pub slice: Duration,
-    /// Only these scenarios; empty for all.
+    /// Only these scenarios; an empty list means all.
     pub only: Vec<Scenario>,
-    /// Requests in a second of [`Scenario::OpenLoop`]; `None` for a rate that the slowest store has
-    /// time for.
+    /// Requests per second of [`Scenario::OpenLoop`]. `None` chooses a rate that the slowest store
+    /// has time for.
     pub rate_per_second: Option<f64>,
     /// How to start child processes.
     pub worker: WorkerCommand,
@@ -43,8 +43,8 @@ impl Options {
         Self { addresses, is_quick, rounds, slice, only, rate_per_second, worker }
     }
 
-    /// A quick run: 3 rounds of 100 ms slices, and fewer cases. It shows that all works, not which
-    /// store is faster.
+    /// A quick run: 3 rounds of 100 ms slices, and fewer cases. It shows that everything works, not
+    /// which store is faster.
     #[must_use]
     pub fn quick(addresses: Vec<Address>, worker: WorkerCommand) -> Self {
         let rounds = 3;
@@ -63,7 +63,8 @@ impl Options {
         plan::plan(self.is_quick, self.rounds, &self.only)
     }
 
-    /// With the rate that the open loop had, so that the next run can have it, too.
+    /// The command that repeats this run. It names the rate of the open loop, so that the next run
+    /// uses the same rate.
     pub(crate) fn command(&self, rate_per_second: Option<f64>) -> String {
         let mut words = vec![self.worker.called()];
         for address in &self.addresses {
@@ -84,7 +85,7 @@ impl Options {
     }
 }
 
-/// A scenario as it is written on the command line.
+/// A scenario's name on the command line.
 pub(crate) fn name_of(scenario: Scenario) -> String {
     let json = serde_json::to_value(scenario).ok();
     json.and_then(|json| json.as_str().map(str::to_owned)).unwrap_or_default()

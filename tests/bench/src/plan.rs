@@ -1,4 +1,4 @@
-//! Which cases are measured, and about how long that takes.
+//! Chooses the cases to measure, and estimates how long they take.
 
 use std::time::Duration;
 
@@ -12,10 +12,11 @@ pub(crate) struct Planned {
     pub(crate) rounds: u32,
 }
 
-/// A case that takes seconds: more rounds would tell little more.
+/// The rounds of a case that takes seconds: more rounds would add little.
 const LONG_ROUNDS: u32 = 3;
 
-/// All cases, in the order in which they are measured; of these scenarios only, if there are any.
+/// All cases, in the order in which they are measured. If `only` is not empty, it names the
+/// scenarios to measure.
 pub(crate) fn plan(is_quick: bool, rounds: u32, only: &[Scenario]) -> Vec<Planned> {
     let cases = if is_quick { quick() } else { full() };
     let wanted = |scenario: &Scenario| only.is_empty() || only.contains(scenario);
@@ -59,7 +60,7 @@ fn quick() -> Vec<(Scenario, Case)> {
     cases
 }
 
-/// Names that are seldom wanted by two.
+/// Cases in which two tasks seldom want the same name.
 fn independent() -> Vec<(Scenario, Case)> {
     let names = |tasks, names| Case {
         tasks: Some(tasks),
@@ -82,7 +83,7 @@ fn one_name(tasks: u32) -> Case {
     Case { tasks: Some(tasks), names: Some(1), hold_ms: Some(0.0), ..Case::default() }
 }
 
-/// Locks that several have at once.
+/// Cases in which several owners have the lock at once.
 fn shared() -> Vec<(Scenario, Case)> {
     vec![
         (Scenario::ReadWrite, Case { readers_percent: Some(90), ..one_name(64) }),
@@ -90,7 +91,7 @@ fn shared() -> Vec<(Scenario, Case)> {
     ]
 }
 
-/// What is no matter of many rounds of a short time.
+/// Cases for which many short rounds are of no use.
 fn alone(locks: u32) -> Vec<(Scenario, Case)> {
     vec![
         (Scenario::OpenLoop, Case { names: Some(64), ..Case::default() }),
@@ -99,15 +100,15 @@ fn alone(locks: u32) -> Vec<(Scenario, Case)> {
     ]
 }
 
-/// About how long all of it takes, on so many stores.
+/// An estimate of how long the whole plan takes on this many stores.
 pub(crate) fn estimate(plan: &[Planned], stores: u32, slice: Duration) -> Duration {
     let rounds = |planned: &Planned| match planned.scenario {
-        // Before the slice a quarter of it; after it, the last ones are served; and the floor.
         Scenario::IdleLocks => {
             Duration::from_secs(10) + Duration::from_micros(500) * planned.case.names.unwrap_or(0)
         }
         Scenario::Recovery => Duration::from_millis(3_500),
         Scenario::OpenLoop => slice * 8,
+        // These cover a warm-up of a quarter slice, the slice, the last waiters, and the floor.
         _ if planned.case.processes > Some(1) => slice * 3 + Duration::from_millis(400),
         _ => slice * 3,
     };

@@ -1,4 +1,4 @@
-//! How far a run is: a bar on a terminal, a line for each case elsewhere.
+//! Shows the progress of a run: a bar on a terminal, a line for each case elsewhere.
 
 use std::{
     io::{IsTerminal as _, stderr},
@@ -9,11 +9,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::run::Progress;
 
-/// Tells a person, or a log.
+/// Shows the progress to a person, or to a log.
 #[derive(Debug)]
 pub(crate) struct Shown {
     bar: ProgressBar,
-    /// The last case, without its round and store: a log has one line for each.
+    /// The last case, without its round and store, because a log has one line for each case.
     last: Mutex<String>,
     is_terminal: bool,
 }

@@ -1,4 +1,4 @@
-//! A run: all cases on all stores in turn, round by round.
+//! Runs all cases on all stores in turn, round by round.
 
 use std::{
     future::Future,
@@ -21,45 +21,45 @@ use crate::{
     target::Target,
 };
 
-/// For a slice that nobody can bound otherwise: a store that grants nothing any more, and a crowd
-/// that waits for it.
+/// The bound for a slice that nothing else bounds: a store that grants nothing any more, and many
+/// tasks that wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// For each of many locks that are taken one after the other, held, and given back: on a slow
-/// store.
+/// The additional time for each of many locks that are taken one after the other, held, and given
+/// back, on a slow store.
 const PATIENCE_EACH: Duration = Duration::from_millis(20);
-/// For giving back what a store was asked for.
+/// The time to give locks back when a run ends.
 const FAREWELL: Duration = Duration::from_secs(15);
-/// Of what the slowest store can do at most: a rate that none of them has to queue for.
+/// The share of the slowest store's highest rate. No store builds up a queue at this rate.
 const OPEN_LOOP_SHARE: f64 = 0.3;
 
-/// Hears how far a run is.
+/// Hears the progress of a run.
 pub trait Progress: Send + Sync {
-    /// All stores are there, and measuring begins.
+    /// All stores are connected, and the measurements begin.
     fn begins(&self, steps: u64);
 
-    /// The next step: a case, its round of how many, and the store.
+    /// The next step begins: a case, its round and the number of rounds, and the store.
     fn step(&self, what: &str);
 
-    /// It is over, in whatever way.
+    /// The run is over, with or without an error.
     fn ends(&self);
 
-    /// It is done, but not all is in order: what was left in a store, say.
+    /// The run is done, but something is not in order: for example, something was left in a store.
     fn warns(&self, what: &str) {
         let _ = what;
     }
 }
 
-/// Measures all stores, until that is done or `stop` is.
+/// Measures all stores, until the work is done or `stop` completes.
 ///
-/// A case that fails on a store is recorded, and the run goes on. When it is stopped, child
-/// processes are ended and locks given back before this returns. What can't be given back is told
-/// by [`Progress::warns`]: it is no error.
+/// A case that fails on a store is recorded, and the run continues. When `stop` completes, the run
+/// ends its child processes and gives its locks back before it returns. A lock that can't be given
+/// back is reported through [`Progress::warns`], and is no error.
 ///
 /// # Errors
 /// A store can't be reached at the start, or the run was stopped.
 ///
 /// # Cancel safety
-/// Not cancel safe: locks are left to the end of their leases. Let `stop` be ready instead.
+/// Not cancel safe: the locks remain until their leases end. Let `stop` complete instead.
 pub async fn run(
     options: &Options,
     progress: &dyn Progress,
@@ -152,7 +152,7 @@ async fn measure(
     })
 }
 
-/// What is below a second tells nobody anything.
+/// The time to the second, because fractions of a second are of no interest.
 fn to_the_second(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -162,14 +162,14 @@ struct Run<'a> {
     children: &'a Children,
     slice: Duration,
     namespace: String,
-    /// How many there are in the plan.
+    /// The number of cases in the plan.
     cases: usize,
     progress: &'a dyn Progress,
 }
 
 impl Run<'_> {
-    /// Measures one case on all stores, in turn: lockkit and its floor on the first, on the second,
-    /// and so on, and again.
+    /// Measures one case on all stores, in turn: lockkit and its floor on the first store, then on
+    /// the second, and so on. Each round repeats this.
     async fn case(&self, number: usize, planned: &Planned) -> Result<Vec<Outcome>> {
         let name = format!("{}/{}-{number}", self.namespace, name_of(planned.scenario));
         let place = place(number, self.cases);
@@ -190,7 +190,8 @@ impl Run<'_> {
         }
         let warm_up = u32::from(!scenario::has_own_warm_up(planned.scenario, &planned.case));
         for round in (1 - warm_up)..=planned.rounds {
-            // The round before the first opens connections and fills caches; nothing of it is kept.
+            // The first round, number 0, opens connections and fills caches; its results are not
+            // kept.
             let slice = if round == 0 { self.slice / 4 } else { self.slice };
             for (number, side) in turns(round, self.targets.len()) {
                 let (Some(target), Some((ours, floor))) =
@@ -244,7 +245,7 @@ impl Run<'_> {
         Ok(outcomes)
     }
 
-    /// Does the work within bounds, and counts what the server was asked for each grant.
+    /// Does the work within bounds, and counts the server's requests for each grant.
     async fn counted(
         &self,
         target: &Target,
@@ -256,8 +257,7 @@ impl Run<'_> {
             Err(Error::new(format!("it was not done within {}", humantime::format_duration(bound))))
         });
         if done.is_err() {
-            // Those of its children that still give back what they hold would be in the way of the
-            // next.
+            // Children that still give back what they hold would disturb the next measurement.
             self.children.all_ended().await;
         }
         let mut sample = done?;
@@ -274,7 +274,7 @@ impl Run<'_> {
         Ok(sample)
     }
 
-    /// A case that could not even begin.
+    /// The outcomes of a case that could not begin.
     fn failed(&self, planned: &Planned, error: &Error) -> Vec<Outcome> {
         let outcome = |target: &Target| Outcome {
             scenario: planned.scenario,
@@ -286,8 +286,8 @@ impl Run<'_> {
         self.targets.iter().map(outcome).collect()
     }
 
-    /// A share of what one client of the bare driver, or lockkit where there is none, could do on
-    /// the slowest store.
+    /// A share of the rate that one client of the bare driver reaches on the slowest store. Where
+    /// there is no bare driver, lockkit's rate counts.
     async fn rate(&self, outcomes: &[Outcome]) -> Result<f64> {
         let mut known = outcomes.to_vec();
         if !known.iter().any(|outcome| outcome.scenario == Scenario::Uncontended) {
@@ -307,8 +307,8 @@ impl Run<'_> {
     }
 }
 
-/// Who has a turn in a round, one after the other: every other time in the opposite order, as what
-/// slowly gets faster or slower would always favor the same ones.
+/// The turns of a round, one after the other. Every second round has the opposite order: otherwise
+/// a machine that slowly gets faster or slower would always favor the same stores.
 fn turns(round: u32, stores: usize) -> Vec<(usize, Side)> {
     let mut turns: Vec<_> = (0..stores)
         .flat_map(|store| [Side::Lockkit, Side::Floor].map(|side| (store, side)))
@@ -319,7 +319,7 @@ fn turns(round: u32, stores: usize) -> Vec<(usize, Side)> {
     turns
 }
 
-/// How long one turn may take at most.
+/// The longest time that one turn may take.
 fn bound(planned: &Planned, slice: Duration) -> Duration {
     let each = match planned.scenario {
         Scenario::IdleLocks => PATIENCE_EACH * planned.case.names.unwrap_or(0),
@@ -339,7 +339,7 @@ fn keep(rounds: &mut Rounds, round: u32, sample: Result<Sample>) -> Result<()> {
     }
 }
 
-/// Pairs in a second of one task on a store, by its driver where there is one.
+/// The pairs per second of one task on a store, by the bare driver where there is one.
 fn fastest(outcomes: &[Outcome], store: &str) -> Option<f64> {
     let of = |side| {
         outcomes
@@ -354,18 +354,18 @@ fn fastest(outcomes: &[Outcome], store: &str) -> Option<f64> {
     of(Side::Floor).or_else(|| of(Side::Lockkit))
 }
 
-/// Rounded to a number that is easy to type again.
+/// The value rounded to two digits, which are easy to type again.
 fn two_digits(value: f64) -> f64 {
     let unit = 10_f64.powf(value.log10().floor() - 1.0);
     (value / unit).round() * unit
 }
 
-/// Which case of how many it is. One that is measured for the sake of another is none of the plan.
+/// The case's number of how many. A case that is measured only for another case has no number.
 fn place(number: usize, cases: usize) -> String {
     if number < cases { format!("{}/{cases} ", number + 1) } else { String::new() }
 }
 
-/// A case in a few words.
+/// A short description of a case.
 fn shown(planned: &Planned) -> String {
     let case = &planned.case;
     let mut words = vec![name_of(planned.scenario)];

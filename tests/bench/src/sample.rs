@@ -1,4 +1,4 @@
-//! The figures of one round, and how rounds become the figures of a report.
+//! Collects the figures of one round, and makes the figures of a report from all rounds.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,15 +9,16 @@ use crate::{
     report::{Curve, Metric, Series, Verdict},
 };
 
-/// Where the points of a curve are, closer and closer to 100.
+/// The percentiles of a curve's points, closer and closer to 100.
 const PERCENTILES: [f64; 23] = [
     0.0, 1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 75.0, 80.0, 85.0, 90.0, 95.0, 97.5,
     99.0, 99.5, 99.9, 99.95, 99.99, 99.999, 100.0,
 ];
 
-/// Ten minutes: no case lasts longer.
+/// The longest duration that can be recorded. No case lasts longer than these ten minutes.
 const LONGEST: Duration = Duration::from_secs(600);
-/// Of each value: an error of a tenth of a percent is far below what a machine does to it.
+/// The significant digits of each value. Other effects of the machine are far larger than this
+/// error of a tenth of a percent.
 const DIGITS: u8 = 3;
 
 /// A distribution of durations, kept in nanoseconds.
@@ -42,7 +43,7 @@ impl Durations {
         self.0.add(&other.0).map_err(|error| Error::of("can't add histograms", error))
     }
 
-    /// Values and how often they occurred, for another process.
+    /// The values and how often each occurred, in a form for another process.
     pub(crate) fn counts(&self) -> Vec<(u64, u64)> {
         self.0
             .iter_recorded()
@@ -60,13 +61,13 @@ impl Durations {
         self.0.is_empty()
     }
 
-    /// Whether there are enough of them for one to be above the percentile: else it would be the
-    /// slowest under another name.
+    /// Whether there are enough values for one to be above the percentile. With fewer values, the
+    /// percentile would only be another name for the slowest.
     pub(crate) fn tell(&self, percentile: f64) -> bool {
         float(self.0.len()) * (100.0 - percentile) >= 100.0
     }
 
-    /// So many of a hundred are at most that long, in microseconds.
+    /// The duration at a percentile, in microseconds.
     pub(crate) fn micros_at(&self, percentile: f64) -> f64 {
         float(self.0.value_at_percentile(percentile)) / 1_000.0
     }
@@ -82,18 +83,18 @@ impl Durations {
     }
 }
 
-/// What one slice gave.
+/// The results of one slice.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) figures: BTreeMap<Metric, f64>,
-    /// What the case is about: waits, or gaps between a release and the next grant.
+    /// The durations that the case measures: waits, or gaps between a release and the next grant.
     pub(crate) durations: Durations,
-    /// Everything that was granted, before and after the measured time, too: requests are counted
-    /// for all of it.
+    /// All grants, also those before and after the measured time, because the requests of all of
+    /// them are counted.
     pub(crate) all_grants: u64,
-    /// What the server had counted when that began, if it was not at once.
+    /// The server's count when the work began, if that was after the start of the turn.
     pub(crate) counted_from: Option<u64>,
-    /// What it had counted when that was over, if more was done afterwards.
+    /// The server's count when the work was over, if other requests followed.
     pub(crate) counted_until: Option<u64>,
 }
 
@@ -115,7 +116,7 @@ pub(crate) struct Rounds {
     figures: BTreeMap<Metric, Vec<f64>>,
     durations: Durations,
     rounds: usize,
-    /// Why it has no figures: nothing more is tried then.
+    /// Why the case has no figures; no further round is tried then.
     end: Option<Verdict>,
 }
 
@@ -144,8 +145,8 @@ impl Rounds {
         self.end = Some(Verdict::Failed { reason: reason.into() });
     }
 
-    /// A metric that some round could not tell is left out: its values would belong to other rounds
-    /// than they seem to.
+    /// Leaves out a metric that is missing in some round, because its values would seem to belong
+    /// to other rounds.
     pub(crate) fn into_verdict(self) -> Verdict {
         if let Some(end) = self.end {
             return end;
@@ -158,7 +159,7 @@ impl Rounds {
     }
 }
 
-/// A duration in nanoseconds; ages are cut off.
+/// A duration in nanoseconds, at most the largest `u64`.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

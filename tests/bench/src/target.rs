@@ -1,4 +1,4 @@
-//! A store to be measured: what its URL says, and how it is reached.
+//! A store to measure: the facts of its URL, and the connections to it.
 
 use std::{
     error::Error as StdError,
@@ -21,12 +21,12 @@ use crate::{
     server::{self, Server},
 };
 
-/// A store to be measured: its URL, and what to call it.
+/// A store to measure: its URL and its name.
 #[derive(Clone)]
 pub struct Address {
     /// The URL, as [`lockkit::connect`] takes it.
     pub url: String,
-    /// What the report calls it; `None` for a name that follows from the server and the URL.
+    /// The name in the report; `None` for a name that follows from the server and the URL.
     pub label: Option<String>,
 }
 
@@ -36,25 +36,25 @@ impl fmt::Debug for Address {
     }
 }
 
-/// For a server to tell what it has counted: a few bytes.
+/// The time for a server to report its count, which is a few bytes.
 const TO_TELL: Duration = Duration::from_secs(2);
-/// A server that has been too slow so often is not asked any more.
+/// How often a server may be too slow before it is not asked any more.
 const MOST_SILENCES: u32 = 3;
 
 type Clients = Vec<Box<dyn FloorClient>>;
 
 /// A store that is connected.
 pub(crate) struct Target {
-    /// With the password.
+    /// The URL, with the password.
     pub(crate) url: String,
     pub(crate) store: Store,
     pub(crate) locker: Locker,
     server: Arc<dyn Server>,
-    /// How often it has not told what it counted within [`TO_TELL`].
+    /// How often the server did not report its count within [`TO_TELL`].
     silences: AtomicU32,
-    /// Or why there is none.
+    /// The floor, or the reason why there is none.
     floor: Result<Arc<dyn Floor>, String>,
-    /// Those of the last time, and for how many tasks.
+    /// The clients of the last time, and the number of tasks that they were for.
     floor_clients: Mutex<(u32, Clients)>,
 }
 
@@ -94,8 +94,8 @@ impl Target {
         Ok(Self { url, store, locker, server, silences, floor, floor_clients })
     }
 
-    /// Requests that the server has had so far; `None` if it does not tell, for whatever reason:
-    /// locks can be measured without.
+    /// The server's requests so far. `None` if the server does not report them, for whatever
+    /// reason: locks can be measured without this count.
     pub(crate) async fn requests(&self) -> Option<u64> {
         told(&*self.server, &self.silences, TO_TELL).await
     }
@@ -105,13 +105,13 @@ impl Target {
         self.locker.clone().with_process_gate(false)
     }
 
-    /// Whether another process that connects to the URL gets a store of its own.
+    /// Whether another process that connects to the URL gets a separate store.
     pub(crate) fn is_within_process(&self) -> bool {
         self.locker.descriptor().name == "memory"
     }
 
-    /// The URL for a holder whose death is to be noticed after so long, where that is not a matter
-    /// of the lease alone.
+    /// The URL for a holder whose death must be noticed after this time, where more than the lease
+    /// decides it.
     pub(crate) fn url_with_session(&self, timeout: Duration) -> Result<String> {
         let url =
             StoreUrl::parse(&self.url).map_err(|error| Error::of("a URL can't be read", error))?;
@@ -127,13 +127,12 @@ impl Target {
         Ok(format!("{}{mark}session_timeout={}ms", self.url, timeout.as_millis()))
     }
 
-    /// Why there is no floor.
+    /// The reason why there is no floor.
     pub(crate) fn no_floor(&self) -> Option<&str> {
         self.floor.as_ref().err().map(String::as_str)
     }
 
-    /// Clients of the bare driver for the work of so many tasks: those that are there already, or
-    /// new ones.
+    /// Clients of the bare driver for the work of this many tasks: the kept ones, or new ones.
     pub(crate) async fn floor_clients(&self, tasks: u32) -> Result<Clients> {
         let floor = self.floor.as_ref().map_err(|reason| Error::new(reason.clone()))?;
         let (for_tasks, kept) = std::mem::take(&mut *self.floor_clients.lock().await);
@@ -143,12 +142,12 @@ impl Target {
         floor.clients(usize::try_from(tasks).unwrap_or(usize::MAX)).await
     }
 
-    /// Keeps clients for the next time.
+    /// Keeps the clients for the next measurement.
     pub(crate) async fn keep_floor_clients(&self, tasks: u32, clients: Clients) {
         *self.floor_clients.lock().await = (tasks, clients);
     }
 
-    /// Gives back everything in the store.
+    /// Gives back everything that this program has in the store.
     pub(crate) async fn close(&self) -> Result<()> {
         self.floor_clients.lock().await.1.clear();
         let floor = match &self.floor {
@@ -217,7 +216,7 @@ mod tests {
         }
     }
 
-    /// One that hands the error on fails a case whose locks are well.
+    /// A target that returns the count's error would fail a case whose locks work well.
     #[tokio::test]
     async fn a_counter_that_fails_or_hangs_is_no_counter() {
         let silences = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! What this process uses.
+//! Reads this process's memory and processor time.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What a child process does: it holds locks, or wants them. It is told by standard input, and ends
-//! with it.
+//! The work of a child process: it holds locks, or asks for them. It gets its orders on standard
+//! input, and ends with that input.
 
 use std::{
     io::Write as _,
@@ -22,15 +22,16 @@ use crate::{
     usage,
 };
 
-/// For the locks of a process that is told to end. What is held then ends with its lease.
+/// The time for a process to give its locks back when it must end. Locks that it still holds then
+/// end with their leases.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// So many locks are asked for at once.
+/// How many locks are asked for at once.
 const AT_ONCE: usize = 64;
 
-/// The first line that a child is told.
+/// The first line that a child reads.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// With the password: it is on no command line, and in no environment.
+    /// The URL, with the password. It is on no command line, and in no environment.
     pub(crate) url: String,
     pub(crate) task: Task,
 }
@@ -38,9 +39,9 @@ pub(crate) struct Job {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Task {
-    /// So many tasks that want one name, when told so.
+    /// This many tasks ask for one name when the order comes.
     Contend { name: String, tasks: u32, hold: Duration },
-    /// Holds many locks, and tells what that costs when asked.
+    /// Holds many locks, and reports their cost on request.
     Idle { prefix: String, locks: u32, ttl: Duration },
     /// Holds one lock, until it is killed.
     Hold { name: String, ttl: Duration },
@@ -52,23 +53,24 @@ pub(crate) enum Task {
 pub(crate) enum Order {
     /// Contend from this instant of the common clock on.
     Run { start_ns: u64, slice: Duration },
-    /// Tell what holding costs for so long.
+    /// Report the cost of holding over this time.
     Watch { span: Duration },
-    /// Give back what is held: not before, as others count the requests of holding.
+    /// Give back all locks. The child keeps them until then, because others count the requests of
+    /// holding.
     GiveBack,
 }
 
-/// What a child says, a line each.
+/// An answer of a child, one line each.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
-    /// Connected; or done, and holding nothing any more.
+    /// The child is connected; or it is done, and holds nothing any more.
     Ready,
-    /// The lock is held, with this lease: no shorter one than the store can do.
+    /// The lock is held, with this lease, which is never shorter than the store allows.
     Holding {
         ttl: Duration,
     },
-    /// All locks are held, each at the cost of so much memory.
+    /// All locks are held, and each costs this much memory.
     Held {
         bytes_per_lock: f64,
     },
@@ -81,25 +83,25 @@ pub(crate) enum Answer {
     },
 }
 
-/// What the tasks of one process got.
+/// The results of one process's tasks.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Share {
     /// Grants of each task within the window.
     pub(crate) served: Vec<u64>,
     pub(crate) all_grants: u64,
-    /// Nanoseconds, and how many waited so long.
+    /// Nanoseconds, and how many waits were that long.
     pub(crate) waits: Vec<(u64, u64)>,
 }
 
 /// Does the work of a child process: the program that calls [`run`](crate::run) starts itself again
 /// to call this.
 ///
-/// It reads orders from standard input and answers on standard output, and returns when standard
-/// input ends: when its parent lets it go, or is no more. Needs a tokio runtime, best one with
-/// several threads.
+/// It reads orders from standard input, writes answers to standard output, and returns when
+/// standard input ends. Standard input ends when the parent lets the child go, or when the parent
+/// dies. It needs a tokio runtime, preferably one with several threads.
 ///
 /// # Errors
-/// Standard input holds no order. Failures of the work itself are told to the parent.
+/// Standard input holds no order. The parent gets failures of the work itself as answers.
 pub async fn worker() -> Result<()> {
     let mut lines = read_lines();
     let first =
@@ -128,13 +130,13 @@ pub async fn worker() -> Result<()> {
         () = until_end => Ok(()),
         done = serve(&locker, job.task, &mut received) => done,
     };
-    // Whatever was dropped midway is given back here.
+    // Locks of work that was dropped are given back here.
     let _ = timeout(FAREWELL, locker.shutdown()).await;
     done.or_else(|error| say(&Answer::Failed { reason: error.to_string() }))
 }
 
-/// Lines of standard input, read by a thread of its own: at its end, the process is given a while,
-/// and then ended.
+/// Reads lines of standard input, in a thread of its own. At the end of the input, the process gets
+/// some time, and is then ended.
 fn read_lines() -> UnboundedReceiver<String> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -161,7 +163,8 @@ async fn serve(locker: &Locker, task: Task, orders: &mut UnboundedReceiver<Order
         }
         Task::Idle { prefix, locks, ttl } => idle(locker, &prefix, locks, ttl, orders).await,
         Task::Hold { name, ttl } => {
-            // The servers may have agreed to less than was asked for.
+            // The least lease that the servers agreed to may be longer than the one that was asked
+            // for.
             let ttl = ttl.max(locker.descriptor().min_ttl);
             let _guard = hold(locker, &name, ttl).await?;
             say(&Answer::Holding { ttl })?;
@@ -178,7 +181,7 @@ async fn idle(
     ttl: Duration,
     orders: &mut UnboundedReceiver<Order>,
 ) -> Result<()> {
-    // Connections and buffers are there before the memory is read for the first time.
+    // The warm-up creates connections and buffers before the memory is read for the first time.
     let warm_up = stream::iter(0..AT_ONCE).map(|number| async move {
         let guard = hold(locker, &format!("{prefix}/warm-up/{number}"), ttl).await?;
         guard.release().await.map_err(refused)

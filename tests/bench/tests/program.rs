@@ -1,4 +1,4 @@
-//! The program from outside: how it ends, what it leaves, and what it shows.
+//! Tests the program from outside: how it ends, what it leaves, and what it shows.
 
 mod support;
 
@@ -31,7 +31,7 @@ fn names_in_use(url: &str) -> Vec<String> {
     })
 }
 
-/// One that kills its children, or lets them be killed by the terminal, leaves a thousand locks.
+/// A program that kills its children, or lets the terminal kill them, leaves a thousand locks.
 #[test]
 fn ctrl_c_leaves_no_process_no_lock_and_no_report() {
     let (_server, url) = redis();
@@ -39,7 +39,7 @@ fn ctrl_c_leaves_no_process_no_lock_and_no_report() {
     let mut run = start(&["--url", &url, "--quick", "--only", "idle-locks"], folder.path());
     let children = children_of(run.id());
     for child in &children {
-        // Until it runs its own program, the system shows what its parent was started with.
+        // Until a child runs its own program, the system shows the command line of its parent.
         let own = || Some(shown_of(*child)).filter(|shown| *shown != shown_of(run.id()));
         let shown = until("the child runs", own);
         assert!(!shown.contains(PASSWORD), "{shown}");
@@ -132,7 +132,7 @@ fn what_is_wrong_with_a_url_is_one_line_and_exit_code_2() {
     }
 }
 
-/// The parser of the command line repeats what it can't understand.
+/// The parser of the command line repeats words that it can't understand.
 #[test]
 fn a_mistyped_command_line_shows_no_password() {
     let url = "redis://me:s3cr3tword@h/";
@@ -180,7 +180,8 @@ fn urls_come_from_a_file_as_well() {
     assert!(told.contains("Nothing could be compared"), "{told}");
 }
 
-/// Recovery does not apply to the memory of one process: there are reports, and nothing in them.
+/// Recovery does not apply to the memory of one process: the program writes reports without
+/// figures.
 #[test]
 fn a_run_that_measured_nothing_fails() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Every scenario with tiny slices on the embedded store and on a real Redis: the figures are
-//! plausible.
+//! Runs every scenario with tiny slices on the embedded store and on a real Redis, and checks that
+//! the figures are plausible.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Progress for Silent {
     fn ends(&self) {}
 }
 
-/// What is measured while a server stands still is no plausible figure.
+/// Figures that are measured while a server pauses are not plausible.
 fn steady() -> RedisServer {
     let mut redis = RedisServer::start().unwrap();
     redis.never_stall();
@@ -48,7 +48,7 @@ fn figure(outcome: &Outcome, metric: Metric) -> Option<f64> {
     }
 }
 
-/// Of the round that had the most: a busy machine may leave a short slice no time for one.
+/// The rate of the best round: a busy machine may leave a short slice no time for a grant.
 fn most_grants(outcome: &Outcome) -> f64 {
     let Verdict::Measured { figures, .. } = &outcome.verdict else { panic!("{outcome:?}") };
     let rates = figures.get(&Metric::GrantsPerSecond).into_iter().flat_map(|series| &series.0);
@@ -81,7 +81,7 @@ async fn every_scenario_gives_plausible_figures() {
                 let bytes = get(Metric::BytesPerLock).unwrap();
                 assert!(bytes > 0.0 && bytes < 20_000.0, "{outcome:?}");
                 assert!(get(Metric::CpuPercent).is_some(), "{outcome:?}");
-                // A thousand locks, renewed after two seconds.
+                // A thousand locks are renewed, each after two seconds.
                 let requests = get(Metric::IdleRequestsPerSecond);
                 assert!(
                     is_memory || requests.is_some_and(|rate| (50.0..1_500.0).contains(&rate)),
@@ -114,7 +114,7 @@ async fn every_scenario_gives_plausible_figures() {
             }
         }
         if outcome.scenario == Scenario::HandOff {
-            // A busy machine may leave a slice no time for one.
+            // A busy machine may leave a slice no time for a hand-off.
             hand_offs.extend(get(Metric::HandOffP50Us));
         }
         if outcome.scenario == Scenario::Uncontended && !is_memory {
@@ -127,7 +127,7 @@ async fn every_scenario_gives_plausible_figures() {
         if outcome.scenario == Scenario::OpenLoop && outcome.side == Side::Lockkit {
             let offered = outcome.case.rate_per_second.unwrap();
             let served = get(Metric::GrantsPerSecond).unwrap();
-            // Of the few in a short slice, one more is a lot.
+            // A short slice has few requests, so one more is a large part.
             assert!(served <= offered * 2.0, "no more than was asked for: {outcome:?}");
         }
     }
@@ -164,7 +164,7 @@ async fn a_store_that_is_gone_midway_is_recorded_and_the_run_goes_on() {
     assert!(matches!(of("memory").unwrap().verdict, Verdict::Measured { .. }), "{report:?}");
 }
 
-/// One that loses the report of an hour to a table that could not be removed.
+/// A run that fails because of a table that could not be removed would lose the report of an hour.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_can_not_be_left_in_order_is_a_warning() {
     #[derive(Default)]

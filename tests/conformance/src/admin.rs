@@ -1,8 +1,8 @@
-//! Operators' questions to a store that answers them.
+//! Finds the part of a store that answers operators.
 
 use lockkit_core::spi::{Admin, Backend};
 
-/// What answers operators, of a store that says that it can.
+/// The operators' interface of a store that claims this capability.
 pub(crate) fn admin(backend: &dyn Backend) -> &dyn Admin {
     backend.admin().expect("a store with this capability")
 }

@@ -1,5 +1,5 @@
-//! How slowly each site of this run answers: all cases measure it, and each takes its leases from
-//! it.
+//! Records how slowly each site of this run answers. All cases measure it, and each case takes the
+//! length of its leases from it.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A site that was slow for a moment is not taken for slow for the rest of the run.
+/// How long an answer counts: a site that was slow for a moment must not seem slow for the rest of
+/// the run.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 static SITES: Mutex<BTreeMap<String, Vec<Answer>>> = Mutex::new(BTreeMap::new());
@@ -18,8 +19,8 @@ struct Answer {
     took: Duration,
 }
 
-/// Notes how long an answer of this site took, and returns the slowest that any case has had of it
-/// lately.
+/// Records how long an answer of this site took, and returns the slowest recent answer that any
+/// case had from it.
 pub(crate) fn slowest_of(site: &str, took: Duration) -> Duration {
     let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
     let answers = sites.entry(site.to_owned()).or_default();

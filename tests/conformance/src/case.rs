@@ -1,4 +1,4 @@
-//! One case of the suite, and which stores it is for.
+//! One case of the suite, and the stores that it is for.
 
 use std::{fmt, pin::Pin};
 
@@ -26,20 +26,20 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case needs of a store.
+/// The abilities of a store that a case needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
     subject: Subject,
     hook: Option<Hook>,
     fair: bool,
     push: bool,
-    /// Attempts wait inside the store.
+    /// Whether attempts must wait inside the store.
     blocking: bool,
-    /// Leases end by time; not for stores with the exception `no_lease`.
+    /// Whether leases must end by time. Stores with the exception `no_lease` do not qualify.
     lease: bool,
-    /// What else the store must be able to do.
+    /// Another ability that the store must have.
     ability: Option<Ability>,
-    /// A claim's lease is its own, and ends when this claim is not renewed.
+    /// Whether a claim's lease must be its own, and end when this claim is not renewed.
     claim_lease: bool,
 }
 
@@ -55,7 +55,7 @@ enum Subject {
     Permits,
 }
 
-/// A capability that few cases ask for.
+/// A capability that only a few cases need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ability {
     Extend,
@@ -145,12 +145,12 @@ impl Needs {
         self.lease()
     }
 
-    /// Whether the case stops, fills or restarts what other cases use, too.
+    /// Whether the case stops, fills or restarts a server that other cases use, too.
     pub(crate) fn disturbs(&self) -> bool {
         matches!(self.hook, Some(Hook::Fill | Hook::Pause | Hook::Restart))
     }
 
-    /// The locks of a store that the case could be run on.
+    /// The locks of a store that the case can be run on.
     pub(crate) fn flavors(&self, capabilities: &Capabilities) -> Vec<Flavor> {
         let all = match self.subject {
             Subject::EachExclusive => &[Flavor::Mutex, Flavor::Writer, Flavor::OnePermit][..],
@@ -161,7 +161,7 @@ impl Needs {
         all.iter().copied().filter(|flavor| flavor.is_in(capabilities)).collect()
     }
 
-    /// Why the case can't be run although there is a lock of its flavor.
+    /// Why the case can't be run although the store has a lock of its flavor.
     pub(crate) fn obstacle(&self, descriptor: &Descriptor, hooks: &[Hook]) -> Option<String> {
         let capabilities = &descriptor.capabilities;
         if self.fair && !capabilities.fair {

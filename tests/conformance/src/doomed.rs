@@ -1,5 +1,5 @@
-//! The death of a process, modelled by a runtime of its own that ends with all its tasks and
-//! connections, while what it holds is never given back.
+//! Models the death of a process. A runtime of its own ends with all its tasks and connections, and
+//! its locks are never given back.
 
 use std::thread;
 
@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::env::Env;
 
-/// Runs `life` on a runtime that dies with it. What it leaves can't reach the store any more.
+/// Runs `life` on a runtime that dies with it. Nothing that it leaves can reach the store any more.
 pub(crate) async fn doomed<T: Send + 'static>(
     life: impl FnOnce(&Runtime) -> T + Send + 'static,
 ) -> T {

@@ -1,4 +1,4 @@
-//! What a case works with.
+//! The environment of a case: its store, lockers, leases and bounds.
 
 use std::{
     collections::BTreeSet,
@@ -30,22 +30,22 @@ pub(crate) const SHORT: Duration = ms(1_000);
 /// A lease with time for requests that a fault delays. No case waits for its end.
 pub(crate) const AMPLE: Duration = ms(10_000);
 
-/// No case needs a lease with less time than this for an answer: a busy disk is not what is tested.
+/// The least lease, in answers of the store: a busy disk is not the subject of a test.
 const ANSWERS_IN_A_LEASE: u32 = 20;
-/// More than a store needs that stands still for seconds.
+/// A request's time, longer than any pause of a store that pauses for seconds.
 pub(crate) const OP_TIMEOUT: Duration = ms(10_000);
-/// A third of it, which is what a request has by default, is more than the two seconds for which
-/// servers stand still under stress. A store whose answers take longer is asked again where it was
-/// too slow.
+/// A request gets a third of the lease by default. A third of this lease is more than the two
+/// seconds for which servers pause under stress. A case repeats its request where the store was
+/// slower.
 const LONGEST_SHORT_LEASE: Duration = ms(12_000);
 const ANSWERS_IN_A_BOUND: u32 = 2;
 const LONGEST_BOUND: Duration = ms(5_000);
 const ANSWERS_IN_A_MOMENT: u32 = 10;
 const SHORTEST_MOMENT: Duration = ms(100);
-/// Requests whose timeout is some moments must fit into the lease of [`long`].
+/// A request whose timeout is several moments must fit into the lease of [`long`].
 const LONGEST_MOMENT: Duration = ms(500);
 
-/// One case's own store, the lock that it runs over, and short cuts. A panic is how a case fails.
+/// One case's own store, the lock that it runs over, and shortcuts. A case fails by a panic.
 #[derive(Clone)]
 pub(crate) struct Env(Arc<Inner>);
 
@@ -53,7 +53,7 @@ struct Inner {
     pub(crate) harness: Box<dyn Harness>,
     descriptor: Descriptor,
     flavor: Flavor,
-    /// Of the answers that this site has given lately, the one that took longest.
+    /// The slowest of this site's recent answers.
     slowest_answer: Duration,
     names: Mutex<BTreeSet<LockName>>,
     faulty_lockers: Mutex<Vec<Locker>>,
@@ -90,23 +90,23 @@ impl Env {
         self.0.flavor
     }
 
-    /// How long a waiter that nothing wakes may sleep.
+    /// How long a waiter may sleep without a wake-up.
     pub(crate) fn poll(&self) -> Duration {
         self.descriptor().poll.max.mul_f64(1.25)
     }
 
-    /// Whether no claim ends by itself before its session does.
+    /// Whether all claims end only with their session.
     pub(crate) fn has_session_leases(&self) -> bool {
         self.descriptor().lease_scope == LeaseScope::Session
     }
 
-    /// How long a case lets others act: the store answers several times meanwhile.
+    /// How long a case lets others act, in which time the store answers several times.
     pub(crate) fn moment(&self) -> Duration {
         let answers = self.0.slowest_answer * ANSWERS_IN_A_MOMENT;
         answers.clamp(SHORTEST_MOMENT, LONGEST_MOMENT)
     }
 
-    /// Lets others act where a case can't observe what they do.
+    /// Lets others act where a case can't observe them.
     pub(crate) async fn pause(&self) {
         sleep(self.moment()).await;
     }
@@ -117,20 +117,20 @@ impl Env {
         [Duration::ZERO, STEP, moment / 20, moment / 5, moment]
     }
 
-    /// As [`patience`](Self::patience); or longer, where the store has stood still lately: for
-    /// requests that a case expects to run out while a fault lasts, and to be answered before and
-    /// after it.
+    /// As [`patience`](Self::patience), or longer where the store has paused lately. It is for
+    /// requests that a case expects to time out during a fault, and to be answered before and after
+    /// it.
     pub(crate) fn bound(&self) -> Duration {
         let answers = self.0.slowest_answer * ANSWERS_IN_A_BOUND;
         answers.clamp(self.patience(), LONGEST_BOUND)
     }
 
-    /// A bound for a call or a request that a case expects to run out.
+    /// A bound for a call or a request that a case expects to time out.
     pub(crate) fn patience(&self) -> Duration {
         self.moment() * 3
     }
 
-    /// Waits until the store has seen so many waiters.
+    /// Waits until the store has seen this many waiters.
     pub(crate) async fn queued(
         &self,
         count: usize,
@@ -146,14 +146,15 @@ impl Env {
         .await;
     }
 
-    /// A lease of this length; or longer, where the store's answers are slow or its leases are
-    /// longer. What a case waits for and asserts is to be derived from the answer.
+    /// A lease of this length, or longer where the store's answers are slow or its leases are
+    /// longer. A case must derive its waits and assertions from the returned length.
     pub(crate) fn ttl(&self, wanted: Duration) -> Duration {
         let answers = self.0.slowest_answer * ANSWERS_IN_A_LEASE;
         self.at_least(wanted.max(answers.min(LONGEST_SHORT_LEASE)))
     }
 
-    /// The store's own lease, where it gives no other, or this one if it can be so short.
+    /// The store's only lease, where it has just one; otherwise this length, or the store's least
+    /// lease if that is longer.
     pub(crate) fn at_least(&self, wanted: Duration) -> Duration {
         let shortest = self.descriptor().min_ttl;
         // A session's timeout is the same for each claim on it.
@@ -164,20 +165,21 @@ impl Env {
         }
     }
 
-    /// A lease of [about](Self::ttl) this length that nobody renews.
+    /// A lease of [about](Self::ttl) this length, without renewals.
     pub(crate) fn fleeting(&self, wanted: Duration) -> LockOptions {
         LockOptions::new().with_ttl(self.ttl(wanted)).with_renewal(Renewal::Manual)
     }
 
     /// A lease that no case outlives, and that no driver renews.
     ///
-    /// A session's timeout is shorter than that: there it is renewed, as cases may outlive it.
+    /// A session's timeout is shorter than that: there the lease is renewed, because a case may
+    /// outlive it.
     pub(crate) fn unrenewed(&self) -> LockOptions {
         if self.has_session_leases() { long() } else { long().with_renewal(Renewal::Manual) }
     }
 
-    /// So many rounds with a [`BRIEF`] lease; fewer where the store makes each of them longer, but
-    /// two, as it takes two to see what one has left behind.
+    /// This many rounds with a [`BRIEF`] lease, or fewer where the store makes each round longer.
+    /// There are at least two rounds, because the second shows what the first has left behind.
     pub(crate) fn rounds(&self, wanted: usize) -> usize {
         let times = self.ttl(BRIEF).div_duration_f64(BRIEF).clamp(1.0, 4.0);
         wanted.div_ceil(if times < 2.0 { 1 } else { 4 }).max(2)
@@ -188,7 +190,7 @@ impl Env {
         self.built_locker(|builder| builder).await
     }
 
-    /// As [`locker`](Self::locker), with what is chosen before its first use.
+    /// As [`locker`](Self::locker), with settings that are chosen before its first use.
     pub(crate) async fn built_locker(
         &self,
         choose: impl FnOnce(LockerBuilder) -> LockerBuilder,
@@ -200,8 +202,8 @@ impl Env {
         in_the_end(async || self.harness().connect().await).await.expect("the store can be reached")
     }
 
-    /// A locker whose connection can be broken, and which has been used: what a store must learn
-    /// first, such as a script, it knows.
+    /// A locker whose connection can be broken. It has been used, so the store already knows what
+    /// it must learn first, such as a script.
     pub(crate) async fn faulty_locker(&self) -> (Locker, Arc<dyn Link>) {
         let connected = in_the_end(async || self.harness().connect_through_faults().await).await;
         let (backend, link) = connected.expect("the store can be reached");
@@ -211,14 +213,14 @@ impl Env {
         (locker, link)
     }
 
-    /// Waits for what the case left to lockers whose connection ends with the harness.
+    /// Waits for the work that the case left to lockers whose connection ends with the harness.
     pub(crate) async fn shut_faulty_lockers_down(&self) -> Result<(), String> {
         let lockers = std::mem::take(
             &mut *self.0.faulty_lockers.lock().unwrap_or_else(PoisonError::into_inner),
         );
         for locker in lockers {
-            // What became of a request without an answer may be known for sure when nobody carries
-            // it out any more.
+            // The outcome of a request without an answer may only be certain when no task carries
+            // the request out any more.
             let shutdown = timeout(OP_TIMEOUT + soon(), locker.shutdown()).await;
             let outcome = shutdown.map_err(|_| "C6: the shutdown of a locker hangs".to_owned())?;
             outcome.map_err(|error| format!("C6: the shutdown of a locker failed: {error}"))?;
@@ -226,7 +228,7 @@ impl Env {
         Ok(())
     }
 
-    /// A locker of which every call is seen and can be broken between core and backend.
+    /// A locker whose calls between core and backend are recorded and can be broken.
     pub(crate) async fn spied_locker(&self) -> (Locker, Arc<Line>) {
         let faulty = Faulty::new(self.backend().await);
         let line = faulty.line();
@@ -271,7 +273,7 @@ impl Env {
         name
     }
 
-    /// Has the end of the case check that this name is free.
+    /// Makes the end of the case check that this name is free.
     pub(crate) fn will_be_free(&self, name: &LockName) {
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
     }
@@ -282,7 +284,7 @@ impl Env {
 }
 
 impl Inner {
-    /// How long the store takes for an answer: the longest of a few writes, without the first ones.
+    /// How long the store takes for an answer: the longest of a few writes, without the first one.
     async fn measure(&self) -> Result<Duration, BoxError> {
         const TIMES: usize = 3;
         let backend = self.harness.connect().await?;
@@ -299,7 +301,7 @@ impl Inner {
             let granted = Instant::now();
             assert_eq!(claim.release().await?, Released::Freed);
             let took = (granted - start).max(granted.elapsed());
-            // The first time, scripts and rows are made.
+            // The first write creates scripts and rows.
             if time > 0 {
                 slowest = slowest.max(took);
             }
@@ -309,7 +311,7 @@ impl Inner {
     }
 }
 
-/// Asks a store again that did not answer: a busy machine is not what is tested.
+/// Repeats a request that the store did not answer: a busy machine is not the subject of a test.
 async fn in_the_end<T>(ask: impl AsyncFn() -> Result<T, BoxError>) -> Result<T, BoxError> {
     let start = Instant::now();
     loop {
@@ -326,18 +328,18 @@ impl fmt::Debug for Env {
     }
 }
 
-/// What an operator asks has the locker's own bound.
+/// A locker whose requests for operators have a long bound.
 fn patient(locker: Locker) -> Locker {
     locker.with_defaults(long()).expect("good options")
 }
 
-/// A lease that no case outlives, with requests that a store may be late for.
+/// A lease that no case outlives, with requests that a store may answer late.
 pub(crate) fn long() -> LockOptions {
     LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(OP_TIMEOUT)
 }
 
-/// A try that must get it. A store that stands still for a moment may be too slow for a request: it
-/// is asked again.
+/// An attempt that must be granted. A store that pauses for a moment may be too slow for a request,
+/// so the attempt is repeated.
 pub(crate) async fn take(lock: &AnyLock) -> LockGuard {
     let mut got = None;
     let mut late: Option<Instant> = None;
@@ -347,7 +349,7 @@ pub(crate) async fn take(lock: &AnyLock) -> LockGuard {
                 got = Some(guard);
                 Ok(())
             }
-            // What came late may have been applied, and is being taken back: sooner than its lease
+            // A late attempt may have been applied. The background task removes it before its lease
             // ends.
             Ok(None) if late.is_some_and(|late| late.elapsed() < soon()) => {
                 Err(format!("{} stays taken", lock.name()))
@@ -363,7 +365,7 @@ pub(crate) async fn take(lock: &AnyLock) -> LockGuard {
     got.unwrap()
 }
 
-/// Waits for the lock, with requests as short as [`take`]'s.
+/// Waits for the lock, with requests as short as those of [`take`].
 pub(crate) async fn lock_soon(lock: &AnyLock) -> LockGuard {
     let start = Instant::now();
     loop {
@@ -377,7 +379,7 @@ pub(crate) async fn lock_soon(lock: &AnyLock) -> LockGuard {
     }
 }
 
-/// Waits for what another one holds, which the store must refuse once it has the time to answer.
+/// Waits for a lock that another owner holds. The store must refuse it once it has time to answer.
 pub(crate) async fn is_refused<T>(wait: impl AsyncFn() -> lockkit_core::Result<Option<T>>) {
     eventually(a_minute(), async || {
         assert!(wait().await.map_err(|error| too_slow(&error))?.is_none(), "C1: granted twice");
@@ -386,14 +388,14 @@ pub(crate) async fn is_refused<T>(wait: impl AsyncFn() -> lockkit_core::Result<O
     .await;
 }
 
-/// Frees a grant by force, in the end: the store may stand still for longer than an operator waits
-/// for one answer.
+/// Frees a grant by force, with retries: the store may pause for longer than an operator waits for
+/// one answer.
 pub(crate) async fn free_by_force(ask: impl AsyncFn() -> lockkit_core::Result<Released>) {
     let mut was_late = false;
     eventually(a_minute(), async || {
         match ask().await {
             Ok(Released::Freed) => {}
-            // By the request that was not answered.
+            // The request without an answer has freed it.
             Ok(Released::NotHeld) if was_late => {}
             Ok(other) => panic!("C14: {other:?} at the release by force of what is held"),
             Err(error) => {
@@ -406,13 +408,13 @@ pub(crate) async fn free_by_force(ask: impl AsyncFn() -> lockkit_core::Result<Re
     .await;
 }
 
-/// Anything but an answer that did not come is a failure at once.
+/// A late answer is no failure; any other error fails the case at once.
 pub(crate) fn too_slow(error: &Error) -> String {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     error.to_string()
 }
 
-/// A release of what must still be held.
+/// Releases a lock that must still be held.
 pub(crate) async fn give_back(guard: LockGuard) {
     let name = guard.name().clone();
     let token = guard.fencing_token();
@@ -420,8 +422,8 @@ pub(crate) async fn give_back(guard: LockGuard) {
     released.unwrap_or_else(|error| panic!("C2: {name} is not token {token}'s: {error}"));
 }
 
-/// Waits until the lock can be had, which must be sooner than by the end of a forgotten lease, and
-/// gives it back.
+/// Waits until the lock is free, and gives it back. The lock must be free before a forgotten lease
+/// would end.
 pub(crate) async fn becomes_free(lock: &AnyLock) -> FencingToken {
     let mut got = None;
     eventually(soon(), async || {

@@ -19,22 +19,22 @@ use crate::{
     oracle::{Baseline, store_is_clean},
 };
 
-/// A case that has not ended by then hangs.
+/// The time after which a case counts as hanging.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Why a case failed.
 pub(crate) type Failure = String;
 
-/// When the open files of the process are counted.
+/// When the run counts the open files of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Files {
     /// At the end of each case, which runs alone.
     OfTheCase,
-    /// Not here: others run beside this case.
+    /// Not per case, because other cases run beside this one.
     OfTheRun,
 }
 
-/// Runs a case on a thread of its own, so that one that blocks is given up as well.
+/// Runs a case on a thread of its own, so that the run can also give up a case that blocks.
 pub(crate) fn execute(
     case: Case,
     store: &Arc<dyn Store>,
@@ -57,7 +57,7 @@ fn execute_within(
         let outcome =
             std::panic::catch_unwind(AssertUnwindSafe(|| run(case, &*store, flavor, files)));
         let outcome = outcome.unwrap_or_else(|panic| Err(text_of(&*panic)));
-        // Nobody listens any more once the limit has passed.
+        // After the limit, the receiver is dropped, so the send may fail.
         let _ = done.send(outcome);
     });
     let thread = thread.map_err(|error| format!("no thread for the case: {error}"))?;
@@ -79,7 +79,7 @@ fn run(case: Case, store: &dyn Store, flavor: Flavor, files: Files) -> Result<()
     baseline.map_or(Ok(()), |baseline| baseline.check())
 }
 
-/// Two workers: a task of a case and lockkit's own run truly side by side.
+/// Two workers, so that a case's task and lockkit's background task really run side by side.
 pub(crate) fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_a_failure_with_its_text_and_what_it_catches() {
-        // To print the backtrace of a panic can take a while.
+        // A panic with a backtrace can take a while to print.
         let outcome = outcome(60_000, |_| Box::pin(async { panic!("so it is {}", 1) }));
         assert_eq!(outcome, "so it is 1\ncatches: nothing");
     }

@@ -1,4 +1,4 @@
-//! What the suite needs to know of a store: how to reach it, and how to hurt it.
+//! The interface of a store under test: how to connect to it, and how to disturb it.
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
@@ -16,25 +16,25 @@ pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 /// One kind of store under test, such as one server. The runner asks it for a fresh [`Harness`] for
 /// each case.
 ///
-/// What all cases share, such as a server, is started when the value is made, and ends when it is
-/// dropped.
+/// Resources that all cases share, such as a server, start when the value is made, and end when it
+/// is dropped.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The first part of the names of its tests, such as `redis`.
     fn name(&self) -> &str;
 
-    /// The descriptor that its backends have: the suite chooses the cases by it. No I/O.
+    /// The descriptor of its backends, by which the suite chooses the cases. No I/O.
     fn descriptor(&self) -> Descriptor;
 
-    /// Where its data are: a case that pauses, fills or restarts one of two stores of one site
-    /// disturbs the other as well. No I/O.
+    /// The site of its data. A case that pauses, fills or restarts one of two stores of one site
+    /// disturbs the other store as well. No I/O.
     fn site(&self) -> String {
         self.name().to_owned()
     }
 
-    /// Which of the optional hooks of its harness work. No I/O. None is a good start.
+    /// The optional hooks that its harness supports. No I/O. An empty list is a good start.
     ///
-    /// A case that needs a missing one is listed as not applicable, with the reason.
+    /// A case that needs a missing hook is listed as not applicable, with the reason.
     fn hooks(&self) -> Vec<Hook>;
 
     /// Whether another store of the same run has the same locks, so that the first lock of this one
@@ -43,9 +43,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The same store on a server that no other case uses: for cases that pause, fill or restart
-    /// it. It may be started by this. `None`: there is but one server, and such a case runs while
-    /// no other does.
+    /// The same store on a server that no other case uses, for cases that pause, fill or restart
+    /// it. This call may start that server. `None` if there is only one server; then such a case
+    /// runs while no other case does.
     ///
     /// # Errors
     /// The server can't be started.
@@ -53,15 +53,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Makes a harness with a namespace of its own: a random prefix where the store is shared.
+    /// Makes a harness with a namespace of its own, such as a random prefix where the store is
+    /// shared.
     ///
     /// # Errors
     /// The store can't be reached.
     async fn open(&self) -> Result<Box<dyn Harness>, BoxError>;
 }
 
-/// One store, or one namespace of a shared store, for one case. Dropped, it undoes what its hooks
-/// did.
+/// One store, or one namespace of a shared store, for one case. Dropping it undoes the effects of
+/// its hooks.
 #[async_trait]
 pub trait Harness: fmt::Debug + Send + Sync + 'static {
     /// Connects: a new backend over the same data, with a connection of its own.
@@ -70,12 +71,12 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
     /// The store can't be reached.
     async fn connect(&self) -> Result<Arc<dyn Backend>, BoxError>;
 
-    /// Connects through something that can break the connection.
+    /// Connects through a link that can break the connection.
     ///
     /// A store behind a socket puts the [fault proxy](crate::proxy::Proxy) in between and claims
-    /// [`Hook::Wire`]. Without that, faults are made between core and backend, which a store whose
-    /// leases are its session's must not leave it at: what keeps up the session has to suffer as
-    /// well.
+    /// [`Hook::Wire`]. Without that, faults happen between core and backend. This default is not
+    /// enough for a store whose leases belong to its session: the requests that keep up the session
+    /// must suffer as well.
     ///
     /// # Errors
     /// The store can't be reached.
@@ -85,26 +86,27 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
         Ok((Arc::new(faulty), line))
     }
 
-    /// Ends every grant of a name behind the holders' backs, as an eviction or a careless operator
-    /// does. Idle data of the name, such as its last token, stays.
+    /// Ends every grant of a name without the holders' knowledge, as an eviction or a careless
+    /// operator does. Idle data of the name, such as its last token, remains.
     ///
     /// # Errors
     /// The store can't be reached.
     async fn expire_now(&self, name: &LockName) -> Result<(), BoxError>;
 
-    /// Lists what is in the namespace and should not be there once all is released, a text for
-    /// each. What an idle name may leave, such as its last token with a time to live, is not
-    /// listed.
+    /// Lists the entries of the namespace that must not exist once all locks are released, with a
+    /// text for each. Data that an idle name may leave, such as its last token with a time to live,
+    /// is not listed.
     ///
     /// # Errors
     /// The store can't be reached.
     async fn leaks(&self) -> Result<Vec<String>, BoxError>;
 
-    /// Ends the harness's own connections and tasks: after it, the process has no more of either
-    /// than before the case.
+    /// Ends the harness's own connections and tasks. Afterwards the process must not have more of
+    /// either than before the case.
     async fn close(&self);
 
-    /// [`Hook::Flush`]: the namespace loses all its data, as by FLUSHALL or a failover to an empty replica.
+    /// [`Hook::Flush`]: the namespace loses all its data, as by FLUSHALL or by a failover to an
+    /// empty replica.
     ///
     /// # Errors
     /// The hook is missing, or the store can't be reached.
@@ -112,7 +114,8 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
         missing(Hook::Flush)
     }
 
-    /// [`Hook::Foreign`]: a client that is not lockkit takes the lock for this long, in the way that is usual there.
+    /// [`Hook::Foreign`]: a client that is not lockkit takes the lock for this long, in the usual
+    /// way of such clients.
     ///
     /// # Errors
     /// The hook is missing, or the store can't be reached.
@@ -121,7 +124,7 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
         missing(Hook::Foreign)
     }
 
-    /// [`Hook::Foreign`]: that client gives it back. True if it still had it.
+    /// [`Hook::Foreign`]: that client gives the lock back. True if it still had the lock.
     ///
     /// # Errors
     /// The hook is missing, or the store can't be reached.
@@ -130,13 +133,14 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
         missing(Hook::Foreign)
     }
 
-    /// [`Hook::Parts`]: what lies between each part of the store, such as a member of a quorum, and all backends of this
-    /// harness. It is made with the harness, and may hurt what is connected later, too.
+    /// [`Hook::Parts`]: the links between each part of the store, such as a member of a quorum, and
+    /// all backends of this harness. They are made with the harness, and also disturb backends that
+    /// connect later.
     fn parts(&self) -> Vec<Arc<dyn Link>> {
         Vec::new()
     }
 
-    /// [`Hook::Pause`]: the store falls silent, as by SIGSTOP; connections stay.
+    /// [`Hook::Pause`]: the store becomes silent, as by SIGSTOP; its connections remain.
     ///
     /// # Errors
     /// The hook is missing, or the store can't be stopped.
@@ -144,7 +148,7 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
         missing(Hook::Pause)
     }
 
-    /// [`Hook::Pause`]: the store goes on.
+    /// [`Hook::Pause`]: the store continues.
     ///
     /// # Errors
     /// The hook is missing, or the store can't be continued.
@@ -152,8 +156,8 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
         missing(Hook::Pause)
     }
 
-    /// [`Hook::ClockBack`]: the clock of the store goes back by this much, as far as a mutex that is held is concerned: its
-    /// lease ends so much later.
+    /// [`Hook::ClockBack`]: sets the store's clock back by this much, at least for a mutex that is
+    /// held: its lease ends later by this much.
     ///
     /// # Errors
     /// The hook is missing, or the store can't be reached.
@@ -162,8 +166,8 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
         missing(Hook::ClockBack)
     }
 
-    /// [`Hook::Fill`]: the store has no room left, and refuses writes that need more. One that has no such bound does
-    /// nothing.
+    /// [`Hook::Fill`]: the store has no room left, and refuses writes that need more room. A store
+    /// without such a bound does nothing.
     ///
     /// # Errors
     /// The hook is missing, or the store can't be reached.
@@ -179,7 +183,7 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
         missing(Hook::Fill)
     }
 
-    /// [`Hook::Restart`]: the store ends and starts again. What it keeps is up to the store.
+    /// [`Hook::Restart`]: the store ends and starts again. The store decides which data it keeps.
     ///
     /// # Errors
     /// The hook is missing, or the store does not come back.
@@ -188,7 +192,7 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// What a [`Harness`] may be unable to do.
+/// The hooks that a [`Harness`] may lack.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hook {
@@ -211,39 +215,39 @@ pub enum Hook {
     Wire,
 }
 
-/// The connection of one backend, to be hurt.
+/// The connection of one backend, on which a test can set faults.
 pub trait Link: fmt::Debug + Send + Sync + 'static {
     /// Replaces the faults.
     fn set(&self, faults: Faults);
 
-    /// Breaks what is connected now. Requests under way fail with an unknown outcome.
+    /// Breaks the present connections. Requests in progress fail with an unknown outcome.
     fn cut(&self);
 
-    /// Breaks what is connected now at the client's end only: requests under way still arrive, this
-    /// much later. Without [`Hook::Wire`] the same as [`cut`](Self::cut).
+    /// Breaks the present connections at the client's end only: requests in progress still arrive,
+    /// this much later. Without [`Hook::Wire`] the same as [`cut`](Self::cut).
     fn cut_client(&self, late: Duration) {
         let _ = late;
         self.cut();
     }
 
-    /// Ends all faults. A connection that lost bytes is broken by it.
+    /// Ends all faults. This breaks a connection that lost bytes.
     fn heal(&self) {
         self.set(Faults::NONE);
     }
 }
 
-/// What a [`Link`] does to requests and replies.
+/// The faults that a [`Link`] applies to requests and replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// Requests arrive this much later.
     pub request_delay: Duration,
     /// Replies arrive this much later.
     pub reply_delay: Duration,
-    /// Requests stay under way until this ends.
+    /// Requests do not arrive until this fault ends.
     pub hold_requests: bool,
     /// Requests are executed, and their replies never come.
     pub lose_replies: bool,
-    /// Nothing can be connected.
+    /// No connection can be made.
     pub refuse: bool,
 }
 
@@ -256,9 +260,9 @@ impl Faults {
         lose_replies: false,
         refuse: false,
     };
-    /// Neither request nor reply comes through.
+    /// Neither requests nor replies come through.
     pub const SILENCE: Self = Self { hold_requests: true, lose_replies: true, ..Self::NONE };
-    /// Executed, reply lost.
+    /// Requests are executed, and their replies are lost.
     pub const LOST_REPLIES: Self = Self { lose_replies: true, ..Self::NONE };
 }
 

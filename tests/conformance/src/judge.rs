@@ -1,5 +1,5 @@
-//! Whether a short lease was lost by a fault, or because this machine or its store stood still for
-//! so long.
+//! Judges whether a short lease was lost by a fault, or because this machine or its store paused
+//! for too long.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,14 +21,14 @@ use crate::{
     stall::StallMeter,
 };
 
-/// How many times longer than at first a lease may become.
+/// By how much a lease may be lengthened at most.
 const MOST: u32 = 16;
 
-/// What the holder of a short lease has lost, and when: to be judged.
+/// A description of the loss of a short lease, and of its time.
 pub(crate) type Loss = String;
 
-/// One turn of a case: the length of its lease, the name of its lock, and how slow everything was
-/// meanwhile.
+/// One turn of a case: the length of its lease, the name of its lock, and the slowest answers of
+/// the turn.
 pub(crate) struct Turn<'a> {
     env: &'a Env,
     pub(crate) ttl: Duration,
@@ -37,17 +37,17 @@ pub(crate) struct Turn<'a> {
     pinger: &'a Pinger,
     lines: RefCell<Vec<Arc<Line>>>,
     slowest_answer: Cell<Duration>,
-    /// How much later than that the case itself makes each answer.
+    /// By how much the case itself delays each answer, in addition to that time.
     delay: Cell<Duration>,
-    /// So slow may everything be without an excuse.
+    /// How slow the machine and the store may be before a loss is excused.
     patience: Cell<Duration>,
 }
 
 /// Runs a case that must not lose a lease of [about](Env::ttl) this length.
 ///
-/// A loss fails the case if nothing stood still for long enough. Else it has another turn, with a
-/// lease of twice the length, or of the session's where no lease is longer: what was at fault loses
-/// that one, too.
+/// A loss fails the case if neither machine nor store paused for long enough. Otherwise the case
+/// has another turn. Its lease is twice as long, or the session's where no lease is longer. A real
+/// fault loses that lease, too.
 pub(crate) async fn judged(
     env: &Env,
     wanted: Duration,
@@ -67,7 +67,7 @@ pub(crate) async fn judged(
 
 impl<'a> Turn<'a> {
     fn begin(env: &'a Env, pinger: &'a Pinger, shortest: Duration, times: u32) -> Self {
-        // What is left of the turn before does not get in the way.
+        // The new name keeps remains of the turn before out of the way.
         let name = if times == 1 { "x".to_owned() } else { format!("x{times}") };
         let ttl = env.at_least(shortest * times);
         pinger.restart();
@@ -80,8 +80,8 @@ impl<'a> Turn<'a> {
             lines: RefCell::default(),
             slowest_answer: Cell::default(),
             delay: Cell::default(),
-            // A lease is renewed for two thirds of it at worst. To send that and to hear of it
-            // takes some turns of threads and an answer, and each of them may be late.
+            // In the worst case, two thirds of the lease remain for a renewal. The request and its
+            // answer take some turns of threads, and each of them may be late.
             patience: Cell::new(ttl / 6),
         }
     }
@@ -90,14 +90,15 @@ impl<'a> Turn<'a> {
         self.meter.longest() + self.slowest() + self.delay.get() >= self.patience.get()
     }
 
-    /// Makes each answer so much later from now on, which leaves less time for others to be late.
+    /// Delays each answer from now on. This leaves less time for the machine and the store to be
+    /// late.
     pub(crate) fn delay_answers(&self, link: &dyn Link, delay: Duration) {
         link.set(Faults { reply_delay: delay, ..Faults::NONE });
         self.delay.set(delay);
     }
 
-    /// What kept others waiting, too. No renewal counts: one that hangs would excuse the loss that
-    /// it leads to.
+    /// The longest wait, also of other claims. Renewals do not count, because a renewal that hangs
+    /// would excuse the loss that it causes.
     fn slowest(&self) -> Duration {
         let of_lines = self.lines.borrow().iter().map(|line| line.slowest()).max();
         self.slowest_answer.get().max(of_lines.unwrap_or_default()).max(self.pinger.slowest())
@@ -119,14 +120,15 @@ impl<'a> Turn<'a> {
         LockOptions::new().with_ttl(self.ttl)
     }
 
-    /// This turn's lease, renewed by requests of a tenth of it: several of them fit in.
+    /// This turn's lease, renewed by requests of a tenth of the lease, so that several of them fit
+    /// in.
     pub(crate) fn renewed_by_short_requests(&self) -> LockOptions {
         let op_timeout = self.ttl / 10;
         self.patience.set(op_timeout / 2);
         self.renewed().with_op_timeout(op_timeout)
     }
 
-    /// This turn's lease, which nobody renews.
+    /// This turn's lease, without renewals.
     pub(crate) fn fleeting(&self) -> LockOptions {
         self.renewed().with_renewal(Renewal::Manual)
     }
@@ -135,14 +137,15 @@ impl<'a> Turn<'a> {
         self.env.lock(locker, &self.name, options)
     }
 
-    /// A try that must get it, if it is answered within the short time of this lease's requests.
+    /// An attempt that must be granted, if it is answered within the short time of this lease's
+    /// requests.
     pub(crate) async fn take(&self, lock: &AnyLock) -> Result<LockGuard, Loss> {
         let got = self.answer(lock.try_lock()).await?;
         Ok(got.unwrap_or_else(|| panic!("{} is taken", lock.name())))
     }
 
-    /// Times an answer, which must not be that to a renewal; an error may come of a lease or a
-    /// request that the machine was too slow for.
+    /// Measures the time of an answer, which must not be the answer to a renewal. An error may come
+    /// of a lease or a request that was too short for the machine.
     pub(crate) async fn answer<T>(
         &self,
         request: impl Future<Output = StoreResult<T>>,
@@ -153,10 +156,11 @@ impl<'a> Turn<'a> {
         answer.map_err(loss_of)
     }
 
-    /// Whether another one, who asks now, is granted what these hold.
+    /// Whether another owner that asks now is granted a lock that these guards hold.
     ///
-    /// The store's grant came before its answer: so it came too early if a holder had until then
-    /// when it was asked, or thinks so still.
+    /// The store grants before its answer arrives. So the grant came too early if, at the answer, a
+    /// deadline from before the request had not passed. It also came too early if a guard still
+    /// says that it is held.
     pub(crate) async fn is_granted_beside<T>(
         &self,
         holders: &[LockGuard],
@@ -183,7 +187,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// What an error says that may come of a machine that stood still; any other is a failure at once.
+/// The text of an error that a paused machine may cause. Any other error is a failure at once.
 pub(crate) fn loss_of(error: Error) -> Loss {
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Lost), "{error:?}");
     error.to_string()

@@ -1,10 +1,10 @@
 //! The contract of lockkit as a test suite.
 //!
-//! Each promise, C1 to C14, is checked by some cases. A store describes itself by a [`Store`] and a
-//! [`Harness`]; its capabilities choose the cases, so that it can't be tested for less than it
-//! claims. A case that needs a hook which the harness lacks is listed as not applicable, with the
-//! reason. Each case ends with the leak oracle: the store is empty, and the process has no more
-//! open files and tasks than before.
+//! Some cases check each promise, C1 to C14. A store describes itself by a [`Store`] and a
+//! [`Harness`]. Its capabilities choose the cases, so a store can't be tested for less than it
+//! claims. A case that needs a missing hook is listed as not applicable, with the reason. Each case
+//! ends with the leak oracle: the store is empty, and the process has no more open files and tasks
+//! than before.
 //!
 //! The test file of a backend, with `harness = false` in its `[[test]]` section:
 //!
@@ -24,33 +24,38 @@
 //!   of that name. The page `docs/write-a-backend.md` of lockkit's repository shows both for a
 //!   SQLite file.
 //! * A harness has data of its own: a folder, a database, or a random prefix on a shared server.
-//!   What it opens, it ends in [`Harness::close`]: the oracle would take it for a leak.
-//! * [`Harness::expire_now`] and [`Harness::leaks`] are best written without the backend, which
-//!   would else vouch for itself.
+//!   [`Harness::close`] must end everything that the harness opens: otherwise the oracle reports a
+//!   leak.
+//! * Write [`Harness::expire_now`] and [`Harness::leaks`] without the backend, because a backend
+//!   can't check itself.
 //! * A store behind a socket puts the [`proxy`] in between, and claims [`Hook::Wire`]. Without that
-//!   hook, nothing checks a request that arrives after its sender has given up: write a test for
+//!   hook, no case checks a request that arrives after its sender has given up: write a test for
 //!   it.
-//! * Cases run side by side, as most of a case is waiting. One that pauses, fills or restarts the
-//!   store is alone with it.
+//! * Cases run side by side, because a case waits most of its time. A case that pauses, fills or
+//!   restarts the store has the store to itself.
 //!
 //! # Where a case fails
-//! Its name begins with the number of the promise. The text says what was seen, and ends with
+//! Its name begins with the number of the promise. The text says what the case saw, and ends with
 //! `catches:` and the wrong implementation that the case was made for.
-//! `cargo test --test conformance -- --exact redis::c2_…` runs it alone.
+//! `cargo test --test conformance -- --exact redis::c2_…` runs the case alone.
 //!
-//! | text | look for |
-//! |---|---|
-//! | `left in the store` | a release that takes out less than the attempt wrote; a row that [`Harness::leaks`] should pass over |
-//! | `… open files are left`, `… tasks are left` | a connection, thread or task that outlives the backend's `close`, or a dropped future |
-//! | `it hangs` | a call that never ends, or a runtime that is blocked: a client that blocks needs a thread of its own |
-//! | `the longest stall was …` | a lease that was lost although neither machine nor store stood still for long: a renewal that fails or does nothing |
-//! | `… did not happen within …` | a busy machine, if `LOCKKIT_TEST_SLACK` helps; else a poll, or a `takeover_delay`, that promises too much |
+//! These texts have these causes:
 //!
-//! A case that can't run is listed as not applicable, with what is missing: a capability, or a
-//! hook.
+//! * `left in the store`: a release removes less than the attempt wrote. Or [`Harness::leaks`]
+//!   lists a row that may remain.
+//! * `… open files are left`, `… tasks are left`: a connection, thread or task outlives the
+//!   backend's `close`, or a dropped future.
+//! * `it hangs`: a call never ends, or a runtime is blocked. A client that blocks needs a thread of
+//!   its own.
+//! * `the longest stall was …`: a lease was lost although neither machine nor store paused for
+//!   long. The renewal fails or does nothing.
+//! * `… did not happen within …`: the machine is busy, if `LOCKKIT_TEST_SLACK` helps. Otherwise a
+//!   poll, or a `takeover_delay`, promises too much.
+//!
+//! A case that can't run is listed as not applicable, with the missing capability or hook.
 //!
 //! # Environment
-//! * `LOCKKIT_TEST_SLACK`: how much later than promised a thing may happen on a busy machine,
+//! * `LOCKKIT_TEST_SLACK`: how much later than promised an event may happen on a busy machine,
 //!   `500ms` or `3x` the default of 6 s.
 //! * `LOCKKIT_TEST_CANCELLATIONS`: how often the cancellation storms cancel, 5,000 by default.
 

@@ -1,5 +1,5 @@
-//! The three locks that exclude, behind one face, so that each case about exclusion runs over all
-//! of them.
+//! One type for the three locks that exclude, so that each case about exclusion runs over all of
+//! them.
 
 use std::{fmt, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The leak oracle (C6): the store is as empty, and the process as small, as before the case.
+//! The leak oracle (C6): the store must be as empty, and the process as small, as before the case.
 
 use std::{
     fs,
@@ -15,10 +15,10 @@ use crate::{
 
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Every name that the case used is free, nobody waits, and the store's own list of left-overs is
-/// empty.
+/// Checks that every name of the case is free, that no claim waits, and that the store's own list
+/// of leaks is empty.
 ///
-/// Clean-up goes on in the background, so it gets time; a lease would last longer than that.
+/// Cleanup continues in the background, so it gets some time, but less than a lease would last.
 pub(crate) async fn store_is_clean(env: &Env) -> Result<(), String> {
     poll(soon(), || async {
         let backend = env
@@ -47,9 +47,10 @@ pub(crate) async fn store_is_clean(env: &Env) -> Result<(), String> {
     .await
 }
 
-/// No task of lockkit or of the harness runs any more.
+/// Checks that no task of lockkit or of the harness runs any more.
 ///
-/// A client that was cut off when it was closed looks for its server until its session has ended.
+/// A client that was disconnected when it was closed looks for its server until its session has
+/// ended.
 pub(crate) async fn no_task_is_left() -> Result<(), String> {
     poll(a_minute(), || async {
         match Handle::current().metrics().num_alive_tasks() {
@@ -60,7 +61,7 @@ pub(crate) async fn no_task_is_left() -> Result<(), String> {
     .await
 }
 
-/// What the process has open.
+/// The open files of the process before the case.
 #[derive(Debug)]
 pub(crate) struct Baseline {
     open_files: Option<usize>,
@@ -68,16 +69,18 @@ pub(crate) struct Baseline {
 
 impl Baseline {
     pub(crate) fn of_the_process() -> Self {
-        // With some of its features, tokio keeps files from the first runtime of a process on.
+        // With some of its features, tokio opens files with the first runtime of a process, and
+        // keeps them.
         drop(runtime());
         Self { open_files: open_files() }
     }
 
-    /// Checks that no file or socket is open that was not before. Only where the system lists them.
+    /// Checks that the process has no more open files and sockets than before. This works only
+    /// where the system lists them.
     ///
-    /// A client library with timers on a thread of its own lets go of its wakers, and of the
-    /// runtime's own files with them, when that thread next looks at its timers: they get time,
-    /// too.
+    /// A client library may run its timers on a thread of its own. It drops its wakers, and with
+    /// them the runtime's own files, only when that thread next looks at its timers. So the files
+    /// get some time, too.
     pub(crate) fn check(&self) -> Result<(), String> {
         let start = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! How slowly the store answers, whatever becomes of the locks of a case.
+//! Measures how slowly the store answers, independent of the locks of a case.
 
 use std::{
     fmt,
@@ -19,9 +19,9 @@ const NAME: &str = "ping";
 
 /// Takes a lock of its own and gives it back, again and again, on a connection of its own.
 ///
-/// Both are writes: a store that is slow to put on disk what it is told, may answer a reader at
-/// once. Neither is a renewal: a backend that hangs in these must not be taken for a store that
-/// stands still.
+/// Both requests are writes, because a store with a slow disk may still answer a reader at once.
+/// Neither request is a renewal: a backend whose renewals hang must not look like a store that
+/// pauses.
 pub(crate) struct Pinger {
     gaps: Arc<Mutex<Gaps>>,
     stop: Sender<()>,
@@ -29,8 +29,7 @@ pub(crate) struct Pinger {
 }
 
 impl Pinger {
-    /// Begins once the store has answered, as to connect to it takes longer than what comes after
-    /// it.
+    /// Begins once the store has answered, because connecting takes longer than later requests.
     pub(crate) async fn start(env: &Env, ttl: Duration) -> Self {
         let backend = env.backend().await;
         let options = env.fleeting(ttl);
@@ -39,7 +38,7 @@ impl Pinger {
             move || env.claim(&*backend, NAME, &options)
         };
         let mut first = claim();
-        // What it is answered is not the case's business, only when.
+        // The case needs only the time of these answers, not their content.
         drop((first.attempt(Wait::No).await, first.release().await));
         drop(first);
         let gaps = Arc::new(Mutex::new(Gaps::new()));
@@ -52,8 +51,8 @@ impl Pinger {
         *locked(&self.gaps) = Gaps::new();
     }
 
-    /// The longest time between two answers since the last [`restart`](Self::restart), with the one
-    /// that may be going on.
+    /// The longest time between two answers since the last [`restart`](Self::restart). The present,
+    /// unfinished gap counts too.
     pub(crate) fn slowest(&self) -> Duration {
         let mut gaps = *locked(&self.gaps);
         gaps.take_turn();

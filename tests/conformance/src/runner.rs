@@ -1,4 +1,4 @@
-//! The plan of a run, and the run: each case × store × lock is a line of the report.
+//! Plans a run and runs it: each case × store × lock is a line of the report.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,11 +17,11 @@ use crate::{
     oracle::Baseline,
 };
 
-/// Most of a case is waiting.
+/// How many cases run at once: a case waits most of its time.
 const AT_ONCE: usize = 32;
 
-/// Runs every case that fits on every store, with the arguments of the command line, and says how
-/// it went.
+/// Runs every case that fits on every store, with the arguments of the command line, and reports
+/// the result.
 ///
 /// The whole test file of a backend is a `main` that returns this.
 #[must_use]
@@ -29,8 +29,8 @@ pub fn main(stores: impl IntoIterator<Item = Arc<dyn Store>>) -> ExitCode {
     run(stores, Locks::All, false)
 }
 
-/// As [`main()`], and fails if a case fits none of the stores: for lockkit's own runs, whose stores
-/// cover every case.
+/// As [`main()`], and fails if a case fits none of the stores. lockkit's own runs use it, because
+/// their stores cover every case.
 #[must_use]
 pub fn main_covering_all(
     stores: impl IntoIterator<Item = Arc<dyn Store>>,
@@ -39,8 +39,8 @@ pub fn main_covering_all(
     run(stores, locks, true)
 }
 
-/// As [`main()`], and runs each case on one lock of each store, as [`Locks::InTurn`] says: in less
-/// than half the time.
+/// As [`main()`], and runs each case on one lock of each store, as [`Locks::InTurn`] describes.
+/// This takes less than half the time.
 #[must_use]
 pub fn main_on_one_lock(stores: impl IntoIterator<Item = Arc<dyn Store>>) -> ExitCode {
     run(stores, Locks::InTurn, false)
@@ -51,9 +51,8 @@ pub fn main_on_one_lock(stores: impl IntoIterator<Item = Arc<dyn Store>>) -> Exi
 pub enum Locks {
     /// On each lock that the case is for.
     All,
-    /// On one of them: another one for the next case, and another one on the next store, so that
-    /// each lock of a store meets a share of the cases, and each case meets every lock on some
-    /// store.
+    /// On one of them: another lock for the next case, and another on the next store. So each lock
+    /// of a store meets a share of the cases, and each case meets every lock on some store.
     InTurn,
 }
 
@@ -64,7 +63,7 @@ fn run(
 ) -> ExitCode {
     let mut arguments = Arguments::from_args();
     let at_once = *arguments.test_threads.get_or_insert(AT_ONCE);
-    // What is open is counted for the whole process.
+    // Open files can only be counted for the whole process.
     let files = if at_once == 1 { Files::OfTheCase } else { Files::OfTheRun };
     let mut covered = BTreeSet::new();
     let mut of_stores = Vec::new();
@@ -98,7 +97,7 @@ fn run(
     }
 }
 
-/// One of each store after the other, so that all of them are at work at once.
+/// Takes one trial of each store in turn, so that all stores work at once.
 fn in_turn(mut of_stores: Vec<impl Iterator<Item = Trial>>) -> Vec<Trial> {
     let mut trials = Vec::new();
     loop {
@@ -110,7 +109,7 @@ fn in_turn(mut of_stores: Vec<impl Iterator<Item = Trial>>) -> Vec<Trial> {
     }
 }
 
-/// A case that disturbs all users of a site is alone with it.
+/// A case that disturbs all users of a site has the site to itself.
 type Turns = Arc<RwLock<()>>;
 
 /// The sites of all stores, by name.
@@ -124,13 +123,13 @@ impl Sites {
     }
 }
 
-/// What becomes of a case on a store.
+/// The plan for a case on a store.
 enum Planned {
     NotApplicable(Case, String),
     Run(Case, Flavor),
 }
 
-/// What is run on the store that has this place among all.
+/// The plan for the store that has this place among all stores.
 fn plan(store: &dyn Store, locks: Locks, place: usize) -> Vec<Planned> {
     let descriptor = store.descriptor();
     let hooks = store.hooks();
@@ -185,10 +184,10 @@ fn trial(store: &Arc<dyn Store>, planned: Planned, sites: &Sites, files: Files) 
     }
 }
 
-/// Runs one case, by name, over the store's first lock that fits; for tests of the suite itself.
+/// Runs one case, by name, over the store's first lock that fits. Tests of the suite itself use it.
 ///
 /// # Errors
-/// Why the case failed, or that there is no such case for this store.
+/// The case failed, with the reason; or this store has no such case.
 pub fn run_case(store: &Arc<dyn Store>, name: &str) -> Result<(), String> {
     let case = plan(&**store, Locks::All, 0).into_iter().find_map(|planned| match planned {
         Planned::Run(case, flavor) if case.name == name => Some((case, flavor)),

@@ -1,4 +1,4 @@
-//! How long this machine stood still.
+//! Measures how long this machine paused.
 
 use std::{
     sync::{
@@ -13,9 +13,8 @@ const NAP: Duration = Duration::from_millis(1);
 
 /// Measures the longest time for which this machine let a thread wait for its turn.
 ///
-/// An upper bound on time that a test asserts fails by itself when the machine stands still, and a
-/// generous one catches less. With a meter beside it, the bound is that of the promise plus the
-/// stall that there was:
+/// A test that asserts an upper bound on time fails when the machine pauses, and a generous bound
+/// catches less. With a meter beside it, the bound is that of the promise plus the measured stall:
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -29,9 +28,9 @@ const NAP: Duration = Duration::from_millis(1);
 /// assert!(took < Duration::from_millis(20) + meter.longest(), "{took:?}");
 /// ```
 ///
-/// It is a thread that sleeps for a millisecond at a time: some 1.1 ms is what it measures where
-/// nothing stands still. What takes several turns of several threads may be late by several such
-/// stalls, and a server by stalls of its own.
+/// The meter is a thread that sleeps for a millisecond at a time. On a machine that does not pause,
+/// it measures about 1.1 ms. Work that takes several turns of several threads may be late by
+/// several such stalls, and a server has stalls of its own.
 #[derive(Debug)]
 pub struct StallMeter {
     shared: Arc<Shared>,
@@ -63,10 +62,10 @@ impl Gaps {
 }
 
 impl StallMeter {
-    /// Measures from now on, until it is dropped.
+    /// Starts to measure, and measures until the meter is dropped.
     ///
     /// # Panics
-    /// The system has no thread for it.
+    /// The system can't start a thread for the meter.
     #[must_use]
     pub fn start() -> Self {
         let shared =
@@ -83,17 +82,17 @@ impl StallMeter {
         Self { shared, thread: Some(thread.expect("a thread for the meter")) }
     }
 
-    /// The longest stall since the start or the last [`restart`](Self::restart), with the one that
-    /// may be going on.
+    /// The longest stall since the start or the last [`restart`](Self::restart). The present,
+    /// unfinished stall counts too.
     #[must_use]
     pub fn longest(&self) -> Duration {
         let mut gaps = *self.shared.gaps();
-        // Its caller may have got its turn before the thread has.
+        // The caller may have got its turn before the meter's thread has.
         gaps.take_turn();
         gaps.longest
     }
 
-    /// Forgets what was, for the next thing to be measured.
+    /// Forgets earlier stalls, before the next measurement.
     pub fn restart(&self) {
         *self.shared.gaps() = Gaps::new();
     }

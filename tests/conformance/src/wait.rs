@@ -1,4 +1,4 @@
-//! Bounded waiting on conditions. Lower bounds in cases are exact; upper ones get the slack.
+//! Bounded waits for conditions. Lower bounds in cases are exact; upper bounds get the slack.
 
 use std::{
     env,
@@ -10,21 +10,22 @@ use lockkit_core::{Clock, Tick, spi::Lease};
 use tokio::time::{sleep, timeout};
 
 const VARIABLE: &str = "LOCKKIT_TEST_SLACK";
-/// A server may stand still for seconds.
+/// The default slack: a server may pause for seconds.
 const DEFAULT: Duration = Duration::from_secs(6);
 static OVERRIDE: Mutex<Option<Duration>> = Mutex::new(None);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// The shortest sleep of the runtime: between two looks at a condition, and as the unit of small
-/// random delays.
+/// The shortest sleep of the runtime. Cases use it between two looks at a condition, and as the
+/// unit of small random delays.
 pub(crate) const STEP: Duration = ms(1);
-/// Stores round times, and two clocks differ, by less than this.
+/// The largest difference by rounding in stores and between two clocks.
 pub(crate) const ROUNDING: Duration = ms(5);
 /// How long a storm of random calls or faults lasts. No assertion depends on it.
 pub(crate) const STORM: Duration = ms(3_000);
 
-/// How much later than promised a thing may happen on a busy machine: `LOCKKIT_TEST_SLACK`, in
-/// milliseconds (`500` or `500ms`) or as a multiple of the default 6 s (`3x`).
+/// How much later than promised an event may happen on a busy machine. The value is
+/// `LOCKKIT_TEST_SLACK`, in milliseconds (`500` or `500ms`) or as a multiple of the default 6 s
+/// (`3x`).
 pub(crate) fn slack() -> Duration {
     static FROM_ENV: LazyLock<Duration> = LazyLock::new(|| match env::var(VARIABLE) {
         Ok(text) => {
@@ -35,19 +36,19 @@ pub(crate) fn slack() -> Duration {
     OVERRIDE.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(*FROM_ENV)
 }
 
-/// Overrides `LOCKKIT_TEST_SLACK` for the cases to come, or no more: where a failure is expected,
-/// it need not be waited for as long.
+/// Overrides `LOCKKIT_TEST_SLACK` for the cases to come, or ends that. A test that expects a
+/// failure need not wait for it as long.
 pub fn override_slack(slack: Option<Duration>) {
     *OVERRIDE.lock().unwrap_or_else(PoisonError::into_inner) = slack;
 }
 
-/// For what has no bound of its own but that of the machine, and is far shorter than the lease of
-/// [`long`](crate::env::long), in which all would be well by itself.
+/// The bound for work that only the machine delays. It is far shorter than the lease of
+/// [`long`](crate::env::long): after that lease, even a faulty store would pass.
 pub(crate) fn soon() -> Duration {
     slack() * 3
 }
 
-/// For what a store that stands still for seconds, now and then, does in the end.
+/// The bound for a store that pauses for seconds, now and then.
 pub(crate) fn a_minute() -> Duration {
     slack() * 10
 }
@@ -60,7 +61,7 @@ fn parse(text: &str) -> Option<Duration> {
     text.strip_suffix("ms").unwrap_or(text).parse().ok().map(Duration::from_millis)
 }
 
-/// Waits until `look` finds nothing wrong any more; panics with what it last found after `bound`.
+/// Waits until `look` finds no fault any more. After `bound`, it panics with the last fault.
 pub(crate) async fn eventually(bound: Duration, mut look: impl AsyncFnMut() -> Result<(), String>) {
     let start = Instant::now();
     while let Err(wrong) = look().await {
@@ -69,7 +70,7 @@ pub(crate) async fn eventually(bound: Duration, mut look: impl AsyncFnMut() -> R
     }
 }
 
-/// When something was asked of a store, from which a lease is counted.
+/// When a request was sent to a store; a lease counts from it.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
     pub(crate) at: Instant,
@@ -82,7 +83,7 @@ impl Asked {
     }
 
     /// The holder's deadline, as the core counts it: less 1 % and 2 ms for clocks that differ.
-    /// `None` is never.
+    /// `None` means never.
     pub(crate) fn deadline(self, lease: Lease) -> Option<Instant> {
         let less_drift = |lasts: Duration| lasts.saturating_sub(lasts / 100 + ms(2));
         match lease {
@@ -95,7 +96,7 @@ impl Asked {
     }
 }
 
-/// Awaits what must happen within `promised`, give or take the slack.
+/// Awaits an event that must happen within `promised`, plus the slack.
 pub(crate) async fn within<T>(
     promised: Duration,
     what: &str,
@@ -107,7 +108,7 @@ pub(crate) async fn within<T>(
         .unwrap_or_else(|_| panic!("{what} did not happen within {bound:?}"))
 }
 
-/// Awaits what nothing holds up any more.
+/// Awaits an event that nothing delays any more.
 pub(crate) async fn at_once<T>(what: &str, future: impl Future<Output = T>) -> T {
     within(Duration::ZERO, what, future).await
 }

@@ -1,8 +1,8 @@
-//! What was really held, and when, checked after the fact.
+//! Records when locks were held, and checks it afterwards.
 //!
-//! A grant counts from *after* its call returned, to *before* the release was sent or before the
-//! last `is_held()` that said true. So two intervals that overlap prove a violation, however late
-//! this process itself was scheduled.
+//! A grant counts from *after* its call returned. It counts to *before* the release was sent, or
+//! before the last `is_held()` that returned true. So two intervals that overlap prove a violation,
+//! however late the system ran this process.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -11,16 +11,16 @@ use std::{
 
 use lockkit_core::{FencingToken, Hold, spi::Mode};
 
-/// What was held of one name.
+/// The holds of one name.
 #[derive(Debug, Default)]
 pub struct Witness(Mutex<Vec<Stay>>);
 
 /// One grant, as its holder saw it.
 #[derive(Clone, Copy, Debug)]
 pub struct Stay {
-    /// Of the grant.
+    /// The token of the grant.
     pub token: FencingToken,
-    /// What was granted.
+    /// The mode of the grant.
     pub mode: Mode,
     /// When its holder asked for it, if that is known.
     pub asked: Option<Instant>,
@@ -31,13 +31,13 @@ pub struct Stay {
 }
 
 impl Stay {
-    /// Of a hold that has just begun.
+    /// A stay for a hold that has just begun.
     pub fn begin(hold: &Hold) -> Self {
         let now = Instant::now();
         Self { token: hold.fencing_token(), mode: hold.mode(), asked: None, from: now, until: now }
     }
 
-    /// Prolongs the stay if it is still held; says whether it is.
+    /// Extends the stay if the lock is still held; returns whether it is.
     pub fn look(&mut self, hold: &Hold) -> bool {
         let now = Instant::now();
         let held = hold.is_held();
@@ -47,7 +47,7 @@ impl Stay {
         held
     }
 
-    /// Whether it excludes all others, readers and other permits as well.
+    /// Whether the stay excludes all others, readers and other permits as well.
     fn is_alone(&self) -> bool {
         match self.mode {
             Mode::Exclusive => true,
@@ -58,7 +58,7 @@ impl Stay {
 }
 
 impl Witness {
-    /// Writes down a stay that has ended.
+    /// Records a stay that has ended.
     pub fn record(&self, stay: Stay) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(stay);
     }
@@ -71,11 +71,12 @@ impl Witness {
     /// Returns how many stays there were.
     ///
     /// # Panics
-    /// Two stays overlapped that exclude each other, a later one of such two had no larger token,
-    /// or at some instant there were more permits than there are.
+    /// Two stays overlapped that exclude each other, or the later of two such stays had no larger
+    /// token. Or at some instant more permits were held than the limit.
     pub fn verify(&self) -> usize {
         let stays = self.verify_tokens();
-        // Those with the last ends so far, of all and of those that exclude readers as well.
+        // The stays with the last ends so far: of all stays, and of those that exclude readers as
+        // well.
         let (mut last, mut last_alone): (Option<Stay>, Option<Stay>) = (None, None);
         for stay in &stays {
             let excluded_by = if stay.is_alone() { last } else { last_alone };
@@ -99,11 +100,11 @@ impl Witness {
         stays.len()
     }
 
-    /// Returns the stays by their tokens. This is what is left of [`verify`](Self::verify) while
-    /// the store may free early.
+    /// Returns the stays by their tokens. While the store may free locks early, only these checks
+    /// of [`verify`](Self::verify) remain.
     ///
     /// # Panics
-    /// Two stays share a token, or one was asked for when another with a larger token was there
+    /// Two stays share a token, or a stay was asked for when another with a larger token existed
     /// already.
     pub fn verify_tokens(&self) -> Vec<Stay> {
         let mut stays = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -112,7 +113,7 @@ impl Witness {
             let [earlier, later] = pair else { continue };
             assert!(earlier.token < later.token, "C4: two grants share token {}", later.token);
         }
-        // Of those with larger tokens.
+        // The first start among the stays with larger tokens.
         let mut first: Option<Stay> = None;
         for stay in stays.iter().rev() {
             let above = first.filter(|first| stay.asked.is_some_and(|asked| first.from < asked));
@@ -129,8 +130,8 @@ fn verify_permits(stays: &[Stay]) {
         if let Mode::Permits { count, limit } = stay.mode {
             let count = i64::from(count.get());
             let limit = i64::from(limit.get());
-            // Where one ends as another begins, the end counts first, as it is negative; a stay
-            // without length counts for nothing.
+            // Where one stay ends as another begins, the end counts first, because it is negative.
+            // A stay without length counts for nothing.
             steps.push((stay.until, -count, limit));
             steps.push((stay.from, count, limit));
         }

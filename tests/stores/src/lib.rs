@@ -1,1 +1,1 @@
-//! Tests that cross stores. Those of one store stand beside it.
+//! Tests of several stores together. The tests of a single store are in that store's crate.

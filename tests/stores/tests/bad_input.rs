@@ -1,11 +1,10 @@
-//! C13: bad input and stores that can't be used are clear errors of their own kinds, and nothing
-//! panics.
+//! C13: bad input and unusable stores give clear errors of their own kinds, and nothing panics.
 
 use std::time::Duration;
 
 use lockkit::{Error, ErrorKind, LockOptions, Locker, connect};
 
-/// A server may stand still for seconds.
+/// A server may pause for seconds.
 const PATIENT: &str = "?connect_timeout=30s";
 
 fn expect(error: &Error, kind: ErrorKind, texts: &[&str]) {
@@ -117,7 +116,8 @@ mod mysql {
 
     #[tokio::test]
     async fn c13_a_closed_port_is_unavailable_at_once() {
-        // Nobody listens there; a port that was free a moment ago may be another test's by now.
+        // No server listens on port 1. A port that was free a moment ago may belong to another test
+        // by now.
         refused("mysql://me:hunter2@127.0.0.1:1/db", ErrorKind::Unavailable, &["127.0.0.1:1"])
             .await;
     }

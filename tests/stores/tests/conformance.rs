@@ -21,15 +21,15 @@ use lockkit_conformance::{
     stores::{MemoryStore, QuorumStore},
 };
 
-/// Set by `cargo xtask test` where each case is to be run on one lock of a store only.
+/// `cargo xtask test` sets this to run each case on only one lock of a store.
 const ONE_LOCK: &str = "LOCKKIT_TEST_ONE_LOCK";
 
-/// A store, and whether it may be stopped and restarted: some cases need that.
+/// A store, and whether it may be stopped and restarted, which some cases need.
 type Found = (Arc<dyn Store>, bool);
 
 fn main() -> Result<ExitCode, BoxError> {
     let memory: Found = (Arc::new(MemoryStore::new()), true);
-    // A majority of three has the same code, and its own storms among the tests of the core.
+    // A majority of three uses the same code, and the core's tests have storms for it.
     let quorums = [(5, Need::Majority), (2, Need::All)]
         .map(|(members, need)| -> Found { (Arc::new(QuorumStore::new(members, need)), true) });
     let found = [vec![memory], quorums.to_vec(), file(), mysql()?, redis()?, zookeeper()?].concat();

@@ -1,5 +1,5 @@
-//! The dashboard and the alerts of docs/operations.md: each metric, each of its labels, and each
-//! value of one that has a few only, is one that lockkit has.
+//! Checks the dashboard and the alerts of docs/operations.md: lockkit must have each metric and
+//! each label. Where a label has only a few values, lockkit must have each value too.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use std::{
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
-/// Takes down what is described to it: the name, and the endings with which Prometheus has it.
+/// Records the metrics that are described to it: the name, and the endings that Prometheus adds.
 #[derive(Default)]
 struct Described(Mutex<BTreeMap<String, &'static [&'static str]>>);
 
@@ -57,7 +57,7 @@ fn series() -> BTreeSet<String> {
         .collect()
 }
 
-/// The labels of a metric, with their values where these are a few.
+/// The labels of a metric, with their values where there are only a few.
 type Labels = BTreeMap<String, Option<BTreeSet<String>>>;
 
 /// The words in backquotes.
@@ -65,7 +65,7 @@ fn words(text: &str) -> impl Iterator<Item = String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned)
 }
 
-/// The table in the documentation of `Metrics`, by the series that Prometheus has.
+/// The table in the documentation of `Metrics`, by the series in Prometheus.
 fn labels() -> BTreeMap<String, Labels> {
     let page = include_str!("../../../lockkit-core/src/metrics.rs");
     let mut labels = BTreeMap::new();
@@ -104,7 +104,7 @@ fn inside(text: &str) -> &str {
     &text[..end.expect("a bracket that closes")]
 }
 
-/// What is wrong with the labels by which the metrics of an expression are chosen and summed.
+/// The faults in the labels that an expression uses to choose and to sum metrics.
 fn faults(expression: &str, known: &BTreeMap<String, Labels>) -> Vec<String> {
     let mut faults = Vec::new();
     for (before, choice) in expression.match_indices('{').map(|(at, _)| expression.split_at(at)) {
@@ -165,7 +165,7 @@ fn a_label_that_the_metric_does_not_have_is_seen() {
     }
 }
 
-/// The table that the other tests go by is true of what a locker tells.
+/// A locker's labels agree with the table that the other tests use.
 #[tokio::test]
 async fn a_locker_tells_the_labels_of_the_table() {
     let recorder = metrics_util::debugging::DebuggingRecorder::new();
@@ -178,7 +178,7 @@ async fn a_locker_tells_the_labels_of_the_table() {
     guard.release().await.unwrap();
     let options = lockkit::LockOptions::new().with_ttl(Duration::from_millis(300));
     let doomed = mutex.with_options(options).unwrap().lock().await.unwrap();
-    // It is lost, as the locker is closed under it.
+    // The lock is lost, because its locker is shut down while it is held.
     locker.shutdown().await.unwrap();
     doomed.lost().await;
     let known = labels();

@@ -1,8 +1,8 @@
-//! Each example on each store that has what it needs: it ends with an error if a promise was
-//! broken.
+//! Runs each example on each store that has the needed abilities. An example ends with an error if
+//! a promise was broken.
 //!
-//! They run as the programs that `cargo test --workspace` built beside this one, with the same
-//! features.
+//! The examples run as the programs that `cargo test --workspace` built beside this one, with the
+//! same features.
 
 use std::{
     any::Any,
@@ -24,7 +24,7 @@ use lockkit_fixture::{
     zookeeper_from_env_or_start,
 };
 
-/// Those that take the URL of any store.
+/// The examples that take the URL of any store.
 const EXAMPLES: [&str; 11] = [
     "cache_refresh",
     "hold_limits",
@@ -38,16 +38,16 @@ const EXAMPLES: [&str; 11] = [
     "singleton_job",
     "telemetry",
 ];
-/// Two that take several URLs, and one that is its own store.
+/// Two examples take several URLs, and one has its own store.
 const OTHERS: [&str; 3] = ["custom_backend", "quorum", "swap_backend"];
 
-/// What a store can't do, and how it says so.
+/// The examples that a store can't run, and the text of its refusal.
 const LEFT_OUT: [(&str, &str, &str); 2] = [
     ("mariadb-pessimistic", "cache_refresh", "has no read/write locks"),
     ("mariadb-pessimistic", "rate_limit", "has no semaphores"),
 ];
 
-/// Each takes a few seconds.
+/// The bound for an example, which takes a few seconds.
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn main() {
@@ -111,7 +111,8 @@ fn every_example_is_run_here() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A store for all examples, started by the first that needs it and stopped after the last.
+/// A store for all examples. The first example that needs it starts it, and it stops after the
+/// last.
 type Shared = Arc<LazyLock<Result<Place, Failed>>>;
 
 struct Place {
@@ -141,7 +142,7 @@ fn zookeeper() -> Result<Place, Failed> {
     Ok(Place { url, _server: Box::new(zookeeper) })
 }
 
-/// Two strategies never share a table.
+/// The two strategies never share a table.
 fn mariadb(strategy: &str) -> Result<Place, Failed> {
     let (url, server) = match env::var(MYSQL_URL_VARIABLE) {
         Ok(url) => (url, None),
@@ -176,7 +177,7 @@ fn succeeds(example: &str, arguments: &[String]) -> Result<(), Failed> {
     if success { Ok(()) } else { Err(format!("{example} failed:\n{said}").into()) }
 }
 
-/// Runs it to its end. Answers whether it succeeded, and all that it said.
+/// Runs an example to its end. Returns whether it succeeded, and all its output.
 fn run(example: &str, arguments: &[String]) -> Result<(bool, String), Failed> {
     let program = program(example)?;
     let mut output = tempfile::tempfile()?;

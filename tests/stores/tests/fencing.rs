@@ -18,12 +18,12 @@ fn statements(heading: &str) -> Vec<&'static str> {
     block(heading).split(';').map(str::trim).filter(|statement| !statement.is_empty()).collect()
 }
 
-/// A server may stand still for seconds.
+/// A server may pause for seconds.
 async fn connect(url: &str) -> Locker {
     lockkit::connect(&format!("{url}?connect_timeout=30s&ttl=60s&op_timeout=20s")).await.unwrap()
 }
 
-/// Two grants of one name, of which the first was taken from its holder.
+/// Two grants of one name. The first grant was taken from its holder by force.
 struct Two {
     locker: Locker,
     late: LockGuard,
@@ -40,7 +40,7 @@ impl Two {
             locker.force_release(&name, late.fencing_token()).await.unwrap(),
             Released::Freed
         );
-        // Another process: in this one the holder may be told at once.
+        // This is another locker, because the locker's own claims may hear of the release at once.
         let other = connect(url).await;
         let present = other.mutex("stock").unwrap().lock().await.unwrap();
         Self { locker, late, present }
@@ -58,7 +58,7 @@ struct Database {
 }
 
 impl Database {
-    /// MySQL counts changed rows, or found ones if it is asked to.
+    /// MySQL counts changed rows, or found rows if the client asks for that.
     async fn start(found_rows: bool) -> Self {
         let server = SqlServer::start(SqlFlavor::MariaDb).unwrap();
         let two = Two::at(&server.url()).await;
@@ -78,7 +78,7 @@ impl Database {
         self.connection.affected_rows()
     }
 
-    /// The number that a statement with values asks for.
+    /// The number that a statement with values returns.
     async fn ask(&mut self, statement: &str, values: &[(&str, Value)]) -> i64 {
         let named = values.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.clone()));
         self.connection
@@ -129,12 +129,12 @@ async fn c4_a_row_and_its_upsert_refuse_the_late_holder() {
     assert_eq!(database.run(upsert, &insert(3, present)).await, 2);
     assert_eq!(database.number("SELECT amount FROM stock").await, 3);
     assert_eq!(database.number("SELECT token FROM stock").await, present);
-    // What the page warns of.
+    // The page warns of this case.
     assert_eq!(database.run(update, &change(0, present)).await, 0);
     database.end().await;
 }
 
-/// How often the upsert counts an insert, a refused write, an update and the same once more.
+/// The counts of the upsert for an insert, a refused write, an update, and the same update again.
 async fn counts_of_the_upsert(found_rows: bool) -> [u64; 4] {
     let mut database = Database::start(found_rows).await;
     let [late, present] = database.two.tokens();
@@ -168,7 +168,7 @@ async fn counts_of_the_upsert(found_rows: bool) -> [u64; 4] {
 #[tokio::test]
 async fn c4_an_upsert_that_was_refused_is_seen_whatever_the_connection_counts() {
     assert_eq!(counts_of_the_upsert(false).await, [1, 0, 2, 0]);
-    // What the page warns of: a refused one counts as an insert does.
+    // The page warns of this case: a refused write counts as an insert does.
     assert_eq!(counts_of_the_upsert(true).await, [1, 1, 2, 1]);
 }
 

@@ -1,4 +1,4 @@
-//! C9, C3 and C4 with real processes: a holder that is killed, and one that is stopped past its
+//! C9, C3 and C4 with real processes: one holder is killed, and one is stopped for longer than its
 //! lease.
 //!
 //! The test binary starts itself again as the holder.
@@ -17,14 +17,13 @@ use lockkit_fixture::{
 use nix::sys::signal::Signal;
 use tokio::{runtime::Runtime, time::timeout};
 
-/// The lease of the holder: no shorter than what a holder survives whose server stands still for
-/// seconds.
+/// The lease of the holder, long enough for a holder whose server pauses for seconds.
 const TTL: Duration = Duration::from_secs(18);
-/// Of the others: not what frees a lock in time.
+/// The lease of the other claims, which must not be the reason that a lock becomes free.
 const LONG: Duration = Duration::from_secs(60);
-/// What must happen, happens within this.
+/// The bound for events that must happen.
 const SOON: Duration = Duration::from_secs(60);
-/// A server may stand still for seconds.
+/// A server may pause for seconds.
 const PATIENT: &str = "connect_timeout=30s";
 
 fn main() -> Result<(), Failed> {
@@ -45,16 +44,16 @@ fn main() -> Result<(), Failed> {
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
-/// A store for one case, for as long as the value lives.
+/// A store for one case, which lives as long as this value.
 struct Place {
     url: String,
-    /// Where leases are those of sessions, they are asked for in the URL, and not by each lock.
+    /// Where leases belong to sessions, the URL asks for them, and not each lock.
     has_sessions: bool,
     _server: Box<dyn Any>,
 }
 
 impl Place {
-    /// Where a client connects whose locks have this lease.
+    /// The URL for a client whose locks have this lease.
     fn url(&self, ttl: Duration) -> String {
         match self.has_sessions {
             true => format!("{}&session_timeout={}ms", self.url, ttl.as_millis()),
@@ -72,7 +71,7 @@ fn redis() -> Result<Place, Failed> {
 fn zookeeper() -> Result<Place, Failed> {
     let longest = format!("maxSessionTimeout={}", LONG.as_millis());
     let server = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_config(&longest))?;
-    // The longest that a session of the holder's lease allows.
+    // The longest connect_timeout that a session with the holder's lease allows.
     let url = format!("{}?connect_timeout=4s", server.url());
     Ok(Place { url, has_sessions: true, _server: Box::new(server) })
 }
@@ -99,12 +98,12 @@ fn trials(
     ]
 }
 
-/// The holder's side: takes the lock, tells its token, and answers each line with whether it still
-/// holds it.
+/// The holder's process. It takes the lock, prints its token, and answers each line with whether it
+/// still holds the lock.
 async fn hold(url: &str) -> lockkit::Result<()> {
     let guard = mutex(&lockkit::connect(url).await?, TTL)?.lock().await?;
     println!("{}", guard.fencing_token());
-    // The runtime goes on renewing on its other threads.
+    // The runtime continues to renew on its other threads.
     tokio::task::block_in_place(|| {
         while next_line().is_some() {
             println!("{}", guard.is_held());
@@ -134,8 +133,8 @@ async fn killed(locker: Locker, holder: Holder) -> Result<(), Failed> {
     let observer = mutex(&locker, LONG)?;
     let waiter = mutex(&locker, LONG)?;
     let waiter = tokio::spawn(async move { waiter.lock().await });
-    // Renewed meanwhile, so that the wait is for a live lease and not for the first one; where
-    // there are leases.
+    // Where the store has leases, a renewal must come first: then the waiter waits for a renewed
+    // lease and not for the first one.
     let renewed = async {
         let mut least = Duration::MAX;
         loop {
@@ -170,7 +169,7 @@ async fn stopped(locker: Locker, mut holder: Holder) -> Result<(), Failed> {
         "false",
         "the stopped holder must know at once that it lost the lock"
     );
-    // It would renew by then.
+    // A faulty keeper would renew within this time.
     tokio::time::sleep(TTL / 2).await;
     guard.renew().await?; // the past holder's keeper must not touch the present grant
     guard.release().await?;

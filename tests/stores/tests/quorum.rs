@@ -1,4 +1,4 @@
-//! A lock over five Redis servers, of which some die, fall silent, or come back empty.
+//! A lock over five Redis servers, while some of them die, become silent, or come back empty.
 
 use std::{
     sync::{
@@ -22,13 +22,13 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Where what fails is tried again, until the lock goes round.
+/// For tests that retry failed calls until the lock is granted.
 const TTL: Duration = Duration::from_secs(4);
 const OP_TIMEOUT: Duration = Duration::from_secs(2);
-/// Where each call must succeed, though a server may stand still for seconds.
+/// For tests in which each call must succeed, although a server may pause for seconds.
 const LONG_TTL: Duration = Duration::from_secs(60);
 const LONG_TIMEOUT: Duration = Duration::from_secs(20);
-/// What must happen, happens within this.
+/// The bound for events that must happen.
 const SOON: Duration = Duration::from_secs(60);
 
 const fn ms(n: u64) -> Duration {
@@ -73,7 +73,7 @@ impl Five {
         self.proxies.iter().for_each(Proxy::heal);
     }
 
-    /// Waits until nothing is left at these servers but the last tokens of idle names.
+    /// Waits until only the last tokens of idle names are left on these servers.
     async fn is_clean(&self, places: &[usize]) {
         let start = Instant::now();
         while !self.left(places).is_empty() {
@@ -82,7 +82,7 @@ impl Five {
         }
     }
 
-    /// What stands at these servers beside the last tokens of idle names.
+    /// The keys on these servers, without the last tokens of idle names.
     fn left(&self, places: &[usize]) -> String {
         let keys = places.iter().map(|place| {
             let script = "local left = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
@@ -94,7 +94,7 @@ impl Five {
     }
 }
 
-/// What the lock protects, and who had it.
+/// The resource that the lock protects, and a record of the lock's holders.
 #[derive(Default)]
 struct Protected {
     register: Register,
@@ -102,7 +102,7 @@ struct Protected {
 }
 
 impl Protected {
-    /// Works under the lock, and panics if a holder that is right to believe is refused.
+    /// Works under the lock. Panics if the resource refuses a holder that still has the lock.
     async fn visit(&self, asked: Instant, guard: &LockGuard, strict: bool) {
         let mut stay = Stay { asked: Some(asked), ..Stay::begin(guard) };
         let written = self.register.write(stay.token);
@@ -117,14 +117,14 @@ impl Protected {
         self.witness.record(stay);
     }
 
-    /// As [`Witness::verify`]; of a member that forgot what it had granted, only the tokens.
-    /// Returns how many stays there were.
+    /// As [`Witness::verify`]; after a member forgot its grants, it checks only the tokens. Returns
+    /// how many stays there were.
     fn verify(&self, exclusive: bool) -> usize {
         if exclusive { self.witness.verify() } else { self.witness.verify_tokens().len() }
     }
 }
 
-/// Several lockers compete until they are told to end.
+/// Several lockers that compete until the test ends them.
 struct Crowd {
     protected: Arc<Protected>,
     ended: Arc<AtomicBool>,
@@ -173,7 +173,7 @@ impl Crowd {
         self.protected.witness.count()
     }
 
-    /// Panics unless the lock goes from hand to hand: for `span`, and longer if it goes slowly.
+    /// Panics unless the lock continues to be granted: for `span`, or longer if grants are slow.
     async fn goes_on(&self, what: &str, span: Duration) {
         let before = self.grants();
         let start = Instant::now();
@@ -238,7 +238,7 @@ async fn c1_c4_a_storm_of_kills_and_partitions() {
     let crowd = Crowd::start(&five, true).await;
     let start = Instant::now();
     let mut faults = 0;
-    // Long enough to have met something, however slowly the lock goes round.
+    // The storm is long enough to meet several faults, however slow the grants are.
     while start.elapsed() < STORM
         || start.elapsed() < SOON && (faults <= 8 || crowd.grants() <= GRANTS)
     {
@@ -251,7 +251,7 @@ async fn c1_c4_a_storm_of_kills_and_partitions() {
             _ => {
                 five.servers[place].kill().unwrap();
                 five.silence(&[other]);
-                // A member that has lost its data stays away for one ttl.
+                // A member that has lost its data stays out for one ttl.
                 sleep(TTL + ms(100)).await;
                 five.servers[place].restart().unwrap();
             }
@@ -284,7 +284,7 @@ async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() 
         }
         for bound in [None, Some(ms(300)), Some(ms(2_500))] {
             let in_doubt = silent && bound == Some(ms(300));
-            // Whoever does not keep to the bound is late by much more than a busy machine.
+            // A call that does not keep its bound is later than a busy machine alone would make it.
             let most = if bound.is_some() { OP_TIMEOUT } else { OP_TIMEOUT * 2 };
             let asking = Instant::now();
             loop {
@@ -301,7 +301,7 @@ async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() 
                 if in_doubt {
                     break;
                 }
-                // What is slow to answer may leave one in doubt, but not each one.
+                // A slow answer may leave some outcomes unknown, but not all.
                 if error.is_outcome_unknown() && asking.elapsed() < SOON {
                     continue;
                 }
@@ -314,7 +314,7 @@ async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() 
                 break;
             }
         }
-        // Long before a lease would end.
+        // This is long before a lease would end.
         timeout(LONG_TTL / 2, five.is_clean(&[1, 4])).await.expect("something is left");
     }
     let start = Instant::now();
@@ -336,7 +336,7 @@ async fn c8_members_that_are_down_at_the_start_come_later() {
     sleep(ms(600)).await;
     let token = first.fencing_token();
     first.release().await.unwrap();
-    // Without the two that were there from the start, those that came later make the majority.
+    // Without two members of the first majority, the members that came later form the majority.
     drop(mutex.lock().await.unwrap());
     five.silence(&[1, 4]);
     sleep(ms(600)).await;
@@ -353,8 +353,8 @@ async fn c8_two_silent_members_cost_no_time() {
     let mutex = locker.mutex("x").unwrap();
     drop(mutex.lock().await.unwrap());
     five.silence(&[1, 2]);
-    // Whoever waits for a silent member does so for its whole op_timeout, each time or each time
-    // that the line comes to it.
+    // A call that waits for a silent member waits for its whole op_timeout. It does so each time,
+    // or each time that it is that member's turn.
     let turns = async {
         for _ in 0..20 {
             let guard = mutex.lock().await.unwrap();

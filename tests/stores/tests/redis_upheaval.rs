@@ -1,5 +1,5 @@
-//! C5 and C1 on Redis: scripts are forgotten and connections killed under the users' hands, and
-//! nobody notices.
+//! C5 and C1 on Redis: the server forgets scripts and loses connections during use, and no call
+//! fails.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ const RUN: Duration = Duration::from_secs(6);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c5_script_flush_and_client_kill_do_not_fail_a_user() {
-    // Never somebody else's server: all its connections are killed.
+    // This must be the test's own server, because all its connections are killed.
     let server = RedisServer::start().unwrap();
     let url = format!("{}?prefix=lockkit-upheaval-{}", server.url(), std::process::id());
     let lockers = [lockkit::connect(&url).await.unwrap(), lockkit::connect(&url).await.unwrap()];
@@ -46,7 +46,8 @@ async fn c5_script_flush_and_client_kill_do_not_fail_a_user() {
     }
 }
 
-/// Two names, half of the users of each locker on each; every call must succeed.
+/// A user of one of two names. Half of each locker's users use each name, and every call must
+/// succeed.
 async fn user(locker: Locker, name: usize, witnesses: Arc<[Witness; 2]>) {
     let options = LockOptions::new().with_ttl(Duration::from_secs(10));
     let mutex = locker.mutex(&format!("shared {name}")).unwrap().with_options(options).unwrap();
@@ -61,7 +62,7 @@ async fn user(locker: Locker, name: usize, witnesses: Arc<[Witness; 2]>) {
     }
 }
 
-/// Lets the server forget the scripts every 5 ms, and kills all other connections every 100 ms.
+/// Makes the server forget the scripts every 5 ms, and kills all other connections every 100 ms.
 async fn upheaval(url: String, done: Arc<AtomicBool>) -> (u32, u32) {
     let mut server =
         redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();

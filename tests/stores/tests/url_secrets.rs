@@ -1,4 +1,4 @@
-//! C13: whatever a store URL holds, no backend panics, and none shows a password.
+//! C13: no store URL makes a backend panic or show a password.
 
 use lockkit::{Error, mysql, redis, registry, url::StoreUrl, zk};
 use proptest::{prelude::*, sample::select};
@@ -15,7 +15,7 @@ const SCHEMES: [&str; 9] = [
     "rediss",
 ];
 
-/// What the backend of a scheme makes of a URL, as far as messages show it.
+/// The backend's view of a URL, as far as messages show it.
 fn read(scheme: &str, url: StoreUrl) -> Result<String, Error> {
     Ok(match scheme.split('+').next() {
         Some("redis" | "rediss") => format!("{:?}", redis::Config::from_url(url)?),
@@ -25,7 +25,7 @@ fn read(scheme: &str, url: StoreUrl) -> Result<String, Error> {
     })
 }
 
-/// What a user may see of it.
+/// The text that a user may see of a URL.
 fn shown(scheme: &str, text: &str) -> String {
     match StoreUrl::parse(text).and_then(|url| Ok((read(scheme, url.clone())?, url))) {
         Ok((config, url)) => format!("{config} {url} {url:?}"),
@@ -60,7 +60,7 @@ proptest! {
         prop_assert!(!shown.contains("hunter"), "{text}: {shown}");
     }
 
-    /// Nothing is connected to: the second member is none.
+    /// The test connects to no server, because the second member is invalid.
     #[test]
     fn c13_a_quorum_shows_no_password_of_a_member(
         around in ("[a-z0-9/?@:=,.]{0,4}", "[a-z0-9/?@:=,.]{0,4}"),

@@ -1,5 +1,5 @@
-//! A folder: a file locked and unlocked by the system, with the number of its grant written into
-//! it.
+//! The floor of a folder: the system locks and unlocks a file, and the client writes the number of
+//! its grant into it.
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,5 @@
-//! The least that a store has to do for a lock, by its bare driver: what the figures of lockkit are
-//! compared with.
+//! The least work that a store must do for a lock, through its bare driver. lockkit's figures are
+//! compared with it.
 
 mod file;
 mod mysql;
@@ -18,11 +18,12 @@ use async_trait::async_trait;
 
 use crate::{Result, family::Family};
 
-/// The least that a store has to do for a lock, by its bare driver: no retry, no renewal, no wait.
+/// The least work that a store must do for a lock, through its bare driver: no retry, no renewal,
+/// no wait.
 #[async_trait]
 pub(crate) trait Floor: Send + Sync + Debug {
-    /// Clients that together do the work of so many tasks: as many as lockkit's backend would use
-    /// connections for it. Where a connection is shared by tasks, each gets a client of its own on
+    /// Clients that together do the work of this many tasks. There are as many as lockkit's backend
+    /// would use connections. Where tasks share a connection, each task gets a client of its own on
     /// it.
     async fn clients(&self, tasks: usize) -> Result<Vec<Box<dyn FloorClient>>>;
 
@@ -33,12 +34,12 @@ pub(crate) trait Floor: Send + Sync + Debug {
 /// One task at work.
 #[async_trait]
 pub(crate) trait FloorClient: Send {
-    /// Takes a name, holds it for so long, and gives it back; tells when it had it. Nobody else
-    /// uses the name.
+    /// Takes a name, holds it for this long, and gives it back; returns when it had the name. No
+    /// other client uses the name.
     async fn pair(&mut self, name: &str, hold: Duration) -> Result<Instant>;
 }
 
-/// Holds what was taken, as tasks with lockkit do, and tells since when.
+/// Holds a lock that was taken, as tasks with lockkit do, and returns the start of the hold.
 async fn held(hold: Duration) -> Instant {
     let granted = Instant::now();
     if !hold.is_zero() {
@@ -47,8 +48,7 @@ async fn held(hold: Duration) -> Instant {
     granted
 }
 
-/// The floor of a store; `None` where there is no driver under lockkit: the locks of `memory` are
-/// its own.
+/// The floor of a store. `None` for `memory`, because no driver is under its locks.
 pub(crate) async fn open(url: &str) -> Result<Option<Arc<dyn Floor>>> {
     let (family, url) = Family::of(url)?;
     Ok(Some(match family {

@@ -1,6 +1,6 @@
-//! MySQL and MariaDB, in tables of the floor's own. For the optimistic strategy two updates by
-//! primary key, which check nothing; for the pessimistic one a transaction around a row lock, and
-//! the fence on a second connection.
+//! The floor of MySQL and MariaDB, in tables of its own. The optimistic strategy has two updates by
+//! primary key, which check nothing. The pessimistic strategy has a transaction around a row lock,
+//! and the fence on a second connection.
 
 use std::{
     collections::HashSet,
@@ -21,7 +21,7 @@ use lockkit::{
 use super::{Floor, FloorClient, held};
 use crate::{Error, Result};
 
-/// As lockkit reads the server's time, in µs.
+/// lockkit reads the server's time in the same way, in µs.
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 const LEASE_US: u64 = 30_000_000;
 
@@ -29,7 +29,7 @@ const LEASE_US: u64 = 30_000_000;
 pub(crate) struct MySqlFloor {
     config: Config,
     tables: Tables,
-    /// Kept from the opening, for the end.
+    /// This connection is kept from the opening, and used again at the end.
     side: tokio::sync::Mutex<Option<Conn>>,
 }
 
@@ -51,7 +51,7 @@ impl MySqlFloor {
         };
         for statement in tables.create() {
             if let Err(error) = side.query_drop(statement).await {
-                // What stands in the way of one may let the other through.
+                // An error for one table may not concern the other, so both are dropped.
                 let _ = side.query_drop(tables.drop()).await;
                 let what =
                     "making a table for the bare driver; the user needs the rights CREATE and DROP";
@@ -63,7 +63,8 @@ impl MySqlFloor {
 }
 
 impl Tables {
-    /// With the columns of lockkit's tables, as far as their width is a part of the work.
+    /// The tables have the columns of lockkit's tables, where the width of a column affects the
+    /// work.
     fn create(&self) -> [String; 2] {
         let Self { lock, fence } = self;
         [
@@ -117,7 +118,7 @@ impl Floor for MySqlFloor {
         };
         let Some(mut side) = self.side.lock().await.take() else { return Ok(()) };
         if side.query_drop(self.tables.drop()).await.is_err() {
-            // It was idle all the time, and may have been ended.
+            // The connection was idle all the time, and the server may have closed it.
             side = self.config.open_bare().await.map_err(opening)?;
             side.query_drop(self.tables.drop()).await.map_err(dropping)?;
         }
@@ -125,7 +126,7 @@ impl Floor for MySqlFloor {
     }
 }
 
-/// Two updates that only write: nobody's turn is checked, and no time is asked for.
+/// Two updates that only write: they check no owner's turn, and ask for no time.
 struct Updates {
     conn: Conn,
     owner: String,
@@ -170,14 +171,14 @@ impl FloorClient for Updates {
     }
 }
 
-/// A transaction around a row lock. Its first two statements are one request: over a network that
-/// is the faster form.
+/// A transaction around a row lock. Its first two statements are one request, which is faster over
+/// a network.
 struct RowLock {
     lock: Conn,
     fence: Conn,
     table: String,
     bump: Statement,
-    /// Names whose rows are there.
+    /// The names whose rows exist.
     known: HashSet<String>,
 }
 
@@ -220,7 +221,7 @@ impl FloorClient for RowLock {
     }
 }
 
-/// A literal that no quote can end.
+/// A string literal that no quote in the name can end.
 fn literal(name: &str) -> String {
     let mut text = String::from("X'");
     for byte in name.bytes() {

@@ -1,5 +1,5 @@
-//! Redis: the two scripts that lockkit sends for a mutex that nobody else wants, by the bare
-//! client. Where lockkit waits for replicas (`wait_replicas`), the floor does not.
+//! The floor of Redis: the bare client sends the two scripts that lockkit sends for an uncontended
+//! mutex. Where lockkit waits for replicas (`wait_replicas`), the floor does not.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,7 +24,7 @@ use lockkit::{
 use super::{Floor, FloorClient, held};
 use crate::{Error, Result};
 
-/// As lockkit's defaults have it.
+/// The same value as lockkit's default.
 const LEASE_MS: u64 = 30_000;
 const WINDOW_MS: u64 = 3_000;
 /// Later than any request: 2^53 - 1.
@@ -35,7 +35,7 @@ const AT_ONCE: usize = 64;
 pub(crate) struct RedisFloor {
     servers: Arc<BareServers>,
     scripts: Arc<Scripts>,
-    /// All that clients have used.
+    /// All names that clients have used.
     names: Names,
 }
 
@@ -100,7 +100,7 @@ impl Floor for RedisFloor {
 }
 
 impl RedisFloor {
-    /// Of a free mutex, the last token is left.
+    /// Removes the last token, which remains of a free mutex.
     async fn remove(&self, name: String) -> Result<()> {
         let mut mutex = self.servers.mutex(&name).await.map_err(opening)?;
         let removed: Result<(), _> =
@@ -119,9 +119,9 @@ struct RedisClient {
     servers: Arc<BareServers>,
     scripts: Arc<Scripts>,
     names: Names,
-    /// Of this client.
+    /// The owner id of this client.
     owner: String,
-    /// What is sent for each name, prepared.
+    /// The prepared requests for each name.
     pairs: HashMap<String, Pair>,
 }
 
@@ -134,13 +134,13 @@ struct Pair {
 /// A script with its arguments.
 struct Request {
     by_hash: Cmd,
-    /// For a server that has not seen the script.
+    /// For a server that does not know the script yet.
     by_text: Cmd,
 }
 
 impl RedisClient {
     async fn prepare(&self, name: &str) -> Result<Pair> {
-        // Apart from a mutex of lockkit of this name.
+        // The floor's name differs from the name of lockkit's own mutex.
         let name = format!("{name}/floor");
         let mutex = self.servers.mutex(&name).await.map_err(opening)?;
         self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
@@ -180,7 +180,7 @@ impl Request {
         Self { by_hash: command("EVALSHA", script.hash()), by_text: command("EVAL", script.text) }
     }
 
-    /// The answer is not looked at: that nobody else wants the name is given.
+    /// Ignores the answer, because no other client wants the name.
     async fn send(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
         let mut send =
             async |command| connection.send_packed_command(command).await?.extract_error();
@@ -194,8 +194,8 @@ impl Request {
 
 const NO_SCRIPT: ErrorKind = ErrorKind::Server(ServerErrorKind::NoScript);
 
-/// What [`MutexScripts`](lockkit::redis::MutexScripts) says, as lockkit sends it for a waiter that
-/// need not wait.
+/// The arguments that [`MutexScripts`](lockkit::redis::MutexScripts) describes, as lockkit sends
+/// them for a claim that need not wait.
 fn acquire_args(owner: &str, mutex: &BareMutex) -> [String; 8] {
     let client = owner.get(..16).unwrap_or_default();
     let waiter = format!("{client}:{WINDOW_MS}:{owner}");

@@ -1,4 +1,4 @@
-//! On real servers: that the floors send what they say, and leave nothing behind.
+//! Tests on real servers that the floors send what they claim, and leave nothing behind.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::server;
 
 const PAIRS: u64 = 50;
 
-/// Requests of one pair, after the first ones of a client.
+/// Requests of one pair, without the first requests of a client.
 async fn requests_per_pair(url: &str) -> u64 {
     let server = server::open(url).await.unwrap();
     let floor = open(url).await.unwrap().unwrap();
@@ -33,7 +33,7 @@ async fn requests_per_pair(url: &str) -> u64 {
         }
     }
     let after = server.requests().await.unwrap().unwrap();
-    // A counter that counted its own question would tell one more each time.
+    // A counter that counted its own question would report one more each time.
     assert_eq!(server.requests().await.unwrap().unwrap(), after);
     floor.close().await.unwrap();
     let all = after - before;
@@ -96,7 +96,7 @@ async fn a_pair_behind_sentinels_goes_to_the_primary() {
     floor.close().await.unwrap();
 }
 
-/// The arguments that lockkit sends may change: then those of the floor must.
+/// If lockkit's arguments change, the floor's arguments must change too.
 #[tokio::test]
 async fn the_floor_on_redis_sends_what_lockkit_sends() {
     let server = RedisServer::start().unwrap();
@@ -104,7 +104,7 @@ async fn the_floor_on_redis_sends_what_lockkit_sends() {
     let mutex = locker.mutex("bench/0/floor").unwrap();
     let floor = open(&server.url()).await.unwrap().unwrap();
     let mut client = floor.clients(1).await.unwrap().remove(0);
-    // The server learns the scripts.
+    // The server learns the scripts here.
     mutex.lock().await.unwrap().release().await.unwrap();
     client.pair("bench/0", Duration::ZERO).await.unwrap();
 
@@ -117,7 +117,7 @@ async fn the_floor_on_redis_sends_what_lockkit_sends() {
     assert!(requests[0].iter().any(|word| word == "evalsha"), "{requests:?}");
 }
 
-/// What a client has sent, without what no two clients send alike.
+/// One request of a client, without the parts that differ between any two clients.
 fn request(line: &str) -> Option<Vec<String>> {
     let (from, words) = line.split_once("] ")?;
     if from.ends_with("lua") {
@@ -130,7 +130,7 @@ fn shape(word: &str) -> String {
     if word.eq_ignore_ascii_case("evalsha") {
         return word.to_ascii_lowercase();
     }
-    // A time of the server, in µs.
+    // This is a time of the server, in µs.
     if word.parse().is_ok_and(|number: u64| number > 1_000_000_000_000_000) {
         return "<time>".to_owned();
     }
@@ -144,7 +144,7 @@ fn shape(word: &str) -> String {
 #[tokio::test]
 async fn a_pair_on_zookeeper_is_three_requests_and_leaves_nothing() {
     let mut server = ZooKeeperServer::start().unwrap();
-    // As below.
+    // The reason is the same as in the test below.
     server.never_stall();
     let url = format!("{}?session_timeout=20s", server.url());
     assert_eq!(requests_per_pair(&url).await, 3);
@@ -155,7 +155,7 @@ async fn a_pair_on_zookeeper_is_three_requests_and_leaves_nothing() {
 #[tokio::test]
 async fn a_pair_on_zookeeper_without_a_queue_is_two_requests() {
     let mut server = ZooKeeperServer::start().unwrap();
-    // A heartbeat is sent while it stands still, and counted.
+    // While the server pauses, the client sends a heartbeat, and the server counts it.
     server.never_stall();
     assert_eq!(
         requests_per_pair(&format!("{}?fair=false&session_timeout=20s", server.url())).await,
@@ -218,7 +218,7 @@ async fn a_table_that_may_not_be_made_is_named_with_the_right_that_lacks() {
     assert!(error.contains("rights CREATE and DROP") && !error.contains("hunter2"), "{error}");
 }
 
-/// One that gives back at once would be compared with work that includes the hold.
+/// A client that gives back at once would be compared with work that includes the hold.
 #[tokio::test]
 async fn a_pair_is_held_as_long_as_asked_after_its_grant() {
     const HOLD: Duration = Duration::from_millis(40);

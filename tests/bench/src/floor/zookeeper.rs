@@ -1,5 +1,6 @@
-//! ZooKeeper: a node made, a look at its folder in the same flush, and the node deleted, by the
-//! bare client on one session. With `fair=false`, a node at a fixed path, made and deleted.
+//! The floor of ZooKeeper: the bare client makes a node, checks its folder in the same flush, and
+//! deletes the node, all on one session. With `fair=false` it makes and deletes a node at a fixed
+//! path.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -29,7 +30,7 @@ const AT_ONCE: usize = 64;
 pub(crate) struct ZooKeeperFloor {
     config: Config,
     client: Arc<Client>,
-    /// All that clients have made.
+    /// All folders that clients have made.
     folders: Arc<std::sync::Mutex<HashSet<String>>>,
 }
 
@@ -40,7 +41,7 @@ impl ZooKeeperFloor {
         Ok(Self { config, client, folders: Arc::default() })
     }
 
-    /// Removes a folder, with the nodes of clients that were stopped midway.
+    /// Removes a folder, with the nodes of clients that were stopped during their work.
     async fn remove(&self, folder: String) -> Result<()> {
         let left = match self.client.list_children(&folder).await {
             Err(ZkError::NoNode) => return Ok(()),
@@ -98,7 +99,7 @@ impl fmt::Debug for ZooKeeperFloor {
 
 struct ZooKeeperClient {
     floor: ZooKeeperFloor,
-    /// Of this client.
+    /// The owner id of this client.
     owner: String,
     /// The folder of each name.
     folders: HashMap<String, String>,
@@ -107,7 +108,7 @@ struct ZooKeeperClient {
 impl ZooKeeperClient {
     async fn make_folder(&mut self, name: &str) -> Result<String> {
         let ZooKeeperFloor { config, client, folders } = &self.floor;
-        // Apart from a mutex of lockkit of this name.
+        // The floor's name differs from the name of lockkit's own mutex.
         let made = config.make_mutex_folder(client, &format!("{name}/floor")).await;
         let folder = made.map_err(|error| Error::of("making a folder in ZooKeeper", error))?;
         folders.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.clone());
@@ -147,7 +148,7 @@ impl FloorClient for ZooKeeperClient {
             None => self.make_folder(name).await?,
         };
         match self.work(&folder, hold).await {
-            // The servers remove folders that are empty.
+            // The servers remove empty folders.
             Err(ZkError::NoNode) => {
                 let folder = self.make_folder(name).await?;
                 self.work(&folder, hold).await.map_err(failed)

@@ -1,4 +1,4 @@
-//! Reports in files.
+//! Writes reports to files, and reads them.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{Report, SCHEMA};
 use crate::{Error, Result};
 
-/// Only what tells whether the rest can be understood.
+/// Only the field that decides whether the rest can be understood.
 #[derive(Deserialize)]
 struct Header {
     schema: u32,
@@ -30,7 +30,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// There is no such file, it is no report, or one of a later version of this program.
+    /// The file does not exist, is no report, or is a report of a later version of this program.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let name = path.display();
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(read(&report.to_json().unwrap()).unwrap(), report);
     }
 
-    /// JSON has no infinity: somebody who got nothing at all must not make a run of an hour
+    /// JSON has no infinity. A task that got nothing at all must not make the report of an hour
     /// unreadable.
     #[test]
     fn an_infinite_ratio_survives() {

@@ -1,11 +1,11 @@
-//! Finding one's way in a report.
+//! Finds scenarios, cases and figures in a report.
 
 use super::{
     Case, Curve, GuaranteeClass, Metric, Outcome, Report, Scenario, Series, Side, Store, Verdict,
 };
 
 impl Report {
-    /// The scenarios that were run, in their order.
+    /// The scenarios that were run, in the report's order.
     pub(super) fn scenarios(&self) -> Vec<Scenario> {
         let mut found = Vec::new();
         for outcome in &self.outcomes {
@@ -16,7 +16,7 @@ impl Report {
         found
     }
 
-    /// The cases of a scenario, in their order.
+    /// The cases of a scenario, in the report's order.
     pub(super) fn cases(&self, scenario: Scenario) -> Vec<&Case> {
         let mut found = Vec::new();
         for outcome in self.outcomes.iter().filter(|outcome| outcome.scenario == scenario) {
@@ -53,7 +53,7 @@ impl Report {
         self.outcome(scenario, case, store, side)?.series(metric)
     }
 
-    /// What lockkit did on a store.
+    /// lockkit's figures on a store.
     pub(super) fn own(
         &self,
         scenario: Scenario,
@@ -64,12 +64,12 @@ impl Report {
         self.series(scenario, case, &store.id, Side::Lockkit, metric)
     }
 
-    /// The case that stands for a scenario: the hardest that is still like everyday life, which is
-    /// no work under the lock, many processes, about 64 tasks. How many stores failed in it has no
-    /// say: they would choose an easier one for all.
+    /// The case that represents a scenario: the hardest that is still like everyday use. That is no
+    /// work under the lock, many processes, and about 64 tasks. A store's failure in that case does
+    /// not change the choice, because it would choose an easier case for all stores.
     pub(super) fn typical(&self, scenario: Scenario, metric: Metric) -> Option<&Case> {
-        // A store of one process can't run what the others are for, and is asked only where there
-        // is no other.
+        // A store of one process or one host can't run the harder cases. It decides only where
+        // there is no other store.
         let is_shared = |store: &Store| store.guarantee.class > GuaranteeClass::Host;
         let has = |case: &Case, store: &Store| self.own(scenario, case, store, metric).is_some();
         let cases = self.cases(scenario);
@@ -82,7 +82,7 @@ impl Report {
         of(&is_shared).or_else(|| of(&|_| true))
     }
 
-    /// In how many cases of a scenario lockkit failed on a store, and of how many.
+    /// In how many cases of a scenario lockkit failed on a store, and how many cases there are.
     pub(super) fn failures(&self, scenario: Scenario, store: &str) -> (usize, usize) {
         let of_store = |outcome: &&Outcome| {
             outcome.scenario == scenario && outcome.store == store && outcome.side == Side::Lockkit
@@ -106,7 +106,7 @@ fn hardest<'a>(cases: impl Iterator<Item = &'a Case>) -> Option<&'a Case> {
 }
 
 impl Outcome {
-    /// The values of a metric, if there are any and all are numbers.
+    /// The values of a metric, if it has values and all are numbers.
     pub(crate) fn series(&self, metric: Metric) -> Option<&Series> {
         match &self.verdict {
             Verdict::Measured { figures, .. } => figures
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!((case.tasks, case.processes, case.hold_ms), (Some(64), Some(8), Some(0.0)));
     }
 
-    /// Failing where it is hard must not be rewarded with an easier case.
+    /// A store that fails in a hard case must not be rewarded with an easier case.
     #[test]
     fn stores_that_fail_do_not_choose_the_case() {
         let mut report = sample::report();

@@ -1,4 +1,4 @@
-//! The report as Markdown.
+//! Writes the report as Markdown.
 
 use std::fmt::Write as _;
 
@@ -106,7 +106,7 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Text in which nothing is markup.
+/// The text, escaped so that Markdown finds no markup in it.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in one_line(text).chars() {

@@ -1,4 +1,4 @@
-//! What was measured, and how it is shown: as JSON, Markdown and one HTML page.
+//! The results of a run, shown as JSON, Markdown and one HTML page.
 
 mod compare;
 mod html;
@@ -13,7 +13,7 @@ mod table;
 mod verdict;
 mod words;
 
-/// What a [`Setting`] is called that is measured and not set: how far away the server is.
+/// The name of the [`Setting`] that is measured and not set: the time to the server and back.
 pub(crate) const ROUND_TRIP: &str = "round trip";
 
 pub use self::{

@@ -1,5 +1,5 @@
-//! The report as data. Its JSON is versioned by [`SCHEMA`]: fields are added, never changed in
-//! meaning.
+//! The report as data. [`SCHEMA`] is the version of its JSON. New versions add fields, and never
+//! change a field's meaning.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -15,17 +15,18 @@ pub struct Report {
     pub schema: u32,
     /// The version of lockkit.
     pub lockkit: String,
-    /// What to type to repeat the run, without passwords.
+    /// The command that repeats the run, without passwords.
     pub command: String,
     /// When it began, as RFC 3339 in UTC.
     pub started_at: String,
-    /// How long it took.
+    /// How long the run took.
     pub took_seconds: f64,
     /// How often each case was measured on each store, in turn with all the others.
     pub rounds: u32,
-    /// How long one measurement went on, where the case does not end by itself.
+    /// How long one measurement took, where the case does not end by itself.
     pub slice_seconds: f64,
-    /// A short run: enough to see that all works, too short to choose a store by.
+    /// A short run is long enough to check that everything works, but too short to choose a store
+    /// by.
     pub is_quick: bool,
     /// Where the program ran.
     pub host: Host,
@@ -44,12 +45,12 @@ pub struct Host {
     pub kernel: String,
     /// The name of the processor.
     pub cpu: String,
-    /// How many of its cores there are.
+    /// The number of its cores.
     pub cores: u32,
-    /// Main memory.
+    /// The size of main memory.
     pub memory_bytes: u64,
-    /// The load average over one minute before the run: more than a few tenths is other people's
-    /// work.
+    /// The load average over one minute before the run. More than a few tenths means that other
+    /// programs were at work.
     pub load_before: f64,
 }
 
@@ -64,33 +65,33 @@ pub struct Store {
     pub product: String,
     /// Such as `7.0.15`.
     pub version: String,
-    /// What was asked of the server about durability and the like.
+    /// The server's settings, such as those for durability.
     pub settings: Vec<Setting>,
-    /// What a lock is worth on it, run as it is.
+    /// The guarantee of a lock on this store with these settings.
     pub guarantee: Guarantee,
-    /// Waiters are served in their order.
+    /// Whether waiters are served in order.
     pub is_fair: bool,
-    /// Waiters are told that they are next, and need not ask.
+    /// Whether the store tells a waiter that it is next, so that the waiter need not ask.
     pub is_pushed: bool,
 }
 
 /// A setting of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// As the server calls it.
+    /// The name that the server uses.
     pub name: String,
-    /// As the server writes it.
+    /// The value as the server writes it.
     pub value: String,
-    /// What it means for locks, in a few words.
+    /// The setting's meaning for locks, in a few words.
     pub meaning: String,
 }
 
-/// What a lock is worth on a store.
+/// The guarantee of a lock on a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guarantee {
     /// In one word.
     pub class: GuaranteeClass,
-    /// In one sentence: what is promised, and what breaks it.
+    /// In one sentence: the promise, and the faults that break it.
     pub text: String,
 }
 
@@ -99,17 +100,17 @@ pub struct Guarantee {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum GuaranteeClass {
-    /// Between the tasks of one process only.
+    /// The lock excludes only the tasks of one process.
     Process,
-    /// Between the processes of one host only.
+    /// The lock excludes only the processes of one host.
     Host,
     /// A restart of the server forgets the locks.
     Volatile,
-    /// Replicas take over, and may not have heard of the last grants.
+    /// Replicas take over, and may lack the last grants.
     AsynchronousFailover,
-    /// One server, which keeps its locks over a crash; nobody takes over.
+    /// One server, which keeps its locks over a crash; no other server takes over.
     OneDurableServer,
-    /// A majority of servers agrees on each grant, and the loss of a minority is survived.
+    /// A majority of servers agrees on each grant, and the locks survive the loss of a minority.
     Consensus,
 }
 
@@ -118,21 +119,21 @@ pub enum GuaranteeClass {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Scenario {
-    /// One task takes and gives back a name that nobody else wants.
+    /// One task takes and gives back an uncontended name.
     Uncontended,
     /// Many tasks, each with a name of its own.
     OwnNames,
     /// Many tasks over many names, some of them popular (Zipf).
     Zipf,
-    /// Everybody wants one name.
+    /// All tasks want one name.
     HotName,
-    /// From the release by one to the grant of the next, through the store.
+    /// From one owner's release to the next owner's grant, through the store.
     HandOff,
     /// Readers and writers of one name.
     ReadWrite,
     /// Permits of one semaphore.
     Semaphore,
-    /// Everybody wants one name, and each waits in the store: no gate in the process.
+    /// All tasks want one name, and each waits in the store: no gate in the process.
     Crowd,
     /// Locks that are only held and renewed.
     IdleLocks,
@@ -142,14 +143,14 @@ pub enum Scenario {
     OpenLoop,
 }
 
-/// With which parameters a scenario was run. What doesn't apply is absent.
+/// The parameters of a scenario's run. A parameter that doesn't apply is absent.
 #[derive(Clone, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Case {
     /// Tasks that want locks, in all processes together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u32>,
-    /// Processes that they are spread over.
+    /// Processes that the tasks are spread over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<u32>,
     /// Different names of locks.
@@ -158,13 +159,13 @@ pub struct Case {
     /// How long each grant is held.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_ms: Option<f64>,
-    /// How many of a hundred only read.
+    /// How many of a hundred claims only read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readers_percent: Option<u32>,
-    /// How many may hold the semaphore at once.
+    /// How many tasks may hold the semaphore at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permits: Option<u32>,
-    /// Requests in a second.
+    /// Requests per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_per_second: Option<f64>,
     /// The lease.
@@ -172,17 +173,17 @@ pub struct Case {
     pub ttl_ms: Option<u32>,
 }
 
-/// Who did the work.
+/// The software that did the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
     /// lockkit.
     Lockkit,
-    /// The bare driver, with the least that the store has to do for the same work.
+    /// The bare driver, with the least work that the store must do.
     Floor,
 }
 
-/// What came out of one case on one store.
+/// The result of one case on one store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The kind of work.
@@ -191,7 +192,7 @@ pub struct Outcome {
     pub case: Case,
     /// [`Store::id`].
     pub store: String,
-    /// Who did it.
+    /// The software that did the work.
     pub side: Side,
     /// The figures, or why there are none.
     #[serde(flatten)]
@@ -204,40 +205,41 @@ pub struct Outcome {
 pub enum Verdict {
     /// It was measured.
     Measured {
-        /// What was measured, a value for each round.
+        /// The measured figures, a value for each round.
         figures: BTreeMap<Metric, Series>,
-        /// How long single grants took to come, over all rounds.
+        /// The distribution of the single waits, over all rounds.
         #[serde(skip_serializing_if = "Option::is_none")]
         curve: Option<Curve>,
     },
-    /// The store can't do it, or the server doesn't tell.
+    /// The store can't do it, or the server doesn't report it.
     NotApplicable {
         /// Why not.
         reason: String,
     },
-    /// It went wrong.
+    /// The case failed.
     Failed {
-        /// What was said.
+        /// The text of the error.
         reason: String,
     },
 }
 
-/// What can be measured of a case.
+/// A figure that can be measured of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Metric {
-    /// Grants (with their releases) in a second.
+    /// Grants (with their releases) per second.
     GrantsPerSecond,
-    /// From asking to having, the median, in microseconds.
+    /// From the request to the grant, the median, in microseconds.
     WaitP50Us,
-    /// The same, 99 of 100 are faster.
+    /// From the request to the grant, in microseconds; 99 of 100 are faster.
     WaitP99Us,
-    /// The slowest.
+    /// From the request to the grant, the slowest, in microseconds.
     WaitMaxUs,
-    /// From the call of the release to the next one's grant, the median, in microseconds.
+    /// From the call of the release to the next claim's grant, the median, in microseconds.
     HandOffP50Us,
-    /// The same, 99 of 100 are faster.
+    /// From the call of the release to the next claim's grant, in microseconds; 99 of 100 are
+    /// faster.
     HandOffP99Us,
     /// Requests that the server counted, for each grant with its release.
     RequestsPerGrant,
@@ -247,16 +249,16 @@ pub enum Metric {
     RecoveryMs,
     /// Memory of the process for each lock held, in bytes.
     BytesPerLock,
-    /// Requests that idle locks cost the server in a second.
+    /// Requests per second that idle locks cost the server.
     IdleRequestsPerSecond,
     /// Processor time of the process, in percent of one core.
     CpuPercent,
-    /// The lease as it was in force, in milliseconds: a store may not do as short a one as the case
-    /// asks for.
+    /// The lease that was in force, in milliseconds. A store may not offer a lease as short as the
+    /// case asks for.
     LeaseMs,
 }
 
-/// Which way is better.
+/// Whether more or less is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
     /// More is better.
@@ -266,7 +268,7 @@ pub enum Better {
 }
 
 impl Metric {
-    /// Which way is better.
+    /// Whether more or less is better.
     #[must_use]
     pub const fn better(self) -> Better {
         match self {
@@ -281,7 +283,7 @@ impl Metric {
 #[serde(from = "Vec<Option<f64>>")]
 pub struct Series(pub Vec<f64>);
 
-/// JSON has no infinity, and `null` is written for it: what was divided by nothing.
+/// JSON has no infinity, so an infinite ratio is written as `null`.
 impl From<Vec<Option<f64>>> for Series {
     fn from(values: Vec<Option<f64>>) -> Self {
         Self(values.into_iter().map(|value| value.unwrap_or(f64::INFINITY)).collect())
@@ -289,7 +291,7 @@ impl From<Vec<Option<f64>>> for Series {
 }
 
 impl Series {
-    /// The middle value; of an even number the mean of the two in the middle.
+    /// The middle value; of an even number of values, the mean of the two in the middle.
     #[must_use]
     pub fn median(&self) -> Option<f64> {
         let mut sorted = self.0.clone();
@@ -314,7 +316,7 @@ impl Series {
         self.0.iter().copied().max_by(f64::total_cmp)
     }
 
-    /// Whether both cover a common value: then none of them can be called the larger one.
+    /// Whether both ranges have a common value: then neither series can be called the larger one.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self.min(), self.max(), other.min(), other.max()) {
@@ -325,8 +327,8 @@ impl Series {
         }
     }
 
-    /// Round by round, this divided by the other: what the machine did to both of a round cancels
-    /// out.
+    /// Divides this series by the other, round by round. An effect of the machine on both sides of
+    /// a round cancels out.
     #[must_use]
     pub fn over(&self, other: &Self) -> Self {
         Self(self.0.iter().zip(&other.0).map(|(one, other)| one / other).collect())
@@ -336,10 +338,9 @@ impl Series {
 /// A distribution of durations, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
-    /// How many there are.
+    /// The number of durations.
     pub count: u64,
-    /// `[percentile, microseconds]`, rising: 0 first, 100 last, and between them closer and closer
-    /// to 100.
+    /// `[percentile, microseconds]`, rising: from 0 to 100, and closer together near 100.
     pub points: Vec<[f64; 2]>,
 }
 

@@ -1,4 +1,4 @@
-//! Numbers as people read them: three significant digits, thousands separators, units.
+//! Formats numbers for people: three significant digits, thousands separators, units.
 
 use super::{Metric, Series};
 
@@ -14,7 +14,7 @@ impl Shown {
         Self { number: three(number), unit }
     }
 
-    /// Both, as in running text.
+    /// The number and its unit, as in running text.
     pub(super) fn text(&self) -> String {
         match self.unit {
             "" => self.number.clone(),
@@ -51,12 +51,12 @@ pub(super) fn bytes(value: f64) -> Shown {
     scaled(value, &[(KIB * KIB * KIB, "GiB"), (KIB * KIB, "MiB"), (KIB, "KiB"), (1.0, "B")])
 }
 
-/// The largest unit of which there is at least one.
+/// Scales to the largest unit of which there is at least one.
 fn scaled(value: f64, units: &[(f64, &'static str)]) -> Shown {
     let magnitude = rounded(value).abs();
     let fits = units.iter().find(|(size, _)| magnitude >= *size);
     let smallest = if magnitude == 0.0 { None } else { units.last() };
-    // Nothing at all is written in the unit that counts as one.
+    // Zero is written in the unit whose size is one.
     let one = units.iter().find(|(size, _)| *size == 1.0);
     match fits.or(smallest).or(one) {
         Some((size, unit)) => Shown::of(value / size, unit),
@@ -64,7 +64,7 @@ fn scaled(value: f64, units: &[(f64, &'static str)]) -> Shown {
     }
 }
 
-/// `median (min–max)` in two parts; a unit is not said twice.
+/// `median (min–max)` in two parts; the unit is not repeated.
 pub(super) fn median_and_range(metric: Metric, series: &Series) -> Option<(String, String)> {
     let median = shown(metric, series.median()?);
     let min = shown(metric, series.min()?);
@@ -104,12 +104,12 @@ pub(super) fn three(value: f64) -> String {
     separated(&format!("{value:.decimals$}"))
 }
 
-/// A count, exactly.
+/// A count, not rounded.
 pub(super) fn count(value: u64) -> String {
     separated(&value.to_string())
 }
 
-/// Rounded first, so that 999.6 µs becomes 1.00 ms and not 1,000 µs.
+/// The value is rounded first, so that 999.6 µs becomes 1.00 ms and not 1,000 µs.
 fn rounded(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }

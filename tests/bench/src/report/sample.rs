@@ -1,4 +1,4 @@
-//! A made-up report for tests and pictures: five stores, all scenarios. No figure in it was ever
+//! A made-up report for tests and pictures: five stores, all scenarios. None of its figures was
 //! measured.
 
 use super::{
@@ -16,7 +16,7 @@ struct Character {
     has_floor: bool,
 }
 
-/// Rounds of a figure: the same five deviations, begun at another one for each figure.
+/// The rounds of a figure: the same five deviations, but each figure starts at another one.
 pub(in crate::report) fn around(value: f64, seed: usize) -> Series {
     const DEVIATIONS: [f64; 5] = [1.0, 0.97, 1.03, 1.01, 0.985];
     Series((0..5).map(|round| value * DEVIATIONS[(round + seed) % 5]).collect())
@@ -73,7 +73,7 @@ pub(in crate::report) fn measured(
     Outcome { scenario, case, store: store.into(), side, verdict }
 }
 
-/// One store `only` with one case of [`Scenario::OwnNames`].
+/// A report with one store `only` and one case of [`Scenario::OwnNames`].
 pub(in crate::report) fn tiny<const ROUNDS: usize>(
     own: [f64; ROUNDS],
     floor: [f64; ROUNDS],
@@ -91,7 +91,7 @@ pub(in crate::report) fn tiny<const ROUNDS: usize>(
     report
 }
 
-/// All scenarios over five stores.
+/// A report of all scenarios over five stores.
 pub(in crate::report) fn report() -> Report {
     let characters = [
         ("memory", "Memory", GuaranteeClass::Process, [2.0, 900_000.0, 400_000.0, 1.0, 0.0], false),

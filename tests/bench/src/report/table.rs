@@ -1,22 +1,22 @@
-//! The tables of a report, before they become Markdown or HTML.
+//! Builds the tables of a report, before they become Markdown or HTML.
 
 use super::{
     Case, Metric, Outcome, Report, Scenario, Series, Side, Store, Verdict, lookup, numbers, words,
 };
 
-/// Plain text throughout: who renders it escapes it.
+/// All texts are plain: the code that renders the table escapes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) headings: Vec<String>,
     pub(super) rows: Vec<Vec<Cell>>,
-    /// Why cells are empty; a cell's note counts from 0.
+    /// The reasons why cells are empty; a cell's note counts from 0.
     pub(super) notes: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) text: String,
-    /// The range behind the text.
+    /// The range that is shown behind the text.
     pub(super) detail: Option<String>,
     pub(super) note: Option<usize>,
 }
@@ -62,7 +62,7 @@ impl Table {
     }
 }
 
-/// In the order in which they are read.
+/// The metrics in the order of the columns.
 const METRICS: [Metric; 13] = [
     Metric::GrantsPerSecond,
     Metric::HandOffP50Us,
@@ -79,7 +79,7 @@ const METRICS: [Metric; 13] = [
     Metric::LeaseMs,
 ];
 
-/// The metrics that stores have of a scenario.
+/// The metrics of a scenario that at least one store has.
 pub(super) fn metrics(report: &Report, scenario: Scenario) -> Vec<Metric> {
     let of_scenario: Vec<_> =
         report.outcomes.iter().filter(|outcome| outcome.scenario == scenario).collect();
@@ -88,7 +88,7 @@ pub(super) fn metrics(report: &Report, scenario: Scenario) -> Vec<Metric> {
     METRICS.into_iter().filter(|metric| has(*metric)).collect()
 }
 
-/// What is compared with the floor: the first metric that both have.
+/// The metric to compare with the floor: the first that both sides have.
 pub(super) fn compared(report: &Report, scenario: Scenario) -> Option<Metric> {
     metrics(report, scenario).into_iter().find(|metric| {
         report.outcomes.iter().any(|outcome| {
@@ -151,7 +151,7 @@ fn row(
     row
 }
 
-/// Why there are no figures.
+/// The reason why an outcome has no figures.
 pub(super) fn reason(outcome: &Outcome) -> Option<String> {
     match &outcome.verdict {
         Verdict::Measured { .. } => None,
@@ -160,14 +160,14 @@ pub(super) fn reason(outcome: &Outcome) -> Option<String> {
     }
 }
 
-/// Why a figure is missing: of a case that was not measured, or that was.
+/// The reason why a figure is missing, in a case that was measured or in one that was not.
 pub(super) fn absence(outcome: &Outcome, metric: Metric) -> Option<String> {
     let lacks = || outcome.series(metric).is_none();
     reason(outcome)
         .or_else(|| lacks().then(|| format!("measured without this: {}", words::lack(metric))))
 }
 
-/// What the stores are, and what a lock is worth on each.
+/// The table of the stores, with the guarantee of a lock on each.
 pub(super) fn stores(report: &Report) -> Table {
     let yes = |yes: bool| Cell::of(if yes { "yes" } else { "no" });
     let mut table = Table {
@@ -203,7 +203,7 @@ pub(super) fn stores(report: &Report) -> Table {
     table
 }
 
-/// The figures that most decisions hang on.
+/// The figures that matter for most decisions.
 const GLANCE: [(&str, Scenario, Metric); 7] = [
     ("wait, nobody else", Scenario::Uncontended, Metric::WaitP50Us),
     ("many names", Scenario::OwnNames, Metric::GrantsPerSecond),
@@ -262,7 +262,7 @@ mod tests {
         let report = sample::tiny([10.0, 10.0, 60.0], [20.0, 10.0, 20.0]);
         let table = scenario(&report, Scenario::OwnNames);
         let at = table.headings.iter().position(|heading| heading == "÷ bare driver").unwrap();
-        // The ratio of the medians would be 10 ÷ 20.
+        // The ratio of the medians would be 10 ÷ 20, which is another value.
         assert_eq!(
             table.rows[0][at],
             Cell { text: "1.00".into(), detail: Some("0.500–3.00".into()), note: None }

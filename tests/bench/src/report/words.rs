@@ -1,4 +1,4 @@
-//! What scenarios, cases and metrics are called, and what they tell.
+//! The words for scenarios, cases and metrics.
 
 use super::{Case, GuaranteeClass, Metric, Report, Scenario, Store, numbers};
 
@@ -19,7 +19,7 @@ pub(super) const fn title(scenario: Scenario) -> &'static str {
     }
 }
 
-/// What is done in a scenario, and which question it answers.
+/// The work of a scenario, and the question that it answers.
 pub(super) const fn explanation(scenario: Scenario) -> &'static str {
     match scenario {
         Scenario::Uncontended => {
@@ -64,7 +64,7 @@ pub(super) const fn explanation(scenario: Scenario) -> &'static str {
     }
 }
 
-/// What the bare driver does beside a scenario, where it does anything.
+/// The bare driver's work beside a scenario, where it has any.
 pub(super) const fn floor(scenario: Scenario) -> Option<&'static str> {
     Some(match scenario {
         Scenario::Uncontended => "one client takes and gives back one name, again and again.",
@@ -97,7 +97,7 @@ pub(super) const fn floor(scenario: Scenario) -> Option<&'static str> {
     })
 }
 
-/// Why a case that was measured may lack a figure.
+/// Why a measured case may lack a figure.
 pub(super) const fn lack(metric: Metric) -> &'static str {
     match metric {
         Metric::MostOverLeast => "too few grants for each task to call it luck or not",
@@ -111,7 +111,7 @@ pub(super) const fn lack(metric: Metric) -> &'static str {
     }
 }
 
-/// What figures don't say by themselves, for both forms of the report.
+/// Notes that explain the figures, for both forms of the report.
 pub(super) const NOTES: [&str; 4] = [
     "The bare driver is the least that the store has to do for the same work: on Redis the scripts that lockkit sends, on \
      ZooKeeper create, exists and delete, on MySQL two updates, or a transaction with a row lock, in a folder a file \
@@ -166,7 +166,7 @@ pub(super) const fn metric(metric: Metric) -> &'static str {
     }
 }
 
-/// Whom a class of guarantees is enough for.
+/// The needs for which a class of guarantees is enough.
 pub(super) const fn class(class: GuaranteeClass) -> &'static str {
     match class {
         GuaranteeClass::Process => "no other process sees these locks",
@@ -186,12 +186,12 @@ pub(super) const fn class(class: GuaranteeClass) -> &'static str {
     }
 }
 
-/// Product and version.
+/// The product and its version.
 pub(super) fn product(store: &Store) -> String {
     format!("{} {}", store.product, store.version).trim().to_owned()
 }
 
-/// The machine in one line.
+/// The machine, in one line.
 pub(super) fn host(report: &Report) -> String {
     let host = &report.host;
     let load = if host.load_before > 0.3 {
@@ -209,7 +209,7 @@ pub(super) fn host(report: &Report) -> String {
     )
 }
 
-/// Rounds and their length in one line.
+/// The number and length of the rounds, in one line.
 pub(super) fn rounds(report: &Report) -> String {
     format!(
         "{}, in each of which all stores had their turn, {} s a turn; {} in all",
@@ -227,10 +227,10 @@ fn took(seconds: f64) -> String {
     }
 }
 
-/// With fewer rounds than these nothing is known about the noise.
+/// With fewer rounds, nothing is known about the noise.
 pub(super) const MIN_ROUNDS: u32 = 3;
 
-/// Why no store should be chosen by this run, if it is so. A report says it once.
+/// Why this run is too short to choose a store by, if it is. A report says it once.
 pub(super) const fn too_short(report: &Report) -> Option<&'static str> {
     if report.is_quick {
         Some(
@@ -244,7 +244,7 @@ pub(super) const fn too_short(report: &Report) -> Option<&'static str> {
     }
 }
 
-/// Exact up to 2⁵³ bytes.
+/// The result is exact up to 2⁵³ bytes.
 fn memory(bytes: u64) -> f64 {
     let high = bytes >> 32;
     let low = bytes & u64::from(u32::MAX);

@@ -1,4 +1,4 @@
-//! The floor: pairs by the bare driver, on names that nobody else wants.
+//! Measures the floor: pairs of the bare driver, on uncontended names.
 
 use std::time::{Duration, Instant};
 
@@ -39,16 +39,16 @@ pub(super) async fn pairs(turn: &Turn<'_>, tasks: u32) -> Result<Sample> {
     sample.all_grants = tallies.iter().map(|tally| tally.all).sum();
     sample.put(Metric::GrantsPerSecond, float(inside) / window.seconds());
     if turn.scenario == Scenario::HandOff {
-        // Giving back and taking is what lies between two grants.
+        // The time between two grants is that of giving back and taking.
         put_gaps(&mut sample, Durations::of(tallies.into_iter().flat_map(|tally| tally.took))?);
     }
     Ok(sample)
 }
 
-/// What one client takes, apart from the names of all others.
+/// The names that one client takes; they differ from the names of all other clients.
 enum Names {
     One(String),
-    /// Its share of many names, some more often than others.
+    /// The client's share of many names, some of which it takes more often.
     Popular(String, Ranks),
 }
 
@@ -60,7 +60,7 @@ struct Tally {
     took: Vec<u64>,
 }
 
-/// Each client works in a task of its own, as tasks with lockkit do, so that all threads of the
+/// Each client works in a task of its own, as lockkit's tasks do, so that all threads of the
 /// runtime have work.
 async fn all(
     work: Vec<(Client, Names)>,
@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells in which task it works.
+    /// A client that reports in which task it works.
     struct Teller(mpsc::UnboundedSender<task::Id>);
 
     #[async_trait]
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// In one task, all clients have one core between them, and lockkit's tasks have them all.
+    /// In one task, all clients would share one core, while lockkit's tasks use all cores.
     #[tokio::test]
     async fn each_client_has_a_task_of_its_own() {
         let (sender, mut told) = mpsc::unbounded_channel();

@@ -1,4 +1,4 @@
-//! Tasks that ask again as soon as they have given back: what all but the open loop are made of.
+//! Tasks that ask again as soon as they have given back. All scenarios but the open loop use them.
 
 use std::{
     sync::{
@@ -19,21 +19,21 @@ use crate::{
     sample::{Durations, Sample, float, nanos},
 };
 
-/// With fewer grants for each on average, most over least says little.
+/// The least number of grants per task, on average, for which most over least means much.
 const GRANTS_FOR_FAIRNESS: u64 = 20;
 
-/// So many windows long, those who have been served go on to ask while others still wait from
-/// within the window: a wait would end too soon if nobody else came. Who is starved waits longer
-/// than that, and counts with that much.
+/// How many windows long the tasks that were served continue to ask. Without them, the tasks that
+/// still wait since the window would be granted too soon. A starved task waits longer than that,
+/// and its wait counts at least that much.
 const DRAIN: u32 = 4;
 
-/// What a task asks for, again and again.
+/// The lock that a task asks for, again and again.
 #[derive(Clone)]
 pub(crate) enum Want {
     Mutex(Mutex),
-    /// One of many, some more often than others.
+    /// One of many names, some of which are chosen more often.
     Popular(Arc<Popular>),
-    /// So many of a hundred times to read, else to write.
+    /// Reads in this many of a hundred times, and otherwise writes.
     ReadWrite(RwLock, u32),
     Permit(Semaphore),
 }
@@ -52,8 +52,8 @@ impl Want {
     }
 }
 
-/// The measured part of the time. Before it, the work has begun already, and all that wait at its
-/// end are served.
+/// The measured part of the time. The work begins before the window, and all tasks that wait at its
+/// end are still served.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) from: Instant,
@@ -61,7 +61,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// A window that opens when a crowd has had the time to get into its stride.
+    /// A window that opens after the tasks had time to reach a steady state.
     pub(crate) fn after_warm_up(start: Instant, slice: Duration) -> Self {
         let from = start + slice / 4;
         Self { from, until: from + slice }
@@ -71,13 +71,13 @@ impl Window {
         self.from <= instant && instant < self.until
     }
 
-    /// Whether somebody waited within it: the longest waits begin before it, or end after it, or
-    /// both.
+    /// Whether a task waited within the window. The longest waits begin before it, or end after it,
+    /// or both.
     fn overlaps(&self, asked: Instant, granted: Instant) -> bool {
         asked < self.until && granted >= self.from
     }
 
-    /// When nobody asks any more, even if somebody has waited ever since the window closed.
+    /// When all tasks stop asking, even if a task has waited since before the window closed.
     fn end(&self) -> Instant {
         self.until + (self.until - self.from) * DRAIN
     }
@@ -87,7 +87,7 @@ impl Window {
     }
 }
 
-/// When the last release was called, on one clock for all tasks.
+/// The instant of the last call of a release, on one clock for all tasks.
 #[derive(Debug)]
 pub(crate) struct LastRelease {
     start: Instant,
@@ -103,7 +103,8 @@ impl LastRelease {
         self.at.store(nanos(self.start.elapsed()), Ordering::SeqCst);
     }
 
-    /// For the one who was granted: nobody else can release meanwhile.
+    /// The time since the last release, for the present holder: no other task can release
+    /// meanwhile.
     fn gap(&self, granted: Instant) -> Option<u64> {
         match self.at.load(Ordering::SeqCst) {
             0 => None,
@@ -112,20 +113,20 @@ impl LastRelease {
     }
 }
 
-/// What one task got.
+/// The results of one task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     /// Grants within the window.
     pub(crate) inside: u64,
-    /// Grants before and after it, too.
+    /// Grants within the window, before it, and after it.
     pub(crate) all: u64,
-    /// In nanoseconds, all that overlap the window, whenever they were asked for and served.
+    /// All waits that overlap the window, in nanoseconds, whenever they began and ended.
     pub(crate) waits: Vec<u64>,
-    /// In nanoseconds, from the release of another one.
+    /// The times since another task's release, in nanoseconds.
     pub(crate) gaps: Vec<u64>,
 }
 
-/// One task for each want, after one grant each to warm up.
+/// Runs one task for each want, with a warm-up of a quarter slice.
 pub(crate) async fn repeat(turn: &Turn<'_>, wants: Vec<Want>) -> Result<Sample> {
     let window = Window::after_warm_up(Instant::now(), turn.slice);
     let tallies = closed_loop(wants, turn.hold(), window, None).await?;
@@ -151,7 +152,7 @@ pub(crate) async fn closed_loop(
     Ok(tallies)
 }
 
-/// `waiting` is how many tasks may still wait for what they asked for within the window.
+/// `waiting` is the number of tasks that may still wait for a request from within the window.
 async fn work(
     want: Want,
     hold: Duration,
@@ -198,7 +199,7 @@ fn refused(error: lockkit::Error) -> Error {
     Error::of("a lock could not be had or given back", error)
 }
 
-/// The figures of all tasks together; with hand-offs where there are any.
+/// The figures of all tasks together, with hand-offs where there are any.
 pub(crate) fn sample(tallies: &[Tally], window: &Window) -> Result<Sample> {
     let mut sample = Sample::new()?;
     let served: Vec<_> = tallies.iter().map(|tally| tally.inside).collect();
@@ -221,7 +222,7 @@ pub(crate) fn put_waits(sample: &mut Sample, waits: Durations) {
     sample.durations = waits;
 }
 
-/// Infinite if one was never served.
+/// Adds the ratio of most to least grants, which is infinite if one task was never served.
 pub(crate) fn put_fairness(sample: &mut Sample, served: &[u64]) {
     let tasks = u64::try_from(served.len()).unwrap_or(u64::MAX);
     if let (Some(&most), Some(&least)) = (served.iter().max(), served.iter().min())
@@ -247,7 +248,7 @@ mod tests {
         }
     }
 
-    /// One that leaves them out tells of an unfair store only when it is not too unfair.
+    /// A figure that leaves out starved tasks shows an unfair store only when it is not too unfair.
     #[test]
     fn who_is_starved_is_not_left_out() {
         for (served, ratio) in [(&[3_000_u64, 10][..], 300.0), (&[100, 100, 0], f64::INFINITY)] {
@@ -274,8 +275,7 @@ mod tests {
         }
     }
 
-    /// One that stops to hold or to ask when the window closes finds short waits for the last in
-    /// line.
+    /// If tasks stop to hold or to ask when the window closes, the last in line have short waits.
     #[tokio::test(flavor = "multi_thread")]
     async fn the_last_in_line_wait_as_long_as_all_others() {
         let mutex = lockkit::Locker::memory().mutex("closed").unwrap();
@@ -285,8 +285,8 @@ mod tests {
         let wants = vec![Want::Mutex(mutex); tasks];
         let tallies = closed_loop(wants, hold, window, None).await.unwrap();
         let waits: Vec<_> = tallies.iter().flat_map(|tally| tally.waits.iter().copied()).collect();
-        // Seven others were before each, but for the first seven of all: they were served before
-        // the window.
+        // Seven other tasks were ahead of each wait. This is not so for the first seven waits,
+        // which ended before the window.
         let least = waits.iter().min().unwrap();
         assert!(waits.len() > 20 && *least >= nanos(hold * 7), "{waits:?}");
     }

@@ -1,4 +1,4 @@
-//! Everybody wants one name and waits in the store: what a queue there is worth.
+//! All tasks want one name and wait in the store: this measures the value of the store's queue.
 
 use super::{
     Turn,

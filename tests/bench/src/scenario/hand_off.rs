@@ -1,4 +1,4 @@
-//! From the call of a release to the grant of the next in line, who waits in the store.
+//! Measures from the call of a release to the grant of the next waiter in the store.
 
 use std::time::{Duration, Instant};
 

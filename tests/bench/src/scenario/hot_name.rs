@@ -1,4 +1,4 @@
-//! Everybody wants one name: tasks of one process, or of several that start together.
+//! All tasks want one name, in one process, or in several that start together.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::{
     worker::{Answer, Job, Order, Share, Task},
 };
 
-/// For an order to reach all processes before it begins.
+/// The time for an order to reach all processes before the work begins.
 const LEAD: Duration = Duration::from_millis(200);
 
 pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
@@ -43,7 +43,7 @@ async fn apart(turn: &Turn<'_>, processes: u32) -> Result<Sample> {
     });
     let mut children = try_join_all(jobs.map(|job| turn.children.start(job))).await?;
     try_join_all(children.iter_mut().map(Child::ready)).await?;
-    // Without what it took to connect.
+    // The count starts here, to leave out the requests of connecting.
     let counted_from = turn.target.requests().await;
     let order = Order::Run { start_ns: clock::nanos() + nanos(LEAD), slice: turn.slice };
     let shares = try_join_all(children.iter_mut().map(|child| async {
@@ -54,13 +54,13 @@ async fn apart(turn: &Turn<'_>, processes: u32) -> Result<Sample> {
         }
     }))
     .await?;
-    // Nor what the processes ask for when they end.
+    // The count ends here, to leave out the requests that the processes send when they end.
     let counted_until = turn.target.requests().await;
     try_join_all(children.into_iter().map(Child::end)).await?;
     Ok(Sample { counted_from, counted_until, ..merge(&shares, turn.slice)? })
 }
 
-/// As evenly as it goes.
+/// One process's part of the tasks, as even as possible.
 fn share_of(tasks: u32, processes: u32, number: u32) -> u32 {
     tasks / processes + u32::from(number < tasks % processes)
 }
@@ -79,7 +79,7 @@ fn merge(shares: &[Share], slice: Duration) -> Result<Sample> {
     Ok(sample)
 }
 
-/// The part of one process, from the common instant on.
+/// The work of one process, from the common instant on.
 pub(crate) async fn contend(
     want: Want,
     tasks: u32,

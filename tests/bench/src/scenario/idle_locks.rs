@@ -1,4 +1,4 @@
-//! Locks that are only held and renewed: what that costs the server, and the process.
+//! Measures what locks cost the server and the process when they are only held and renewed.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::{
     worker::{Answer, Job, Order, Task},
 };
 
-/// A lease is renewed after a third of it: so many of these are watched.
+/// How many renewal periods are measured; a period is a third of the lease.
 const PERIODS: u32 = 3;
 
 pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
@@ -26,7 +26,7 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
         Answer::Held { bytes_per_lock } => sample.put(Metric::BytesPerLock, bytes_per_lock),
         other => return Err(unexpected(&other)),
     }
-    // The first renewals of all are over, so that the window holds whole periods.
+    // After the first renewals of all locks, the window holds whole periods.
     tokio::time::sleep(ttl / 3).await;
     let before = turn.target.requests().await;
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! The kinds of work, one file each, and the loops that they are made of.
+//! The kinds of work, one file each, and the loops that they share.
 
 mod bare;
 pub(crate) mod closed;
@@ -26,7 +26,7 @@ use crate::{
     target::Target,
 };
 
-/// Beyond this, a crowd is for stores that keep one.
+/// Larger crowds run only on stores that have a queue.
 const CROWD_OF_ALL: u32 = 64;
 
 /// One slice of one case on one store.
@@ -35,7 +35,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) target: &'a Target,
     pub(crate) scenario: Scenario,
     pub(crate) case: &'a Case,
-    /// The name of the lock, or what its names start with.
+    /// The name of the lock, or the prefix of all names.
     pub(crate) name: &'a str,
     pub(crate) slice: Duration,
     pub(crate) children: &'a Children,
@@ -51,7 +51,7 @@ impl Turn<'_> {
     }
 }
 
-/// Why the case can't be measured on the store.
+/// The reason why the case can't be measured on the store.
 pub(crate) fn obstacle(scenario: Scenario, case: &Case, target: &Target) -> Option<String> {
     let descriptor = target.locker.descriptor();
     let capabilities = &descriptor.capabilities;
@@ -77,8 +77,8 @@ pub(crate) fn obstacle(scenario: Scenario, case: &Case, target: &Target) -> Opti
     }
 }
 
-/// Whether a slice begins with new processes, or warms up by itself, so that a round of warm-up
-/// would change nothing.
+/// Whether a round of warm-up would change nothing: a slice begins with new processes, or warms up
+/// by itself.
 pub(crate) fn has_own_warm_up(scenario: Scenario, case: &Case) -> bool {
     matches!(scenario, Scenario::IdleLocks | Scenario::Recovery | Scenario::OpenLoop)
         || case.processes > Some(1)
@@ -87,7 +87,7 @@ pub(crate) fn has_own_warm_up(scenario: Scenario, case: &Case) -> bool {
 /// Does the work with lockkit.
 ///
 /// # Errors
-/// The store refused, or a child process came to a bad end.
+/// The store refused, or a child process failed.
 pub(crate) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     match turn.scenario {
         Scenario::Uncontended => uncontended::lockkit(turn).await,
@@ -107,10 +107,11 @@ pub(crate) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
 /// How many clients of the bare driver do the least of the same work; `None` if there is nothing to
 /// compare with.
 ///
-/// A name that one owner has at a time is given back and taken by one client in a row: a hand-over
-/// can't cost a store less, but for one within the process, which is one request and not two.
-/// Clients of popular names choose as lockkit's tasks do, each from its own share of the names;
-/// those of readers and writers all have names of their own, as if all only read.
+/// For a name that one owner has at a time, one client gives it back and takes it again, in a row.
+/// A hand-over can't cost a store less. The exception is a hand-over within the process, which is
+/// one request and not two. Clients of popular names choose as lockkit's tasks do, each from its
+/// own share of the names. Clients for readers and writers all have names of their own, as if all
+/// only read.
 pub(crate) fn floor_clients(scenario: Scenario, case: &Case) -> Option<u32> {
     match scenario {
         Scenario::Uncontended | Scenario::HotName | Scenario::HandOff | Scenario::Crowd => Some(1),
@@ -124,7 +125,7 @@ pub(crate) fn floor_clients(scenario: Scenario, case: &Case) -> Option<u32> {
 /// Does the least of the same work with the bare driver.
 ///
 /// # Errors
-/// What the driver says.
+/// The error of the driver.
 pub(crate) async fn floor(turn: &Turn<'_>, clients: u32) -> Result<Sample> {
     match turn.scenario {
         Scenario::OpenLoop => open_loop::floor(turn, clients).await,

@@ -1,6 +1,6 @@
-//! Requests come at a fixed rate, however slow the answers are, and are late from the instant at
-//! which they were due: a store that stalls for a while keeps all of them waiting that came
-//! meanwhile, and not just the one that was under way.
+//! Requests come at a fixed rate, however slow the answers are. A request's wait counts from the
+//! instant at which it was due. So a store that stalls for a while delays all requests that came
+//! meanwhile, and not just the one that was in progress.
 
 use std::{
     sync::Arc,
@@ -23,9 +23,11 @@ use crate::{
     sample::{Durations, Sample, float, nanos},
 };
 
-/// So many requests may be under way. Those that come later still count from when they were due.
+/// How many requests may be in progress. Later requests still count from the instant at which they
+/// were due.
 const MOST_AT_ONCE: usize = 1_024;
-/// At a low rate, a short slice would hold too few requests to say anything of the slowest.
+/// How many slices long the loop is: at a low rate, one slice would hold too few requests to
+/// measure the slowest.
 const SHORTEST: u32 = 4;
 
 pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
@@ -40,8 +42,8 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     Ok(Sample { counted_from, ..offer(mutexes, Times::of(turn), MOST_AT_ONCE).await? })
 }
 
-/// The same requests to the bare driver: each client has its own name, and those that are due while
-/// it is busy wait for it.
+/// Sends the same requests to the bare driver. Each client has its own name, and requests that are
+/// due while the client is busy wait for it.
 pub(super) async fn floor(turn: &Turn<'_>, clients: u32) -> Result<Sample> {
     let mut free = turn.target.floor_clients(clients).await?;
     let warm_up = free.iter_mut().enumerate();
@@ -60,7 +62,7 @@ fn name_of(turn: &Turn<'_>, number: usize) -> String {
     format!("{}/floor/{number}", turn.name)
 }
 
-/// When requests are due.
+/// The instants at which requests are due.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     start: Instant,
@@ -83,10 +85,10 @@ impl Times {
     }
 }
 
-/// When a request was due, and when it was granted.
+/// The instant at which a request was due, and the instant of its grant.
 type Served = Result<(Instant, Instant)>;
 
-/// Asks for the locks in turn, with no more than so many requests under way.
+/// Asks for the locks in turn, with at most this many requests in progress.
 async fn offer(mutexes: Vec<Mutex>, times: Times, most_at_once: usize) -> Result<Sample> {
     let room = Arc::new(Semaphore::new(most_at_once));
     let (sender, mut served) = mpsc::unbounded_channel();
@@ -97,7 +99,7 @@ async fn offer(mutexes: Vec<Mutex>, times: Times, most_at_once: usize) -> Result
         let room = Arc::clone(&room);
         let sender = sender.clone();
         let task = async move {
-            // Waiting for room makes the request late, as it should.
+            // A request that waits for room is late, as it should be.
             let _place = room.acquire().await;
             let _ = sender.send(pair(&mutex, due).await);
         };
@@ -144,7 +146,7 @@ async fn offer_bare(clients: Vec<(String, Client)>, times: Times) -> Result<(Vec
     let mut number = 0;
     let tasks = arrivals(times, move |due, _tasks, _runtime| {
         if let Some(queue) = queues.get(number % queues.len().max(1)) {
-            // One that has failed tells so itself.
+            // A client that has failed reports its own error.
             let _ = queue.send(due);
         }
         number += 1;
@@ -171,7 +173,7 @@ fn bad_end(error: JoinError) -> Error {
     Error::of("a task came to a bad end", error)
 }
 
-/// The tasks of all requests, when the last one has come; dropped before, it stops them.
+/// The tasks of all requests, sent when the last request has come. Dropping this stops the tasks.
 type Tasks = mpsc::Receiver<JoinSet<()>>;
 
 async fn all_well(mut tasks: Tasks) -> Result<()> {
@@ -182,9 +184,9 @@ async fn all_well(mut tasks: Tasks) -> Result<()> {
     Ok(())
 }
 
-/// Asks at the instants at which requests are due. By a thread of its own: the runtime's timer
-/// counts in milliseconds, which would be most of what a fast store takes, as a hop from task to
-/// task would be.
+/// Asks at the instants at which requests are due, from a thread of its own. The runtime's timer
+/// counts in milliseconds, which is longer than a fast store takes. A hop from task to task would
+/// take too long too.
 fn arrivals(
     times: Times,
     mut ask: impl FnMut(Instant, &mut JoinSet<()>, &Handle) + Send + 'static,
@@ -216,7 +218,8 @@ mod tests {
         (0..4).map(|number| locker.mutex(&format!("open/{number}")).unwrap()).collect()
     }
 
-    /// One that measures from the actual start finds the four slow ones that there is room for.
+    /// A loop that measures from the actual start sees only the four slow requests that there is
+    /// room for.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_stall_is_in_the_waits_of_all_that_were_due_meanwhile() {
         let meter = StallMeter::start();
@@ -237,7 +240,8 @@ mod tests {
             tokio::join!(offer(mutexes, Times::new(500.0, Duration::from_secs(1)), 4), blocker);
         let sample = sample.unwrap();
         assert_eq!(sample.all_grants, 500);
-        // A fifth of all were due in the stall, and half of them waited for more than half of it.
+        // A fifth of all requests were due in the stall, and half of them waited for more than half
+        // of the stall.
         let at = |percentile| sample.durations.micros_at(percentile);
         assert!(at(99.0) > 150_000.0 && at(85.0) > 30_000.0, "{} {}", at(99.0), at(85.0));
         let most = micros_beside(&meter, 30);
@@ -248,7 +252,7 @@ mod tests {
         (Duration::from_millis(millis) + meter.longest() * 2).as_secs_f64() * 1e6
     }
 
-    /// Takes 20 ms for a pair of which half goes before the grant.
+    /// A client that takes 20 ms for a pair, half of it before the grant.
     struct Slow;
 
     #[async_trait]
@@ -271,7 +275,8 @@ mod tests {
                 })
                 .collect()
         };
-        // Twice what two clients can do: the last ones wait for as long as the rest took.
+        // The rate is twice what two clients can do, so the last requests wait for as long as the
+        // run took.
         let span = Duration::from_millis(400);
         let (free, sample) = offer_bare(clients(), Times::new(200.0, span)).await.unwrap();
         assert_eq!((free.len(), sample.all_grants), (2, 80));

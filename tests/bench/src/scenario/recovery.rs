@@ -1,4 +1,4 @@
-//! A process that holds the lock is killed, while another one waits.
+//! Kills a process that holds the lock, while another process waits for it.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{
     worker::{Answer, Job, Task},
 };
 
-/// For the waiter to be in line.
+/// The time for the waiter to get in line.
 const BEFORE_THE_KILL: Duration = Duration::from_millis(300);
 
 pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
@@ -34,7 +34,7 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
         guard.release().await.map_err(lock_error)?;
         Ok(granted)
     });
-    // Every phase of a lease and its renewals has its turn.
+    // The random part lets the kill hit every phase of a lease and its renewals.
     sleep(BEFORE_THE_KILL + rand::rng().random_range(Duration::ZERO..ttl * 2 / 3)).await;
     if !waiting.is_empty() && waiting.try_join_next().is_some() {
         return Err(Error::new("the lock was granted while another process held it"));

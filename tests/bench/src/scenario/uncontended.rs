@@ -1,4 +1,4 @@
-//! One task, and a name that nobody else wants.
+//! One task, and a name that no other task wants.
 
 use super::{
     Turn,

@@ -24,14 +24,14 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     repeat(turn, vec![Want::Popular(popular); turn.tasks()]).await
 }
 
-/// Mutexes that are chosen as Zipf has it: the first one most often.
+/// Mutexes that are chosen with a Zipf distribution: the first one most often.
 #[derive(Debug)]
 pub(crate) struct Popular {
     mutexes: Vec<Mutex>,
     ranks: Ranks,
 }
 
-/// Numbers from 0 on, the first one most often.
+/// Numbers from 0 upwards, the first one most often.
 #[derive(Debug)]
 pub(super) struct Ranks {
     zipf: Zipf<f64>,
@@ -50,8 +50,8 @@ impl Ranks {
     }
 }
 
-/// How many of the names each of so many clients of the bare driver has for itself: two of them
-/// must not meet.
+/// How many of the names each client of the bare driver has for itself. Two clients must not share
+/// a name.
 pub(super) fn share(case: &Case, clients: u32) -> u32 {
     (case.names.unwrap_or(1) / clients.max(1)).max(1)
 }

@@ -1,4 +1,4 @@
-//! A folder of this host, which has no server.
+//! Describes a folder of this host, which has no server.
 
 use async_trait::async_trait;
 use lockkit::url::StoreUrl;

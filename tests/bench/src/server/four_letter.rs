@@ -1,4 +1,4 @@
-//! ZooKeeper's four-letter words: a connection each, without encryption.
+//! Sends ZooKeeper's four-letter words: one connection for each word, without encryption.
 
 use std::{io, time::Duration};
 
@@ -9,10 +9,10 @@ use tokio::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Far more than any answer has.
+/// The longest answer that is read, far longer than any real one.
 const LONGEST: u64 = 1 << 20;
 
-/// What a server answers to a word; `None` if it is not allowed, or not understood.
+/// A server's answer to a word; `None` if the word is not allowed, or not understood.
 pub(super) async fn ask(address: &str, word: &str) -> Option<String> {
     let answer = timeout(PATIENCE, exchange(address, word)).await.ok()?.ok()?;
     (!answer.is_empty() && !answer.contains("not executed because")).then_some(answer)

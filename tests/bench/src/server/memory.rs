@@ -1,4 +1,4 @@
-//! The store inside of the process.
+//! Describes the store inside the process.
 
 use async_trait::async_trait;
 

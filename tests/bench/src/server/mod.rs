@@ -1,4 +1,4 @@
-//! What a server is, how it is set up, and what it counts.
+//! Describes servers: their product, their settings, and their counts of requests.
 
 mod file;
 mod four_letter;
@@ -20,22 +20,22 @@ use crate::{
     report::{Guarantee, GuaranteeClass, ROUND_TRIP, Setting},
 };
 
-/// What there is to say about a server in the report.
+/// The facts about a server for the report.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     /// Such as `Redis`.
     pub(crate) product: String,
     /// Such as `7.0.15`.
     pub(crate) version: String,
-    /// What was asked about durability and the like.
+    /// The settings for durability and similar matters.
     pub(crate) settings: Vec<Setting>,
-    /// What a lock is worth on it, never better than what was read.
+    /// The guarantee of a lock on the server, never better than the settings that were read prove.
     pub(crate) guarantee: Guarantee,
 }
 
 impl Facts {
-    /// With what a locker adds: what may break its promises on the best server, and how far away
-    /// the store is.
+    /// Adds the facts that a locker knows: faults that break its promises even on the best server,
+    /// and the time to the store and back.
     pub(crate) async fn of(mut self, locker: &Locker) -> Self {
         let exceptions = locker.descriptor().exceptions;
         for (applies, text) in [
@@ -57,7 +57,7 @@ impl Facts {
                 self.guarantee.text.push_str(text);
             }
         }
-        // The first one opens what is needed.
+        // The first call opens the connection that it needs.
         let _ = locker.health().await;
         let trip = locker
             .health()
@@ -77,12 +77,12 @@ pub(crate) trait Server: Send + Sync + Debug {
     /// The facts for the report.
     async fn facts(&self) -> Result<Facts>;
 
-    /// Requests of clients that the server has had so far, as it counts them, without those by
-    /// which it was asked. `None`: it does not tell.
+    /// The clients' requests so far, as the server counts them, without those that asked for the
+    /// count. `None` if the server does not report it.
     async fn requests(&self) -> Result<Option<u64>>;
 }
 
-/// A server by its URL.
+/// The server of a URL.
 pub(crate) async fn open(url: &str) -> Result<Arc<dyn Server>> {
     let (family, url) = Family::of(url)?;
     Ok(match family {
@@ -94,10 +94,10 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Server>> {
     })
 }
 
-/// What servers say that don't want to tell.
+/// The value of a setting that the server does not report.
 const NOT_TOLD: &str = "not told";
 
-/// A setting and what it means for locks; one that the server does not tell is there as well.
+/// A setting and its meaning for locks. A setting that the server does not report is included too.
 fn setting(name: &str, value: Option<&str>, meaning: &str) -> Setting {
     Setting {
         name: name.to_owned(),

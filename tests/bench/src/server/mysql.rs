@@ -1,4 +1,4 @@
-//! MySQL, MariaDB and their relatives.
+//! Describes MySQL, MariaDB and their relatives.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::{
     report::{Guarantee, GuaranteeClass},
 };
 
-/// What is asked for, and what it means.
+/// The settings to ask for, and their meanings.
 const SETTINGS: [(&str, &str); 6] = [
     ("innodb_flush_log_at_trx_commit", "with 1, each grant is on disk before it is answered"),
     ("log_bin", "without a binary log nobody can take over"),
@@ -33,7 +33,7 @@ const SETTINGS: [(&str, &str); 6] = [
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version','version_comment',\
     'innodb_flush_log_at_trx_commit','log_bin','sync_binlog','innodb_flush_method','transaction_isolation',\
     'tx_isolation','wsrep_on','group_replication_group_name')";
-/// Only one of them is known to each server, and only some users may ask.
+/// Each server knows only one of the two statements, and only some users may send them.
 const REPLICAS: [&str; 2] = ["SHOW REPLICAS", "SHOW SLAVE HOSTS"];
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct MySqlServer {
 #[derive(Debug)]
 struct State {
     conn: Option<Conn>,
-    /// Statements of ours so far.
+    /// The number of our own statements so far.
     asked: u64,
 }
 
@@ -58,8 +58,8 @@ impl MySqlServer {
 }
 
 impl State {
-    /// A connection that was idle for long may have been ended: it is asked for once more on a new
-    /// one.
+    /// Sends a statement. The server may have closed a connection that was idle for long, so a
+    /// failed statement is sent once more on a new connection.
     async fn ask<R: FromRow + Send + 'static>(
         &mut self,
         config: &Config,
@@ -101,7 +101,7 @@ impl Server for MySqlServer {
             }
         }
         let (product, version) = product(&told);
-        // One of the two names of the isolation, as the server knows it.
+        // Of the two names of the isolation level, the one that the server knows.
         let known = |name: &str| !name.ends_with("_isolation") || told.contains_key(name);
         let mut settings: Vec<_> = SETTINGS
             .iter()

@@ -1,4 +1,4 @@
-//! Redis and Valkey: one server, or all that keep locks in a cluster.
+//! Describes Redis and Valkey: one server, or all that keep locks in a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::{
     report::{Guarantee, GuaranteeClass, Setting},
 };
 
-/// What `CONFIG GET` is asked for, and what it means.
+/// The settings to ask for with `CONFIG GET`, and their meanings.
 const SETTINGS: [(&str, &str); 6] = [
     ("appendonly", "whether each change is written to a file at all"),
     (
@@ -31,8 +31,9 @@ const SETTINGS: [(&str, &str); 6] = [
     ("min-replicas-to-write", "a primary that sees fewer replicas takes no locks"),
 ];
 
-/// Commands that lockkit's scripts call, which the server counts like those of clients; and those
-/// of replicas and of whoever asks for counts. A client of lockkit sends none of them.
+/// Commands that are no requests of clients, although the server counts them in the same way.
+/// lockkit's scripts call them, or replicas, or a client that asks for the counts. A client of
+/// lockkit sends none of them.
 pub(super) const NOT_OF_CLIENTS: [&str; 30] = [
     "del",
     "exists",
@@ -73,7 +74,7 @@ pub(crate) struct RedisServers {
     is_cluster: bool,
 }
 
-/// What one server says of itself; what it does not tell is absent.
+/// One server's answers about itself; a fact that it does not report is absent.
 #[derive(Clone, Debug, Default)]
 struct ServerReply {
     info: BTreeMap<String, String>,
@@ -179,7 +180,7 @@ impl ServerReply {
     }
 }
 
-/// Whoever may not ask, or a service that has removed the command, is no error.
+/// A refusal is no error: the user may lack the right, or a service may have removed the command.
 async fn told(mut connection: MultiplexedConnection) -> Result<ServerReply, RedisError> {
     let mut told = ServerReply::default();
     for section in ["server", "replication"] {
@@ -199,7 +200,7 @@ async fn told(mut connection: MultiplexedConnection) -> Result<ServerReply, Redi
     Ok(told)
 }
 
-/// The server has answered, and won't tell.
+/// Whether the server answered with a refusal.
 fn is_refusal(error: &RedisError) -> bool {
     error.code().is_some()
 }
@@ -209,13 +210,13 @@ fn fields(info: &str) -> impl Iterator<Item = (String, String)> {
     pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
 }
 
-/// All different values, in order; `None` if one is not told.
+/// All different values, in order; `None` if one value is missing.
 fn join<'a>(values: impl Iterator<Item = Option<&'a str>>) -> Option<String> {
     let values: Option<BTreeSet<_>> = values.collect();
     values.map(|values| values.into_iter().collect::<Vec<_>>().join(", "))
 }
 
-/// The sum of what clients sent.
+/// The sum of the clients' requests.
 fn calls(stats: &str) -> u64 {
     let counts = stats.lines().filter_map(|line| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
@@ -232,7 +233,7 @@ fn worst(all: impl Iterator<Item = Guarantee>) -> Guarantee {
 
 fn judge(told: &ServerReply, has_failover: bool) -> Guarantee {
     use GuaranteeClass as Class;
-    // A policy means nothing without a limit.
+    // Without a limit, the eviction policy has no effect.
     let is_limited = told.config("maxmemory") != Some("0");
     let evicts =
         is_limited && told.config("maxmemory-policy").is_some_and(|policy| policy != "noeviction");
@@ -261,7 +262,8 @@ fn judge(told: &ServerReply, has_failover: bool) -> Guarantee {
             Class::OneDurableServer,
             "Each grant is on disk before it is answered; while the server is down, nobody gets a lock.",
         ),
-        // Whoever takes over: the primary that comes back has forgotten grants, too.
+        // The guarantee is the same with replicas: a primary that comes back has forgotten grants,
+        // too.
         (Some("yes"), _) => guarantee(
             Class::Volatile,
             "A crash of the machine forgets the grants of the last second; appendfsync=always would keep them.",

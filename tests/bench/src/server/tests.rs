@@ -1,4 +1,4 @@
-//! What real servers tell, and what is made of it.
+//! Tests what real servers report, and the facts that follow from it.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::{Facts, open, redis::NOT_OF_CLIENTS};
 use crate::{Result, report::GuaranteeClass as Class};
 
-/// Asks a server again that stands still for a moment.
+/// Asks a server again that pauses for a moment.
 async fn persistently<T>(ask: impl AsyncFn() -> Result<T>) -> T {
     const SOON: Duration = Duration::from_secs(60);
     let start = Instant::now();
@@ -194,7 +194,7 @@ async fn servers_behind_tls_are_asked_as_well() {
     let url =
         sql.url().replace("mysql://", "mysqls://") + &format!("?ca={}", sql.tls_ca().display());
     assert_eq!(facts(&url).await.product, "MariaDB");
-    // Its words go unencrypted, so that this port answers none of them.
+    // The four-letter words go unencrypted, so this TLS port answers none of them.
     let zookeeper = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_tls()).unwrap();
     let ca = zookeeper.tls_certificate();
     let server = persistently(async || {
@@ -205,7 +205,7 @@ async fn servers_behind_tls_are_asked_as_well() {
     assert_eq!(persistently(async || server.facts().await).await.guarantee.class, Class::Volatile);
 }
 
-/// `GET` inside of a script must not count, nor must the question.
+/// Neither a `GET` inside a script nor the question for the count may count.
 #[tokio::test]
 async fn redis_requests_are_those_of_clients() {
     let redis = RedisServer::start().unwrap();
@@ -216,8 +216,7 @@ async fn redis_requests_are_those_of_clients() {
     assert_eq!(server.requests().await.unwrap().unwrap() - before, 2);
 }
 
-/// A command that a script calls, and that is counted as a client's, would make two requests of
-/// one.
+/// A script's command that counts as a client's would make two requests of one.
 #[test]
 fn no_command_of_a_script_counts_as_a_request() {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lockkit-redis/src/scripts");
@@ -264,7 +263,7 @@ async fn a_majority_that_syncs_is_consensus() {
         let ensemble = ZooKeeperEnsemble::start(3, options).unwrap();
         let facts = facts(&ensemble.url()).await;
         assert_eq!((facts.guarantee.class, value(&facts, "voters")), (class, "3"), "{facts:?}");
-        // One server of the three does not speak for the others.
+        // One server's address does not prove what the three servers are.
         let of_one = self::facts(&ensemble.node(0).url()).await;
         assert_eq!(of_one.guarantee.class, Class::AsynchronousFailover);
     }

@@ -1,5 +1,5 @@
-//! ZooKeeper: the servers of the URL, by their four-letter words, and the ensemble, by what it says
-//! of itself.
+//! Describes ZooKeeper: the servers of the URL, by their four-letter words, and the ensemble, by
+//! its own configuration.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -25,13 +25,14 @@ const PARTING: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct ZooKeeperServers {
     addresses: Vec<String>,
-    /// What the ensemble says of itself; `None` if it does not tell this user.
+    /// The ensemble as its configuration describes it; `None` if this user may not read that.
     ensemble: Option<Ensemble>,
-    /// What a server has been asked so far: it counts each word as a packet.
+    /// The number of words that each server was asked: the server counts each word as a packet.
     asked: Vec<AtomicU64>,
-    /// The words are for ports without TLS.
+    /// Whether the four-letter words work: they are for ports without TLS.
     has_words: bool,
-    /// Not all servers told their counts: they won't the next time, and a refusal may take seconds.
+    /// Whether some server did not report its counts. It will not report them later either, and a
+    /// refusal may take seconds.
     is_mute: AtomicBool,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct ZooKeeperServers {
 enum Ensemble {
     /// A single server.
     Standalone,
-    /// So many servers have a vote.
+    /// This many servers have a vote.
     Voters(usize),
 }
 
@@ -47,11 +48,12 @@ impl ZooKeeperServers {
     pub(crate) async fn open(url: StoreUrl) -> Result<Self> {
         let has_words = url.scheme() != "zks";
         let config = Config::from_url(url).map_err(opening)?;
-        // A session is a transaction, by which a server shows whether it waits for its disk.
+        // A session is a transaction; a server's sync of it shows whether the server waits for its
+        // disk.
         let client = config.open_bare().await.map_err(opening)?;
         let ensemble = match client.get_config().await {
             Ok((members, _)) => Some(ensemble(&String::from_utf8_lossy(&members))),
-            // Not readable for everybody.
+            // Not all users may read the configuration.
             Err(_) => None,
         };
         end(client).await;
@@ -60,7 +62,7 @@ impl ZooKeeperServers {
         Ok(Self { addresses, ensemble, asked, has_words, is_mute: AtomicBool::new(!has_words) })
     }
 
-    /// What each server answers.
+    /// The answer of each server.
     async fn ask(&self, word: &str) -> Vec<Option<String>> {
         if !self.has_words {
             return vec![None; self.addresses.len()];
@@ -73,12 +75,12 @@ impl ZooKeeperServers {
     }
 }
 
-/// Waits until the session has ended, as far as that does not take long: its end is a packet, too.
+/// Waits a short time until the session has ended, because its end is a packet, too.
 async fn end(client: Client) {
     let mut states = client.state_watcher();
     drop(client);
     let ended = async { while !states.changed().await.is_terminated() {} };
-    // Only the count of packets can be off by one.
+    // After a timeout, the count of packets can be off by one, and nothing else is wrong.
     let _ = timeout(PARTING, ended).await;
 }
 
@@ -144,7 +146,7 @@ fn line<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// `3.8.0-5a02a05…, built on …`, or with more between the hyphens.
+/// The version from `3.8.0-5a02a05…, built on …`, also with more between the hyphens.
 fn short(version: &str) -> &str {
     version.split(['-', ',']).next().unwrap_or(version)
 }
@@ -157,12 +159,12 @@ fn metric(metrics: &str, name: &str) -> Option<u64> {
     words.nth(1)?.split('.').next()?.parse().ok()
 }
 
-/// A server that does not wait for its disk measures no syncs.
+/// Whether a server waits for its disk: a server that does not measures no syncs.
 fn waits_for_disk(metrics: &str) -> bool {
     metric(metrics, "zk_cnt_fsynctime").is_some_and(|syncs| syncs > 0)
 }
 
-/// Of lines such as `server.1=host:2888:3888:participant;0.0.0.0:2181`.
+/// Reads lines such as `server.1=host:2888:3888:participant;0.0.0.0:2181`.
 fn ensemble(config: &str) -> Ensemble {
     let members = config.lines().filter(|line| line.starts_with("server."));
     match members.filter(|line| !line.contains(":observer")).count() {
@@ -171,8 +173,8 @@ fn ensemble(config: &str) -> Ensemble {
     }
 }
 
-/// What the servers of the URL say that they are. Addresses alone are no voters: they may be
-/// observers, or two names of one server.
+/// The ensemble according to the modes of the URL's servers. Addresses alone do not prove voters:
+/// they may be observers, or two names of one server.
 fn seen(modes: &[&str]) -> Option<Ensemble> {
     let count = |mode: &str| modes.iter().filter(|other| **other == mode).count();
     match (count("leader"), count("follower"), count("standalone")) {
@@ -182,7 +184,7 @@ fn seen(modes: &[&str]) -> Option<Ensemble> {
     }
 }
 
-/// `syncs` of the `asked` servers are known to wait for their disks.
+/// The guarantee of an ensemble, where `syncs` of the `asked` servers wait for their disks.
 fn judge(ensemble: Option<Ensemble>, syncs: usize, asked: usize) -> Guarantee {
     use GuaranteeClass as Class;
     let all_sync = syncs == asked;
@@ -230,7 +232,7 @@ fn judge(ensemble: Option<Ensemble>, syncs: usize, asked: usize) -> Guarantee {
 mod tests {
     use super::*;
 
-    /// A list of addresses in a URL makes no majority.
+    /// A list of addresses in a URL proves no majority.
     #[test]
     fn only_a_leader_with_followers_is_an_ensemble() {
         for (modes, expected) in [

@@ -1,4 +1,4 @@
-//! The program as a user runs it, and its child processes as the system shows them.
+//! Starts the program as a user does, and finds its child processes in the system.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// For what takes a moment: on a busy machine a long one.
+/// The bound for work that takes a moment, or longer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn program() -> &'static str {
@@ -23,12 +23,12 @@ pub(crate) fn start(arguments: &[&str], folder: &Path) -> Child {
     command.spawn().unwrap()
 }
 
-/// All that it said.
+/// All output of the program.
 pub(crate) fn said(folder: &Path) -> String {
     ["stdout", "stderr"].map(|name| fs::read_to_string(folder.join(name)).unwrap()).concat()
 }
 
-/// The processes that it has started, as soon as there are any.
+/// The processes that the program has started, as soon as there are any.
 pub(crate) fn children_of(parent: u32) -> Vec<u32> {
     until("it starts a process", || {
         let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))
@@ -46,7 +46,7 @@ pub(crate) fn children_of(parent: u32) -> Vec<u32> {
     })
 }
 
-/// What a process was started with, as everybody can read it.
+/// The command line and environment of a process, which other users may read.
 pub(crate) fn shown_of(pid: u32) -> String {
     let read = |what| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
     String::from_utf8_lossy(&[read("cmdline"), read("environ")].concat()).into_owned()

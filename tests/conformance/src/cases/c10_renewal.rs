@@ -63,7 +63,7 @@ async fn c10_notes_back_to_back_do_not_starve_renewal(env: Env) {
     judged(&env, SHORT, async |turn| {
         let (locker, line) = turn.spied_locker().await;
         let guard = turn.take(&turn.lock(&locker, turn.renewed())).await?;
-        // Also in memory one is under way nearly all the time.
+        // With this delay a note is nearly always in progress, also in memory.
         line.set(Faults { request_delay: STEP, ..Faults::NONE });
         let start = Instant::now();
         let mut note = Note::default();
@@ -101,12 +101,12 @@ async fn c10_slow_round_trips_end_no_hold(env: Env) {
 
 async fn c10_a_short_outage_ends_nothing(env: Env) {
     judged(&env, SHORT * 2, async |turn| {
-        // What its own calls lose during the outage excuses nothing.
+        // This locker's calls are slow because of the outage, so they must not excuse a loss.
         let (locker, line) = env.spied_locker().await;
         let ttl = turn.ttl;
         let guard = turn.take(&turn.lock(&locker, turn.renewed_by_short_requests())).await?;
         line.set(Faults::LOST_REPLIES);
-        // Past the first renewal and its first retry.
+        // This waits for the first renewal and its first retry.
         renewals(&line, 2, ttl).await;
         line.heal();
         let healed = Instant::now();
@@ -130,14 +130,14 @@ async fn c10_an_unknown_renewal_extends_nothing(env: Env) {
     let ttl = env.ttl(SHORT);
     let guard = take(&env.lock(&locker, "x", LockOptions::new().with_ttl(ttl))).await;
     line.set(Faults::LOST_REPLIES);
-    // The last one that may have been confirmed: a renewal, where this came late.
+    // This is the last call that may have been confirmed: a renewal, where this test runs late.
     let asked = line
         .take_calls()
         .into_iter()
         .rfind(|call| matches!(call.op, Op::Attempt | Op::KeepAlive))
         .unwrap();
-    // On a connection of its own an attempt may be more than one request, and the last one proves
-    // it.
+    // Where each lock has a connection, an attempt may be more than one request, and the last
+    // request proves the lease.
     let by_one_request = env.descriptor().lease_scope != LeaseScope::Connection;
     let proven = if by_one_request { asked.at } else { Instant::now() };
     let mut last = Instant::now();
@@ -179,8 +179,8 @@ async fn c10_a_lost_renewal_is_believed(env: Env) {
     .await;
 }
 
-/// By claims, so that no lease ends meanwhile: a renewal that is refused loses the lock sooner or
-/// later.
+/// This case uses bare claims, so that no lease ends meanwhile: a refused renewal loses the lock
+/// sooner or later.
 async fn c10_a_full_store_ends_no_hold(env: Env) {
     let backend = env.backend().await;
     let other = env.backend().await;
@@ -235,7 +235,7 @@ async fn c10_nothing_is_renewed_after_its_release(env: Env) {
         tasks.spawn(async move {
             for round in 0..rounds {
                 let guard = lock_soon(&lock).await;
-                // The renewal is due when a third of what is left has passed.
+                // The renewal is due when a third of the remaining lease has passed.
                 sleep(guard.remaining().mul_f64(rand::random_range(0.25..0.42))).await;
                 if round % 2 == 0 { drop(guard.release().await) } else { drop(guard) }
             }

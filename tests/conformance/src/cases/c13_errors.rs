@@ -1,4 +1,4 @@
-//! C13: each failure has a kind of its own, says what it was about, and comes in time.
+//! C13: each failure has its own kind, names what it concerns, and comes in time.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,8 @@ async fn c13_bad_options_are_refused(env: Env) {
     }
     let min_ttl = env.descriptor().min_ttl;
     if min_ttl > MIN_TTL {
-        // Only the store knows it: refused when it is asked, and nothing is left of it.
+        // Only the store knows this limit: it refuses the lease when asked, and keeps nothing of
+        // the request.
         let too_short = env.lock(&locker, "x", options.clone().with_ttl(min_ttl - STEP));
         let error = too_short.try_lock().await.expect_err("C13: a lease that the store can't give");
         assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error:?}");

@@ -1,4 +1,4 @@
-//! C14: an operator sees who holds a lock, and can end exactly that.
+//! C14: an operator sees who holds a lock, and can end exactly that grant.
 
 use std::time::{Duration, Instant};
 
@@ -71,7 +71,7 @@ async fn c14_inspection_changes_nothing(env: Env) {
     let guard = take(&env.lock(&a, "x", short.clone())).await;
     let watch = env.lock(&b, "x", long());
     eventually(short.ttl() + soon(), async || {
-        // Its holder would end it at once, by a release in the background.
+        // The holder itself would end the lease at once, by a release in the background.
         match watch.inspect().await.unwrap().holders.is_empty() {
             true => Ok(()),
             false => Err("C14: the lease never ends while somebody looks".to_owned()),

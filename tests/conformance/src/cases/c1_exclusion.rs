@@ -69,7 +69,7 @@ async fn c1_a_storm_of_tasks_never_overlaps(env: Env) {
     assert_eq!(witness.verify(), LOCKERS * TASKS * ROUNDS);
 }
 
-/// Every holder stays until it is told that its lease is over, and never gives anything back.
+/// Every holder stays until lockkit reports the end of its lease, and never gives anything back.
 async fn c1_overstayed_leases_never_overlap(env: Env) {
     const LOCKERS: usize = 3;
     let lease = env.fleeting(BRIEF);

@@ -33,8 +33,8 @@ cases! {
 async fn c2_a_past_owners_release_changes_nothing(env: Env) {
     let a = env.backend().await;
     let b = env.backend().await;
-    // Bare claims: a driver that the store tells of the loss would release before the next owner is
-    // there.
+    // Bare claims: if the store reported the loss, a driver would release the claim before the next
+    // owner comes.
     let mut past = env.claim(&*a, "x", &long());
     granted(past.attempt(Wait::No).await.unwrap());
     env.harness().expire_now(&env.name("x")).await.unwrap();
@@ -87,7 +87,7 @@ async fn c2_a_past_owners_renewal_changes_nothing(env: Env) {
     let mut present = env.claim(&*b, "x", &short);
     granted(present.attempt(Wait::No).await.unwrap());
     is_lost(past.renew(None).await.unwrap());
-    // Its own lease, not the past owner's.
+    // This is the short lease of the present owner, not the past owner's.
     sleep(short.ttl()).await;
     becomes_free(&env.lock(&c, "x", long())).await;
     assert_eq!(past.release().await.unwrap(), Released::NotHeld);
@@ -113,7 +113,8 @@ async fn c2_a_renewal_never_shortens(env: Env) {
     let owner = OwnerId::random();
     let mode = env.flavor().mode();
     let short = env.fleeting(BRIEF);
-    // Much longer than this case takes where a slow store makes the short one longer.
+    // This lease lasts much longer than the case, even where a slow store lengthens the short
+    // lease.
     let lasting = long().with_ttl(long().ttl().max(short.ttl() * 20));
     let mut long_lease = env.claim_of(&*a, "x", &lasting, owner, mode);
     let mut short_lease = env.claim_of(&*a, "x", &short, owner, mode);

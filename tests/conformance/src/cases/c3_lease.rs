@@ -1,4 +1,4 @@
-//! C3: a holder that asks knows before the store can grant to someone else.
+//! C3: a holder that asks sees the loss before the store can grant the lock to another owner.
 
 use std::time::{Duration, Instant};
 
@@ -38,13 +38,14 @@ cases! {
         "leases that add up when they are renewed";
 }
 
-/// When the guard will think that it is over, rounded down.
+/// When the guard will see its lease as over, rounded down.
 fn deadline(guard: &LockGuard) -> Instant {
     let now = Instant::now();
     now + guard.remaining()
 }
 
-/// A lease that nobody renews, and how late the replies come: much later than the margin for drift.
+/// A lease without renewals, and the delay of the replies, which is much larger than the margin for
+/// drift.
 fn slowly_answered(env: &Env) -> (LockOptions, Duration) {
     let options = env.fleeting(AMPLE);
     let op_timeout = options.ttl() / 2;
@@ -60,8 +61,8 @@ async fn c3_the_deadline_counts_from_before_the_request(env: Env) {
     let deadline = deadline(&guard);
     let answered = Instant::now() - delay;
     let call = line.take_calls().into_iter().rfind(|call| call.op == Op::Attempt).unwrap();
-    // Where each lock has a connection, several requests make up an attempt, and a later one of
-    // them proves the lease.
+    // Where each lock has a connection, several requests make up an attempt, and a later request
+    // proves the lease.
     let is_of_connection = env.descriptor().lease_scope == LeaseScope::Connection;
     let latest = if is_of_connection { answered } else { call.at } + options.ttl();
     assert!(deadline <= latest, "C3: the deadline is {:?} late", deadline - latest);
@@ -75,7 +76,7 @@ async fn c3_a_renewals_deadline_counts_from_before_the_request(env: Env) {
     let guard = take(&env.lock(&locker, "x", options.clone())).await;
     let first = deadline(&guard);
     line.set(Faults { reply_delay: delay, ..Faults::NONE });
-    // A session's deadline moves with the session's own proofs, by and by.
+    // A session's deadline moves only when the session's own proofs arrive.
     let of_session = env.has_session_leases();
     let patience = if of_session { options.ttl() } else { Duration::ZERO };
     let least = if of_session { STEP } else { Duration::ZERO };
@@ -165,7 +166,7 @@ async fn c3_the_store_keeps_what_it_confirmed(env: Env) {
         let mut mine = env.claim(&*cut_off, &turn.name, &options);
         let answer = turn.answer(mine.attempt(Wait::No)).await?;
         assert!(matches!(answer, Attempt::Granted(_)), "{answer:?} of a free lock");
-        // So that the grant is no proof any more of what the renewal confirms.
+        // After this pause, the grant can't prove what the renewal confirms.
         sleep(options.ttl() / 4).await;
         let asked = Asked::now();
         let RenewalOutcome::Alive(lease) = mine.renew(None).await.map_err(loss_of)? else {
@@ -201,8 +202,8 @@ async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
     let options = LockOptions::new().with_ttl(env.ttl(SHORT));
     let guard = take(&env.lock(&locker, "x", options.clone())).await;
     env.harness().pause().await.unwrap();
-    // Whatever was confirmed, was sent before this. A session sends on its own, and on a connection
-    // of its own an attempt may be more than one request.
+    // The confirmed request was sent before this instant. A session sends requests on its own, and
+    // where each lock has a connection, an attempt may be more than one request.
     let asked = line.take_calls().iter().map(|call| call.at).max().unwrap();
     let by_one_request = env.descriptor().lease_scope == LeaseScope::Claim;
     let confirmed = if by_one_request { asked } else { Instant::now() };

@@ -96,7 +96,7 @@ async fn c5_a_retry_reports_a_lease_that_the_store_has(env: Env) {
             }
             step().await;
         }
-        // Whichever of them has it now.
+        // One of the two claims holds it now.
         let _ = mine.release().await.unwrap();
         let _ = other.release().await.unwrap();
         Ok(())
@@ -125,7 +125,7 @@ async fn c5_a_failed_try_removes_what_it_left(env: Env) {
     let lock = env.lock(&locker, "x", long().with_op_timeout(env.bound() * 2));
     link.set(Faults::LOST_REPLIES);
     let error = lock.try_lock().await.expect_err("a grant without a reply");
-    // A store that first reads whether it is free did not get as far as that, and may say so.
+    // A store that first checks whether the lock is free did not apply anything, and may say so.
     let applied = !healthy.inspect().await.unwrap().holders.is_empty();
     assert!(!applied || error.is_outcome_unknown(), "C5: {error:?} claims that nothing happened");
     link.cut();
@@ -133,8 +133,7 @@ async fn c5_a_failed_try_removes_what_it_left(env: Env) {
     becomes_free(&healthy).await;
 }
 
-/// The bound is made longer for as long as the store is too slow for the attempt to get there
-/// within it.
+/// The bound is doubled while the store is too slow to apply the attempt within it.
 async fn unknown_attempt_leaves_nothing(env: Env, give_up: impl AsyncFn(&AnyLock, Duration)) {
     let (locker, link) = env.faulty_locker().await;
     let healthy = env.lock(&env.locker().await, "x", long());
@@ -142,10 +141,10 @@ async fn unknown_attempt_leaves_nothing(env: Env, give_up: impl AsyncFn(&AnyLock
     let known = env.lock(&locker, "x", long());
     let mut bound = env.patience();
     loop {
-        // Without a connection, or where the name was never used, it would not get that far.
+        // Without a connection, or on an unused name, the attempt would not be applied.
         becomes_free(&known).await;
         link.set(Faults::LOST_REPLIES);
-        // Soon after that it is being taken back.
+        // The background task removes the attempt soon after the call gives up.
         let ((), seen) =
             tokio::join!(give_up(&lock, bound), timeout(bound, applied(&env, &healthy)));
         link.cut();
@@ -164,7 +163,7 @@ async fn c5_a_storm_of_faults_breaks_nothing(env: Env) {
     let healthy = env.locker().await;
     let witness = Arc::new(Witness::default());
     let start = Instant::now();
-    // Where a connection that breaks leaves a lease behind, the next one waits for its end.
+    // Where a broken connection leaves a lease behind, the next claim waits for its end.
     let lives_on = env.descriptor().lease_scope == LeaseScope::Connection;
     let ttl = if lives_on { env.ttl(SHORT * 3) } else { long().ttl() };
     let patience = env.patience();
@@ -174,12 +173,12 @@ async fn c5_a_storm_of_faults_breaks_nothing(env: Env) {
         let locker = if task % 3 == 0 { &healthy } else { &locker };
         let lock = env.lock(locker, "x", options.clone());
         let witness = Arc::clone(&witness);
-        // The storm may last longer than a session does without it, and breaks connections. To have
-        // lost the lock with them is then no failure.
+        // The storm breaks connections, and may last longer than a session survives without one. A
+        // lock that is lost with its session or connection is then no failure.
         let session = env.descriptor().lease_scope != LeaseScope::Claim;
         tasks.spawn(async move {
             while start.elapsed() < STORM {
-                // An error means unknown, and that it was taken back.
+                // An error means that the outcome is unknown, and that the attempt was taken back.
                 let Ok(Some(guard)) = lock.lock_timeout(patience).await else { continue };
                 let mut stay = Stay::begin(&guard);
                 step().await;
@@ -235,11 +234,11 @@ async fn c5_a_request_behind_the_release_is_undone(env: Env) {
     arrives_behind_the_release(env, late * 5, late).await;
 }
 
-/// Breaks the client's end of a connection; what it has sent arrives `late`.
+/// Breaks the client's end of a connection; the requests that the client sent arrive `late`.
 async fn arrives_behind_the_release(env: Env, op_timeout: Duration, late: Duration) {
     let (locker, link) = env.faulty_locker().await;
     let options = long().with_op_timeout(op_timeout);
-    // One that is dropped, and one that is asked again and released.
+    // One attempt is dropped; the other is retried and released.
     let dropped = env.lock(&locker, "dropped", options.clone());
     let retried = env.lock(&locker, "retried", options);
     link.set(Faults { hold_requests: true, ..Faults::NONE });
@@ -249,7 +248,7 @@ async fn arrives_behind_the_release(env: Env, op_timeout: Duration, late: Durati
     link.heal();
     let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
     give_back(guard).await;
-    // Both requests of the broken connection arrive behind the releases.
+    // Both requests of the broken connection arrive after the releases.
     sleep(late + env.patience()).await;
     let healthy = env.locker().await;
     for name in ["dropped", "retried"] {
@@ -261,16 +260,16 @@ fn start(lock: AnyLock) -> tokio::task::JoinHandle<Result<LockGuard>> {
     tokio::spawn(async move { lock.lock().await })
 }
 
-/// Where an attempt takes more than one request, the first one gets far enough only if the name was
-/// in use before.
+/// Uses the name once. Where an attempt takes more than one request, the first request gets far
+/// enough only on a name that was in use before.
 async fn known_name(env: &Env, lock: &AnyLock) {
     if env.descriptor().lease_scope == LeaseScope::Connection {
         give_back(take(lock).await).await;
     }
 }
 
-/// Waits until an attempt without an answer has been applied. Returns its token; none where that is
-/// given by a later request, and nothing stays of an attempt that gets no answer.
+/// Waits until an attempt without an answer has been applied. Returns its token, or `None` where a
+/// later request gives the token. There, nothing remains of an attempt that gets no answer.
 async fn applied(env: &Env, lock: &AnyLock) -> Option<FencingToken> {
     let by_one_request = env.descriptor().lease_scope != LeaseScope::Connection;
     let mut token = None;

@@ -37,9 +37,9 @@ cases! {
 }
 
 const TASKS: usize = 16;
-/// No divisor of the number of lockers, so that each name meets all of them.
+/// This must not divide the number of lockers, so that each name meets all of them.
 const CONTENDED: usize = 4;
-/// 5,000 for the mutex, a tenth of it for each other lock, which shares most of the code.
+/// 5,000 for the mutex; a tenth of it for each other lock, which shares most of the code.
 fn cancellations(flavor: Flavor) -> usize {
     let all = match env::var("LOCKKIT_TEST_CANCELLATIONS") {
         Ok(text) => text.parse().expect("LOCKKIT_TEST_CANCELLATIONS is a number"),
@@ -56,10 +56,10 @@ async fn c6_dropped_lock_calls_leave_nothing_when_contended(env: Env) {
     storm(env, CONTENDED).await;
 }
 
-/// Drops calls, and what was granted by then in each way that there is.
+/// Drops calls at random points, and gives back the granted locks in every possible way.
 async fn storm(env: Env, names: usize) {
-    // One as the store is, and two whose requests take long enough to be cut on the way there and
-    // on the way back, also in memory.
+    // One locker uses the store as it is. In the other two, requests take long enough to be cut on
+    // the way to the store or on the way back, also in memory.
     let (slow_there, there) = env.spied_locker().await;
     there.set(Faults { request_delay: STEP, ..Faults::NONE });
     let (slow_back, back) = env.spied_locker().await;
@@ -85,7 +85,7 @@ async fn storm(env: Env, names: usize) {
     for witness in &*witnesses {
         witness.verify();
     }
-    // A store that stands still for a while finds thousands of calls to be undone.
+    // After a store paused for a while, thousands of calls must be undone.
     eventually(a_minute(), async || {
         match [&straight, &there, &back].map(|line| line.live_claims()) {
             [0, 0, 0] => Ok(()),
@@ -147,7 +147,7 @@ async fn c6_a_cancelled_waiter_passes_its_wake_up_on(env: Env) {
     let lockers = [env.locker().await, env.locker().await, env.locker().await];
     let [holder, leaves, stays] = lockers.each_ref().map(|locker| env.lock(locker, "x", long()));
     for round in 0..15 {
-        // What the last round left may be on its way yet.
+        // A call of the last round may still be on its way.
         let guard = within(soon(), "the lock", holder.lock()).await.unwrap();
         let leaves = leaves.clone();
         let leaving = tokio::spawn(async move { leaves.lock().await });
@@ -165,7 +165,7 @@ async fn c6_a_cancelled_waiter_passes_its_wake_up_on(env: Env) {
             leaving.abort();
         };
         tokio::join!(release, cancel);
-        // It may have been granted before: then its guard is dropped with the task's output.
+        // The lock may have been granted before: then its guard is dropped with the task's output.
         drop(leaving.await);
         let next = within(env.poll() + soon(), "the other waiter's grant", staying).await;
         give_back(next.unwrap().unwrap()).await;
@@ -200,7 +200,7 @@ async fn c6_a_cancelled_waiter_leaves_the_store_at_once(env: Env) {
         })
         .await;
         give_back(guard).await;
-        // Whoever waits on for nobody is ahead of it.
+        // A waiter that remained in the store's queue would be ahead of this one.
         give_back(take(&other).await).await;
     }
 }

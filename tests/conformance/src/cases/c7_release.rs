@@ -1,4 +1,4 @@
-//! C7: a release says what was true, and a dropped guard is released too.
+//! C7: a release reports the truth, and a dropped guard is released too.
 
 use std::{
     pin::pin,
@@ -51,7 +51,7 @@ async fn c7_a_release_says_freed_or_not_held(env: Env) {
     let guard = take(&env.lock(&locker, "y", env.unrenewed())).await;
     env.harness().expire_now(guard.name()).await.unwrap();
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    // A driver that the store told of the loss does not ask any more; a bare claim does.
+    // A driver that the store told of the loss does not ask any more, but a bare claim does.
     let backend = env.backend().await;
     let mut claim = env.claim(&*backend, "z", &long());
     assert!(matches!(claim.attempt(Wait::No).await.unwrap(), Attempt::Granted(_)));
@@ -176,13 +176,13 @@ async fn c7_what_its_runtime_left_undone_is_released(env: Env) {
             }
             guards
         });
-        // What is queued now, nobody works on any more.
+        // The releases of these guards are queued, but their runtime ends before it can send them.
         drop(guards);
         drop(runtime);
         let _ = done.send(());
     });
     within(soon(), "the end of the runtime", end).await.expect("C7: a panic");
-    // The next call of this locker brings a runtime with it.
+    // The next call of this locker runs on another runtime.
     let next = env.lock(&a, "y", long()).try_lock().await.expect("C7: no connection of the past");
     give_back(next.expect("nobody has it")).await;
     for name in &names {

@@ -1,4 +1,4 @@
-//! C8: waiting is bounded, woken, and never lost.
+//! C8: waits are bounded, waiters are woken, and no waiter hangs.
 
 use std::time::{Duration, Instant};
 
@@ -61,8 +61,8 @@ async fn c8_a_wait_bound_is_kept(env: Env) {
             let start = Instant::now();
             let answer = other.lock_timeout(bound).await;
             took(start, bound);
-            // The store may have had no chance to say that the lock is taken: within a step, or on
-            // a busy machine.
+            // The store may have had no time to answer that the lock is taken, in such a short
+            // bound or on a busy machine.
             let unanswered = answer.as_ref().is_err_and(Error::is_outcome_unknown);
             assert!(unanswered || answer.as_ref().unwrap().is_none(), "C1: granted twice");
             if !unanswered || bound <= STEP {
@@ -72,7 +72,7 @@ async fn c8_a_wait_bound_is_kept(env: Env) {
         }
     }
     give_back(held).await;
-    // A store that says nothing must not hold the call either.
+    // A silent store must not delay the call either.
     line.set(Faults::SILENCE);
     let start = Instant::now();
     let answer = other.lock_timeout(env.moment()).await;
@@ -86,10 +86,10 @@ async fn c8_a_bound_is_kept_while_the_store_is_out_of_reach(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let op_timeout = env.patience() * 2;
     let lock = env.lock(&locker, "x", long().with_op_timeout(op_timeout));
-    // What keeps the bound of a request, and not that of the call, comes too late.
+    // A call that keeps only the bound of its request would return too late here.
     let patient = env.lock(&locker, "x", long());
     let waits_inside_a_request = !env.descriptor().max_patience.is_zero();
-    // It answers by errors, or not at all.
+    // The store answers with errors, or does not answer.
     for faults in [Faults { refuse: true, ..Faults::NONE }, Faults::SILENCE] {
         link.set(faults);
         link.cut();
@@ -97,7 +97,8 @@ async fn c8_a_bound_is_kept_while_the_store_is_out_of_reach(env: Env) {
             let start = Instant::now();
             let answer = patient.lock_timeout(bound).await;
             ended(start, bound);
-            // There, the silence of the store is what its waiters hear while a lock is taken.
+            // There, a waiter hears nothing from the store while a lock is taken, so silence looks
+            // the same.
             let looks_taken =
                 waits_inside_a_request && !faults.refuse && matches!(answer, Ok(None));
             assert!(
@@ -185,7 +186,7 @@ async fn c8_a_push_beats_the_poll(env: Env) {
         };
         let release = async {
             env.queued(1, async || holder.inspect().await).await;
-            // Its subscription may come after its place in the queue.
+            // The waiter's subscription may come after its place in the queue.
             env.pause().await;
             line.take_wake_ups();
             let start = Instant::now();
@@ -196,7 +197,7 @@ async fn c8_a_push_beats_the_poll(env: Env) {
         waits.push(granted.saturating_duration_since(released));
         give_back(next).await;
     }
-    // A poll may happen to come first, now and then.
+    // Sometimes a poll happens to come first.
     assert!(woken > ROUNDS / 2, "C8: {woken} of {ROUNDS} waiters were woken, after {waits:?}");
     waits.sort();
     let best = waits[1];
@@ -234,7 +235,7 @@ async fn c8_a_spurious_wake_up_grants_nothing(env: Env) {
         eventually(soon(), async || {
             line.wake_all();
             match attempts(&line) {
-                // One that waits inside the store goes on.
+                // A waiter inside the store continues to wait.
                 0 if waits_inside => Ok(()),
                 0 => Err("a wake-up leads to no attempt".to_owned()),
                 _ => Ok(()),
@@ -260,9 +261,9 @@ async fn c8_every_waiter_ends(env: Env) {
         let patience = env.moment() / 20;
         let lock = env.lock(&lockers[n % 2], "x", long());
         waiters.spawn(async move {
-            // Half of them give up and come back, between the others.
+            // A quarter of the waiters give up and come back, between the others.
             if n % 4 == 0 {
-                // An error if the store had no chance to answer in time.
+                // This is an error if the store had no time to answer.
                 drop(lock.lock_timeout(patience).await);
             }
             give_back(lock.lock().await.unwrap()).await
@@ -278,7 +279,7 @@ async fn c8_one_release_does_not_wake_all(env: Env) {
     let a = env.locker().await;
     let (b, line) = env.spied_locker().await;
     let held = take(&env.lock(&a, "x", long())).await;
-    // Each waits in the store by itself.
+    // Each task waits in the store by itself.
     let lock = env.lock(&b.with_process_gate(false), "x", long());
     let mut waiters = JoinSet::new();
     for _ in 0..WAITERS {
@@ -286,12 +287,12 @@ async fn c8_one_release_does_not_wake_all(env: Env) {
         waiters.spawn(async move { lock.lock().await.unwrap() });
     }
     env.queued(WAITERS, async || lock.inspect().await).await;
-    // The last ones may not have been answered yet.
+    // The store may not have answered the last waiters yet.
     env.pause().await;
     line.take_wake_ups();
     give_back(held).await;
     let mut next = within(soon(), "the next grant", waiters.join_next()).await;
-    // The others, if they are woken, are woken together with it.
+    // If the release wakes the other waiters, it wakes them at the same time.
     env.pause().await;
     let woken = line.take_wake_ups();
     assert!(woken <= WAITERS / 3, "C8: one release woke {woken} of {WAITERS} waiters");

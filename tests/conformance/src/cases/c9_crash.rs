@@ -1,5 +1,5 @@
-//! C9: what a dead process held is free within its lease and a known delay. Real processes are
-//! killed elsewhere.
+//! C9: a lock of a dead process is free within its lease and a known delay. Other tests kill real
+//! processes.
 
 use lockkit_core::LockOptions;
 use tokio::time::timeout;
@@ -32,7 +32,7 @@ async fn c9_a_dead_holder_frees_within_its_lease(env: Env) {
         process.block_on(async {
             let locker = inner.locker().await;
             let guard = take(&inner.lock(&locker, "x", options)).await;
-            // Its keeper renews until the end.
+            // The keeper of this locker renews the lock until the process dies.
             tokio::time::sleep(ttl / 2).await;
             let token = guard.fencing_token();
             (token, guard)
@@ -70,5 +70,5 @@ async fn c9_a_dead_waiter_does_not_block_the_queue(env: Env) {
     drop(waiting);
 }
 
-/// A future that is not to be awaited.
+/// A future that must not be awaited.
 struct Abandoned<F>(F);

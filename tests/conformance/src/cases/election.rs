@@ -1,4 +1,4 @@
-//! Elections: one leader at a time, whose value and term everybody sees.
+//! Elections: one leader at a time, whose value and term all observers see.
 
 use std::{
     sync::{
@@ -54,15 +54,15 @@ pub(super) fn election(env: &Env, locker: &Locker, options: LockOptions) -> Elec
     election
 }
 
-/// How often a watch looks by itself, unless it is given another interval.
+/// How often a watch looks by itself, unless it has another interval.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a leader must stand to be seen by all who watch.
+/// How long a leader must remain in office so that all watches see it.
 pub(super) fn settled(env: &Env) -> Duration {
     INTERVAL.min(env.descriptor().poll.max).mul_f64(1.25)
 }
 
-/// What a watch tells next, which must be soon.
+/// The next news of a watch, which must come soon.
 pub(super) async fn told(env: &Env, watch: &mut LeaderWatch) -> Option<Leader> {
     within(settled(env), "the news of a change", watch.changed()).await.unwrap()
 }
@@ -138,7 +138,7 @@ async fn c14_election_others_see_the_value_and_the_term(env: Env) {
     })
     .await;
     assert_eq!(election_a.leader().await.unwrap().unwrap().term, leadership.term());
-    // An election and a mutex of one name have nothing to do with each other.
+    // An election and a mutex of the same name are independent.
     let mutex = env.lock(&a, "e", long()).try_lock().await.unwrap().expect("it is free");
     leadership.resign().await.unwrap();
     assert!(election_b.leader().await.unwrap().is_none());
@@ -227,7 +227,7 @@ async fn c7_election_a_resignation_hands_over(env: Env) {
     next.resign().await.unwrap();
 }
 
-/// Counts those that live.
+/// Counts its values that live.
 struct Living(Arc<AtomicUsize>);
 
 impl Living {
@@ -372,7 +372,7 @@ async fn c6_election_a_shutdown_ends_campaigns_and_watches(env: Env) {
     waiting.spawn(async move { campaign.campaign("b").await.map(drop) });
     waiting.spawn(async move { lead.lead("b", |_| async {}).await });
     waiting.spawn(async move { watch.changed().await.map(drop) });
-    // These were dropped while they asked the store.
+    // The calls of these watches are dropped while they ask the store.
     let mut idle: Vec<_> =
         (1..5).map(|n| election.watch().with_interval(env.moment() / n)).collect();
     for (watch, steps) in idle.iter_mut().zip([0, 1, 2, 5]) {

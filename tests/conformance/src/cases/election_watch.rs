@@ -1,5 +1,5 @@
-//! Observers of elections: each settled leader is told, once and in order, and nothing is left of a
-//! watch.
+//! Watches of elections: a watch reports each settled leader once and in order, and leaves nothing
+//! behind.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -68,7 +68,7 @@ async fn c14_election_an_observer_sees_every_settled_leader(env: Env) {
     assert!(told.windows(2).all(|pair| pair[0] != pair[1]), "told twice: {told:?}");
     let mut seen: Vec<_> = told.into_iter().flatten().collect();
     assert!(seen.windows(2).all(|pair| pair[0].1 < pair[1].1), "C4: a term fell: {seen:?}");
-    // A grant that is made in steps may be seen before its token is settled.
+    // An observer may see a grant that is made in steps before its token is settled.
     seen.dedup_by(|next, earlier| {
         let is_the_same = next.0 == earlier.0;
         if is_the_same {
@@ -135,7 +135,7 @@ async fn c8_election_all_watches_are_told(env: Env) {
     assert!(told(&env, &mut idle).await.is_none());
     let own = observer.watch().with_interval(settled(&env) / 4);
     let mut watches = vec![observer.watch(), observer.clone().watch(), own];
-    // It has begun to look, and is not polled any more.
+    // This watch has begun to look, but is not polled any more.
     let mut pinned = Box::pin(other.changed());
     timeout(STEP, &mut pinned).await.ok();
     for _ in 0..3 {
@@ -172,7 +172,7 @@ async fn c6_election_a_dropped_watch_leaves_nothing(env: Env) {
             drop(timeout(wait, watch.changed()).await);
             drop(timeout(wait, watch.changed()).await);
         }
-        // While somebody leads, and while nobody does.
+        // The rounds alternate between a leader and no leader.
         match leading.take() {
             None => leading = candidate.try_campaign("a").await.unwrap(),
             Some(leadership) => {
@@ -186,13 +186,13 @@ async fn c6_election_a_dropped_watch_leaves_nothing(env: Env) {
 async fn c13_election_a_watch_tells_of_a_store_in_trouble(env: Env) {
     let options = LockOptions::new().with_ttl(env.ttl(SHORT)).with_op_timeout(env.ttl(SHORT) / 3);
     let locker = env.locker().await.with_defaults(options.clone()).unwrap();
-    // Only who watches is to be in trouble soon.
+    // Only the watch must get short requests, and so be in trouble soon.
     let candidate = election(&env, &locker, long());
     let mut watch = election(&env, &locker, options.clone()).watch();
     assert!(told(&env, &mut watch).await.is_none());
     env.harness().pause().await.unwrap();
     let troubled = async {
-        // Its own words again, after it has said so once.
+        // After its first error, the watch must report another one.
         [watch.changed().await, watch.changed().await]
     };
     let troubled = timeout(options.ttl() * 6 + soon(), troubled).await;
@@ -205,7 +205,7 @@ async fn c13_election_a_watch_tells_of_a_store_in_trouble(env: Env) {
     let leadership = within(soon(), "a leader", candidate.campaign("a")).await.unwrap();
     let news = async {
         loop {
-            // On a busy machine it may be in trouble once more.
+            // On a busy machine, the watch may report trouble once more.
             if let Ok(leader) = watch.changed().await {
                 break leader;
             }

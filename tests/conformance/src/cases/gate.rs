@@ -1,5 +1,5 @@
-//! The process gate: a crowd of one process is served in order and costs the store little, and
-//! others are not kept out.
+//! The process gate: the tasks of one process are served in order, cost the store little, and do
+//! not keep others out.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,7 +31,7 @@ const CROWD: usize = 24;
 
 type Asking = BoxFuture<'static, LockGuard>;
 
-/// Tasks of the locker that stand in line, one behind the other.
+/// Tasks of the locker that wait in the process's queue, one behind the other.
 fn crowd<F: Future<Output = ()> + Send + 'static>(
     env: &Env,
     locker: &Locker,
@@ -42,7 +42,7 @@ fn crowd<F: Future<Output = ()> + Send + 'static>(
     for n in 0..CROWD {
         let lock = env.lock(locker, "x", long());
         let mut asking: Asking = async move { lock.lock().await.unwrap() }.boxed();
-        // It has asked before the next one does, whenever its thread has time.
+        // The task asks before the next one does, whenever its thread has time.
         assert!((&mut asking).now_or_never().is_none(), "the lock is taken");
         tasks.spawn(task(n, asking));
     }
@@ -116,8 +116,8 @@ async fn c8_a_crowd_of_one_process_costs_little(env: Env) {
     give_back(held).await;
     within(soon(), "the end of the line", tasks.join_all()).await;
     let asked = line.take_calls().iter().filter(|call| !matches!(call.op, Op::KeepAlive)).count();
-    // One to take it and one to give it back, for each; and some room for those who joined the
-    // store's queue while it was held for long.
+    // Each grant takes one request, and each release another. A few more requests are allowed for
+    // the tasks that joined the store's queue while the lock was held for long.
     let bound = (CROWD + 1) * 2 + 4;
     assert!(asked <= bound, "{asked} requests for {} grants", CROWD + 1);
 }
@@ -126,7 +126,7 @@ async fn c8_a_transfer_costs_one_request(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let lock = env.lock(&locker, "x", long());
     let mut tasks = JoinSet::new();
-    // Nobody holds it for long: nobody waits in the store beside the one who holds it.
+    // Each hold is short, so no task waits in the store beside the holder.
     for _ in 0..CROWD {
         let lock = lock.clone();
         tasks.spawn(async move {

@@ -1,4 +1,4 @@
-//! How long a hold lasts: its end, the warning before it, leases of another length, and holds
+//! The length of a hold: its end, the warning before it, leases of another length, and holds
 //! without a guard.
 
 use std::{
@@ -37,7 +37,7 @@ cases! {
         "a lock without a guard that is renewed against its options, or freed early";
 }
 
-/// The end of the hold comes after that of the first lease.
+/// The hold ends after the first lease would end.
 fn ending(ttl: Duration) -> (LockOptions, Duration) {
     (LockOptions::new().with_ttl(ttl).with_max_hold(ttl * 2), ttl * 2)
 }
@@ -222,7 +222,8 @@ async fn c9_a_manual_lock_that_was_leaked_lapses(env: Env) {
     let ttl = options.ttl();
     let asked = Instant::now();
     let lost = leaked(&env, &a, options).await;
-    // Less the margin for drift; on a busy machine the try may come late.
+    // The lease may be shorter by the margin for drift, and on a busy machine the attempt may come
+    // late.
     let early = other.try_lock().await.unwrap();
     assert!(early.is_none() || asked.elapsed() > ttl * 9 / 10, "C9: it was freed early");
     drop(early);

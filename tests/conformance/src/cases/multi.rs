@@ -1,4 +1,4 @@
-//! Several mutexes as one: all or none, in order, in one bound, without a deadlock.
+//! Several mutexes as one: all or none, in order, within one bound, without a deadlock.
 
 use std::{
     sync::Arc,
@@ -85,7 +85,7 @@ async fn c8_a_set_is_all_or_nothing(env: Env) {
         for _ in 0..3 {
             assert!(all.try_lock().await.unwrap().is_none());
             for name in ["a", "b", "c", "d"].into_iter().filter(|name| *name != busy) {
-                // In the background, where the store is slow.
+                // Where the store is slow, the background task releases it.
                 becomes_free(&env.lock(&b, name, long())).await;
             }
         }
@@ -101,7 +101,7 @@ async fn c8_one_bound_holds_for_the_whole_set(env: Env) {
     let last = take(&env.lock(&b, "c", long())).await;
     eventually(a_minute(), async || {
         let all = set(&env, &a, &["a", "b", "c"], long().with_wait(bound));
-        // After an error it is given back in the background.
+        // After an error, the background task gives the name back.
         let first = lock_soon(&env.lock(&b, "a", long())).await;
         let start = Instant::now();
         let call = async { (all.lock().await.unwrap_err(), start.elapsed()) };
@@ -110,14 +110,14 @@ async fn c8_one_bound_holds_for_the_whole_set(env: Env) {
             give_back(first).await;
         });
         if took > bound * 5 / 4 {
-            // On a busy machine; a bound for each name makes it half as long again, however long
-            // the bound is.
+            // The machine may be busy. A bound for each name would make the call half as long
+            // again, at any length of the bound.
             bound *= 2;
             return Err(format!("C8: {took:?}"));
         }
         if error.kind() != ErrorKind::Timeout {
-            // A store that stands still has no time to answer; at the bound, the last request may
-            // be on its way.
+            // A store that pauses has no time to answer. At the bound, the last request may be on
+            // its way.
             assert!(took < bound || error.is_outcome_unknown(), "C8: at the bound: {error}");
             return Err(too_slow(&error));
         }
@@ -142,7 +142,7 @@ async fn c11_a_set_is_sorted_and_has_no_name_twice(env: Env) {
     );
     assert_eq!(locker.lock_all(["a", ""]).await.unwrap_err().kind(), ErrorKind::InvalidName);
     assert!(line.take_calls().is_empty());
-    // What is busy in the middle shows the order in which they are asked for.
+    // The busy name in the middle shows in which order the set asks for its names.
     let other = env.locker().await;
     let held = take(&env.lock(&other, "b", long())).await;
     assert!(set(&env, &locker, &["c", "b", "a"], long()).try_lock().await.unwrap().is_none());
@@ -163,7 +163,7 @@ async fn c7_a_set_is_given_back_in_reverse(env: Env) {
         taken.dedup();
         if dropped {
             drop(guard);
-            // Side by side, by the background task.
+            // The background task releases the names side by side.
             for name in ["a", "b", "c"] {
                 becomes_free(&env.lock(&env.locker().await, name, long())).await;
             }
@@ -265,8 +265,8 @@ async fn c6_a_cancelled_call_for_a_set_leaves_nothing(env: Env) {
 const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];
 const TASKS: usize = 32;
 
-/// 32 tasks take random sets, and drop some of the calls and guards anywhere. No round is waited
-/// for without a bound.
+/// 32 tasks take random sets, and drop some of the calls and guards at random points. Every wait
+/// for a round is bounded.
 async fn c1_c6_overlapping_sets_never_lock_each_other_out(env: Env) {
     let lockers = [env.locker().await, env.locker().await, env.locker().await];
     let witnesses: Arc<[Witness; NAMES.len()]> = Arc::default();
@@ -285,7 +285,7 @@ async fn c1_c6_overlapping_sets_never_lock_each_other_out(env: Env) {
                 let cut = rand::rng().random_range(0..40);
                 let names: Vec<_> = NAMES.sample(&mut rand::rng(), size).copied().collect();
                 let set = locker.mutex_set(&names).unwrap().with_options(long()).unwrap();
-                // A third of the calls is cut, the others wait for as long as it takes.
+                // A third of the calls is cut; the others wait for as long as they need.
                 let guard = match task % 3 {
                     0 => timeout(STEP * cut, set.lock()).await.ok(),
                     _ => Some(set.lock().await),

@@ -56,8 +56,8 @@ fn note(revision: u64, text: &str) -> Note {
     Note::new(revision, text.to_owned())
 }
 
-/// A locker whose connection can be broken, on a store that has seen a note: what it must learn
-/// first, such as a script, it knows.
+/// A locker whose connection can be broken. It has written a note before, so the store already
+/// knows what it must learn first, such as a script.
 async fn faulty_locker(env: &Env) -> (Locker, Arc<dyn Link>) {
     let (locker, link) = env.faulty_locker().await;
     let guard = take(&env.lock(&locker, "noted before", long())).await;
@@ -132,7 +132,7 @@ async fn c2_a_note_changes_neither_lease_nor_token(env: Env) {
 async fn c2_a_holder_whose_lock_was_freed_writes_no_note(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let operator = env.locker().await;
-    // A holder that hears of the loss does not ask the store.
+    // A holder that hears of the loss would not ask the store.
     line.set_mute(true);
     let lock = env.lock(&locker, "x", long());
     let guard = take(&lock).await;
@@ -183,7 +183,7 @@ async fn c5_a_note_whose_reply_is_lost_is_written(env: Env) {
     };
     assert_eq!(healthy.note(lock.name()).await.unwrap(), first);
     if env.descriptor().lease_scope == LeaseScope::Connection {
-        // The lock went with its connection, which the store may know by the second request.
+        // The lock ended with its connection, and the store may know this at the second request.
         let answer = written.map_err(|error| error.kind());
         assert!(matches!(answer, Ok(Noted::Written) | Err(ErrorKind::Lost)), "C5: {answer:?}");
         return drop(guard);
@@ -243,7 +243,7 @@ async fn c5_a_late_note_does_nothing(env: Env) {
     link.set(Faults { hold_requests: true, ..Faults::NONE });
     let error = guard.write_note(&note(1, "late")).await.unwrap_err();
     assert!(error.is_outcome_unknown(), "C5: {error:?}");
-    // Behind its back, as nothing of its own gets through.
+    // An operator frees the lock, because no request of the holder itself gets through.
     free_by_force(async || healthy.force_release(lock.name(), guard.fencing_token()).await).await;
     let next = take(&env.lock(&healthy, "x", long())).await;
     assert_eq!(next.write_note(&note(1, "next")).await.unwrap(), Noted::Written);
@@ -344,8 +344,8 @@ async fn c13_what_has_no_note_says_so(env: Env) {
     }
 }
 
-/// Servers under test run on this machine, some with a clock that a test has set: by hours, not by
-/// years.
+/// How far a store's clock may differ. Servers under test run on this machine, and tests set some
+/// of their clocks by hours, but never by years.
 const DAYS: Duration = Duration::from_secs(3 * 24 * 3_600);
 
 async fn c14_the_store_tells_the_time(env: Env) {

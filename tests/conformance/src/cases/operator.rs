@@ -1,4 +1,4 @@
-//! C14: lists of names, and a sign of life.
+//! C14: lists of names, and the health check of a store.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ async fn c14_names_in_use_are_listed_by_prefix(env: Env) {
     assert_eq!(listed(&env, "nothing").await.len(), 0);
     for kind in [Kind::Election, Kind::Mutex, Kind::RwLock, Kind::Semaphore] {
         if kind != env.flavor().kind() {
-            // A store that has no locks of this kind may refuse the question.
+            // A store that has no locks of this kind may refuse this request.
             let names = admin(&*env.backend().await).names(kind, "").await.unwrap_or_default();
             assert_eq!(names, [], "these are no names of a {kind}");
         }

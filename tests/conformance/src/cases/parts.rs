@@ -1,4 +1,4 @@
-//! Stores of several parts, such as members or replicas, of which some answer late or not at all.
+//! Stores with several parts, such as members or replicas, some of which answer late or not at all.
 
 use lockkit_core::{FencingToken, LockGuard, LockOptions, spi::Released};
 use tokio::time::{sleep, timeout};
@@ -13,7 +13,7 @@ use crate::{
 };
 
 const NEEDS: Needs = Needs::MUTEX.hook(Hook::Parts);
-/// Grants without the silent part: its own tokens stay behind by so many.
+/// Grants without the silent part. The silent part's own tokens fall behind by this many.
 const GRANTS: usize = 10;
 
 cases! {
@@ -27,7 +27,7 @@ cases! {
         "a silent part that makes observers see another term, or nobody";
 }
 
-/// A part that answers so late does not take part in the grant, if the others are enough.
+/// A part with this delay does not take part in the grant, if the others are enough.
 fn answers_late(env: &Env) -> Faults {
     Faults { reply_delay: env.patience(), ..Faults::NONE }
 }
@@ -40,7 +40,7 @@ fn options(env: &Env) -> LockOptions {
     long().with_op_timeout(env.patience() * 10)
 }
 
-/// The tokens of this part stay behind those of the others.
+/// Makes the tokens of this part fall behind those of the others.
 async fn leave_behind(lock: &AnyLock, part: &dyn Link) {
     part.set(Faults::SILENCE);
     for _ in 0..GRANTS {
@@ -53,7 +53,7 @@ async fn leave_behind(lock: &AnyLock, part: &dyn Link) {
 async fn taken_without_a_part(lock: &AnyLock) -> Option<LockGuard> {
     match lock.try_lock().await {
         Ok(Some(guard)) => Some(guard),
-        // What the silent part left undone of an earlier grant is being taken back.
+        // The background task still removes an earlier grant, which the silent part delays.
         Ok(None) => lock.lock_timeout(soon()).await.ok().flatten(),
         Err(_) => None,
     }
@@ -76,12 +76,12 @@ async fn c4_tokens_rise_whichever_part_joins_late(env: Env) {
             part.heal();
         }
     }
-    // What a try without an answer left is taken back in the background.
+    // The background task removes what an attempt without an answer left.
     let guard = lock_soon(&lock).await;
     assert!(guard.fencing_token() > last, "C4: a smaller token than {last}");
 }
 
-/// One part answers after the grant; then each of the others in turn does not answer an observer.
+/// One part answers after the grant; then, in turn, each of the others does not answer an observer.
 async fn c14_no_other_token_is_shown_while_a_part_is_late_or_silent(env: Env) {
     let locker = env.locker().await;
     let observer = env.locker().await;
@@ -95,7 +95,7 @@ async fn c14_no_other_token_is_shown_while_a_part_is_late_or_silent(env: Env) {
         let guard = lock_soon(&lock).await;
         sleep(env.patience() * 2).await;
         silent.set(Faults::SILENCE);
-        // An error says that it can't be told.
+        // An error means that the token is not known.
         if let Ok(seen) = watch.inspect().await {
             let tokens: Vec<_> = seen.holders.iter().map(|holder| holder.token).collect();
             assert_eq!(tokens, [Some(guard.fencing_token())], "C14: of the present holder");
@@ -112,7 +112,7 @@ async fn c14_a_held_lock_is_never_called_free_while_a_part_is_silent(env: Env) {
     let watch = env.lock(&observer, "x", options(&env));
     let parts = env.harness().parts();
     for (place, silent) in parts.iter().enumerate() {
-        // The next part has nothing of the grant, if the others are enough.
+        // The next part has no trace of the grant, if the others are enough.
         let absent = &parts[(place + 1) % parts.len()];
         absent.set(Faults { refuse: true, ..Faults::NONE });
         let guard = lock.try_lock().await.ok().flatten();

@@ -138,7 +138,7 @@ async fn c8_a_writer_gets_it_after_the_last_reader(env: Env) {
         give_back(reader).await;
     }
     let writer = within(env.poll(), "the writer's grant", waiting).await.unwrap().unwrap();
-    // And the readers after the writer.
+    // The readers get the lock after the writer.
     let watch = a.clone();
     let waiting = tokio::spawn(async move { (a.read().await, a.read().await) });
     env.queued(1, async || watch.inspect().await).await;
@@ -195,8 +195,8 @@ async fn c12_writers_are_not_starved(env: Env) {
     let mut guard = a.read().await.unwrap();
     let readers = tokio::spawn(async move {
         loop {
-            // The next reader comes before the last one leaves, for as long as the store lets
-            // readers in.
+            // The next reader comes before the last one leaves, for as long as the store admits
+            // readers.
             while let Some(next) = a.try_read().await.unwrap() {
                 guard = next;
                 step().await;

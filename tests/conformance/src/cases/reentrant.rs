@@ -130,7 +130,7 @@ async fn c8_of_two_calls_of_an_owner_one_asks_the_store(env: Env) {
     let owner = locker.owner();
     let lock = mutex(&env, &owner, "x", long());
     line.set(Faults { hold_requests: true, ..Faults::NONE });
-    // Both have asked before the store answers.
+    // Both calls ask before the store answers.
     let both = async { tokio::join!(biased; lock.lock(), lock.lock(), async { line.heal() }) };
     let (first, second, ()) = within(soon(), "both grants", both).await;
     let first = first.unwrap();
@@ -152,7 +152,7 @@ async fn c6_a_cancelled_call_of_an_owner_leaves_the_others_going(env: Env) {
         tokio::spawn(async move { lock.lock().await.unwrap() })
     };
     let asks = call();
-    // It is the one that asks.
+    // Wait until this call is the one that asks the store.
     eventually(soon(), async || {
         if format!("{owner:?}").contains("\"x\"") {
             Ok(())
@@ -179,7 +179,7 @@ const OWNERS: usize = 3;
 async fn c1_c6_owners_under_cancellations_exclude_each_other(env: Env) {
     let locker = env.locker().await;
     let owners: Vec<_> = (0..OWNERS).map(|_| locker.owner()).collect();
-    // How many guards of each owner are in.
+    // The number of guards that each owner has.
     let inside: Arc<[AtomicUsize; OWNERS]> = Arc::default();
     let stop = std::time::Instant::now() + STORM;
     let mut tasks = JoinSet::new();
@@ -193,7 +193,8 @@ async fn c1_c6_owners_under_cancellations_exclude_each_other(env: Env) {
                 if std::time::Instant::now() > stop {
                     break;
                 }
-                // Some are patient, so that the storm gets on with a slow store.
+                // Some calls wait without a bound, so that the storm makes progress on a slow
+                // store.
                 let call = lock.lock();
                 let guard = if round % 3 == 0 {
                     Ok(call.await)

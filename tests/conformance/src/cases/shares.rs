@@ -1,4 +1,4 @@
-//! What cases of locks that several hold at a time have in common.
+//! Helpers for the cases of locks that several owners hold at a time.
 
 use lockkit_core::{LockGuard, Result, spi::Inspection};
 
@@ -7,8 +7,8 @@ use crate::{
     wait::{eventually, soon, within},
 };
 
-/// Makes an attempt whose reply is lost, and returns what its retry is granted: with the token that
-/// it was given first.
+/// Makes an attempt whose reply is lost, and returns the grant of its retry, which has the token of
+/// the first attempt.
 pub(super) async fn granted_by_a_retry(
     link: &dyn Link,
     attempt: impl Future<Output = Result<LockGuard>> + Send + 'static,
@@ -29,7 +29,7 @@ pub(super) async fn granted_by_a_retry(
     guard
 }
 
-/// Fails unless these are all that is held.
+/// Fails unless the store shows exactly these grants.
 pub(super) fn assert_shown(seen: &Inspection, guards: &[LockGuard]) {
     assert_eq!(seen.holders.len(), guards.len());
     for guard in guards {

@@ -1,5 +1,5 @@
-//! Tokens that can be raised, and leases of another length: what a quorum and a manual renewal are
-//! built on.
+//! Tokens that can be raised, and leases of another length: a quorum and a manual renewal need
+//! both.
 
 use lockkit_core::{
     Clock, FencingToken, MIN_TTL, Tick,
@@ -44,7 +44,7 @@ async fn c4_a_raised_token_is_below_all_later_ones(env: Env) {
     let mut first = env.claim(&*a, "x", &long());
     let mut next = env.claim(&*b, "x", &long());
     let token = granted(&mut *first).await;
-    // An hour of microseconds: more than a server's clock passes meanwhile.
+    // An hour in microseconds: a server's clock does not pass that much during the case.
     let floor = above(token, 3_600_000_000);
     assert_eq!(first.raise_token(floor).await.unwrap(), Some(floor));
     assert_eq!(first.raise_token(floor).await.unwrap(), Some(floor), "raised once more");
@@ -136,16 +136,18 @@ async fn c2_no_renewal_takes_from_what_was_confirmed(env: Env) {
     let ttl = options.ttl();
     let lock = env.lock(&locker, "x", options);
     let guard = take(&lock).await;
-    // Never less than so much later on, whatever is asked for meanwhile.
+    // The remaining lease must never shrink below what was confirmed, whatever is asked for
+    // meanwhile.
     let clock = Clock::Boot;
     let now = clock.now();
     let mut confirmed = now.after(guard.remaining());
     let mut check = |what: &str, asked: Tick| {
-        // The clock is read on both sides of the question, so that a busy machine takes nothing.
+        // The clock is read before and after the check, so that a busy machine does not shorten the
+        // lease.
         let before = clock.now();
         let left = guard.remaining();
         let end = clock.now().after(left);
-        // An answer grew old on its way.
+        // The answer may have aged on its way.
         let tolerance = ROUNDING + asked.until(before);
         assert!(end.after(tolerance) >= confirmed, "C2: {what} took {:?}", end.until(confirmed));
         confirmed = before.after(left);

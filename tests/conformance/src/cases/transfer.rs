@@ -56,7 +56,7 @@ async fn granted(claim: &mut dyn Claim) -> FencingToken {
     }
 }
 
-/// A claim that was granted, and then transferred.
+/// A grant that was transferred to a second claim.
 async fn transferred(
     env: &Env,
     backend: &Arc<dyn Backend>,
@@ -169,7 +169,7 @@ async fn c12_waiters_in_the_store_go_first_by_policy(env: Env) {
     let b = env.backend().await;
     let mut holder = a.claim(spec(&env, "inside")).unwrap();
     granted(&mut *holder).await;
-    // Nobody waits: there is nobody to go first.
+    // No claim waits, so no claim can go first.
     let answer = holder.transfer(&spec(&env, "inside"), QueuePolicy::QueueFirst).await.unwrap();
     assert!(matches!(answer, Transferred::Granted(_)), "{answer:?}");
     let locker = lockkit_core::Locker::builder(b).build();
@@ -196,7 +196,7 @@ async fn c5_a_transfer_without_an_answer_is_undone(env: Env) {
         granted(&mut *claim).await;
         link.set(Faults::LOST_REPLIES);
         let to = spec(&env, "new");
-        // As the core does at op_timeout.
+        // The core stops a transfer at op_timeout in the same way.
         let transfer =
             tokio::time::timeout(env.patience(), claim.transfer(&to, QueuePolicy::TransferFirst))
                 .await;

@@ -1,4 +1,4 @@
-//! A claim behind a line.
+//! A claim whose calls go through a line.
 
 use std::{future, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use super::line::{Line, Op, WakeSignal};
 pub(super) struct FaultyClaim {
     inner: Box<dyn Claim>,
     line: Arc<Line>,
-    /// The inner claim's [`Wake`] points to it, weakly.
+    /// The inner claim's [`Wake`] points to this signal, weakly.
     signal: Arc<WakeSignal>,
     owner: OwnerId,
 }
@@ -46,7 +46,7 @@ impl Claim for FaultyClaim {
         self.line.carry(Some(self.owner), op, self.inner.renew(lease)).await
     }
 
-    /// Each renewal is a call, which a case can disturb.
+    /// `None`, so that each renewal is a call, which a case can disturb.
     fn known_outcome(&mut self) -> Option<Result<RenewalOutcome>> {
         None
     }

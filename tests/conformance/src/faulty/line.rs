@@ -1,4 +1,4 @@
-//! What lies between core and backend.
+//! The line between core and backend, which can delay and lose calls.
 
 use std::{
     fmt, mem,
@@ -20,15 +20,15 @@ use crate::harness::{Faults, Link};
 /// One call that reached the backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// Whose claim it was; `None` for calls of the backend itself.
+    /// The owner of the claim; `None` for calls of the backend itself.
     pub owner: Option<OwnerId>,
-    /// What was asked.
+    /// The kind of call.
     pub op: Op,
-    /// When the backend got it, behind all delays.
+    /// When the backend got the call, after all delays.
     pub at: Instant,
 }
 
-/// What can be asked of a backend or a claim.
+/// The calls of a backend or a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// `Claim::attempt`
@@ -61,7 +61,7 @@ pub enum Op {
     WriteNote,
 }
 
-/// A [`Link`] made of code, with a log of what came through, and a switch that swallows wake-ups.
+/// A [`Link`] made of code. It has a log of the calls that came through, and can swallow wake-ups.
 #[derive(Debug)]
 pub struct Line {
     backend: &'static str,
@@ -94,12 +94,12 @@ impl Line {
         }
     }
 
-    /// Swallows wake-ups from now on, or no more.
+    /// Swallows wake-ups from now on, or passes them on again.
     pub fn set_mute(&self, mute: bool) {
         self.state.send_modify(|state| state.mute = mute);
     }
 
-    /// How often the backend has woken somebody since the last call of this.
+    /// How many wake-ups the backend has sent since the last call of this.
     pub fn take_wake_ups(&self) -> usize {
         self.wake_ups.swap(0, SeqCst)
     }
@@ -108,8 +108,8 @@ impl Line {
         self.wake_ups.fetch_add(1, SeqCst);
     }
 
-    /// How many claims live: one of an abandoned call does until its attempt has ended and what it
-    /// left is taken back.
+    /// How many claims live. The claim of an abandoned call lives until its attempt has ended and
+    /// the background task has removed the attempt's effects.
     #[must_use]
     pub fn live_claims(&self) -> usize {
         self.live_claims.load(SeqCst)
@@ -123,7 +123,7 @@ impl Line {
         self.live_claims.fetch_sub(1, SeqCst);
     }
 
-    /// Wakes each live claim, for no reason.
+    /// Wakes each live claim, without a reason.
     pub fn wake_all(&self) {
         let bells = mem::take(&mut *self.bells.lock().unwrap_or_else(PoisonError::into_inner));
         for signal in bells.iter().filter_map(Weak::upgrade) {
@@ -132,14 +132,14 @@ impl Line {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner).extend(bells);
     }
 
-    /// The log since the last call of this, in the order in which the backend was asked.
+    /// The log since the last call of this, in the order in which the backend got the calls.
     #[must_use]
     pub fn take_calls(&self) -> Vec<Call> {
         mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How long the core has waited for an answer, at most, whether it came or not: to anything but
-    /// a renewal.
+    /// The longest time that the core has waited for an answer, whether it came or not. Renewals do
+    /// not count.
     pub(crate) fn slowest(&self) -> Duration {
         *self.slowest.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -156,7 +156,7 @@ impl Line {
         signal
     }
 
-    /// Brings a request to the backend, and its reply back, if they get that far.
+    /// Carries a request to the backend, and its reply back, as far as the faults let them.
     pub(super) async fn carry<T>(
         &self,
         owner: Option<OwnerId>,
@@ -187,7 +187,7 @@ impl Line {
             reply
         };
         let mut cut = self.state.subscribe();
-        // The cut first: a reply that comes behind it is lost, though it is there.
+        // The cut comes first: a reply that is ready at the cut is lost.
         tokio::select! {
             biased;
             _ = cut.wait_for(|s| s.cuts != cuts) => Err(self.broken()),
@@ -212,7 +212,7 @@ impl Link for Line {
     }
 }
 
-/// Times an answer, also one that its caller gives up.
+/// Measures the time of an answer, also of one that its caller gives up.
 struct Timed<'a> {
     line: &'a Line,
     op: Op,
@@ -221,7 +221,7 @@ struct Timed<'a> {
 
 impl Drop for Timed<'_> {
     fn drop(&mut self) {
-        // One that hangs would excuse the loss that it leads to.
+        // A renewal that hangs would excuse the loss that it causes.
         if matches!(self.op, Op::KeepAlive | Op::Extend) {
             return;
         }
@@ -230,7 +230,7 @@ impl Drop for Timed<'_> {
     }
 }
 
-/// Even a sleep of nothing can cost a millisecond.
+/// Does not sleep for zero, because even such a sleep can cost a millisecond.
 async fn pause(length: Duration) {
     if !length.is_zero() {
         sleep(length).await;

@@ -1,4 +1,4 @@
-//! A wrapper around any backend that loses, delays and counts what passes between it and the core.
+//! A wrapper around any backend that loses, delays and counts the calls between it and the core.
 
 mod claim;
 mod line;
@@ -33,7 +33,7 @@ impl Faulty {
         Self { inner, line }
     }
 
-    /// The line, to hurt and to read.
+    /// The line, to set its faults and to read its log.
     #[must_use]
     pub fn line(&self) -> Arc<Line> {
         Arc::clone(&self.line)

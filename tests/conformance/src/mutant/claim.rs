@@ -20,9 +20,9 @@ use tokio::time::sleep;
 
 use super::{Flaw, Mutation, free_all, lock};
 
-/// Larger than what any store has given.
+/// A token larger than any that a store has given.
 const MADE_UP: u64 = u64::MAX / 2;
-/// How long a store that is away keeps the thread of whoever asks.
+/// How long an unreachable store blocks the caller's thread.
 const SLOW: Duration = Duration::from_millis(1_500);
 
 #[derive(Debug)]
@@ -35,11 +35,11 @@ pub(super) struct MutantClaim {
     attempts: u32,
     /// Renewals so far.
     renewals: u32,
-    /// A note was written since the last renewal.
+    /// Whether a note was written since the last renewal.
     noted: bool,
-    /// An attempt got no answer.
+    /// Whether an attempt got no answer.
     unanswered: bool,
-    /// A release got no answer.
+    /// Whether a release got no answer.
     unreleased: bool,
     granted: Option<Grant>,
 }
@@ -69,7 +69,7 @@ impl MutantClaim {
         self.mutation.flaw
     }
 
-    /// What happens before the store is asked for the lock; an answer if it is not asked at all.
+    /// Applies the flaw before the attempt. Returns an answer if the store is not asked at all.
     async fn before_attempt(&mut self) -> Result<Option<Attempt>> {
         match (self.flaw(), self.granted) {
             (Flaw::AttemptByAnotherOwner, _) => {
@@ -89,7 +89,7 @@ impl MutantClaim {
         Ok(None)
     }
 
-    /// As the flaw has it tell a grant.
+    /// The grant as the flaw reports it.
     async fn distorted(&mut self, mut grant: Grant) -> Result<Grant> {
         match self.flaw() {
             Flaw::ConstantToken => grant.token = FencingToken::new(7),
@@ -106,7 +106,7 @@ impl MutantClaim {
         Ok(grant)
     }
 
-    /// As the flaw has it count a lease that was answered now.
+    /// The lease that was answered now, as the flaw counts it.
     fn counted(&self, lease: Lease) -> Lease {
         match (self.flaw(), lease) {
             (Flaw::DeadlineFromReply, Lease::For(lasts) | Lease::Proven { lasts, .. }) => {
@@ -119,7 +119,7 @@ impl MutantClaim {
         }
     }
 
-    /// What happens before the store is asked to renew; true if it is not asked at all.
+    /// Applies the flaw before the renewal. Returns true if the store is not asked at all.
     async fn does_nothing(&mut self) -> Result<bool> {
         self.renewals += 1;
         let noted = mem::take(&mut self.noted);
@@ -133,14 +133,14 @@ impl MutantClaim {
             Flaw::RenewsOnce if self.renewals > 1 => {
                 return Err(unknown("the connection is used up"));
             }
-            // However long the lease is, and however quick all else.
+            // This is too long for every lease, however fast all other calls are.
             Flaw::SlowRenewal => sleep(self.spec.ttl.mul_f64(1.5)).await,
             _ => {}
         }
         Ok(false)
     }
 
-    /// Ends what renewals have shortened.
+    /// Ends the grants whose leases renewals have shortened.
     async fn end_what_is_over(&mut self) -> Result<()> {
         let now = self.spec.clock.now();
         let is_over = |_: &_, end: &mut _| *end <= now;
@@ -193,15 +193,15 @@ impl Claim for MutantClaim {
         }
     }
 
-    /// Each renewal is a call, so that a flaw of renewals shows.
+    /// `None`, so that each renewal is a call, and a flaw of renewals shows.
     fn known_outcome(&mut self) -> Option<Result<RenewalOutcome>> {
         None
     }
 
-    /// A renewal, for the ttl or for another lease: the core chooses now the one, now the other.
+    /// Renews for the ttl or for another lease: the core uses both forms.
     async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome> {
         let length = lease.unwrap_or(self.spec.ttl);
-        // What a renewal answers that does not care for the truth.
+        // This is the answer of a renewal that ignores the truth.
         let of_session = self.granted.is_some_and(|grant| grant.lease == Lease::Session);
         let alive =
             RenewalOutcome::Alive(if of_session { Lease::Session } else { Lease::For(length) });
@@ -244,7 +244,7 @@ impl Claim for MutantClaim {
                 self.mutation.needs_its_home()?;
                 self.inner.release().await
             }
-            // An attempt after this is no retry.
+            // After this release, an attempt is no retry.
             Flaw::RetryReportsWholeLease => {
                 self.granted = None;
                 self.inner.release().await
@@ -253,7 +253,7 @@ impl Claim for MutantClaim {
             Flaw::ReleaseAlwaysFreed => self.inner.release().await.map(|_| Released::Freed),
             Flaw::ReleasedIsNotHeld => self.inner.release().await.map(|_| Released::NotHeld),
             Flaw::ReplyLostIsFailed => self.inner.release().await.map_err(|error| self.told(error)),
-            // A second request is one too many.
+            // The first request had no answer, so this flaw does not send a second one.
             Flaw::UnreleasedOnTrouble if mem::replace(&mut self.unreleased, true) => {
                 Ok(Released::NotHeld)
             }

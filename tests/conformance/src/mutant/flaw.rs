@@ -1,36 +1,36 @@
-//! What can be wrong with a backend.
+//! The flaws that a backend can have.
 
 use std::str::FromStr;
 
 /// Defines the flaws, and the list of them all.
 macro_rules! flaws {
     ($($(#[$doc:meta])* $flaw:ident,)*) => {
-        /// One thing that is wrong.
+        /// One flaw.
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Flaw { $($(#[$doc])* $flaw,)* }
 
         impl Flaw {
-            /// All of them.
+            /// All flaws.
             pub const ALL: &[Self] = &[$(Self::$flaw,)*];
         }
     };
 }
 
 flaws! {
-    /// Each attempt of a claim has an owner of its own.
+    /// Each attempt of a claim has another owner.
     AttemptByAnotherOwner,
     /// An attempt that fails blocks its thread.
     BlocksWhileAway,
-    /// A release wakes all who wait for anything.
+    /// A release wakes all waiters of all names.
     BroadcastOnRelease,
     /// Each grant has the same token.
     ConstantToken,
     /// A lease is counted from its answer, not from before its request.
     DeadlineFromReply,
-    /// A release frees the lock whoever has it.
+    /// A release frees the lock, whichever owner holds it.
     DeleteWithoutCompare,
-    /// A renewal shortens a longer lease, and says nothing.
+    /// A renewal shortens a longer lease, and does not report it.
     ExtendThatShortens,
     /// Names that differ in case are one lock.
     FoldedNames,
@@ -40,21 +40,21 @@ flaws! {
     FrozenClock,
     /// A full store refuses renewals.
     FullRefusesRenewals,
-    /// Each claim leaves an open file.
+    /// Each claim leaves an open file behind.
     LeakedFile,
-    /// Each claim leaves a task.
+    /// Each claim leaves a task behind.
     LeakedTask,
     /// One permit more than the limit is given.
     LimitOffByOne,
-    /// Where a store has several parts, an observer hears one of them: the last one that answers.
+    /// Where a store has several parts, an observer uses only the last answer.
     LooksAtOnePart,
-    /// A renewal that says that the lock is lost is not believed.
+    /// The claim ignores a renewal's answer that the lock is lost.
     LostRenewalIgnored,
-    /// The store wakes nobody.
+    /// The store sends no wake-ups.
     MuteStore,
-    /// A list has the names of each kind.
+    /// A list of names has the names of all kinds.
     NamesOfEachKind,
-    /// A raise of the token is answered, and not done.
+    /// A raise of the token is confirmed, but not done.
     NeverRaised,
     /// No renewal ever gets an answer.
     NeverRenewed,
@@ -68,7 +68,7 @@ flaws! {
     NoteIsRenewal,
     /// An older note replaces a newer one.
     NoteIsReplaced,
-    /// Past holders write notes too.
+    /// Past holders can write notes too.
     NoteOfAnybody,
     /// All requests need the runtime of the first one.
     OneRuntime,
@@ -80,17 +80,17 @@ flaws! {
     ReleaseAlwaysFreed,
     /// A release frees the lock, and says that nothing was held.
     ReleasedIsNotHeld,
-    /// A renewal does nothing, and says that it did.
+    /// A renewal does nothing, and reports success.
     RenewalOfNothing,
-    /// A renewal takes the lock anew that is gone.
+    /// A renewal takes a lost lock again.
     RenewalRecreates,
-    /// A renewal tells what is left by the store's own clock.
+    /// A renewal reports the remaining lease by the store's own clock.
     RenewalTellsWhatIsLeft,
     /// Only the first renewal of a claim succeeds.
     RenewsOnce,
-    /// A reply that was lost is told as a request that failed.
+    /// A lost reply is reported as a failed request.
     ReplyLostIsFailed,
-    /// A retry of what was granted already tells the whole lease, and not what is left of it.
+    /// A retry of a granted attempt reports the whole lease, and not the remaining lease.
     RetryReportsWholeLease,
     /// A renewal takes longer than a short lease.
     SlowRenewal,
@@ -98,10 +98,10 @@ flaws! {
     SlowRenewalIgnored,
     /// Permits that are held together have one token.
     TokenSharedByPermits,
-    /// What the store can't tell is called free.
+    /// A lock of which the store can't say whether it is held is called free.
     UnclearIsFree,
-    /// A second try to release says that nothing was held, for certain, and the first one is
-    /// forgotten.
+    /// The second attempt to release reports for certain that nothing was held, and the first
+    /// attempt is forgotten.
     UnreleasedOnTrouble,
 }
 

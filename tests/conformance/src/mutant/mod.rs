@@ -1,4 +1,4 @@
-//! Backends that are wrong on purpose, to prove that a suite or a checker catches them.
+//! Backends with deliberate flaws, to prove that a suite or a checker catches them.
 
 mod claim;
 mod flaw;
@@ -35,7 +35,7 @@ const PROMPT: Duration = Duration::from_millis(800);
 /// Far longer than any lease of a test.
 const ENDLESS: Duration = Duration::from_secs(600);
 
-/// A store with a flaw: whatever of it the connections share.
+/// A store with a flaw: the state that all its connections share.
 #[derive(Clone, Debug)]
 pub struct Mutation {
     flaw: Flaw,
@@ -44,15 +44,15 @@ pub struct Mutation {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// When grants end that the store keeps for longer.
+    /// The flaw's earlier ends of grants that the store itself keeps for longer.
     ends: Mutex<HashMap<(LockName, FencingToken), Tick>>,
     /// By how much the clock of the store was set back.
     set_back: Mutex<Duration>,
-    /// Of all claims that there ever were.
+    /// The wake-ups of all claims that ever existed.
     wakes: Mutex<Vec<Wake>>,
-    /// Of a store that takes any note.
+    /// The notes of a store that accepts any note.
     notes: Mutex<HashMap<LockName, Note>>,
-    /// There is no room for writes.
+    /// Whether the store has no room for writes.
     full: AtomicBool,
     /// A task of the runtime that used the store first, which all requests need.
     home: OnceLock<JoinHandle<()>>,
@@ -116,7 +116,7 @@ struct Mutant {
 }
 
 impl Mutant {
-    /// What the store is told instead of a claim's own words.
+    /// The claim as the flaw reports it to the store.
     fn distorted(&self, mut spec: ClaimSpec) -> ClaimSpec {
         match (self.mutation.flaw, spec.mode) {
             (Flaw::BroadcastOnRelease, _) => {

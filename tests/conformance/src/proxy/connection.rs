@@ -15,7 +15,7 @@ use super::{
     pipe::{drain, fill, queue},
 };
 
-/// A server that doesn't close an orphaned connection by itself is left after this long.
+/// How long the proxy waits for a server that doesn't close an orphaned connection itself.
 const ORPHAN_LIFE: Duration = Duration::from_secs(5);
 
 pub(super) async fn serve(
@@ -23,8 +23,8 @@ pub(super) async fn serve(
     server: SocketAddr,
     mut state: watch::Receiver<State>,
 ) {
-    // With zero linger, dropping a socket sends RST; an orderly end shuts down first. `into_split`
-    // would send FIN.
+    // With zero linger, dropping a socket sends RST, so an orderly end shuts down first.
+    // `into_split` would send FIN.
     if client.set_zero_linger().is_err() {
         return;
     }
@@ -65,18 +65,19 @@ async fn forward(
             let whole =
                 async { tokio::try_join!(read_requests, &mut deliver, read_replies, answer) };
             tokio::select! {
-                // First, so that a fault that is lifted with the reset lets nothing through.
+                // The reset comes first, so that a fault that ends with the reset lets nothing
+                // through.
                 biased;
                 _ = state.wait_for(|s| (s.resets, s.client_resets) != resets) => {}
                 end = whole => return end.map(|_| ()),
             }
         }
         drop(client);
-        // The requests that were under way, and nothing more: their sender is gone.
+        // Only the requests in progress are delivered, because their sender has disconnected.
         let late = state.borrow().late;
         let deliver_late = async {
             sleep(late).await;
-            // A client may have ended its requests before it was cut off.
+            // A client may have ended its requests before the proxy disconnected it.
             if deliver.is_terminated() { Ok(()) } else { deliver.await }
         };
         tokio::select! {
@@ -86,7 +87,7 @@ async fn forward(
         }
     };
     if orphaned {
-        // RST could overtake the last request: end in order.
+        // RST could overtake the last request, so the proxy ends the connection in order.
         server.shutdown().await?;
         let mut rest = Vec::new();
         let _answered = timeout(ORPHAN_LIFE, server.read_to_end(&mut rest)).await;

@@ -1,4 +1,4 @@
-//! A TCP proxy that does to a connection what networks do: it delays, swallows, cuts and resets. It
+//! A TCP proxy that disturbs connections as networks do: it delays, swallows, cuts and resets. It
 //! needs no privilege and no kernel module.
 
 mod connection;
@@ -17,7 +17,7 @@ use tokio::{
 
 use self::connection::serve;
 
-/// One proxy in front of one endpoint. Dropped, it resets every connection and stops to listen.
+/// One proxy in front of one endpoint. Dropping it resets every connection and ends listening.
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,
@@ -25,36 +25,36 @@ pub struct Proxy {
     listener: JoinHandle<()>,
 }
 
-/// What the proxy does to its connections, the present ones and those to come.
+/// The faults that the proxy applies to its present and future connections.
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Toxics {
-    /// What happens to bytes from the client to the server.
+    /// The faults for bytes from the client to the server.
     pub up: Direction,
-    /// What happens to bytes from the server to the client.
+    /// The faults for bytes from the server to the client.
     pub down: Direction,
     /// New connections are accepted and reset.
     pub refuse: bool,
-    /// New connections are accepted, and nobody ever talks on them.
+    /// New connections are accepted, but never get a byte.
     pub accept_hole: bool,
 }
 
-/// What happens to the bytes of one direction.
+/// The faults for the bytes of one direction.
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Direction {
     /// Each byte arrives this much later.
     pub delay: Duration,
-    /// Each piece is delayed by up to this much more. The order is kept.
+    /// Each piece is delayed by up to this much more. The order of the pieces is kept.
     pub jitter: Duration,
-    /// A black hole: nothing arrives until it is lifted, and then everything does.
+    /// A black hole: no byte arrives until this fault ends, and then all bytes do.
     pub hold: bool,
-    /// Bytes are read and thrown away. A connection that lost some is reset when this is lifted: no
-    /// TCP stream goes on behind a hole.
+    /// The proxy reads bytes and throws them away. When this fault ends, a connection that lost
+    /// bytes is reset, because a TCP stream can't continue after a gap.
     pub discard: bool,
-    /// Each connection is reset when so many bytes more have passed: counted from its start, or
-    /// from when this was set, whichever was later. Where what was sent at once would end just
-    /// there, it lacks its last byte.
+    /// Each connection is reset after this many more bytes. They count from the connection's start,
+    /// or from when this was set, whichever was later. If the limit falls on the end of a piece,
+    /// that piece lacks its last byte.
     pub cut_after: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ struct State {
     resets: u64,
     /// Counts calls of `reset_clients`.
     client_resets: u64,
-    /// The argument of the last one.
+    /// The argument of the last call of `reset_clients`.
     late: Duration,
     /// Counts calls of `heal`.
     heals: u64,
@@ -74,13 +74,13 @@ struct State {
 }
 
 impl Proxy {
-    /// Listens on a free port of the loopback interface, for connections that go on to `server`.
+    /// Listens on a free port of the loopback interface, and forwards connections to `server`.
     ///
     /// # Errors
-    /// No port could be had.
+    /// No port was available.
     ///
     /// # Cancel safety
-    /// Dropped midway, nothing listens.
+    /// If this future is dropped, nothing listens.
     pub async fn start(server: SocketAddr) -> io::Result<Self> {
         let socket = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let addr = socket.local_addr()?;
@@ -89,13 +89,13 @@ impl Proxy {
         Ok(Self { addr, state, listener })
     }
 
-    /// Where clients connect to.
+    /// The address that clients connect to.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Changes what happens to the connections.
+    /// Changes the faults of the connections.
     pub fn set(&self, change: impl FnOnce(&mut Toxics)) {
         self.state.send_modify(|state| state.change(change));
     }
@@ -108,14 +108,14 @@ impl Proxy {
         });
     }
 
-    /// Resets every live connection, at both ends; bytes under way are lost.
+    /// Resets every live connection, at both ends; bytes in transit are lost.
     pub fn reset_all(&self) {
         self.state.send_modify(|state| state.resets += 1);
     }
 
-    /// Resets the client's end of every live connection. What is under way to the server still
-    /// arrives there, but not before `late` has passed: a request that comes after its client has
-    /// given up.
+    /// Resets the client's end of every live connection. Bytes in transit to the server still
+    /// arrive there, but not before `late` has passed. This models a request that comes after its
+    /// client has given up.
     pub fn reset_clients(&self, late: Duration) {
         self.state.send_modify(|state| {
             state.client_resets += 1;

@@ -1,6 +1,6 @@
 //! One direction of a connection: a reader that stamps each piece with the time at which it is due,
-//! a queue, and a writer. Apart from each other, so that delays of pieces that follow each other
-//! closely don't add up.
+//! a queue, and a writer. They are separate, so that the delays of pieces in close succession don't
+//! add up.
 
 use std::{io, time::Duration};
 
@@ -17,12 +17,13 @@ pub(super) type Which = fn(&Toxics) -> &Direction;
 #[derive(Debug)]
 pub(super) struct Piece {
     due: Instant,
-    /// How often all had been healed when it was read.
+    /// The number of heals when this piece was read.
     heals: u64,
     bytes: Vec<u8>,
 }
 
-/// Unbounded: a proxy of tests holds what a test sends, and back pressure would change the timing.
+/// The queue has no bound: the proxy holds what a test sends, and back pressure would change the
+/// timing.
 pub(super) fn queue() -> (mpsc::UnboundedSender<Piece>, mpsc::UnboundedReceiver<Piece>) {
     mpsc::unbounded_channel()
 }
@@ -60,7 +61,7 @@ pub(super) async fn fill(
     }
 }
 
-/// Writes what is due until the reader has ended, then ends the stream.
+/// Writes each piece when it is due, until the reader has ended, then ends the stream.
 pub(super) async fn drain(
     mut queue: mpsc::UnboundedReceiver<Piece>,
     mut to: impl AsyncWrite + Unpin,
@@ -84,7 +85,7 @@ pub(super) async fn drain(
         let room = cut_after.map_or(u64::MAX, |limit| limit.saturating_sub(sent));
         let cut = length >= room;
         if cut {
-            // Never all of it: an end between two messages is no cut.
+            // At least one byte is missing: an end between two messages would be no cut.
             bytes.truncate(
                 usize::try_from(room.min(length.saturating_sub(1))).unwrap_or(usize::MAX),
             );

@@ -12,7 +12,7 @@ use super::*;
 const SHORT: Duration = Duration::from_millis(100);
 const LONG: Duration = Duration::from_secs(10);
 
-/// Echoes, and tells what it read.
+/// A server that echoes, and reports what it read.
 async fn echo_server() -> (SocketAddr, mpsc::UnboundedReceiver<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (heard, ear) = mpsc::unbounded_channel();
@@ -131,7 +131,7 @@ async fn a_cut_counts_from_when_it_was_set_and_comes_within_a_message() {
         }
         proxy.set(|t| t.down.cut_after = Some(limit));
         let mut replies = Vec::new();
-        // One at a time, so that each is a message of its own.
+        // One message at a time, so that each is a piece of its own.
         while let Ok(length @ 1..) = async {
             client.write_all(b"ping").await?;
             client.read_buf(&mut replies).await
@@ -141,7 +141,7 @@ async fn a_cut_counts_from_when_it_was_set_and_comes_within_a_message() {
             assert!(length <= 4);
         }
         let limit = usize::try_from(limit).unwrap();
-        // The reset may overtake what it cuts.
+        // The reset may overtake the bytes before it.
         assert!(
             replies.len() >= (limit - 1) / 4 * 4 && replies.len() <= limit,
             "{limit}: {replies:?}"
@@ -157,7 +157,7 @@ async fn a_heal_delivers_what_is_late_at_once_and_in_order() {
     for n in 0..5_u8 {
         client.write_all(&[n]).await.unwrap();
     }
-    // The proxy must have read them before the heal.
+    // The proxy must have read the bytes before the heal.
     tokio::time::sleep(SHORT).await;
     ear.try_recv().unwrap_err();
     proxy.heal();
@@ -185,7 +185,7 @@ async fn delivers_a_request_after_its_client_is_gone() {
     ear.recv().await.unwrap();
     proxy.set(|t| t.up.hold = true);
     client.write_all(b"late").await.unwrap();
-    // The proxy must have read it before the client's end goes.
+    // The proxy must have read the bytes before the client's end is reset.
     tokio::time::sleep(SHORT).await;
     proxy.reset_clients(SHORT);
     proxy.heal();

@@ -16,7 +16,7 @@ use crate::harness::{BoxError, Harness, Hook, Store};
 pub struct MemoryStore(());
 
 impl MemoryStore {
-    /// Nothing is to be configured.
+    /// A memory store, which needs no configuration.
     #[must_use]
     pub const fn new() -> Self {
         Self(())
@@ -69,7 +69,7 @@ impl Harness for MemoryHarness {
 
     async fn close(&self) {}
 
-    /// No clock that can be set back decides here.
+    /// Does nothing: no clock that can be set back decides here.
     async fn set_clock_back(&self, _: &LockName, _: Duration) -> Result<(), BoxError> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Harnesses of stores that need nothing else.
+//! Harnesses of stores that need no server.
 
 mod memory;
 mod quorum;

@@ -27,7 +27,7 @@ pub struct QuorumStore {
 }
 
 impl QuorumStore {
-    /// A quorum of so many members.
+    /// A quorum of this many members.
     #[must_use]
     pub fn new(members: usize, need: Need) -> Self {
         Self { name: format!("quorum-{need}-of-{members}"), members, need, flaw: None }
@@ -75,7 +75,7 @@ impl Store for QuorumStore {
     }
 }
 
-/// Each store, and the way to it.
+/// The member stores, and the link to each.
 #[derive(Debug)]
 struct QuorumHarness {
     members: Vec<(Memory, Arc<Faulty>)>,
@@ -96,8 +96,8 @@ impl QuorumHarness {
     }
 }
 
-/// From the third on members answer late: each in a way of its own, so that their answers come one
-/// after the other.
+/// From the third member on, the members answer late, each with another delay, so that their
+/// answers come one after the other.
 fn stagger(place: usize) -> Faults {
     let (request_delay, reply_delay) = match place {
         0 | 1 => (ms(0), ms(0)),

@@ -1,5 +1,5 @@
-//! The suite is fair to stores that differ from the memory store: one that gives no short leases,
-//! one whose claims live on a session, and one in which attempts wait.
+//! Runs the suite on stores that differ from the memory store. One gives no short leases, in one
+//! the claims live on a session, and in one attempts wait.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,5 +1,5 @@
-//! The suite is tested by stores that are wrong on purpose: each is caught, by the case that is
-//! there for it. The right store passes the same cases.
+//! Tests the suite with deliberately wrong stores: the case for each flaw must catch it. The right
+//! store passes the same cases.
 
 mod mutant;
 mod slow;
@@ -27,9 +27,10 @@ use self::{
     },
 };
 
-/// For each request and each reply: longer than a request of a lease of 60 ms may take.
+/// The delay of each request and each reply, which is longer than a request of a 60 ms lease may
+/// take.
 const A_LONG_WAY: Duration = Duration::from_millis(25);
-/// As of a disk that is busy with something else.
+/// A pause as of a disk that is busy with other work.
 const A_STALL: Duration = Duration::from_secs(2);
 
 /// Each flaw, and the cases that must fail on it.
@@ -120,14 +121,14 @@ const CAUGHT_ON_SESSIONS: &[(SessionFlaw, &[&str])] = &[
     (SessionFlaw::ProvenByNothing, &["c3_the_store_keeps_what_it_confirmed"]),
 ];
 
-/// A flaw of a store with or without sessions: there, whoever asks is told the session's lease,
-/// also when the claim is gone.
+/// A flaw of stores with or without sessions. With sessions, a renewal gets the session's lease as
+/// its answer, even if the claim has ended.
 const CAUGHT_ON_SESSIONS_TOO: (Flaw, [&str; 2]) = (
     Flaw::LostRenewalIgnored,
     ["c2_a_past_owners_renewal_is_refused", "c10_a_lost_renewal_is_believed"],
 );
 
-/// Cases with leases of some milliseconds, which pass on a store that is right and slow.
+/// Cases with leases of some milliseconds, which must pass on a right but slow store.
 const PASS_ON_SLOW_STORES: &[&str] = &[
     "c1_overstayed_leases_never_overlap",
     "c10_nothing_is_renewed_after_its_release",
@@ -208,7 +209,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// No flaw is forgotten.
+/// Fails if a flaw has no case.
 fn each_flaw_has_its_case() -> Result<(), Failed> {
     let caught: BTreeSet<_> = CAUGHT.iter().chain(CAUGHT_ON_PARTS).map(|(flaw, _)| flaw).collect();
     let forgotten: Vec<_> = Flaw::ALL.iter().filter(|flaw| !caught.contains(flaw)).collect();

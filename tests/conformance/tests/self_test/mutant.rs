@@ -74,7 +74,7 @@ impl Harness for MutantHarness {
                 | Flaw::UnreleasedOnTrouble
         );
         if meets_errors {
-            // In front of the faults, it meets their errors and their delays.
+            // The flaw is in front of the faults, so it meets their errors and their delays.
             let (right, link) = self.right.connect_through_faults().await?;
             return Ok((self.mutation.wrap(right), link));
         }

@@ -1,4 +1,4 @@
-//! The memory store behind a slow way, or one that stands still now and then.
+//! The memory store behind a slow connection, or behind one that pauses now and then.
 
 use std::{
     sync::{Arc, Mutex},
@@ -17,7 +17,7 @@ use lockkit_core::{
 };
 use tokio::{task::JoinHandle, time::sleep};
 
-/// What is wrong with the way to a store that is right.
+/// How a connection to a right store is slow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Slowness {
     /// Each request and each reply takes this long.
@@ -96,7 +96,7 @@ impl Harness for SlowHarness {
         let stalls = self.stalls.lock().unwrap().take();
         if let Some(stalls) = stalls {
             stalls.abort();
-            // It says that it was cancelled.
+            // The task reports that it was cancelled.
             let _ = stalls.await;
         }
         self.lines.lock().unwrap().iter().for_each(|line| line.heal());

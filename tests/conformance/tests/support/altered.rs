@@ -1,4 +1,4 @@
-//! The memory store with another descriptor, and claims that differ from its own.
+//! The memory store with another descriptor, and with claims that differ from its own.
 
 use std::{fmt, sync::Arc};
 

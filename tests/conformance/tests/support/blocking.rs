@@ -1,4 +1,4 @@
-//! A store in which attempts wait, as on a server that has a statement for it.
+//! A store in which attempts wait, as on a server that has a statement for waiting.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,17 +17,18 @@ use tokio::{
 
 use super::altered::AlteredStore;
 
-/// Far more than a case gives a cancelled attempt to end.
+/// Far longer than the time that a case gives a cancelled attempt to end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The memory store forgets waiters that do not ask, and leases end in silence.
+/// How often an attempt asks again: the memory store forgets silent waiters, and leases end without
+/// a wake-up.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What may be wrong with it.
+/// The flaws that this store may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockingFlaw {
-    /// An attempt waits on when its caller has gone.
+    /// An attempt continues to wait after its caller has dropped the call.
     IgnoresCaller,
-    /// It answers when its caller has gone, and waits on in the store.
+    /// An attempt returns when its caller has dropped the call, but still waits in the store.
     LeavesItsPlace,
 }
 
@@ -49,7 +50,7 @@ pub(crate) fn blocking(flaw: Option<BlockingFlaw>) -> AlteredStore {
     })
 }
 
-/// Wakes the attempt, inside the store.
+/// Wakes the attempt that waits inside the store.
 #[derive(Debug, Default)]
 struct WakeSignal(Notify);
 
@@ -76,7 +77,7 @@ impl BlockingClaim {
             let at = self.spec.clock.now();
             let retry_after = match self.inner.attempt(Wait::Queue).await? {
                 Attempt::Granted(Grant { token, lease: Lease::For(lasts), .. }) => {
-                    // Counted from before the wait, it might have ended.
+                    // If it counted from before the wait, the lease might have ended already.
                     return Ok(Attempt::Granted(Grant::new(token, Lease::Proven { at, lasts })));
                 }
                 granted @ Attempt::Granted(_) => return Ok(granted),
@@ -90,7 +91,7 @@ impl BlockingClaim {
             };
             if gone || Instant::now() >= stop {
                 self.left_its_place = gone && self.flaw == Some(BlockingFlaw::LeavesItsPlace);
-                // It leaves the queue, and had nothing that could be freed.
+                // The attempt leaves the queue. It held nothing that could be freed.
                 let _ = self.release().await?;
                 return Ok(Attempt::Busy { queued: false, retry_after });
             }

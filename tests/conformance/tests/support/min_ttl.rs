@@ -1,4 +1,4 @@
-//! The memory store, less the short leases.
+//! The memory store without short leases.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::altered::AlteredStore;
 
 const MIN_TTL: Duration = Duration::from_millis(300);
 
-/// A store that refuses what it can't give, or does not.
+/// A store that refuses leases that are too short, or lengthens them.
 pub(crate) fn min_ttl(refuses: bool) -> AlteredStore {
     AlteredStore::new(
         "min_ttl",

@@ -1,4 +1,4 @@
-//! The server of the store with sessions: it knows which claims live on which session, and ends
+//! The server of the store with sessions. It knows which claims live on which session, and ends
 //! them together.
 
 use std::{
@@ -20,7 +20,7 @@ const ENDLESS: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(crate) type SessionId = u64;
 
-/// The server, and the network to it: everything happens at one instant, under one lock.
+/// The server, and the network to it: each event happens at one instant, under one lock.
 #[derive(Debug)]
 pub(crate) struct Server {
     memory: Arc<dyn Backend>,
@@ -53,7 +53,7 @@ impl Server {
         id
     }
 
-    /// Says whether the session is still there.
+    /// Returns whether the session still exists.
     pub(crate) fn heartbeat(&self, id: SessionId) -> bool {
         match self.state().sessions.get_mut(&id) {
             Some(session) => {
@@ -70,7 +70,7 @@ impl Server {
         }
     }
 
-    /// Has a claim of a session talk to the store; `None` if the session has ended.
+    /// Lets a claim of a session use the store; `None` if the session has ended.
     pub(crate) fn with_claim<T>(
         &self,
         id: SessionId,
@@ -83,13 +83,13 @@ impl Server {
         Some(at_once(talk(&mut *self.claim(spec))))
     }
 
-    /// Has the whole store answer.
+    /// Lets a request use the whole store.
     pub(crate) fn with_store<T>(&self, ask: impl AsyncFnOnce(&dyn Backend) -> T) -> T {
         let _state = self.state();
         at_once(ask(&*self.memory))
     }
 
-    /// What is over by now, is over whenever somebody looks.
+    /// The state, after all sessions that are over by now have ended.
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Clock::Boot.now();
@@ -103,7 +103,7 @@ impl Server {
 
     fn end(&self, session: Session) {
         for spec in session.claims.values() {
-            // Whether it held the lock or only waited for it.
+            // The claim held the lock, or only waited for it.
             let _ = at_once(self.claim(spec).release()).unwrap();
         }
     }

@@ -30,15 +30,15 @@ const HEARTBEAT: Duration = TIMEOUT.checked_div(12).unwrap();
 /// A heartbeat proves the session only once it is this old.
 const RIPE: Duration = TIMEOUT.checked_div(3).unwrap();
 
-/// What may be wrong with it.
+/// The flaws that this store may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionFlaw {
-    /// Somebody keeps up the sessions of the dead.
+    /// The sessions of dead clients are kept up.
     Endless,
-    /// A heartbeat that is answered after the next one was due proves nothing.
+    /// A heartbeat whose answer comes after the next one was due proves nothing.
     LateIsNoProof,
-    /// The lease is counted from when it is asked for, not from a heartbeat, of which there are
-    /// few.
+    /// The lease counts from when it is asked for, and not from a heartbeat; and heartbeats are
+    /// rare.
     ProvenByNothing,
 }
 
@@ -102,7 +102,7 @@ impl Harness for SessionHarness {
     }
 
     async fn leaks(&self) -> Result<Vec<String>, BoxError> {
-        // Any question makes the server notice what is over.
+        // Any request makes the server notice the sessions that are over.
         self.server.with_store(async |_| ());
         self.memory.leaks().await
     }
@@ -112,7 +112,7 @@ impl Harness for SessionHarness {
     }
 }
 
-/// Hurts the calls and the heartbeats.
+/// Applies faults to the calls and to the heartbeats.
 #[derive(Debug)]
 struct SessionLink {
     line: Arc<Line>,
@@ -131,7 +131,7 @@ impl Link for SessionLink {
     }
 }
 
-/// The client's end of a session, and of the next one when it has ended.
+/// The client's end of a session, and of the next session after that has ended.
 #[derive(Debug)]
 struct Client {
     server: Arc<Server>,
@@ -142,7 +142,7 @@ struct Client {
 #[derive(Debug)]
 struct ClientState {
     session: SessionId,
-    /// When the heartbeats were sent that were answered, from the newest ripe one on.
+    /// When the answered heartbeats were sent, from the newest ripe one onwards.
     answered: VecDeque<Tick>,
     faults: Faults,
 }
@@ -186,7 +186,8 @@ impl Client {
         self.state().session
     }
 
-    /// The session's lease, by the newest ripe heartbeat, or by the one that opened it.
+    /// The session's lease, by the newest ripe heartbeat, or by the request that opened the
+    /// session.
     fn lease(&self) -> Lease {
         let mut state = self.state();
         let now = Clock::Boot.now();
@@ -210,7 +211,8 @@ impl SessionBackend {
     fn connect(server: &Arc<Server>, flaw: Option<SessionFlaw>) -> Self {
         let client = Arc::new(Client::new(Arc::clone(server), flaw));
         let heart = tokio::spawn({
-            // For as long as a claim or the backend lives: a guard may outlive its locker.
+            // The heartbeats continue while a claim or the backend lives, because a guard may
+            // outlive its locker.
             let client = Arc::downgrade(&client);
             let pause =
                 if flaw == Some(SessionFlaw::ProvenByNothing) { HEARTBEAT * 8 } else { HEARTBEAT };
@@ -239,7 +241,7 @@ impl Backend for SessionBackend {
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let mut seen = self.client.server.with_store(async |store| store.inspect(name).await)?;
-        // A client does not know when another one's session was heard of.
+        // A client does not know when the server last heard of another client's session.
         seen.holders.iter_mut().for_each(|holder| holder.remaining = None);
         Ok(seen)
     }
@@ -259,7 +261,7 @@ impl Backend for SessionBackend {
 struct SessionClaim {
     client: Arc<Client>,
     spec: ClaimSpec,
-    /// What it lives on, from its first attempt.
+    /// The session that the claim lives on, from its first attempt.
     session: Option<SessionId>,
 }
 
@@ -281,7 +283,7 @@ impl Claim for SessionClaim {
                 Ok(Attempt::Busy { queued, retry_after: None })
             }
             Some(Err(error)) => Err(error),
-            // The next heartbeat finds it out and opens another one.
+            // The next heartbeat notices the end of the session, and opens another one.
             None => Ok(Attempt::Busy { queued: false, retry_after: Some(HEARTBEAT) }),
         }
     }

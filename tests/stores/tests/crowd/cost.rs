@@ -1,4 +1,4 @@
-//! What a grant costs the store.
+//! Measures what a grant costs the store.
 
 use std::{
     sync::{
@@ -20,20 +20,21 @@ use crate::store::Store;
 
 const TASKS: u64 = 64;
 const COUNTED: Duration = Duration::from_millis(1_500);
-/// What must happen, happens within this.
+/// The bound for events that must happen.
 const SOON: Duration = Duration::from_secs(30);
 
-/// How few requests a grant shall take.
+/// The most requests that a grant may take.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) gated: f64,
-    /// When each task waits in the store.
+    /// The bound when each task waits in the store.
     pub(crate) ungated: f64,
-    /// Of a permit, a reader or a writer, with the gate; `None`: the store has none of these.
+    /// The bound for a permit, a reader or a writer, with the gate. `None` if the store has none of
+    /// these.
     pub(crate) shared: Option<f64>,
 }
 
-/// What the tasks take.
+/// The lock that the tasks take.
 #[derive(Clone, Copy, Debug)]
 enum Lock {
     Mutex,
@@ -54,8 +55,9 @@ impl Lock {
     }
 }
 
-/// Catches a gate that lets all in, transfers that are a release and an acquisition, and waiters
-/// that poll behind the gate; and, without the gate, waiters that poll in the store.
+/// Catches a gate that lets all tasks in, and transfers that are a release and an acquisition. Also
+/// catches waiters that poll behind the gate, and, without the gate, waiters that poll in the
+/// store.
 pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), Failed> {
     Runtime::new()?.block_on(async {
         for hold in [Duration::ZERO, Duration::from_millis(1)] {
@@ -83,7 +85,7 @@ pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), F
     })
 }
 
-/// Catches readers and permits of which each waits in the store.
+/// Catches readers and permits that each wait in the store.
 pub(crate) fn measure_shared(name: &str, store: &Store, most: f64) -> Result<(), Failed> {
     Runtime::new()?.block_on(async {
         for lock in [Lock::Permit, Lock::ReadOrWrite] {
@@ -105,7 +107,7 @@ struct Cost {
 }
 
 async fn crowd(store: &Store, locker: &Locker, lock: Lock, hold: Duration) -> Result<Cost, Failed> {
-    // Connections, and whatever else is made once, are not counted.
+    // This first run makes the connections and other one-time work, which do not count.
     grants(locker, lock, hold, Duration::ZERO).await?;
     let before = store.requests().await?;
     let start = Instant::now();
@@ -117,7 +119,7 @@ async fn crowd(store: &Store, locker: &Locker, lock: Lock, hold: Duration) -> Re
     Ok(Cost { per_grant: requests / grants, rate: grants / elapsed.as_secs_f64() })
 }
 
-/// How many there are among all tasks in this time; at least one each.
+/// The number of grants of all tasks in this time; each task gets at least one.
 async fn grants(
     locker: &Locker,
     lock: Lock,

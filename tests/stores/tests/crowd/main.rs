@@ -1,7 +1,7 @@
-//! C12 for crowds on one name: what a grant costs the store when many tasks of one process want it,
-//! and whether processes get equal shares of it.
+//! C12 for crowds on one name. The tests measure the cost of a grant when many tasks of one process
+//! want the name, and whether processes get equal shares of it.
 //!
-//! The test binary starts itself again as the processes.
+//! The test binary starts itself again for the other processes.
 
 mod cost;
 mod member;
@@ -13,7 +13,7 @@ use lockkit_fixture::role;
 
 use crate::store::Store;
 
-/// A store, and what it and those who wait for it may be asked to bear.
+/// A store, and the bounds for its requests and for the shares of its waiters.
 struct Bed {
     name: &'static str,
     start: fn() -> Result<Store, Failed>,
@@ -26,7 +26,7 @@ fn main() -> Result<(), Failed> {
         return member::run(url, tasks.parse()?, end.parse()?);
     }
     let mut arguments = Arguments::from_args();
-    // They count, and take all of the machine.
+    // These tests count requests, and take all of the machine.
     arguments.test_threads = Some(1);
     let beds = [
         Bed {
@@ -44,10 +44,11 @@ fn main() -> Result<(), Failed> {
         Bed {
             name: "mariadb",
             start: || Store::sql("optimistic"),
-            // Those of an uncontended pair.
+            // The same bounds as those of an uncontended pair.
             cost: cost::Bounds { gated: 1.1, ungated: 5.0, shared: Some(17.2) },
-            // Nobody queues in this store: whoever looks first, is next, and a busy machine decides
-            // who that is. A process that never lets go leaves the others a hundredth.
+            // This store has no queue: the waiter that looks first is next, and on a busy machine
+            // chance decides which waiter that is. A process that never yields leaves the others a
+            // hundredth.
             shares: shares::Bounds { per_turn: 3.0, unequal: 6.0 },
         },
         Bed {

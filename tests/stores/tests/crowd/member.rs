@@ -1,5 +1,5 @@
-//! One of the processes: its tasks take the lock again and again, and it writes down when each of
-//! them had it.
+//! One of the processes: its tasks take the lock again and again, and it records when each task
+//! held the lock.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(crate) fn run(url: &str, tasks: usize, end: u64) -> Result<(), Failed> {
     })
 }
 
-/// The token, and from when to when it was held for certain.
+/// The token of each turn, and the time for which the task certainly held the lock.
 async fn take_turns(locker: Arc<Locker>, end: u64) -> Result<Vec<(u64, u64, u64)>, lockkit::Error> {
     let mutex = locker.mutex(NAME)?;
     let mut turns = Vec::new();

@@ -1,4 +1,4 @@
-//! Who of several processes gets how much, and what a turn costs the store.
+//! Measures how several processes share a lock, and what a turn costs the store.
 
 use std::time::{Duration, Instant};
 
@@ -13,22 +13,22 @@ use crate::store::Store;
 
 const PROCESSES: usize = 8;
 const TASKS: usize = 8;
-/// A process may keep the lock for so many turns.
+/// How many turns in a row a process may keep the lock.
 const ROUND: usize = 17;
 const ROUNDS: usize = 10;
-/// From the start of the processes, which takes them a part of it.
+/// The time from the start of the processes, which also includes their start-up.
 const TIME: Duration = Duration::from_secs(7);
 
-/// How few requests a turn shall take, and how unequal the processes' shares may be.
+/// The most requests that a turn may take, and how unequal the processes' shares may be.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) per_turn: f64,
     pub(crate) unequal: f64,
 }
 
-/// Catches a process that keeps the lock to itself, one that stands back too long, transfers that
-/// overlap, tokens that fall between processes, and processes that ask again and again for what
-/// another one has.
+/// Catches a process that keeps the lock to itself, or that yields for too long. Also catches
+/// transfers that overlap, tokens that fall between processes, and processes that poll for a lock
+/// that another process holds.
 pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), Failed> {
     let runtime = Runtime::new()?;
     let before = runtime.block_on(store.requests())?;
@@ -37,7 +37,7 @@ pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), F
     let members = (0..PROCESSES).map(|_| member()).collect::<Result<Vec<_>, _>>()?;
     let witness = Witness::default();
     let zero = Instant::now();
-    // Of each process, when its turns began.
+    // The instants at which each process's turns began.
     let mut begins = vec![Vec::new(); PROCESSES];
     let mut ready = 0;
     for (member, begins) in members.into_iter().zip(&mut begins) {
@@ -61,7 +61,7 @@ pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), F
         }
         member.ends()?;
     }
-    // With what the processes need to connect and to go.
+    // The count includes the requests that the processes need to connect and to disconnect.
     let requests = runtime.block_on(store.requests())? - before;
     let turns = witness.verify();
     let shares: Vec<usize> = begins

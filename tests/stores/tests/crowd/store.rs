@@ -1,4 +1,4 @@
-//! Servers, and what they were asked, by their own counters.
+//! Servers, and their own counts of requests.
 
 use libtest_mimic::Failed;
 use lockkit_fixture::{RedisServer, SqlFlavor, SqlServer, ZooKeeperServer};
@@ -31,8 +31,8 @@ impl Store {
         }
     }
 
-    /// How many requests of clients the server has had so far. On Redis without the commands inside
-    /// of scripts.
+    /// How many requests of clients the server has had so far. On Redis, the commands inside
+    /// scripts do not count.
     pub(crate) async fn requests(&self) -> Result<u64, Failed> {
         match self {
             Self::Redis(server) => {

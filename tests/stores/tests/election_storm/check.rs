@@ -1,4 +1,4 @@
-//! What must be true of all that was written down.
+//! Checks the promises on everything that the processes recorded.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,11 +16,11 @@ use crate::{BLOWS, OBSERVERS, child::nanos, settled};
 struct Term {
     token: u64,
     gained: u64,
-    /// The last instant of which it knew that it led.
+    /// The last instant at which the leader knew that it led.
     leads: u64,
 }
 
-/// The promises of a lock (C1, C3, C4, C9), and that of observers, who see a settled leader (C14).
+/// Checks the promises of a lock (C1, C3, C4, C9), and that observers see a settled leader (C14).
 pub(crate) fn verify(records: &[Record], terms: &Terms) -> Result<(), Failed> {
     let verdict = check(records, terms);
     if !verdict.violations.is_empty() {
@@ -41,8 +41,8 @@ pub(crate) fn verify(records: &[Record], terms: &Terms) -> Result<(), Failed> {
     Ok(())
 }
 
-/// C14: how many stood for longer than `bound`, and the longest time until an observer saw one of
-/// them.
+/// C14: how many terms lasted longer than `bound`, and the longest time until an observer saw one
+/// of them.
 fn observed(records: &[Record], bound: Duration) -> Result<(usize, Duration), Failed> {
     let terms = terms(records);
     let mut looks: BTreeMap<u32, Vec<(u64, Option<u64>)>> = BTreeMap::new();
@@ -59,7 +59,7 @@ fn observed(records: &[Record], bound: Duration) -> Result<(usize, Duration), Fa
         let begun = looks[0].0;
         let seen: Vec<_> = looks.into_iter().filter_map(|(at, token)| Some((at, token?))).collect();
         if let Some(pair) = seen.windows(2).find(|pair| pair[0].1 >= pair[1].1) {
-            // The same leader again, after nobody, would be no new one.
+            // After a look without a leader, the same leader would not be a new one.
             return Err(format!(
                 "C14: observer {observer} saw the terms {} and {}",
                 pair[0].1, pair[1].1

@@ -1,4 +1,4 @@
-//! The processes of a storm, and what they write down.
+//! The processes of a storm, and what they record.
 
 use std::{cell::Cell, future::pending, path::Path, time::Duration};
 
@@ -19,7 +19,7 @@ pub(crate) const CANDIDATE: &str = "candidate";
 pub(crate) const OBSERVER: &str = "observer";
 const BETWEEN_CHECKS: Duration = Duration::from_millis(10);
 
-/// An election is a mutex to the checker.
+/// The checker treats an election as a mutex.
 pub(crate) fn lock() -> Lock {
     Lock::Mutex(ELECTION.to_owned())
 }
@@ -35,7 +35,8 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failed> {
     Builder::new_current_thread().enable_all().build()?.block_on(async {
         let locker = loop {
             match lockkit::connect(url).await {
-                // On a busy machine a session ends before it is granted; there will be another one.
+                // On a busy machine, a session may end before it is granted; the next attempt opens
+                // another one.
                 Err(error) if error.kind() == ErrorKind::Unavailable => {}
                 locker => break locker?,
             }
@@ -65,7 +66,7 @@ async fn observe(election: &Election, history: &Writer) -> Result<(), Failed> {
     let mut watch = election.watch();
     loop {
         let leader = match watch.changed().await {
-            // As above.
+            // The reason is the same as above.
             Err(error) if error.kind() == ErrorKind::Unavailable => continue,
             leader => leader?,
         };
@@ -80,7 +81,7 @@ async fn observe(election: &Election, history: &Writer) -> Result<(), Failed> {
     }
 }
 
-/// What its present claim has come to.
+/// The state of the candidate's present claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     Asked,
@@ -104,7 +105,7 @@ impl Candidate {
         loop {
             self.asks();
             let leadership = match self.election.campaign(&self.process.to_string()).await {
-                // As above.
+                // The reason is the same as above.
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
                     self.history.write(Event::Refused {
                         op: self.op(),
@@ -134,12 +135,12 @@ impl Candidate {
             let work = async |hold: Hold| {
                 let _work = Work(self);
                 if !self.leads(&hold).await {
-                    // The helper takes it from here.
+                    // The helper ends this work, and continues.
                     pending::<()>().await;
                 }
             };
             self.election.lead(&self.process.to_string(), work).await?;
-            // The helper does not say how it resigned.
+            // The helper does not report how it resigned.
             self.history.write(Event::Released { op: self.op(), outcome: Outcome::Dropped });
         }
     }
@@ -167,7 +168,8 @@ impl Candidate {
         self.history.write(Event::Lost { op: self.op(), reason: None });
     }
 
-    /// Writes down for how long it leads. False if that ended before it wanted to.
+    /// Records how long the candidate leads. Returns false if that ended before the candidate
+    /// wanted it.
     async fn leads(&self, hold: &Hold) -> bool {
         if self.state.get() != State::Asked {
             self.asks();
@@ -180,7 +182,7 @@ impl Candidate {
         };
         let end = now() + nanos(stay);
         loop {
-            // Before it asks: what is true then, was true now.
+            // The instant is read before the question, so the answer also holds for this instant.
             let at = now();
             let remaining = hold.remaining();
             let until = at + nanos(remaining);
@@ -205,8 +207,8 @@ impl Candidate {
     }
 }
 
-/// The work of a leader. The helper drops it when the leadership is lost, maybe before the work has
-/// seen that by itself, and campaigns again.
+/// The work of a leader. The helper drops it when the leadership is lost, and campaigns again. The
+/// work may not have noticed the loss by then.
 struct Work<'a>(&'a Candidate);
 
 impl Drop for Work<'_> {

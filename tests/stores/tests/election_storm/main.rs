@@ -1,9 +1,9 @@
-//! C1, C3, C4, C9 and C14 for elections, with real processes: candidates that lead in turn,
-//! observers that watch, and the present leader killed or stopped again and again.
+//! C1, C3, C4, C9 and C14 for elections, with real processes. Candidates lead in turn and observers
+//! watch, while the test kills or stops the present leader again and again.
 //!
-//! The test binary starts itself again as the candidates and the observers. Each of them writes
-//! down what it believes, line by line, by the clock that all processes of a machine share; the
-//! checker of the torture tool reads it.
+//! The test binary starts itself again as the candidates and the observers. Each of them records
+//! line by line what it believes, by the clock that all processes of a machine share. The checker
+//! of the torture tool reads these records.
 
 mod check;
 mod child;
@@ -30,12 +30,12 @@ use crate::child::{CANDIDATE, ELECTION, OBSERVER};
 const CANDIDATES: usize = 5;
 const OBSERVERS: usize = 3;
 const BLOWS: u64 = 8;
-/// Observers look four times a second, or a little less often.
+/// Observers look about three times a second.
 const LOOKS: Duration = Duration::from_millis(313);
-/// A storm takes half a minute.
+/// The bound for a storm, which takes half a minute.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// A leader that has led for so long has been seen by all observers.
+/// All observers have seen a leader that has led for this long.
 fn settled() -> Duration {
     LOOKS + slack() / 2
 }
@@ -45,7 +45,7 @@ fn main() -> Result<(), Failed> {
         return child::run(&words);
     }
     let mut arguments = Arguments::from_args();
-    // Most of their time they wait.
+    // The trials wait most of their time.
     arguments.test_threads.get_or_insert(2);
     let trials = vec![
         Trial::test("redis::storm_of_kills", || storm(redis()?)),
@@ -57,7 +57,7 @@ fn main() -> Result<(), Failed> {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// A store for one storm, for as long as the value lives.
+/// A store for one storm, which lives as long as this value.
 struct Place {
     url: String,
     ttl: Duration,
@@ -93,13 +93,13 @@ fn storm(place: Place) -> Result<(), Failed> {
     check::verify(&read(folder.path())?, &Terms::of(&descriptor, slack()))
 }
 
-/// A process of ours, which writes what it believes into the folder.
+/// A process of this test, which records what it believes in the folder.
 struct Actor {
     process: Peer,
     number: u32,
 }
 
-/// Starts them, each with another number.
+/// Starts the processes, each with another number.
 struct Casting<'a> {
     place: &'a Place,
     folder: &'a Path,
@@ -116,7 +116,7 @@ impl Casting<'_> {
     }
 }
 
-/// Hits the present leader, as an observer of our own knows it, again and again.
+/// Hits the present leader again and again. A watch of the test itself finds that leader.
 async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<(), Failed> {
     let seed = rand::random();
     println!("seed {seed}");
@@ -133,7 +133,7 @@ async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<(), Fa
     let end = now() + child::nanos(LONGEST);
     while u64::from(fault) < BLOWS && now() < end {
         let leader = loop {
-            // Until somebody leads, and every second time until it has settled.
+            // Wait for a leader, and every second time also until the leader has settled.
             let leader = match watch.current() {
                 Some(leader) => leader.clone(),
                 None => match watch.changed().await? {
@@ -172,10 +172,10 @@ async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<(), Fa
             let next = casting.start(CANDIDATE)?;
             end_of(std::mem::replace(&mut candidates[hit], next), &director)?;
         }
-        // Whoever follows, it is not the one that was hit.
+        // The next leader is not the one that was hit.
         watch.changed().await?;
     }
-    // The last one that was hit is followed as well.
+    // The last leader that was hit must have a successor as well.
     let is_next =
         |record: &Record| record.at > last && matches!(record.event, Event::Granted { .. });
     while !read(folder)?.iter().any(is_next) {
@@ -184,13 +184,13 @@ async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<(), Fa
         }
         sleep(Duration::from_millis(50)).await;
     }
-    // A settled leader is seen.
+    // The observers must see the last leader once it has settled.
     sleep(slack() / 2).await;
     candidates.into_iter().try_for_each(|candidate| end_of(candidate, &director))?;
     observers.into_iter().try_for_each(|observer| end_of(observer, &director))
 }
 
-/// Kills it, and writes down that it is dead.
+/// Kills the process, and records its death.
 fn end_of(actor: Actor, director: &Writer) -> Result<(), Failed> {
     let said = actor.process.kill()?;
     assert!(said.is_empty(), "process {} said {said:?}", actor.number);

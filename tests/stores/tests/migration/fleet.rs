@@ -1,4 +1,4 @@
-//! Six services that share three locks, and are deployed one by one.
+//! Six services that share three locks, and that are deployed one by one.
 
 use std::{
     array,
@@ -21,17 +21,17 @@ pub(crate) const NAMES: [&str; 3] = ["orders", "stock", "mail"];
 pub(crate) const TTL: Duration = Duration::from_secs(20);
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(5);
 const SERVICES: usize = 6;
-/// So often each service has each lock between two deploys.
+/// How often each service gets each lock between two deploys.
 const TURNS: usize = 2;
-/// Far more than a turn takes.
+/// The bound for a turn, which is far shorter.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct World {
-    /// Of each lock.
+    /// One witness for each lock.
     witnesses: [Witness; NAMES.len()],
     faults: Mutex<Vec<String>>,
-    /// How often each service had each lock.
+    /// How often each service got each lock.
     turns: [[AtomicUsize; NAMES.len()]; SERVICES],
 }
 
@@ -44,7 +44,7 @@ impl World {
         array::from_fn(|service| array::from_fn(|place| self.turns[service][place].load(SeqCst)))
     }
 
-    /// Waits until each service has had each lock once more and once again, or something is wrong.
+    /// Waits until each service has had each lock twice more. Panics if a check fails.
     async fn go_on(&self) {
         let before = self.counts();
         let start = Instant::now();
@@ -96,7 +96,7 @@ pub(crate) async fn roll(urls: &[&str]) {
     world.check();
 }
 
-/// Locks, works and releases, again and again; with another URL it starts anew.
+/// Locks, works and releases, again and again; starts anew when it gets another URL.
 async fn serve(service: usize, mut told: watch::Receiver<Option<String>>, world: Arc<World>) {
     let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
     loop {

@@ -1,4 +1,4 @@
-//! A lock that is moved from one store to another while a fleet uses it, as docs/migrating.md says.
+//! Moves a lock from one store to another while a fleet uses it, as docs/migrating.md describes.
 
 mod fleet;
 mod stores;
@@ -18,7 +18,7 @@ async fn c1_c4_a_fleet_moves_from_redis_to_mariadb_and_back() {
     let mariadb = mariadb();
     let old = redis.url();
     let new = mariadb.url();
-    // Without a raise, the new store's tokens are below.
+    // Without this raise, the new store's tokens would be smaller.
     raised(&old, AHEAD).await;
     let both = all_of(&[&new, &old]);
     roll(&[&old, &both, &new, &both, &old]).await;
@@ -47,7 +47,8 @@ async fn c1_c4_a_fleet_moves_to_zookeeper_and_back() {
     roll(&[&old, &both, &leading, &based, &leading, &both, &old]).await;
 }
 
-/// The base of the whole locker stays beside the members, and goes into the new store's in the end.
+/// The base of the whole locker remains beside the members, and is added to the new store's base at
+/// the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_a_fleet_that_has_a_base_moves_to_zookeeper_with_the_sum() {
     let redis = redis();
@@ -73,12 +74,12 @@ async fn c4_a_fleet_that_stops_takes_a_base_along() {
     for url in [&old, &new, &back] {
         last = stop_over(url, last).await;
     }
-    // It forgets the last token, and the clock with the base is above it all the same.
+    // Redis forgets the last token, but its clock plus the base is still above that token.
     redis.ask(["FLUSHALL"]).unwrap();
     for url in [&back, &with_base(&zookeeper.url(), base + base)] {
         last = stop_over(url, last).await;
     }
-    // What nobody who has the third line may do.
+    // This shows a forbidden step: after the third URL, no service may use the second URL again.
     let locker = lockkit::connect(&with_base(&zookeeper.url(), base)).await.unwrap();
     let guard = locker.mutex(NAMES[0]).unwrap().lock().await.unwrap();
     assert!(guard.fencing_token() < last, "the base of the fleet counts for nothing");
@@ -86,7 +87,7 @@ async fn c4_a_fleet_that_stops_takes_a_base_along() {
     locker.shutdown().await.unwrap();
 }
 
-/// Has the lock some times, and says its last token.
+/// Takes the lock a few times, and returns its last token.
 async fn stop_over(url: &str, mut last: FencingToken) -> FencingToken {
     let locker = lockkit::connect(url).await.unwrap();
     for _ in 0..3 {
@@ -99,8 +100,8 @@ async fn stop_over(url: &str, mut last: FencingToken) -> FencingToken {
     last
 }
 
-/// What the page warns of: a token that was raised above the clock is in the old store's record
-/// only.
+/// The page warns of this case: only the old store's record has a token that was raised above the
+/// clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_tokens_fall_if_the_old_store_forgets_while_they_are_ahead_of_its_clock() {
     let redis = redis();
@@ -138,7 +139,8 @@ async fn c13_a_base_below_the_old_stores_tokens_is_refused_and_nothing_is_left()
     leading.shutdown().await.unwrap();
 }
 
-/// The fleet of these tests would see it: each neighbour in a move has to share a store.
+/// The fleet of the other tests would detect this: two neighbouring steps of a move must share a
+/// store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_without_the_step_in_between_both_stores_grant() {
     let redis = redis();

@@ -11,7 +11,7 @@ use lockkit_fixture::{RedisServer, SqlFlavor, SqlServer, ZooKeeperServer};
 
 use super::fleet::{NAMES, OP_TIMEOUT, TTL};
 
-/// One hour.
+/// One hour, in microseconds.
 pub(crate) const AHEAD: u64 = 3_600_000_000;
 
 pub(crate) fn redis() -> RedisServer {
@@ -31,7 +31,7 @@ pub(crate) fn with_base(url: &str, base: u64) -> String {
     format!("{url}{and}token_base={base}")
 }
 
-/// What the command of docs/migrating.md says, as it stands there.
+/// The result of the command in docs/migrating.md, exactly as the page shows it.
 pub(crate) fn base_of_the_page() -> u64 {
     let page = include_str!("../../../../docs/migrating.md");
     let section = page.split_once("**Which base?**").expect("what it says of bases").1;
@@ -53,7 +53,7 @@ pub(crate) fn all_of(members: &[&str]) -> String {
     format!("quorum://?need=all{}", members.collect::<String>())
 }
 
-/// Brings the store's tokens so far beyond its clock.
+/// Raises the store's tokens beyond its clock by this much.
 pub(crate) async fn raised(url: &str, ahead: u64) {
     let parsed = StoreUrl::parse(url).unwrap();
     let backend: Arc<dyn Backend> = match parsed.scheme() {

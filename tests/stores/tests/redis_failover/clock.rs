@@ -1,4 +1,4 @@
-//! C1, C4, C5, C9 when the server's wall clock is set: leases follow it, tokens do not.
+//! C1, C4, C5, C9 when the server's wall clock is set: leases follow the clock, but tokens do not.
 
 use std::time::{Duration, Instant};
 
@@ -101,7 +101,7 @@ async fn c9_a_step_back_keeps_a_dead_holders_lock_for_as_much_longer() {
         let left = mode.inspect(&locker, "a").await.holders[0].remaining.unwrap();
         assert!(left > STEP && left <= STEP + TTL, "{mode:?}: {left:?}");
     }
-    // As the time goes by, or the clock is corrected.
+    // The leases end when the time passes, or when the clock is corrected.
     step(&server, ClockDirection::Forward);
     server.clock().unwrap().step(TTL, ClockDirection::Forward).unwrap();
     let corrected = Instant::now();
@@ -128,7 +128,8 @@ async fn c8_a_step_back_hangs_no_waiter_and_loses_no_live_holder() {
         step(&server, ClockDirection::Back);
         held.renew().await.unwrap();
         assert!(held.remaining() <= STEP + TTL, "{mode:?}: {:?}", held.remaining());
-        // One that came before the step, and one that comes after it, in their order.
+        // One waiter came before the step, the other comes after it; they are granted in this
+        // order.
         let late = spawn_waiter(mode, &first, "a");
         mode.until_waiting(&second, "a", 2).await;
         held.release().await.unwrap();
@@ -191,8 +192,8 @@ async fn c5_after_a_step_the_first_answer_corrects_the_idea_of_the_servers_time(
     locker.shutdown().await.unwrap();
 }
 
-/// A request that was sent before a step back, and arrives after its caller has given up. It is
-/// released again and again for one ttl.
+/// A request was sent before a step back, and arrives after its caller has given up. lockkit
+/// releases it again and again for one ttl.
 #[tokio::test]
 async fn c5_what_was_under_way_at_a_step_back_may_come_late_and_is_taken_back() {
     let server = start();
@@ -200,7 +201,7 @@ async fn c5_what_was_under_way_at_a_step_back_may_come_late_and_is_taken_back() 
     let locker = connect(&format!("redis://{}/", proxy.addr())).await;
     let late = Duration::from_millis(400);
     let options = with_ttl(late * 6).with_op_timeout(late / 2);
-    // After a step, as soon as one answer has come, nothing comes late.
+    // After a step, once one answer has come, no late request is applied.
     for (name, answered) in [("answered", true), ("not answered", false)] {
         step(&server, ClockDirection::Back);
         if answered {
@@ -229,7 +230,8 @@ async fn c5_what_was_under_way_at_a_step_back_may_come_late_and_is_taken_back() 
     assert_eq!(keys_but_fences(&server), [""; 0]);
 }
 
-/// A waiter that is handed the lock has a claim window of 5 minutes; one that asks, its whole ttl.
+/// A waiter that gets the lock by a hand-over has a claim window of 5 minutes. A waiter that asks
+/// the store has its whole ttl.
 #[tokio::test]
 async fn c3_a_hand_over_across_a_step_is_not_believed_without_asking() {
     let window = Duration::from_secs(300);
@@ -247,14 +249,15 @@ async fn c3_a_hand_over_across_a_step_is_not_believed_without_asking() {
                 let guard = mode.lock(&locker, "a", wanted).await.unwrap();
                 (guard.remaining(), guard)
             });
-            // Through the waiter's own connection, so that it has its answer by then.
+            // The question goes through the waiter's own connection, so the waiter has its answer
+            // by then.
             mode.until_waiting(&second, "a", 1).await;
             if let Some(direction) = direction {
                 step(&server, direction);
             }
             held.release().await.unwrap();
             let (left, guard) = waiter.await.unwrap();
-            // Whoever believes the message takes the step for time that has passed.
+            // A waiter that believed the message would count the step as time that has passed.
             let proved = left <= window + STEP * 2;
             assert_eq!(
                 proved,

@@ -1,7 +1,7 @@
-//! What Redis can't promise, and what is left of the promises then: restarts, failovers, and steps
+//! Tests promises that Redis can't keep, and what remains of them: restarts, failovers, and steps
 //! of the server's clock.
 //!
-//! docs/guarantees/redis.md names these tests as the proof of what it says.
+//! docs/guarantees/redis.md names these tests as the proof of its claims.
 
 mod clock;
 mod replication;

@@ -1,4 +1,4 @@
-//! A failover without the data: what asynchronous replication costs, made to happen.
+//! A failover without the data, which shows the cost of asynchronous replication.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use tokio::task::block_in_place;
 
 use crate::support::*;
 
-/// Longer than the failover, which takes about a second.
+/// A lease longer than the failover, which takes about a second.
 const TTL: Duration = Duration::from_secs(4);
 
-/// What a replica that is cut off is given for an answer.
+/// How long a request waits for the answer of a disconnected replica.
 const UNHEARD: Duration = Duration::from_millis(300);
 
-/// A primary, and a replica that gets what the primary writes until it is cut off.
+/// A primary, and a replica that gets the primary's writes until it is disconnected.
 struct Pair {
     primary: RedisServer,
     replica: RedisServer,
@@ -39,13 +39,13 @@ impl Pair {
         self.proxy.set(|toxics| toxics.down.hold = true);
     }
 
-    /// Whether the replica confirms a write within that time.
+    /// Whether the replica confirms a write within this time.
     async fn confirms_within(&self, patience: Duration) -> bool {
         let client = redis::Client::open(self.primary.url()).unwrap();
         let settings = redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let mut connection =
             client.get_multiplexed_async_connection_with_config(&settings).await.unwrap();
-        // WAIT is about the writes of its own connection.
+        // WAIT concerns only the writes of its own connection.
         let mut ask = redis::pipe();
         ask.cmd("SET").arg("marker").arg("x").ignore();
         ask.cmd("WAIT").arg(1).arg(u64::try_from(patience.as_millis()).unwrap());
@@ -148,8 +148,8 @@ async fn c4_a_new_primary_whose_clock_is_behind_loses_the_order_of_tokens_with_t
     );
     fresh.release().await.unwrap();
 
-    // Where the fence has reached the replica, tokens rise whatever the clock says. The lock stands
-    // until the new primary's clock says that it has lapsed; an operator need not wait for that.
+    // Where the fence has reached the replica, tokens rise whatever the clock shows. The lock
+    // remains until it lapses by the new primary's clock, but an operator need not wait for that.
     let mutex = second.mutex("known").unwrap();
     assert_eq!(mutex.force_release(known_token).await.unwrap(), Released::Freed);
     let next = Mode::Mutex.try_lock(&second, "known", with_ttl(TTL)).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! A server that is killed and started again: what persistence is worth.
+//! A server that is killed and started again, which shows the value of persistence.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::*;
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// What a try finds after the server was killed and started again under a holder.
+/// Checks the next attempt after the server was killed and started again under a holder.
 async fn restart_under_a_holder(mut server: RedisServer, expect_kept: bool) {
     let first = connect(&server.url()).await;
     let second = connect(&server.url()).await;
@@ -37,7 +37,7 @@ async fn restart_under_a_holder(mut server: RedisServer, expect_kept: bool) {
     assert_eq!(keys_but_fences(&server), [""; 0]);
 }
 
-/// The first try may find the old connection dead.
+/// The first attempt may find that the old connection is dead.
 async fn try_through_restart(mode: Mode, locker: &Locker) -> Option<lockkit::LockGuard> {
     let mut answer = None;
     eventually("the server is back", async || {

@@ -1,5 +1,5 @@
-//! C1, C3, C4, C8, C10 over a failover by sentinels: the primary is killed, or stopped and let go
-//! on.
+//! C1, C3, C4, C8, C10 over a failover by sentinels: the primary is killed, or stopped and
+//! continued.
 
 use std::{
     sync::{
@@ -20,21 +20,22 @@ use tokio::{
 use crate::support::*;
 
 const NAMES: usize = 3;
-/// Outlasts the failover.
+/// A lease that outlasts the failover.
 const LONG: Duration = Duration::from_secs(10);
-/// Ends before it.
+/// A lease that ends before the failover does.
 const SHORT: Duration = Duration::from_secs(2);
 const DOWN_AFTER: Duration = Duration::from_secs(3);
-/// Renewed three times in that time, and not known to a new primary.
+/// The lease of locks that a new primary does not know. It is also the bound for their holders to
+/// hear of the loss, because such a lease is renewed three times within its own length.
 const TOLD: Duration = Duration::from_secs(6);
-/// For those who only try.
+/// The lease of claims that only try.
 const BRIEF: Duration = Duration::from_secs(1);
-/// From the agreement of the sentinels to new grants: the longest pause of a store in trouble, and
-/// what that costs.
+/// The time from the agreement of the sentinels to new grants: the longest pause of a store in
+/// trouble, and its consequences.
 const RECONNECT: Duration = Duration::from_millis(1500);
-/// The default for `LONG`.
+/// The default request time for `LONG`.
 const OP_TIMEOUT: Duration = Duration::from_secs(3);
-/// What was under way at the fall may be answered still.
+/// A request in progress at the fall may still get its answer for this long.
 const LAST_ANSWER: Duration = Duration::from_millis(50);
 const SLACK: Duration = Duration::from_secs(2);
 
@@ -44,7 +45,7 @@ enum Fall {
     Stopped,
 }
 
-/// What the users of a group do before, during and after a failover.
+/// The users of a group, before, during and after a failover.
 struct Scene {
     group: SentinelGroup,
     holder: Locker,
@@ -54,7 +55,7 @@ struct Scene {
     waiters: Vec<Waiter>,
 }
 
-/// Who wants what another holds.
+/// A claim for a lock that another claim holds.
 struct Waiter {
     name: String,
     token: FencingToken,
@@ -64,7 +65,7 @@ struct Waiter {
 struct Win {
     guard: LockGuard,
     at: Instant,
-    /// The holder before has been told by then.
+    /// Whether the previous holder had heard of its loss by then.
     told: bool,
 }
 
@@ -89,7 +90,7 @@ impl Scene {
             Mode::Mutex.until_waiting(&waiter, &name, 1).await;
             waiters.push(Waiter { name, token: held.fencing_token(), task });
         }
-        // What a failover keeps is asked here; that it may lose a grant, elsewhere.
+        // This test covers the grants that a failover keeps; another test covers lost grants.
         eventually("the replicas have the locks and their queues", async || {
             let keys = waiters.iter().map(|waiter| lock_key(&waiter.name));
             let keys = keys.flat_map(|key| [format!("{key}:queue"), key]);
@@ -110,7 +111,7 @@ async fn wait(locker: Locker, name: String, before: Lost) -> Result<Win, Error> 
     Ok(Win { guard, told: before.is_lost(), at: Instant::now() })
 }
 
-/// Users that only try, each its name again and again.
+/// Users that only try, each its own name, again and again.
 struct Traffic {
     done: Arc<AtomicBool>,
     granted: Arc<Mutex<Vec<Instant>>>,
@@ -126,7 +127,7 @@ impl Traffic {
         Self { done, granted, tasks }
     }
 
-    /// Comes back with the first grant that the primary of then did not give any more.
+    /// Returns the time from the fall to the first grant by another primary.
     async fn granted_after(&self, fall: Instant) -> Duration {
         let mut granted = None;
         eventually("a new grant", async || {
@@ -175,7 +176,7 @@ async fn fail_over(fall: Fall) {
     let idle =
         [connect(&group.url()).await, connect(&format!("{}?wait_replicas=1", group.url())).await];
     for locker in &idle {
-        // All of their connections are open.
+        // Now all connections of these lockers are open.
         let guard = Mode::Mutex.lock(locker, "warm", with_ttl(LONG)).await.unwrap();
         guard.release().await.unwrap();
     }
@@ -227,7 +228,7 @@ async fn fail_over(fall: Fall) {
         granted < agreed + RECONNECT,
         "a try was granted {granted:?} after the fall, agreed {agreed:?}"
     );
-    // A request to a primary that hangs takes its time.
+    // A request to a primary that hangs takes its whole time.
     assert!(
         last < agreed.max(OP_TIMEOUT) + RECONNECT,
         "a waiter was granted {last:?} after the fall"
@@ -247,8 +248,8 @@ async fn fail_over(fall: Fall) {
     .await;
 }
 
-/// A primary that was stopped does not know that it was replaced, until a sentinel tells it. Those
-/// who were idle meanwhile don't know it either.
+/// A primary that was stopped does not know that it was replaced until a sentinel tells it. Users
+/// that were idle meanwhile don't know it either.
 async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2]) {
     let fresh = connect(&group.url()).await;
     let believer = Mode::Mutex.lock(&fresh, "both", with_ttl(LONG)).await.unwrap();
@@ -275,8 +276,8 @@ async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2
     );
 
     for sentinel in group.sentinels() {
-        // A server that wrongly takes itself for a primary is looked at once in the second, and put
-        // right after 4 times the first. By default these are 2 s and 10 s.
+        // The first period is how often the sentinels look at a server that wrongly acts as a
+        // primary. They demote it after 4 times the second period. The defaults are 2 s and 10 s.
         sentinel.ask(["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "300", "INFO-PERIOD", "300"]).unwrap();
     }
     block_in_place(|| eventually_demoted(old));
@@ -297,8 +298,8 @@ async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2
 
 fn eventually_demoted(server: &RedisServer) {
     let start = Instant::now();
-    // The sentinels close all its connections as they demote it, and the one that asks may be among
-    // them.
+    // The sentinels close all connections of the old primary as they demote it, perhaps also the
+    // connection that asks.
     while server.is_primary().unwrap_or(true) {
         assert!(start.elapsed() < SOON * 2, "the sentinels left the old primary as it is");
         thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! What the cases have in common.
+//! Helpers that the cases share.
 
 use std::{
     mem, thread,
@@ -10,7 +10,7 @@ use lockkit_fixture::RedisServer;
 pub(crate) use lockkit_fixture::claims::Register;
 use tokio::{runtime::Runtime, time::sleep};
 
-/// For what takes milliseconds on a machine that does nothing else.
+/// The bound for work that takes milliseconds on an idle machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 const PREFIX: &str = "lockkit-failover";
 
@@ -23,7 +23,7 @@ fn with_prefix(url: &str) -> String {
     format!("{url}{and}prefix={PREFIX}")
 }
 
-/// The modes of lock that exclude all others; with one permit, a semaphore does.
+/// The locks that exclude all others, among them a semaphore with one permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Mutex,
@@ -69,7 +69,7 @@ impl Mode {
         inspection.unwrap()
     }
 
-    /// Comes back when so many wait.
+    /// Returns when this many claims wait.
     pub(crate) async fn until_waiting(self, locker: &Locker, name: &str, count: u64) {
         eventually("the waiter is in the queue", async || {
             self.inspect(locker, name).await.waiters == Some(count)
@@ -86,7 +86,7 @@ pub(crate) fn not_renewed(ttl: Duration) -> LockOptions {
     with_ttl(ttl).with_renewal(Renewal::Manual)
 }
 
-/// A holder that dies: the lock is in the store, and nobody looks after it any more.
+/// A holder that dies: the lock is in the store, and no keeper renews or releases it.
 pub(crate) fn die_holding(url: &str, mode: Mode, name: &str, options: LockOptions) -> FencingToken {
     let url = url.to_owned();
     let name = name.to_owned();
@@ -101,7 +101,7 @@ pub(crate) fn die_holding(url: &str, mode: Mode, name: &str, options: LockOption
     life.join().unwrap()
 }
 
-/// Asks again and again, for what will come soon.
+/// Asks again and again, until the expected state comes, which must be soon.
 pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !is_so().await {
@@ -114,7 +114,7 @@ pub(crate) fn is_lost(error: &Error) -> bool {
     error.kind() == ErrorKind::Lost
 }
 
-/// All keys of the tests' names but fences that will lapse.
+/// All keys of the tests' names, without the fences that will lapse.
 pub(crate) fn keys_but_fences(server: &RedisServer) -> Vec<String> {
     let keys = server.ask(["KEYS", &format!("{PREFIX}:*")]).unwrap();
     let keys = keys.elements().iter().map(lockkit_fixture::RedisReply::text);
@@ -128,7 +128,7 @@ fn lapses(server: &RedisServer, key: &str) -> bool {
     server.ask(["PTTL", key]).unwrap().text().parse::<i64>().unwrap() > 0
 }
 
-/// The keys that a mutex is made of, if it is held.
+/// The key of a mutex, which exists while the mutex is held.
 pub(crate) fn lock_key(name: &str) -> String {
     format!("{PREFIX}:mutex:{{{name}}}")
 }
@@ -137,7 +137,7 @@ pub(crate) fn has_key(server: &RedisServer, key: &str) -> bool {
     server.ask(["EXISTS", key]).unwrap().text() == "1"
 }
 
-/// Lockkit's connections to a server: nobody else here speaks RESP3.
+/// lockkit's connections to a server: no other client in these tests uses RESP3.
 pub(crate) fn connections(server: &RedisServer) -> usize {
     let clients = server.ask(["CLIENT", "LIST"]).unwrap().text();
     clients.lines().filter(|client| client.contains(" resp=3")).count()

@@ -54,7 +54,7 @@ impl Harness for Folder {
         let store = self.store()?;
         for holder in store.inspect(name).await?.holders {
             let token = holder.token.ok_or("a holder without a token")?;
-            // It may have ended by itself meanwhile.
+            // The grant may have ended by itself in the meantime.
             let _ = store.force_release(name, token).await?;
         }
         Ok(store.close().await?)
@@ -69,10 +69,10 @@ impl Harness for Folder {
                     let record: String = fs::read_to_string(&file)?.split_whitespace().collect();
                     record.contains(r#""holders":[],"queue":[]"#)
                 }
-                // Of a session that has ended, or of a file that was not written to its end.
+                // This is the file of an ended session, or a file that was not completely written.
                 _ => false,
             };
-            // Lockers of the case live on until its end, and a record keeps a spare file.
+            // The case's lockers live until its end, and a record keeps a spare file.
             if !is_idle && !file.contains("/sessions/") && !is_spare(&file) {
                 leaks.push(file);
             }
@@ -92,7 +92,7 @@ impl Harness for Folder {
     }
 }
 
-/// `<record>.<number of its gate>.new`.
+/// Whether the file is a spare: `<record>.<number of its gate>.new`.
 fn is_spare(file: &str) -> bool {
     let spare = file.strip_suffix(".new").and_then(|file| file.rsplit_once('.'));
     spare.is_some_and(|(record, _)| record.ends_with(".json"))

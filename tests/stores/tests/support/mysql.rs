@@ -1,4 +1,4 @@
-//! MariaDB and MySQL under test: servers of our own, or the one that `LOCKKIT_TEST_MYSQL_URL`
+//! MariaDB and MySQL under test: servers of this test, or the one that `LOCKKIT_TEST_MYSQL_URL`
 //! names; both strategies.
 
 use std::{sync::Arc, time::Duration};
@@ -40,13 +40,14 @@ pub(crate) struct SqlStore {
 #[derive(Clone, Debug)]
 struct Place {
     address: Address,
-    /// The URL of somebody who may see and end what others do; ourselves on a user's own server.
+    /// The URL of a user that may see and end the work of others. On a user's own server, it is the
+    /// given user.
     admin: String,
     server: Shared<SqlServer>,
 }
 
 impl SqlStore {
-    /// Starts the servers, or finds one, and asks what each strategy can do.
+    /// Starts the servers, or finds one, and reads the abilities of each strategy.
     pub(crate) fn start() -> Result<Vec<Self>, BoxError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut stores = Vec::new();
@@ -76,7 +77,7 @@ impl SqlStore {
         Ok(stores)
     }
 
-    /// Whether it may be stopped and restarted.
+    /// Whether the server may be stopped and restarted.
     pub(crate) fn is_ours(&self) -> bool {
         self.place.server.are_ours()
     }
@@ -98,7 +99,7 @@ impl Store for SqlStore {
 
     fn hooks(&self) -> Vec<Hook> {
         let mut hooks = vec![Hook::Wire];
-        // A row that is locked can't be deleted.
+        // These hooks delete or change rows, which is not possible for a locked row.
         if self.strategy == Strategy::Optimistic {
             hooks.extend([Hook::ClockBack, Hook::Flush]);
         }
@@ -173,8 +174,8 @@ impl Harness for SqlHarness {
                     format!("SELECT thread FROM {} WHERE kind=? AND name=?", table("fence"));
                 let thread: Option<u64> = admin.exec_first(holder, key()).await?;
                 let thread = thread.ok_or("nobody had it so far")?;
-                // Until there is no such connection any more, and nobody has the row: a killed one
-                // takes its time.
+                // Waits until the connection has ended and the row is free, because a killed
+                // connection needs some time to end.
                 while admin.query_drop(format!("KILL CONNECTION {thread}")).await.is_ok() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
@@ -185,7 +186,7 @@ impl Harness for SqlHarness {
                 while admin.exec_drop(&free, key()).await.is_err() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
-                // An operator who ends a lease does not make the next one wait for it.
+                // When an operator ends a lease, the next owner need not wait for it.
                 let lease =
                     format!("UPDATE {} SET open_us=0 WHERE kind=? AND name=?", table("fence"));
                 admin.exec_drop(lease, key()).await?;

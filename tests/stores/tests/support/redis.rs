@@ -1,5 +1,5 @@
-//! Redis under test: a server of our own, or the one that `LOCKKIT_TEST_REDIS_URL` names; Valkey;
-//! the primary that sentinels name; and a cluster of three masters.
+//! Redis under test: a server of this test, or the one that `LOCKKIT_TEST_REDIS_URL` names. Also
+//! Valkey, the primary that sentinels name, and a cluster of three masters.
 
 use std::{
     slice,
@@ -32,14 +32,14 @@ use lockkit_redis::{
 use crate::shared::{Address, Proxies, Servers, Shared};
 
 const FOREIGN: &str = "another program";
-/// Of the server's memory.
+/// The value for a server's memory without a limit.
 const NO_LIMIT: &str = "0";
-/// No server that is stopped for a case may be replaced by another one.
+/// The sentinels must not replace a server that a case stops.
 const NEVER: Duration = Duration::from_secs(3600);
 const SETTLED: Duration = Duration::from_secs(30);
 const PORT: u16 = 6379;
 
-/// One server or several. Each case works under a random prefix of its own.
+/// One server or several. Each case works under its own random prefix.
 #[derive(Debug)]
 pub(crate) struct RedisStore {
     name: &'static str,
@@ -47,13 +47,13 @@ pub(crate) struct RedisStore {
     descriptor: Descriptor,
 }
 
-/// Where the servers are.
+/// The addresses of the servers.
 #[derive(Clone, Debug)]
 struct Place {
     url: String,
-    /// Of one that stands alone. Several tell clients their addresses by themselves, and no proxy
-    /// stands there: so there is no [`Hook::Wire`] then, and faults are made between core and
-    /// backend.
+    /// The address of a single server. Several servers send clients their addresses themselves, and
+    /// no proxy stays in between. So there is no [`Hook::Wire`] then, and faults happen between
+    /// core and backend.
     alone: Option<Address>,
     servers: Shared<Topology>,
 }
@@ -66,19 +66,19 @@ enum Topology {
 }
 
 impl RedisStore {
-    /// Starts the server, or finds it, and asks it what it can do.
+    /// Starts the server, or finds it, and reads its abilities.
     pub(crate) fn start() -> Result<Self, BoxError> {
         let TestRedis { url, server } = redis_from_env_or_start()?;
         Self::alone("redis", &url, server)
     }
 
-    /// Starts a Valkey, if there is one.
+    /// Starts a Valkey server, if it is installed.
     pub(crate) fn start_valkey() -> Result<Option<Self>, BoxError> {
         let server = RedisServer::start_valkey()?;
         server.map(|server| Self::alone("valkey", &server.url(), Some(server))).transpose()
     }
 
-    /// Starts servers that belong together, and asks what each topology can do.
+    /// Starts the servers of each topology, and reads its abilities.
     pub(crate) fn start_topologies() -> Result<[Self; 2], BoxError> {
         let group = SentinelGroup::start_with(SentinelOptions::default().with_down_after(NEVER))?;
         let cluster =
@@ -112,7 +112,7 @@ impl RedisStore {
         Ok(Self { name, place: Place { url, alone, servers: Shared::new(servers) }, descriptor })
     }
 
-    /// Whether it may be stopped and restarted.
+    /// Whether the servers may be stopped and restarted.
     pub(crate) fn is_ours(&self) -> bool {
         self.place.servers.are_ours()
     }
@@ -129,7 +129,7 @@ impl Store for RedisStore {
     }
 
     fn is_twin(&self) -> bool {
-        // What is special to a cluster is where a request goes, whatever lock it is about.
+        // A cluster differs only in the server that a request goes to, for all kinds of locks.
         self.name != "redis"
     }
 
@@ -165,7 +165,7 @@ impl Servers for Topology {
 }
 
 impl Topology {
-    /// Those that take writes.
+    /// The servers that take writes.
     fn primaries(&self) -> &[RedisServer] {
         match self {
             Self::Alone(server) => slice::from_ref(server.as_ref()),
@@ -198,8 +198,8 @@ struct RedisHarness {
 }
 
 impl RedisHarness {
-    /// A connection to each server that takes writes. Nothing else shares them, as a server may
-    /// have been restarted since the last ones.
+    /// A connection to each server that takes writes. These connections are always new, because a
+    /// server may have been restarted since the last ones were made.
     async fn admins(&self) -> Result<Vec<MultiplexedConnection>, BoxError> {
         let servers = &self.place.servers;
         let urls: Vec<_> = if servers.are_ours() {
@@ -218,7 +218,7 @@ impl RedisHarness {
         Ok(admins)
     }
 
-    /// What the server says that has the keys.
+    /// The answer of the server that has the keys.
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, BoxError> {
         for mut admin in self.admins().await? {
             match command.query_async(&mut admin).await {
@@ -229,7 +229,7 @@ impl RedisHarness {
         Err("no server has the slot".into())
     }
 
-    /// The public format: other programs lock by it.
+    /// The key of a lock in the public format, which other programs use.
     fn lock_key(&self, name: &LockName) -> String {
         let text = name.as_str().replace('%', "%25").replace('{', "%7B").replace('}', "%7D");
         format!("{}:{}:{{{text}}}", self.prefix, name.kind())
@@ -291,8 +291,8 @@ impl Harness for RedisHarness {
         for mut admin in self.admins().await? {
             for key in self.keys(&mut admin).await? {
                 let lives: i64 = admin.pttl(&key).await?;
-                // What stays of a name that nobody uses: the last token for a while, and the note.
-                // And of the prefix.
+                // These keys remain: of an idle name, the last token for a while, and the note; and
+                // the list of the prefix.
                 let stays = lives == -2
                     || (key.ends_with("}:note") && lives == -1)
                     || key.ends_with(":keys");
@@ -318,7 +318,7 @@ impl Harness for RedisHarness {
     }
 
     async fn flush(&self) -> Result<(), BoxError> {
-        // Not FLUSHALL: the server may be shared.
+        // This does not use FLUSHALL, because the server may be shared.
         for mut admin in self.admins().await? {
             for key in self.keys(&mut admin).await? {
                 admin.del::<_, ()>(key).await?;
@@ -368,8 +368,8 @@ impl Harness for RedisHarness {
 impl Drop for RedisHarness {
     fn drop(&mut self) {
         if self.filled.load(Ordering::Relaxed) {
-            // A case that failed must not take the next ones with it; a paused server would not
-            // hear of it.
+            // A failed case must not affect the next ones, and a paused server could not process
+            // the command.
             self.place.servers.resume().expect("the server goes on");
             self.limit_memory(NO_LIMIT).expect("the server has room");
         }

@@ -1,5 +1,5 @@
-//! What the harnesses of all servers share: a server's address, servers that cases stop and start,
-//! and proxies.
+//! Helpers that the harnesses of all servers share: a server's address, servers that cases stop and
+//! start, and proxies.
 
 use std::{
     fmt::Debug,
@@ -11,7 +11,7 @@ use std::{
 use lockkit_conformance::{BoxError, proxy::Proxy};
 use lockkit_fixture::ServerProcess;
 
-/// The parts of a store's URL: what stands before its server, the server, and what follows it.
+/// The parts of a store's URL: the text before its server, the server, and the text after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     before: String,
@@ -20,7 +20,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// With the port that the store has where the URL names none.
+    /// Parses a URL. The port is the store's default port where the URL names none.
     pub(crate) fn parse(url: &str, port: u16) -> Result<Self, BoxError> {
         let (scheme, rest) = url.split_once("://").ok_or("the URL has no scheme")?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -35,7 +35,7 @@ impl Address {
         self.url_through(self.host)
     }
 
-    /// The URL that leads there through a proxy.
+    /// The URL that leads to the server through a proxy.
     pub(crate) fn url_through(&self, proxy: SocketAddr) -> String {
         format!("{}{proxy}{}", self.before, self.after)
     }
@@ -43,7 +43,7 @@ impl Address {
 
 /// The servers of a store, one or several.
 pub(crate) trait Servers: Debug + Send {
-    /// Those that take writes.
+    /// The servers that take writes.
     fn processes(&self) -> Vec<&ServerProcess>;
 }
 
@@ -53,8 +53,8 @@ impl<S: Debug + Deref<Target = ServerProcess> + Send> Servers for S {
     }
 }
 
-/// The servers of a store, as one case has them, which may stop them and start them again. `None`:
-/// they are not ours.
+/// The servers of a store, as one case has them. The case may stop them and start them again.
+/// `None` if they are not servers of this test.
 #[derive(Debug)]
 pub(crate) struct Shared<S: Servers> {
     servers: Option<Arc<Mutex<S>>>,
@@ -102,7 +102,7 @@ impl<S: Servers> Shared<S> {
     }
 }
 
-/// For another case.
+/// The clone is for another case.
 impl<S: Servers> Clone for Shared<S> {
     fn clone(&self) -> Self {
         Self { servers: self.servers.clone(), are_paused: Mutex::default() }
@@ -111,12 +111,12 @@ impl<S: Servers> Clone for Shared<S> {
 
 impl<S: Servers> Drop for Shared<S> {
     fn drop(&mut self) {
-        // A case that failed must not take the next ones with it.
+        // A failed case must not affect the next ones.
         self.resume().expect("the servers go on");
     }
 }
 
-/// One more server, for the cases that disturb it, started when the first of them comes.
+/// One more server for the cases that disturb it. The first of these cases starts it.
 #[derive(Debug)]
 pub(crate) struct Spare<P>(Arc<Mutex<Option<P>>>);
 
@@ -147,8 +147,8 @@ impl<P> Default for Spare<P> {
     }
 }
 
-/// The proxies of a case. They are kept to its end: what the case leaves behind is cleaned up
-/// through them.
+/// The proxies of a case. They live until its end, because the cleanup of the case goes through
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct Proxies(Mutex<Vec<Arc<Proxy>>>);
 

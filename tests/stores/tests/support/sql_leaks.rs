@@ -1,4 +1,4 @@
-//! What is left in the tables of a prefix when nobody holds or waits there.
+//! Lists what is left in the tables of a prefix when no claim holds or waits there.
 
 use lockkit_mysql::{
     Strategy,
@@ -7,7 +7,8 @@ use lockkit_mysql::{
 
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 
-/// Rows with a lease that is not over, statements under way, and what open transactions keep.
+/// Lists rows with a lease that has not ended, running statements, and rows that open transactions
+/// keep.
 pub(crate) async fn leaks(
     admin: &mut Conn,
     strategy: Strategy,
@@ -22,7 +23,7 @@ pub(crate) async fn leaks(
         Strategy::Pessimistic => &["row", "fence"],
     };
     let mut leaks = Vec::new();
-    // So that rows are seen that were not committed yet.
+    // This isolation level also shows rows that are not committed yet.
     admin.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED").await?;
     for table in tables {
         let table = format!("`{prefix}_{table}`");

@@ -1,4 +1,4 @@
-//! ZooKeeper under test: a server of our own, or the one that `LOCKKIT_TEST_ZK_URL` names.
+//! ZooKeeper under test: a server of this test, or the one that `LOCKKIT_TEST_ZK_URL` names.
 
 use std::{
     net::SocketAddr,
@@ -25,18 +25,18 @@ use tokio::time::sleep;
 use crate::shared::{Address, Proxies, Shared, Spare};
 
 const PORT: u16 = 2181;
-/// Short, so that the cases in which a lease ends are; a connection outlasts a server that stands
-/// still for two seconds.
+/// Short, because some cases wait until a lease ends. Long enough for a connection to survive a
+/// server that pauses for two seconds.
 const SESSION: &str = "18s";
-/// A server that has just started, or that stands still, may take longer for its first requests
-/// than such sessions allow.
+/// A server that has just started, or that pauses, may take longer for its first requests than such
+/// sessions allow.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn options() -> ZooKeeperOptions {
     ZooKeeperOptions::default().with_config("maxSessionTimeout=60000")
 }
 
-/// One server. Each case works under a random prefix of its own.
+/// One server. Each case works under its own random prefix.
 #[derive(Debug)]
 pub(crate) struct ZooKeeperStore {
     name: &'static str,
@@ -53,7 +53,7 @@ struct Place {
 }
 
 impl ZooKeeperStore {
-    /// Starts the server, or finds it, and asks it what it can do: with fair queues, and without.
+    /// Starts the server, or finds it, and reads its abilities, with fair queues and without them.
     pub(crate) fn start() -> Result<[Self; 2], BoxError> {
         let TestZooKeeper { url, server } = zookeeper_from_env_or_start(options())?;
         let place = Place { host: Address::parse(&url, PORT)?.host, server: Shared::new(server) };
@@ -79,7 +79,7 @@ impl ZooKeeperStore {
         Ok([store("zookeeper", "fair=true")?, store("zookeeper-unfair", "fair=false")?])
     }
 
-    /// Whether it may be stopped and restarted.
+    /// Whether the server may be stopped and restarted.
     pub(crate) fn is_ours(&self) -> bool {
         self.place.server.are_ours()
     }
@@ -149,7 +149,7 @@ struct ZooKeeperHarness {
 }
 
 impl ZooKeeperHarness {
-    /// The public format: Java programs lock by it.
+    /// The folder of a lock in the public format, which Java programs use.
     fn folder(&self, name: &LockName) -> String {
         let mut escaped = String::new();
         for c in name.as_str().chars() {
@@ -215,7 +215,7 @@ impl Harness for ZooKeeperHarness {
         let mut leaks = Vec::new();
         let heartbeats = format!("/{}/session/", self.prefix);
         for node in self.nodes(&admin).await? {
-            // It lives as long as the session, whatever becomes of its claims.
+            // The node lives as long as the session, whatever happens to the session's claims.
             if node.starts_with(&heartbeats) {
                 continue;
             }
@@ -244,7 +244,7 @@ impl Harness for ZooKeeperHarness {
         let admin = admin(self.host).await?;
         for node in self.nodes(&admin).await?.iter().rev() {
             match admin.delete(node, None).await {
-                // Somebody is at work there.
+                // A claim is still at work in this folder.
                 Ok(()) | Err(zk::Error::NoNode | zk::Error::NotEmpty) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -262,7 +262,7 @@ impl Harness for ZooKeeperHarness {
             kind => return Err(format!("no other program has a {kind}").into()),
         };
         admin.mkdir(&folder, &CreateMode::Container.with_acls(Acls::anyone_all())).await?;
-        // As Curator does without protection.
+        // Curator uses this name without protection.
         let prefix = format!("{folder}/{marker}");
         let node = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         let (_, sequence) = admin.create(&prefix, b"192.168.1.7", &node).await?;

@@ -1,8 +1,8 @@
-//! Torture of every store that the suite knows, on servers of its own: random work in real
-//! processes, random faults, and a checker that reads every step afterwards.
+//! Tortures every store that the suite knows, on servers of its own. Real processes do random work
+//! under random faults, and a checker reads every step afterwards.
 //!
-//! Run as a test, it is the first tier, a short round on each kind of store. `cargo xtask torture`
-//! runs the others. The program starts itself again as the processes that take locks.
+//! As a test, it runs the first tier, a short round on each kind of store. `cargo xtask torture`
+//! runs the other tiers. The program starts itself again as the processes that take locks.
 
 mod site;
 #[path = "../support/sql_leaks.rs"]
@@ -20,28 +20,28 @@ use crate::tiers::first_tier;
 
 const CHILD: &str = "torture-child";
 const TIERS: &str = "tiers";
-/// The same faults each time, so that each kind is among them.
+/// The seed is fixed, so that the faults are always the same, and each kind is among them.
 const SEED: u64 = 8;
 
-/// The second tier, minutes on every store and topology; or with --hours the third.
+/// The second tier, which takes minutes on every store and topology; with --hours, the third tier
 #[derive(Debug, Parser)]
 struct Cli {
-    /// Goes on, with more names and sometimes with a crowd, until so much time has passed
+    /// Continues, with more names and sometimes with a crowd, until this much time has passed
     #[arg(long)]
     hours: Option<f64>,
-    /// Only this one; repeat it for more
+    /// Only this store; repeat this option for more
     #[arg(long = "store", value_name = "NAME")]
     stores: Vec<String>,
-    /// All that is left to chance follows from it
+    /// The seed of all random choices
     #[arg(long)]
     seed: Option<u64>,
-    /// Only this kind of fault; repeat it for more
+    /// Only this kind of fault; repeat this option for more
     #[arg(long = "fault", value_name = "KIND")]
     faults: Vec<String>,
-    /// So many stores at a time
+    /// How many stores run at a time
     #[arg(long, default_value_t = 2)]
     lanes: usize,
-    /// Where reports go, and histories of rounds with a broken promise
+    /// The folder for reports, and for histories of rounds with a broken promise
     #[arg(long, value_name = "FOLDER", default_value = "target/torture")]
     out: PathBuf,
 }
@@ -58,7 +58,7 @@ fn main() -> Result<ExitCode, Failed> {
     }
     let seed = env::var("LOCKKIT_TORTURE_SEED").map_or(Ok(SEED), |text| text.parse())?;
     let mut arguments = Arguments::from_args();
-    // They wait for leases more than they work.
+    // The trials wait for leases most of the time.
     arguments.test_threads.get_or_insert(2);
     let rounds = first_tier().into_iter().map(|place| {
         Trial::test(format!("{}::keeps_its_promises_under_torture", place.0), move || {

@@ -1,4 +1,4 @@
-//! The tiers: short rounds with every change, minutes on every store and topology, and hours.
+//! Runs the tiers: short rounds with every change, minutes on every store and topology, and hours.
 
 use std::{
     collections::VecDeque,
@@ -29,18 +29,18 @@ pub(crate) type Place = (&'static str, Start);
 
 /// One of each kind of store.
 const FIRST: [&str; 4] = ["redis", "zookeeper", "mariadb", "mariadb-pessimistic"];
-/// How long faults are done in a round.
+/// How long a round applies faults.
 const SHORT: Duration = Duration::from_secs(20);
 const MIDDLE: Duration = Duration::from_secs(35);
 const LONG: Duration = Duration::from_secs(60);
-/// That the register must have taken in a round.
+/// How many writes the register must have accepted in a round.
 const LEAST_WRITES: u64 = 20;
-/// Of the third tier every fourth round has so many tasks in each process, most of which wait.
+/// In every fourth round of the third tier, each process has this many tasks, most of which wait.
 const CROWD: u32 = 250;
-/// Where a hold shows what is wrong only if it outlasts a session, with names for all who wait
-/// then.
+/// For sites where a hold shows a fault only if it outlasts a session. There are enough names for
+/// all claims that wait then.
 const LONG_HOLDS: (&str, Duration, u32) = ("zookeeper-deposed", Duration::from_secs(20), 10);
-/// Names of the third tier.
+/// How many names the third tier uses.
 const NAMES: u32 = 10_000;
 
 pub(crate) fn first_tier() -> Vec<Place> {
@@ -49,19 +49,20 @@ pub(crate) fn first_tier() -> Vec<Place> {
 
 fn round(seed: u64, span: Duration, folder: PathBuf) -> Round {
     let mut workload = Workload::new(3, 6);
-    // With what stores give a meaning to (C11).
+    // The prefix has characters that are special in some stores (C11).
     workload.prefix = format!(" tor/{{ture}}%2F*?'\\é {seed}");
-    // One that a busy machine can't be the end of: who loses it without a fault was not renewed.
+    // A busy machine can't end a lease of this length: if it is lost without a fault, it was not
+    // renewed.
     workload.ttls.push(Duration::from_secs(4));
     let calm = Duration::from_secs(3);
     let pause = Duration::from_millis(700);
     Round { seed, span, calm, workload, only: Vec::new(), pause, slack: slack(), folder }
 }
 
-/// One round of the first tier, which must keep every promise, and in which enough must happen.
+/// One round of the first tier. It must keep every promise, and must do enough work.
 pub(crate) fn first(place: Place, seed: u64) -> Result<(), Failed> {
     let (name, start) = place;
-    // It stays unless all is well, to be looked at.
+    // The folder remains after a failure, for a look at it.
     let folder = tempfile::tempdir()?.keep();
     let round = round(seed, SHORT, folder.join("round"));
     let text = match play_first(name, start, &round) {
@@ -77,7 +78,7 @@ pub(crate) fn first(place: Place, seed: u64) -> Result<(), Failed> {
 }
 
 fn play_first(name: &str, start: Start, round: &Round) -> Result<Outcome, Failed> {
-    // Not within the runtime: a site may have one of its own.
+    // This is outside the runtime, because a site may have a runtime of its own.
     let arena = Arena::new(start()?, program()?);
     Runtime::new()?.block_on(async {
         let outcome =
@@ -87,8 +88,8 @@ fn play_first(name: &str, start: Start, round: &Round) -> Result<Outcome, Failed
     })
 }
 
-/// Whether there was enough work, and each kind of fault that was planned: a run in which nothing
-/// happens finds nothing.
+/// Whether there was enough work, and each planned kind of fault: a run without events finds
+/// nothing.
 fn is_worth_something(outcome: &Outcome, round: &Round) -> bool {
     let figures = &outcome.verdict.figures;
     outcome.error.is_none()
@@ -103,7 +104,8 @@ fn least_grants(round: &Round) -> u64 {
     u64::from(round.workload.processes * round.workload.tasks) * 4
 }
 
-/// What the rounds on one store lack: as in the first tier, but for what was not asked for.
+/// Work and faults that the rounds on one store lack, as in the first tier, but only if they were
+/// asked for.
 fn lacks(total: &Total) -> Vec<String> {
     let figures = &total.figures;
     let rounds = u64::from(total.rounds);
@@ -137,7 +139,7 @@ fn told(outcome: &Outcome) -> String {
     text
 }
 
-/// What happened on one store.
+/// The result of one store.
 struct Done {
     name: &'static str,
     result: Result<Total, Failed>,
@@ -215,7 +217,7 @@ fn on_one((name, start): Place, seed: u64, share: Duration, cli: &Cli) -> Result
     })
 }
 
-/// Writes what all came to, and tells whether all went well.
+/// Writes the results of all stores, and returns whether all went well.
 fn report(done: &[Done], folder: &Path) -> Result<ExitCode, Failed> {
     let totals: Vec<_> =
         done.iter().filter_map(|it| Some((it.name, it.result.as_ref().ok()?))).collect();

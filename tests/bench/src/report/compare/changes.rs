@@ -1,21 +1,21 @@
-//! Figure by figure.
+//! Compares two reports, figure by figure.
 
 use super::{Change, Comparison};
 use crate::report::{
     Better, Metric, Outcome, Report, Scenario, Series, Side, Verdict, lookup, table, words,
 };
 
-/// With fewer rounds than these, chance alone puts all of one report beyond all of the other too
-/// often.
+/// With fewer rounds, chance alone too often puts all rounds of one report beyond all rounds of the
+/// other.
 const MIN_ROUNDS: usize = 5;
 
-/// Of medians: ranges that are so far apart are, however wide they are themselves.
+/// A gap between the ranges of this part of the median is clear, however wide the ranges are.
 const CLEAR_GAP: f64 = 0.1;
 
-/// Medians so many times apart are no noise either, if the ranges have no common value.
+/// Medians that differ by this factor are clear too, if the ranges have no common value.
 const CLEAR_FACTOR: f64 = 1.5;
 
-/// By how much medians have to differ.
+/// The least difference of medians that counts.
 const fn threshold(metric: Metric) -> f64 {
     match metric {
         Metric::RequestsPerGrant => 0.02,
@@ -23,14 +23,14 @@ const fn threshold(metric: Metric) -> f64 {
     }
 }
 
-/// One unlucky wait of a whole run, or what an allocator did: worth a look, and no reason to stop a
-/// release.
+/// One unlucky wait of a whole run, or the work of an allocator, can decide these figures. They
+/// deserve a look, but must not stop a release.
 const fn is_noisy(metric: Metric) -> bool {
     matches!(metric, Metric::WaitMaxUs | Metric::BytesPerLock)
 }
 
-/// There whenever a case was measured. The others need many grants, or a server that tells what it
-/// counts.
+/// Whether a figure exists whenever a case was measured. The others need many grants, or a server
+/// that reports its counts.
 const fn is_always_there(metric: Metric) -> bool {
     matches!(
         metric,
@@ -81,13 +81,14 @@ fn twin<'a>(report: &'a Report, of: &Outcome, side: Side) -> Option<&'a Outcome>
     report.outcome(of.scenario, &of.case, &of.store, side)
 }
 
-/// The open loop of a store at another rate: how long one waits depends on it.
+/// The same store's open loop at another rate, because the waits depend on the rate.
 fn other_rate<'a>(report: &'a Report, of: &Outcome) -> Option<&'a Outcome> {
     let is_open = |outcome: &Outcome| outcome.scenario == Scenario::OpenLoop;
     own(report).find(|outcome| is_open(of) && is_open(outcome) && outcome.store == of.store)
 }
 
-/// Why the new report has nothing of this, if nobody tried: a choice of who ran it, and no failure.
+/// Why the new report lacks this, if the run did not try it: that was the user's choice, and no
+/// failure.
 fn not_run(new: &Report, before: &Outcome) -> Option<String> {
     let is_tried = |is_meant: &dyn Fn(&Outcome) -> bool| own(new).any(is_meant);
     if !new.stores.iter().any(|store| store.id == before.store) {
@@ -160,8 +161,8 @@ fn figures(
     }
 }
 
-/// The ratio to the bare driver. Requests are counted exactly whatever the machine does, and need
-/// none.
+/// The ratio to the bare driver. Request counts need no ratio: they are exact, whatever the machine
+/// does.
 fn relative(report: &Report, own: &Outcome, metric: Metric) -> Option<Series> {
     if metric == Metric::RequestsPerGrant {
         return None;
@@ -171,15 +172,15 @@ fn relative(report: &Report, own: &Outcome, metric: Metric) -> Option<Series> {
 }
 
 impl Change {
-    /// By how much the median changed: 0.1 is 10 % more.
+    /// The relative change of the median: 0.1 is 10 % more.
     pub(super) fn part(&self) -> Option<f64> {
         let old = self.old.median()?;
         let new = self.new.median()?;
-        // Both may be nothing, or without end.
+        // Both medians may be zero or infinite.
         if old == new { Some(0.0) } else { Some(new / old - 1.0) }
     }
 
-    /// `None` if there is nothing beyond noise.
+    /// `None` if the difference is within the noise.
     fn is_for_the_better(&self) -> Option<bool> {
         let part = self.part()?;
         if part.abs() <= threshold(self.metric) || !self.is_apart() {
@@ -188,9 +189,9 @@ impl Change {
         Some((part > 0.0) == (self.metric.better() == Better::Higher))
     }
 
-    /// The gap between the ranges is as wide as the wider of them, or a tenth of the median, or the
-    /// medians are far apart: without that, every hundredth figure of two like runs has no common
-    /// value.
+    /// Whether the gap between the ranges is clear. It must be as wide as the wider range, or a
+    /// tenth of the median, or the medians must be far apart. A gap alone proves little: in two
+    /// similar runs, every hundredth figure has one.
     fn is_apart(&self) -> bool {
         let range = |series: &Series| Some((series.min()?, series.max()?));
         let (Some(old), Some(new), Some(median)) =

@@ -1,8 +1,8 @@
-//! Whether two reports are of the same thing.
+//! Checks whether two reports measured the same thing.
 
 use crate::report::{ROUND_TRIP, Report, Setting, Side, Store, Verdict};
 
-/// Why the reports have nothing in common, if so.
+/// The reason why two reports have nothing in common, if there is one.
 pub(super) fn incomparable(old: &Report, new: &Report) -> Option<String> {
     let ids = |report: &Report| {
         report.stores.iter().map(|store| store.id.clone()).collect::<Vec<_>>().join(", ")
@@ -31,7 +31,7 @@ pub(super) fn incomparable(old: &Report, new: &Report) -> Option<String> {
     })
 }
 
-/// What makes the reports less alike than they should be.
+/// The circumstances that differ between the two reports.
 pub(super) fn differences(old: &Report, new: &Report) -> Vec<String> {
     let mut found = Vec::new();
     let mut differ = |what: &str, old: String, new: String| {
@@ -71,10 +71,10 @@ fn server(store: &Store) -> String {
     format!("{} {}", store.product, store.version)
 }
 
-/// The settings that the other one has not, or has with another value.
+/// The settings that the other store lacks, or has with another value.
 fn settings(store: &Store, other: &Store) -> String {
     let is_shared = |setting: &Setting| {
-        // Measured anew each time, and never twice the same.
+        // The round trip is measured in each run, and never twice the same.
         setting.name == ROUND_TRIP
             || other.settings.iter().any(|o| (&o.name, &o.value) == (&setting.name, &setting.value))
     };

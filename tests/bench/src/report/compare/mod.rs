@@ -1,4 +1,4 @@
-//! Two reports: what became worse, beyond the noise that both have seen.
+//! Compares two reports, and finds the figures that got worse beyond the noise.
 
 mod changes;
 mod circumstances;
@@ -6,34 +6,35 @@ mod text;
 
 use super::{Case, Metric, Report, Scenario, Series};
 
-/// What differs between two reports.
+/// The differences between two reports.
 ///
-/// A figure of lockkit has changed if no round of one report comes near the other's, and the
-/// medians differ by more than 5 % (requests for each grant, which are counted: 2 %). It takes five
-/// rounds in both to call it a regression, and the slowest wait and the memory for a lock, which
-/// chance decides, never are one. Where both reports have the bare driver's figure too, the ratios
-/// to that are compared, as they don't depend on the machine as much.
+/// A figure of lockkit has changed if two things are true. First, no round of one report comes near
+/// a round of the other. Second, the medians differ by more than 5 % (2 % for the counted requests
+/// per grant). A regression needs five rounds in both reports. The slowest wait and the memory for
+/// a lock are never a regression, because chance decides them. Where both reports have the bare
+/// driver's figure too, the comparison uses the ratios to it, because they depend less on the
+/// machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// Why nothing can be said, if so.
+    /// Why the two reports cannot be compared, if they cannot.
     incomparable: Option<String>,
-    /// What makes the two less alike than they should be.
+    /// The circumstances that differ between the two reports.
     warnings: Vec<String>,
     worse: Vec<Change>,
     better: Vec<Change>,
-    /// Beyond the noise, in figures that say little by themselves.
+    /// Changes beyond the noise, in figures that prove little by themselves.
     noisy: Vec<Change>,
-    /// Beyond the noise, as far as a few rounds can tell.
+    /// Changes that look real, but have too few rounds to prove it.
     untold: Vec<Change>,
-    /// What the old report has and the new one tried and could not do.
+    /// Figures of the old report that the new run tried to measure and could not.
     lost: Vec<String>,
-    /// What the old report has and the new one did not try, or could not tell.
+    /// Figures of the old report that the new run did not try, or could not know.
     not_compared: Vec<String>,
-    /// What only the new report has.
+    /// Figures that only the new report has.
     gained: Vec<String>,
     /// How many figures were compared.
     compared: usize,
-    /// How many were not, for want of rounds; what they seem to say is in `untold`.
+    /// How many figures had too few rounds to be compared; their apparent changes are in `untold`.
     too_few_rounds: usize,
 }
 
@@ -44,13 +45,14 @@ struct Change {
     case: Case,
     store: String,
     metric: Metric,
-    /// The series are ratios to the bare driver.
+    /// Whether the series are ratios to the bare driver.
     is_ratio: bool,
     old: Series,
     new: Series,
 }
 
-/// What became worse from the old report to the new one, what better, and what is missing.
+/// The figures that got worse from the old report to the new one, those that got better, and those
+/// that are missing.
 #[must_use]
 pub fn compare(old: &Report, new: &Report) -> Comparison {
     let mut comparison = Comparison {
@@ -74,13 +76,13 @@ pub fn compare(old: &Report, new: &Report) -> Comparison {
 }
 
 impl Comparison {
-    /// Something became worse, or can't be done any more.
+    /// Whether a figure got worse, or is no longer possible.
     #[must_use]
     pub fn is_regression(&self) -> bool {
         !self.worse.is_empty() || !self.lost.is_empty()
     }
 
-    /// Something was compared, or can't be done any more.
+    /// Whether anything was compared, or is no longer possible.
     #[must_use]
     pub fn is_comparable(&self) -> bool {
         self.incomparable.is_none() && (self.compared > 0 || self.is_regression())

@@ -88,7 +88,7 @@ fn requests_are_counted_so_two_percent_count() {
     assert!(found.to_string().contains("from nothing"), "{found}");
 }
 
-/// A machine of half the speed, with lockkit as near to the bare driver as before.
+/// The new machine has half the speed, and lockkit is as near to the bare driver as before.
 #[test]
 fn another_machine_is_no_regression_where_the_floor_went_along() {
     let old = sample::tiny([100.0, 90.0, 95.0, 96.0, 94.0], [110.0, 100.0, 105.0, 106.0, 104.0]);
@@ -104,7 +104,7 @@ fn another_machine_is_no_regression_where_the_floor_went_along() {
     );
 }
 
-/// The same absolute figures, while the bare driver became twice as fast.
+/// The absolute figures are the same, but the bare driver became twice as fast.
 #[test]
 fn a_ratio_that_falls_is_a_regression() {
     let old = sample::tiny([100.0; 5], [110.0; 5]);
@@ -143,7 +143,8 @@ fn what_failed_or_vanished_is_a_regression() {
     assert!(found.to_string().contains("no wait p50 any more"), "{found}");
 }
 
-/// Another number of grants, or a server that does not tell this time: nothing of lockkit's.
+/// The number of grants differs, or the server does not report its counts this time. Neither is a
+/// change of lockkit.
 #[test]
 fn a_figure_that_is_not_always_there_is_no_loss() {
     let old = sample::report();
@@ -159,7 +160,7 @@ fn a_figure_that_is_not_always_there_is_no_loss() {
     assert!(found.to_string().contains("no most ÷ least any more"), "{found}");
 }
 
-/// Each run measures its own rate, unless it is told one.
+/// Each run measures its own rate, unless the user gives one.
 #[test]
 fn an_open_loop_at_another_rate_is_not_compared() {
     let old = sample::report();
@@ -208,7 +209,7 @@ fn a_single_slow_wait_is_shown_and_does_not_count() {
     }
 }
 
-/// Ranges next to one another, of which one in a hundred pairs of like runs has some.
+/// The two ranges touch. One in a hundred pairs of similar runs has such ranges.
 #[test]
 fn ranges_that_hardly_part_are_noise() {
     let old = series(Metric::GrantsPerSecond, &[100.0, 104.0, 96.0, 101.0, 99.0]);

@@ -1,4 +1,4 @@
-//! A comparison for the terminal.
+//! Shows a comparison on the terminal.
 
 use std::fmt;
 
@@ -87,7 +87,7 @@ fn value(change: &Change, series: &Series) -> String {
     format!("{} ({}–{})", three(series.median()), three(series.min()), three(series.max()))
 }
 
-/// A server's words must not move the cursor.
+/// Removes control characters, because a server's text must not move the cursor.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,4 +1,5 @@
-//! Bars: a store a row, the bare driver's bar under lockkit's, with the range of the rounds.
+//! Draws bars: one row for each store, the bare driver's bar under lockkit's, with the range of the
+//! rounds.
 
 use maud::{Markup, html};
 
@@ -8,19 +9,19 @@ use crate::report::{
 };
 
 const WIDTH: f64 = 820.0;
-/// Where bars begin.
+/// The x position where bars begin.
 const LEFT: f64 = 180.0;
-/// How long the longest may be; the rest is for the words behind it.
+/// The length of the longest bar; the text behind it needs the remaining width.
 const LENGTH: f64 = 370.0;
 const BAR: f64 = 18.0;
 const FLOOR: f64 = 8.0;
-/// Characters of a name that fit in front of the bars.
+/// The number of characters of a name that fit in front of the bars.
 const NAME: usize = 20;
 
 struct Row<'a> {
     name: &'a str,
     store: usize,
-    /// Only of this process: the others set the scale.
+    /// Whether the store serves one host only. The other stores set the scale.
     is_aside: bool,
     own: Option<&'a Series>,
     floor: Option<&'a Series>,
@@ -123,13 +124,13 @@ fn draw_bar(
     }
 }
 
-/// Where a value stands.
+/// The x position of a value.
 fn place(value: Option<f64>, scale: f64) -> f64 {
     let part = value.unwrap_or(0.0) / scale;
     LEFT + LENGTH * if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) }
 }
 
-/// The bare driver's value, and lockkit's divided by it.
+/// The text for the bare driver's value, and for lockkit's value divided by it.
 fn beside(own: Option<&Series>, floor: &Series, metric: Metric) -> String {
     let bare =
         floor.median().map_or_else(String::new, |median| numbers::shown(metric, median).text());
@@ -152,13 +153,13 @@ fn shortened(name: &str) -> String {
     }
 }
 
-/// The mark of a store around a point.
+/// The outline of a store's mark around a point.
 pub(super) fn corners(store: usize, x: f64, y: f64) -> String {
     let corner = |(dx, dy): &(i32, i32)| format!("{},{}", x + f64::from(*dx), y + f64::from(*dy));
     palette::shape(store).iter().map(corner).collect::<Vec<_>>().join(" ")
 }
 
-/// A slanted gap in a bar that goes on beyond the picture.
+/// A slanted gap in a bar that continues beyond the picture.
 fn gap(x: f64, top: f64, height: f64) -> String {
     let bottom = top + height;
     format!("{},{top} {},{top} {},{bottom} {},{bottom}", x, x + 6.0, x, x - 6.0)
@@ -174,7 +175,7 @@ mod tests {
         draw(report, scenario, case, metric, "the title").unwrap().into_string()
     }
 
-    /// Memory locks are a hundred times as fast, and would make all others look alike.
+    /// Memory locks are a hundred times as fast, and would make all other bars look alike.
     #[test]
     fn a_store_of_one_process_does_not_set_the_scale() {
         let svg = drawn(&sample::report(), Scenario::OwnNames, Metric::GrantsPerSecond);

@@ -1,4 +1,4 @@
-//! The pictures of a scenario.
+//! Chooses the pictures of a scenario.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -9,10 +9,10 @@ use super::{
 };
 use crate::report::{Better, Case, Metric, Report, Scenario, words};
 
-/// More cases than these are not all drawn: the table has them.
+/// The most cases that are all drawn. With more cases, only the table has all of them.
 const MOST: usize = 4;
 
-/// All pictures of a scenario, in their order.
+/// All pictures of a scenario, in the order of the page.
 pub(super) fn of(report: &Report, scenario: Scenario) -> Markup {
     let bars = |metric, about| all_bars(report, scenario, metric, about);
     let cases = report.cases(scenario).len();
@@ -43,7 +43,7 @@ pub(super) fn of(report: &Report, scenario: Scenario) -> Markup {
     }
 }
 
-/// The cases that are drawn: all of a few, the typical one of many.
+/// The cases to draw: all of a few, or the typical one of many.
 fn drawn(report: &Report, scenario: Scenario, metric: Metric) -> Vec<&Case> {
     let cases = report.cases(scenario);
     if cases.len() <= MOST { cases } else { report.typical(scenario, metric).into_iter().collect() }

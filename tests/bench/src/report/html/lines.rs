@@ -1,4 +1,4 @@
-//! Curves on two axes.
+//! Draws curves on two axes.
 
 use std::ops::Range;
 
@@ -20,10 +20,10 @@ use super::palette;
 const WIDTH: u32 = 820;
 const HEIGHT: u32 = 380;
 
-/// Where the names of the lines stand.
+/// The x position of the lines' names.
 const LABELS: i32 = 650;
 
-/// The least distance of two names.
+/// The least vertical distance between two names.
 const LABEL_HEIGHT: i32 = 20;
 
 /// An axis from its first tick to its last.
@@ -34,15 +34,15 @@ pub(super) struct Axis {
     pub(super) ticks: Vec<(f64, String)>,
 }
 
-/// What one store did, in the coordinates of the axes.
+/// One store's results, in the coordinates of the axes.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) store: usize,
     pub(super) points: Vec<(f64, f64)>,
-    /// Those of the points that get the mark of the store.
+    /// The points that get the mark of the store.
     pub(super) marked: Vec<(f64, f64)>,
-    /// `(x, low, high)` of ranges of rounds.
+    /// The ranges of the rounds, as `(x, low, high)`.
     pub(super) ranges: Vec<(f64, f64, f64)>,
 }
 
@@ -52,7 +52,7 @@ type Drawn<T = ()> = Result<T, Box<dyn std::error::Error>>;
 pub(super) fn draw(x: &Axis, y: &Axis, lines: &[Line]) -> Option<String> {
     let mut svg = String::new();
     try_draw(&mut svg, x, y, lines).ok()?;
-    // Its own root has a fixed size; the page gives it one that fits.
+    // The root element of the drawing has a fixed size; the page adds a root that fits.
     let start = svg.find('>')? + 1;
     let end = svg.rfind("</svg>")?;
     svg.get(start..end).map(str::to_owned)
@@ -118,7 +118,7 @@ fn try_draw(svg: &mut String, x: &Axis, y: &Axis, lines: &[Line]) -> Drawn {
     Ok(())
 }
 
-/// Ticks where they were asked for, with their names.
+/// Shows the ticks that the axis names, with their labels.
 impl Ranged for Axis {
     type FormatOption = NoDefaultFormatting;
     type ValueType = f64;
@@ -160,7 +160,7 @@ fn words(size: u32, colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&colour)
 }
 
-/// Names beside the ends of their lines, as near as there is room.
+/// Places the names beside the ends of their lines, as near as there is room.
 fn spread<T>(mut ends: Vec<((i32, i32), T)>) -> Vec<((i32, i32), i32, T)> {
     ends.sort_by_key(|((_, y), _)| *y);
     let mut labels: Vec<i32> = Vec::new();
@@ -168,7 +168,7 @@ fn spread<T>(mut ends: Vec<((i32, i32), T)>) -> Vec<((i32, i32), i32, T)> {
         let free = labels.last().map_or(*y, |last| last + LABEL_HEIGHT);
         labels.push((*y).max(free));
     }
-    // What was pushed out at the bottom goes up again, and pushes the others.
+    // A name that was pushed below the bottom moves up again, and pushes the others.
     let mut lowest = i32::try_from(HEIGHT).unwrap_or(i32::MAX) - 60;
     for label in labels.iter_mut().rev() {
         *label = (*label).min(lowest);

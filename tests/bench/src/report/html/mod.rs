@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else: no network, no script.
+//! Writes the report as one page that needs nothing else: no network, no script.
 
 mod bars;
 mod figures;

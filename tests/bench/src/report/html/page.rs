@@ -1,4 +1,4 @@
-//! The page: the answer first, then why.
+//! Builds the page: the answer first, then the reasons.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 

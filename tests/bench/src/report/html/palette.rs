@@ -1,19 +1,19 @@
-//! A colour and a shape for each store, the same in all pictures. The colours are told apart by the
-//! colour-blind (after Okabe and Ito), and stand out from their background; the shapes are for who
-//! sees no colours at all.
+//! Gives each store a colour and a shape, the same in all pictures. The colours (after Okabe and
+//! Ito) differ for the colour-blind too, and contrast with their background. The shapes help
+//! readers who see no colours at all.
 
 use std::fmt::Write as _;
 
-/// On a light background. Also what stands in drawings, where the style sheet finds and replaces
-/// it.
+/// The colours on a light background. Drawings contain them too, and the style sheet replaces them
+/// there.
 const LIGHT: [&str; 8] =
     ["#0072B2", "#C84E00", "#00805C", "#A3478A", "#8F6400", "#3D3D9E", "#8A1F2E", "#5A6570"];
 
-/// On a dark background.
+/// The colours on a dark background.
 const DARK: [&str; 8] =
     ["#5AB4F0", "#FF8A4C", "#3FD0A4", "#F09AD0", "#F0C040", "#A6A6FF", "#FF8F9C", "#C3CAD2"];
 
-/// The outlines of marks, around their middle.
+/// The outlines of marks, around their centre.
 const SHAPES: [&[(i32, i32)]; 8] = [
     &[(5, 2), (2, 5), (-2, 5), (-5, 2), (-5, -2), (-2, -5), (2, -5), (5, -2)],
     &[(0, -6), (6, 5), (-6, 5)],
@@ -38,10 +38,10 @@ const SHAPES: [&[(i32, i32)]; 8] = [
     &[(6, 0), (-5, -6), (-5, 6)],
 ];
 
-/// Axes and words in drawings.
+/// The colour of axes and words in drawings.
 pub(super) const INK: &str = "#1B1B1B";
 
-/// Lines of the grid.
+/// The colour of the grid's lines.
 pub(super) const GRID: &str = "#D8D8D8";
 
 pub(super) fn light(store: usize) -> &'static str {
@@ -52,12 +52,12 @@ pub(super) fn shape(store: usize) -> &'static [(i32, i32)] {
     SHAPES[store % SHAPES.len()]
 }
 
-/// The class of what is drawn in the colour of a store.
+/// The style class of a store's colour.
 pub(super) fn class(store: usize) -> String {
     format!("s{}", store % LIGHT.len())
 }
 
-/// The part of the style sheet that is about colours of stores.
+/// The part of the style sheet with the colours of stores.
 pub(super) fn css() -> String {
     let mut css = String::new();
     let variables = |colours: &[&str]| {
@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// Relative luminance as WCAG has it.
+    /// Relative luminance as WCAG defines it.
     fn luminance(colour: &str) -> f64 {
         let part = |at: usize| {
             let value = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;

@@ -1,11 +1,11 @@
-//! Which lines are drawn, and on which axes.
+//! Chooses the lines and axes of each plot.
 
 use std::collections::BTreeSet;
 
 use super::lines::{Axis, Line};
 use crate::report::{Case, Metric, Report, Scenario, Series, Side};
 
-/// Percentiles that get a tick and marks.
+/// The percentiles that get a tick and marks.
 const PERCENTILES: [(f64, &str); 7] = [
     (0.0, "0"),
     (50.0, "50th"),
@@ -16,7 +16,7 @@ const PERCENTILES: [(f64, &str); 7] = [
     (99.999, "99.999th"),
 ];
 
-/// How long waits were, over all grants of a case.
+/// Plots how long waits were, over all grants of a case.
 pub(super) fn percentiles(
     report: &Report,
     scenario: Scenario,
@@ -54,7 +54,7 @@ pub(super) fn percentiles(
     Some((x, y, lines))
 }
 
-/// A duration against the number of tasks.
+/// Plots a duration against the number of tasks.
 pub(super) fn by_tasks(
     report: &Report,
     scenario: Scenario,
@@ -67,7 +67,7 @@ pub(super) fn by_tasks(
         .collect();
     cases.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     let counts: BTreeSet<_> = cases.iter().filter_map(|(_, case)| case.tasks).collect();
-    // With a second case of the same number there would be two values at one place.
+    // A second case of the same number would put two values at one place.
     if counts.len() < 2 || counts.len() != cases.len() {
         return None;
     }
@@ -133,7 +133,7 @@ fn times(name: &str, lines: &[Line]) -> Option<Axis> {
     Some(Axis { name: name.into(), range, ticks })
 }
 
-/// A round number of microseconds in its unit.
+/// A round number of microseconds, in its unit.
 fn round(us: f64) -> String {
     let (size, unit) = match us {
         us if us >= 1e6 => (1e6, "s"),
@@ -174,8 +174,8 @@ mod tests {
         assert!(times("", &[]).is_none());
     }
 
-    /// The 100th percentile is infinitely far out on this scale: it stands where its one of so many
-    /// grants belongs.
+    /// The 100th percentile is infinitely far out on this scale. It is drawn at the place of the
+    /// slowest of this many grants.
     #[test]
     fn the_slowest_grant_stands_at_the_end_of_its_line() {
         let report = sample::report();

@@ -53,7 +53,7 @@ fn servers_and_urls_cannot_write_markup() {
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
 }
 
-/// Somebody got nothing at all: a ratio without end is told, and bends no picture.
+/// One task got nothing at all: the page shows an infinite ratio, and the pictures stay right.
 #[test]
 fn what_has_no_end_can_be_shown() {
     let mut report = sample::report();
@@ -77,7 +77,7 @@ fn what_has_no_end_can_be_shown() {
     }
 }
 
-/// Else the first column of the table of stores would push the others off the screen.
+/// Otherwise the first column of the table of stores would push the others off the screen.
 #[test]
 fn the_url_of_a_store_may_wrap() {
     let mut report = sample::report();
@@ -90,7 +90,7 @@ fn the_url_of_a_store_may_wrap() {
     }
 }
 
-/// A browser takes the first `class` of a tag and forgets the others.
+/// A browser uses the first `class` of a tag and ignores the others.
 #[test]
 fn no_tag_has_two_classes() {
     let page = html(&sample::report());
@@ -99,7 +99,7 @@ fn no_tag_has_two_classes() {
     }
 }
 
-/// What the style sheet is to replace must be in the drawings as it looks for it.
+/// The drawings must contain the colours exactly as the style sheet looks for them.
 #[test]
 fn colours_of_drawings_are_those_of_the_style_sheet() {
     let page = html(&sample::report());
@@ -124,7 +124,8 @@ fn every_picture_has_a_name_for_who_cannot_see_it() {
     assert_eq!(page.matches("role=\"img\" aria-label=\"").count(), pictures);
 }
 
-/// For the eyes: `LOCKKIT_BENCH_SAMPLE=some.html cargo test -p lockkit-bench sample_page`.
+/// Writes a page to look at:
+/// `LOCKKIT_BENCH_SAMPLE=some.html cargo test -p lockkit-bench sample_page`.
 #[test]
 fn sample_page() {
     if let Some(path) = std::env::var_os("LOCKKIT_BENCH_SAMPLE") {

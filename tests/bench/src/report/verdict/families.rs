@@ -1,4 +1,4 @@
-//! What to expect of the store that one has anyway.
+//! Answers what to expect of the store that a user already has.
 
 use super::{Answer, caution, needs};
 use crate::report::{
@@ -6,14 +6,14 @@ use crate::report::{
     verdict::rank::{finding, rank},
 };
 
-/// Products that are the same thing to who runs one.
+/// Products that are the same thing to their operator.
 const FAMILIES: [(&str, &[&str]); 3] = [
     ("MySQL or MariaDB", &["mysql", "mariadb", "percona"]),
     ("Redis", &["redis", "valkey"]),
     ("ZooKeeper", &["zookeeper"]),
 ];
 
-/// What is worth knowing of each store.
+/// The figures that matter for each store.
 const FIGURES: [(&str, Scenario, Metric); 5] = [
     ("a lock that nobody else wants comes after", Scenario::Uncontended, Metric::WaitP50Us),
     ("all names together", Scenario::OwnNames, Metric::GrantsPerSecond),
@@ -63,7 +63,7 @@ fn answer(report: &Report, name: &str, products: &[&str]) -> Option<Answer> {
     })
 }
 
-/// Which of several, for the two needs that differ most.
+/// Compares the members of a family, for the two needs that differ most.
 fn choice(report: &Report, is_member: impl Fn(&Store) -> bool) -> Vec<String> {
     let kinds = [
         ("Many names", Scenario::OwnNames, Metric::GrantsPerSecond),

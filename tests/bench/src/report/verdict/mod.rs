@@ -1,4 +1,4 @@
-//! Which store for which need, in plain words, and never more than the figures bear.
+//! Says in plain words which store fits which need, and claims no more than the figures prove.
 
 mod families;
 mod needs;
@@ -6,20 +6,20 @@ mod rank;
 
 use super::{GuaranteeClass, Report, Store};
 
-/// A need, and what this run says about it.
+/// A need, and this run's answer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// Such as `Lowest latency`.
     pub(super) need: String,
-    /// What was measured for it, such as `wait p50: 1 task, 1 name`.
+    /// The figure that answers it, such as `wait p50: 1 task, 1 name`.
     pub(super) measure: Option<String>,
     /// The answer, in paragraphs.
     pub(super) text: Vec<String>,
-    /// The [`Store::id`]s that it puts forward.
+    /// The [`Store::id`]s that the answer recommends.
     pub(super) named: Vec<String>,
-    /// What it stands on.
+    /// The figures that support the answer.
     pub(super) figures: Vec<String>,
-    /// What may break on the stores that were named.
+    /// The faults that may break the promises of the recommended stores.
     pub(super) cautions: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn answers(report: &Report) -> Vec<Answer> {
     answers
 }
 
-/// What to know before relying on a store, if there is anything.
+/// A warning about a store, if there is one.
 fn caution(store: &Store) -> Option<String> {
     let class = store.guarantee.class;
     let is_weak = class < GuaranteeClass::OneDurableServer;

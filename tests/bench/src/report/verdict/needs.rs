@@ -1,4 +1,4 @@
-//! The needs that figures can answer.
+//! Answers the needs that figures can answer.
 
 use super::{
     Answer, caution, listed,
@@ -13,9 +13,9 @@ pub(super) struct Need {
     name: &'static str,
     scenario: Scenario,
     metric: Metric,
-    /// Beyond being seen by other processes.
+    /// The condition that a store must meet, beyond being visible to other processes.
     is_met_by: fn(&Store) -> bool,
-    /// Why a store that doesn't meet it is left out.
+    /// Why a store that doesn't meet the condition is left out.
     otherwise: &'static str,
 }
 
@@ -27,7 +27,7 @@ const fn need(name: &'static str, scenario: Scenario, metric: Metric) -> Need {
     Need { name, scenario, metric, is_met_by: any, otherwise: "" }
 }
 
-/// In the order in which they are answered.
+/// The needs in the order of their answers.
 pub(super) const NEEDS: [Need; 6] = [
     need("Lowest latency", Scenario::Uncontended, Metric::WaitP50Us),
     need("Most throughput on many names", Scenario::OwnNames, Metric::GrantsPerSecond),
@@ -98,12 +98,12 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     Some(Answer { need: need.name.into(), measure, text, named, figures, cautions })
 }
 
-/// Else the lock of a connection would seem to be free within milliseconds, whatever becomes of its
-/// holder.
+/// Without this warning, a connection's lock would seem to be free within milliseconds, whatever
+/// happens to its holder.
 const KILLED: &str = "only the process was killed, and its system closed its connections at once; where a machine or its \
                       network vanishes, a lock that hangs on a connection takes until the server notices";
 
-/// That a store failed in cases like the one that is shown, or in that.
+/// A warning that a store failed in some cases of the scenario that is shown.
 fn failures(report: &Report, need: &Need, store: &Store) -> Option<String> {
     let (failed, all) = report.failures(need.scenario, &store.id);
     let scenario = words::title(need.scenario);
@@ -111,8 +111,8 @@ fn failures(report: &Report, need: &Need, store: &Store) -> Option<String> {
         .then(|| format!("{} failed in {failed} of {all} cases of \"{scenario}\"", store.id))
 }
 
-/// Who still knows who has the lock after a server is gone. No figure can answer that: the class of
-/// guarantee does.
+/// Which store still knows the holders of its locks after the loss of a server. Only the class of
+/// guarantee can answer that, and no figure can.
 pub(super) fn failover(report: &Report) -> Answer {
     let classes =
         |class| report.stores.iter().filter(move |store: &&Store| store.guarantee.class == class);
@@ -162,7 +162,7 @@ fn with_value(one: &Ranked<'_>, metric: Metric) -> String {
     format!("{}: {}", one.store.id, numbers::with_range(metric, one.series))
 }
 
-/// A finding in words. That the whole run is too short is said elsewhere, once.
+/// A finding in words. Another place says once that the whole run is too short.
 pub(super) fn said(report: &Report, found: &Finding<'_>, metric: Metric) -> Option<String> {
     let is_said = *found == Finding::TooShort && words::too_short(report).is_some();
     (!is_said).then(|| in_words(found, metric))

@@ -1,8 +1,8 @@
-//! Who is ahead, as far as the rounds can tell.
+//! Ranks the stores, as far as the rounds can prove an order.
 
 use crate::report::{Better, Case, Metric, Report, Scenario, Series, Store, words};
 
-/// What is closer than this is the same for all practical purposes.
+/// Values within this factor are the same for all practical purposes.
 const SAME: f64 = 1.05;
 
 /// A store and its rounds.
@@ -13,18 +13,18 @@ pub(super) struct Ranked<'a> {
     median: f64,
 }
 
-/// What a ranking says.
+/// The result of a ranking.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Finding<'a> {
-    /// One is ahead of all others in each round, and by this factor of the next.
+    /// One store is ahead of all others in each round, and ahead of the next by this factor.
     Best { best: Ranked<'a>, next: Ranked<'a>, factor: f64 },
-    /// These can't be told apart, and no other is ahead of them.
+    /// These stores can't be distinguished, and no other store is ahead of them.
     Tied(Vec<Ranked<'a>>),
-    /// There was only one.
+    /// There was only one store.
     Alone(Ranked<'a>),
-    /// There was none.
+    /// There was no store.
     Nobody,
-    /// Of a quick run, or of too few rounds.
+    /// The run was a quick run, or had too few rounds.
     TooShort,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn rank<'a>(
     ranked
 }
 
-/// What may be said of a ranking.
+/// The conclusion that a ranking allows.
 pub(super) fn finding<'a>(report: &Report, ranked: &[Ranked<'a>]) -> Finding<'a> {
     let [best, others @ ..] = ranked else { return Finding::Nobody };
     if report.is_quick || ranked.iter().any(|one| has_few_rounds(one.series)) {
@@ -76,7 +76,7 @@ fn factor(best: &Ranked<'_>, other: &Ranked<'_>) -> f64 {
 }
 
 impl<'a> Finding<'a> {
-    /// The stores that are put forward.
+    /// The stores that the finding names.
     pub(super) fn named(&self) -> Vec<&'a Store> {
         match self {
             Self::Best { best, .. } => vec![best.store],

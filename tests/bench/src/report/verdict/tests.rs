@@ -54,7 +54,8 @@ fn the_lower_latency_and_the_higher_throughput_win() {
     );
 }
 
-/// The medians differ twofold; one round of the slow one was as quick as one of the quick one.
+/// The medians differ twofold, but one round of the slow store was as fast as one round of the fast
+/// store.
 #[test]
 fn nobody_wins_where_ranges_overlap() {
     let report =
@@ -66,7 +67,7 @@ fn nobody_wins_where_ranges_overlap() {
     );
 }
 
-/// The third overlaps with the first although the second, between them, does not.
+/// The third store's range overlaps the first one's, although the second store's range does not.
 #[test]
 fn an_overlap_with_any_other_store_is_seen() {
     let report = latency(&[
@@ -136,7 +137,7 @@ fn a_store_of_one_process_is_never_put_forward() {
     );
 }
 
-/// Who wins by forgetting is named with a warning, and with the best of those that don't forget.
+/// A winner that forgets locks gets a warning, and the best store that keeps them is named too.
 #[test]
 fn a_volatile_winner_comes_with_a_warning_and_an_alternative() {
     let report = latency(&[
@@ -190,7 +191,7 @@ fn only_a_majority_survives_the_loss_of_a_server() {
     assert!(said(&latency(&stores), need).starts_with("c: a majority"));
 }
 
-/// The unfair one happened to be the evenest in this run: that is luck, not a promise.
+/// The unfair store served most evenly in this run only by luck: it does not promise it.
 #[test]
 fn fair_is_only_who_serves_in_order() {
     let stores: [Rounds<'_>; 3] = [
@@ -235,7 +236,7 @@ fn who_failed_is_not_passed_over_in_silence() {
     assert!(answer.figures.contains(&"c: failed: down".to_owned()), "{:?}", answer.figures);
 }
 
-/// The one that did best in the case that is shown, and not at all in another one.
+/// The store did best in the case that is shown, but failed in another case.
 #[test]
 fn a_winner_that_failed_elsewhere_comes_with_a_warning() {
     let mut report = latency(&[("a", DURABLE, &[1.0; 3]), ("b", DURABLE, &[9.0; 3])]);
@@ -249,7 +250,7 @@ fn a_winner_that_failed_elsewhere_comes_with_a_warning() {
     assert!(answer.cautions.contains(&warning) && answer.figures.contains(&warning), "{answer:?}");
 }
 
-/// Who served some so seldom that there is no ratio is worse, and not absent.
+/// A store without a ratio served some tasks too seldom. It is worse, and must not be left out.
 #[test]
 fn who_was_measured_without_the_figure_is_listed() {
     let stores: [Rounds<'_>; 2] = [("a", DURABLE, &[1.2; 3]), ("b", DURABLE, &[3.0; 3])];
@@ -282,7 +283,7 @@ fn who_has_mysql_learns_which_of_its_strategies_is_better_at_what() {
     );
 }
 
-/// Catches a lock of a connection that is praised for its milliseconds without a word.
+/// Catches an answer that praises a connection's lock for its milliseconds, without a warning.
 #[test]
 fn who_recovers_first_is_said_with_what_was_killed() {
     let stores: [Rounds<'_>; 2] =

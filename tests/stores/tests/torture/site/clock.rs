@@ -1,4 +1,4 @@
-//! Steps of a server's wall clock.
+//! Faults that step a server's wall clock.
 
 use std::time::Duration;
 
@@ -12,16 +12,18 @@ const DETOUR: &str = "clock-back-and-forth";
 const FORTH: &str = "clock-forth-and-back";
 const FORWARD: &str = "clock-forward";
 
-/// What can be done to a server that keeps leases by its clock, and its past on its disk: no other
-/// fault beside, as one that is empty *and* late starts below its last tokens.
+/// The clock faults of a server that keeps leases by its clock and its data on its disk. No other
+/// fault is combined with them, because a server that is empty *and* late starts below its last
+/// tokens.
 pub(super) fn faults(words: &'static str) -> Vec<ServerFault> {
     vec![
         weak(momentary(FORWARD), words),
-        // Small: a dead holder's lock stays for as much longer.
+        // This step is small: a dead holder's lock remains for that much longer.
         momentary(BACK),
-        // Corrected in the end, which is a step forward.
+        // At the end, the clock is corrected, which is a step forward.
         weak(lasting(DETOUR, 100..=1_500), words),
-        // Small: a lease of meanwhile lasts for as much longer once the clock is corrected.
+        // This step is small: once the clock is corrected, a lease from in between lasts for that
+        // much longer.
         weak(lasting(FORTH, 100..=1_500), words),
     ]
 }
@@ -33,7 +35,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// `None`: the fault is none of a clock.
+    /// Returns `None` if the fault is not a fault of the clock.
     pub(super) fn strike(
         &mut self,
         clock: Option<&WallClock>,
@@ -57,7 +59,7 @@ impl Steps {
         Ok(Some(format!("the clock, by {distance:?}")))
     }
 
-    /// Corrects what is to be corrected.
+    /// Applies the correction, if one is due.
     pub(super) fn heal(&mut self, clock: Option<&WallClock>) -> Result<(), BoxError> {
         match (clock, self.correction.take()) {
             (Some(clock), Some((distance, direction))) => Ok(clock.step(distance, direction)?),

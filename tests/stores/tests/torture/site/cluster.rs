@@ -17,7 +17,7 @@ const KILL_REPLICA: &str = "kill-replica";
 const MOVE_SLOT: &str = "move-slot";
 
 const SETTLED: Duration = Duration::from_secs(60);
-/// After 5 s a failover that was asked for is over, done or not.
+/// After 5 s, a requested failover has ended, with or without success.
 const GIVEN_UP: Duration = Duration::from_millis(5_200);
 const POLL: Duration = Duration::from_millis(20);
 const SLOTS: u64 = 16_384;
@@ -42,7 +42,7 @@ pub(super) fn start() -> Result<Box<dyn Site>, Failed> {
 }
 
 impl Cluster {
-    /// The nodes that take themselves for masters, or for replicas.
+    /// The nodes that act as masters, or as replicas.
     fn nodes(&self, masters: bool) -> Result<Vec<usize>, BoxError> {
         let mut found = Vec::new();
         for (index, node) in self.cluster.nodes().iter().enumerate() {
@@ -53,7 +53,7 @@ impl Cluster {
                     Err(error) if Instant::now() > deadline => {
                         return Err(format!("{error:#}").into());
                     }
-                    // It may be busy with its change of roles.
+                    // The node may be busy with its change of roles.
                     Err(_) => thread::sleep(POLL),
                 }
             };
@@ -64,7 +64,7 @@ impl Cluster {
         Ok(found)
     }
 
-    /// Some slot of a node.
+    /// One slot of a node.
     fn slot_of(&self, node: usize) -> Result<u16, BoxError> {
         let shards = self.cluster.nodes()[node].ask(["CLUSTER", "SHARDS"])?;
         let port = self.cluster.nodes()[node].port().to_string();
@@ -81,7 +81,7 @@ impl Cluster {
         Err(format!("node {node} has no slot").into())
     }
 
-    /// The slot of some name of this round, if there is one yet.
+    /// The slot of a name of this round, if there is one yet.
     fn slot_in_use(&self, chance: u64) -> Result<u16, BoxError> {
         let mut keys = Vec::new();
         for node in self.nodes(true)? {
@@ -100,8 +100,8 @@ impl Cluster {
         Ok(self.cluster.nodes()[replica].ask(["CLUSTER", "FAILOVER"]).map(drop)?)
     }
 
-    /// Waits for it, and asks again when that was given up: the masters don't vote on the same one
-    /// twice within 4 s, and the replica does not ask them twice within 8 s.
+    /// Waits for the takeover, and asks again when a failover was given up. The masters don't vote
+    /// for the same replica twice within 4 s, and the replica does not ask them twice within 8 s.
     fn wait_for_takeover(&self, replica: usize) -> Result<(), BoxError> {
         let start = Instant::now();
         let mut asked = Instant::now();
@@ -118,8 +118,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until there are as many masters as replicas, each of these has its master's data, and
-    /// all agree.
+    /// Waits until there are as many masters as replicas, each replica has its master's data, and
+    /// all nodes agree.
     fn wait_until_whole(&self) -> Result<(), BoxError> {
         let deadline = Instant::now() + SETTLED;
         while !self.is_whole().unwrap_or(false) {
@@ -152,7 +152,7 @@ impl Site for Cluster {
     }
 
     fn open(&mut self) -> Result<String, BoxError> {
-        // All of them: the masters of the start may be replicas by now.
+        // The URL names all nodes, because the first masters may be replicas by now.
         let nodes: Vec<_> =
             self.cluster.nodes().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
         Ok(format!("redis+cluster://{}/?prefix={}", nodes.join(","), self.rounds.next()))
@@ -162,7 +162,7 @@ impl Site for Cluster {
         vec![
             lasting(MOVE_SLOT, 0..=1_000),
             lasting(KILL_REPLICA, 100..=1_500),
-            // From a live master, which waits until its replica has everything: no grant is lost.
+            // A live master waits until its replica has all data, so no grant is lost.
             lasting(FAIL_OVER, 0..=500),
             weak(
                 lasting(KILL_MASTER, 0..=1_500),

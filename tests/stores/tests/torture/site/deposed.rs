@@ -1,6 +1,6 @@
-//! Three ZooKeepers whose leader is cut off from its followers. They elect another one, and the
-//! deposed leader goes on to answer its clients: the connections of these break, and it takes their
-//! sessions up again by itself.
+//! Three ZooKeeper servers whose leader is cut off from its followers. The followers elect another
+//! leader, and the deposed leader continues to answer its clients. The connections of these clients
+//! break, and the deposed leader resumes their sessions without asking its followers.
 
 use std::{thread, time::Duration};
 
@@ -15,27 +15,27 @@ use super::{Rounds, lasting, zookeeper::leaks};
 const DEPOSE: &str = "depose-leader";
 
 const NODES: usize = 3;
-/// So long that holders still believe when the successor starts; servers give no more than 20
-/// ticks.
+/// The session is so long that holders still believe in it when the successor starts. Servers give
+/// no more than 20 ticks.
 const SESSION: &str = "5s";
-/// Sessions end up to a tick late, which hides a lease that is too long by less.
+/// Sessions end up to a tick late, which hides a lease that is too long by less than a tick.
 const TICK: Duration = Duration::from_millis(250);
-/// In ticks: for 20 s a leader does not notice that its followers are gone.
+/// In ticks: for 20 s, a leader does not notice the loss of its followers.
 const PATIENCE: &str = "syncLimit=80";
-/// In ticks, for the first contact of servers that all start at once.
+/// In ticks: the time for the first contact of servers that all start at once.
 const CONTACT: &str = "initLimit=80";
-/// From the start of the successor to the end of the connections: later than a tick, and while
-/// holders believe.
+/// The time from the start of the successor to the end of the connections: later than a tick, and
+/// while holders still believe.
 const RECONNECT_MS: std::ops::Range<u64> = 300..1_300;
 
-/// Each process uses one server, and comes back to it.
+/// Each process uses one server, and reconnects to the same one.
 #[derive(Debug)]
 struct Deposed {
     ways: Vec<Proxy>,
     servers: NamespacedEnsemble,
     rounds: Rounds,
     is_cut: bool,
-    // What the ways run on.
+    // The runtime of the proxies.
     _runtime: Runtime,
 }
 
@@ -73,7 +73,8 @@ impl Site for Deposed {
     }
 
     fn faults(&self) -> Vec<ServerFault> {
-        // Until the successor has ended the sessions of the other one's clients, or before.
+        // The longest fault lasts until the successor has ended the sessions of the deposed
+        // leader's clients.
         vec![lasting(DEPOSE, 3_000..=9_000)]
     }
 
@@ -82,8 +83,8 @@ impl Site for Deposed {
         let followers = self.servers.followers();
         self.is_cut = true;
         self.servers.cut(leader)?;
-        // Restarted followers elect at once: else they wait for the leader as long as it does for
-        // them.
+        // Restarted followers elect at once. Otherwise they wait for the leader as long as it waits
+        // for them.
         for &follower in &followers {
             self.servers.node_mut(follower).kill()?;
         }
@@ -100,7 +101,7 @@ impl Site for Deposed {
     fn heal(&mut self) -> Result<(), BoxError> {
         if std::mem::take(&mut self.is_cut) {
             self.servers.heal()?;
-            // Until the deposed one has noticed, both say that they lead.
+            // Until the deposed leader has noticed, two servers report that they lead.
             self.servers.leader()?;
             self.servers.wait_until_whole()?;
         }

@@ -1,4 +1,4 @@
-//! Three ZooKeepers that agree, each in a network of its own where that can be had.
+//! Three ZooKeeper servers that agree, each in a network of its own where the system allows that.
 
 use libtest_mimic::Failed;
 use lockkit_fixture::{NamespacedEnsemble, ZooKeeperEnsemble, ZooKeeperOptions};
@@ -55,10 +55,10 @@ impl Site for Ensemble {
         Ok(format!("{url}?prefix={}&session_timeout={SESSION}", self.rounds.next()))
     }
 
-    /// None of them breaks a promise: what was answered, a majority has, and a leader without one
-    /// serves nobody.
+    /// No fault breaks a promise: a majority has all answered requests, and a leader without a
+    /// majority serves no client.
     fn faults(&self) -> Vec<ServerFault> {
-        // A leader is given up after 2 s.
+        // The followers give up a leader after 2 s.
         let mut faults = vec![
             lasting(KILL_FOLLOWER, 0..=1_500),
             lasting(STOP_FOLLOWER, 200..=4_000),

@@ -1,4 +1,4 @@
-//! A folder on this host, whose only servers are those who use it.
+//! A folder on this host, which has no server but its users.
 
 use std::{
     fs, io,
@@ -43,8 +43,8 @@ impl Site for Folder {
         Ok(())
     }
 
-    /// Whoever holds or waits in a record. Those that were killed are no leak until somebody looks:
-    /// they are told apart by their sessions, which the system has unlocked.
+    /// The holders and waiters in the records. Claims of killed processes are no leak until another
+    /// claim looks. Their sessions distinguish them, because the system has unlocked these.
     fn leaks(&mut self) -> Result<Vec<String>, BoxError> {
         let round = self.root.path().join(self.rounds.now());
         let living = living(&round.join("sessions"))?;
@@ -61,7 +61,7 @@ impl Site for Folder {
     }
 }
 
-/// The sessions that somebody keeps locked.
+/// The sessions that a live process keeps locked.
 fn living(sessions: &Path) -> io::Result<Vec<String>> {
     let mut living = Vec::new();
     for file in files(sessions)? {

@@ -13,7 +13,7 @@ use super::{
 const STOP_NODE: &str = "stop-node";
 const KILL_CONNECTIONS: &str = "kill-connections";
 
-/// A node that was killed can't come back: that would need the programs of a state transfer.
+/// A killed node can't come back, because that would need the programs of a state transfer.
 #[derive(Debug)]
 struct Galera {
     nodes: [Sql; 2],
@@ -25,7 +25,8 @@ pub(super) fn start() -> Result<Box<dyn Site>, Failed> {
     let [first, second] = GaleraCluster::start()?.into_nodes();
     let nodes = [Sql::on(first, Strategy::Optimistic)?, Sql::on(second, Strategy::Optimistic)?];
     for node in &nodes {
-        // Else a node tells for a moment who held a lock that was released on the other one.
+        // Without this, a node briefly reports the holder of a lock that was released on the other
+        // node.
         node.run("SET GLOBAL wsrep_sync_wait=1")?;
     }
     Ok(Box::new(Galera { nodes, rounds: Rounds::default(), stopped: None }))

@@ -1,7 +1,7 @@
-//! Stores on servers of our own, which can be hurt.
+//! Stores on servers of this program, which it can disturb.
 //!
-//! Each topology says what can be done to it, and what the documentation gives up because of that.
-//! Two faults at once are nobody's promise: one is healed before the next.
+//! Each topology lists its faults, and the promises that the documentation gives up because of
+//! them. No promise covers two faults at once, so one fault is healed before the next.
 
 mod clock;
 mod cluster;
@@ -30,7 +30,7 @@ use lockkit_torture::site::{ServerFault, Site};
 /// Starts the servers of a topology; they end with the site.
 pub(crate) type Start = fn() -> Result<Box<dyn Site>, Failed>;
 
-/// Every topology that can be had here, by name. What can't is said on standard error.
+/// Every topology that this machine can run, by name. Standard error names those that it can't run.
 pub(crate) fn all() -> Vec<(&'static str, Start)> {
     let mut all: Vec<(&'static str, Start)> = vec![
         ("file", || folder::start()),
@@ -73,35 +73,35 @@ pub(crate) fn all() -> Vec<(&'static str, Start)> {
     all
 }
 
-/// Says it past any capture of a test's output.
+/// Writes a warning that a test's output capture does not hide.
 fn left_out(what: &str, reason: &str) {
-    // Nobody can do anything about a warning that can't be written.
+    // A warning that can't be written has no remedy.
     let _ = writeln!(io::stderr(), "\nWARNING, LEFT OUT: {what}: {reason}\n");
 }
 
-/// One that is healed after a while.
+/// A fault that is healed after a while.
 fn lasting(kind: &'static str, ms: RangeInclusive<u64>) -> ServerFault {
     let lasts = Duration::from_millis(*ms.start())..=Duration::from_millis(*ms.end());
     ServerFault { kind, lasts, weakens: None }
 }
 
-/// One that leaves nothing to heal.
+/// A fault that leaves nothing to heal.
 fn momentary(kind: &'static str) -> ServerFault {
     lasting(kind, 0..=0)
 }
 
-/// One for which the documentation gives up exclusion, in these words.
+/// A fault for which the documentation gives up exclusion, in these words.
 fn weak(fault: ServerFault, words: &'static str) -> ServerFault {
     ServerFault { weakens: Some(words), ..fault }
 }
 
-/// One of so many, by a random number.
+/// Chooses one of this many by a random number.
 fn choose(chance: u64, count: usize) -> usize {
     let count = u64::try_from(count).unwrap_or(u64::MAX).max(1);
     usize::try_from(chance % count).unwrap_or_default()
 }
 
-/// The namespaces of a site's rounds. Its servers are nobody else's, so a number is enough.
+/// The namespaces of a site's rounds. No other program uses its servers, so a number is enough.
 #[derive(Debug, Default)]
 struct Rounds(u32);
 

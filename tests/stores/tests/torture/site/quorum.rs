@@ -1,4 +1,4 @@
-//! A quorum of three servers, of which any one may be missing.
+//! A quorum of three servers, any one of which may be missing.
 
 use libtest_mimic::Failed;
 use lockkit_fixture::{RedisOptions, SqlFlavor};
@@ -37,7 +37,8 @@ pub(super) fn of_redis() -> Result<Box<dyn Site>, Failed> {
     start("quorum", [Box::new(redis()?), Box::new(redis()?), Box::new(redis()?)])
 }
 
-/// Members that raise tokens, each in its own way. ZooKeeper can't, and so is in no majority.
+/// Members that raise tokens, each in its own way. ZooKeeper can't raise tokens, so it can't be in
+/// the majority.
 pub(super) fn mixed() -> Result<Box<dyn Site>, Failed> {
     let redis = || Redis::durable(RedisOptions::default());
     let mariadb = Sql::start(SqlFlavor::MariaDb, Strategy::Optimistic)?;
@@ -48,7 +49,7 @@ fn start(name: &'static str, members: [Box<dyn Server>; MEMBERS]) -> Result<Box<
     Ok(Box::new(Quorum { name, members, rounds: Rounds::default(), struck: None }))
 }
 
-/// What a URL may hold as a value of a parameter.
+/// Escapes a URL for use as the value of a parameter.
 fn escaped(url: &str) -> String {
     let special = |c: char| matches!(c, '%' | '?' | '&' | '=' | '#' | '+');
     url.chars()
@@ -70,7 +71,7 @@ impl Site for Quorum {
         Ok(format!("quorum://?{}", members.collect::<Vec<_>>().join("&")))
     }
 
-    /// Members write every grant to their disks: none comes back without what it granted.
+    /// Members write every grant to their disks, so no member comes back without its grants.
     fn faults(&self) -> Vec<ServerFault> {
         vec![
             lasting(STOP_ONE, 200..=3_000),

@@ -1,4 +1,4 @@
-//! One Redis or Valkey.
+//! One Redis or Valkey server.
 
 use libtest_mimic::Failed;
 use lockkit_fixture::{
@@ -17,8 +17,8 @@ const CROWD: &str = "crowd";
 const FULL: &str = "full";
 const SCRIPT_FLUSH: &str = "script-flush";
 
-/// Thousands of waiters whose processes are dead, behind whoever waits for each name. They lapse
-/// after two seconds.
+/// Adds thousands of waiters of dead processes behind the first waiter for each name. These waiters
+/// lapse after two seconds.
 const QUEUE_A_CROWD: &str = "
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
@@ -39,7 +39,7 @@ const QUEUE_A_CROWD: &str = "
 
 const STEP: &str = "a step of the server's clock over the lease: the lock is free at once, its holder believes until its next renewal";
 
-/// A server that has nobody else's keys.
+/// A server with no keys of other programs.
 #[derive(Debug)]
 pub(super) struct Redis {
     server: RedisServer,
@@ -66,9 +66,9 @@ pub(super) fn valkey() -> Result<Box<dyn Site>, Failed> {
     Ok(Box::new(Alone::new("valkey", server, durable_faults())))
 }
 
-/// A restart is no loss here.
+/// A restart loses nothing here.
 fn durable_faults() -> Vec<ServerFault> {
-    // Past the longest lease: holders of all kinds must be renewed meanwhile.
+    // This is longer than the longest lease, so holders of all kinds must renew in the meantime.
     let full = lasting(FULL, 100..=4_000);
     vec![stop(), kill(), full, momentary(CROWD), momentary(SCRIPT_FLUSH), momentary(CLIENT_KILL)]
 }
@@ -145,8 +145,8 @@ impl Server for Redis {
     }
 }
 
-/// What a server has below a prefix beside what stays: the last tokens of idle names, which lapse,
-/// notes, which do not, and what all lockers have agreed on.
+/// Lists a server's keys below a prefix, without those that may remain. These are the last tokens
+/// of idle names, which lapse, notes, which do not lapse, and the data that all lockers share.
 pub(super) fn leaks(server: &RedisServer, namespace: &str) -> Result<Vec<String>, BoxError> {
     let mut leaks = Vec::new();
     let keys = server.ask(["KEYS", &format!("{namespace}:*")])?;

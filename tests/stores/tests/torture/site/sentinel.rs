@@ -19,9 +19,9 @@ const KILL_SENTINEL: &str = "kill-sentinel";
 const STOP_BRIEFLY: &str = "stop-primary-briefly";
 const STOP_PRIMARY: &str = "stop-primary";
 
-/// On a busy machine a process stalls for a while: that is to be no failover that nobody asked for.
+/// On a busy machine a process pauses for a while, which must not cause an unplanned failover.
 const DOWN_AFTER: Duration = Duration::from_secs(2);
-/// The next one begins no sooner than twice that time after the last one.
+/// The next failover begins no sooner than twice this time after the last one.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(2);
 const SETTLED: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
@@ -49,8 +49,8 @@ impl Wait {
                 fault,
                 "a failover can lose a grant, and a primary that was replaced still grants",
             ),
-            // "With N = the number of replicas only those remain that restart empty": none is
-            // promoted here that did.
+            // "With N = the number of replicas only those remain that restart empty": no such
+            // replica is promoted here.
             Self::ForAll => fault,
         }
     }
@@ -93,7 +93,7 @@ pub(super) fn start(wait: Wait) -> Result<Box<dyn Site>, Failed> {
     Ok(Box::new(site))
 }
 
-/// A server that wrongly takes itself for a primary is put right after a second or two instead of
+/// Makes sentinels demote a server that wrongly acts as a primary after a second or two instead of
 /// ten.
 fn hurry(sentinel: &RedisServer) -> Result<(), BoxError> {
     sentinel.ask(["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "300", "INFO-PERIOD", "300"])?;
@@ -105,13 +105,13 @@ impl Sentinel {
         Ok((self.group.primary()? + 1 + choose(chance, SERVERS - 1)) % SERVERS)
     }
 
-    /// Waits for the sentinels to have another primary than that one.
+    /// Waits until the sentinels name another primary than `old`.
     fn wait_for_failover(&self, old: usize) -> Result<usize, BoxError> {
         Ok(self.group.wait_for_new_primary(old, SETTLED)?)
     }
 
-    /// Asks for another primary than one that lives, until there is one: sentinels give up a
-    /// failover that takes longer than its timeout, and begin none anew where nothing is down.
+    /// Requests a failover from a live primary until there is another primary. Sentinels give up a
+    /// failover that takes longer than its timeout, and start no new one while no server is down.
     fn fail_over(&self, old: usize) -> Result<(), BoxError> {
         let deadline = Instant::now() + SETTLED;
         loop {
@@ -120,22 +120,22 @@ impl Sentinel {
                 Err(error) if Instant::now() > deadline => return Err(error.into()),
                 Err(_) => {}
             }
-            // Refused while another one is at it.
+            // The sentinel refuses this while another sentinel runs a failover.
             let _ =
                 self.group.sentinels()[0].ask(["SENTINEL", "FAILOVER", self.group.service_name()]);
         }
     }
 
-    /// Starts a server again, and at once as a replica of the primary: what it was at its first
-    /// start is long past.
+    /// Restarts a server, and makes it a replica of the primary at once: its first role is out of
+    /// date.
     fn bring_back(&mut self, index: usize, primary: usize) -> Result<(), BoxError> {
         self.group.server_mut(index).restart()?;
         let servers = self.group.servers();
         Ok(servers[index].replicate(&servers[primary])?)
     }
 
-    /// Waits until one server is the primary for all, and the others have its data: the next
-    /// failover finds its candidates.
+    /// Waits until all see one server as the primary, and the others have its data, so that the
+    /// next failover finds its candidates.
     fn wait_until_whole(&self) -> Result<(), BoxError> {
         let deadline = Instant::now() + SETTLED;
         loop {
@@ -146,7 +146,7 @@ impl Sentinel {
                         format!("the group is not whole after {SETTLED:?}: {answer:?}").into()
                     );
                 }
-                // A server may be on its way up.
+                // A server may still be starting.
                 _ => thread::sleep(POLL),
             }
         }
@@ -184,15 +184,16 @@ impl Site for Sentinel {
         let mut faults = vec![
             lasting(KILL_REPLICA, 100..=1_500),
             lasting(KILL_SENTINEL, 100..=1_500),
-            // Shorter than what the sentinels take for a death, by far: no failover.
+            // This is far shorter than the time after which sentinels see a death, so no failover
+            // follows.
             lasting(STOP_BRIEFLY, 50..=500),
             self.wait.fails_over(lasting(KILL_PRIMARY, 0..=1_500)),
             self.wait.fails_over(lasting(STOP_PRIMARY, 0..=1_500)),
             self.wait.fails_over(lasting(FAIL_OVER, 0..=500)),
         ];
         if self.group.is_cuttable() {
-            // From the other servers and sentinels, and not from the clients; long enough for a
-            // failover, or not.
+            // This cuts the primary off from the other servers and sentinels, but not from the
+            // clients. It may last long enough for a failover.
             faults.push(self.wait.fails_over(lasting(CUT_PRIMARY, 200..=6_000)));
         }
         faults
@@ -265,7 +266,7 @@ impl Site for Sentinel {
             }
             Some(Struck::StoppedPrimary(old)) => {
                 self.wait_for_failover(old)?;
-                // It grants until a sentinel puts it right.
+                // The old primary grants until a sentinel demotes it.
                 self.group.servers()[old].resume()?;
             }
         }

@@ -1,4 +1,4 @@
-//! One server, alone or as a member of a quorum.
+//! One server, single or as a member of a quorum.
 
 use std::fmt;
 
@@ -10,23 +10,23 @@ use super::{Rounds, clock::Steps, lasting};
 pub(super) const KILL: &str = "kill";
 pub(super) const STOP: &str = "stop";
 
-/// What can be done to a server of any store, and what it tells.
+/// The faults and answers that a server of any store has.
 pub(super) trait Server: fmt::Debug + Send + 'static {
     /// The store, in a namespace.
     fn url(&self, namespace: &str) -> String;
-    /// What holds or waits there.
+    /// The claims that hold or wait there.
     fn leaks(&self, namespace: &str) -> Result<Vec<String>, BoxError>;
-    /// What runs it.
+    /// The process of the server.
     fn process(&mut self) -> &mut ServerProcess;
-    /// With the data that it keeps on its disk, if any.
+    /// Restarts the server, with the data that it keeps on its disk, if any.
     fn restart(&mut self) -> Result<(), BoxError>;
 
-    /// A clock of its own.
+    /// The server's own clock.
     fn clock(&self) -> Option<&WallClock> {
         None
     }
 
-    /// A fault of this kind of server only.
+    /// Applies a fault that only this kind of server has.
     fn strike(&mut self, kind: &str) -> Result<String, BoxError> {
         Err(format!("{self:?} knows no {kind}").into())
     }
@@ -37,17 +37,17 @@ pub(super) trait Server: fmt::Debug + Send + 'static {
     }
 }
 
-/// Stopped for as long as requests wait, and for longer than short leases.
+/// The server is stopped for as long as requests wait, and for longer than short leases.
 pub(super) fn stop() -> ServerFault {
     lasting(STOP, 200..=3_000)
 }
 
-/// Killed, and started again after a while.
+/// The server is killed, and started again after a while.
 pub(super) fn kill() -> ServerFault {
     lasting(KILL, 0..=1_500)
 }
 
-/// A store that is one server.
+/// A store that has one server.
 #[derive(Debug)]
 pub(super) struct Alone<S> {
     name: &'static str,
@@ -80,7 +80,7 @@ impl<S: Server> Site for Alone<S> {
         Ok(self.server.url(&self.rounds.next()))
     }
 
-    /// Every second process has no gate: its tasks meet in the store, as those of different
+    /// Every second process has no gate. Its tasks meet in the store, as the tasks of different
     /// processes do.
     fn more_urls(&self) -> Vec<String> {
         vec![format!("{}&process_gate=false", self.server.url(&self.rounds.now()))]

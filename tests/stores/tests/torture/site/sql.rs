@@ -1,4 +1,4 @@
-//! One MariaDB or MySQL.
+//! One MariaDB or MySQL server.
 
 use std::future::Future;
 
@@ -18,25 +18,25 @@ use super::{
 };
 use crate::sql_leaks::leaks;
 
-/// As in production: what was answered is on the disk.
+/// Answered writes are on the disk, as in production.
 const FLUSHED: &str = "--innodb-flush-log-at-trx-commit=1";
 
 const CONNECTIONS: &str = "connections-used-up";
 const KILL_CONNECTIONS: &str = "kill-connections";
 const READ_ONLY: &str = "read-only";
 
-/// As few as MariaDB allows.
+/// The fewest connections that MariaDB allows.
 const FEW: usize = 10;
 const PLENTY: usize = 500;
 
-/// What a lock is made of.
+/// The mechanism of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strategy {
     /// A row with a lease.
     Optimistic,
     /// A transaction that holds a row.
     Pessimistic,
-    /// That, and a lease which the next one waits for.
+    /// A transaction that holds a row, and a lease that the next owner waits for.
     Strict,
 }
 
@@ -63,7 +63,7 @@ impl Strategy {
 
 #[derive(Debug)]
 pub(super) struct Sql {
-    // Before the runtime, which they belong to.
+    // This field comes before the runtime that the connections belong to.
     used_up: Vec<Conn>,
     server: SqlServer,
     strategy: Strategy,
@@ -89,8 +89,8 @@ pub(super) fn start(flavor: SqlFlavor, strategy: Strategy) -> Result<Box<dyn Sit
     Ok(Box::new(Alone::new(name, Sql::start(flavor, strategy)?, faults)))
 }
 
-/// The leases of rows by a clock that is stepped. What waits for a lock in the server does not
-/// follow it.
+/// Leases of rows, on a server whose clock is stepped. Waits for a lock inside the server do not
+/// follow that clock.
 pub(super) fn clock(flavor: SqlFlavor) -> Result<Box<dyn Site>, Failed> {
     let name = match flavor {
         SqlFlavor::MariaDb => "mariadb-clock",
@@ -111,7 +111,7 @@ impl Sql {
         Ok(Self { used_up: Vec::new(), server, strategy, runtime })
     }
 
-    /// Does something as one who may do everything.
+    /// Runs work as a user that has all rights.
     fn as_admin<T, F: Future<Output = Result<T, Error>>>(
         &self,
         work: impl FnOnce(Admin) -> F,
@@ -120,7 +120,7 @@ impl Sql {
         Ok(self.runtime.block_on(async { work(Admin { conn: connect(&url).await? }).await })?)
     }
 
-    /// Runs one statement as such.
+    /// Runs one statement as that user.
     pub(super) fn run(&self, sql: &str) -> Result<(), BoxError> {
         self.as_admin(async |mut admin| {
             admin.conn.query_drop(sql).await?;
@@ -135,7 +135,7 @@ impl Sql {
         login.map_or_else(String::new, |(user, _)| user.to_owned())
     }
 
-    /// Leaves room for nobody but those who are in, and the one who will make room again.
+    /// Uses up all free connections, except the one that will free them again.
     fn use_up(&mut self) -> Result<(), BoxError> {
         let url = self.server.url();
         let admin_url = self.server.admin_url();
@@ -171,7 +171,7 @@ impl Sql {
     fn set_read_only(&self, on: bool) -> Result<(), BoxError> {
         let on = u8::from(on);
         self.as_admin(async |mut admin| {
-            // It waits for transactions that are open, and holds up new ones meanwhile.
+            // The statement waits for open transactions, and delays new ones in the meantime.
             admin.conn.query_drop("SET SESSION lock_wait_timeout=10").await?;
             admin.conn.query_drop(format!("SET GLOBAL read_only={on}")).await?;
             admin.conn.disconnect().await
@@ -185,7 +185,7 @@ impl Sql {
             let threads: Vec<u64> = admin.conn.exec(all, (user,)).await?;
             for thread in &threads {
                 match admin.conn.query_drop(format!("KILL CONNECTION {thread}")).await {
-                    // One that has ended by itself.
+                    // The connection may have ended by itself.
                     Ok(()) | Err(Error::Server(_)) => {}
                     Err(error) => return Err(error),
                 }
@@ -198,7 +198,7 @@ impl Sql {
 
 impl Drop for Sql {
     fn drop(&mut self) {
-        // A connection that is dropped says good-bye on the runtime.
+        // A connection that is dropped says goodbye to the server on the runtime.
         let _inside = self.runtime.enter();
         self.used_up.clear();
     }

@@ -1,5 +1,4 @@
-//! Whether the sites do what they say: faults strike, healed servers serve, and what is left behind
-//! is seen.
+//! Tests the sites: faults strike, healed servers serve, and leaks are seen.
 
 use std::{
     env, thread,
@@ -13,10 +12,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{Start, all, zookeeper::SESSION};
 
-/// Set: each fault of each site, for its longest time, instead of one for no time where that takes
-/// long.
+/// If this is set, each fault of each site lasts its longest time. Otherwise a fault is healed at
+/// once, and slow sites have only one fault.
 const ALL_FAULTS: &str = "LOCKKIT_TORTURE_ALL_FAULTS";
-/// Of these, only the first fault is done otherwise.
+/// On these sites, only the first fault runs by default.
 const SLOW: [&str; 5] = [
     "redis-cluster",
     "redis-sentinel",
@@ -25,16 +24,16 @@ const SLOW: [&str; 5] = [
     "zookeeper-ensemble",
 ];
 
-/// Shorter than the step of `clock-forward`, which ends this lease. Longer than a server stands
-/// still under stress.
+/// Shorter than the step of `clock-forward`, which ends this lease, and longer than a server pauses
+/// under stress.
 const TTL: Duration = Duration::from_secs(8);
 const OP_TIMEOUT: Duration = Duration::from_secs(4);
-/// The rounds use short sessions, so that workers lose them. A trial loses none, even on a busy
-/// machine.
+/// The rounds use short sessions, so that workers lose them. A trial must not lose a session, even
+/// on a busy machine.
 const LONG_SESSION: &str = "30s";
-/// A server may stand still for seconds.
+/// A server may pause for seconds.
 const PATIENT: &str = "connect_timeout=8s";
-/// A store in trouble pauses, and looks for its servers again.
+/// A store in trouble pauses, and then looks for its servers again.
 const BACK: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -52,7 +51,7 @@ fn is_thorough() -> bool {
     env::var_os(ALL_FAULTS).is_some()
 }
 
-/// Whether a lock can be had while the fault lasts, where that is sure.
+/// Whether a lock is available while the fault lasts, where that is certain.
 fn serves(kind: &str) -> Option<bool> {
     match kind {
         "full" | "kill" | "kill-two" | "read-only" | "stop" | "stop-primary" | "stop-two" => {
@@ -108,7 +107,7 @@ fn text(failed: &Failed) -> &str {
     failed.message().unwrap_or("failed")
 }
 
-/// How the URL of a ZooKeeper asks for a session.
+/// The parameter of a ZooKeeper URL that asks for a session timeout.
 fn in_url(session: &str) -> String {
     format!("session_timeout={session}")
 }
@@ -139,7 +138,7 @@ impl Scene {
         let target = self.site.strike(fault, chance)?;
         let struck = start.elapsed();
         if let Some(held) = held {
-            // Over its lease: it is nobody's, before anybody has tried.
+            // The lease has ended: the lock must be free even before another claim asks for it.
             let leaks = self.site.leaks()?;
             if !leaks.is_empty() {
                 return Err(format!("the clock was stepped, and left: {leaks:?}").into());
@@ -177,7 +176,7 @@ impl Scene {
         self.until_clean()
     }
 
-    /// Asks until there is an answer, and says so if that takes too long.
+    /// Asks until a lock is granted, and reports it if that takes too long.
     fn lock(&mut self) -> Result<LockGuard, Failed> {
         let mutex = self.locker.mutex("x")?;
         let start = Instant::now();
@@ -203,7 +202,8 @@ impl Scene {
         Ok(self.runtime.block_on(guard.release())?)
     }
 
-    /// What an attempt left whose answer was lost is taken back, at the latest by its lease.
+    /// Waits until the effects of an attempt without an answer are gone, at the latest with its
+    /// lease.
     fn until_clean(&mut self) -> Result<(), Failed> {
         let start = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! One ZooKeeper.
+//! One ZooKeeper server.
 
 use libtest_mimic::Failed;
 use lockkit_fixture::{ServerProcess, ZooKeeperOptions, ZooKeeperServer};
@@ -6,13 +6,13 @@ use lockkit_torture::site::{BoxError, Site};
 
 use super::server::{Alone, Server, kill, stop};
 
-/// Short, so that the dead are followed soon; long enough for heartbeats on a busy machine.
+/// Short, so that dead holders have successors soon; long enough for heartbeats on a busy machine.
 pub(super) const SESSION: &str = "1500ms";
 /// A line of `zoo.cfg`: the server grants sessions up to a minute. By default it grants at most 20
 /// ticks.
 pub(super) const LONGEST_SESSION: &str = "maxSessionTimeout=60000";
 
-/// Whether waiters are served in their order.
+/// Whether waiters are served in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Queue {
     Fair,
@@ -56,8 +56,8 @@ impl Server for ZooKeeper {
     }
 }
 
-/// The nodes of sessions below a prefix, by a server that knows all sessions: one alone, or a
-/// leader.
+/// The nodes of sessions below a prefix. The server must know all sessions, so it is a single
+/// server or a leader.
 pub(super) fn leaks(server: &ZooKeeperServer, namespace: &str) -> Result<Vec<String>, BoxError> {
     let dump = server.four_letter("dump")?;
     if !dump.contains("Sessions with Ephemerals") {
@@ -67,7 +67,7 @@ pub(super) fn leaks(server: &ZooKeeperServer, namespace: &str) -> Result<Vec<Str
     }
     let below = format!("/{namespace}/");
     let heartbeats = format!("/{namespace}/session/");
-    // The nodes that heartbeats write to live as long as their sessions.
+    // The nodes of heartbeats live as long as their sessions.
     let is_lock = |line: &&str| line.starts_with(&below) && !line.starts_with(&heartbeats);
     let nodes = dump.lines().map(str::trim).filter(is_lock);
     Ok(nodes.map(|node| format!("the node {node:?}")).collect())
