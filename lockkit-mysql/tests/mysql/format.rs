@@ -94,7 +94,7 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_and_respected_and_tokens_rise(f
 }
 
 /// If you change what is stored, you have to change this test, and then need a new format: see
-/// docs/stability.md.
+/// docs/operations.md.
 async fn c1_what_is_stored_has_the_form_of_0_1_0(flavor: SqlFlavor) {
     let old = Bed::shared(flavor);
     let new = Bed::shared(flavor);

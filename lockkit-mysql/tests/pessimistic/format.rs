@@ -34,7 +34,7 @@ impl Store {
 }
 
 /// If you change what is stored, you have to change this test, and then need a new format: see
-/// docs/stability.md.
+/// docs/operations.md.
 async fn c1_c4_what_0_1_0_has_stored_is_read_tokens_rise_and_it_has_the_form_of_today(
     flavor: SqlFlavor,
 ) {

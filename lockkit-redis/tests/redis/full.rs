@@ -35,7 +35,7 @@ fn spec_of(kind: Kind, mode: Mode) -> ClaimSpec {
     ClaimSpec::new(name(kind), OwnerId::random(), mode, TTL, OP_TIMEOUT)
 }
 
-/// How many bytes a name keeps after its release, by docs/guarantees/redis.md, docs/operations.md
+/// How many bytes a name keeps after its release, by docs/stores/redis.md, docs/operations.md
 /// and docs/faq.md.
 const LEFT_BY_A_NAME: u64 = 215;
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;

@@ -1,4 +1,4 @@
-//! The statements and the script of docs/guide.md, as they stand there, on real servers.
+//! Runs the statements and the script of docs/guide.md on real servers.
 
 use lockkit::{
     Kind, LockGuard, LockName, Locker, Released,

@@ -101,7 +101,7 @@ async fn c5_c13_the_note_and_the_limit_that_0_1_0_has_stored_are_kept() {
     assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
 }
 
-/// If you change the stored data, change this test, and use a new format: see docs/stability.md.
+/// If you change the stored data, change this test, and use a new format: see docs/operations.md.
 #[tokio::test]
 async fn c1_what_is_stored_has_the_form_of_0_1_0() {
     let store = Store::start().await;

@@ -96,7 +96,7 @@ async fn c1_c14_what_0_1_0_has_stored_without_queues_is_read_and_respected() {
     assert_eq!(newcomer.release().await.unwrap(), Released::Freed);
 }
 
-/// If you change a stored form, change this test, and define a new format: see docs/stability.md.
+/// If you change a stored form, change this test, and define a new format: see docs/operations.md.
 #[tokio::test]
 async fn c1_what_is_stored_has_the_form_of_0_1_0() {
     let bed = Bed::shared();
