@@ -204,7 +204,10 @@ async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
     env.harness().pause().await.unwrap();
     // The confirmed request was sent before this instant. A session sends requests on its own, and
     // where each lock has a connection, an attempt may be more than one request.
-    let asked = line.take_calls().iter().map(|call| call.at).max().unwrap();
+    let calls = line.take_calls();
+    let asked = calls.iter().map(|call| call.at).max().unwrap();
+    // Later requests may have got no answer: the server may have been silent before the pause.
+    let granted = calls.iter().map(|call| call.at).min().unwrap();
     let by_one_request = env.descriptor().lease_scope == LeaseScope::Claim;
     let confirmed = if by_one_request { asked } else { Instant::now() };
     let mut stay = Stay::begin(&guard);
@@ -224,7 +227,7 @@ async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
     assert_eq!(reason, LossReason::Expired);
     assert!(!held, "C3: lost() fired and is_held() still said true");
     assert!(stay.until <= confirmed + options.ttl(), "C3: held for longer than the lease");
-    assert!(ended >= asked + options.ttl() / 2, "C3: given up long before the end of the lease");
+    assert!(ended >= granted + options.ttl() / 2, "C3: given up long before the end of the lease");
     drop(guard);
     becomes_free(&env.lock(&locker, "x", long())).await;
 }
