@@ -12,11 +12,15 @@ use lockkit_core::{
 
 use crate::{
     config::{Config, Strategy},
-    garbage_collector::{GarbageCollected, GarbageCollector},
+    diagnosis,
+    garbage_collector::GarbageCollector,
+    note,
     optimistic::Optimistic,
     pessimistic::Pessimistic,
     pool::Pool,
     schema,
+    strategy::Locking,
+    time,
 };
 
 /// A store of locks in a MySQL or MariaDB database.
@@ -35,7 +39,8 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct MySql {
-    strategy: Arc<dyn GarbageCollected>,
+    pool: Arc<Pool>,
+    strategy: Arc<dyn Locking>,
     garbage_collector: GarbageCollector,
 }
 
@@ -63,16 +68,16 @@ impl MySql {
         config.check()?;
         let strategy = config.strategy;
         let retention = config.retention;
-        let pool = Pool::new(config);
+        let pool = Arc::new(Pool::new(config));
         let mut connection = pool.get(pool.config().connect_timeout).await?;
         schema::prepare(&mut connection, pool.config()).await?;
         drop(connection);
-        let strategy: Arc<dyn GarbageCollected> = match strategy {
-            Strategy::Optimistic => Arc::new(Optimistic::new(pool)),
-            Strategy::Pessimistic => Arc::new(Pessimistic::new(pool)),
+        let strategy: Arc<dyn Locking> = match strategy {
+            Strategy::Optimistic => Arc::new(Optimistic::new(Arc::clone(&pool))),
+            Strategy::Pessimistic => Arc::new(Pessimistic::new(Arc::clone(&pool))),
         };
         let garbage_collector = GarbageCollector::start(&strategy, retention);
-        Ok(Self { strategy, garbage_collector })
+        Ok(Self { pool, strategy, garbage_collector })
     }
 
     /// Removes the rows of names that were not used for the retention, and returns how many. A
@@ -112,14 +117,15 @@ impl Backend for MySql {
 
     async fn close(&self) -> Result<()> {
         self.garbage_collector.stop().await;
-        self.strategy.close().await
+        self.pool.close().await;
+        Ok(())
     }
 }
 
 #[async_trait]
 impl Admin for MySql {
     async fn probe(&self) -> Result<Role> {
-        self.strategy.probe().await
+        self.pool.probe().await
     }
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
@@ -127,14 +133,14 @@ impl Admin for MySql {
     }
 
     async fn note(&self, name: &LockName) -> Result<Note> {
-        self.strategy.note(name).await
+        note::note(&self.pool, name).await
     }
 
     async fn time(&self) -> Result<SystemTime> {
-        self.strategy.time().await
+        time::time(&self.pool).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
-        self.strategy.diagnose().await
+        diagnosis::diagnose(&self.pool).await
     }
 }

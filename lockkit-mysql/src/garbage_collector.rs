@@ -5,34 +5,21 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
-use lockkit_core::{
-    Result,
-    spi::{Admin, Backend},
-};
 use tokio::{runtime::Handle, task::JoinHandle, time};
+
+use crate::strategy::Locking;
 
 /// How many rounds there are in one retention.
 const ROUNDS: u32 = 24;
 /// How long a close waits for the task. A runtime that is not driven any more never drops the task.
 const LAST_TURN: Duration = Duration::from_secs(1);
 
-/// A backend that leaves rows of unused names in its tables.
-#[async_trait]
-pub(crate) trait GarbageCollected: Admin + Backend {
-    /// Removes the rows of names that were not used for the retention, and returns how many.
-    ///
-    /// # Errors
-    /// Returns the server's error.
-    async fn collect_garbage(&self) -> Result<u64>;
-}
-
 /// The task that removes the rows of unused names. It ends with the backend.
 #[derive(Debug)]
 pub(crate) struct GarbageCollector(Mutex<Option<JoinHandle<()>>>);
 
 impl GarbageCollector {
-    pub(crate) fn start(strategy: &Arc<dyn GarbageCollected>, retention: Duration) -> Self {
+    pub(crate) fn start(strategy: &Arc<dyn Locking>, retention: Duration) -> Self {
         let strategy = Arc::downgrade(strategy);
         let round = retention / ROUNDS;
         let task = Handle::try_current().ok().map(|runtime| {
@@ -65,7 +52,7 @@ impl Drop for GarbageCollector {
 
 /// Begins with a random pause, so that processes that started together do not all clean up
 /// together.
-async fn work(strategy: Weak<dyn GarbageCollected>, round: Duration) {
+async fn work(strategy: Weak<dyn Locking>, round: Duration) {
     let mut pause = round.mul_f64(rand::random());
     loop {
         time::sleep(pause).await;

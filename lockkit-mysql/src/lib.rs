@@ -100,6 +100,7 @@ pub mod schema;
 mod server;
 mod sql;
 mod statement_killer;
+mod strategy;
 mod tables;
 mod time;
 #[cfg(feature = "tls")]

@@ -20,22 +20,19 @@ mod store;
 mod tests;
 mod unanswered;
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Diagnostic, Exceptions,
-        Inspection, Note, Poll, Released, RenewalPacing, Role,
+        Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, Poll, Released,
+        RenewalPacing,
     },
 };
 
 use self::{claim::LeaseClaim, record::Form, store::Store};
-use crate::{diagnosis, error, garbage_collector::GarbageCollected, note, pool::Pool, time};
+use crate::{error, pool::Pool, strategy::Locking};
 
 /// A waiter is called when there is something to ask. It also polls at these intervals, because a
 /// call may get lost.
@@ -51,7 +48,7 @@ pub(crate) struct Optimistic {
 }
 
 impl Optimistic {
-    pub(crate) fn new(pool: Pool) -> Self {
+    pub(crate) fn new(pool: Arc<Pool>) -> Self {
         let capabilities = Capabilities {
             exclusive: true,
             shared: true,
@@ -78,7 +75,7 @@ impl Optimistic {
 }
 
 #[async_trait]
-impl Backend for Optimistic {
+impl Locking for Optimistic {
     fn descriptor(&self) -> &Descriptor {
         &self.descriptor
     }
@@ -100,41 +97,10 @@ impl Backend for Optimistic {
         self.store.force_release(name, token.get()).await
     }
 
-    fn admin(&self) -> Option<&dyn Admin> {
-        Some(self)
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.store.pool.close().await;
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl Admin for Optimistic {
-    async fn probe(&self) -> Result<Role> {
-        self.store.pool.probe().await
-    }
-
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         self.store.names(kind, prefix).await
     }
 
-    async fn note(&self, name: &LockName) -> Result<Note> {
-        note::note(&self.store.pool, name).await
-    }
-
-    async fn time(&self) -> Result<SystemTime> {
-        time::time(&self.store.pool).await
-    }
-
-    async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
-        diagnosis::diagnose(&self.store.pool).await
-    }
-}
-
-#[async_trait]
-impl GarbageCollected for Optimistic {
     async fn collect_garbage(&self) -> Result<u64> {
         self.store.collect_garbage().await
     }

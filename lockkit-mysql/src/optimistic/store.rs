@@ -35,8 +35,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(pool: Pool) -> Self {
-        let pool = Arc::new(pool);
+    pub(crate) fn new(pool: Arc<Pool>) -> Self {
         let tables = pool.config().tables();
         let row = RowSql::new(tables);
         let holders = HoldersSql::new(tables);

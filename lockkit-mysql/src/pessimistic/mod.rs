@@ -19,17 +19,14 @@ mod tests;
 mod transaction;
 mod transfer;
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
-        Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Diagnostic, Exceptions,
-        Inspection, LeaseScope, Mode, Note, Poll, Released, RenewalPacing, Role,
+        Capabilities, Claim, ClaimSpec, Descriptor, Exceptions, Inspection, LeaseScope, Mode, Poll,
+        Released, RenewalPacing,
     },
 };
 
@@ -39,12 +36,9 @@ use self::{
     sql::{Key, Sql},
 };
 use crate::{
-    diagnosis,
     error::{self, Phase},
-    garbage_collector::GarbageCollected,
-    note,
     pool::Pool,
-    time,
+    strategy::Locking,
     waiting::Waiters,
 };
 
@@ -69,13 +63,13 @@ pub(crate) struct Pessimistic {
 /// The state that the claims share.
 #[derive(Debug)]
 struct Store {
-    pool: Pool,
+    pool: Arc<Pool>,
     waiters: Arc<Waiters>,
     sql: Sql,
 }
 
 impl Store {
-    fn new(pool: Pool) -> Self {
+    fn new(pool: Arc<Pool>) -> Self {
         let sql =
             Sql::new(pool.config().tables(), pool.config().database(), pool.config().strict_lease);
         Self { pool, waiters: Arc::default(), sql }
@@ -102,7 +96,7 @@ impl Store {
 }
 
 impl Pessimistic {
-    pub(crate) fn new(pool: Pool) -> Self {
+    pub(crate) fn new(pool: Arc<Pool>) -> Self {
         // With strict leases, a claim that tries again and again without waiting relies on the
         // server's clock.
         let exceptions = if pool.config().strict_lease {
@@ -137,7 +131,7 @@ impl Pessimistic {
 }
 
 #[async_trait]
-impl Backend for Pessimistic {
+impl Locking for Pessimistic {
     fn descriptor(&self) -> &Descriptor {
         &self.descriptor
     }
@@ -171,41 +165,10 @@ impl Backend for Pessimistic {
         self.store.force_release(name, token.get()).await
     }
 
-    fn admin(&self) -> Option<&dyn Admin> {
-        Some(self)
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.store.pool.close().await;
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl Admin for Pessimistic {
-    async fn probe(&self) -> Result<Role> {
-        self.store.pool.probe().await
-    }
-
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         self.store.names(kind, prefix).await
     }
 
-    async fn note(&self, name: &LockName) -> Result<Note> {
-        note::note(&self.store.pool, name).await
-    }
-
-    async fn time(&self) -> Result<SystemTime> {
-        time::time(&self.store.pool).await
-    }
-
-    async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
-        diagnosis::diagnose(&self.store.pool).await
-    }
-}
-
-#[async_trait]
-impl GarbageCollected for Pessimistic {
     async fn collect_garbage(&self) -> Result<u64> {
         self.store.collect_garbage().await
     }

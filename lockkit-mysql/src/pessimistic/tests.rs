@@ -7,14 +7,14 @@ use std::{
 
 use lockkit_core::{
     Clock, FencingToken, Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, ClaimSpec, Mode, Wait},
+    spi::{Attempt, ClaimSpec, Mode, Wait},
     url::StoreUrl,
 };
 use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
 use mysql_async::{Conn, Opts, Params, Row, prelude::Queryable as _};
 
 use super::{Pessimistic, Store, acquire::Locked, hold::End, sql::Key};
-use crate::{config::Config, pool::Pool, schema};
+use crate::{config::Config, pool::Pool, schema, strategy::Locking as _};
 
 /// A server may stall for two seconds, and then it has a lot to do.
 const OP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -172,7 +172,7 @@ async fn connect(server: &SqlServer, more: &str) -> Pessimistic {
     let mut connection = pool.get(OP_TIMEOUT).await.unwrap();
     schema::prepare(&mut connection, pool.config()).await.unwrap();
     drop(connection);
-    Pessimistic::new(pool)
+    Pessimistic::new(Arc::new(pool))
 }
 
 fn spec() -> ClaimSpec {

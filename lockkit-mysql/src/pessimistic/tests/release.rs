@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use lockkit_core::{
     Kind, LockName,
-    spi::{Attempt, Backend as _, Released, Wait},
+    spi::{Attempt, Released, Wait},
 };
 use lockkit_fixture::{SqlFlavor, mysql_is_there};
 use mysql_async::prelude::Queryable as _;
 
 use super::{OP_TIMEOUT, World, spec};
+use crate::strategy::Locking as _;
 
 const LONG: Duration = Duration::from_secs(60);
 
