@@ -28,10 +28,8 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new() -> Self {
         let can = Capabilities { exclusive: true, ..Capabilities::NONE };
-        Self {
-            descriptor: Descriptor { capabilities: can, ..Descriptor::new("table") },
-            rows: Arc::default(),
-        }
+        let descriptor = Descriptor { capabilities: can, ..Descriptor::new("table") };
+        Self { descriptor, rows: Arc::default() }
     }
 
     /// Works on a row at one instant.
@@ -66,9 +64,8 @@ impl Backend for Table {
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let holder = self.with(name, |row, now| {
-            let token = FencingToken::new(row.token);
-            let holder = Holder::new(Mode::Exclusive).with_grant(row.owner, token);
-            (now < row.end).then(|| holder.with_remaining(now.until(row.end)))
+            let it = Holder::new(Mode::Exclusive).with_remaining(now.until(row.end));
+            (now < row.end).then(|| it.with_grant(row.owner, FencingToken::new(row.token)))
         });
         Ok(Inspection::new(holder.into_iter().collect(), None))
     }
