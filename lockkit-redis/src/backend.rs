@@ -19,7 +19,7 @@ use crate::{
     config::{BACKEND, Config},
     diagnosis, error, inspect,
     keys::Keyspace,
-    listing, note,
+    names, note,
     store::Store,
     time,
 };
@@ -144,7 +144,7 @@ impl Backend for Redis {
 impl Admin for Redis {
     async fn probe(&self) -> Result<Role> {
         let keys = self.keyspace.keys(&LockName::new(Kind::Mutex, "lockkit health")?)?;
-        self.store.patiently(listing::probe(&self.store, &keys)).await?
+        self.store.patiently(names::probe(&self.store, &keys)).await?
     }
 
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
@@ -153,7 +153,7 @@ impl Admin for Redis {
                 "names can't be listed with keys=raw: the keys do not tell which of them are locks";
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
-        listing::names(&self.store, &self.keyspace, kind, prefix).await
+        names::names(&self.store, &self.keyspace, kind, prefix).await
     }
 
     async fn note(&self, name: &LockName) -> Result<Note> {

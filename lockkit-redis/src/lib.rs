@@ -97,7 +97,7 @@ mod error;
 mod family;
 mod inspect;
 mod keys;
-mod listing;
+mod names;
 mod note;
 mod reply;
 mod role;

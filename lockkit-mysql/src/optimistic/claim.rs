@@ -1,4 +1,20 @@
 //! One owner that competes for one name, and holds it by a lease.
+//!
+//! 1. An attempt is one statement. It inserts the row of the name, or takes the row over if its
+//!    lease has ended by the server's clock. It writes the owner and the end of the lease, and
+//!    raises `fence`, which is the token. If the row is the owner's own, an earlier reply was lost:
+//!    the answer is the same token again.
+//! 2. If another owner has the lock, the claim gets a place in its process's line for the name. One
+//!    task per process looks at all names with waiters, and calls the first waiter of each name
+//!    whose lease has ended.
+//! 3. A renewal moves the end of the lease, if owner and `fence` are the same. One statement renews
+//!    all leases of the process that are due.
+//! 4. A release sets the end of the lease to zero, if the owner is the same. It calls the next
+//!    waiter of the process.
+//!
+//! Readers, writers and permits have a row for each holder, and a script that locks the row of the
+//! name decides in the place of step 1. An attempt and a transfer carry the server's time after
+//! which they do nothing.
 
 use std::{sync::Arc, time::Duration};
 
