@@ -12,9 +12,9 @@
 //! 4. A release sets the end of the lease to zero, if the owner is the same. It calls the next
 //!    waiter of the process.
 //!
-//! Readers, writers and permits have a row for each holder, and a script that locks the row of the
-//! name decides in the place of step 1. An attempt and a transfer carry the server's time after
-//! which they do nothing.
+//! Readers, writers and permits have a row for each holder. In the place of step 1, a script locks
+//! the row of the name and decides. An attempt and a transfer carry the server's time after which
+//! they do nothing.
 
 use std::{sync::Arc, time::Duration};
 
