@@ -194,9 +194,9 @@ fn acquire(lock: &str) -> String {
 
 /// The statement that takes a free row which exists already.
 fn acquire_known(lock: &str) -> String {
-    // For a row that is there and most likely free: an update by primary key, whose condition
-    // has all checks. The answer is the same, except that 0 leaves everything to
-    // `acquire`. It is 0 if there is no row, if the row is our own, or if the request is late.
+    // For a row that is there and most likely free: an update by primary key, whose condition has
+    // all checks. The answer is the same, except that 0 leaves everything to `acquire`. It is 0 if
+    // there is no row, if the row is our own, or if the request is late.
     format!(
         "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
          touched_us={NOW},wanted_us=IF(wanted_by=?,0,wanted_us),expires_us={NOW}+? \
