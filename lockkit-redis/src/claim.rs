@@ -14,6 +14,7 @@
 //! Readers, writers and permits do the same with a set of holders in the place of the key. An
 //! attempt, a transfer and a note carry the server's time after which they do nothing.
 
+mod ask;
 mod note;
 mod renew;
 #[cfg(test)]
@@ -38,7 +39,7 @@ use crate::{
     keys::Keys,
     reply::Acquired,
     script::{self, Arg, Call},
-    servers::{Destination, Link, replicas},
+    servers::{Link, replicas},
     store::Store,
     unanswered::UnansweredRequests,
     waiting::{self, ClockReading, News, Registration, Waiter},
@@ -113,111 +114,6 @@ impl RedisClaim {
             News::Refresh => Duration::ZERO,
         };
         Ok(Some(Attempt::Busy { queued: true, retry_after: Some(pause) }))
-    }
-
-    /// Asks the store, on whichever server it is. Asks once more if our idea of the server's time
-    /// was wrong.
-    async fn ask(&mut self, wait: Wait) -> Result<Attempt> {
-        let deadline = Clock::Boot.now().after(self.spec.op_timeout);
-        let store = Arc::clone(&self.store);
-        let mut route = store.route(self.keys.slot).alone();
-        let mut late = 0;
-        loop {
-            let destination = route.next().await?;
-            if self.is_passed_over(&destination.link) {
-                // The claim leaves its place there. It held nothing.
-                let _ = self.release().await?;
-            }
-            // A subscription costs a request, and an attempt at a free lock does not need it.
-            if wait == Wait::Queue && (!destination.link.is_sharded() || !destination.link.pushes())
-            {
-                self.register(&destination.link);
-            }
-            if self.registration.is_some()
-                && let Err(error) = destination.enter(store.waiters(), &self.keys.base).await
-            {
-                // The attempt was not sent.
-                route.arrive::<()>(&destination, Err(error), Phase::Read).await?;
-                continue;
-            }
-            let sent = Clock::Boot.now();
-            let reply = self.send(&destination, deadline).await;
-            let reply =
-                reply.and_then(|(reply, waited)| Ok((Acquired::from_reply(&reply)?, waited)));
-            let (acquired, waited) = match route.arrive(&destination, reply, Phase::Write).await {
-                Ok(Some(answers)) => answers,
-                Ok(None) => {
-                    self.unanswered.refused();
-                    continue;
-                }
-                Err(error) => {
-                    if !error.is_outcome_unknown() {
-                        self.unanswered.refused();
-                    }
-                    return Err(error);
-                }
-            };
-            destination.link.clock().observe(sent, acquired.now(), Clock::Boot.now());
-            match acquired {
-                Acquired::Busy { now, ttl } => {
-                    self.unanswered.settled(now);
-                    let seen = ClockReading {
-                        link: destination.sender().number(),
-                        sent,
-                        server_time: now,
-                    };
-                    if wait == Wait::Queue && self.registration.is_none() {
-                        self.register(&destination.link);
-                        continue;
-                    }
-                    if self.is_passed_over(&destination.link) {
-                        continue;
-                    }
-                    return Ok(self.busy(seen, script::ttl(ttl)));
-                }
-                Acquired::Granted { now, lease, token } => {
-                    self.unanswered.settled(now);
-                    let grant = self.granted(token, self.lease_for(lease, self.spec.ttl)?)?;
-                    return self.unless_unconfirmed(grant, waited).await.map(Attempt::Granted);
-                }
-                Acquired::Late { .. } if late == 0 => {
-                    self.unanswered.refused();
-                    late += 1;
-                }
-                refusal => {
-                    self.unanswered.refused();
-                    return Err(self.refused(refusal));
-                }
-            }
-        }
-    }
-
-    async fn send(
-        &mut self,
-        destination: &Destination,
-        deadline: Tick,
-    ) -> RedisResult<(Value, Option<Waited>)> {
-        let not_after = destination.link.clock().at(deadline);
-        self.unanswered.attempt(destination.sender().number(), not_after);
-        let (publish, channels) = self.store.channels(&destination.link, &self.keys);
-        let liveness = millis(waiting::liveness(self.window()));
-        let permits = self.permits.unwrap_or(Permits { count: 0, limit: 0 });
-        let args = [
-            Arg::Text(&self.owner),
-            Arg::Number(self.lease),
-            Arg::Number(not_after),
-            Arg::Text(self.member.as_deref().unwrap_or_default()),
-            Arg::Number(self.registration.is_some().into()),
-            Arg::Number(liveness),
-            Arg::Text(publish),
-            Arg::Text(&channels),
-            Arg::Number(permits.count.into()),
-            Arg::Number(permits.limit.into()),
-        ];
-        let args = if self.permits.is_some() { &args[..] } else { &args[..8] };
-        let call =
-            Call { script: &self.family.scripts().acquire, keys: &self.keys.of(self.family), args };
-        destination.run_confirmed(&call, self.replicas()).await
     }
 
     /// Gives the grant back if too few replicas have confirmed it.

@@ -131,14 +131,8 @@ impl QueueClaim {
             return Ok(None);
         };
         node_ref.session.ready(self.spec.op_timeout).await?;
-        if children.is_none() && !self.granted {
-            match self.news(&node_ref).await? {
-                News::Nothing => return Ok(Some(QUEUED)),
-                News::Gone if self.watching.as_ref().is_some_and(Watching::is_for_last) => {
-                    self.granted = true
-                }
-                News::Gone | News::Changed => {}
-            }
+        if children.is_none() && !self.granted && !self.has_news(&node_ref).await? {
+            return Ok(Some(QUEUED));
         }
         if children.is_none() && self.granted {
             return self.confirm(&node_ref).await;
@@ -184,6 +178,18 @@ impl QueueClaim {
         }
         // The queue changes faster than this claim can read it. The next poll looks again.
         Ok(Some(QUEUED))
+    }
+
+    /// True if our place in the queue may have changed. If the last obstacle is gone, our turn came.
+    async fn has_news(&mut self, node_ref: &NodeRef) -> Result<bool> {
+        match self.news(node_ref).await? {
+            News::Nothing => return Ok(false),
+            News::Gone if self.watching.as_ref().is_some_and(Watching::is_for_last) => {
+                self.granted = true
+            }
+            News::Gone | News::Changed => {}
+        }
+        Ok(true)
     }
 
     /// Returns what the watch reported. If it reported nothing, asks the server, because a watch

@@ -82,20 +82,24 @@ pub(crate) async fn compare(stage: &Stage) {
             }
         }
         println!("{tasks} tasks, each on its own name, {connections} connections:");
-        for (what, side) in
-            ["lockkit", "its statements, bare", "two bare updates"].into_iter().zip(&sides)
-        {
-            let each = |used: Duration| used.as_secs_f64() * 1e6 / float(side.pairs);
-            println!(
-                "  {what:<24} {} pairs/s; {:.0} µs of client and {:.0} µs of server CPU per pair",
-                side.rate.show(0),
-                each(side.client),
-                each(side.server)
-            );
-        }
+        print_sides(&sides);
         println!("  statements per pair      {}", asked.show(2));
         println!("  lockkit / its statements {}", to_statements.show(2));
         println!("  lockkit / updates        {}", to_updates.show(2));
+    }
+}
+
+fn print_sides(sides: &[Side; 3]) {
+    for (what, side) in
+        ["lockkit", "its statements, bare", "two bare updates"].into_iter().zip(sides)
+    {
+        let each = |used: Duration| used.as_secs_f64() * 1e6 / float(side.pairs);
+        println!(
+            "  {what:<24} {} pairs/s; {:.0} µs of client and {:.0} µs of server CPU per pair",
+            side.rate.show(0),
+            each(side.client),
+            each(side.server)
+        );
     }
 }
 

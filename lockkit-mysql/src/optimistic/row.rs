@@ -31,68 +31,23 @@ pub(crate) struct RowSql {
 impl RowSql {
     pub(crate) fn new(tables: &Tables) -> Self {
         let lock = tables.table("lock");
-        // The server assigns from left to right, so the columns that depend on the old `owner` and
-        // `expires_us` come before these two. The answer is the last value of LAST_INSERT_ID(). It
-        // is the token, or how long the holder's lease still lasts, in µs and less than any token.
-        // It is 0 if no row was touched, because the request is late or the server is no primary.
-        // `fence` is the version: each grant raises it, and each renewal compares it.
-        let acquire = format!(
-            "INSERT INTO {lock}(kind,name,owner,fence,expires_us,touched_us,acquired_us,label) \
-             SELECT ?,?,?,LAST_INSERT_ID({NOW}),{NOW}+?,{NOW},{NOW},? FROM DUAL WHERE {NOW}<=? AND {WRITABLE} \
-             ON DUPLICATE KEY UPDATE \
-             fence=IF(expires_us<={NOW},LAST_INSERT_ID(GREATEST(fence+1,{NOW})),\
-             IF(owner=?,LAST_INSERT_ID(fence),fence+0*LAST_INSERT_ID(\
-             IF(expires_us>{NOW}+{LONGEST_US},{LONGEST_US},expires_us-{NOW})))),\
-             acquired_us=IF(expires_us<={NOW},{NOW},acquired_us),\
-             label=IF(expires_us<={NOW},?,label),\
-             wanted_us=IF(expires_us<={NOW} AND wanted_by=?,0,wanted_us),\
-             owner=IF(expires_us<={NOW},?,owner),\
-             touched_us=IF(owner=?,{NOW},touched_us),\
-             expires_us=IF(owner=?,GREATEST(expires_us,{NOW}+?),expires_us)"
-        );
-        // For a row that is there and most likely free: an update by primary key, whose condition
-        // has all checks. The answer is the same, except that 0 leaves everything to the statement
-        // above. It is 0 if there is no row, if the row is our own, or if the request is late.
-        let acquire_known = format!(
-            "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
-             touched_us={NOW},wanted_us=IF(wanted_by=?,0,wanted_us),expires_us={NOW}+? \
-             WHERE kind=? AND name=? AND {NOW}<=? AND {WRITABLE} AND (expires_us<={NOW} OR 0*LAST_INSERT_ID(\
-             IF(owner=?,0,IF(expires_us>{NOW}+{LONGEST_US},{LONGEST_US},expires_us-{NOW}))))"
-        );
         // The last owner stays in the row. Without `expires_us` it means nothing, and a row whose
         // length does not change is changed in place.
         let release = format!(
             "UPDATE {lock} SET expires_us=0*LAST_INSERT_ID(IF(expires_us>{NOW},{FREED},{LAPSED})),touched_us={NOW} \
              WHERE kind=? AND name=? AND owner IN(?,?)"
         );
-        // All checks of the old `fence` and `expires_us` are in the condition, which the server
-        // reads before it assigns anything.
-        let transfer = format!(
-            "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
-             touched_us={NOW},expires_us={NOW}+? \
-             WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=? AND {WRITABLE}"
-        );
-        // The same, unless another client waits. The columns that say so are not assigned, so they
-        // have the same values in all places.
-        let others = format!("(wanted_us>{NOW} AND wanted_by<>?)");
-        let transfer_or_free = format!(
-            "UPDATE {lock} SET \
-             fence=IF({others},fence+0*LAST_INSERT_ID({FREED}),LAST_INSERT_ID(GREATEST(fence+1,{NOW}))),\
-             owner=IF({others},'',?),label=IF({others},label,?),\
-             acquired_us=IF({others},acquired_us,{NOW}),touched_us={NOW},expires_us=IF({others},0,{NOW}+?) \
-             WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=? AND {WRITABLE}"
-        );
         let raise = format!(
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence,?)) \
              WHERE kind=? AND name=? AND owner=? AND expires_us>{NOW} AND {WRITABLE}"
         );
         Self {
-            acquire,
-            acquire_known,
+            acquire: acquire(&lock),
+            acquire_known: acquire_known(&lock),
             known: KnownRows::default(),
             release,
-            transfer,
-            transfer_or_free,
+            transfer: transfer(&lock),
+            transfer_or_free: transfer_or_free(&lock),
             raise,
         }
     }
@@ -212,6 +167,67 @@ impl RowSql {
         let token = connection.run(&self.raise, params).await?.id;
         Ok(Some(token).filter(|token| *token > 0))
     }
+}
+
+/// The statement that takes a free row, or makes it.
+fn acquire(lock: &str) -> String {
+    // The server assigns from left to right, so the columns that depend on the old `owner` and
+    // `expires_us` come before these two. The answer is the last value of LAST_INSERT_ID(). It
+    // is the token, or how long the holder's lease still lasts, in µs and less than any token.
+    // It is 0 if no row was touched, because the request is late or the server is no primary.
+    // `fence` is the version: each grant raises it, and each renewal compares it.
+    format!(
+        "INSERT INTO {lock}(kind,name,owner,fence,expires_us,touched_us,acquired_us,label) \
+         SELECT ?,?,?,LAST_INSERT_ID({NOW}),{NOW}+?,{NOW},{NOW},? FROM DUAL WHERE {NOW}<=? AND {WRITABLE} \
+         ON DUPLICATE KEY UPDATE \
+         fence=IF(expires_us<={NOW},LAST_INSERT_ID(GREATEST(fence+1,{NOW})),\
+         IF(owner=?,LAST_INSERT_ID(fence),fence+0*LAST_INSERT_ID(\
+         IF(expires_us>{NOW}+{LONGEST_US},{LONGEST_US},expires_us-{NOW})))),\
+         acquired_us=IF(expires_us<={NOW},{NOW},acquired_us),\
+         label=IF(expires_us<={NOW},?,label),\
+         wanted_us=IF(expires_us<={NOW} AND wanted_by=?,0,wanted_us),\
+         owner=IF(expires_us<={NOW},?,owner),\
+         touched_us=IF(owner=?,{NOW},touched_us),\
+         expires_us=IF(owner=?,GREATEST(expires_us,{NOW}+?),expires_us)"
+    )
+}
+
+/// The statement that takes a free row which exists already.
+fn acquire_known(lock: &str) -> String {
+    // For a row that is there and most likely free: an update by primary key, whose condition has
+    // all checks. The answer is the same, except that 0 leaves everything to `acquire`. It is 0 if
+    // there is no row, if the row is our own, or if the request is late.
+    format!(
+        "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
+         touched_us={NOW},wanted_us=IF(wanted_by=?,0,wanted_us),expires_us={NOW}+? \
+         WHERE kind=? AND name=? AND {NOW}<=? AND {WRITABLE} AND (expires_us<={NOW} OR 0*LAST_INSERT_ID(\
+         IF(owner=?,0,IF(expires_us>{NOW}+{LONGEST_US},{LONGEST_US},expires_us-{NOW}))))"
+    )
+}
+
+/// The statement that gives the row to another owner.
+fn transfer(lock: &str) -> String {
+    // All checks of the old `fence` and `expires_us` are in the condition, which the server
+    // reads before it assigns anything.
+    format!(
+        "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence+1,{NOW})),owner=?,label=?,acquired_us={NOW},\
+         touched_us={NOW},expires_us={NOW}+? \
+         WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=? AND {WRITABLE}"
+    )
+}
+
+/// The statement that gives the row to another owner, or frees it for another client.
+fn transfer_or_free(lock: &str) -> String {
+    // Like `transfer`, unless another client waits. The columns that say so are not assigned, so they
+    // have the same values in all places.
+    let others = format!("(wanted_us>{NOW} AND wanted_by<>?)");
+    format!(
+        "UPDATE {lock} SET \
+         fence=IF({others},fence+0*LAST_INSERT_ID({FREED}),LAST_INSERT_ID(GREATEST(fence+1,{NOW}))),\
+         owner=IF({others},'',?),label=IF({others},label,?),\
+         acquired_us=IF({others},acquired_us,{NOW}),touched_us={NOW},expires_us=IF({others},0,{NOW}+?) \
+         WHERE kind=? AND name=? AND owner=? AND fence BETWEEN ? AND ? AND expires_us>{NOW} AND {NOW}<=? AND {WRITABLE}"
+    )
 }
 
 impl Answer {

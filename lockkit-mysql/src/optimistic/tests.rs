@@ -10,12 +10,17 @@ use super::{
     record::{Answer, LockRequest},
     row::RowSql,
 };
-use crate::{config::Config, connection::Connection, pool::Pool, schema, sql::NOW};
+use crate::{
+    channel::Checkout, config::Config, connection::Connection, pool::Pool, schema, sql::NOW,
+};
 
 /// A server may stall for two seconds, and then it has a lot to do.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_secs(600);
 const LEASE_US: u64 = 600_000_000;
+/// Not-after times: one that is far away, and one that has passed.
+const SOON: u64 = u64::MAX;
+const PAST: u64 = 1;
 
 #[tokio::test]
 async fn c5_a_row_that_was_seen_before_is_asked_for_as_any_other_mariadb() {
@@ -56,6 +61,18 @@ struct World {
 }
 
 impl World {
+    async fn on(server: &SqlServer) -> (Self, Checkout) {
+        let config =
+            Config::from_url(StoreUrl::parse(&(server.url() + "?connect_timeout=20s")).unwrap())
+                .unwrap();
+        let pool = Pool::new(config);
+        let mut connection = pool.get(PATIENCE).await.unwrap();
+        schema::prepare(&mut connection, pool.config()).await.unwrap();
+        let knowing = RowSql::new(pool.config().tables());
+        let admin = Conn::new(Opts::from_url(&server.admin_url()).unwrap()).await.unwrap();
+        (Self { admin, pool, knowing }, connection)
+    }
+
     async fn acquire(
         &self,
         connection: &mut Connection,
@@ -69,6 +86,15 @@ impl World {
 
     async fn row(&mut self) -> Row {
         let question = "SELECT owner,fence,expires_us FROM lockkit_lock";
+        self.admin.query_first(question).await.unwrap().unwrap()
+    }
+
+    /// `wanted_us`, the label, and the length of the lease in µs, if the row was just touched.
+    async fn rest_of_row(&mut self) -> (u64, String, i64) {
+        let question = format!(
+            "SELECT wanted_us,label,CAST(expires_us AS SIGNED)-CAST(acquired_us AS SIGNED) FROM lockkit_lock \
+             WHERE touched_us>{NOW}-60000000"
+        );
         self.admin.query_first(question).await.unwrap().unwrap()
     }
 
@@ -86,55 +112,37 @@ fn token(answer: Answer) -> u64 {
 /// Catches one that gives the answer of another case, and one that relies on a row that is gone.
 async fn each_answer(flavor: SqlFlavor) {
     let server = SqlServer::start(flavor).unwrap();
-    let config =
-        Config::from_url(StoreUrl::parse(&(server.url() + "?connect_timeout=20s")).unwrap())
-            .unwrap();
-    let pool = Pool::new(config);
-    let mut connection = pool.get(PATIENCE).await.unwrap();
-    schema::prepare(&mut connection, pool.config()).await.unwrap();
-    let knowing = RowSql::new(pool.config().tables());
-    let admin = Conn::new(Opts::from_url(&server.admin_url()).unwrap()).await.unwrap();
-    let mut world = World { admin, pool, knowing };
-    let soon = u64::MAX;
-    let past = 1;
-    let mut last = token(world.acquire(&mut connection, true, &asked("x", soon)).await);
+    let (mut world, mut connection) = World::on(&server).await;
+    let mut last = token(world.acquire(&mut connection, true, &asked("x", SOON)).await);
     for knows in [false, true] {
         world.change("UPDATE lockkit_lock SET expires_us=0,wanted_us=5,wanted_by=7").await;
         // A late request does not take a free row.
         let before = world.row().await;
-        assert_eq!(world.acquire(&mut connection, knows, &asked("a", past)).await, Answer::Late);
+        assert_eq!(world.acquire(&mut connection, knows, &asked("a", PAST)).await, Answer::Late);
         assert_eq!(world.row().await, before);
         // The row is free, and its new owner does not wait any more.
-        let first = token(world.acquire(&mut connection, knows, &asked("a", soon)).await);
+        let first = token(world.acquire(&mut connection, knows, &asked("a", SOON)).await);
         assert!(first > last);
         let taken = world.row().await;
         assert_eq!((taken.0.as_str(), taken.1), ("a", first));
-        let rest: (u64, String, i64) = world
-            .admin
-            .query_first(format!(
-                "SELECT wanted_us,label,CAST(expires_us AS SIGNED)-CAST(acquired_us AS SIGNED) FROM lockkit_lock \
-                 WHERE touched_us>{NOW}-60000000"
-            ))
-            .await
-            .unwrap()
-            .unwrap();
+        let rest = world.rest_of_row().await;
         assert_eq!(rest, (0, "label".to_owned(), LEASE.as_micros().try_into().unwrap()));
         // Another owner has the lock.
-        match world.acquire(&mut connection, knows, &asked("b", soon)).await {
+        match world.acquire(&mut connection, knows, &asked("b", SOON)).await {
             Answer::Busy { left: Some(left) } => {
                 assert!(left <= LEASE && left > LEASE / 2, "{left:?}")
             }
             answer => panic!("{answer:?}"),
         }
         assert_eq!(world.row().await, taken);
-        assert_eq!(world.acquire(&mut connection, knows, &asked("b", past)).await, Answer::Late);
+        assert_eq!(world.acquire(&mut connection, knows, &asked("b", PAST)).await, Answer::Late);
         // The owner has the lock already, and a repeated attempt extends it.
-        assert_eq!(token(world.acquire(&mut connection, knows, &asked("a", soon)).await), first);
+        assert_eq!(token(world.acquire(&mut connection, knows, &asked("a", SOON)).await), first);
         let extended = world.row().await;
         assert!((extended.1, extended.2 > taken.2) == (first, true), "{taken:?} {extended:?}");
         // The lease ends.
         world.change("UPDATE lockkit_lock SET expires_us=1").await;
-        let second = token(world.acquire(&mut connection, knows, &asked("b", soon)).await);
+        let second = token(world.acquire(&mut connection, knows, &asked("b", SOON)).await);
         assert!(second > first);
         // Only the owner can release the lock, and only once.
         let release = async |connection: &mut Connection, owner| {
@@ -145,10 +153,10 @@ async fn each_answer(flavor: SqlFlavor) {
         assert_ne!(release(&mut connection, "b").await, Some(true));
         // The token is ahead of the clock, as after a step back of the clock.
         world.change("UPDATE lockkit_lock SET fence=fence+3600000000").await;
-        let third = token(world.acquire(&mut connection, knows, &asked("a", soon)).await);
+        let third = token(world.acquire(&mut connection, knows, &asked("a", SOON)).await);
         assert_eq!(third, second + 3_600_000_001);
         world.change("DELETE FROM lockkit_lock").await;
-        last = token(world.acquire(&mut connection, knows, &asked("a", soon)).await);
+        last = token(world.acquire(&mut connection, knows, &asked("a", SOON)).await);
         assert!(last > second);
     }
 }

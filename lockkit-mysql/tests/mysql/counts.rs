@@ -156,18 +156,7 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     let locker = Arc::new(bed.locker(QUIET).await);
     let mut counter = Counter::on(&bed).await;
     let grants = Arc::new(AtomicU64::new(0));
-    let mut tasks = JoinSet::new();
-    for _ in 0..TASKS {
-        let locker = Arc::clone(&locker);
-        let grants = Arc::clone(&grants);
-        tasks.spawn(async move {
-            for _ in 0..4 {
-                let guard = locker.mutex("hot").unwrap().lock().await.unwrap();
-                grants.fetch_add(1, Relaxed);
-                guard.release().await.unwrap();
-            }
-        });
-    }
+    let tasks = hot_tasks(TASKS, &locker, &grants);
     // All have asked once.
     let mut before = counter.writes().await;
     until("at most one writes", async || {
@@ -211,6 +200,23 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
         ratio(statements, grants) <= 2.2 + looks / 256.0,
         "{statements} for {grants} grants in {elapsed:?}"
     );
+}
+
+/// Tasks that each take the hot lock four times.
+fn hot_tasks(count: u64, locker: &Arc<Locker>, grants: &Arc<AtomicU64>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for _ in 0..count {
+        let locker = Arc::clone(locker);
+        let grants = Arc::clone(grants);
+        tasks.spawn(async move {
+            for _ in 0..4 {
+                let guard = locker.mutex("hot").unwrap().lock().await.unwrap();
+                grants.fetch_add(1, Relaxed);
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    tasks
 }
 
 /// Catches a plain read. A proxy may send it to a replica, and a replica that lags would report

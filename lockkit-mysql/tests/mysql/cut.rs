@@ -12,8 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockkit_core::spi::{Backend as _, Released, RenewalOutcome, Wait};
+use lockkit_core::{
+    FencingToken, LockName,
+    spi::{Backend as _, Claim, Released, RenewalOutcome, Wait},
+};
 use lockkit_fixture::SqlFlavor;
+use lockkit_mysql::MySql;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -51,6 +55,27 @@ pub(crate) async fn cut<F: Future>(future: F, polls: usize, late: bool) -> Optio
     .await
 }
 
+/// A lock that is held, with a label of its own.
+struct Held {
+    name: LockName,
+    claim: Box<dyn Claim>,
+    token: FencingToken,
+    label: String,
+}
+
+async fn held(backend: &MySql, size: usize) -> Vec<Held> {
+    let mut held = Vec::new();
+    for number in 0..4 {
+        let mut spec = spec(&format!("held {size} {number}"));
+        spec.label = Some(format!("label {number}").into());
+        let name = spec.name.clone();
+        let mut claim = backend.claim(spec).unwrap();
+        let token = granted(claim.attempt(Wait::No).await).token;
+        held.push(Held { name, claim, token, label: format!("label {number}") });
+    }
+    held
+}
+
 /// The driver would answer the next question with the reply to the dropped one.
 async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
     const ROUNDS: usize = 100;
@@ -58,28 +83,20 @@ async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
     for size in [1, 3] {
         // The test does not wait for kills, so that the next question gets the connection as it is.
         let backend = bed.connect(&format!("pool_size={size}&{QUIET}")).await;
-        let mut held = Vec::new();
-        for number in 0..4 {
-            let mut spec = spec(&format!("held {size} {number}"));
-            spec.label = Some(format!("label {number}").into());
-            let name = spec.name.clone();
-            let mut claim = backend.claim(spec).unwrap();
-            let token = granted(claim.attempt(Wait::No).await).token;
-            held.push((name, claim, token, format!("label {number}")));
-        }
+        let mut held = held(&backend, size).await;
         let mut dropped = 0;
         let mut last = None;
         for round in 0..ROUNDS {
             let polls = rand::random_range(1..6);
             let late = rand::random();
             let mut victim = claim(&backend, &format!("victim {size} {}", round % 5));
-            let (name, ..) = &held[round % held.len()];
+            let name = &held[round % held.len()].name;
             let was_dropped = match round % 4 {
                 0 => cut(victim.attempt(Wait::No), polls, late).await.is_none(),
                 1 => cut(backend.inspect(name), polls, late).await.is_none(),
-                2 => cut(held[(round / 4) % 4].1.renew(None), polls, late).await.is_none(),
+                2 => cut(held[(round / 4) % 4].claim.renew(None), polls, late).await.is_none(),
                 _ => cut(
-                    backend.force_release(&mutex("nobody's"), last.unwrap_or(held[0].2)),
+                    backend.force_release(&mutex("nobody's"), last.unwrap_or(held[0].token)),
                     polls,
                     late,
                 )
@@ -88,7 +105,7 @@ async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
             };
             dropped += usize::from(was_dropped);
             // Now each question gets its own answer.
-            let (name, claim, token, label) = &mut held[rand::random_range(0..4)];
+            let Held { name, claim, token, label } = &mut held[rand::random_range(0..4)];
             match rand::random_range(0..3) {
                 0 => {
                     let seen = backend.inspect(name).await.unwrap().holders;
@@ -110,8 +127,8 @@ async fn c6_an_answer_never_goes_to_another_question(flavor: SqlFlavor) {
         }
         println!("{dropped} of {ROUNDS} were dropped midway");
         assert!(dropped > ROUNDS / 4, "only {dropped} were dropped: the test shows nothing");
-        for (_, mut claim, ..) in held {
-            assert_eq!(claim.release().await.unwrap(), Released::Freed);
+        for mut held in held {
+            assert_eq!(held.claim.release().await.unwrap(), Released::Freed);
         }
         assert_clean(&bed).await;
     }

@@ -342,16 +342,7 @@ async fn c8_looks_and_words_use_the_primary_key_and_wait_for_no_row(flavor: SqlF
     let old = log.one::<u64>(format!("SELECT MAX(wanted_us) FROM {table}")).await;
     let newer = format!("SELECT COUNT(*) FROM {table} WHERE wanted_us>{old}");
     until("the others say so again", async || log.one::<u64>(&newer).await == 19).await;
-    let mut readers = Vec::new();
-    for mode in [Mode::Exclusive, Mode::Shared] {
-        let mut claim = claim_in(&backend, Kind::RwLock, "a", mode);
-        if mode == Mode::Exclusive {
-            granted(claim.attempt(Wait::No).await);
-        } else {
-            busy(claim.attempt(Wait::Queue).await);
-        }
-        readers.push(claim);
-    }
+    let _queue = a_writer_and_a_reader(&backend).await;
     let asked =
         "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type='Query'";
     let of = async |log: &mut Admin, part: &str| {
@@ -366,15 +357,40 @@ async fn c8_looks_and_words_use_the_primary_key_and_wait_for_no_row(flavor: SqlF
     log.run("SET GLOBAL general_log=0").await;
     assert_eq!(log.status("Innodb_row_lock_waits").await, before, "C10: somebody waited for a row");
     admin.run("ROLLBACK").await;
-    let explain = if flavor == SqlFlavor::MySql { "EXPLAIN FORMAT=TRADITIONAL" } else { "EXPLAIN" };
     let looks = of(&mut log, "SELECT l.kind").await;
     let words = of(&mut log, "SKIP LOCKED").await;
     assert!(looks.len() > 1 && !words.is_empty(), "{} {}", looks.len(), words.len());
     for statement in &looks {
         assert!(!statement.contains(" FOR ") && !statement.contains("LOCK IN"), "{statement}");
     }
+    let planned = planned_by_key(flavor, &mut log, looks.iter().chain(&words)).await;
+    assert!(planned > 1, "nothing was planned");
+}
+
+/// A writer that holds the lock, and a reader that waits for it.
+async fn a_writer_and_a_reader(backend: &MySql) -> Vec<Box<dyn Claim>> {
+    let mut claims = Vec::new();
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let mut claim = claim_in(backend, Kind::RwLock, "a", mode);
+        if mode == Mode::Exclusive {
+            granted(claim.attempt(Wait::No).await);
+        } else {
+            busy(claim.attempt(Wait::Queue).await);
+        }
+        claims.push(claim);
+    }
+    claims
+}
+
+/// Checks that the plans find all rows by the primary key. Returns how many tables they read.
+async fn planned_by_key(
+    flavor: SqlFlavor,
+    log: &mut Admin,
+    statements: impl Iterator<Item = &String>,
+) -> usize {
+    let explain = if flavor == SqlFlavor::MySql { "EXPLAIN FORMAT=TRADITIONAL" } else { "EXPLAIN" };
     let mut planned = 0;
-    for statement in looks.iter().chain(&words) {
+    for statement in statements {
         for row in log.all::<Row>(&format!("{explain} {statement}")).await {
             let column = |name: &str| row.get::<Option<String>, _>(name).unwrap();
             // The server may find a single name before there is a plan.
@@ -393,7 +409,7 @@ async fn c8_looks_and_words_use_the_primary_key_and_wait_for_no_row(flavor: SqlF
             );
         }
     }
-    assert!(planned > 1, "nothing was planned");
+    planned
 }
 
 /// Catches a look that fails for all of its names, and is repeated unchanged.

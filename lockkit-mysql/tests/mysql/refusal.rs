@@ -247,51 +247,31 @@ async fn c13_tables_of_another_form_are_refused(flavor: SqlFlavor) {
     }
 }
 
+/// Each table that is made wrong, the change, and the statement that the error advises.
+const WRONG_TABLES: [(&str, &str, &str); 11] = [
+    ("lock", "DROP PRIMARY KEY", "ADD PRIMARY KEY (kind,name)"),
+    ("note", "DROP PRIMARY KEY", "ADD PRIMARY KEY (kind,name)"),
+    ("holder", "DROP PRIMARY KEY", "ADD PRIMARY KEY (kind,name,owner)"),
+    ("holder", "DROP PRIMARY KEY,ADD PRIMARY KEY (kind,name)", "ADD PRIMARY KEY (kind,name,owner)"),
+    ("lock", "DROP PRIMARY KEY,ADD PRIMARY KEY (kind,name(10))", "ADD PRIMARY KEY (kind,name)"),
+    ("lock", "DROP PRIMARY KEY,ADD PRIMARY KEY (kind,name,owner)", "ADD PRIMARY KEY (kind,name)"),
+    ("lock", "MODIFY name VARCHAR(255) NOT NULL", "MODIFY name VARBINARY(255) NOT NULL"),
+    (
+        "lock",
+        "MODIFY name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL",
+        "MODIFY name VARBINARY(255) NOT NULL",
+    ),
+    ("note", "MODIFY name BINARY(255) NOT NULL", "MODIFY name VARBINARY(255) NOT NULL"),
+    ("lock", "MODIFY kind VARCHAR(16) NOT NULL", "MODIFY kind VARBINARY(16) NOT NULL"),
+    ("holder", "MODIFY owner VARCHAR(64) NOT NULL", "MODIFY owner VARBINARY(64) NOT NULL"),
+];
+
 /// Catches a check that looks only at the names of columns. Without its key, a table has several
 /// rows for a name, and each of them is granted. Columns that are compared as text make one lock of
 /// several names.
 async fn c1_c11_tables_in_which_two_names_or_owners_could_be_one_are_refused(flavor: SqlFlavor) {
-    let key = "DROP PRIMARY KEY";
-    let wrong = [
-        ("lock", key.to_owned(), "ADD PRIMARY KEY (kind,name)"),
-        ("note", key.to_owned(), "ADD PRIMARY KEY (kind,name)"),
-        ("holder", key.to_owned(), "ADD PRIMARY KEY (kind,name,owner)"),
-        (
-            "holder",
-            format!("{key},ADD PRIMARY KEY (kind,name)"),
-            "ADD PRIMARY KEY (kind,name,owner)",
-        ),
-        ("lock", format!("{key},ADD PRIMARY KEY (kind,name(10))"), "ADD PRIMARY KEY (kind,name)"),
-        ("lock", format!("{key},ADD PRIMARY KEY (kind,name,owner)"), "ADD PRIMARY KEY (kind,name)"),
-        (
-            "lock",
-            "MODIFY name VARCHAR(255) NOT NULL".to_owned(),
-            "MODIFY name VARBINARY(255) NOT NULL",
-        ),
-        (
-            "lock",
-            "MODIFY name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
-                .to_owned(),
-            "MODIFY name VARBINARY(255) NOT NULL",
-        ),
-        (
-            "note",
-            "MODIFY name BINARY(255) NOT NULL".to_owned(),
-            "MODIFY name VARBINARY(255) NOT NULL",
-        ),
-        (
-            "lock",
-            "MODIFY kind VARCHAR(16) NOT NULL".to_owned(),
-            "MODIFY kind VARBINARY(16) NOT NULL",
-        ),
-        (
-            "holder",
-            "MODIFY owner VARCHAR(64) NOT NULL".to_owned(),
-            "MODIFY owner VARBINARY(64) NOT NULL",
-        ),
-    ];
     let mut accepted = Vec::new();
-    for (table, change, advice) in wrong {
+    for (table, change, advice) in WRONG_TABLES {
         let bed = Bed::shared(flavor);
         bed.connect("").await;
         let mut admin = bed.admin().await;

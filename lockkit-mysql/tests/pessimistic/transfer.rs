@@ -11,7 +11,7 @@ use lockkit_core::{
     },
 };
 use lockkit_fixture::claims::given_up;
-use lockkit_mysql::{LockTransaction, mysql_async::prelude::Queryable as _};
+use lockkit_mysql::{LockTransaction, MySql, mysql_async::prelude::Queryable as _};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::*;
@@ -143,77 +143,22 @@ async fn c6_a_storm_of_dropped_transfers_leaves_nothing(flavor: SqlFlavor) {
     for strict in ["", "&strict_lease=true"] {
         let store = Store::start_with(flavor, strict).await;
         let there = store.another().await;
-        let mut handed = 0;
-        let mut dropped = 0;
-        let mut last = FencingToken::new(0);
+        let mut storm = Storm { there, last: FencingToken::new(0), handed: 0, dropped: 0 };
         for round in 0..120_u32 {
             let mut claim = store.claim_for("a", BRIEF);
-            let start = Instant::now();
-            let token = loop {
-                match claim.attempt(Wait::No).await {
-                    Ok(Attempt::Granted(grant)) => break grant.token,
-                    Ok(Attempt::Busy { .. }) => {
-                        // A server needs a moment to notice that a socket was closed, and a strict
-                        // lease lasts its time.
-                        assert!(start.elapsed() < SOON, "round {round}: something was left behind");
-                        sleep(Duration::from_millis(2)).await;
-                    }
-                    Err(error) => {
-                        assert!(error.is_temporary() || error.is_outcome_unknown(), "{error}");
-                        settle(&mut *claim).await;
-                    }
-                }
-            };
-            assert!(token > last, "{token} after {last}");
-            last = token;
+            storm.granted(&mut *claim, round).await;
             for _ in 0..3 {
                 if round % 10 == 9 {
                     let kill = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER='lockkit' LIMIT 1";
                     store.admin.run(&format!("KILL {}", store.admin.ask::<u64>(kill).await)).await;
                 }
-                let polls = rand::random_range(1..12);
-                match cut(claim.transfer(&spec_for("a", BRIEF), QueuePolicy::TransferFirst), polls)
-                    .await
-                {
-                    Some(Ok(Transferred::Granted(grant))) => {
-                        assert!(grant.token > last, "{} after {last}", grant.token);
-                        last = grant.token;
-                        handed += 1;
-                        let mut outsider = there.claim(spec_for("a", TTL)).unwrap();
-                        match outsider.attempt(Wait::No).await {
-                            Ok(Attempt::Granted(grant)) => {
-                                // That happens only if the connection of the holder was killed.
-                                let lost = claim.renew(None).await;
-                                assert!(
-                                    !matches!(lost, Ok(RenewalOutcome::Alive(_))),
-                                    "C1: {grant:?}"
-                                );
-                                assert!(grant.token > last);
-                                last = grant.token;
-                            }
-                            Ok(Attempt::Busy { .. }) => {}
-                            Err(error) => {
-                                assert!(
-                                    error.is_temporary() || error.is_outcome_unknown(),
-                                    "{error}"
-                                )
-                            }
-                        }
-                        settle(&mut *outsider).await;
-                    }
-                    Some(Ok(_)) => break,
-                    Some(Err(error)) => {
-                        assert!(error.is_temporary() || error.is_outcome_unknown(), "{error}");
-                        break;
-                    }
-                    None => {
-                        dropped += 1;
-                        break;
-                    }
+                if !storm.transfers(&mut *claim).await {
+                    break;
                 }
             }
             settle(&mut *claim).await;
         }
+        let Storm { handed, dropped, .. } = storm;
         println!("{handed} transferred, {dropped} dropped");
         assert!(handed > 20 && dropped > 20, "{handed} and {dropped}: the test shows nothing");
         no_transaction(&store).await;
@@ -221,6 +166,81 @@ async fn c6_a_storm_of_dropped_transfers_leaves_nothing(flavor: SqlFlavor) {
             store.mysql.names(Kind::Mutex, "").await.is_ok_and(|names| names.is_empty())
         })
         .await;
+    }
+}
+
+struct Storm {
+    /// Another process.
+    there: MySql,
+    /// The newest token.
+    last: FencingToken,
+    handed: u32,
+    dropped: u32,
+}
+
+impl Storm {
+    async fn granted(&mut self, claim: &mut dyn Claim, round: u32) {
+        let start = Instant::now();
+        let token = loop {
+            match claim.attempt(Wait::No).await {
+                Ok(Attempt::Granted(grant)) => break grant.token,
+                Ok(Attempt::Busy { .. }) => {
+                    // A server needs a moment to notice that a socket was closed, and a strict
+                    // lease lasts its time.
+                    assert!(start.elapsed() < SOON, "round {round}: something was left behind");
+                    sleep(Duration::from_millis(2)).await;
+                }
+                Err(error) => {
+                    assert!(error.is_temporary() || error.is_outcome_unknown(), "{error}");
+                    settle(claim).await;
+                }
+            }
+        };
+        assert!(token > self.last, "{token} after {}", self.last);
+        self.last = token;
+    }
+
+    /// Transfers the lock, or drops the transfer midway. True if the lock was transferred.
+    async fn transfers(&mut self, claim: &mut dyn Claim) -> bool {
+        let polls = rand::random_range(1..12);
+        let to = spec_for("a", BRIEF);
+        match cut(claim.transfer(&to, QueuePolicy::TransferFirst), polls).await {
+            Some(Ok(Transferred::Granted(grant))) => {
+                assert!(grant.token > self.last, "{} after {}", grant.token, self.last);
+                self.last = grant.token;
+                self.handed += 1;
+                self.outsider_tries(claim).await;
+                true
+            }
+            Some(Ok(_)) => false,
+            Some(Err(error)) => {
+                assert!(error.is_temporary() || error.is_outcome_unknown(), "{error}");
+                false
+            }
+            None => {
+                self.dropped += 1;
+                false
+            }
+        }
+    }
+
+    /// Another process asks for the lock, and gets it only if the claim has lost it.
+    async fn outsider_tries(&mut self, claim: &mut dyn Claim) {
+        let mut outsider = self.there.claim(spec_for("a", TTL)).unwrap();
+        match outsider.attempt(Wait::No).await {
+            Ok(Attempt::Granted(grant)) => {
+                // That happens only if the connection of the holder was killed.
+                let lost = claim.renew(None).await;
+                assert!(!matches!(lost, Ok(RenewalOutcome::Alive(_))), "C1: {grant:?}");
+                assert!(grant.token > self.last);
+                self.last = grant.token;
+            }
+            Ok(Attempt::Busy { .. }) => {}
+            Err(error) => {
+                assert!(error.is_temporary() || error.is_outcome_unknown(), "{error}")
+            }
+        }
+        settle(&mut *outsider).await;
     }
 }
 

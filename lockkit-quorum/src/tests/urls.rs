@@ -83,101 +83,92 @@ async fn a_quorum_is_made_from_its_url() {
     registry.connect("quorum://?need=all&member=memory://&member=memory://").await.unwrap();
 }
 
+/// Each bad URL, with the kind of its error and a part of its text.
+const BAD_URLS: &[(&str, ErrorKind, &str)] = &[
+    ("quorum://", ErrorKind::InvalidUrl, "names no members"),
+    ("quorum://u:hunter2@h/?member=memory://", ErrorKind::InvalidUrl, "no user, host or path"),
+    ("quorum://?member=memory://&need=some", ErrorKind::InvalidUrl, "majority or all"),
+    ("quorum://?member=memory://&needs=all", ErrorKind::UnknownParameter, "did you mean need?"),
+    ("quorum://?member=memory://&member=hunter2", ErrorKind::InvalidUrl, "member 2: the store URL"),
+    ("quorum://?member=fake://u:hunter%2F2@h:x", ErrorKind::InvalidUrl, "member 1: the store URL"),
+    (
+        "quorum://?member=quorum%3A%2F%2F%3Fmember%3Dmemory",
+        ErrorKind::InvalidUrl,
+        "member 1: the store URL can't",
+    ),
+    (
+        "quorum://?member=fake://up%3Fttl%3D3s",
+        ErrorKind::InvalidUrl,
+        "the parameter ttl is one of the whole",
+    ),
+    (
+        "quorum://?member=fake://up%3Ftoken_base%3D3",
+        ErrorKind::InvalidOption,
+        "the token_base of member 1 (fake://up) is one of the whole quorum",
+    ),
+    (
+        "quorum://?need=all&member=fake://up%3Ftoken_base%3D3",
+        ErrorKind::InvalidOption,
+        "member 1 (fake://up) needs no token_base of its own",
+    ),
+    (
+        "quorum://?need=all&member=fake://up%3Ftoken_base%3Dx",
+        ErrorKind::InvalidUrl,
+        "token_base must be a whole number",
+    ),
+    (
+        "quorum://?need=all&member=fake://up&member=fake://lesser%3Ftoken_base%3D3",
+        ErrorKind::InvalidOption,
+        "member 2 (fake://lesser) has a token_base, so it must be the first member",
+    ),
+    (
+        "quorum://?need=all&member=fake://lesser/%3Ftoken_base%3D3&member=fake://lesser/",
+        ErrorKind::InvalidUrl,
+        "member 2 (fake://lesser/) is there twice",
+    ),
+    ("quorum://?member=fake://up%3Fgroup%3Dg", ErrorKind::InvalidUrl, "the parameter group"),
+    ("quorum://?member=fake://up%3Fmax_hold%3D1m", ErrorKind::InvalidUrl, "the parameter max_hold"),
+    (
+        "quorum://?member=fake://up%3Fprocess_gate%3Dfalse",
+        ErrorKind::InvalidUrl,
+        "the parameter process_gate",
+    ),
+    (
+        "quorum://?member=nobody://",
+        ErrorKind::UnknownScheme,
+        "member 1: no backend is known for nobody://",
+    ),
+    (
+        "quorum://?member=fake://up&member=fake://up",
+        ErrorKind::InvalidUrl,
+        "member 2 (fake://up) is there twice",
+    ),
+    (
+        "quorum://?member=fake://up&member=fake://:hunter2@denied&member=fake://up2",
+        ErrorKind::Authentication,
+        "member 2 (fake://denied): wrong password",
+    ),
+    (
+        "quorum://?member=fake://up&member=fake://:hunter2@down&member=fake://:hunter2@down2",
+        ErrorKind::Unavailable,
+        "member 2 (fake://down): nobody is there",
+    ),
+    (
+        "quorum://?need=all&member=fake://up&member=fake://:hunter2@down",
+        ErrorKind::Unavailable,
+        "member 2 (fake://down): nobody is there",
+    ),
+    (
+        "quorum://?member=memory://&member=memory://&member=fake://:hunter2@down",
+        ErrorKind::Unavailable,
+        "member 3 (fake://down): nobody is there",
+    ),
+];
+
 #[tokio::test]
 async fn c13_a_bad_url_says_what_is_wrong_and_no_secret() {
     let (registry, _) = registry();
-    for (url, kind, text) in [
-        ("quorum://", ErrorKind::InvalidUrl, "names no members"),
-        ("quorum://u:hunter2@h/?member=memory://", ErrorKind::InvalidUrl, "no user, host or path"),
-        ("quorum://?member=memory://&need=some", ErrorKind::InvalidUrl, "majority or all"),
-        ("quorum://?member=memory://&needs=all", ErrorKind::UnknownParameter, "did you mean need?"),
-        (
-            "quorum://?member=memory://&member=hunter2",
-            ErrorKind::InvalidUrl,
-            "member 2: the store URL",
-        ),
-        (
-            "quorum://?member=fake://u:hunter%2F2@h:x",
-            ErrorKind::InvalidUrl,
-            "member 1: the store URL",
-        ),
-        (
-            "quorum://?member=quorum%3A%2F%2F%3Fmember%3Dmemory",
-            ErrorKind::InvalidUrl,
-            "member 1: the store URL can't",
-        ),
-        (
-            "quorum://?member=fake://up%3Fttl%3D3s",
-            ErrorKind::InvalidUrl,
-            "the parameter ttl is one of the whole",
-        ),
-        (
-            "quorum://?member=fake://up%3Ftoken_base%3D3",
-            ErrorKind::InvalidOption,
-            "the token_base of member 1 (fake://up) is one of the whole quorum",
-        ),
-        (
-            "quorum://?need=all&member=fake://up%3Ftoken_base%3D3",
-            ErrorKind::InvalidOption,
-            "member 1 (fake://up) needs no token_base of its own",
-        ),
-        (
-            "quorum://?need=all&member=fake://up%3Ftoken_base%3Dx",
-            ErrorKind::InvalidUrl,
-            "token_base must be a whole number",
-        ),
-        (
-            "quorum://?need=all&member=fake://up&member=fake://lesser%3Ftoken_base%3D3",
-            ErrorKind::InvalidOption,
-            "member 2 (fake://lesser) has a token_base, so it must be the first member",
-        ),
-        (
-            "quorum://?need=all&member=fake://lesser/%3Ftoken_base%3D3&member=fake://lesser/",
-            ErrorKind::InvalidUrl,
-            "member 2 (fake://lesser/) is there twice",
-        ),
-        ("quorum://?member=fake://up%3Fgroup%3Dg", ErrorKind::InvalidUrl, "the parameter group"),
-        (
-            "quorum://?member=fake://up%3Fmax_hold%3D1m",
-            ErrorKind::InvalidUrl,
-            "the parameter max_hold",
-        ),
-        (
-            "quorum://?member=fake://up%3Fprocess_gate%3Dfalse",
-            ErrorKind::InvalidUrl,
-            "the parameter process_gate",
-        ),
-        (
-            "quorum://?member=nobody://",
-            ErrorKind::UnknownScheme,
-            "member 1: no backend is known for nobody://",
-        ),
-        (
-            "quorum://?member=fake://up&member=fake://up",
-            ErrorKind::InvalidUrl,
-            "member 2 (fake://up) is there twice",
-        ),
-        (
-            "quorum://?member=fake://up&member=fake://:hunter2@denied&member=fake://up2",
-            ErrorKind::Authentication,
-            "member 2 (fake://denied): wrong password",
-        ),
-        (
-            "quorum://?member=fake://up&member=fake://:hunter2@down&member=fake://:hunter2@down2",
-            ErrorKind::Unavailable,
-            "member 2 (fake://down): nobody is there",
-        ),
-        (
-            "quorum://?need=all&member=fake://up&member=fake://:hunter2@down",
-            ErrorKind::Unavailable,
-            "member 2 (fake://down): nobody is there",
-        ),
-        (
-            "quorum://?member=memory://&member=memory://&member=fake://:hunter2@down",
-            ErrorKind::Unavailable,
-            "member 3 (fake://down): nobody is there",
-        ),
-    ] {
+    for &(url, kind, text) in BAD_URLS {
         let error = registry.connect(url).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{url}: {error}");
         assert!(error.to_string().contains(text), "{url}: {error}");

@@ -13,7 +13,7 @@ use crate::{
     error::{self, Phase},
     reply::TransferReply,
     script::{Arg, Call, Source},
-    servers::Destination,
+    servers::{Destination, Route},
 };
 
 /// The next owner of the lock.
@@ -38,11 +38,7 @@ impl RedisClaim {
             return Err(error::ours(ErrorKind::Unsupported, reason));
         };
         let (owner, lease) = identity(to)?;
-        // An unanswered request of the previous owner may still arrive. After a transfer, it could
-        // take the lock or a place in the queue again, and no task would clean that up. Only the
-        // owner's own release can wait for such a request.
-        let is_settled = !self.unanswered.is_any() && self.member.is_none();
-        if !is_settled || (&to.name, to.mode) != (&self.spec.name, self.spec.mode) {
+        if !self.can_transfer_to(to) {
             return self.yield_all().await;
         }
         let successor = Successor { spec: to, owner, lease, policy, script };
@@ -52,24 +48,8 @@ impl RedisClaim {
         let mut late = 0;
         loop {
             let destination = route.next().await?;
-            let sent = Clock::Boot.now();
-            let reply = self.send_transfer(&destination, &successor, deadline).await;
-            let (answer, waited) = match route.arrive(&destination, reply, Phase::Write).await {
-                Ok(Some(answers)) => answers,
-                Ok(None) => {
-                    self.transfer_refused();
-                    continue;
-                }
-                // A script whose second write is refused has done the first one. The release then
-                // gives the lock back, whichever of the two owners has it.
-                Err(error) => {
-                    if !error.is_outcome_unknown() {
-                        self.unanswered.refused();
-                    }
-                    return Err(error.with_outcome_unknown());
-                }
-            };
-            destination.link.clock().observe(sent, answer.now(), Clock::Boot.now());
+            let asked = self.ask_for_transfer(&mut route, &destination, &successor, deadline).await;
+            let Some((answer, waited)) = asked? else { continue };
             if let TransferReply::Late { .. } = answer {
                 self.transfer_refused();
                 late += 1;
@@ -93,6 +73,45 @@ impl RedisClaim {
                 }
             };
         }
+    }
+
+    /// False if only a release is safe, or if the other owner wants another lock.
+    fn can_transfer_to(&self, to: &ClaimSpec) -> bool {
+        // An unanswered request of the previous owner may still arrive. After a transfer, it could
+        // take the lock or a place in the queue again, and no task would clean that up. Only the
+        // owner's own release can wait for such a request.
+        let is_settled = !self.unanswered.is_any() && self.member.is_none();
+        is_settled && (&to.name, to.mode) == (&self.spec.name, self.spec.mode)
+    }
+
+    /// Sends the transfer, and learns the server's time from the answer. Returns `None` if another
+    /// server must be asked.
+    async fn ask_for_transfer(
+        &mut self,
+        route: &mut Route<'_>,
+        destination: &Destination,
+        successor: &Successor<'_>,
+        deadline: Tick,
+    ) -> Result<Option<(TransferReply, Option<Waited>)>> {
+        let sent = Clock::Boot.now();
+        let reply = self.send_transfer(destination, successor, deadline).await;
+        let (answer, waited) = match route.arrive(destination, reply, Phase::Write).await {
+            Ok(Some(answers)) => answers,
+            Ok(None) => {
+                self.transfer_refused();
+                return Ok(None);
+            }
+            // A script whose second write is refused has done the first one. The release then
+            // gives the lock back, whichever of the two owners has it.
+            Err(error) => {
+                if !error.is_outcome_unknown() {
+                    self.unanswered.refused();
+                }
+                return Err(error.with_outcome_unknown());
+            }
+        };
+        destination.link.clock().observe(sent, answer.now(), Clock::Boot.now());
+        Ok(Some((answer, waited)))
     }
 
     async fn send_transfer(

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::Range,
+    ops::{Range, RangeFrom},
     thread,
 };
 
@@ -222,70 +222,125 @@ fn walks(seeds: Range<u64>, limit: u64, new_claim: fn(&mut Chance, u64) -> Claim
     });
 }
 
+/// A walk: the scripts and the model take the same random steps.
+struct Walk {
+    limit: u64,
+    new_claim: fn(&mut Chance, u64) -> Claim,
+    store: Store,
+    chance: Chance,
+    model: Model,
+    numbers: RangeFrom<u64>,
+    claims: Vec<Claim>,
+    /// The owner that was granted each token.
+    tokens: BTreeMap<u64, String>,
+    busy: u64,
+    limits: u64,
+}
+
 fn walk(seed: u64, limit: u64, new_claim: fn(&mut Chance, u64) -> Claim) {
-    let mut store = Store::new(limit);
-    let mut chance = Chance(seed);
-    let mut model = Model::default();
-    let mut numbers = 1..;
-    let mut claims: Vec<Claim> =
-        (0..7).map(|_| new_claim(&mut chance, numbers.next().unwrap())).collect();
-    let mut granted = 0_u64;
-    let mut tokens = BTreeMap::new();
-    let mut busy = 0_u64;
-    let mut limits = 0_u64;
+    let mut walk = Walk::new(seed, limit, new_claim);
     for step in 0..STEPS {
-        store.advance_micros(1 + chance.below(2) * chance.below(300_000));
-        model.now = store.now;
-        let at = usize::try_from(chance.below(7)).unwrap();
-        let claim = claims[at].clone();
-        let lease = chance.one_of(&[1, 200, 700, 5000]);
-        let context =
-            format!("seed {seed}, step {step}, {claim:?}, lease {lease}, before: {model:?}");
-        match chance.below(12) {
-            0..=5 => {
-                let wanted = if chance.below(20) == 0 { limit + 1 } else { limit };
-                let claim = if chance.below(4) == 0 { claim.impatient() } else { claim };
-                let answer = store.acquire_with(&claim, lease, NEVER, wanted);
-                assert_eq!(
-                    answer,
-                    model.acquire(&claim, lease, wanted),
-                    "acquire {wanted}; {context}"
-                );
-                busy += u64::from(answer.is_busy());
-                limits += u64::from(matches!(answer, Answer::Limit(_)));
-            }
+        let context = walk.step(&format!("seed {seed}, step {step}"));
+        walk.check_state(&context);
+    }
+    walk.release_all();
+    println!(
+        "seed {seed}: {} tokens, {} busy, {} mismatches",
+        walk.tokens.len(),
+        walk.busy,
+        walk.limits
+    );
+    assert!(walk.tokens.len() > 100 && walk.busy > 100, "the walk went nowhere");
+}
+
+impl Walk {
+    fn new(seed: u64, limit: u64, new_claim: fn(&mut Chance, u64) -> Claim) -> Self {
+        let mut walk = Self {
+            limit,
+            new_claim,
+            store: Store::new(limit),
+            chance: Chance(seed),
+            model: Model::default(),
+            numbers: 1..,
+            claims: Vec::new(),
+            tokens: BTreeMap::new(),
+            busy: 0,
+            limits: 0,
+        };
+        walk.claims = (0..7).map(|_| walk.next_claim()).collect();
+        walk
+    }
+
+    fn next_claim(&mut self) -> Claim {
+        (self.new_claim)(&mut self.chance, self.numbers.next().unwrap())
+    }
+
+    /// Runs one script, and compares its answer with the model's. Returns what was done, for the
+    /// messages of the checks that follow.
+    fn step(&mut self, which: &str) -> String {
+        self.store.advance_micros(1 + self.chance.below(2) * self.chance.below(300_000));
+        self.model.now = self.store.now;
+        let at = usize::try_from(self.chance.below(7)).unwrap();
+        let claim = self.claims[at].clone();
+        let lease = self.chance.one_of(&[1, 200, 700, 5000]);
+        let context = format!("{which}, {claim:?}, lease {lease}, before: {:?}", self.model);
+        match self.chance.below(12) {
+            0..=5 => self.acquire(claim, lease, &context),
             6 | 7 => {
-                assert_eq!(store.release(&claim), model.release(&claim), "release; {context}");
-                claims[at] = new_claim(&mut chance, numbers.next().unwrap());
+                assert_eq!(
+                    self.store.release(&claim),
+                    self.model.release(&claim),
+                    "release; {context}"
+                );
+                self.claims[at] = self.next_claim();
             }
             8 => assert_eq!(
-                store.extend(&claim, lease),
-                model.extend(&claim, lease),
+                self.store.extend(&claim, lease),
+                self.model.extend(&claim, lease),
                 "extend; {context}"
             ),
-            9 => {
-                let token =
-                    chance.one_of(&[model.holders.values().next().map_or(1, |h| h.fence), 1]);
-                assert_eq!(
-                    store.force_release(token),
-                    model.force_release(token),
-                    "force; {context}"
-                );
-            }
-            _ => {
-                let client = chance.one_of(&["a", "nobody", "-"]);
-                let asking: Vec<_> = claims.iter().filter(|claim| claim.client == client).collect();
-                assert_eq!(
-                    store.refresh(&asking),
-                    model.refresh(&asking),
-                    "refresh {client}; {context}"
-                );
-            }
+            9 => self.force_release(&context),
+            _ => self.refresh(&context),
         }
+        context
+    }
 
-        let view = store.inspect();
+    fn acquire(&mut self, claim: Claim, lease: u64, context: &str) {
+        let wanted = if self.chance.below(20) == 0 { self.limit + 1 } else { self.limit };
+        let claim = if self.chance.below(4) == 0 { claim.impatient() } else { claim };
+        let answer = self.store.acquire_with(&claim, lease, NEVER, wanted);
+        let expected = self.model.acquire(&claim, lease, wanted);
+        assert_eq!(answer, expected, "acquire {wanted}; {context}");
+        self.busy += u64::from(answer.is_busy());
+        self.limits += u64::from(matches!(answer, Answer::Limit(_)));
+    }
+
+    fn force_release(&mut self, context: &str) {
+        let held = self.model.holders.values().next().map_or(1, |h| h.fence);
+        let token = self.chance.one_of(&[held, 1]);
+        assert_eq!(
+            self.store.force_release(token),
+            self.model.force_release(token),
+            "force; {context}"
+        );
+    }
+
+    fn refresh(&mut self, context: &str) {
+        let client = self.chance.one_of(&["a", "nobody", "-"]);
+        let asking: Vec<_> = self.claims.iter().filter(|claim| claim.client == client).collect();
+        assert_eq!(
+            self.store.refresh(&asking),
+            self.model.refresh(&asking),
+            "refresh {client}; {context}"
+        );
+    }
+
+    /// Compares what the store keeps, and the messages that it has sent, with the model.
+    fn check_state(&mut self, context: &str) {
+        let view = self.store.inspect();
         let mut holders = view.holders;
         holders.sort();
+        let model = &self.model;
         let live: Vec<_> =
             model.holders.values().filter(|h| h.deadline > model.now).cloned().collect();
         assert_eq!(holders, live, "{context}");
@@ -293,31 +348,31 @@ fn walk(seed: u64, limit: u64, new_claim: fn(&mut Chance, u64) -> Claim) {
         assert!(view.limit.is_none_or(|limit| view.used <= limit), "{context}");
         let alive = model.live.values().filter(|&&dead_at| dead_at >= model.now).count();
         assert_eq!(view.waiters, u64::try_from(alive).unwrap(), "{context}");
-        let (used, sum) = store.used();
+        let (used, sum) = self.store.used();
         assert_eq!((used, sum), (model.used(), model.used()), "{context}");
         assert_eq!(view.limit, model.limit, "{context}");
         for holder in holders {
-            granted = granted.max(holder.fence);
             assert_eq!(
-                *tokens.entry(holder.fence).or_insert(holder.owner.clone()),
+                *self.tokens.entry(holder.fence).or_insert(holder.owner.clone()),
                 holder.owner,
                 "{context}"
             );
         }
-        let mut told = (store.told(), std::mem::take(&mut model.told));
+        let mut told = (self.store.told(), std::mem::take(&mut self.model.told));
         told.0.sort();
         told.1.sort();
         assert_eq!(told.0, told.1, "{context}");
-        store.assert_all_lapse();
+        self.store.assert_all_lapse();
     }
-    for claim in &claims {
-        store.advance_micros(1);
-        model.now = store.now;
-        assert_eq!(store.release(claim), model.release(claim));
+
+    fn release_all(&mut self) {
+        for claim in &self.claims {
+            self.store.advance_micros(1);
+            self.model.now = self.store.now;
+            assert_eq!(self.store.release(claim), self.model.release(claim));
+        }
+        self.store.assert_idle();
     }
-    store.assert_idle();
-    println!("seed {seed}: {} tokens, {busy} busy, {limits} mismatches", tokens.len());
-    assert!(tokens.len() > 100 && busy > 100, "the walk went nowhere");
 }
 
 #[test]

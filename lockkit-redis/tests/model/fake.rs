@@ -94,7 +94,17 @@ impl Server {
             return Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned());
         }
         self.dirty |= grows || matches!(words[0], "DEL" | "PEXPIRE" | "ZREM");
-        match words[..] {
+        match words[0] {
+            "PUBLISH" | "PUBSUB" => self.channel_command(&words),
+            "ZADD" | "ZREM" => self.zset_write(&words),
+            "ZCOUNT" | "ZRANGEBYSCORE" | "ZSCORE" | "ZRANGE" => self.zset_read(&words),
+            _ => self.key_command(&words),
+        }
+    }
+
+    /// Runs a command on the clock, on any key, or on a string.
+    fn key_command(&mut self, words: &[&str]) -> Answer {
+        match *words {
             ["TIME"] => {
                 let parts = [self.now / 1000, self.now % 1000 * 1000];
                 Ok(Reply::List(parts.map(|part| Reply::Text(part.to_string().into())).into()))
@@ -118,6 +128,12 @@ impl Server {
                 let entry = self.store.keys.get_mut(key);
                 Ok(Reply::Int(i64::from(entry.map(|entry| entry.until = Some(until)).is_some())))
             }
+            _ => unknown(words),
+        }
+    }
+
+    fn channel_command(&mut self, words: &[&str]) -> Answer {
+        match *words {
             ["PUBLISH" | "PUBSUB", ..] if self.denied => {
                 Err("NOPERM No permissions to access a channel".to_owned())
             }
@@ -129,6 +145,12 @@ impl Server {
                 Reply::Text(channel.into()),
                 Reply::Int(self.listeners(channel)),
             ])),
+            _ => unknown(words),
+        }
+    }
+
+    fn zset_write(&mut self, words: &[&str]) -> Answer {
+        match *words {
             ["ZADD", key, "NX", score, member] => self.zadd(key, &["NX"], integer(score)?, member),
             ["ZADD", key, "XX", "CH", score, member] => {
                 self.zadd(key, &["XX", "CH"], integer(score)?, member)
@@ -146,6 +168,12 @@ impl Server {
                 self.put(key, left);
                 Ok(Reply::Ok)
             }
+            _ => unknown(words),
+        }
+    }
+
+    fn zset_read(&self, words: &[&str]) -> Answer {
+        match *words {
             ["ZCOUNT", key, least, "+inf"] => {
                 let least = integer(least)?;
                 let count =
@@ -177,7 +205,7 @@ impl Server {
                     })
                     .collect(),
             )),
-            _ => Err(format!("ERR the fake doesn't know {words:?}")),
+            _ => unknown(words),
         }
     }
 
@@ -237,6 +265,10 @@ impl Server {
         let last = place(last)?.min(count - 1);
         Ok((first..=last).map(|at| members[usize::try_from(at).expect("inside")].clone()).collect())
     }
+}
+
+fn unknown(words: &[&str]) -> Answer {
+    Err(format!("ERR the fake doesn't know {words:?}"))
 }
 
 fn integer(word: &str) -> Result<i64, String> {

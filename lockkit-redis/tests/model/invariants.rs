@@ -73,7 +73,21 @@ pub(crate) struct Change<'a> {
 
 impl Change<'_> {
     pub(crate) fn check(&self, rules: &Rules) -> Check {
-        let Self { before, after, .. } = self;
+        self.lock_and_token()?;
+        match (self.before.holder, self.after.holder) {
+            (old, Some(new)) if old != Some(new) => self.granted(new, rules)?,
+            (Some(_), Some(holder)) => self.kept(holder)?,
+            _ => {}
+        }
+        self.taken_away()?;
+        self.places()?;
+        self.left_free(rules)?;
+        self.done()
+    }
+
+    /// Checks what every script must leave: the queue, the lock and its token fit together.
+    fn lock_and_token(&self) -> Check {
+        let Self { after, .. } = self;
         let mut members: Vec<usize> = after.live.iter().map(|&(waiter, _)| waiter).collect();
         let mut queue = after.queue.clone();
         members.sort_unstable();
@@ -88,12 +102,12 @@ impl Change<'_> {
         ensure(
             after.fence_outlives >= DAY,
             "a token that is kept for less than a day past its time",
-        )?;
-        match (before.holder, after.holder) {
-            (old, Some(new)) if old != Some(new) => self.granted(new, rules)?,
-            (Some(_), Some(holder)) => self.kept(holder)?,
-            _ => {}
-        }
+        )
+    }
+
+    /// Only its holder or an operator takes a lock away.
+    fn taken_away(&self) -> Check {
+        let Self { before, after, .. } = self;
         if let Some(old) = before.holder.filter(|_| before.holder != after.holder) {
             let by_owner = match self.call {
                 Call::Release { successor, .. } => {
@@ -107,7 +121,12 @@ impl Change<'_> {
                 "someone else's lock is taken away",
             )?;
         }
-        self.places()?;
+        Ok(())
+    }
+
+    /// A lock stays free only if no waiter can have it.
+    fn left_free(&self, rules: &Rules) -> Check {
+        let Self { before, after, .. } = self;
         // If a full server refuses a newcomer, the lock may stay free.
         let refused = self.moment.full && !before.queue.contains(&self.client());
         if after.owner.is_none()
@@ -117,6 +136,12 @@ impl Change<'_> {
             let waits = after.queue.iter().any(|&waiter| self.can_have(waiter));
             ensure(!waits || rules.hurried, "the lock is free, and a waiter was not given it")?;
         }
+        Ok(())
+    }
+
+    /// Checks that the script did what was asked for.
+    fn done(&self) -> Check {
+        let Self { before, after, .. } = self;
         match self.call {
             Call::Release { owned: true, .. } => {
                 // Another owner of this client may have the lock. A clock that goes back can make

@@ -142,12 +142,7 @@ impl World {
         let mut next = self.clone();
         let mut fault = || next.faults.checked_sub(1).map(|left| next.faults = left);
         let done = match step {
-            Step::Tick => {
-                next.now = Some(self.now + 1).filter(|&now| now <= setting.ticks)?;
-                next.clients.iter_mut().for_each(|client| client.ticked(next.now));
-                next.store = redis.prune(next.store, next.server_now());
-                Ok(())
-            }
+            Step::Tick => Ok(next.tick(setting, redis)?),
             Step::ClockSteps => {
                 next.skew = Some(setting.skew).filter(|_| self.skew == 0 && setting.skew != 0)?;
                 next.store = redis.prune(next.store, next.server_now());
@@ -194,6 +189,14 @@ impl World {
         };
         let done = done.and_then(|()| invariants::state(&next, rules, redis));
         Some(done.map(|()| next))
+    }
+
+    /// Lets one tick pass. Returns `None` if the time of the setting is over.
+    fn tick(&mut self, setting: &Setting, redis: &mut Redis) -> Option<()> {
+        self.now = Some(self.now + 1).filter(|&now| now <= setting.ticks)?;
+        self.clients.iter_mut().for_each(|client| client.ticked(self.now));
+        self.store = redis.prune(self.store, self.server_now());
+        Some(())
     }
 
     /// Rules out most impossible steps, cheaply.

@@ -11,8 +11,8 @@ use std::{
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId,
     spi::{
-        Backend as _, Claim, ClaimSpec, Mode, QueuePolicy, Released, RenewalOutcome, Transferred,
-        Wait,
+        Backend as _, Claim, ClaimSpec, Grant, Mode, QueuePolicy, Released, RenewalOutcome,
+        Transferred, Wait,
     },
 };
 use tokio::{task::JoinSet, time::timeout};
@@ -326,6 +326,16 @@ async fn c4_a_transfer_rises_above_a_raised_token_that_the_server_has_lost() {
     assert!(granted(store.claim("a").attempt(Wait::No).await).token.get() > next);
 }
 
+/// Waits for the lock, and asks again after each temporary error.
+async fn granted_at_last(claim: &mut Box<dyn Claim>, signal: &WakeSignal) -> Grant {
+    loop {
+        match timeout(SOON, wait_for_long_or_err(claim, signal)).await.expect("hangs") {
+            Ok(grant) => return grant,
+            Err(error) => assert!(error.is_temporary(), "{error}"),
+        }
+    }
+}
+
 /// Makes transfers that are answered, dropped midway or cut off, among claims that wait outside.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_c6_transfers_in_a_storm_keep_one_holder_and_leave_nothing() {
@@ -349,15 +359,7 @@ async fn c1_c4_c6_transfers_in_a_storm_keep_one_holder_and_leave_nothing() {
             };
             for round in 0..40_u64 {
                 let (mut claim, signal) = waiter_for(&store, spec());
-                let grant = loop {
-                    match timeout(SOON, wait_for_long_or_err(&mut claim, &signal))
-                        .await
-                        .expect("hangs")
-                    {
-                        Ok(grant) => break grant,
-                        Err(error) => assert!(error.is_temporary(), "{error}"),
-                    }
-                };
+                let grant = granted_at_last(&mut claim, &signal).await;
                 hold(grant.token.get()).await;
                 for turn in 0..round % 5 {
                     let policy = if turn == 3 {

@@ -194,15 +194,36 @@ fn check(
             holders.iter().all(|name| *name == gone || newly.contains(name)),
             "a holder lost it"
         );
+        let change = Change { kind, before: &before, present: &present, newly: &newly };
+        change.wake(gone, &mut reached)?;
+        let missed: Vec<_> =
+            newly.difference(&holders).filter(|name| !reached.contains(*name)).collect();
+        prop_assert!(missed.is_empty(), "granted and not woken: {missed:?}");
+    }
+    Ok(())
+}
+
+/// The queue before a member left it, and what is there afterwards.
+struct Change<'a> {
+    kind: Kind,
+    before: &'a Queue,
+    present: &'a VecDeque<String>,
+    /// The holders afterwards.
+    newly: &'a BTreeSet<String>,
+}
+
+impl Change<'_> {
+    /// Adds all waiters that the leaver wakes to those that were reached.
+    fn wake(&self, gone: String, reached: &mut BTreeSet<String>) -> Result<(), TestCaseError> {
         // The leaver causes a wake-up. Each new holder of permits causes one, too, because it
         // changes its node. The wake-up reaches the members that watch that node.
         let mut woken = VecDeque::from([gone]);
         while let Some(cause) = woken.pop_front() {
-            for waiter in &present {
-                let hears = match before.turn(waiter) {
+            for waiter in self.present {
+                let hears = match self.before.turn(waiter) {
                     Turn::After(Obstacle::Last(name)) if name == cause => {
                         prop_assert!(
-                            newly.contains(waiter),
+                            self.newly.contains(waiter),
                             "the last obstacle is gone and it waits on"
                         );
                         true
@@ -212,17 +233,14 @@ fn check(
                     Turn::After(Obstacle::Folder) => true,
                     _ => false,
                 };
-                let says_so = kind == Kind::Semaphore && newly.contains(waiter);
+                let says_so = self.kind == Kind::Semaphore && self.newly.contains(waiter);
                 if hears && reached.insert(waiter.clone()) && says_so {
                     woken.push_back(waiter.clone());
                 }
             }
         }
-        let missed: Vec<_> =
-            newly.difference(&holders).filter(|name| !reached.contains(*name)).collect();
-        prop_assert!(missed.is_empty(), "granted and not woken: {missed:?}");
+        Ok(())
     }
-    Ok(())
 }
 
 fn role() -> impl Strategy<Value = Role> {

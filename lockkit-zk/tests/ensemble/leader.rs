@@ -1,6 +1,6 @@
 //! Leaders that are killed, and leaders that are paused until they have a successor.
 
-use lockkit_core::ErrorKind;
+use lockkit_core::{ErrorKind, FencingToken, Locker};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
@@ -40,17 +40,7 @@ pub(crate) async fn killed() -> Result<(), Failed> {
         let leader = ensemble.leader()?;
         let killed = Instant::now();
         ensemble.node_mut(leader).kill()?;
-        let mut grants = Vec::new();
-        for (index, locker) in lockers.iter().enumerate() {
-            grants.push(contend(locker, &format!("new {index} {round}"))?);
-        }
-        let mut gaps = Vec::new();
-        for grant in grants {
-            let (guard, at) =
-                within(SOON, "a lock is granted under the next leader", grant).await??;
-            gaps.push(at - killed);
-            guard.release().await?;
-        }
+        let gaps = new_grants(&lockers, round, killed).await?;
         println!("killed leader {leader}; new grants after {gaps:?}");
         assert!(
             gaps.iter().all(|&gap| gap < ELECTION + slack()),
@@ -85,6 +75,25 @@ pub(crate) async fn killed() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Takes a new lock with each locker. Returns how long after the kill each was granted.
+async fn new_grants(
+    lockers: &[Locker],
+    round: usize,
+    killed: Instant,
+) -> Result<Vec<Duration>, Failed> {
+    let mut grants = Vec::new();
+    for (index, locker) in lockers.iter().enumerate() {
+        grants.push(contend(locker, &format!("new {index} {round}"))?);
+    }
+    let mut gaps = Vec::new();
+    for grant in grants {
+        let (guard, at) = within(SOON, "a lock is granted under the next leader", grant).await??;
+        gaps.push(at - killed);
+        guard.release().await?;
+    }
+    Ok(gaps)
+}
+
 pub(crate) async fn paused() -> Result<(), Failed> {
     let ensemble = ZooKeeperEnsemble::start(3, ZooKeeperOptions::default())?;
     for resume_early in [false, true] {
@@ -108,12 +117,7 @@ async fn pause(ensemble: &ZooKeeperEnsemble, resume_early: bool) -> Result<(), F
     let vigil = Vigil::over(guards);
     let waiter = contend(&next, "bound")?;
     let other_waiter = contend(&next, "free")?;
-    let queued = async || {
-        let bound = mutex(&next, "bound")?.inspect().await?;
-        let free = mutex(&next, "free")?.inspect().await?;
-        Ok::<_, Failed>((bound.waiters == Some(1) && free.waiters == Some(1)).then_some(()))
-    };
-    crate::support::until("both are waited for", async || queued().await.ok().flatten()).await?;
+    until_both_wait(&next).await?;
 
     let paused = Instant::now();
     ensemble.node(leader).pause()?;
@@ -144,6 +148,31 @@ async fn pause(ensemble: &ZooKeeperEnsemble, resume_early: bool) -> Result<(), F
     );
     assert!(!other_waiter.is_finished(), "C1: two holders");
 
+    let (last, tokens) = release_both(vigil).await?;
+    for ((waiter, last), token) in [(waiter, last), (other_waiter, paused)].into_iter().zip(tokens)
+    {
+        let (guard, at) = within(SOON, "the waiter is granted", waiter).await??;
+        assert!(last < at, "C1: held at {:?}, granted at {:?}", last - paused, at - paused);
+        assert!(guard.fencing_token() > token, "C4: a token must rise");
+        guard.release().await?;
+    }
+    for locker in [bound, free, next] {
+        locker.shutdown().await?;
+    }
+    Ok(())
+}
+
+async fn until_both_wait(next: &Locker) -> Result<(), Failed> {
+    let queued = async || {
+        let bound = mutex(next, "bound")?.inspect().await?;
+        let free = mutex(next, "free")?.inspect().await?;
+        Ok::<_, Failed>((bound.waiters == Some(1) && free.waiters == Some(1)).then_some(()))
+    };
+    crate::support::until("both are waited for", async || queued().await.ok().flatten()).await
+}
+
+/// Returns until when the bound lock was held, and the tokens of both holds.
+async fn release_both(vigil: Vigil) -> Result<(Instant, [FencingToken; 2]), Failed> {
     // Looks until both holds end. The guards are checked once more during the hand-over.
     let seen = vigil.seen(0);
     let tokens = [vigil.guard(0).fencing_token(), vigil.guard(1).fencing_token()];
@@ -162,15 +191,5 @@ async fn pause(ensemble: &ZooKeeperEnsemble, resume_early: bool) -> Result<(), F
             assert!(still, "C7: it was released, and is_held() was false");
         }
     }
-    for ((waiter, last), token) in [(waiter, last), (other_waiter, paused)].into_iter().zip(tokens)
-    {
-        let (guard, at) = within(SOON, "the waiter is granted", waiter).await??;
-        assert!(last < at, "C1: held at {:?}, granted at {:?}", last - paused, at - paused);
-        assert!(guard.fencing_token() > token, "C4: a token must rise");
-        guard.release().await?;
-    }
-    for locker in [bound, free, next] {
-        locker.shutdown().await?;
-    }
-    Ok(())
+    Ok((last, tokens))
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use libtest_mimic::Failed;
+use lockkit_core::Locker;
 use lockkit_fixture::{ZooKeeperEnsemble, ZooKeeperOptions};
 
 use crate::{
@@ -55,14 +56,7 @@ pub(crate) async fn dead_and_silent() -> Result<(), Failed> {
     drop(admin);
     let killed = Instant::now();
     ensemble.node_mut(lost).kill()?;
-    let mut gaps = Vec::new();
-    for (index, locker) in lockers.iter().enumerate() {
-        let (guard, at) =
-            within(SOON, "a lock on another server", contend(locker, &format!("new {index}"))?)
-                .await??;
-        gaps.push(at - killed);
-        guard.release().await?;
-    }
+    let gaps = new_grants(&lockers, killed).await?;
     println!(
         "{concerned:?} of {LOCKERS} lost server {lost}; all were granted another lock after {gaps:?}"
     );
@@ -80,4 +74,17 @@ pub(crate) async fn dead_and_silent() -> Result<(), Failed> {
         locker.shutdown().await?;
     }
     Ok(())
+}
+
+/// Takes a new lock with each locker. Returns how long after the kill each was granted.
+async fn new_grants(lockers: &[Locker], killed: Instant) -> Result<Vec<Duration>, Failed> {
+    let mut gaps = Vec::new();
+    for (index, locker) in lockers.iter().enumerate() {
+        let (guard, at) =
+            within(SOON, "a lock on another server", contend(locker, &format!("new {index}"))?)
+                .await??;
+        gaps.push(at - killed);
+        guard.release().await?;
+    }
+    Ok(gaps)
 }

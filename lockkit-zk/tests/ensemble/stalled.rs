@@ -17,7 +17,7 @@ use std::{
 
 use futures_util::future::join_all;
 use libtest_mimic::Failed;
-use lockkit_core::LockGuard;
+use lockkit_core::{LockGuard, Locker};
 use lockkit_fixture::{ZooKeeperEnsemble, ZooKeeperOptions};
 use tokio::{task::JoinHandle, time::sleep};
 
@@ -60,19 +60,7 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
     let leader = ensemble.leader()?;
     let follower = ensemble.followers()[0];
     let admin = Admin::on(ensemble.node(leader).addr()).await?;
-    let mut lockers = Vec::new();
-    let mut taps = Vec::new();
-    let mut guards = Vec::new();
-    let mut freed = Vec::new();
-    for index in 0..HOLDERS {
-        let tap = Tap::on(ensemble.node(follower).addr())?;
-        let locker = locker(&[tap.addr()], SESSION).await?;
-        let name = format!("held {index}");
-        guards.push(Arc::new(mutex(&locker, &name)?.lock().await?));
-        freed.push(admin.freed(&admin.node(&name).await?).await?);
-        lockers.push(locker);
-        taps.push(tap);
-    }
+    let Holders { lockers, taps, guards, freed } = holders(ensemble, follower, &admin).await?;
     let renewals: Vec<_> = guards.iter().map(|guard| renew(Arc::clone(guard))).collect();
     let start = Instant::now();
     let vigil = Vigil::over(guards);
@@ -86,15 +74,7 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
     for tap in &taps {
         tap.unmute()?;
     }
-    // The waiting heartbeats are answered first, and the next ones right after that.
-    let answered = |tap: &Tap| tap.newest().is_some_and(|sync| sync.sent > stalled);
-    while !taps.iter().all(answered) {
-        if stalled.elapsed() > SESSION {
-            return Err("the clients sent no heartbeat after the stall".into());
-        }
-        // No sleep: the freeze must come before the leader's next ping.
-        tokio::task::yield_now().await;
-    }
+    until_answered(&taps, stalled).await?;
     // A guard uses the proof of the heartbeats only once it has asked for it.
     join_all((0..HOLDERS).map(|index| vigil.guard(index).renew())).await;
     ensemble.node(follower).pause()?;
@@ -132,6 +112,50 @@ async fn round(ensemble: &ZooKeeperEnsemble) -> Result<usize, Failed> {
         locker.shutdown().await?;
     }
     Ok(sprung)
+}
+
+/// The clients of a follower. Each holds a lock, and its line can be stalled.
+struct Holders {
+    lockers: Vec<Locker>,
+    taps: Vec<Tap>,
+    guards: Vec<Arc<LockGuard>>,
+    /// When the leader frees the node of each.
+    freed: Vec<JoinHandle<Instant>>,
+}
+
+async fn holders(
+    ensemble: &ZooKeeperEnsemble,
+    follower: usize,
+    admin: &Admin,
+) -> Result<Holders, Failed> {
+    let mut lockers = Vec::new();
+    let mut taps = Vec::new();
+    let mut guards = Vec::new();
+    let mut freed = Vec::new();
+    for index in 0..HOLDERS {
+        let tap = Tap::on(ensemble.node(follower).addr())?;
+        let locker = locker(&[tap.addr()], SESSION).await?;
+        let name = format!("held {index}");
+        guards.push(Arc::new(mutex(&locker, &name)?.lock().await?));
+        freed.push(admin.freed(&admin.node(&name).await?).await?);
+        lockers.push(locker);
+        taps.push(tap);
+    }
+    Ok(Holders { lockers, taps, guards, freed })
+}
+
+/// Waits until each client has an answer to a heartbeat that it sent after the stall.
+async fn until_answered(taps: &[Tap], stalled: Instant) -> Result<(), Failed> {
+    // The waiting heartbeats are answered first, and the next ones right after that.
+    let answered = |tap: &Tap| tap.newest().is_some_and(|sync| sync.sent > stalled);
+    while !taps.iter().all(answered) {
+        if stalled.elapsed() > SESSION {
+            return Err("the clients sent no heartbeat after the stall".into());
+        }
+        // No sleep: the freeze must come before the leader's next ping.
+        tokio::task::yield_now().await;
+    }
+    Ok(())
 }
 
 /// Renews again and again. A failed renewal does not matter, because the test is about the end of

@@ -1,0 +1,159 @@
+//! Asks the server that keeps the lock for a grant.
+
+use std::sync::Arc;
+
+use lockkit_core::{
+    Clock, Result, Tick,
+    spi::{Attempt, Claim as _, Wait},
+};
+use redis::{RedisResult, Value};
+
+use super::{RedisClaim, Waited, millis};
+use crate::{
+    error::Phase,
+    family::Permits,
+    reply::Acquired,
+    script::{self, Arg, Call},
+    servers::{Destination, Link, Route},
+    waiting::{self, ClockReading},
+};
+
+/// The answer of a server that ran an attempt.
+struct Answer {
+    acquired: Acquired,
+    waited: Option<Waited>,
+    /// When the attempt was sent.
+    sent: Tick,
+}
+
+impl RedisClaim {
+    /// Asks the store, on whichever server it is. Asks once more if our idea of the server's time
+    /// was wrong.
+    pub(super) async fn ask(&mut self, wait: Wait) -> Result<Attempt> {
+        let deadline = Clock::Boot.now().after(self.spec.op_timeout);
+        let store = Arc::clone(&self.store);
+        let mut route = store.route(self.keys.slot).alone();
+        let mut late = 0;
+        loop {
+            let destination = route.next().await?;
+            self.prepare(&destination.link, wait).await?;
+            if self.registration.is_some()
+                && let Err(error) = destination.enter(store.waiters(), &self.keys.base).await
+            {
+                // The attempt was not sent.
+                route.arrive::<()>(&destination, Err(error), Phase::Read).await?;
+                continue;
+            }
+            let Some(answer) = self.send_on(&mut route, &destination, deadline).await? else {
+                continue;
+            };
+            match answer.acquired {
+                Acquired::Busy { now, ttl } => {
+                    self.unanswered.settled(now);
+                    let seen = ClockReading {
+                        link: destination.sender().number(),
+                        sent: answer.sent,
+                        server_time: now,
+                    };
+                    if self.must_ask_again(&destination.link, wait) {
+                        continue;
+                    }
+                    return Ok(self.busy(seen, script::ttl(ttl)));
+                }
+                Acquired::Granted { now, lease, token } => {
+                    self.unanswered.settled(now);
+                    let grant = self.granted(token, self.lease_for(lease, self.spec.ttl)?)?;
+                    let confirmed = self.unless_unconfirmed(grant, answer.waited).await;
+                    return confirmed.map(Attempt::Granted);
+                }
+                Acquired::Late { .. } if late == 0 => {
+                    self.unanswered.refused();
+                    late += 1;
+                }
+                refusal => {
+                    self.unanswered.refused();
+                    return Err(self.refused(refusal));
+                }
+            }
+        }
+    }
+
+    /// Leaves a place in the queue that the server can't serve, and registers a waiter that needs a
+    /// message from this server.
+    async fn prepare(&mut self, link: &Link, wait: Wait) -> Result<()> {
+        if self.is_passed_over(link) {
+            // The claim leaves its place there. It held nothing.
+            let _ = self.release().await?;
+        }
+        // A subscription costs a request, and an attempt at a free lock does not need it.
+        if wait == Wait::Queue && (!link.is_sharded() || !link.pushes()) {
+            self.register(link);
+        }
+        Ok(())
+    }
+
+    /// True if a busy answer does not count. The claim registers first, or leaves its place.
+    fn must_ask_again(&mut self, link: &Link, wait: Wait) -> bool {
+        if wait == Wait::Queue && self.registration.is_none() {
+            self.register(link);
+            return true;
+        }
+        self.is_passed_over(link)
+    }
+
+    /// Sends the attempt, and learns the server's time from the answer. Returns `None` if another
+    /// server must be asked.
+    async fn send_on(
+        &mut self,
+        route: &mut Route<'_>,
+        destination: &Destination,
+        deadline: Tick,
+    ) -> Result<Option<Answer>> {
+        let sent = Clock::Boot.now();
+        let reply = self.send(destination, deadline).await;
+        let reply = reply.and_then(|(reply, waited)| Ok((Acquired::from_reply(&reply)?, waited)));
+        let (acquired, waited) = match route.arrive(destination, reply, Phase::Write).await {
+            Ok(Some(answers)) => answers,
+            Ok(None) => {
+                self.unanswered.refused();
+                return Ok(None);
+            }
+            Err(error) => {
+                if !error.is_outcome_unknown() {
+                    self.unanswered.refused();
+                }
+                return Err(error);
+            }
+        };
+        destination.link.clock().observe(sent, acquired.now(), Clock::Boot.now());
+        Ok(Some(Answer { acquired, waited, sent }))
+    }
+
+    async fn send(
+        &mut self,
+        destination: &Destination,
+        deadline: Tick,
+    ) -> RedisResult<(Value, Option<Waited>)> {
+        let not_after = destination.link.clock().at(deadline);
+        self.unanswered.attempt(destination.sender().number(), not_after);
+        let (publish, channels) = self.store.channels(&destination.link, &self.keys);
+        let liveness = millis(waiting::liveness(self.window()));
+        let permits = self.permits.unwrap_or(Permits { count: 0, limit: 0 });
+        let args = [
+            Arg::Text(&self.owner),
+            Arg::Number(self.lease),
+            Arg::Number(not_after),
+            Arg::Text(self.member.as_deref().unwrap_or_default()),
+            Arg::Number(self.registration.is_some().into()),
+            Arg::Number(liveness),
+            Arg::Text(publish),
+            Arg::Text(&channels),
+            Arg::Number(permits.count.into()),
+            Arg::Number(permits.limit.into()),
+        ];
+        let args = if self.permits.is_some() { &args[..] } else { &args[..8] };
+        let call =
+            Call { script: &self.family.scripts().acquire, keys: &self.keys.of(self.family), args };
+        destination.run_confirmed(&call, self.replicas()).await
+    }
+}
