@@ -261,7 +261,7 @@ fn released(op: &Op, outcome: &Outcome) -> String {
     }
 }
 
-/// What a look at the store found.
+/// The holders and the waiters that a look at the store found.
 fn seen(holders: &[Holder], waiters: Option<u64>) -> String {
     let holders = holders.iter().map(|holder| {
         let op = holder.op.map_or("somebody".to_owned(), |op| op.to_string());

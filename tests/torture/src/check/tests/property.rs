@@ -135,7 +135,7 @@ impl Store {
         Hold { op, granted, ends: granted + turn.holds, until }
     }
 
-    /// What happens during the hold.
+    /// Records the renewal, the look and the write during the hold.
     fn work(&mut self, turn: &Turn, hold: &mut Hold) {
         let Self { told, token, largest, .. } = self;
         let Hold { op, granted, ends, .. } = *hold;
