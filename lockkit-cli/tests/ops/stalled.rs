@@ -187,6 +187,59 @@ fn end(mut lockkit: Running, signal: Signal) -> (Output, Duration) {
     (lockkit.output(), took)
 }
 
+/// A moment in a `once`: a message at which its connection stalls.
+struct Moment<'a> {
+    place: &'a Place,
+    line: &'a str,
+    on_fail: &'a str,
+    side: Side,
+    /// The name of the lock begins with this.
+    name: &'a str,
+    stalls_at: usize,
+}
+
+impl Moment<'_> {
+    /// Ends `once` by a signal at this moment, and checks what it says. Returns how long that took,
+    /// or `None` if `once` ended without such a moment.
+    fn signaled(&self, attempt: usize) -> Option<((), Duration)> {
+        let Self { place, line, on_fail, side, name, stalls_at } = *self;
+        let proxy = Proxy::of(side, place, stalls_at);
+        // No attempt waits for a lock that an earlier one left held.
+        let name = format!("{name}{stalls_at}-{attempt}");
+        let before = runs(place);
+        let job = ["once", &name, "--slot=v1", "--grace=200ms", "--on-fail", on_fail, "-c", line];
+        let mut once = Running::start(proxy.lockkit(place, &job));
+        if !stalls(&proxy, &mut once) {
+            return None;
+        }
+        let signal = [Signal::TERM, Signal::INT, Signal::HUP][stalls_at % 3];
+        let (output, took) = end(once, signal);
+        let status = output.status;
+        let by_signal = status.signal() == Some(signal.as_raw());
+        assert!(by_signal || runs(place) > before, "{stalls_at}: {status}, {}", said(&output));
+        assert!(by_signal || matches!(status.code(), Some(0 | 125)), "{status}, {}", said(&output));
+        self.check_slot(&name, before, &output);
+        Some(((), took))
+    }
+
+    /// Checks that the next `once` of this name agrees with what the ended one says of the slot.
+    /// Before the ended one, `before` commands had run.
+    fn check_slot(&self, name: &str, before: usize, ended: &Output) {
+        let Self { place, line, stalls_at, .. } = *self;
+        let status = ended.status;
+        let after = runs(place);
+        let next = run(place.lockkit(["once", name, "--slot=v1", "-n", "-c", line]));
+        let is_done = next.status.success() && runs(place) == after;
+        assert!(
+            is_done || status.code() != Some(0),
+            "{stalls_at}: its slot is not done: {}",
+            said(&next)
+        );
+        let is_told = after > before || said(ended).contains("may count as done");
+        assert!(is_told || !is_done, "{stalls_at}: nothing was run: {status}, {}", said(ended));
+    }
+}
+
 /// Before the command was started, the signal ends lockkit. After that, lockkit ends by the signal,
 /// or as the command, or with a message about the slot. Catches a once that succeeds without a done
 /// slot. Catches a once that reports nothing about a slot that counts as done but was not run.
@@ -201,58 +254,9 @@ fn once_ends() -> Result<(), Failed> {
     ] {
         let mut stalled = 0;
         for stalls_at in 1.. {
-            let signaled = |attempt| {
-                let proxy = Proxy::of(side, &place, stalls_at);
-                // No attempt waits for a lock that an earlier one left held.
-                let name = format!("{name}{stalls_at}-{attempt}");
-                let before = runs(&place);
-                let job = [
-                    "once",
-                    &name,
-                    "--slot=v1",
-                    "--grace=200ms",
-                    "--on-fail",
-                    on_fail,
-                    "-c",
-                    &line,
-                ];
-                let mut once = Running::start(proxy.lockkit(&place, &job));
-                if !stalls(&proxy, &mut once) {
-                    return None;
-                }
-                let signal = [Signal::TERM, Signal::INT, Signal::HUP][stalls_at % 3];
-                let (output, took) = end(once, signal);
-                let status = output.status;
-                let by_signal = status.signal() == Some(signal.as_raw());
-                assert!(
-                    by_signal || runs(&place) > before,
-                    "{stalls_at}: {status}, {}",
-                    said(&output)
-                );
-                assert!(
-                    by_signal || matches!(status.code(), Some(0 | 125)),
-                    "{status}, {}",
-                    said(&output)
-                );
-                let after = runs(&place);
-                let next = run(place.lockkit(["once", &name, "--slot=v1", "-n", "-c", &line]));
-                let is_done = next.status.success() && runs(&place) == after;
-                assert!(
-                    is_done || status.code() != Some(0),
-                    "{stalls_at}: its slot is not done: {}",
-                    said(&next)
-                );
-                let is_told = after > before || said(&output).contains("may count as done");
-                assert!(
-                    is_told || !is_done,
-                    "{stalls_at}: nothing was run: {status}, {}",
-                    said(&output)
-                );
-                Some(((), took))
-            };
-            if in_a_hurry(&format!("{on_fail}, {side:?} stalled at {stalls_at}"), signaled)
-                .is_none()
-            {
+            let moment = Moment { place: &place, line: &line, on_fail, side, name, stalls_at };
+            let what = format!("{on_fail}, {side:?} stalled at {stalls_at}");
+            if in_a_hurry(&what, |attempt| moment.signaled(attempt)).is_none() {
                 break;
             }
             stalled += 1;

@@ -175,19 +175,7 @@ impl Run<'_> {
         let place = place(number, self.cases);
         let case = shown(planned);
         let clients = scenario::floor_clients(planned.scenario, &planned.case);
-        let mut sides = Vec::new();
-        for target in self.targets {
-            let mut ours = Rounds::new()?;
-            let mut floor = Rounds::new()?;
-            if let Some(reason) = scenario::obstacle(planned.scenario, &planned.case, target) {
-                floor.does_not_apply(reason.clone());
-                ours.does_not_apply(reason);
-            }
-            if let Some(reason) = target.no_floor() {
-                floor.does_not_apply(reason);
-            }
-            sides.push((ours, floor));
-        }
+        let mut sides = self.empty_rounds(planned)?;
         let warm_up = u32::from(!scenario::has_own_warm_up(planned.scenario, &planned.case));
         for round in (1 - warm_up)..=planned.rounds {
             // The first round, number 0, opens connections and fills caches; its results are not
@@ -228,6 +216,35 @@ impl Run<'_> {
                 }
             }
         }
+        Ok(self.outcomes(planned, sides, clients.is_some()))
+    }
+
+    /// The rounds of both sides on each store, lockkit's first. A side that can't do the case has
+    /// the reason already.
+    fn empty_rounds(&self, planned: &Planned) -> Result<Vec<(Rounds, Rounds)>> {
+        let mut sides = Vec::new();
+        for target in self.targets {
+            let mut ours = Rounds::new()?;
+            let mut floor = Rounds::new()?;
+            if let Some(reason) = scenario::obstacle(planned.scenario, &planned.case, target) {
+                floor.does_not_apply(reason.clone());
+                ours.does_not_apply(reason);
+            }
+            if let Some(reason) = target.no_floor() {
+                floor.does_not_apply(reason);
+            }
+            sides.push((ours, floor));
+        }
+        Ok(sides)
+    }
+
+    /// The outcomes of a case, from the rounds of both sides on each store.
+    fn outcomes(
+        &self,
+        planned: &Planned,
+        sides: Vec<(Rounds, Rounds)>,
+        has_floor: bool,
+    ) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         for (target, (ours, floor)) in self.targets.iter().zip(sides) {
             let outcome = |side, rounds: Rounds| Outcome {
@@ -238,11 +255,11 @@ impl Run<'_> {
                 verdict: rounds.into_verdict(),
             };
             outcomes.push(outcome(Side::Lockkit, ours));
-            if clients.is_some() {
+            if has_floor {
                 outcomes.push(outcome(Side::Floor, floor));
             }
         }
-        Ok(outcomes)
+        outcomes
     }
 
     /// Does the work within bounds, and counts the server's requests for each grant.

@@ -59,6 +59,62 @@ fn has(case: &Case) -> bool {
     case.processes.unwrap_or(1) > 1
 }
 
+/// Whether the store can't do this: the memory store has no floor and no second process.
+fn is_beyond_the_store(outcome: &Outcome) -> bool {
+    let is_apart = has(&outcome.case) || outcome.scenario == Scenario::Recovery;
+    outcome.store == "memory" && (outcome.side == Side::Floor || is_apart)
+}
+
+fn idle_locks_cost_little(outcome: &Outcome) {
+    let get = |metric| figure(outcome, metric);
+    let bytes = get(Metric::BytesPerLock).unwrap();
+    assert!(bytes > 0.0 && bytes < 20_000.0, "{outcome:?}");
+    assert!(get(Metric::CpuPercent).is_some(), "{outcome:?}");
+    // A thousand locks are renewed, each after two seconds.
+    let requests = get(Metric::IdleRequestsPerSecond);
+    assert!(
+        outcome.store == "memory" || requests.is_some_and(|rate| (50.0..1_500.0).contains(&rate)),
+        "{outcome:?}"
+    );
+}
+
+fn recovery_waits_for_the_lease(outcome: &Outcome) {
+    let took = figure(outcome, Metric::RecoveryMs).unwrap();
+    assert!(took > 500.0 && took < 60_000.0, "a lease of 2 s, renewed at 2/3: {outcome:?}");
+    assert_eq!(figure(outcome, Metric::LeaseMs), Some(2_000.0), "{outcome:?}");
+}
+
+fn the_floor_of_the_open_loop_has_no_rate(outcome: &Outcome) {
+    assert!(figure(outcome, Metric::WaitP50Us).unwrap() > 0.0, "{outcome:?}");
+    assert_eq!(figure(outcome, Metric::GrantsPerSecond), None, "that is the rate of the case");
+}
+
+fn there_are_grants_and_waits(outcome: &Outcome) {
+    let get = |metric| figure(outcome, metric);
+    assert!(most_grants(outcome) > 0.0, "{outcome:?}");
+    let is_ours = outcome.side == Side::Lockkit;
+    let p99 = get(Metric::WaitP99Us);
+    assert!(
+        !is_ours || p99.is_none_or(|p99| p99 >= get(Metric::WaitP50Us).unwrap()),
+        "{outcome:?}"
+    );
+    assert!(!is_ours || get(Metric::WaitP50Us) > Some(0.0), "{outcome:?}");
+    assert!(get(Metric::MostOverLeast).is_none_or(|ratio| ratio >= 1.0), "{outcome:?}");
+    assert_eq!(get(Metric::RequestsPerGrant).is_some(), outcome.store != "memory", "{outcome:?}");
+}
+
+fn an_uncontended_pair_is_two_scripts(outcome: &Outcome) {
+    let requests = figure(outcome, Metric::RequestsPerGrant).unwrap();
+    assert!((1.9..2.2).contains(&requests), "a script to take, a script to give back: {outcome:?}");
+}
+
+fn the_open_loop_serves_what_is_offered(outcome: &Outcome) {
+    let offered = outcome.case.rate_per_second.unwrap();
+    let served = figure(outcome, Metric::GrantsPerSecond).unwrap();
+    // A short slice has few requests, so one more is a large part.
+    assert!(served <= offered * 2.0, "no more than was asked for: {outcome:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_scenario_gives_plausible_figures() {
     let redis = steady();
@@ -69,66 +125,27 @@ async fn every_scenario_gives_plausible_figures() {
     );
     let mut hand_offs = Vec::new();
     for outcome in &report.outcomes {
-        let is_memory = outcome.store == "memory";
-        let is_apart = has(&outcome.case) || outcome.scenario == Scenario::Recovery;
-        if is_memory && (outcome.side == Side::Floor || is_apart) {
+        if is_beyond_the_store(outcome) {
             assert!(matches!(outcome.verdict, Verdict::NotApplicable { .. }), "{outcome:?}");
             continue;
         }
-        let get = |metric| figure(outcome, metric);
         match outcome.scenario {
-            Scenario::IdleLocks => {
-                let bytes = get(Metric::BytesPerLock).unwrap();
-                assert!(bytes > 0.0 && bytes < 20_000.0, "{outcome:?}");
-                assert!(get(Metric::CpuPercent).is_some(), "{outcome:?}");
-                // A thousand locks are renewed, each after two seconds.
-                let requests = get(Metric::IdleRequestsPerSecond);
-                assert!(
-                    is_memory || requests.is_some_and(|rate| (50.0..1_500.0).contains(&rate)),
-                    "{outcome:?}"
-                );
-            }
-            Scenario::Recovery => {
-                let took = get(Metric::RecoveryMs).unwrap();
-                assert!(
-                    took > 500.0 && took < 60_000.0,
-                    "a lease of 2 s, renewed at 2/3: {outcome:?}"
-                );
-                assert_eq!(get(Metric::LeaseMs), Some(2_000.0), "{outcome:?}");
-            }
+            Scenario::IdleLocks => idle_locks_cost_little(outcome),
+            Scenario::Recovery => recovery_waits_for_the_lease(outcome),
             Scenario::OpenLoop if outcome.side == Side::Floor => {
-                assert!(get(Metric::WaitP50Us).unwrap() > 0.0, "{outcome:?}");
-                assert_eq!(get(Metric::GrantsPerSecond), None, "that is the rate of the case");
+                the_floor_of_the_open_loop_has_no_rate(outcome)
             }
-            _ => {
-                assert!(most_grants(outcome) > 0.0, "{outcome:?}");
-                let is_ours = outcome.side == Side::Lockkit;
-                let p99 = get(Metric::WaitP99Us);
-                assert!(
-                    !is_ours || p99.is_none_or(|p99| p99 >= get(Metric::WaitP50Us).unwrap()),
-                    "{outcome:?}"
-                );
-                assert!(!is_ours || get(Metric::WaitP50Us) > Some(0.0), "{outcome:?}");
-                assert!(get(Metric::MostOverLeast).is_none_or(|ratio| ratio >= 1.0), "{outcome:?}");
-                assert_eq!(get(Metric::RequestsPerGrant).is_some(), !is_memory, "{outcome:?}");
-            }
+            _ => there_are_grants_and_waits(outcome),
         }
         if outcome.scenario == Scenario::HandOff {
             // A busy machine may leave a slice no time for a hand-off.
-            hand_offs.extend(get(Metric::HandOffP50Us));
+            hand_offs.extend(figure(outcome, Metric::HandOffP50Us));
         }
-        if outcome.scenario == Scenario::Uncontended && !is_memory {
-            let requests = get(Metric::RequestsPerGrant).unwrap();
-            assert!(
-                (1.9..2.2).contains(&requests),
-                "a script to take, a script to give back: {outcome:?}"
-            );
+        if outcome.scenario == Scenario::Uncontended && outcome.store != "memory" {
+            an_uncontended_pair_is_two_scripts(outcome);
         }
         if outcome.scenario == Scenario::OpenLoop && outcome.side == Side::Lockkit {
-            let offered = outcome.case.rate_per_second.unwrap();
-            let served = get(Metric::GrantsPerSecond).unwrap();
-            // A short slice has few requests, so one more is a large part.
-            assert!(served <= offered * 2.0, "no more than was asked for: {outcome:?}");
+            the_open_loop_serves_what_is_offered(outcome);
         }
     }
     assert!(!hand_offs.is_empty() && hand_offs.iter().all(|took| *took > 0.0), "{hand_offs:?}");

@@ -133,7 +133,8 @@ pub(in crate::report) fn report() -> Report {
                 requests: *requests,
                 has_floor: *has_floor,
             };
-            push(&mut report, id, &character, (scenario, case.clone()), seed);
+            let case = case.clone();
+            push(&mut report, Cell { id, character: &character, scenario, case, seed });
         }
     }
     report
@@ -182,100 +183,39 @@ fn plan() -> Vec<(Scenario, Case)> {
     plan
 }
 
-fn push(
-    report: &mut Report,
-    id: &str,
-    character: &Character,
-    (scenario, case): (Scenario, Case),
+/// One case on one made-up store.
+struct Cell<'a> {
+    id: &'a str,
+    character: &'a Character,
+    scenario: Scenario,
+    case: Case,
+    /// Where the deviations of the figures start.
     seed: usize,
-) {
-    let tasks = f64::from(case.tasks.unwrap_or(1));
-    let is_memory = id == "memory";
-    let reason = match scenario {
-        Scenario::Recovery if is_memory => Some("its locks end with the process"),
-        Scenario::HotName if is_memory && case.processes.unwrap_or(1) > 1 => {
-            Some("it is seen by one process only")
-        }
-        Scenario::Crowd if id != "zookeeper" && !is_memory && case.tasks == Some(1000) => {
-            Some("so many waiters need more connections than the server grants")
-        }
-        _ => None,
-    };
-    if let Some(reason) = reason {
-        let verdict = Verdict::NotApplicable { reason: reason.into() };
+}
+
+/// The basic figures of a cell, from which the others follow.
+struct Basis {
+    rate: f64,
+    wait: f64,
+    /// How many times the median the wait at the 99th percentile is.
+    p99: f64,
+}
+
+fn push(report: &mut Report, cell: Cell<'_>) {
+    if let Some(verdict) = cell.without_figures() {
         report.outcomes.push(Outcome {
-            scenario,
-            case,
-            store: id.into(),
+            scenario: cell.scenario,
+            case: cell.case,
+            store: cell.id.into(),
             side: Side::Lockkit,
             verdict,
         });
         return;
     }
-    if scenario == Scenario::Semaphore && id == "mysql-pessimistic" {
-        let verdict = Verdict::Failed {
-            reason: "could not take 'sem' on mysql: Lock wait timeout exceeded (1205)".into(),
-        };
-        report.outcomes.push(Outcome {
-            scenario,
-            case,
-            store: id.into(),
-            side: Side::Lockkit,
-            verdict,
-        });
-        return;
-    }
-    let hold_us = case.hold_ms.unwrap_or(0.0) * 1e3;
-    let (rate, wait) = match scenario {
-        Scenario::Uncontended => (1e6 / character.pair_us, character.pair_us / 1.9),
-        Scenario::OwnNames | Scenario::OpenLoop => {
-            (character.own_names, 64e6 / character.own_names)
-        }
-        Scenario::Zipf => (character.own_names * 0.6, 64e6 / character.own_names / 0.6),
-        Scenario::ReadWrite => (character.own_names * 0.4, 64e6 / character.own_names / 0.4),
-        Scenario::Semaphore => (character.hot * 2.5, tasks * 1e6 / character.hot / 2.5),
-        _ => (1e6 / (1e6 / character.hot + hold_us), tasks * (1e6 / character.hot + hold_us)),
-    };
-    let p99 = if id.contains("optimistic") { 9.0 } else { 1.8 };
-    let waits = [
-        (Metric::WaitP50Us, around(wait, seed + 1)),
-        (Metric::WaitP99Us, around(wait * p99, seed + 2)),
-        (Metric::WaitMaxUs, around(wait * p99 * 3.1, seed + 3)),
-    ];
-    let mut figures = vec![];
-    match scenario {
-        Scenario::HandOff => figures.extend([
-            (Metric::HandOffP50Us, around(character.pair_us * (0.8 + tasks / 300.0), seed)),
-            (Metric::HandOffP99Us, around(character.pair_us * (2.0 + tasks / 50.0), seed + 1)),
-        ]),
-        Scenario::IdleLocks => figures.extend([
-            (
-                Metric::IdleRequestsPerSecond,
-                around(if is_memory { 0.0 } else { 1_000.0 / character.requests }, seed),
-            ),
-            (Metric::BytesPerLock, around(640.0 + character.requests * 90.0, seed)),
-            (Metric::CpuPercent, around(1.0 + character.requests, seed + 2)),
-        ]),
-        Scenario::Recovery => {
-            figures.push((Metric::RecoveryMs, around(2_400.0 + character.pair_us / 3.0, seed)))
-        }
-        _ => {
-            figures.push((Metric::GrantsPerSecond, around(rate, seed)));
-            figures.extend(waits);
-        }
-    }
-    let is_contended = matches!(scenario, Scenario::HotName | Scenario::Crowd);
-    if is_contended {
-        figures.push((Metric::MostOverLeast, around(character.fairness, seed)));
-    }
-    if !is_memory
-        && (is_contended || matches!(scenario, Scenario::Uncontended | Scenario::OwnNames))
-    {
-        figures.push((
-            Metric::RequestsPerGrant,
-            around(if is_contended { character.requests } else { 2.0 }, 0),
-        ));
-    }
+    let basis = cell.basis();
+    let figures = cell.figures(&basis);
+    let Cell { id, character, scenario, case, seed } = cell;
+    let Basis { rate, wait, p99 } = basis;
     let mut outcome = measured(id, Side::Lockkit, (scenario, case.clone()), figures);
     if let Verdict::Measured { curve, .. } = &mut outcome.verdict {
         *curve = Some(bend(wait, p99));
@@ -289,6 +229,108 @@ fn push(
             (Metric::WaitP50Us, around(wait / 1.07, seed)),
         ];
         report.outcomes.push(measured(id, Side::Floor, (scenario, case), figures));
+    }
+}
+
+impl Cell<'_> {
+    fn is_memory(&self) -> bool {
+        self.id == "memory"
+    }
+
+    fn tasks(&self) -> f64 {
+        f64::from(self.case.tasks.unwrap_or(1))
+    }
+
+    /// The verdict of a case that the store can't do, or that fails on it.
+    fn without_figures(&self) -> Option<Verdict> {
+        let is_memory = self.is_memory();
+        let reason = match self.scenario {
+            Scenario::Recovery if is_memory => Some("its locks end with the process"),
+            Scenario::HotName if is_memory && self.case.processes.unwrap_or(1) > 1 => {
+                Some("it is seen by one process only")
+            }
+            Scenario::Crowd
+                if self.id != "zookeeper" && !is_memory && self.case.tasks == Some(1000) =>
+            {
+                Some("so many waiters need more connections than the server grants")
+            }
+            _ => None,
+        };
+        if let Some(reason) = reason {
+            return Some(Verdict::NotApplicable { reason: reason.into() });
+        }
+        (self.scenario == Scenario::Semaphore && self.id == "mysql-pessimistic").then(|| {
+            Verdict::Failed {
+                reason: "could not take 'sem' on mysql: Lock wait timeout exceeded (1205)".into(),
+            }
+        })
+    }
+
+    fn basis(&self) -> Basis {
+        let character = self.character;
+        let tasks = self.tasks();
+        let hold_us = self.case.hold_ms.unwrap_or(0.0) * 1e3;
+        let (rate, wait) = match self.scenario {
+            Scenario::Uncontended => (1e6 / character.pair_us, character.pair_us / 1.9),
+            Scenario::OwnNames | Scenario::OpenLoop => {
+                (character.own_names, 64e6 / character.own_names)
+            }
+            Scenario::Zipf => (character.own_names * 0.6, 64e6 / character.own_names / 0.6),
+            Scenario::ReadWrite => (character.own_names * 0.4, 64e6 / character.own_names / 0.4),
+            Scenario::Semaphore => (character.hot * 2.5, tasks * 1e6 / character.hot / 2.5),
+            _ => (1e6 / (1e6 / character.hot + hold_us), tasks * (1e6 / character.hot + hold_us)),
+        };
+        let p99 = if self.id.contains("optimistic") { 9.0 } else { 1.8 };
+        Basis { rate, wait, p99 }
+    }
+
+    /// The figures of lockkit.
+    fn figures(&self, basis: &Basis) -> Vec<(Metric, Series)> {
+        let Self { character, scenario, seed, .. } = *self;
+        let mut figures = self.main_figures(basis);
+        let is_contended = matches!(scenario, Scenario::HotName | Scenario::Crowd);
+        if is_contended {
+            figures.push((Metric::MostOverLeast, around(character.fairness, seed)));
+        }
+        if !self.is_memory()
+            && (is_contended || matches!(scenario, Scenario::Uncontended | Scenario::OwnNames))
+        {
+            figures.push((
+                Metric::RequestsPerGrant,
+                around(if is_contended { character.requests } else { 2.0 }, 0),
+            ));
+        }
+        figures
+    }
+
+    /// The figures that the scenario is about. For most scenarios, these are its rate and its
+    /// waits.
+    fn main_figures(&self, basis: &Basis) -> Vec<(Metric, Series)> {
+        let Self { character, seed, .. } = *self;
+        let tasks = self.tasks();
+        match self.scenario {
+            Scenario::HandOff => vec![
+                (Metric::HandOffP50Us, around(character.pair_us * (0.8 + tasks / 300.0), seed)),
+                (Metric::HandOffP99Us, around(character.pair_us * (2.0 + tasks / 50.0), seed + 1)),
+            ],
+            Scenario::IdleLocks => vec![
+                (
+                    Metric::IdleRequestsPerSecond,
+                    around(if self.is_memory() { 0.0 } else { 1_000.0 / character.requests }, seed),
+                ),
+                (Metric::BytesPerLock, around(640.0 + character.requests * 90.0, seed)),
+                (Metric::CpuPercent, around(1.0 + character.requests, seed + 2)),
+            ],
+            Scenario::Recovery => {
+                vec![(Metric::RecoveryMs, around(2_400.0 + character.pair_us / 3.0, seed))]
+            }
+            _ => vec![
+                (Metric::GrantsPerSecond, around(basis.rate, seed)),
+                (Metric::WaitP50Us, around(basis.wait, seed + 1)),
+                (Metric::WaitP99Us, around(basis.wait * basis.p99, seed + 2)),
+                (Metric::WaitMaxUs, around(basis.wait * basis.p99 * 3.1, seed + 3)),
+            ],
+        }
     }
 }
 

@@ -8,8 +8,13 @@ use std::{
     time::Duration,
 };
 
-use lockkit_core::{Election, ErrorKind, FencingToken, Leader, LeaderWatch, LockOptions, Locker};
-use tokio::{task::JoinSet, time::timeout};
+use lockkit_core::{
+    Election, Error, ErrorKind, FencingToken, Hold, Leader, LeaderWatch, LockOptions, Locker, Lost,
+};
+use tokio::{
+    task::{JoinHandle, JoinSet},
+    time::timeout,
+};
 
 use crate::{
     case::{Ability, Needs, cases},
@@ -247,38 +252,50 @@ async fn c3_election_a_lost_leadership_ends_the_work_and_is_fought_for_again(env
     judged(&env, SHORT, async |turn| lost_and_fought_for_again(&env, turn).await).await;
 }
 
+/// How many terms the work of a test has. It ends in the last one.
+const TERMS: usize = 3;
+
+/// The terms that were begun, each with its loss signal.
+type Begun = Arc<Mutex<Vec<(FencingToken, Lost)>>>;
+
+/// Leads for [`TERMS`] terms. The work of all but the last term ends only by a loss.
+fn lead_again_and_again(
+    election: &Election,
+    living: &Arc<AtomicUsize>,
+    terms: &Begun,
+) -> JoinHandle<Result<usize, Error>> {
+    let election = election.clone();
+    let living = Arc::clone(living);
+    let terms = Arc::clone(terms);
+    tokio::spawn(async move {
+        let work = |hold: Hold| {
+            let alive = Living::new(&living);
+            let term = hold.fencing_token();
+            let lost = hold.lost();
+            let count = {
+                let mut terms = terms.lock().unwrap();
+                terms.push((term, lost));
+                terms.len()
+            };
+            async move {
+                let _alive = alive;
+                if count < TERMS {
+                    std::future::pending::<()>().await;
+                }
+                count
+            }
+        };
+        election.lead("again and again", work).await
+    })
+}
+
 async fn lost_and_fought_for_again(env: &Env, turn: &Turn<'_>) -> Result<(), Loss> {
-    const TERMS: usize = 3;
     let locker = turn.locker().await;
     let ttl = turn.ttl;
     let election = election(env, &locker, turn.renewed());
     let living = Arc::<AtomicUsize>::default();
-    let terms = Arc::new(Mutex::new(Vec::new()));
-    let leading = {
-        let election = election.clone();
-        let living = Arc::clone(&living);
-        let terms = Arc::clone(&terms);
-        tokio::spawn(async move {
-            let work = |hold: lockkit_core::Hold| {
-                let alive = Living::new(&living);
-                let term = hold.fencing_token();
-                let lost = hold.lost();
-                let count = {
-                    let mut terms = terms.lock().unwrap();
-                    terms.push((term, lost));
-                    terms.len()
-                };
-                async move {
-                    let _alive = alive;
-                    if count < TERMS {
-                        std::future::pending::<()>().await;
-                    }
-                    count
-                }
-            };
-            election.lead("again and again", work).await
-        })
-    };
+    let terms = Begun::default();
+    let leading = lead_again_and_again(&election, &living, &terms);
     for n in 1..TERMS {
         eventually(soon(), async || match terms.lock().unwrap().len() {
             count if count >= n || leading.is_finished() => Ok(()),

@@ -11,7 +11,7 @@ mod child;
 use std::{any::Any, path::Path, time::Duration};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use lockkit::Locker;
+use lockkit::{Leader, LeaderWatch, Locker};
 use lockkit_fixture::{Peer, RedisServer, SqlFlavor, SqlServer, ZooKeeperServer, role, slack};
 use lockkit_torture::{
     check::Terms,
@@ -132,22 +132,8 @@ async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<(), Fa
     let mut last = 0;
     let end = now() + child::nanos(LONGEST);
     while u64::from(fault) < BLOWS && now() < end {
-        let leader = loop {
-            // Wait for a leader, and every second time also until the leader has settled.
-            let leader = match watch.current() {
-                Some(leader) => leader.clone(),
-                None => match watch.changed().await? {
-                    Some(leader) => leader,
-                    None => continue,
-                },
-            };
-            let settles = fault % 2 == 0;
-            let brief = Duration::from_millis(chance.random_range(0..300));
-            let stay = if settles { settled() } else { brief };
-            if timeout(stay, watch.changed()).await.is_err() {
-                break leader;
-            }
-        };
+        // Every second leader must have settled.
+        let leader = next_leader(&mut watch, &mut chance, fault % 2 == 0).await?;
         let is_leader = |candidate: &Actor| candidate.number.to_string() == leader.value;
         let Some(hit) = candidates.iter().position(is_leader) else { continue };
         let number = candidates[hit].number;
@@ -176,18 +162,46 @@ async fn weather(locker: &Locker, place: &Place, folder: &Path) -> Result<(), Fa
         watch.changed().await?;
     }
     // The last leader that was hit must have a successor as well.
-    let is_next =
-        |record: &Record| record.at > last && matches!(record.event, Event::Granted { .. });
-    while !read(folder)?.iter().any(is_next) {
-        if now() > end + child::nanos(LONGEST) {
-            break; // the history tells
-        }
-        sleep(Duration::from_millis(50)).await;
-    }
+    grant_after(last, folder, end + child::nanos(LONGEST)).await?;
     // The observers must see the last leader once it has settled.
     sleep(slack() / 2).await;
     candidates.into_iter().try_for_each(|candidate| end_of(candidate, &director))?;
     observers.into_iter().try_for_each(|observer| end_of(observer, &director))
+}
+
+/// Waits for a leader that stays: until it has settled, or else for a short random time.
+async fn next_leader(
+    watch: &mut LeaderWatch,
+    chance: &mut StdRng,
+    settles: bool,
+) -> Result<Leader, Failed> {
+    loop {
+        let leader = match watch.current() {
+            Some(leader) => leader.clone(),
+            None => match watch.changed().await? {
+                Some(leader) => leader,
+                None => continue,
+            },
+        };
+        let brief = Duration::from_millis(chance.random_range(0..300));
+        let stay = if settles { settled() } else { brief };
+        if timeout(stay, watch.changed()).await.is_err() {
+            return Ok(leader);
+        }
+    }
+}
+
+/// Waits for a grant after the instant `last`, but no longer than until `end`.
+async fn grant_after(last: u64, folder: &Path, end: u64) -> Result<(), Failed> {
+    let is_next =
+        |record: &Record| record.at > last && matches!(record.event, Event::Granted { .. });
+    while !read(folder)?.iter().any(is_next) {
+        if now() > end {
+            break; // the history tells
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
 }
 
 /// Kills the process, and records its death.

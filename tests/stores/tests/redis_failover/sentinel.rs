@@ -173,13 +173,7 @@ async fn try_on(
 async fn fail_over(fall: Fall) {
     let Scene { mut group, holder, waiter, long, short, waiters } = Scene::start().await;
     let tries = connect(&group.url()).await;
-    let idle =
-        [connect(&group.url()).await, connect(&format!("{}?wait_replicas=1", group.url())).await];
-    for locker in &idle {
-        // Now all connections of these lockers are open.
-        let guard = Mode::Mutex.lock(locker, "warm", with_ttl(LONG)).await.unwrap();
-        guard.release().await.unwrap();
-    }
+    let idle = connect_idle(&group).await;
     let traffic = Traffic::start(&tries);
     sleep(LAST_ANSWER).await;
     block_in_place(|| match fall {
@@ -187,39 +181,15 @@ async fn fail_over(fall: Fall) {
         Fall::Stopped => group.servers()[0].pause().unwrap(),
     });
     let fell = Instant::now();
-    for held in short {
-        assert_eq!(held.lost().wait().await, LossReason::Expired);
-        let told = fell.elapsed();
-        assert!(!held.is_held());
-        assert!(told < SHORT + SLACK, "{}: told only {told:?} after the fall", held.name());
-    }
+    short_holders_hear_of_the_loss(short, fell).await;
 
     block_in_place(|| group.wait_for_new_primary(0, SOON * 2).unwrap());
     let agreed = fell.elapsed();
     let granted = traffic.granted_after(fell).await;
     let (orphaned, queued): (Vec<_>, Vec<_>) =
         waiters.into_iter().partition(|waiter| waiter.name.starts_with("short"));
-    let mut last = Duration::ZERO;
-    for Waiter { name, token, task } in orphaned {
-        let Win { guard, at, told } = task.await.unwrap().unwrap();
-        assert!(told, "{name}: granted while its holder still believed");
-        assert!(guard.fencing_token() > token, "{name}: the token must rise");
-        last = last.max(at - fell);
-        guard.release().await.unwrap();
-    }
-    for held in &long {
-        held.renew().await.unwrap();
-        assert!(held.is_held(), "{}: the new primary knows it", held.name());
-    }
-    assert!(queued.iter().all(|waiter| !waiter.task.is_finished()));
-    for held in long {
-        held.release().await.unwrap();
-    }
-    for Waiter { name, token, task } in queued {
-        let Win { guard, .. } = task.await.unwrap().unwrap();
-        assert!(guard.fencing_token() > token, "{name}: the token must rise");
-        guard.release().await.unwrap();
-    }
+    let last = waiters_of_lost_locks_win(orphaned, fell).await;
+    long_holders_hold_and_hand_over(long, queued).await;
     traffic.stop().await;
     println!(
         "{fall:?}: the sentinels agreed after {agreed:?}, a try was granted after {granted:?}, a waiter after {last:?}"
@@ -246,6 +216,57 @@ async fn fail_over(fall: Fall) {
         connections(&group.servers()[new]) == 0
     })
     .await;
+}
+
+/// Two lockers that do nothing during the failover. The second one waits for a replica.
+async fn connect_idle(group: &SentinelGroup) -> [Locker; 2] {
+    let idle =
+        [connect(&group.url()).await, connect(&format!("{}?wait_replicas=1", group.url())).await];
+    for locker in &idle {
+        // Now all connections of these lockers are open.
+        let guard = Mode::Mutex.lock(locker, "warm", with_ttl(LONG)).await.unwrap();
+        guard.release().await.unwrap();
+    }
+    idle
+}
+
+async fn short_holders_hear_of_the_loss(short: Vec<LockGuard>, fell: Instant) {
+    for held in short {
+        assert_eq!(held.lost().wait().await, LossReason::Expired);
+        let told = fell.elapsed();
+        assert!(!held.is_held());
+        assert!(told < SHORT + SLACK, "{}: told only {told:?} after the fall", held.name());
+    }
+}
+
+/// Returns the time from the fall to the last of these grants.
+async fn waiters_of_lost_locks_win(orphaned: Vec<Waiter>, fell: Instant) -> Duration {
+    let mut last = Duration::ZERO;
+    for Waiter { name, token, task } in orphaned {
+        let Win { guard, at, told } = task.await.unwrap().unwrap();
+        assert!(told, "{name}: granted while its holder still believed");
+        assert!(guard.fencing_token() > token, "{name}: the token must rise");
+        last = last.max(at - fell);
+        guard.release().await.unwrap();
+    }
+    last
+}
+
+/// The new primary knows the holders and their waiters.
+async fn long_holders_hold_and_hand_over(long: Vec<LockGuard>, queued: Vec<Waiter>) {
+    for held in &long {
+        held.renew().await.unwrap();
+        assert!(held.is_held(), "{}: the new primary knows it", held.name());
+    }
+    assert!(queued.iter().all(|waiter| !waiter.task.is_finished()));
+    for held in long {
+        held.release().await.unwrap();
+    }
+    for Waiter { name, token, task } in queued {
+        let Win { guard, .. } = task.await.unwrap().unwrap();
+        assert!(guard.fencing_token() > token, "{name}: the token must rise");
+        guard.release().await.unwrap();
+    }
 }
 
 /// A primary that was stopped does not know that it was replaced until a sentinel tells it. Users

@@ -149,7 +149,7 @@ fn step(
     if record.process != claim.op.process && !from_elsewhere {
         return Some(format!("did something in process {}", record.process));
     }
-    let before = |step: Option<Place>| step.is_some_and(|step| step < place);
+    let before = |step| is_before(step, place);
     let ungranted = || {
         (!before(claim.granted))
             .then(|| "did what only a holder does, but was not granted".to_owned())
@@ -175,23 +175,7 @@ fn step(
         }
         Event::Holds { until, .. } => ungranted().or_else(|| {
             let belief = beliefs.entry(claim.op).or_default();
-            let largest = belief.until;
-            let tolerance = belief.tolerance(claim, record.at, index.terms.slack);
-            belief.until = largest.max(*until);
-            if before(claim.lost) {
-                Some("held after it had lost".to_owned())
-            } else if before(claim.releases) {
-                Some("held after it had begun to release".to_owned())
-            } else if claim.came_back == Some(place) {
-                let over = between(largest, record.at);
-                Some(format!(
-                    "held {over:?} after the end of what it had been told, and nothing had renewed it"
-                ))
-            } else if until.saturating_add(tolerance) < largest && claim.max_hold.is_none() {
-                Some(format!("held for {:?} less than it had been told", between(*until, largest)))
-            } else {
-                past_its_lease(index, claim, place, *until)
-            }
+            held(index, claim, place, *until, belief)
         }),
         Event::Renews { .. } => ungranted().or_else(|| {
             beliefs.entry(claim.op).or_default().renews = Some(record.at);
@@ -210,6 +194,38 @@ fn step(
         | Event::Written { .. } => ungranted(),
         Event::Compared { lock, token, .. } => compared(index, claim, lock, *token),
         _ => None,
+    }
+}
+
+fn is_before(step: Option<Place>, place: Place) -> bool {
+    step.is_some_and(|step| step < place)
+}
+
+/// Says what is wrong with a hold until `until`, if anything is.
+fn held(
+    index: &Index<'_>,
+    claim: &Claim<'_>,
+    place: Place,
+    until: u64,
+    belief: &mut Belief,
+) -> Option<String> {
+    let at = index.at(place);
+    let largest = belief.until;
+    let tolerance = belief.tolerance(claim, at, index.terms.slack);
+    belief.until = largest.max(until);
+    if is_before(claim.lost, place) {
+        Some("held after it had lost".to_owned())
+    } else if is_before(claim.releases, place) {
+        Some("held after it had begun to release".to_owned())
+    } else if claim.came_back == Some(place) {
+        let over = between(largest, at);
+        Some(format!(
+            "held {over:?} after the end of what it had been told, and nothing had renewed it"
+        ))
+    } else if until.saturating_add(tolerance) < largest && claim.max_hold.is_none() {
+        Some(format!("held for {:?} less than it had been told", between(until, largest)))
+    } else {
+        past_its_lease(index, claim, place, until)
     }
 }
 

@@ -106,42 +106,7 @@ impl<'a> Index<'a> {
         let record = &self.records[place];
         self.last.insert(record.process, place);
         match &record.event {
-            Event::Asks { op, lock, mode, ttl, renewal, patience, max_hold } => {
-                if self.claim_of.contains_key(op) {
-                    return;
-                }
-                let number = self.claims.len();
-                self.claim_of.insert(*op, number);
-                let known = *self.lock_of.entry(lock).or_insert_with(|| {
-                    self.locks.push((lock, Vec::new()));
-                    self.locks.len() - 1
-                });
-                self.locks[known].1.push(number);
-                let lease = nanos(*ttl);
-                self.longest_ttl = self.longest_ttl.max(lease);
-                self.claims.push(Claim {
-                    op: *op,
-                    lock,
-                    mode: *mode,
-                    renewal: *renewal,
-                    patience: *patience,
-                    max_hold: *max_hold,
-                    lease,
-                    asks: place,
-                    granted: None,
-                    refused: None,
-                    listens: None,
-                    told: None,
-                    lost: None,
-                    releases: None,
-                    released: None,
-                    proof: None,
-                    known: None,
-                    came_back: None,
-                    renews: None,
-                    is_renewing: false,
-                });
-            }
+            Event::Asks { .. } => self.begin(place, record),
             Event::Strikes { fault, kind, victim, weakens, .. } => {
                 open.insert(*fault, self.faults.len());
                 self.faults.push(Fault {
@@ -170,19 +135,7 @@ impl<'a> Index<'a> {
             Event::Ends { .. } => {
                 self.ended.entry(record.process).or_insert(place);
             }
-            Event::Holds { op, until } => {
-                let Some(&number) = self.claim_of.get(op) else { return };
-                let came_back = self.comes_back(&self.claims[number], place, *until);
-                let claim = &mut self.claims[number];
-                if came_back {
-                    claim.came_back.get_or_insert(place);
-                } else if claim.came_back.is_none()
-                    && claim.lost.is_none()
-                    && claim.releases.is_none()
-                {
-                    claim.proves(place, *until);
-                }
-            }
+            Event::Holds { op, until } => self.hold(op, place, *until),
             event => {
                 let Some(claim) = op_of(event).and_then(|op| self.claim_of.get(&op)) else {
                     return;
@@ -190,6 +143,35 @@ impl<'a> Index<'a> {
                 let longest = self.claims[*claim].follow(place, self.records);
                 self.longest_ttl = self.longest_ttl.max(longest);
             }
+        }
+    }
+
+    /// Takes in a request. A second request of the same claim adds nothing.
+    fn begin(&mut self, place: Place, record: &'a Record) {
+        let Some(claim) = Claim::of(place, record) else { return };
+        if self.claim_of.contains_key(&claim.op) {
+            return;
+        }
+        let number = self.claims.len();
+        self.claim_of.insert(claim.op, number);
+        let known = *self.lock_of.entry(claim.lock).or_insert_with(|| {
+            self.locks.push((claim.lock, Vec::new()));
+            self.locks.len() - 1
+        });
+        self.locks[known].1.push(number);
+        self.longest_ttl = self.longest_ttl.max(claim.lease);
+        self.claims.push(claim);
+    }
+
+    /// Takes in the record of a hold.
+    fn hold(&mut self, op: &Op, place: Place, until: u64) {
+        let Some(&number) = self.claim_of.get(op) else { return };
+        let came_back = self.comes_back(&self.claims[number], place, until);
+        let claim = &mut self.claims[number];
+        if came_back {
+            claim.came_back.get_or_insert(place);
+        } else if claim.came_back.is_none() && claim.lost.is_none() && claim.releases.is_none() {
+            claim.proves(place, until);
         }
     }
 
@@ -379,7 +361,36 @@ impl<'a> Index<'a> {
     }
 }
 
-impl Claim<'_> {
+impl<'a> Claim<'a> {
+    /// A new claim, if the record is a request.
+    fn of(place: Place, record: &'a Record) -> Option<Self> {
+        let Event::Asks { op, lock, mode, ttl, renewal, patience, max_hold } = &record.event else {
+            return None;
+        };
+        Some(Self {
+            op: *op,
+            lock,
+            mode: *mode,
+            renewal: *renewal,
+            patience: *patience,
+            max_hold: *max_hold,
+            lease: nanos(*ttl),
+            asks: place,
+            granted: None,
+            refused: None,
+            listens: None,
+            told: None,
+            lost: None,
+            releases: None,
+            released: None,
+            proof: None,
+            known: None,
+            came_back: None,
+            renews: None,
+            is_renewing: false,
+        })
+    }
+
     fn proves(&mut self, place: Place, until: u64) {
         self.known = Some(place);
         if self.proof.is_none_or(|(_, before)| until > before) {

@@ -7,72 +7,121 @@ use super::{
     findings::{Finding, Findings},
     index::{Index, Place},
 };
-use crate::history::{Event, Mode, Op};
+use crate::history::{Event, Lock, Mode, Op};
+
+/// A write, as the register compared it.
+struct Write<'a> {
+    place: Place,
+    op: Op,
+    lock: &'a Lock,
+    token: u64,
+    /// The largest token, as the register knew it.
+    largest: u64,
+    accepted: bool,
+    /// The largest token that was taken before, and its write.
+    before: Option<(u64, Place)>,
+}
 
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
-    let mut taken: HashMap<&crate::history::Lock, (u64, Place)> = HashMap::new();
+    let mut taken: HashMap<&Lock, (u64, Place)> = HashMap::new();
     let mut careful: HashMap<Op, Place> = HashMap::new();
     for (place, record) in index.records.iter().enumerate() {
-        let (op, lock, token, largest, accepted) = match &record.event {
-            Event::Writes { op, careless: false } => {
-                careful.insert(*op, place);
-                continue;
-            }
-            Event::Writes { op, careless: true } => {
-                careful.remove(op);
-                continue;
-            }
+        match &record.event {
+            Event::Writes { op, careless: false } => _ = careful.insert(*op, place),
+            Event::Writes { op, careless: true } => _ = careful.remove(op),
             Event::Compared { op, lock, token, largest, accepted } => {
-                (*op, lock, *token, *largest, *accepted)
+                let write = Write {
+                    place,
+                    op: *op,
+                    lock,
+                    token: *token,
+                    largest: *largest,
+                    accepted: *accepted,
+                    before: taken.get(lock).copied(),
+                };
+                if let Some(what) = write.misjudged() {
+                    findings.add(write.finding(index, what, Vec::new(), Vec::new()));
+                }
+                if write.accepted && write.before.is_none_or(|(floor, _)| write.token > floor) {
+                    taken.insert(lock, (write.token, place));
+                }
+                if let Some(finding) =
+                    careful.get(op).and_then(|writes| write.refused_holder(index, *writes))
+                {
+                    findings.add(finding);
+                }
             }
-            _ => continue,
-        };
-        let at = record.at;
-        let before = taken.get(lock).copied();
-        let floor = before.map_or(0, |(floor, _)| floor);
-        let mut add = |what: String, mut slice: Vec<Option<Place>>, losable: Vec<Op>| {
-            slice.extend([before.map(|(_, place)| place), Some(place)]);
-            let rule = Rule::Register;
-            findings.add(Finding { rule, at, lock: Some(lock), what, slice, losable });
-        };
+            _ => {}
+        }
+    }
+}
+
+impl<'a> Write<'a> {
+    /// The largest token that was taken before.
+    fn floor(&self) -> u64 {
+        self.before.map_or(0, |(floor, _)| floor)
+    }
+
+    /// Says what is wrong with the register's answer, if anything is.
+    fn misjudged(&self) -> Option<String> {
+        let Self { op, token, largest, accepted, .. } = *self;
+        let floor = self.floor();
         if accepted && token < floor {
-            add(
-                format!("the register took token {token} of {op} after token {floor}"),
-                Vec::new(),
-                Vec::new(),
-            );
+            Some(format!("the register took token {token} of {op} after token {floor}"))
         } else if largest != floor {
-            let what = format!(
+            Some(format!(
                 "the register compared token {token} of {op} with {largest}, but had taken {floor}"
-            );
-            add(what, Vec::new(), Vec::new());
+            ))
         } else if !accepted && token >= floor {
-            let what = format!(
+            Some(format!(
                 "the register refused token {token} of {op}, though none above {floor} was taken"
-            );
-            add(what, Vec::new(), Vec::new());
+            ))
+        } else {
+            None
         }
-        if accepted && before.is_none_or(|(floor, _)| token > floor) {
-            taken.insert(lock, (token, place));
-        }
-        let claim = index.claim(&op).filter(|claim| claim.mode == Mode::Exclusive && !accepted);
+    }
+
+    /// Reports a holder that held and was refused. It had asked whether it holds, and then wrote at
+    /// `writes`.
+    fn refused_holder(&self, index: &Index<'_>, writes: Place) -> Option<Finding<'a>> {
+        let Self { op, token, accepted, before, .. } = *self;
         // Only exclusive holders count: beside a reader, another one with a later token may have
         // written.
-        if let (Some(claim), Some(writes)) = (claim, careful.get(&op))
-            && let Some((from, to)) = index.held(claim)
-            && (from..to).contains(&at)
-        {
-            let what = format!(
-                "{op} held with token {token} and was refused, because {floor} had been taken"
-            );
-            let proof = claim.proof.map(|(place, _)| place);
-            let other = before.and_then(|(_, place)| match &index.records[place].event {
-                Event::Compared { op, .. } => index.claim(op),
-                _ => None,
-            });
-            let losable = [Some(op), other.map(|other| other.op)].into_iter().flatten().collect();
-            let other = other.and_then(|other| other.granted);
-            add(what, vec![Some(claim.asks), claim.granted, proof, other, Some(*writes)], losable);
+        let claim = index.claim(&op).filter(|claim| claim.mode == Mode::Exclusive && !accepted)?;
+        let (from, to) = index.held(claim)?;
+        if !(from..to).contains(&index.at(self.place)) {
+            return None;
+        }
+        let floor = self.floor();
+        let what =
+            format!("{op} held with token {token} and was refused, because {floor} had been taken");
+        let proof = claim.proof.map(|(place, _)| place);
+        let other = before.and_then(|(_, place)| match &index.records[place].event {
+            Event::Compared { op, .. } => index.claim(op),
+            _ => None,
+        });
+        let losable = [Some(op), other.map(|other| other.op)].into_iter().flatten().collect();
+        let other = other.and_then(|other| other.granted);
+        let slice = vec![Some(claim.asks), claim.granted, proof, other, Some(writes)];
+        Some(self.finding(index, what, slice, losable))
+    }
+
+    /// The slice of the finding also has this write and the one before it.
+    fn finding(
+        &self,
+        index: &Index<'_>,
+        what: String,
+        mut slice: Vec<Option<Place>>,
+        losable: Vec<Op>,
+    ) -> Finding<'a> {
+        slice.extend([self.before.map(|(_, place)| place), Some(self.place)]);
+        Finding {
+            rule: Rule::Register,
+            at: index.at(self.place),
+            lock: Some(self.lock),
+            what,
+            slice,
+            losable,
         }
     }
 }

@@ -50,80 +50,126 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     owners(index, findings);
 }
 
+/// A claim that was asked for later has a larger token, and no two claims have the same one.
 fn later_than_asked(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
-    let steps = steps(index);
-    let mut largest: Vec<Largest> = vec![Largest::default(); index.locks.len()];
-    let mut floors: HashMap<Op, (u64, Place)> = HashMap::new();
-    let mut owners: HashMap<(usize, u64), (Op, Place)> = HashMap::new();
-    let mut said: HashMap<Op, u64> = HashMap::new();
-    for step in steps {
+    let mut earlier = Earlier::new(index.locks.len());
+    for step in steps(index) {
         let lock = match &step {
             Step::Asks { lock, .. } | Step::Known(Known { lock, .. }) => *lock,
         };
         let Some(number) = index.lock_number(lock) else { continue };
-        let known = match step {
-            Step::Asks { at, op, .. } => {
-                if let Some(floor) = largest[number].before(at) {
-                    floors.entry(op).or_insert(floor);
-                }
-                continue;
-            }
-            Step::Known(known) => known,
-        };
-        let Known { at, place, op, token, .. } = known;
-        let granted =
-            index.claim(&op).and_then(|claim| claim.granted).filter(|granted| *granted != place);
-        let own = granted.and_then(|granted| match index.records[granted].event {
-            Event::Granted { token, .. } => Some((granted, token)),
-            _ => None,
-        });
+        match step {
+            Step::Asks { at, op, .. } => earlier.asks(number, at, op),
+            Step::Known(known) => earlier.knows(index, number, &known, findings),
+        }
+    }
+}
+
+/// The results of the steps so far.
+struct Earlier {
+    /// By the number of the lock.
+    largest: Vec<Largest>,
+    /// The largest token that was known before the claim was asked for.
+    floors: HashMap<Op, (u64, Place)>,
+    /// The first claim with a token, by the number of the lock and the token.
+    owners: HashMap<(usize, u64), (Op, Place)>,
+    /// The last known token of each claim.
+    said: HashMap<Op, u64>,
+}
+
+impl Earlier {
+    fn new(locks: usize) -> Self {
+        Self {
+            largest: vec![Largest::default(); locks],
+            floors: HashMap::new(),
+            owners: HashMap::new(),
+            said: HashMap::new(),
+        }
+    }
+
+    fn asks(&mut self, lock: usize, at: u64, op: Op) {
+        if let Some(floor) = self.largest[lock].before(at) {
+            self.floors.entry(op).or_insert(floor);
+        }
+    }
+
+    /// Takes in a token, and checks it if it is new for its claim. `number` is the number of the
+    /// lock.
+    fn knows(
+        &mut self,
+        index: &Index<'_>,
+        number: usize,
+        known: &Known<'_>,
+        findings: &mut Findings<'_, '_>,
+    ) {
+        let Known { at, place, lock, op, token } = *known;
+        let own = own_grant(index, known);
         // Before the grant, a look at a quorum may show the token of members that are not raised
         // yet. After the grant it never does.
         if own.is_some_and(|(granted, own)| token < own && index.at(place) <= index.at(granted)) {
-            continue;
+            return;
         }
-        largest[number].rise(at, token, place);
-        if said.insert(op, token) == Some(token) {
-            continue;
+        self.largest[number].rise(at, token, place);
+        if self.said.insert(op, token) == Some(token) {
+            return;
         }
-        let asks = index.claim(&op).map(|claim| claim.asks);
-        let mut add = |what: String, slice: Vec<Option<Place>>| {
+        if let Some((what, first)) = self.conflict(number, known) {
+            let asks = index.claim(&op).map(|claim| claim.asks);
             findings.add(Finding {
                 rule: Rule::Tokens,
                 at,
                 lock: Some(lock),
                 what,
-                slice,
+                slice: vec![Some(first), asks, Some(place)],
                 losable: Vec::new(),
             });
-        };
-        let (owner, first) = *owners.entry((number, token)).or_insert((op, place));
+        }
+        if let Some(own) = own {
+            changed(index, known, own, findings);
+        }
+    }
+
+    /// Says what is wrong with the token beside those of other claims, if anything is, and where
+    /// the other token was known.
+    fn conflict(&mut self, lock: usize, known: &Known<'_>) -> Option<(String, Place)> {
+        let Known { place, op, token, .. } = *known;
+        let (owner, first) = *self.owners.entry((lock, token)).or_insert((op, place));
         if owner != op {
-            add(
-                format!("token {token} was given to {owner} and to {op}"),
-                vec![Some(first), asks, Some(place)],
-            );
-        } else if let Some((floor, above)) =
-            floors.get(&op).copied().filter(|(floor, _)| token < *floor)
-        {
-            let what = format!("{op} got token {token}, though {floor} was known before it asked");
-            add(what, vec![Some(above), asks, Some(place)]);
+            return Some((format!("token {token} was given to {owner} and to {op}"), first));
         }
-        if let Some((granted, own)) =
-            own.filter(|(granted, _)| index.at(*granted) < index.at(place))
-            && own != token
-        {
-            // A primary that has lost the grant, and still has the place in the queue, grants the
-            // lock once more.
-            findings.add(Finding {
-                rule: Rule::Tokens,
-                at,
-                lock: Some(lock),
-                what: format!("{op} was granted token {own} and is seen with {token}"),
-                slice: vec![Some(granted), Some(place)],
-                losable: if index.terms.async_failover { vec![op] } else { Vec::new() },
-            });
-        }
+        let (floor, above) = self.floors.get(&op).copied().filter(|(floor, _)| token < *floor)?;
+        Some((format!("{op} got token {token}, though {floor} was known before it asked"), above))
+    }
+}
+
+/// The grant of the claim, if it is in another record, and the token of that grant.
+fn own_grant(index: &Index<'_>, known: &Known<'_>) -> Option<(Place, u64)> {
+    let granted = index.claim(&known.op)?.granted.filter(|granted| *granted != known.place)?;
+    match index.records[granted].event {
+        Event::Granted { token, .. } => Some((granted, token)),
+        _ => None,
+    }
+}
+
+/// Reports a claim that is seen with another token than the one of its grant.
+fn changed(
+    index: &Index<'_>,
+    known: &Known<'_>,
+    (granted, own): (Place, u64),
+    findings: &mut Findings<'_, '_>,
+) {
+    let Known { at, place, lock, op, token } = *known;
+    if index.at(granted) < index.at(place) && own != token {
+        // A primary that has lost the grant, and still has the place in the queue, grants the lock
+        // once more.
+        findings.add(Finding {
+            rule: Rule::Tokens,
+            at,
+            lock: Some(lock),
+            what: format!("{op} was granted token {own} and is seen with {token}"),
+            slice: vec![Some(granted), Some(place)],
+            losable: if index.terms.async_failover { vec![op] } else { Vec::new() },
+        });
     }
 }
 

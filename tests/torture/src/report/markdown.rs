@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use crate::{
     check::{Figures, Verdict, Violation},
-    history::{DIRECTOR, Event, Lock, Mode, Outcome, REGISTER, Record, Refusal},
+    history::{DIRECTOR, Event, Holder, Lock, Mode, Op, Outcome, REGISTER, Record, Refusal},
 };
 
 /// The verdict as a page with the title `title`: the result in a sentence, the broken promises, the
@@ -175,8 +175,14 @@ pub(super) fn process(number: u32) -> String {
 
 /// One record in words, with times that count from `zero`.
 fn line(record: &Record, zero: u64) -> String {
+    let text = in_words(&record.event, zero);
+    // A fence or a line break in an error text would end the block.
+    text.replace(['\n', '\r'], " ").replace("```", "'''")
+}
+
+fn in_words(event: &Event, zero: u64) -> String {
     let from_zero = |at: u64| format!("{} ms", millis(i128::from(at) - i128::from(zero)));
-    let text = match &record.event {
+    match event {
         Event::Begins { backend } => format!("begins on {backend}"),
         Event::Asks { op, lock, mode, ttl, renewal, patience, max_hold } => {
             let most =
@@ -190,13 +196,7 @@ fn line(record: &Record, zero: u64) -> String {
         Event::Granted { op, token, until, .. } => {
             format!("{op} is granted token {token} until {}", from_zero(*until))
         }
-        Event::Refused { op, why } => match why {
-            Refusal::Busy => format!("{op} is told: busy"),
-            Refusal::TimedOut => format!("{op} gives up: its bound has passed"),
-            Refusal::Cancelled => format!("{op} is dropped"),
-            Refusal::Failed(error) => format!("{op} fails for certain: {error}"),
-            Refusal::Unknown(error) => format!("{op} fails with an unknown outcome: {error}"),
-        },
+        Event::Refused { op, why } => refused(op, why),
         Event::Holds { op, until } => format!("{op} holds until {}", from_zero(*until)),
         Event::Listens { op } => format!("{op} listens for its loss"),
         Event::Told { op, reason } => format!("{op} is told that it is lost: {reason}"),
@@ -204,27 +204,17 @@ fn line(record: &Record, zero: u64) -> String {
         Event::Lost { op, reason } => {
             format!("{op} has lost: {}", reason.as_deref().unwrap_or("no reason given"))
         }
-        Event::Renews { op, lease } => match lease {
-            Some(lease) => format!("{op} renews for {lease:?}"),
-            None => format!("{op} renews"),
-        },
+        Event::Renews { op, lease: Some(lease) } => format!("{op} renews for {lease:?}"),
+        Event::Renews { op, lease: None } => format!("{op} renews"),
         Event::Renewed { op, error } => {
             format!("{op} has renewed: {}", error.as_deref().unwrap_or("done"))
         }
         Event::Releases { op } => format!("{op} begins to release"),
-        Event::Released { op, outcome } => match outcome {
-            Outcome::Freed => format!("{op} is told: freed"),
-            Outcome::NotHeld => format!("{op} is told: not held"),
-            Outcome::Unknown(error) => format!("{op} is released with an unknown outcome: {error}"),
-            Outcome::Failed(error) => format!("{op} is not released: {error}"),
-            Outcome::Dropped => format!("the guard of {op} is dropped"),
-        },
-        Event::Writes { op, careless } => {
-            format!(
-                "{op} writes{}",
-                if *careless { ", without having asked whether it holds" } else { "" }
-            )
+        Event::Released { op, outcome } => released(op, outcome),
+        Event::Writes { op, careless: true } => {
+            format!("{op} writes, without having asked whether it holds")
         }
+        Event::Writes { op, careless: false } => format!("{op} writes"),
         Event::Written { op, accepted } => {
             format!("{op} is told that its write was {}", taken(*accepted))
         }
@@ -235,15 +225,7 @@ fn line(record: &Record, zero: u64) -> String {
             )
         }
         Event::Seen { answered, holders, waiters, .. } => {
-            let holders = holders.iter().map(|holder| {
-                let op = holder.op.map_or("somebody".to_owned(), |op| op.to_string());
-                let token = holder.token.map_or(String::new(), |token| format!(", token {token}"));
-                format!("{op} ({}{token})", mode_of(holder.mode))
-            });
-            let holders = holders.collect::<Vec<_>>().join(", ");
-            let holders = if holders.is_empty() { "nobody" } else { &holders };
-            let waiters = waiters.map_or(String::new(), |waiters| format!(", {waiters} wait"));
-            format!("looks, and sees by {}: {holders}{waiters}", from_zero(*answered))
+            format!("looks, and sees by {}: {}", from_zero(*answered), seen(holders, *waiters))
         }
         Event::Applied { op, token } => format!("the store grants {op} token {token}"),
         Event::Gone { op } => format!("the store has nothing left of {op}"),
@@ -256,9 +238,40 @@ fn line(record: &Record, zero: u64) -> String {
             format!("ends with {tasks} tasks and {files} files more than it began with")
         }
         Event::Leaks { what } => format!("finds left: {what}"),
-    };
-    // A fence or a line break in an error text would end the block.
-    text.replace(['\n', '\r'], " ").replace("```", "'''")
+    }
+}
+
+fn refused(op: &Op, why: &Refusal) -> String {
+    match why {
+        Refusal::Busy => format!("{op} is told: busy"),
+        Refusal::TimedOut => format!("{op} gives up: its bound has passed"),
+        Refusal::Cancelled => format!("{op} is dropped"),
+        Refusal::Failed(error) => format!("{op} fails for certain: {error}"),
+        Refusal::Unknown(error) => format!("{op} fails with an unknown outcome: {error}"),
+    }
+}
+
+fn released(op: &Op, outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Freed => format!("{op} is told: freed"),
+        Outcome::NotHeld => format!("{op} is told: not held"),
+        Outcome::Unknown(error) => format!("{op} is released with an unknown outcome: {error}"),
+        Outcome::Failed(error) => format!("{op} is not released: {error}"),
+        Outcome::Dropped => format!("the guard of {op} is dropped"),
+    }
+}
+
+/// The holders and the waiters that a look at the store found.
+fn seen(holders: &[Holder], waiters: Option<u64>) -> String {
+    let holders = holders.iter().map(|holder| {
+        let op = holder.op.map_or("somebody".to_owned(), |op| op.to_string());
+        let token = holder.token.map_or(String::new(), |token| format!(", token {token}"));
+        format!("{op} ({}{token})", mode_of(holder.mode))
+    });
+    let holders = holders.collect::<Vec<_>>().join(", ");
+    let holders = if holders.is_empty() { "nobody" } else { &holders };
+    let waiters = waiters.map_or(String::new(), |waiters| format!(", {waiters} wait"));
+    format!("{holders}{waiters}")
 }
 
 fn mode_of(mode: Mode) -> String {

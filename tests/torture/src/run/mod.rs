@@ -145,33 +145,13 @@ impl Arena {
     /// after the begin of the round is in the outcome.
     pub async fn play(&self, round: &Round, announce: impl FnOnce(&Plan)) -> Result<Outcome> {
         let folder = &round.folder;
-        if fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some()) {
-            let folder = folder.display();
-            return Err(Error::new(format!(
-                "{folder} is not empty, as after an earlier round: choose another"
-            )));
-        }
+        refuse_used(folder)?;
         let opened =
             self.hands.work("the store can't be used", |site| Ok((site.open()?, site.more_urls())));
         let (url, more_urls) = opened.await?;
         let locker = connect(&url).await?;
         let descriptor = locker.descriptor().clone();
-        let deck = Deck {
-            holders: usize::try_from(round.workload.processes).unwrap_or(usize::MAX),
-            has_links: Link::fits(&url)?,
-            servers: self.hands.work("the site", |site| Ok(site.faults())).await?,
-            only: round.only.clone(),
-            longest_ttl: longest_ttl(&round.workload, &descriptor),
-            shortest_ttl: round
-                .workload
-                .ttls
-                .iter()
-                .copied()
-                .min()
-                .unwrap_or_default()
-                .max(descriptor.min_ttl),
-            pause: round.pause,
-        };
+        let deck = self.deck(round, &url, &descriptor).await?;
         deck.refuse_unknown()?;
         let plan = deck.draw(round.seed, round.span);
         let kills = deck.wants(KILL_HOLDER);
@@ -211,6 +191,19 @@ impl Arena {
             plan,
             skipped: notes.skipped(),
             error,
+        })
+    }
+
+    /// The faults that are possible on this store in this round.
+    async fn deck(&self, round: &Round, url: &str, descriptor: &Descriptor) -> Result<Deck> {
+        Ok(Deck {
+            holders: usize::try_from(round.workload.processes).unwrap_or(usize::MAX),
+            has_links: Link::fits(url)?,
+            servers: self.hands.work("the site", |site| Ok(site.faults())).await?,
+            only: round.only.clone(),
+            longest_ttl: longest_ttl(&round.workload, descriptor),
+            shortest_ttl: shortest_ttl(&round.workload, descriptor),
+            pause: round.pause,
         })
     }
 
@@ -340,6 +333,17 @@ fn write_report(verdict: &Verdict, store: &str, folder: &Path) -> Result<PathBuf
     Ok(path)
 }
 
+/// Refuses a folder that has files already.
+fn refuse_used(folder: &Path) -> Result<()> {
+    if fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some()) {
+        let folder = folder.display();
+        return Err(Error::new(format!(
+            "{folder} is not empty, as after an earlier round: choose another"
+        )));
+    }
+    Ok(())
+}
+
 fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text)
         .map_err(|error| Error::of(format!("{} can't be written", path.display()), error))
@@ -355,4 +359,9 @@ async fn connect(url: &str) -> Result<Locker> {
 /// asks for.
 fn longest_ttl(workload: &Workload, descriptor: &Descriptor) -> Duration {
     workload.ttls.iter().copied().max().unwrap_or_default().max(descriptor.min_ttl)
+}
+
+/// The shortest lease of the workload that the store can give.
+fn shortest_ttl(workload: &Workload, descriptor: &Descriptor) -> Duration {
+    workload.ttls.iter().copied().min().unwrap_or_default().max(descriptor.min_ttl)
 }

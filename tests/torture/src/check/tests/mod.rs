@@ -3,6 +3,7 @@
 mod ambiguity;
 mod belief;
 pub(crate) mod builder;
+mod corruption;
 mod exclusion;
 mod figures;
 mod leaks;

@@ -3,10 +3,13 @@
 
 use proptest::{prelude::*, sample::Index};
 
-use super::builder::{HistoryBuilder, TERMS, rw_lock, semaphore};
+use super::{
+    builder::{HistoryBuilder, TERMS, rw_lock, semaphore},
+    corruption::CORRUPTIONS,
+};
 use crate::{
-    check::{Rule, Verdict, check, op_of},
-    history::{Event, Lock, Mode, Op, Outcome, Patience, Record, Refusal, Renewal},
+    check::{Rule, Verdict, check},
+    history::{Lock, Mode, Op, Outcome, Patience, Record, Refusal, Renewal},
 };
 
 /// How a hold ends.
@@ -69,43 +72,96 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
     prop::collection::vec(turn, 4..24)
 }
 
+/// A correct store, and the history that it has made so far.
+struct Store {
+    told: HistoryBuilder,
+    /// The earliest time of the next grant.
+    free: u64,
+    /// The last token.
+    token: u64,
+    /// The largest token that the register took.
+    largest: u64,
+    processes: [u32; 3],
+    next_process: u32,
+}
+
+/// A granted claim of a turn.
+struct Hold {
+    op: Op,
+    granted: u64,
+    /// When the turn ends it.
+    ends: u64,
+    /// When its lease ends.
+    until: u64,
+}
+
 /// The history that a correct store makes of the turns.
 fn told(turns: &[Turn]) -> Vec<Record> {
-    let mut told = HistoryBuilder::new();
-    // The earliest time of the next grant, the last token, and the largest token that the register
-    // took.
-    let mut free = 100_u64;
-    let mut token = 0;
-    let mut largest = 0;
-    let mut processes = [1, 2, 3];
-    let mut next_process = 4;
+    let mut store = Store {
+        told: HistoryBuilder::new(),
+        free: 100,
+        token: 0,
+        largest: 0,
+        processes: [1, 2, 3],
+        next_process: 4,
+    };
     for (turn, slot) in turns.iter().zip((0..3).cycle()) {
-        let process = processes[slot];
-        let asks = free.saturating_add_signed(turn.asks);
-        let granted = free.max(asks) + 1;
+        let mut hold = store.grant(turn, store.processes[slot]);
+        store.work(turn, &mut hold);
+        store.free = store.end(turn.end, slot, &hold);
+    }
+    for process in store.processes {
+        store.told.ends(store.free + 5000, process);
+    }
+    let mut records = store.told.records;
+    records.sort_by_key(|record| record.at);
+    records
+}
+
+impl Store {
+    fn grant(&mut self, turn: &Turn, process: u32) -> Hold {
+        let told = &mut self.told;
+        let asks = self.free.saturating_add_signed(turn.asks);
+        let granted = self.free.max(asks) + 1;
         if let Some(why) = &turn.refused {
             let patience = if *why == Refusal::Busy { Patience::No } else { Patience::Unbounded };
             let op = told.patient(patience).asks(asks, process);
             told.refused(asks + 1, op, why.clone());
         }
-        token += turn.skips;
+        self.token += turn.skips;
         let op = told.patient(Patience::Unbounded).renewed(Renewal::Manual).asks(asks, process);
-        let mut until = granted + 990;
-        told.granted(granted, op, token, until).listens(granted, op);
-        let ends = granted + turn.holds;
+        let until = granted + 990;
+        told.granted(granted, op, self.token, until).listens(granted, op);
+        Hold { op, granted, ends: granted + turn.holds, until }
+    }
+
+    /// Records the renewal, the look and the write during the hold.
+    fn work(&mut self, turn: &Turn, hold: &mut Hold) {
+        let Self { told, token, largest, .. } = self;
+        let Hold { op, granted, ends, .. } = *hold;
         if turn.renews {
             let half = granted + turn.holds / 2;
-            until = half + 990;
-            told.renews(half, op).renewed_by_hand(half + 1, op, None).holds(half + 1, op, until);
+            hold.until = half + 990;
+            told.renews(half, op).renewed_by_hand(half + 1, op, None).holds(
+                half + 1,
+                op,
+                hold.until,
+            );
         }
         if turn.looked_at {
-            told.seen(granted, 1_000, &[(op, token)]);
+            told.seen(granted, 1_000, &[(op, *token)]);
         }
         if turn.writes {
-            told.wrote(ends - 3, op, token, largest, true, false);
-            largest = token;
+            told.wrote(ends - 3, op, *token, *largest, true, false);
+            *largest = *token;
         }
-        free = match turn.end {
+    }
+
+    /// Returns the earliest time of the next grant.
+    fn end(&mut self, end: End, slot: usize, hold: &Hold) -> u64 {
+        let told = &mut self.told;
+        let Hold { op, ends, until, .. } = *hold;
+        match end {
             End::Freed => {
                 told.released(ends, op, Outcome::Freed);
                 ends + 1
@@ -120,9 +176,11 @@ fn told(turns: &[Turn]) -> Vec<Record> {
             }
             End::Stopped => {
                 // Until its end another holder may write, and only with a larger token.
-                told.fault(ends, until + 10, "stop-holder", Some(process), None);
+                told.fault(ends, until + 10, "stop-holder", Some(op.process), None);
+                let token = self.token;
+                let largest = self.largest;
                 told.wrote(until + 11, op, token, largest, token >= largest, true);
-                largest = largest.max(token);
+                self.largest = largest.max(token);
                 // As soon as the process continues, and as late as a busy machine may be.
                 told.told(until + 100, op).lost(until + 101, op).released(
                     until + 102,
@@ -140,210 +198,19 @@ fn told(turns: &[Turn]) -> Vec<Record> {
                 until + 1501
             }
             End::Killed => {
-                told.killed(ends, process);
-                processes[slot] = next_process;
-                next_process += 1;
+                told.killed(ends, op.process);
+                self.processes[slot] = self.next_process;
+                self.next_process += 1;
                 until + 10
             }
-        };
+        }
     }
-    for process in processes {
-        told.ends(free + 5000, process);
-    }
-    let mut records = told.records;
-    records.sort_by_key(|record| record.at);
-    records
 }
 
 fn verdict(records: &mut [Record]) -> Verdict {
     records.sort_by_key(|record| record.at);
     check(records, &TERMS)
 }
-
-/// One corruption of a history.
-#[derive(Clone, Copy, Debug)]
-enum Corruption {
-    AcceptLower,
-    DropAnswer,
-    DropReleased,
-    DuplicateToken,
-    GrantEarlier,
-    SeenAfterFreed,
-    SwapTokens,
-    ToldLate,
-    ToldNever,
-}
-
-/// The grants in order of time: place, claim and token.
-fn grants(records: &[Record]) -> Vec<(usize, Op, u64)> {
-    let grants = records.iter().enumerate().filter_map(|(place, record)| match record.event {
-        Event::Granted { op, token, .. } => Some((place, op, token)),
-        _ => None,
-    });
-    grants.collect()
-}
-
-fn retoken(record: &mut Record, new: u64) {
-    if let Event::Granted { token, .. } = &mut record.event {
-        *token = new;
-    }
-}
-
-/// Two grants, of which the second was asked for after the first one was granted.
-fn in_turn(records: &[Record], chosen: Index) -> Option<[(usize, u64); 2]> {
-    let grants = grants(records);
-    let pairs = grants.windows(2).filter_map(|pair| {
-        let [(first, _, one), (second, op, two)] = pair else { return None };
-        let asked = |record: &&Record| matches!(&record.event, Event::Asks { op: asked, .. } if asked == op);
-        let asks = records.iter().find(asked)?.at;
-        (records[*first].at < asks).then_some([(*first, *one), (*second, *two)])
-    });
-    let pairs: Vec<_> = pairs.collect();
-    (!pairs.is_empty()).then(|| *chosen.get(&pairs))
-}
-
-fn places(records: &[Record], is: impl Fn(&Event) -> bool) -> Vec<usize> {
-    (0..records.len()).filter(|place| is(&records[*place].event)).collect()
-}
-
-/// The loss signals of holders that continued for long after them.
-fn slept(records: &[Record]) -> Vec<usize> {
-    let goes_on = |op: Op, at: u64| {
-        records.iter().any(|record| {
-            record.event == (Event::Releases { op }) && record.at > at + 1_000_000_000
-        })
-    };
-    let told = |place: &usize| match &records[*place] {
-        Record { at, event: Event::Told { op, .. }, .. } => goes_on(*op, *at),
-        _ => false,
-    };
-    (0..records.len()).filter(told).collect()
-}
-
-impl Corruption {
-    /// Returns the rule that must find the corruption, or `None` if the history has no place for
-    /// it.
-    fn spoil(self, records: &mut Vec<Record>, chosen: Index) -> Option<Rule> {
-        let pick = |places: Vec<usize>| (!places.is_empty()).then(|| *chosen.get(&places));
-        match self {
-            Self::SwapTokens => {
-                let [(first, one), (second, two)] = in_turn(records, chosen)?;
-                retoken(&mut records[first], two);
-                retoken(&mut records[second], one);
-                Some(Rule::Tokens)
-            }
-            Self::DuplicateToken => {
-                let [(_, one), (second, _)] = in_turn(records, chosen)?;
-                retoken(&mut records[second], one);
-                Some(Rule::Tokens)
-            }
-            Self::DropReleased => {
-                let released = |event: &Event| {
-                    let Event::Released { op, .. } = event else { return false };
-                    !records
-                        .iter()
-                        .any(|record| record.event == (Event::Died { victim: op.process }))
-                };
-                records.remove(pick(places(records, released))?);
-                Some(Rule::Waiting)
-            }
-            Self::DropAnswer => {
-                let answered = |event: &Event| {
-                    let Event::Refused { op, .. } = event else { return false };
-                    !records
-                        .iter()
-                        .any(|record| record.event == (Event::Died { victim: op.process }))
-                };
-                records.remove(pick(places(records, answered))?);
-                Some(Rule::Waiting)
-            }
-            Self::GrantEarlier => {
-                // Into the hold before it: a millisecond before the release of that hold begins.
-                let grants = grants(records);
-                let pairs: Vec<_> =
-                    grants.windows(2).map(|pair| (pair[0].1, pair[0].0, pair[1])).collect();
-                let releases = |op: Op| {
-                    let own = |record: &&Record| record.event == (Event::Releases { op });
-                    let lost =
-                        |record: &&Record| record.event == (Event::Lost { op, reason: None });
-                    if records.iter().any(|record| lost(&record)) {
-                        None
-                    } else {
-                        records.iter().find(own)
-                    }
-                };
-                let pairs: Vec<_> = pairs
-                    .into_iter()
-                    .filter_map(|(op, held, (second, ..))| Some((releases(op)?.at, held, second)))
-                    .filter(|(end, held, _)| *end > records[*held].at + 1_000_000)
-                    .collect();
-                let (end, _, second) =
-                    if pairs.is_empty() { return None } else { *chosen.get(&pairs) };
-                let granted = op_of(&records[second].event);
-                let asks =
-                    |event: &Event| matches!(event, Event::Asks { op, .. } if Some(*op) == granted);
-                let asks = pick(places(records, asks))?;
-                records[asks].at = records[asks].at.min(end - 2_000_000);
-                records[second].at = end - 1_000_000;
-                Some(Rule::Exclusion)
-            }
-            Self::AcceptLower => {
-                let all = grants(records);
-                let smaller = |than: u64| all.iter().rfind(|(_, _, token)| *token < than);
-                let compared = places(
-                    records,
-                    |event| matches!(event, Event::Compared { accepted: true, token, .. } if smaller(*token).is_some()),
-                );
-                let last = pick(compared)?;
-                let mut late = records[last].clone();
-                let Event::Compared { op, token: of, largest, .. } = &mut late.event else {
-                    return None;
-                };
-                let (_, older, below) = *smaller(*of)?;
-                (*largest, *op, *of) = (*of, older, below);
-                records.insert(last + 1, late);
-                Some(Rule::Register)
-            }
-            Self::SeenAfterFreed => {
-                let freed = |event: &Event| {
-                    matches!(event, Event::Released { outcome: Outcome::Freed, .. })
-                };
-                let place = pick(places(records, freed))?;
-                let (Some(op), at) = (op_of(&records[place].event), records[place].at) else {
-                    return None;
-                };
-                let token = grants(records).into_iter().find(|(_, other, _)| *other == op)?.2;
-                let mut look = HistoryBuilder::new();
-                look.seen(at / 1_000_000 + 1, 9, &[(op, token)]);
-                records.extend(look.records);
-                Some(Rule::Ambiguity)
-            }
-            Self::ToldLate => {
-                // Late by a lease: by then the holder would have learned of the loss in another
-                // way.
-                let place = pick(slept(records))?;
-                records[place].at += 1_000_000_000;
-                Some(Rule::Loss)
-            }
-            Self::ToldNever => {
-                records.remove(pick(slept(records))?);
-                Some(Rule::Loss)
-            }
-        }
-    }
-}
-
-const CORRUPTIONS: [Corruption; 9] = [
-    Corruption::AcceptLower,
-    Corruption::DropAnswer,
-    Corruption::DropReleased,
-    Corruption::DuplicateToken,
-    Corruption::GrantEarlier,
-    Corruption::SeenAfterFreed,
-    Corruption::SwapTokens,
-    Corruption::ToldLate,
-    Corruption::ToldNever,
-];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]

@@ -53,6 +53,13 @@ impl Row {
         let (from, to) = self.held?;
         Some((from, self.believed.map_or(to, |(_, to)| to)))
     }
+
+    /// Adds the belief after the proven hold: until its lease ends at `until`, or it was over.
+    fn believe(&mut self, until: u64, over: Option<u64>) {
+        let Some((_, known)) = self.held else { return };
+        let until = over.map_or(until, |over| over.min(until)).max(known);
+        self.believed = (until > known).then_some((known, until));
+    }
 }
 
 /// A fault.
@@ -169,14 +176,7 @@ fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
                 row.marks.push(Mark { at, sign: Sign::End, what: format!("lost: {why}") });
             }
             Event::Released { outcome, .. } => {
-                let what = match outcome {
-                    Outcome::Freed => "freed",
-                    Outcome::NotHeld => "not held",
-                    Outcome::Unknown(_) => "unknown",
-                    Outcome::Failed(_) => "not released",
-                    Outcome::Dropped => "dropped",
-                };
-                row.marks.push(Mark { at, sign: Sign::End, what: what.to_owned() });
+                row.marks.push(Mark { at, sign: Sign::End, what: release(outcome).to_owned() });
             }
             Event::Compared { token, largest, accepted, .. } => {
                 let sign = if *accepted { Sign::Taken } else { Sign::Refused };
@@ -186,14 +186,9 @@ fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
             _ => {}
         }
     }
-    if let Some((from, known)) = row.held {
-        // Without a lease the claim holds until its process dies, so there is no end to draw.
-        let largest =
-            if largest.saturating_sub(end) > A_DAY { died.unwrap_or(end) } else { largest };
-        let until = over.map_or(largest, |over| over.min(largest)).max(known);
-        row.held = Some((from, known));
-        row.believed = (until > known).then_some((known, until));
-    }
+    // Without a lease the claim holds until its process dies, so there is no end to draw.
+    let until = if largest.saturating_sub(end) > A_DAY { died.unwrap_or(end) } else { largest };
+    row.believe(until, over);
     if let Some(at) = died
         && over.is_none()
     {
@@ -260,6 +255,16 @@ fn refusal(why: &Refusal) -> &'static str {
         Refusal::Cancelled => "cancelled",
         Refusal::Failed(_) => "failed",
         Refusal::Unknown(_) => "unknown",
+    }
+}
+
+fn release(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Freed => "freed",
+        Outcome::NotHeld => "not held",
+        Outcome::Unknown(_) => "unknown",
+        Outcome::Failed(_) => "not released",
+        Outcome::Dropped => "dropped",
     }
 }
 
