@@ -57,7 +57,11 @@ impl JobProcesses {
 
     /// The processes of the job that live now.
     pub(super) fn find(&self) -> Vec<Process> {
-        let processes = all();
+        self.among(all(), |process| self.has_mark(process.pid))
+    }
+
+    /// The processes that are of the job by their parents or their group, or by `or_else`.
+    fn among(&self, processes: Vec<Process>, or_else: impl Fn(&Process) -> bool) -> Vec<Process> {
         let descendants = self.descendants(&processes);
         let me = getpid();
         let is_of_it = |process: &Process| {
@@ -66,7 +70,7 @@ impl JobProcesses {
                 && !self.spared.contains(&raw(process.pid))
                 && (descendants.contains(&raw(process.pid))
                     || self.group == Some((process.group, process.session))
-                    || self.has_mark(process.pid))
+                    || or_else(process))
         };
         processes.into_iter().filter(is_of_it).collect()
     }
@@ -74,9 +78,20 @@ impl JobProcesses {
     /// Sends the signals to all of them, and returns how many there were.
     pub(super) fn signal(&self, signals: &[Signal]) -> usize {
         let found = self.find();
+        self.signal_group(&found, signals);
+        // A watchdog among them is of an inner job that has a lock of its own. That watchdog may
+        // hold the lock until the inner job is gone. So watchdogs are signalled last.
+        let (last, first): (Vec<_>, Vec<_>) =
+            found.iter().copied().partition(|process| is_watchdog(process.pid));
+        self.signal_others(if first.is_empty() { &last } else { &first }, signals);
+        found.len()
+    }
+
+    /// Sends the signals to the group of the job, if one of `found` is in it. One call signals the
+    /// whole group, so that it also reaches a process that a member forks meanwhile. While a member
+    /// lives, no other group can get its number.
+    fn signal_group(&self, found: &[Process], signals: &[Signal]) {
         let group = self.group.map(|(group, _)| group);
-        // One call signals the whole group, so that it also reaches a process that a member forks
-        // meanwhile. While a member lives, no other group can get its number.
         if let Some(group) = found.iter().map(|process| process.group).find(|of| Some(*of) == group)
             && let Some(group) = Pid::from_raw(group)
         {
@@ -84,21 +99,31 @@ impl JobProcesses {
                 let _ = kill_process_group(group, *signal);
             }
         }
-        // A watchdog among them is of an inner job that has a lock of its own. That watchdog may
-        // hold the lock until the inner job is gone. So watchdogs are signalled last.
-        let (last, first): (Vec<_>, Vec<_>) =
-            found.iter().copied().partition(|process| is_watchdog(process.pid));
-        let now = if first.is_empty() { last } else { first };
-        for process in now.into_iter().filter(|process| Some(process.group) != group) {
-            send(process, signals);
+    }
+
+    /// Sends the signals to those of `found` that are not in the group of the job.
+    fn signal_others(&self, found: &[Process], signals: &[Signal]) {
+        let group = self.group.map(|(group, _)| group);
+        for process in found.iter().filter(|process| Some(process.group) != group) {
+            send(*process, signals);
         }
+    }
+
+    /// Kills those of the job that are found without reading the marks of all processes. The kernel
+    /// answers such a read only when the process does not change its memory, so one process that
+    /// waits for a disk could delay the kill for long. Returns how many there were.
+    fn kill_unmarked(&self) -> usize {
+        let mut found = self.among(all(), |_| false);
+        self.signal_group(&found, &[Signal::KILL]);
+        found.retain(|process| !is_watchdog(process.pid));
+        self.signal_others(&found, &[Signal::KILL]);
         found.len()
     }
 
     /// Kills processes until none is left that can be killed now, and returns how many it killed.
     /// Returns `None` if some are left. A process that waits for a disk dies later.
     pub(super) fn kill(&self, rounds: usize) -> Option<usize> {
-        let mut killed = 0;
+        let mut killed = self.kill_unmarked();
         let mut quiet = 0;
         for _ in 0..rounds {
             let found = self.signal(&[Signal::KILL]);
@@ -201,6 +226,8 @@ pub(super) fn raw(pid: Pid) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Child, Command};
+
     use super::*;
 
     fn process(pid: i32, parent: i32, group: i32) -> Process {
@@ -248,5 +275,28 @@ mod tests {
         let job =
             JobProcesses { root: Pid::from_raw(10), spared: vec![30], ..JobProcesses::default() };
         assert_eq!(job.descendants(&processes), HashSet::from([20, 21]));
+    }
+
+    fn sleeper(mark: &str) -> (Child, Process) {
+        let child = Command::new("sleep").arg("60").env(variables::MARK, mark).spawn().unwrap();
+        let process = one(i32::try_from(child.id()).unwrap()).unwrap();
+        (child, process)
+    }
+
+    /// The marks of hundreds of processes take time.
+    #[test]
+    fn a_known_process_is_killed_before_the_marks_are_read() {
+        let (mut known_child, known) = sleeper("another job");
+        let (mut marked_child, marked) = sleeper("job of this test");
+        let job = JobProcesses {
+            known: HashMap::from([(raw(known.pid), known.start)]),
+            mark: Some("job of this test".to_owned()),
+            ..JobProcesses::default()
+        };
+        assert_eq!(job.kill_unmarked(), 1);
+        known_child.wait().unwrap();
+        assert_eq!(one(raw(marked.pid)), Some(marked), "it is found by its mark alone");
+        assert_eq!(job.kill(100), Some(1));
+        marked_child.wait().unwrap();
     }
 }
