@@ -109,9 +109,9 @@ impl JobProcesses {
         }
     }
 
-    /// Kills those of the job that are found without reading the marks of all processes. The kernel
-    /// answers such a read only when the process does not change its memory, so one process that
-    /// waits for a disk could delay the kill for long. Returns how many there were.
+    /// Kills the processes of the job that are found without reading the marks of all processes.
+    /// The kernel delays such a read while the process changes its memory. So one process that
+    /// waits for a disk could delay the kill. Returns how many there were.
     fn kill_unmarked(&self) -> usize {
         let mut found = self.among(all(), |_| false);
         self.signal_group(&found, &[Signal::KILL]);
