@@ -2,9 +2,9 @@
 //!
 //! 1. An attempt is one script, which the server runs alone. If the lock's key is there, it is
 //!    busy: an owner that waits gets a place in the queue of the name. If the key is not there and
-//!    no waiter comes first, the script raises the token and sets the key. The value is the owner,
-//!    and the expiry is the lease. If the key is the owner's own, an earlier reply was lost: the
-//!    answer is the same token again.
+//!    no waiter comes first, the script raises the server's token counter and sets the key. The
+//!    value is the token and the owner, and the expiry is the lease. If the key is the owner's own,
+//!    an earlier reply was lost: the answer is the same token again.
 //! 2. A waiter refreshes its place, and sleeps until a message on its channel says that it has the
 //!    lock.
 //! 3. A renewal sets the expiry anew, if the key is still the owner's.
@@ -197,7 +197,7 @@ impl RedisClaim {
                 );
                 error::ours(ErrorKind::InvalidOption, reason)
             }
-            Acquired::Newer { .. } => error::newer(&self.keys.fence),
+            Acquired::Newer { .. } => error::newer(&self.keys.counter),
             _ => self.late(),
         }
     }
@@ -206,7 +206,7 @@ impl RedisClaim {
         let reason = format!(
             "the token in the key {:?} has reached 2^53 and can't rise any more; if nothing has stored such a token, \
              delete the key",
-            self.keys.fence
+            self.keys.counter
         );
         error::ours(ErrorKind::Unexpected, reason)
     }
@@ -236,6 +236,22 @@ impl RedisClaim {
             && self.spec.short_lease
             && self.spec.clock == Clock::Boot
             && self.store.config().replicas.is_none()
+    }
+
+    /// How a release names our grant: the value of an exclusive lock, whose token may be missing, or
+    /// the owner of permits.
+    fn grant(&self) -> String {
+        if self.family == Family::Counted {
+            return self.owner.clone();
+        }
+        let mut value = String::with_capacity(self.owner.len() + 17);
+        if let Some(token) = self.token {
+            // Writing to a String can't fail.
+            let _ = write!(value, "{token}");
+        }
+        value.push(':');
+        value.push_str(&self.owner);
+        value
     }
 
     fn window(&self) -> Duration {
@@ -278,12 +294,13 @@ impl Claim for RedisClaim {
         }
         let store = Arc::clone(&self.store);
         let mut route = store.route(self.keys.slot);
+        let grant = self.grant();
         let answer = loop {
             let destination = route.next().await?;
             let may_apply_until = self.unanswered.release(destination.link.number());
             let (publish, channels) = store.channels(&destination.link, &self.keys);
             let args = [
-                Arg::Text(&self.owner),
+                Arg::Text(&grant),
                 Arg::Text(self.member.as_deref().unwrap_or_default()),
                 Arg::Number(may_apply_until),
                 Arg::Text(publish),

@@ -20,13 +20,13 @@ use crate::{
 pub(crate) async fn inspect(store: &Store, keys: &Keys, kind: Kind) -> Result<Inspection> {
     let family = keys.family();
     let names = match family {
-        Family::Exclusive => vec![&*keys.lock, &keys.fence, &keys.live],
+        Family::Exclusive => vec![&*keys.lock, &keys.counter, &keys.live],
         Family::Counted => keys.of(family),
     };
     let call = Call { script: &family.scripts().inspect, keys: &names, args: &[] };
     let reply = store.run(keys.slot, Phase::Read, &call).await?;
     if is_newer(&reply, family) {
-        return Err(error::newer(&keys.fence));
+        return Err(error::newer(&keys.counter));
     }
     seen(reply, kind, family).map_err(|error| error::from_redis(error, Phase::Read, store.config()))
 }
@@ -50,7 +50,7 @@ pub(crate) async fn force_release(
         };
         let answer = destination.run(&call).await.and_then(|reply| script::number(&reply));
         match route.arrive(&destination, answer, Phase::Write).await? {
-            Some(-1) => return Err(error::newer(&keys.fence)),
+            Some(-1) => return Err(error::newer(&keys.counter)),
             Some(1) => return Ok(Released::Freed),
             Some(_) => return Ok(Released::NotHeld),
             None => {}
@@ -58,14 +58,14 @@ pub(crate) async fn force_release(
     }
 }
 
-/// True if the token in the answer of a family's script is a newer lockkit's.
+/// True if the counter in the answer of a family's script is a newer lockkit's.
 fn is_newer(reply: &Value, family: Family) -> bool {
     let at = match family {
         Family::Exclusive => 3,
         Family::Counted => 1,
     };
     let Value::Array(fields) = reply else { return false };
-    matches!(fields.get(at), Some(Value::BulkString(token)) if error::is_newer(token))
+    matches!(fields.get(at), Some(Value::BulkString(last)) if error::is_newer(last))
 }
 
 /// Reads the answer of a family's script.
@@ -79,19 +79,15 @@ pub(crate) fn seen(reply: Value, kind: Kind, family: Family) -> RedisResult<Insp
     }
 }
 
-/// Reads `{now, ttl, owner, token, waiters}`.
+/// Reads `{now, ttl, lock, counter, waiters}`.
 fn exclusive(reply: Value) -> RedisResult<Inspection> {
-    let (now, ttl, owner, token, waiters): (i64, i64, Option<Vec<u8>>, Option<Vec<u8>>, i64) =
+    let (now, ttl, lock, _, waiters): (i64, i64, Option<Vec<u8>>, Value, i64) =
         redis::from_redis_value(reply)?;
-    let holder = owner.map(|owner| {
-        let text = String::from_utf8_lossy(&owner);
+    let holder = lock.map(|lock| {
+        let text = String::from_utf8_lossy(&lock);
         let holder = Holder::new(Mode::Exclusive).with_remaining(script::ttl(ttl));
-        // A holder is lockkit's own if the token was given to it.
-        let token = token.as_deref().and_then(|token| std::str::from_utf8(token).ok());
-        let token = token
-            .and_then(|token| token.split_once(':'))
-            .filter(|(_, granted_to)| *granted_to == text);
-        match token.and_then(|(token, _)| ours(&text, token.parse().ok()?)) {
+        let grant = text.split_once(':');
+        match grant.and_then(|(token, owner)| ours(owner, token.parse().ok()?)) {
             Some(grant) => grant.complete(holder, now),
             None => holder.with_label(text.into_owned()),
         }

@@ -1,6 +1,9 @@
 //! Maps lock names to Redis keys. Different names never share a key (C11).
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{
+    fmt::Write as _,
+    sync::{Arc, LazyLock},
+};
 
 use lockkit_core::{Error, ErrorKind, Kind, LockName, Result};
 
@@ -26,7 +29,8 @@ pub(crate) struct Keys {
     /// The key that locks the name. It is a string of the owner, or, for the counted kinds, a hash
     /// of the grants.
     pub(crate) lock: String,
-    pub(crate) fence: String,
+    /// The key of the last token of all names, on a cluster of those in the slot.
+    pub(crate) counter: String,
     pub(crate) queue: String,
     pub(crate) live: String,
     /// Only for the counted kinds.
@@ -51,7 +55,7 @@ impl Keyspace {
         escape(name.as_str(), &mut base);
         let slot = if self.cluster { slot(base.get(tag..).unwrap_or_default()) } else { 0 };
         base.push('}');
-        let [fence, queue, live] = [":fence", ":queue", ":live"].map(|part| [&base, part].concat());
+        let [queue, live] = [":queue", ":live"].map(|part| [&base, part].concat());
         let counted = is_counted(name.kind());
         let holders = if counted { [&base, ":holders"].concat() } else { String::new() };
         let lock = match (raw, counted) {
@@ -59,7 +63,15 @@ impl Keyspace {
             (false, true) => [&base, ":grants"].concat(),
             (false, false) => base.clone(),
         };
-        Ok(Keys { base: base.into(), lock, fence, queue, live, holders, slot })
+        let counter = self.counter(slot);
+        Ok(Keys { base: base.into(), lock, counter, queue, live, holders, slot })
+    }
+
+    /// The key of the last token: of the server, or of a slot of the cluster.
+    fn counter(&self, slot: u16) -> String {
+        let end =
+            if self.cluster { TAGS.get(usize::from(slot)).map_or("", String::as_str) } else { "" };
+        [&self.prefix, ":token", end].concat()
     }
 
     /// The key by which all lockers of a prefix agree on the keys of mutexes, and its slot.
@@ -190,23 +202,32 @@ impl Keys {
         }
     }
 
-    /// The keys in the order of the scripts about a grant alone: one renews it, one raises its
-    /// token.
-    pub(crate) fn of_grant(&self, family: Family) -> Vec<&str> {
-        match family {
-            Family::Exclusive => vec![&self.lock, &self.fence],
-            Family::Counted => self.counted().to_vec(),
-        }
-    }
-
     pub(crate) fn exclusive(&self) -> [&str; 4] {
-        [&self.lock, &self.fence, &self.queue, &self.live]
+        [&self.lock, &self.counter, &self.queue, &self.live]
     }
 
     pub(crate) fn counted(&self) -> [&str; 5] {
-        [&self.fence, &self.queue, &self.live, &self.holders, &self.lock]
+        [&self.counter, &self.queue, &self.live, &self.holders, &self.lock]
     }
 }
+
+/// For each slot, the end `:{number}` of a key that is in this slot.
+static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let mut tags = vec![String::new(); usize::from(SLOTS)];
+    let mut missing = tags.len();
+    for number in 0_u32.. {
+        let text = number.to_string();
+        let Some(tag) = tags.get_mut(usize::from(slot(&text))).filter(|tag| tag.is_empty()) else {
+            continue;
+        };
+        *tag = format!(":{{{text}}}");
+        missing -= 1;
+        if missing == 0 {
+            break;
+        }
+    }
+    tags
+});
 
 /// The slot of a hash tag; see the cluster specification of Redis.
 fn slot(tag: &str) -> u16 {
@@ -232,21 +253,22 @@ mod tests {
     fn c11_keys_share_one_hash_tag_that_is_never_empty() {
         let keys = keyspace(false).keys(&mutex("}a{50%")).unwrap();
         assert_eq!(keys.lock, "lockkit:mutex:{%7Da%7B50%25}");
-        assert_eq!(keys.fence, "lockkit:mutex:{%7Da%7B50%25}:fence");
+        assert_eq!(keys.queue, "lockkit:mutex:{%7Da%7B50%25}:queue");
+        assert_eq!(keys.counter, "lockkit:token");
         assert_eq!(keys.slot_channels(), "lockkit:mutex:{%7Da%7B50%25}:wake:");
     }
 
     #[test]
     fn c11_raw_keys_are_the_names_of_mutexes_only() {
         let keys = keyspace(true).keys(&mutex("jobs/{7}")).unwrap();
-        assert_eq!((&*keys.lock, &*keys.fence), ("jobs/{7}", "lockkit:raw:{jobs/%7B7%7D}:fence"));
+        assert_eq!((&*keys.lock, &*keys.queue), ("jobs/{7}", "lockkit:raw:{jobs/%7B7%7D}:queue"));
         let election = LockName::new(Kind::Election, "a").unwrap();
         assert_eq!(keyspace(true).keys(&election).unwrap().lock, "lockkit:election:{a}");
     }
 
     #[test]
     fn c11_a_raw_name_that_could_be_a_helper_key_is_refused() {
-        for name in ["lockkit:", "lockkit:raw:{a}:fence"] {
+        for name in ["lockkit:", "lockkit:token", "lockkit:raw:{a}:queue"] {
             let error = keyspace(true).keys(&mutex(name)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidName);
         }
@@ -276,7 +298,9 @@ mod tests {
     fn c14_keys_that_tell_nothing_of_a_name_are_passed_over() {
         let name_of = |key| keyspace(false).name_of(key, Kind::Mutex);
         for key in [
-            "lockkit:mutex:{a}:fence",
+            "lockkit:mutex:{a}:token",
+            "lockkit:token",
+            "lockkit:token:{a}",
             "lockkit:mutex:{a}:holders",
             "lockkit:mutex:{a}b",
             "lockkit:mutex:{}",

@@ -105,7 +105,7 @@ pub(crate) async fn probe(store: &Store, keys: &Keys) -> Result<Role> {
     let mut route = store.route(keys.slot);
     loop {
         let destination = route.next().await?;
-        let answer = role_of(&destination.link, &keys.fence).await;
+        let answer = role_of(&destination.link, &keys.counter).await;
         let Some(role) = route.arrive(&destination, answer, Phase::Read).await? else { continue };
         if role == Role::Replica {
             // Another server is the primary now.

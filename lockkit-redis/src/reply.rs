@@ -47,9 +47,12 @@ impl Acquired {
         }
     }
 
-    pub(crate) fn from_reply(reply: &Value) -> RedisResult<Self> {
+    /// `asked` is the lease that the claim asked for, in ms.
+    pub(crate) fn from_reply(reply: &Value, asked: i64) -> RedisResult<Self> {
         use Value::Int;
         Ok(match reply {
+            // The token is the server's time.
+            Int(now) => Self::Granted { now: *now, lease: asked, token: *now },
             Value::Array(fields) => match **fields {
                 [Int(0), Int(now), Int(ttl)] => Self::Busy { now, ttl },
                 [Int(1), Int(now), Int(lease), Int(token)] => Self::Granted { now, lease, token },

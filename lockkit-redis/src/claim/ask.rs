@@ -111,7 +111,9 @@ impl RedisClaim {
     ) -> Result<Option<Answer>> {
         let sent = Clock::Boot.now();
         let reply = self.send(destination, deadline).await;
-        let reply = reply.and_then(|(reply, waited)| Ok((Acquired::from_reply(&reply)?, waited)));
+        let lease = self.lease;
+        let reply =
+            reply.and_then(|(reply, waited)| Ok((Acquired::from_reply(&reply, lease)?, waited)));
         let (acquired, waited) = match route.arrive(destination, reply, Phase::Write).await {
             Ok(Some(answers)) => answers,
             Ok(None) => {

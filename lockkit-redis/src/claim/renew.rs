@@ -11,6 +11,7 @@ use redis::Value;
 use super::{RedisClaim, Waited, millis, nonsense};
 use crate::{
     error::{self, Phase},
+    family::Family,
     script::{Arg, Call, Source},
     servers::replicas,
 };
@@ -23,7 +24,10 @@ impl RedisClaim {
     pub(super) async fn renew_for(&mut self, ttl: Duration) -> Result<RenewalOutcome> {
         let asked = Clock::Boot.now();
         let args = [Arg::Text(&self.owner), Arg::Number(millis(ttl))];
-        let (reply, waited) = self.run_on_grant(&self.family.scripts().extend, &args).await?;
+        let keys = self.keys.of(self.family);
+        // While a slot moves, a renewal of a mutex needs no key but the lock itself.
+        let keys = if self.family == Family::Exclusive { &keys[..1] } else { &keys[..] };
+        let (reply, waited) = self.run_on_grant(&self.family.scripts().extend, keys, &args).await?;
         match reply {
             Value::Int(-1 | -2) => Ok(RenewalOutcome::Lost(LossReason::Evicted)),
             Value::Int(lease) => {
@@ -49,11 +53,13 @@ impl RedisClaim {
         // Never below the token that we already know, although the store may have lost it.
         let wanted = floor.max(self.token.unwrap_or(0));
         let args = [Arg::Text(&self.owner), Arg::Number(wanted)];
-        let (reply, waited) = self.run_on_grant(&self.family.scripts().raise_token, &args).await?;
+        let keys = self.keys.of(self.family);
+        let (reply, waited) =
+            self.run_on_grant(&self.family.scripts().raise_token, &keys, &args).await?;
         match reply {
             Value::Int(-1) => Ok(None),
             Value::Int(-2) => Err(self.exhausted()),
-            Value::Int(-3) => Err(error::newer(&self.keys.fence)),
+            Value::Int(-3) => Err(error::newer(&self.keys.counter)),
             Value::Int(token) => {
                 self.confirm(waited, "a raised token")?;
                 self.token = Some(token);
@@ -69,9 +75,10 @@ impl RedisClaim {
     async fn run_on_grant(
         &self,
         script: &'static Source,
+        keys: &[&str],
         args: &[Arg<'_>],
     ) -> Result<(Value, Option<Waited>)> {
-        let call = Call { script, keys: &self.keys.of_grant(self.family), args };
+        let call = Call { script, keys, args };
         let mut route = self.store.route(self.keys.slot).alone();
         loop {
             let destination = route.next().await?;

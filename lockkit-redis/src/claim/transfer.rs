@@ -66,7 +66,7 @@ impl RedisClaim {
                     self.finish_transfer(successor, token, lease, waited).await
                 }
                 TransferReply::Exhausted { .. } => Err(self.exhausted()),
-                TransferReply::Newer { .. } => Err(error::newer(&self.keys.fence)),
+                TransferReply::Newer { .. } => Err(error::newer(&self.keys.counter)),
                 TransferReply::Yielded { .. } => Ok(self.gone(Transferred::Yielded)),
                 TransferReply::NotHeld { .. } | TransferReply::Late { .. } => {
                     Ok(self.gone(Transferred::NotHeld))

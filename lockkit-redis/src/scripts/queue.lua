@@ -13,13 +13,6 @@ local aside = 2 ^ 52
 -- request continues.
 local looks = 500
 
--- From format 2 on, a token begins with `lockkit/` and the format, whatever else that format
--- writes. Then a newer lockkit keeps this name, and this script cannot read its data. A key of
--- another type is no such mark: writing a token to it fails.
-local function is_newer(token)
-  return type(token) == 'string' and string.find(token, '^lockkit/%d') ~= nil
-end
-
 local function forget(...)
   redis.call('ZREM', queue, ...)
   redis.call('ZREM', live, ...)

@@ -26,20 +26,20 @@ fn the_number_of_holders_and_waiters_does_not_count() {
     let mut store = Store::new(1_000_000);
     let pair = |store: &mut Store, number: u64| {
         let claim = Claim::new(number, 1).impatient();
-        let acquire = store.cost(|store| assert_ne!(store.acquire(&claim).fence(), 0));
+        let acquire = store.cost(|store| assert_ne!(store.acquire(&claim).token(), 0));
         let extend = store.cost(|store| assert_eq!(store.extend(&claim, 10_000), 10_000));
         (acquire, extend, store.cost(|store| assert_eq!(store.release(&claim), 1)))
     };
     let alone = pair(&mut store, 1);
     for number in 2..1000 {
-        store.acquire(&Claim::new(number, 1)).fence();
+        store.acquire(&Claim::new(number, 1)).token();
     }
     let among_many = pair(&mut store, 1000);
     assert!(
         among_many.0 <= alone.0 && among_many.1 <= alone.1 && among_many.2 <= alone.2,
         "{alone:?} {among_many:?}"
     );
-    store.acquire_with(&Claim::new(1001, 999_002), 10_000, NEVER, 1_000_000).fence();
+    store.acquire_with(&Claim::new(1001, 999_002), 10_000, NEVER, 1_000_000).token();
     for number in 2000..3000 {
         assert!(store.acquire(&Claim::new(number, 1)).is_busy());
     }

@@ -19,7 +19,7 @@ const STEPS: u64 = 2_500;
 struct Model {
     now: u64,
     limit: Option<u64>,
-    last_fence: u64,
+    last_token: u64,
     holders: BTreeMap<String, Holder>,
     queue: Vec<Claim>,
     /// Owners in the queue whose client had no connection when their turn came.
@@ -35,13 +35,13 @@ impl Model {
     }
 
     fn give(&mut self, claim: &Claim, lease: u64) -> u64 {
-        self.last_fence = self.now.max(self.last_fence + 1);
+        self.last_token = self.now.max(self.last_token + 1);
         let owner = claim.owner.clone();
         let deadline = self.now + lease * 1000;
         let holder =
-            Holder { owner: owner.clone(), deadline, count: claim.count, fence: self.last_fence };
+            Holder { owner: owner.clone(), deadline, count: claim.count, token: self.last_token };
         assert!(self.holders.insert(owner, holder).is_none());
-        self.last_fence
+        self.last_token
     }
 
     fn lapse(&mut self) {
@@ -85,9 +85,9 @@ impl Model {
             } else if self.used() + claim.count > limit {
                 return (true, served);
             } else {
-                let fence = self.give(&claim, WINDOW);
+                let token = self.give(&claim, WINDOW);
                 if claim.client == "a" && !asks(&claim) {
-                    self.told.push(format!("{} {fence} {now} {WINDOW}", claim.id()));
+                    self.told.push(format!("{} {token} {now} {WINDOW}", claim.id()));
                 }
                 self.forget(&claim);
                 served.push(claim.owner);
@@ -117,7 +117,7 @@ impl Model {
             holder.deadline = holder.deadline.max(self.now + lease * 1000);
             return Answer::Granted {
                 lease: (holder.deadline - self.now) / 1000,
-                fence: holder.fence,
+                token: holder.token,
             };
         }
         let limit = *self.limit.get_or_insert(wanted);
@@ -125,7 +125,7 @@ impl Model {
             return Answer::Limit(limit);
         }
         if !stopped && self.used() + claim.count <= limit {
-            return Answer::Granted { lease, fence: self.give(claim, lease) };
+            return Answer::Granted { lease, token: self.give(claim, lease) };
         }
         if claim.wait == 1 && !waited {
             self.queue.push(claim.clone());
@@ -186,10 +186,10 @@ impl Model {
         }
     }
 
-    fn force_release(&mut self, fence: u64) -> i64 {
+    fn force_release(&mut self, token: u64) -> i64 {
         self.lapse();
         let before = self.holders.len();
-        self.holders.retain(|_, holder| holder.fence != fence);
+        self.holders.retain(|_, holder| holder.token != token);
         let freed = before - self.holders.len();
         self.serve_and_settle(&[]);
         i64::try_from(freed).unwrap()
@@ -316,7 +316,7 @@ impl Walk {
     }
 
     fn force_release(&mut self, context: &str) {
-        let held = self.model.holders.values().next().map_or(1, |h| h.fence);
+        let held = self.model.holders.values().next().map_or(1, |h| h.token);
         let token = self.chance.one_of(&[held, 1]);
         assert_eq!(
             self.store.force_release(token),
@@ -353,7 +353,7 @@ impl Walk {
         assert_eq!(view.limit, model.limit, "{context}");
         for holder in holders {
             assert_eq!(
-                *self.tokens.entry(holder.fence).or_insert(holder.owner.clone()),
+                *self.tokens.entry(holder.token).or_insert(holder.owner.clone()),
                 holder.owner,
                 "{context}"
             );

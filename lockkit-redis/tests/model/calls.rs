@@ -18,13 +18,14 @@ const CHANNELS: &str = "wake:";
 pub(crate) const CLIENTS: usize = 3;
 /// How many owners a client may have, one after another.
 pub(crate) const OWNERS: u8 = 3;
-pub(crate) const DAY: i64 = 86_400_000;
 
 /// Added to the place of a waiter that is set aside.
 const ASIDE: i64 = 1 << 52;
 
 const PLACES: &str = include_str!("../../src/scripts/places.lua");
+const TOUCH: &str = include_str!("../../src/scripts/touch.lua");
 const HAND_OVER: &str = concat!(
+    include_str!("../../src/scripts/token.lua"),
     include_str!("../../src/scripts/queue.lua"),
     include_str!("../../src/scripts/exclusive/hand_over.lua")
 );
@@ -67,11 +68,14 @@ pub(crate) enum Call {
         token: i64,
     },
     /// Without `owned`, the client only leaves the queue. With `successor`, the client's next owner
-    /// may have the lock.
+    /// may have the lock. Without `waits`, the client has no place in the queue. The token is 0 if
+    /// the client does not know it.
     Release {
         unanswered: Option<Tick>,
         owned: bool,
         successor: bool,
+        waits: bool,
+        token: i64,
     },
 }
 
@@ -104,10 +108,12 @@ pub(crate) struct View {
     /// The same holder by its number among all owners, as in [`who`].
     pub(crate) holder: Option<usize>,
     pub(crate) until: Option<Tick>,
+    /// The last token: the counter.
     pub(crate) token: i64,
-    pub(crate) fenced: Option<usize>,
-    /// In ms: for how long the store keeps the token past the token's own time.
-    pub(crate) fence_outlives: i64,
+    /// The token in the lock.
+    pub(crate) granted: Option<i64>,
+    /// The counter lapses, although it must not.
+    pub(crate) counter_lapses: bool,
     /// In the order of their places, including those that are set aside.
     pub(crate) queue: Vec<usize>,
     pub(crate) aside: Vec<usize>,
@@ -155,7 +161,14 @@ impl Redis {
         let hurry = Edit { script: "hand_over", from: "local looks = 500", to: "local looks = 1" };
         let edits = if rules.hurried { &[edits, &[hurry]].concat()[..] } else { edits };
         let sources = SOURCES.map(|(name, text)| {
-            let front = if matches!(name, "extend" | "raise_token") { "" } else { HAND_OVER };
+            let front = match name {
+                "extend" => TOUCH,
+                "raise_token" => concat!(
+                    include_str!("../../src/scripts/token.lua"),
+                    include_str!("../../src/scripts/touch.lua")
+                ),
+                _ => HAND_OVER,
+            };
             let free = FREE.iter().find(|(of, _)| *of == name).map_or("", |(_, text)| text);
             let places = if matches!(name, "acquire" | "refresh") { PLACES } else { "" };
             let text = [free, CLOCK, front, places, text].concat();
@@ -164,7 +177,7 @@ impl Redis {
         Self {
             scripts: Scripts::new(sources),
             names: names.collect(),
-            keys: ["lock", "fence", "queue", "live"].map(Text::from).into(),
+            keys: ["lock", "counter", "queue", "live"].map(Text::from).into(),
             rules: *rules,
             stores: Vec::new(),
             ids: HashMap::new(),
@@ -237,18 +250,21 @@ impl Redis {
                 ("transfer", [&[owner, next()][..], &asked].concat())
             }
             Call::Refresh => ("refresh", vec![publish, channels, "1".into(), waiter, liveness]),
-            Call::Release { unanswered, owned, successor } => {
+            Call::Release { unanswered, owned, successor, waits, token } => {
                 let unanswered = unanswered.map_or("0".into(), until);
                 let owner = if owned { owner } else { "nobody".into() };
-                let mut args = vec![owner, waiter, unanswered, publish, channels];
+                let token = if token == 0 { String::new() } else { token.to_string() };
+                let value = format!("{token}:{owner}").into();
+                let waiter = if waits { waiter } else { "".into() };
+                let mut args = vec![value, waiter, unanswered, publish, channels];
                 args.extend(successor.then(next));
                 ("release", args)
             }
         };
-        let keys = if matches!(script, "extend" | "raise_token") {
-            self.keys[..2].into()
-        } else {
-            self.keys.clone()
+        let keys = match script {
+            "extend" => self.keys[..1].into(),
+            "raise_token" => self.keys[..2].into(),
+            _ => self.keys.clone(),
         };
         let heard = (0..CLIENTS).filter(|client| moment.heard & 1 << client != 0);
         let heard = heard.map(|client| format!("{CHANNELS}{client}").into()).collect();
@@ -277,21 +293,18 @@ impl Redis {
     fn look(&self, store: &Store) -> View {
         let find =
             |which: usize, text: &str| self.names.iter().position(|names| &*names[which] == text);
-        let token = store.string("fence").and_then(|token| token.split_once(':'));
+        let lock = store.string("lock").and_then(|lock| lock.split_once(':'));
         let mut queue: Vec<_> = (store.members("queue").iter())
             .filter_map(|(place, waiter)| Some((place % ASIDE, find(1, waiter)?, *place >= ASIDE)))
             .collect();
         queue.sort_unstable();
         View {
-            owner: store.string("lock").map(|owner| find(0, owner).expect("an owner") % CLIENTS),
-            holder: store.string("lock").and_then(|owner| find(0, owner)),
+            owner: lock.map(|(_, owner)| find(0, owner).expect("an owner") % CLIENTS),
+            holder: lock.and_then(|(_, owner)| find(0, owner)),
             until: store.until("lock").map(tick),
-            token: token.map_or(0, |(token, _)| token.parse().expect("a token")),
-            fenced: token.and_then(|(_, owner)| find(0, owner)),
-            fence_outlives: token.map_or(DAY, |(token, _)| {
-                let token: i64 = token.parse().expect("a token");
-                store.until("fence").map_or(i64::MAX, |until| until - (token + 999) / 1000)
-            }),
+            token: store.string("counter").map_or(0, |token| token.parse().expect("a token")),
+            granted: lock.map(|(token, _)| token.parse().expect("a token")),
+            counter_lapses: store.until("counter").is_some(),
             queue: queue.iter().map(|&(_, waiter, _)| waiter).collect(),
             aside: queue
                 .iter()
@@ -325,6 +338,9 @@ fn read(call: Call, raw: &Raw) -> Answer {
     let now = |at| tick(number(&all, at) / 1000);
     match (call, first) {
         (Call::Acquire { .. }, 0) => Answer::Busy { now: now(1) },
+        (Call::Acquire { lease, .. }, token) if matches!(raw, Raw::Int(_)) => {
+            Answer::Granted { now: tick(token / 1000), lease, token }
+        }
         (Call::Acquire { .. }, 1) => {
             Answer::Granted { now: now(1), lease: ticks(number(&all, 2)), token: number(&all, 3) }
         }

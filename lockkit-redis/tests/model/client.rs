@@ -157,7 +157,10 @@ impl Client {
                 };
                 let owned = rules.flaw != Some(Flaw::CancelOnlyLeaves) || self.token != 0;
                 let successor = self.successor && rules.flaw != Some(Flaw::SuccessorForgotten);
-                Call::Release { unanswered, owned, successor }
+                // A grant, once known, ends the wait, unless an attempt may still arrive.
+                let waits =
+                    self.token == 0 || self.open.is_some() || self.open_unanswered.is_some();
+                Call::Release { unanswered, owned, successor, waits, token: self.token }
             }
             _ => return None,
         };

@@ -109,7 +109,10 @@ impl Server {
                 let parts = [self.now / 1000, self.now % 1000 * 1000];
                 Ok(Reply::List(parts.map(|part| Reply::Text(part.to_string().into())).into()))
             }
-            ["EXISTS", key] => Ok(Reply::Int(i64::from(self.store.keys.contains_key(key)))),
+            ["EXISTS", ref keys @ ..] => {
+                let there = keys.iter().filter(|key| self.store.keys.contains_key(**key));
+                Ok(Reply::Int(i64::try_from(there.count()).expect("few keys")))
+            }
             ["GET", key] => match self.store.keys.get(key).map(|entry| &entry.data) {
                 None => Ok(Reply::Nil),
                 Some(Data::String(text)) => Ok(Reply::Text(text.clone())),

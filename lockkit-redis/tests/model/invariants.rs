@@ -1,7 +1,7 @@
 //! Checks each state, and each run of a script.
 
 use crate::{
-    calls::{CLIENTS, Call, DAY, Moment, Redis, Tick, View, who},
+    calls::{CLIENTS, Call, Moment, Redis, Tick, View, who},
     client::{Client, Phase},
     rules::Rules,
     world::World,
@@ -94,15 +94,12 @@ impl Change<'_> {
         queue.sort_unstable();
         ensure(members == queue, "queue and liveness differ")?;
         ensure(
-            after.owner.is_none() || after.fenced == after.holder,
+            after.granted.is_none_or(|token| token == after.token),
             "a lock without a token of its own",
         )?;
         ensure(after.owner.is_none() || after.until.is_some(), "a lock that never lapses")?;
         ensure(after.token >= self.top, "the token fell")?;
-        ensure(
-            after.fence_outlives >= DAY,
-            "a token that is kept for less than a day past its time",
-        )
+        ensure(!after.counter_lapses, "the counter lapses")
     }
 
     /// Only its holder or an operator takes a lock away.

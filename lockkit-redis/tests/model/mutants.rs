@@ -60,7 +60,7 @@ const OVERTAKEN: &str = "a waiter was overtaken";
 const NOT_GIVEN: &str = "the lock is free, and a waiter was not given it";
 const DEAF: &str = "given to a waiter who is dead or deaf";
 const PASSED_OVER: &str = "one who was to go first was passed over";
-const SHORT_LIVED: &str = "a token that is kept for less than a day past its time";
+const UNTOLD: &str = "a lock without a token of its own";
 const REFUSED: &str = "a full server refused what takes no memory";
 const DIFFER: &str = "queue and liveness differ";
 

@@ -65,11 +65,10 @@ impl Store {
         Ok(())
     }
 
-    /// Checks that only the keys `…:fence` of a name are left, and that they lapse. No other key
-    /// and no subscription may be left.
+    /// Checks that no key of a name and no subscription is left.
     pub(crate) fn assert_clean(&self) -> Result<(), Failed> {
         let script = "local left = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
-                      local stays = key == 'lockkit:keys' or string.find(key, ':fence$') and redis.call('PTTL', key) > 0 \
+                      local stays = key == 'lockkit:keys' or key == 'lockkit:token' \
                       if not stays then left[#left + 1] = key end end return table.concat(left, ' ')";
         let left = self.0.ask(["EVAL", script, "0"])?.text();
         assert!(left.is_empty(), "{left}");

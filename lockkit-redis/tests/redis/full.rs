@@ -35,11 +35,6 @@ fn spec_of(kind: Kind, mode: Mode) -> ClaimSpec {
     ClaimSpec::new(name(kind), OwnerId::random(), mode, TTL, OP_TIMEOUT)
 }
 
-/// How many bytes a name keeps after its release, by docs/stores/redis.md, docs/operations.md
-/// and docs/faq.md.
-const LEFT_BY_A_NAME: u64 = 215;
-const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
-
 /// The mode of a claim that must wait behind such a hold.
 fn behind(mode: Mode) -> Mode {
     if mode == Mode::Shared { Mode::Exclusive } else { mode }
@@ -97,7 +92,7 @@ async fn c7_c10_a_full_server_ends_no_hold_of_any_kind() {
 }
 
 #[tokio::test]
-async fn an_idle_name_of_any_kind_leaves_one_small_key_for_a_day() {
+async fn an_idle_name_of_any_kind_leaves_no_key() {
     let store = Store::start().await;
     for (kind, mode) in holds() {
         let name = LockName::new(kind, "account/42").unwrap();
@@ -109,19 +104,13 @@ async fn an_idle_name_of_any_kind_leaves_one_small_key_for_a_day() {
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
         lock(&mut waiter, &signal).await;
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
-        let keys = store.admin.keys().await;
-        let [key] = &keys[..] else { panic!("{kind:?} {mode:?}: {keys:?}") };
-        let left: i64 = store.admin.ask(&["PTTL", key]).await;
-        assert!((DAY_MS..DAY_MS * 2).contains(&left), "{key} lapses after {left} ms");
-        let size: u64 = store.admin.ask(&["MEMORY", "USAGE", key]).await;
-        assert!(size <= LEFT_BY_A_NAME, "{key} takes {size} bytes");
-        store.admin.ask::<()>(&["DEL", key]).await;
+        assert_eq!(store.admin.keys().await, [counter_key()], "{kind:?} {mode:?}");
     }
 }
 
-/// The figure includes the name's part of the server's tables.
+/// The figure includes the name's part of the server's tables. The least key takes some 50 bytes.
 #[tokio::test]
-async fn an_idle_name_takes_no_more_memory_than_documented() {
+async fn an_idle_name_takes_no_memory() {
     const NAMES: u64 = 4_000;
     let store = Store::start().await;
     let take = async |number: u64| {
@@ -136,7 +125,7 @@ async fn an_idle_name_takes_no_more_memory_than_documented() {
         take(number).await;
     }
     let each = used_memory(&store).await.saturating_sub(before) / NAMES;
-    assert!(each <= LEFT_BY_A_NAME, "each name takes {each} bytes");
+    assert!(each < 16, "each name takes {each} bytes");
 }
 
 #[tokio::test]

@@ -17,8 +17,7 @@ fn locker(redis: Redis) -> Locker {
 async fn assert_clean(store: &Admin) {
     // The server learns of a closed connection in its own time.
     timeout(SOON, async { while !store.channels().await.is_empty() {} }).await.unwrap();
-    let held: Vec<_> =
-        store.keys().await.into_iter().filter(|key| !key.ends_with(":fence")).collect();
+    let held: Vec<_> = store.keys().await.into_iter().filter(|key| *key != counter_key()).collect();
     assert!(held.is_empty(), "{held:?}");
 }
 

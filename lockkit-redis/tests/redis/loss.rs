@@ -145,7 +145,7 @@ async fn c8_no_wake_up_is_lost_when_connections_break_all_the_time() {
     releases.join_all().await;
     store.settle().await;
     assert!(store.admin.channels().await.is_empty());
-    assert_eq!(store.admin.keys().await, [fence_key("a")]);
+    assert_eq!(store.admin.keys().await, [counter_key()]);
 }
 
 #[tokio::test]
@@ -254,22 +254,22 @@ async fn c5_a_reply_lost_with_its_connection_is_unknown_and_can_be_asked_for_or_
         proxy.cut.store(true, Ordering::SeqCst);
         let error = claim.attempt(Wait::Queue).await.unwrap_err();
         assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
-        store.admin.ask::<String>(&["GET", &fence_key("a")]).await
+        store.admin.ask::<String>(&["GET", &lock_key("a")]).await
     };
     // The first release frees the lock. A later one knows whether a request can still arrive behind
     // it.
     let undone = async |claim: &mut Box<dyn Claim>| {
         assert!(claim.release().await.unwrap_err().is_outcome_unknown());
-        assert_eq!(store.admin.keys().await, [fence_key("a")]);
+        assert_eq!(store.admin.keys().await, [counter_key()]);
         store.pass(OP_TIMEOUT);
         assert_eq!(finally_released(claim).await, Released::NotHeld);
         // With this attempt, the claim learns the present time of the server.
         granted(claim.attempt(Wait::Queue).await);
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     };
-    let fence = lost(&mut claim).await;
+    let lock = lost(&mut claim).await;
     let token = granted(claim.attempt(Wait::Queue).await).token;
-    assert!(fence.starts_with(&format!("{token}:")));
+    assert!(lock.starts_with(&format!("{token}:")));
     undone(&mut claim).await;
 
     lost(&mut claim).await;
@@ -314,7 +314,7 @@ async fn c5_a_grant_does_not_settle_what_may_still_arrive_on_an_earlier_connecti
     assert!(timeout(TRUST, claim.attempt(Wait::Queue)).await.is_err());
     granted(claim.attempt(Wait::Queue).await);
     assert!(claim.release().await.unwrap_err().is_outcome_unknown());
-    assert_eq!(store.admin.keys().await, [fence_key("a")]);
+    assert_eq!(store.admin.keys().await, [counter_key()]);
 }
 
 #[tokio::test]
@@ -335,7 +335,7 @@ async fn c6_a_request_that_arrives_after_the_grant_leaves_no_place_in_the_queue(
     assert_eq!(finally_released(&mut claim).await, Released::NotHeld);
     assert!(!queued().await);
     assert_eq!(next.release().await.unwrap(), Released::Freed);
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 /// Leaves the backend without a connection. The next one is half made, and no caller continues it.

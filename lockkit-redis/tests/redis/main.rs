@@ -3,7 +3,6 @@
 mod crowd;
 mod demoted;
 mod diagnosis;
-mod fence;
 mod foreign;
 mod format;
 mod full;
@@ -21,6 +20,7 @@ mod refusal;
 mod strategy;
 mod stuck;
 mod support;
+mod token;
 mod transfer;
 mod traps;
 mod wake;

@@ -22,15 +22,15 @@ async fn frugal(store: &Store) -> Waiter {
     (claim, signal)
 }
 
-async fn fence(store: &Store) -> FencingToken {
-    let fence: String = store.admin.ask(&["GET", &fence_key("a")]).await;
-    FencingToken::new(fence.split(':').next().unwrap().parse().unwrap())
+async fn token_of(store: &Store) -> FencingToken {
+    let lock: String = store.admin.ask(&["GET", &lock_key("a")]).await;
+    FencingToken::new(lock.split(':').next().unwrap().parse().unwrap())
 }
 
 /// Checks that nothing is proved: there is one request, for the token that was handed over and a
 /// whole lease.
 async fn assert_asks(store: &Store, claim: &mut Box<dyn Claim>) {
-    let token = fence(store).await;
+    let token = token_of(store).await;
     store.admin.reset_calls().await;
     let grant = granted(claim.attempt(Wait::Queue).await);
     assert_eq!(store.admin.requests().await, 1);
@@ -58,7 +58,7 @@ async fn c3_a_proved_lease_costs_no_request_and_ends_before_the_stores_does() {
         let left = ttl(&store.admin).await;
         let read = Clock::Boot.now();
         assert_eq!(store.admin.requests().await, 0);
-        assert_eq!(grant.token, fence(&store).await);
+        assert_eq!(grant.token, token_of(&store).await);
         let Lease::Proven { at, lasts } = grant.lease else { panic!("{:?}", grant.lease) };
         assert!(left <= WINDOW, "the store was asked for more: {left:?}");
         // The server counts whole milliseconds.
@@ -70,7 +70,7 @@ async fn c3_a_proved_lease_costs_no_request_and_ends_before_the_stores_does() {
         assert!(ttl(&store.admin).await > TTL / 2);
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     }
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn c3_nothing_is_proved_across_a_step_of_the_servers_clock() {
         assert_asks(&store, &mut waiter).await;
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     }
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]

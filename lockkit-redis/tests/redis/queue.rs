@@ -136,7 +136,7 @@ async fn c12_a_waiter_without_a_connection_is_passed_over_and_is_the_next_one() 
     third_signal.heard().await;
     assert!(granted(third.attempt(Wait::Queue).await).token > token);
     given_up(third.release()).await;
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]
@@ -146,9 +146,9 @@ async fn c8_a_lock_that_nobody_could_be_told_of_is_found_by_who_looks() {
     let mut waiters = queue(&store, "a", 2).await;
     kill_clients(&store).await;
     waiters[0].1.heard().await;
-    let fence: String = store.admin.ask(&["GET", &fence_key("a")]).await;
+    let lock: String = store.admin.ask(&["GET", &lock_key("a")]).await;
     // A client without waiters frees the lock, while the other client has no connection.
-    let token = fence.split(':').next().unwrap().parse().unwrap();
+    let token = lock.split(':').next().unwrap().parse().unwrap();
     let operator = connect(&store.server.url()).await.unwrap();
     let freed =
         operator.force_release(&mutex("a"), lockkit_core::FencingToken::new(token)).await.unwrap();
@@ -176,17 +176,17 @@ async fn c8_a_message_lost_with_its_connection_costs_no_turn() {
         // The next message to the client would say that it has the lock.
         proxy.cut.store(true, Ordering::SeqCst);
         given_up(holder.release()).await;
-        let fence: String = store.admin.ask(&["GET", &fence_key("a")]).await;
+        let stored: String = store.admin.ask(&["GET", &lock_key("a")]).await;
         signal.heard().await;
         let grant = wait_for(&mut first, &signal).await;
-        assert!(fence.starts_with(&format!("{}:", grant.token)), "{fence}");
+        assert!(stored.starts_with(&format!("{}:", grant.token)), "{stored}");
         assert_eq!(wakes(&others), [0]);
         given_up(first.release()).await;
         let (second, signal) = &mut others[0];
         lock(second, signal).await;
         given_up(second.release()).await;
     }
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]
@@ -252,7 +252,7 @@ async fn c6_a_queue_of_the_dead_is_passed_over_and_goes_by_itself() {
     granted(living.attempt(Wait::Queue).await);
     assert_eq!(store.admin.ask::<u64>(&["EXISTS", &queue_key("a"), &live_key("a")]).await, 0);
     given_up(living.release()).await;
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 /// The waiters of one client, until they are dropped. Each is in a task of its own, as under the
@@ -310,7 +310,7 @@ async fn c6_one_who_looks_after_all_and_is_dropped_leaves_that_to_another() {
         wait_for(claim, signal).await;
         given_up(claim.release()).await;
     }
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]

@@ -107,14 +107,12 @@ async fn c8_a_waiter_outlives_the_keys_of_its_queue() {
 async fn c13_a_waiter_is_told_that_there_are_no_tokens_left() {
     let store = Store::start().await;
     let specs = || [spec("a"), permits(1, 1, OP_TIMEOUT)];
-    for ((held, waits), key) in
-        specs().into_iter().zip(specs()).zip([fence_key("a"), semaphore_key("fence")])
-    {
+    for (held, waits) in specs().into_iter().zip(specs()) {
         let mut holder = store.redis.claim(held).unwrap();
         granted(holder.attempt(Wait::No).await);
         let (mut claim, signal) = waiter_for(&store, waits);
         assert!(busy(claim.attempt(Wait::Queue).await).0);
-        store.admin.ask::<()>(&["SET", &key, "9007199254740991"]).await;
+        store.admin.ask::<()>(&["SET", &counter_key(), "9007199254740991"]).await;
         given_up(holder.release()).await;
         let told = async {
             loop {
@@ -130,6 +128,7 @@ async fn c13_a_waiter_is_told_that_there_are_no_tokens_left() {
         let error = timeout(SOON, told).await.expect("was told nothing");
         assert_eq!(error.kind(), ErrorKind::Unexpected, "{error}");
         assert!(error.to_string().contains("2^53"), "{error}");
+        store.admin.ask::<()>(&["DEL", &counter_key()]).await;
     }
 }
 

@@ -47,6 +47,7 @@ macro_rules! script {
 pub(crate) const ACQUIRE: &str = script!(
     "exclusive/acquire_free",
     "clock",
+    "token",
     "queue",
     "places",
     "exclusive/hand_over",
@@ -56,20 +57,27 @@ pub(crate) const ACQUIRE: &str = script!(
 /// exactly.
 const SCRIPTS: [&str; 17] = [
     ACQUIRE,
-    script!("exclusive/extend"),
-    script!("clock", "queue", "exclusive/hand_over", "exclusive/force_release"),
+    script!("touch", "exclusive/extend"),
+    script!("clock", "token", "queue", "exclusive/hand_over", "exclusive/force_release"),
     script!("clock", "exclusive/inspect"),
-    script!("clock", "queue", "places", "exclusive/hand_over", "exclusive/refresh"),
-    script!("exclusive/release_free", "clock", "queue", "exclusive/hand_over", "exclusive/release"),
-    script!("clock", "queue", "places", "counted/hand_over", "counted/acquire"),
-    script!("clock", "queue", "counted/hand_over", "counted/extend"),
-    script!("clock", "queue", "counted/hand_over", "counted/force_release"),
-    script!("clock", "counted/inspect"),
-    script!("clock", "queue", "places", "counted/hand_over", "counted/refresh"),
-    script!("clock", "queue", "counted/hand_over", "counted/release"),
-    script!("clock", "exclusive/raise_token"),
-    script!("clock", "queue", "exclusive/hand_over", "exclusive/transfer"),
-    script!("clock", "queue", "counted/hand_over", "counted/raise_token"),
+    script!("clock", "token", "queue", "places", "exclusive/hand_over", "exclusive/refresh"),
+    script!(
+        "exclusive/release_free",
+        "clock",
+        "token",
+        "queue",
+        "exclusive/hand_over",
+        "exclusive/release"
+    ),
+    script!("clock", "token", "queue", "places", "counted/hand_over", "counted/acquire"),
+    script!("clock", "token", "queue", "counted/hand_over", "counted/extend"),
+    script!("clock", "token", "queue", "counted/hand_over", "counted/force_release"),
+    script!("clock", "token", "counted/inspect"),
+    script!("clock", "token", "queue", "places", "counted/hand_over", "counted/refresh"),
+    script!("clock", "token", "queue", "counted/hand_over", "counted/release"),
+    script!("clock", "token", "touch", "exclusive/raise_token"),
+    script!("clock", "token", "queue", "exclusive/hand_over", "exclusive/transfer"),
+    script!("clock", "token", "queue", "counted/hand_over", "counted/raise_token"),
     script!("clock", "exclusive/write_note"),
     script!("exclusive/read_note"),
 ];
@@ -179,8 +187,9 @@ pub(crate) fn lock_key(name: &str) -> String {
     format!("lockkit:mutex:{{{name}}}")
 }
 
-pub(crate) fn fence_key(name: &str) -> String {
-    format!("lockkit:mutex:{{{name}}}:fence")
+/// The key of the last token of all names.
+pub(crate) fn counter_key() -> String {
+    "lockkit:token".to_owned()
 }
 
 pub(crate) fn queue_key(name: &str) -> String {
@@ -226,11 +235,11 @@ pub(crate) async fn holder(store: &Store, name: &str) -> Box<dyn Claim> {
     holder
 }
 
-/// Checks that nothing is left: no subscription, and no key but a token.
-pub(crate) async fn assert_clean(store: &Store, name: &str) {
+/// Checks that nothing is left: no subscription, and no key but the token counter.
+pub(crate) async fn assert_clean(store: &Store) {
     store.settle().await;
     assert!(store.admin.channels().await.is_empty());
-    assert_eq!(store.admin.keys().await, [fence_key(name)]);
+    assert_eq!(store.admin.keys().await, [counter_key()]);
 }
 
 /// Attempts until granted, as the core would. Between attempts it waits for the signal, or for the

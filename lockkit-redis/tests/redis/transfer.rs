@@ -60,7 +60,7 @@ async fn c1_a_transfer_costs_one_request_whoever_waits() {
             lock(waiter, signal).await;
             assert_eq!(waiter.release().await.unwrap(), Released::Freed);
         }
-        assert_clean(&store, "a").await;
+        assert_clean(&store).await;
     }
 }
 
@@ -101,7 +101,7 @@ async fn c5_a_transfer_whose_reply_is_lost_leaves_nothing() {
         }
         let released = finally_released(&mut claim).await;
         assert!(round > 4 || released == Released::Freed);
-        assert_eq!(store.admin.keys().await, [fence_key("a")]);
+        assert_eq!(store.admin.keys().await, [counter_key()]);
     }
 }
 
@@ -131,7 +131,7 @@ async fn c5_a_transfer_whose_connection_is_cut_is_unknown_and_undone_at_once() {
         }
         // The first release frees the lock, though it is not final.
         let _ = claim.release().await;
-        assert_eq!(store.admin.keys().await, [fence_key("a")]);
+        assert_eq!(store.admin.keys().await, [counter_key()]);
         store.pass(OP_TIMEOUT);
         // An earlier release may have freed the lock.
         let _ = finally_released(&mut claim).await;
@@ -151,7 +151,7 @@ async fn c5_a_transfer_that_arrives_after_the_release_does_nothing() {
     assert!(timeout(TRUST, claim.transfer(&to, QueuePolicy::TransferFirst)).await.is_err());
     // The release frees the lock on another connection, and says that a request may still come.
     assert!(claim.release().await.unwrap_err().is_outcome_unknown());
-    assert_eq!(store.admin.keys().await, [fence_key("a")]);
+    assert_eq!(store.admin.keys().await, [counter_key()]);
     let mut next = holder(&store, "a").await;
     let had = owner(&store).await;
     store.admin.reset_calls().await;
@@ -161,7 +161,7 @@ async fn c5_a_transfer_that_arrives_after_the_release_does_nothing() {
     assert_eq!(finally_released(&mut claim).await, Released::NotHeld);
     assert_eq!(owner(&store).await, had);
     assert_eq!(next.release().await.unwrap(), Released::Freed);
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn c5_a_transfer_that_comes_after_its_time_does_nothing() {
     store.settle().await;
     assert_eq!(owner(&store).await, had);
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]
@@ -192,7 +192,7 @@ async fn c5_a_forgotten_script_transfers_with_one_request_more() {
     }
     store.admin.ask::<()>(&["SCRIPT", "FLUSH"]).await;
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]
@@ -211,12 +211,12 @@ async fn c10_a_full_server_transfers_inside_the_process() {
 async fn c13_a_transfer_that_the_server_refuses_is_undone() {
     let store = Store::start().await;
     for (refusal, kind) in [
-        (vec!["RPUSH", "lockkit:mutex:{a}:fence", "x"], ErrorKind::WrongType),
-        (vec!["SET", "lockkit:mutex:{a}:fence", "9007199254740991:x"], ErrorKind::Unexpected),
+        (vec!["RPUSH", "lockkit:token", "x"], ErrorKind::WrongType),
+        (vec!["SET", "lockkit:token", "9007199254740991"], ErrorKind::Unexpected),
     ] {
         let mut claim = holder(&store, "a").await;
         let had = owner(&store).await;
-        store.admin.ask::<()>(&["DEL", &fence_key("a")]).await;
+        store.admin.ask::<()>(&["DEL", &counter_key()]).await;
         store.admin.ask::<()>(&refusal).await;
         for policy in [QueuePolicy::TransferFirst, QueuePolicy::QueueFirst] {
             let error = claim.transfer(&spec("a"), policy).await.unwrap_err();
@@ -224,7 +224,7 @@ async fn c13_a_transfer_that_the_server_refuses_is_undone() {
             assert_eq!(owner(&store).await, had, "{error}");
         }
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
-        store.admin.ask::<()>(&["DEL", &fence_key("a")]).await;
+        store.admin.ask::<()>(&["DEL", &counter_key()]).await;
         assert!(store.admin.keys().await.is_empty());
     }
 }
@@ -256,7 +256,7 @@ async fn c12_dead_waiters_ahead_are_passed_and_dead_ones_alone_stop_nothing() {
     let answer = third.transfer(&spec("a"), QueuePolicy::QueueFirst).await.unwrap();
     assert!(matches!(answer, Transferred::Granted(_)), "{answer:?}");
     assert_eq!(third.release().await.unwrap(), Released::Freed);
-    assert_eq!(store.admin.keys().await, [fence_key("a")]);
+    assert_eq!(store.admin.keys().await, [counter_key()]);
 }
 
 #[tokio::test]
@@ -273,7 +273,7 @@ async fn c12_the_lock_is_freed_for_one_who_waits_and_can_not_be_told_now() {
         claim.transfer(&spec("a"), QueuePolicy::QueueFirst).await.unwrap(),
         Transferred::Yielded
     );
-    assert_eq!(store.admin.keys().await, [fence_key("a"), live_key("a"), queue_key("a")]);
+    assert_eq!(store.admin.keys().await, [live_key("a"), queue_key("a"), counter_key()]);
     // No other claim waits, so a newcomer may have the lock.
     assert_eq!(holder(&store, "a").await.release().await.unwrap(), Released::Freed);
 }
@@ -294,7 +294,7 @@ async fn c5_a_claim_with_an_unanswered_attempt_is_freed_and_not_transferred() {
     proxy.let_go.notify_one();
     // An earlier release may have freed the lock.
     let _ = finally_released(&mut claim).await;
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]
@@ -319,7 +319,7 @@ async fn c4_a_transfer_rises_above_a_raised_token_that_the_server_has_lost() {
     let token = granted(claim.attempt(Wait::No).await).token;
     let floor = FencingToken::new(token.get() + 3_600_000_000);
     assert_eq!(claim.raise_token(floor).await.unwrap(), Some(floor));
-    store.admin.ask::<()>(&["DEL", &fence_key("a")]).await;
+    store.admin.ask::<()>(&["DEL", &counter_key()]).await;
     let next = transferred(&mut claim, &spec("a")).await;
     assert!(next > floor.get(), "{next} after {floor}");
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
@@ -391,5 +391,5 @@ async fn c1_c4_c6_transfers_in_a_storm_keep_one_holder_and_leave_nothing() {
         });
     }
     tasks.join_all().await;
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }

@@ -49,10 +49,9 @@ async fn c13_a_full_server_still_hands_the_lock_over() {
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     let (first, signal) = &mut waiters[0];
     signal.heard().await;
-    let owner: String = store.admin.ask(&["GET", &lock_key("a")]).await;
-    assert!(
-        store.admin.ask::<String>(&["GET", &fence_key("a")]).await.ends_with(&format!(":{owner}"))
-    );
+    let lock: String = store.admin.ask(&["GET", &lock_key("a")]).await;
+    let counter: String = store.admin.ask(&["GET", &counter_key()]).await;
+    assert!(lock.starts_with(&format!("{counter}:")), "{lock} and {counter}");
     let grant = granted(first.attempt(Wait::Queue).await);
     assert_eq!(lasts(grant.lease), TTL);
     assert!(matches!(first.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
@@ -69,7 +68,7 @@ async fn c13_a_full_server_still_hands_the_lock_over() {
     assert_heals(&newcomer, ErrorKind::StoreFull);
     fill("0").await;
     serve_in_turn(waiters.split_off(2)).await;
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]
@@ -118,7 +117,7 @@ async fn c13_a_primary_that_follows_a_dead_one_is_left_and_keeps_the_queue() {
         store.admin.ask::<()>(&["REPLICAOF", "NO", "ONE"]).await;
         assert_eq!(holder.release().await.unwrap(), Released::Freed);
         serve_in_turn(waiters).await;
-        assert_clean(&store, "a").await;
+        assert_clean(&store).await;
     }
 }
 
@@ -139,13 +138,13 @@ async fn c13_a_password_that_was_changed_under_way_is_an_authentication_error() 
     store.admin.ask::<()>(&["CONFIG", "SET", "requirepass", ""]).await;
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     serve_in_turn(waiters).await;
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]
 async fn c13_a_helper_key_of_another_type_stops_the_waiters_of_its_name_alone() {
     let store = Store::start().await;
-    for key in [queue_key("a"), live_key("a"), fence_key("a")] {
+    for key in [queue_key("a"), live_key("a")] {
         let _past = holder(&store, "a").await;
         let mut waiters = queue(&store, "a", 1).await;
         let mut holder = holder(&store, "b").await;
@@ -213,7 +212,7 @@ async fn c8_waiters_whose_queue_vanished_queue_again() {
             lock(&mut waiter, &signal).await;
             assert_eq!(waiter.release().await.unwrap(), Released::Freed);
         }
-        assert_clean(&store, "a").await;
+        assert_clean(&store).await;
     }
 }
 
@@ -255,7 +254,7 @@ async fn c8_a_server_that_forgot_everything_serves_its_waiters() {
         .map(lockkit_fixture::RedisReply::text)
         .filter(|key| key != "lockkit:keys")
         .collect();
-    assert_eq!(keys, [fence_key("a")]);
+    assert_eq!(keys, [counter_key()]);
 }
 
 /// A primary that was demoted throws its data away before it has the new data. So its empty data do

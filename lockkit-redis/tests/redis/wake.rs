@@ -35,7 +35,7 @@ async fn c8_one_release_rings_the_first_waiter_alone() {
     assert_eq!(wakes(&waiters), [1; 64]);
     assert_eq!(store.admin.requests().await, 1 + 1 + 2 * 64);
     drop(waiters);
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn c6_a_waiter_that_was_handed_the_lock_and_leaves_passes_it_on() {
     let (mut second, _) = waiters.remove(0);
     granted(second.attempt(Wait::Queue).await);
     given_up(second.release()).await;
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 /// The waiter gets the message and does nothing, or it is dropped without a release while its
@@ -89,7 +89,7 @@ async fn never_moves(gone: bool) {
     if let Some(mut first) = first {
         assert_eq!(first.release().await.unwrap(), Released::NotHeld);
     }
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn c6_a_hand_over_is_not_spent_by_an_attempt_without_an_answer() {
         given_up(holder.release()).await;
         waiters[0].1.heard().await;
         let (mut first, _) = waiters.remove(0);
-        let handed: String = store.admin.ask(&["GET", &fence_key("a")]).await;
+        let handed: String = store.admin.ask(&["GET", &lock_key("a")]).await;
         store.server.pause().unwrap();
         assert!(timeout(MOMENT, first.attempt(Wait::Queue)).await.is_err());
         if then == "leaves" {
@@ -120,7 +120,7 @@ async fn c6_a_hand_over_is_not_spent_by_an_attempt_without_an_answer() {
         assert_eq!(first.release().await.unwrap(), Released::NotHeld);
         assert_eq!(second.release().await.unwrap(), Released::Freed);
     }
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 /// Only the store decides who has the lock.
@@ -150,7 +150,7 @@ async fn c1_a_message_that_nobody_should_have_sent_makes_the_waiter_ask_and_no_m
     given_up(holder.release()).await;
     lock(&mut waiter, &signal).await;
     given_up(waiter.release()).await;
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 /// A user deletes the key. No waiter gets a message, and the next look of any waiter finds out.
@@ -191,16 +191,16 @@ async fn c6_a_client_has_one_channel_and_leaves_no_place_in_a_queue() {
         let (mut claim, _) = waiters.pop().unwrap();
         given_up(claim.release()).await;
     }
-    assert_eq!(store.admin.keys().await, [lock_key("a"), fence_key("a")]);
+    assert_eq!(store.admin.keys().await, [lock_key("a"), counter_key()]);
     // A grant leaves no place in the queue either.
     let (mut last, signal) = store.waiter("a");
     busy(last.attempt(Wait::Queue).await);
     given_up(holder.release()).await;
     lock(&mut last, &signal).await;
-    assert_eq!(store.admin.keys().await, [lock_key("a"), fence_key("a")]);
+    assert_eq!(store.admin.keys().await, [lock_key("a"), counter_key()]);
     given_up(last.release()).await;
     assert_eq!(all().await, [channel]);
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]
@@ -215,7 +215,7 @@ async fn c6_an_attempt_dropped_while_it_queues_leaves_no_place_in_the_queue() {
     store.settle().await;
     assert!(store.admin.channels().await.is_empty());
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 /// There are more waiters than the queue of the connection has room for.
@@ -288,7 +288,7 @@ async fn c8_no_wake_up_is_lost_between_queueing_and_leaving() {
         });
     }
     tasks.join_all().await;
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]
@@ -340,7 +340,7 @@ async fn c13_without_rights_on_channels_a_release_works_and_waiters_poll() {
     assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     wait_for(&mut other, &signal).await;
     assert_eq!(other.release().await.unwrap(), Released::Freed);
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }
 
 #[tokio::test]
@@ -388,5 +388,5 @@ async fn a_server_without_resp3_is_polled_in_turn() {
         wait_for(waiter, signal).await;
         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
     }
-    assert_clean(&store, "a").await;
+    assert_clean(&store).await;
 }

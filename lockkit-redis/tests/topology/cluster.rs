@@ -59,7 +59,7 @@ impl Nodes {
         requests
     }
 
-    /// All keys on all nodes that may not stay, and all channels of slots. Fence keys may stay.
+    /// All keys on all nodes that may not stay, and all channels of slots. Counters stay.
     pub(crate) fn left_behind(&self) -> Vec<String> {
         let mut left = Vec::new();
         for node in self.cluster.nodes() {
@@ -67,7 +67,7 @@ impl Nodes {
                 left.extend(node.ask(words).unwrap().elements().iter().map(|key| key.text()));
             }
         }
-        left.retain(|key| !key.ends_with(":fence") && key != "lockkit:keys");
+        left.retain(|key| !key.starts_with("lockkit:token:{") && key != "lockkit:keys");
         left
     }
 

@@ -80,7 +80,7 @@ async fn c4_a_transfer_and_a_raised_token_count_once_a_replica_has_them() {
     };
     let floor = FencingToken::new(grant.token.get() + 3_600_000_000);
     assert_eq!(claim.raise_token(floor).await.unwrap(), Some(floor));
-    let there = replica.ask(["GET", &fence_key("a")]).unwrap().text();
+    let there = replica.ask(["GET", &lock_key("a")]).unwrap().text();
     assert!(there.starts_with(&floor.to_string()), "{there}");
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }

@@ -82,11 +82,11 @@ impl Five {
         }
     }
 
-    /// The keys on these servers, without the last tokens of idle names.
+    /// The keys on these servers, without the last token of each.
     fn left(&self, places: &[usize]) -> String {
         let keys = places.iter().map(|place| {
             let script = "local left = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
-                          if string.sub(key, -7) ~= '}:fence' and string.sub(key, -5) ~= ':keys' then left[#left + 1] = key end end \
+                          if string.sub(key, -6) ~= ':token' and string.sub(key, -5) ~= ':keys' then left[#left + 1] = key end end \
                           return table.concat(left, ' ')";
             self.servers[*place].ask(["EVAL", script, "0"]).unwrap().text()
         });

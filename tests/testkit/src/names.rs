@@ -36,7 +36,7 @@ const TRAPS: &[&str] = &[
     "%2F",
     "%2E",
     "%C3%A9",
-    "}:fence",
+    "}:token",
     ":queue",
     ":grants",
     "{a}",

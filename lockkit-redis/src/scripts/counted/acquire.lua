@@ -6,7 +6,7 @@
 --   {5, now} a newer lockkit keeps the name
 local now = clock()
 if now > tonumber(ARGV[3]) then return {2, now} end
-if is_newer(redis.call('GET', fence_key)) then return {5, now} end
+if is_newer(redis.call('GET', counter)) then return {5, now} end
 local owner, lease, waiter, waits = ARGV[1], tonumber(ARGV[2]), ARGV[4], ARGV[5] == '1'
 local count, wanted = tonumber(ARGV[9]), tonumber(ARGV[10])
 

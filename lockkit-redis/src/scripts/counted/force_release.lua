@@ -1,7 +1,7 @@
 -- Frees the grant with this token.
 -- ARGV token, PUBLISH or SPUBLISH, channels
 -- Returns 1 freed | 0 there is no such grant | -1 newer
-if is_newer(redis.pcall('GET', fence_key)) then return -1 end
+if is_newer(redis.pcall('GET', counter)) then return -1 end
 local now, freed = clock(), false
 prune(now, '')
 local stored = redis.call('HGETALL', grants)

@@ -1,28 +1,15 @@
--- The permits of one name: KEYS fence, queue, live, holders, grants.
---   fence    a string, the token of the last grant
+-- The permits of one name: KEYS counter, queue, live, holders, grants.
 --   holders  a zset of owners, by the end of their lease (µs)
 --   grants   a hash: owner -> `count:token`, used -> the sum of these counts, limit -> how many
---            permits there are
+--            permits there are, last -> the last token of the name
 -- A waiter is `client:claim window in ms:count:owner`.
-local fence_key, holders, grants = KEYS[1], KEYS[4], KEYS[5]
-queue, live = KEYS[2], KEYS[3]
+local holders, grants = KEYS[4], KEYS[5]
+counter, queue, live = KEYS[1], KEYS[2], KEYS[3]
 local used, limit
 
 -- A script holds up all other clients. So it serves no more waiters than this, and the next request
 -- continues.
 local most_served = 64
-
--- In ms. With the extra hour, most renewals need not move the end of the token.
-local hour, day = 3600000, 86400000
-
--- Returns a token above all earlier ones and not below the time. Returns nil if no token is left,
--- or if a newer lockkit keeps the name.
-local function next_token(now)
-  local last = redis.call('GET', fence_key)
-  if is_newer(last) then return nil end
-  local token = math.max((last and tonumber(last) or 0) + 1, now)
-  return token < 9007199254740992 and token or nil
-end
 
 -- Holders and grants lapse with the last lease, even if their owners died. The limit does not lapse
 -- before the last waiter.
@@ -31,16 +18,13 @@ local function keep_grants(lease)
   if redis.call('PTTL', grants) < lease then redis.call('PEXPIRE', grants, lease) end
 end
 
--- The token is written before the grant. If the token's key is of another type, that write fails
--- and uses up no permit. The token is kept for a day after the longest lease. If the clock was set
--- back since, it is also kept for a day after its own time.
+-- The counter is written first. If a full server refuses that, no permit is used up.
 local function give(owner, count, token, now, lease)
   local kept = used > 0 and redis.call('PTTL', holders) or 0
-  local keep = math.ceil((token - now) / 1000) + math.max(lease, kept) + day + hour
-  redis.call('SET', fence_key, digits(token), 'PX', keep)
+  redis.call('SET', counter, digits(token))
   redis.call('ZADD', holders, now + lease * 1000, owner)
   used = used + count
-  redis.call('HMSET', grants, owner, count .. ':' .. digits(token), 'used', used, 'limit', limit)
+  redis.call('HMSET', grants, owner, count .. ':' .. digits(token), 'used', used, 'limit', limit, 'last', digits(token))
   if kept < lease then keep_grants(lease) end
 end
 
@@ -88,12 +72,6 @@ local function restart(owner, now, lease)
   -- write either.
   if longest < left then keep_grants(left) else redis.call('PEXPIRE', holders, longest) end
   if kept_until > deadline then redis.call('ZADD', holders, kept_until, owner) end
-  local kept = redis.call('PTTL', fence_key)
-  -- A token that never lapses is not lockkit's, and gets no end.
-  if kept ~= -1 and kept < left + day then
-    local ahead = (tonumber(redis.call('GET', fence_key)) or now) - now
-    redis.call('PEXPIRE', fence_key, math.max(0, math.ceil(ahead / 1000)) + left + day + hour)
-  end
   return left
 end
 

@@ -1,8 +1,8 @@
--- KEYS fence, queue, live, holders, grants
+-- KEYS counter, queue, live, holders, grants
 -- Returns {now, limit, used, waiters, then owner, end of the lease in µs, count, token of each
---   holder}; limit is false if there is none. Returns {now, token} for a token of a newer lockkit
-local now, token = clock(), redis.pcall('GET', KEYS[1])
-if type(token) == 'string' and string.find(token, '^lockkit/%d') then return {now, token} end
+--   holder}; limit is false if there is none. Returns {now, counter} for a counter of a newer lockkit
+local now, last = clock(), redis.pcall('GET', KEYS[1])
+if is_newer(last) then return {now, last} end
 -- This write changes nothing. A primary that was demoted refuses it.
 redis.call('ZREM', KEYS[3], 'none')
 local answer = {now, tonumber(redis.call('HGET', KEYS[5], 'limit') or nil) or false, 0}

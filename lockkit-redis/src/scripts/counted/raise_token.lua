@@ -1,7 +1,8 @@
 -- Raises the token of a grant. Never lowers it, and never gives two grants the same token.
 -- ARGV owner, floor
 -- Returns the token | -1 not held | -2 no token left | -3 newer
-if is_newer(redis.call('GET', fence_key)) then return -3 end
+local last = redis.call('GET', counter)
+if is_newer(last) then return -3 end
 local now = clock()
 local grant = prune(now, ARGV[1])
 if not grant then
@@ -17,10 +18,11 @@ if tonumber(token) >= floor then
   if left > 0 then redis.call('PEXPIRE', grants, left) end
   return tonumber(token)
 end
-token = math.max(tonumber(redis.call('GET', fence_key) or 0) + 1, floor)
+token = math.max(tonumber(redis.call('HGET', grants, 'last') or 0) + 1, floor)
 if token >= 9007199254740992 then return -2 end
 write_though_full()
-local ahead = math.max(0, math.ceil((token - now) / 1000))
-redis.call('SET', fence_key, digits(token), 'PX', ahead + redis.call('PTTL', holders) + day + hour)
-redis.call('HSET', grants, ARGV[1], count .. ':' .. digits(token))
+if token > (tonumber(string.match(last or '', '^%d+')) or 0) then
+  redis.call('SET', counter, digits(token))
+end
+redis.call('HMSET', grants, ARGV[1], count .. ':' .. digits(token), 'last', digits(token))
 return token

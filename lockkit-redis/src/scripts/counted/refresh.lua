@@ -1,17 +1,17 @@
 -- Keeps the waiters of one client alive, and hands over permits of leases that have lapsed.
--- KEYS fence, queue, live, holders, grants of each name
+-- KEYS counter, queue, live, holders, grants of each name
 -- ARGV PUBLISH or SPUBLISH, channels, then for each name the number of waiters, and for each waiter
 --   its text and its liveness in ms
 -- Returns {now, {ms until the first lease ends or -1, 1 waits or 0 does not, …} for each name}
 local now = clock()
 local answer, arg = {now}, 3
 for first = 1, #KEYS, 5 do
-  fence_key, queue, live = KEYS[first], KEYS[first + 1], KEYS[first + 2]
+  counter, queue, live = KEYS[first], KEYS[first + 1], KEYS[first + 2]
   holders, grants = KEYS[first + 3], KEYS[first + 4]
   local seen, places, longest, last_of_queue = {0}, {}, 0, nil
   -- Nothing is written beside the data of a newer lockkit. The waiters must ask, and get that
   -- error.
-  local newer = is_newer(redis.pcall('GET', fence_key))
+  local newer = is_newer(redis.pcall('GET', counter))
   if not newer then
     -- If the queue was evicted and the other key was not, the waiters have no places any more.
     last_of_queue = last_place()

@@ -2,8 +2,8 @@
 -- ARGV owner, waiter or nothing if it never queued, until when an earlier request of this owner may
 --   arrive (µs) or 0, PUBLISH or SPUBLISH, channels
 -- Returns 1 freed | 0 gone | -1 done, but an earlier request may still arrive
--- A holder gives back its permits, whatever happened to the token.
-if redis.call('HEXISTS', grants, ARGV[1]) == 0 and is_newer(redis.pcall('GET', fence_key)) then return 0 end
+-- A holder gives back its permits, whatever happened to the counter.
+if redis.call('HEXISTS', grants, ARGV[1]) == 0 and is_newer(redis.pcall('GET', counter)) then return 0 end
 local now = clock()
 if ARGV[2] ~= '' then forget(ARGV[2]) end
 local grant = prune(now, ARGV[1])

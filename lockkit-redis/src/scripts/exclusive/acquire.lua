@@ -5,28 +5,15 @@
 --   no token left | {5, now} a newer lockkit keeps the name
 local now = clock()
 if now > tonumber(ARGV[3]) then return {2, now} end
-if is_newer(redis.call('GET', fence_key)) then return {5, now} end
+if is_newer(redis.call('GET', counter)) then return {5, now} end
 local lease, waiter, waits = tonumber(ARGV[2]), ARGV[4], ARGV[5] == '1'
 
-local owner = redis.call('GET', lock)
+local owner, token = holder()
 if owner == ARGV[1] then
   -- An earlier reply was lost, or the lock was handed over to this owner. The lease starts again,
-  -- but it never gets shorter.
-  local last = redis.call('GET', fence_key)
-  local token, granted_to = string.match(last or '', '^(%d+):(.*)$')
+  -- but it never gets shorter. A full server does not refuse this write.
   local left = math.max(redis.call('PTTL', lock), lease)
-  if granted_to == owner then
-    -- A full server refuses none of these writes.
-    redis.call('PEXPIRE', lock, left)
-    -- A hand-over kept the token only for the claim window and a day. The token must outlive the
-    -- new lease, too.
-    local keep, kept = left + 86400000, redis.call('PTTL', fence_key)
-    if kept ~= -1 and kept < keep then redis.call('PEXPIRE', fence_key, keep) end
-  else
-    token = next_token(now)
-    if not token then return {3, now} end
-    give(owner, token, now, left)
-  end
+  redis.call('PEXPIRE', lock, left)
   return {1, now, left, tonumber(token)}
 end
 
@@ -40,12 +27,12 @@ end
 
 local all = true
 if not owner then
-  local token = next_token(now)
+  token = next_token(now)
   if not token then return {3, now} end
   local first
   if last then first, all = hand_over(now, token, ARGV[7], ARGV[8], {[waiter] = true}) end
   if first == waiter or all and not first then
-    give(ARGV[1], token, now, lease)
+    give(ARGV[1], token, lease)
     return {1, now, lease, token}
   end
 end

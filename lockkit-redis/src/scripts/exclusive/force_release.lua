@@ -1,10 +1,9 @@
--- Frees the grant with this token. If the token was given to another owner than the present one,
--- the lock is left alone.
+-- Frees the grant with this token.
 -- ARGV token, PUBLISH or SPUBLISH, channels
 -- Returns 1 freed | 0 there is no such grant | -1 newer
-if is_newer(redis.call('GET', fence_key)) then return -1 end
-local owner = redis.call('GET', lock)
-if not owner or redis.call('GET', fence_key) ~= ARGV[1] .. ':' .. owner then
+if is_newer(redis.call('GET', counter)) then return -1 end
+local owner, token = holder()
+if not owner or token ~= ARGV[1] then
   -- This write changes nothing. A primary that was demoted refuses it.
   redis.call('ZREM', live, ARGV[1])
   return 0

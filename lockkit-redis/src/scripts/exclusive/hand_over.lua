@@ -1,26 +1,22 @@
--- An exclusive lock: KEYS lock, fence, queue, live.
---   lock   a string, the owner; lapses with the lease
---   fence  a string, `token:owner` of the last grant
+-- An exclusive lock: KEYS lock, counter, queue, live.
+--   lock   a string, `token:owner`; lapses with the lease
 -- A waiter is `client:claim window in ms:owner`.
-local lock, fence_key = KEYS[1], KEYS[2]
-queue, live = KEYS[3], KEYS[4]
+local lock = KEYS[1]
+counter, queue, live = KEYS[2], KEYS[3], KEYS[4]
 
--- Returns a token above all earlier ones and not below the time. Returns nil if no token is left,
--- or if a newer lockkit keeps the name.
-local function next_token(now)
-  local last = redis.call('GET', fence_key)
-  if is_newer(last) then return nil end
-  local token = math.max((last and tonumber(string.match(last, '^%d+')) or 0) + 1, now)
-  return token < 9007199254740992 and token or nil
+-- Returns the owner and the token of the lock. The owner is false if the lock is free, and empty
+-- if the lock is another program's.
+local function holder()
+  local value = redis.call('GET', lock)
+  if not value then return false end
+  local token, owner = string.match(value, '^(%d+):(.*)$')
+  return owner or '', token
 end
 
--- The token is written before the lock. If the token's key is of another type, that write fails and
--- leaves no lock. The token is kept for a day after the lease. If the clock was set back since, it
--- is also kept for a day after its own time.
-local function give(owner, token, now, lease)
-  local keep = math.ceil((token - now) / 1000) + lease + 86400000
-  redis.call('SET', fence_key, digits(token) .. ':' .. owner, 'PX', keep)
-  redis.call('SET', lock, owner, 'PX', lease)
+-- The counter is written first. If a full server refuses that, there is no lock.
+local function give(owner, token, lease)
+  redis.call('SET', counter, digits(token))
+  redis.call('SET', lock, digits(token) .. ':' .. owner, 'PX', lease)
 end
 
 -- The queue lapses with its last waiter, even if that waiter died.
@@ -41,7 +37,7 @@ local function hand_over(now, token, publish, channels, asking)
   -- The waiter is forgotten first, because after such a write a full server does not refuse the
   -- next ones.
   forget(waiter)
-  give(owner, token, now, window)
+  give(owner, token, window)
   if not asking[waiter] then
     local message = string.sub(owner, 1, 32) .. ' ' .. digits(token) .. ' ' .. digits(now) .. ' ' .. window
     tell(waiter, message, publish, channels)

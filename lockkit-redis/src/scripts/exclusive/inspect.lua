@@ -1,5 +1,5 @@
--- KEYS lock, fence, live
--- Returns {now, ttl, owner, token, waiters}; owner and token are false if there is none
+-- KEYS lock, counter, live
+-- Returns {now, ttl, lock, counter, waiters}; lock and counter are false if they do not exist
 local now = clock()
 -- This write changes nothing. A primary that was demoted refuses it.
 redis.call('ZREM', KEYS[3], 'none')

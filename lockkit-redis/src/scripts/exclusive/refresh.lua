@@ -1,16 +1,16 @@
 -- Keeps the waiters of one client alive, and hands over the locks that have lapsed.
--- KEYS lock, fence, queue, live of each name
+-- KEYS lock, counter, queue, live of each name
 -- ARGV PUBLISH or SPUBLISH, channels, then for each name the number of waiters, and for each waiter
 --   its text and its liveness in ms
 -- Returns {now, {ttl, 1 waits or 0 must ask, …} for each name}
 local now = clock()
 local answer, arg = {now}, 3
 for first = 1, #KEYS, 4 do
-  lock, fence_key, queue, live = KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
+  lock, counter, queue, live = KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
   local seen, places, longest, last_of_queue = {0}, {}, 0, nil
   -- Nothing is written beside the data of a newer lockkit. The waiters must ask, and get that
   -- error.
-  local newer = is_newer(redis.pcall('GET', fence_key))
+  local newer = is_newer(redis.pcall('GET', counter))
   if not newer then
     -- If the queue was evicted and the other key was not, the waiters have no places any more.
     last_of_queue = last_place()

@@ -7,13 +7,13 @@
 --   keeps the name
 local now = clock()
 if now > tonumber(ARGV[4]) then return {2, now} end
-local owner = redis.call('GET', lock)
+local owner = holder()
 if owner ~= ARGV[1] then
   -- This write changes nothing. A primary that was demoted refuses it.
   redis.call('ZREM', live, ARGV[1])
   return {0, now}
 end
-if is_newer(redis.call('GET', fence_key)) then return {5, now} end
+if is_newer(redis.call('GET', counter)) then return {5, now} end
 -- The server may have lost the owner's token, which may have been raised above the time. The new
 -- token is above it, too.
 local token = math.max(next_token(now) or math.huge, ARGV[8] + 1)
@@ -28,5 +28,5 @@ if ARGV[5] == '1' and redis.call('EXISTS', queue) == 1 then
 end
 local lease = tonumber(ARGV[3])
 write_though_full()
-give(ARGV[2], token, now, lease)
+give(ARGV[2], token, lease)
 return {1, now, lease, token}

@@ -6,7 +6,7 @@
 --   this revision, or a later one | {4, now} a newer lockkit's
 local now = clock()
 if now > tonumber(ARGV[2]) then return {2, now} end
-local owner = redis.call('GET', KEYS[1])
+local owner = string.match(redis.call('GET', KEYS[1]) or '', '^%d+:(.*)$')
 if owner ~= ARGV[1] then
   -- This write changes nothing. A primary that was demoted refuses it.
   redis.call('HDEL', KEYS[2], 'none')

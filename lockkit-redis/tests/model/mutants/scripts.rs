@@ -2,7 +2,7 @@
 
 use super::{
     DEAF, DIFFER, FALSE, LOCK_LEFT, Mutant, NOT_GIVEN, OVERTAKEN, PASSED_OVER, PLACE_LEFT, REFUSED,
-    SHORT_LIVED, TOO_LONG, TWO, WINDOW, script,
+    TOO_LONG, TWO, UNTOLD, WINDOW, script,
 };
 
 /// All of them, in the order in which the model looks for them.
@@ -37,16 +37,12 @@ fn hand_overs() -> Vec<Mutant> {
         ),
         script(
             "a hand-over that never lapses",
-            &[(
-                "hand_over",
-                "redis.call('SET', lock, owner, 'PX', lease)",
-                "redis.call('SET', lock, owner)",
-            )],
+            &[("hand_over", "':' .. owner, 'PX', lease)", "':' .. owner)")],
             &["a lock that never lapses"],
         ),
         script(
             "a hand-over for a whole lease",
-            &[("acquire", "give(owner, token, now, window)", "give(owner, token, now, ARGV[2])")],
+            &[("acquire", "give(owner, token, window)", "give(owner, token, ARGV[2])")],
             &[WINDOW],
         ),
         script(
@@ -104,7 +100,7 @@ fn full_or_denied_servers() -> Vec<Mutant> {
         ),
         script(
             "a token that a full server does not raise",
-            &[("raise_token", "if left > 0 then redis.call('PEXPIRE', KEYS[1], left) end", "")],
+            &[("raise_token", "touch(KEYS[1], value, left)", "")],
             &[REFUSED, "not raised to what was asked for"],
         ),
         script(
@@ -128,20 +124,24 @@ fn tokens() -> Vec<Mutant> {
             &["a holder is still in the queue"],
         ),
         script(
-            "the lock written before the token",
-            &[
-                (
-                    "hand_over",
-                    "  redis.call('SET', fence_key, digits(token) .. ':' .. owner, 'PX', keep)\n",
-                    "",
-                ),
-                (
-                    "hand_over",
-                    "redis.call('SET', lock, owner, 'PX', lease)",
-                    "redis.call('SET', lock, owner, 'PX', lease) if not KEYS[9] then return end",
-                ),
-            ],
-            &["a lock without a token of its own"],
+            "a token that is not counted",
+            &[("hand_over", "redis.call('SET', counter, digits(token))", "")],
+            &[UNTOLD],
+        ),
+        script(
+            "a token of a free lock that is not counted",
+            &[("acquire", "redis.call('SET', KEYS[2], token)", "")],
+            &[UNTOLD],
+        ),
+        script(
+            "a token of a free lock that does not rise",
+            &[("acquire", "last < token", "true")],
+            &["a grant didn't raise the token", "the token fell"],
+        ),
+        script(
+            "a counter that lapses",
+            &[("hand_over", "digits(token))", "digits(token), 'PX', 100)")],
+            &["the counter lapses"],
         ),
         script(
             "a token that is only the time",
@@ -157,7 +157,7 @@ fn tokens() -> Vec<Mutant> {
             &[(
                 "release",
                 "hand_over(now, next_token(now), ARGV[4]",
-                "hand_over(now, tonumber(string.match(redis.call('GET', fence_key), '^%d+')), ARGV[4]",
+                "hand_over(now, tonumber(string.match(redis.call('GET', counter), '^%d+')), ARGV[4]",
             )],
             &["a grant didn't raise the token"],
         ),
@@ -169,7 +169,35 @@ fn releases() -> Vec<Mutant> {
     vec![
         script(
             "a release without compare",
-            &[("release", "owner == ARGV[1]", "owner")],
+            &[("release", "owner == string.match(ARGV[1], '^%d*:(.*)$')", "owner")],
+            &["someone else's lock is taken away"],
+        ),
+        script(
+            "a quick release without compare",
+            &[("release", "redis.call('GET', KEYS[1]) == ARGV[1]", "redis.call('GET', KEYS[1])")],
+            &["someone else's lock is taken away"],
+        ),
+        script(
+            "a quick release that looks at no waiter",
+            &[("release", " and redis.call('EXISTS', KEYS[3]) == 0", "")],
+            &[NOT_GIVEN],
+        ),
+        script(
+            "a quick grant that looks at no waiter",
+            &[(
+                "acquire",
+                "redis.call('EXISTS', KEYS[1], KEYS[3])",
+                "redis.call('EXISTS', KEYS[1])",
+            )],
+            &[OVERTAKEN, "a holder is still in the queue"],
+        ),
+        script(
+            "a quick grant of a lock that is taken",
+            &[(
+                "acquire",
+                "redis.call('EXISTS', KEYS[1], KEYS[3])",
+                "redis.call('EXISTS', KEYS[3])",
+            )],
             &["someone else's lock is taken away"],
         ),
         script(
@@ -248,30 +276,31 @@ fn leases() -> Vec<Mutant> {
         ),
         script(
             "a retry with a new token",
-            &[("acquire", "granted_to == owner", "false")],
+            &[(
+                "acquire",
+                "redis.call('PEXPIRE', lock, left)",
+                "token = next_token(now) give(owner, token, left)",
+            )],
             &["a retry changed the token"],
         ),
         script(
             "a renewal without compare",
-            &[("extend", "owner ~= ARGV[1]", "not owner")],
+            &[("extend", "string.match(value, '^%d+:(.*)$') == ARGV[1]", "true")],
             &["someone else's lease was changed"],
         ),
         script(
             "a renewal that re-creates",
-            &[
-                ("extend", "if owner ~= ARGV[1] then\n", "if owner and owner ~= ARGV[1] then\n"),
-                (
-                    "extend",
-                    "redis.call('PEXPIRE', KEYS[1], left) == 0",
-                    "not redis.call('SET', KEYS[1], ARGV[1], 'PX', left)",
-                ),
-            ],
-            &["a grant didn't raise the token", "a lock without a token of its own", LOCK_LEFT],
+            &[(
+                "extend",
+                "redis.call('DEL', lock)",
+                "redis.call('SET', lock, '1:' .. ARGV[1], 'PX', ARGV[2])",
+            )],
+            &["a grant didn't raise the token", UNTOLD, LOCK_LEFT],
         ),
         script(
-            "a renewal that shortens the life of a raised token",
-            &[("extend", "kept ~= -1 and kept < keep", "true")],
-            &[SHORT_LIVED],
+            "a renewal that is answered, and not done",
+            &[("extend", "touch(KEYS[1], value, left)", "")],
+            &[TOO_LONG, FALSE, TWO],
         ),
     ]
 }
@@ -324,8 +353,8 @@ fn transfers() -> Vec<Mutant> {
             "a hand-over with the old token",
             &[(
                 "transfer",
-                "give(ARGV[2], token, now, lease)",
-                "give(ARGV[2], tonumber(string.match(redis.call('GET', fence_key), '^%d+')), now, lease)",
+                "give(ARGV[2], token, lease)",
+                "give(ARGV[2], tonumber(string.match(redis.call('GET', counter), '^%d+')), lease)",
             )],
             &["a grant didn't raise the token"],
         ),
@@ -333,10 +362,10 @@ fn transfers() -> Vec<Mutant> {
             "a hand-over that leaves the token with the previous owner",
             &[(
                 "transfer",
-                "give(ARGV[2], token, now, lease)",
-                "redis.call('SET', lock, ARGV[2], 'PX', lease)",
+                "give(ARGV[2], token, lease)",
+                "redis.call('SET', lock, string.match(redis.call('GET', lock), '^%d+:') .. ARGV[2], 'PX', lease)",
             )],
-            &["a lock without a token of its own", "a grant didn't raise the token"],
+            &["a grant didn't raise the token"],
         ),
     ]
 }
@@ -381,49 +410,49 @@ fn raises() -> Vec<Mutant> {
     vec![
         script(
             "a token raised without compare",
-            &[("raise_token", "if owner ~= ARGV[1] then", "if not owner then")],
+            &[("raise_token", "owner == ARGV[1]", "owner")],
             &["a retry changed the token"],
         ),
         script(
             "a token raised for the asker, whoever holds",
             &[
-                ("raise_token", "if owner ~= ARGV[1] then", "if false then"),
-                ("raise_token", "':' .. owner", "':' .. ARGV[1]"),
-                ("raise_token", "granted_to == owner", "granted_to == ARGV[1]"),
+                ("raise_token", "owner == ARGV[1]", "owner"),
+                (
+                    "raise_token",
+                    "digits(raised) .. ':' .. owner",
+                    "digits(raised) .. ':' .. ARGV[1]",
+                ),
             ],
-            &["a retry changed the token", "a lock without a token of its own"],
+            &[WINDOW, "a retry changed the token", "someone else's lock is taken away"],
         ),
         script(
-            "a floor that is written as it is",
-            &[
-                ("raise_token", "if granted_to == owner and token >= floor then", "if false then"),
-                ("raise_token", "math.max(token + 1, floor)", "floor - 1"),
-            ],
-            &["the token fell", "not raised to what was asked for"],
+            "a token raised to less than was asked for",
+            &[("raise_token", "tonumber(ARGV[2]))", "tonumber(ARGV[2]) - 1)")],
+            &["not raised to what was asked for"],
         ),
         script(
             "a token that rises each time that it is asked for",
-            &[("raise_token", "if granted_to == owner and token >= floor then", "if false then")],
+            &[("raise_token", "math.max(tonumber(token),", "math.max(tonumber(token) + 1,")],
             &["not raised to what was asked for"],
         ),
         script(
             "a raised token that is answered, and not kept",
+            &[("raise_token", "redis.call('SET', KEYS[1], digits(raised) .. ':' .. owner)", "")],
+            &[UNTOLD],
+        ),
+        script(
+            "a raised token that is not counted",
+            &[("raise_token", "redis.call('SET', KEYS[2], digits(raised))", "")],
+            &[UNTOLD],
+        ),
+        script(
+            "a raised token for ever",
             &[(
                 "raise_token",
-                "redis.call('SET', KEYS[2], digits(token) .. ':' .. owner,",
-                "redis.pcall('NOTHING',",
+                "if left >= 0 then redis.call('PEXPIRE', KEYS[1], math.max(left, 1)) end",
+                "",
             )],
-            &["not raised to what was asked for"],
-        ),
-        script(
-            "a raised token that is forgotten before its time",
-            &[("raise_token", "'PX', ahead + ", "'PX', ")],
-            &[SHORT_LIVED],
-        ),
-        script(
-            "a raised token of nobody",
-            &[("raise_token", "digits(token) .. ':' .. owner", "digits(token) .. ':'")],
-            &["a lock without a token of its own"],
+            &["a lock that never lapses"],
         ),
     ]
 }

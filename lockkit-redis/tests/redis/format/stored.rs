@@ -41,6 +41,7 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_served_and_toke
     ear.write_all(b"SUBSCRIBE lockkit:wake:c0ffee00c0ffee00\r\n").await.unwrap();
     let mut heard = String::new();
     listen(&mut ear, &mut heard, ":1\r\n").await;
+    let mut last = LAST;
     for (kind, mode, holder, newcomer, waiter) in held() {
         let spec = claim_of(kind, newcomer, OwnerId::random());
         let seen = store.redis.inspect(&spec.name).await.unwrap();
@@ -57,23 +58,24 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_served_and_toke
         let freed = store.redis.force_release(&spec.name, FencingToken::new(LAST)).await;
         assert_eq!(freed.unwrap(), Released::Freed);
         // The message has the form that the waiter's program knows.
-        listen(&mut ear, &mut heard, &format!("{waiter:032x} {} ", LAST + 1)).await;
+        listen(&mut ear, &mut heard, &format!("{waiter:032x} {} ", last + 1)).await;
         let seen = store.redis.inspect(&spec.name).await.unwrap();
         let [first] = &seen.holders[..] else { panic!("{seen:?}") };
         assert_eq!(
             (first.owner, first.token),
-            (Some(OwnerId::new(waiter)), Some(FencingToken::new(LAST + 1)))
+            (Some(OwnerId::new(waiter)), Some(FencingToken::new(last + 1)))
         );
         assert_eq!(seen.waiters, Some(0));
         // The waiter's program continues in this way.
         let owner = OwnerId::new(waiter);
         let mode = if kind == Kind::Semaphore { permits(2, 3) } else { Mode::Exclusive };
         let mut claim = store.redis.claim(claim_of(kind, mode, owner)).unwrap();
-        assert_eq!(granted(claim.attempt(Wait::No).await).token.get(), LAST + 1);
+        assert_eq!(granted(claim.attempt(Wait::No).await).token.get(), last + 1);
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
         let mut claim = store.redis.claim(spec).unwrap();
-        assert_eq!(granted(claim.attempt(Wait::No).await).token.get(), LAST + 2);
+        assert_eq!(granted(claim.attempt(Wait::No).await).token.get(), last + 2);
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
+        last += 2;
     }
 }
 

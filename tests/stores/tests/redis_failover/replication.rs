@@ -89,7 +89,7 @@ async fn c1_c4_a_failover_that_loses_a_lock_grants_it_again_and_the_token_stops_
     );
     assert!(fresh.is_held());
     fresh.release().await.unwrap();
-    assert_eq!(keys_but_fences(&pair.replica), [""; 0]);
+    assert_eq!(keys_of_names(&pair.replica), [""; 0]);
     second.shutdown().await.unwrap();
 }
 
@@ -148,7 +148,7 @@ async fn c4_a_new_primary_whose_clock_is_behind_loses_the_order_of_tokens_with_t
     );
     fresh.release().await.unwrap();
 
-    // Where the fence has reached the replica, tokens rise whatever the clock shows. The lock
+    // Where the last token has reached the replica, tokens rise whatever the clock shows. The lock
     // remains until it lapses by the new primary's clock, but an operator need not wait for that.
     let mutex = second.mutex("known").unwrap();
     assert_eq!(mutex.force_release(known_token).await.unwrap(), Released::Freed);

@@ -211,7 +211,7 @@ async fn fail_over(fall: Fall) {
     for locker in [holder, waiter, tries].into_iter().chain(idle) {
         locker.shutdown().await.unwrap();
     }
-    assert_eq!(keys_but_fences(&group.servers()[new]), [""; 0]);
+    assert_eq!(keys_of_names(&group.servers()[new]), [""; 0]);
     eventually("nobody is connected to the new primary", async || {
         connections(&group.servers()[new]) == 0
     })

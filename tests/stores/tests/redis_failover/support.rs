@@ -12,7 +12,7 @@ use tokio::{runtime::Runtime, time::sleep};
 
 /// The bound for work that takes milliseconds on an idle machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
-const PREFIX: &str = "lockkit-failover";
+pub(crate) const PREFIX: &str = "lockkit-failover";
 
 pub(crate) async fn connect(url: &str) -> Locker {
     lockkit::connect(&with_prefix(url)).await.unwrap()
@@ -114,18 +114,12 @@ pub(crate) fn is_lost(error: &Error) -> bool {
     error.kind() == ErrorKind::Lost
 }
 
-/// All keys of the tests' names, without the fences that will lapse.
-pub(crate) fn keys_but_fences(server: &RedisServer) -> Vec<String> {
+/// All keys of the tests' names.
+pub(crate) fn keys_of_names(server: &RedisServer) -> Vec<String> {
     let keys = server.ask(["KEYS", &format!("{PREFIX}:*")]).unwrap();
     let keys = keys.elements().iter().map(lockkit_fixture::RedisReply::text);
-    let stays = |key: &str| {
-        key.ends_with("}:fence") && lapses(server, key) || key == format!("{PREFIX}:keys")
-    };
-    keys.filter(|key| !stays(key)).collect()
-}
-
-fn lapses(server: &RedisServer, key: &str) -> bool {
-    server.ask(["PTTL", key]).unwrap().text().parse::<i64>().unwrap() > 0
+    let shared = ["keys", "token"].map(|key| format!("{PREFIX}:{key}"));
+    keys.filter(|key| !shared.contains(key)).collect()
 }
 
 /// The key of a mutex, which exists while the mutex is held.

@@ -22,8 +22,9 @@ const SCRIPT_FLUSH: &str = "script-flush";
 const QUEUE_A_CROWD: &str = "
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
-  for _, fence in ipairs(redis.call('KEYS', '*}:fence')) do
-    local base = string.sub(fence, 1, -7)
+  local bases = {}
+  for _, key in ipairs(redis.call('KEYS', '*:{*}*')) do bases[string.match(key, '^(.-})')] = true end
+  for base in pairs(bases) do
     local permits = string.find(base, ':rwlock:') and '2147483647:' or string.find(base, ':semaphore:') and '1:' or ''
     for i = 1, 3000 do
       local waiter = string.format('%016x:500:%s%032x', i % 100, permits, i)
@@ -145,8 +146,8 @@ impl Server for Redis {
     }
 }
 
-/// Lists a server's keys below a prefix, without those that may remain. These are the last tokens
-/// of idle names, which lapse, notes, which do not lapse, and the data that all lockers share.
+/// Lists a server's keys below a prefix, without those that may remain. These are notes, and the data
+/// that all lockers share.
 pub(super) fn leaks(server: &RedisServer, namespace: &str) -> Result<Vec<String>, BoxError> {
     let mut leaks = Vec::new();
     let keys = server.ask(["KEYS", &format!("{namespace}:*")])?;
@@ -154,8 +155,9 @@ pub(super) fn leaks(server: &RedisServer, namespace: &str) -> Result<Vec<String>
         let lives: i64 = server.ask(["PTTL", &key])?.text().parse()?;
         let stays = lives == -2
             || (key.ends_with("}:note") && lives == -1)
-            || key == format!("{namespace}:keys");
-        if !stays && (!key.ends_with("}:fence") || lives < 0) {
+            || key == format!("{namespace}:keys")
+            || key == format!("{namespace}:token");
+        if !stays {
             leaks.push(format!("the key {key:?}, which lives for {lives} ms"));
         }
     }
