@@ -57,15 +57,13 @@ async fn held(hold: Duration) -> Instant {
 pub(crate) async fn rivals(url: &str, peer: Option<Peer>) -> Result<Vec<Rival>> {
     let (family, parsed) = Family::of(url)?;
     Ok(match family {
-        Family::File => vec![Rival::new(Side::Floor, file::FileFloor::open(&parsed))],
+        Family::File => file::rivals(&parsed),
         Family::Memory => {
             let reason = "there is no driver under it".to_owned();
             vec![Rival::without(Side::Floor, reason)]
         }
-        Family::MySql => vec![Rival::new(Side::Floor, mysql::MySqlFloor::open(parsed).await)],
+        Family::MySql => mysql::rivals(parsed).await,
         Family::Redis => redis::rivals(url, parsed, peer).await,
-        Family::ZooKeeper => {
-            vec![Rival::new(Side::Floor, zookeeper::ZooKeeperFloor::open(parsed).await)]
-        }
+        Family::ZooKeeper => zookeeper::rivals(parsed).await,
     })
 }

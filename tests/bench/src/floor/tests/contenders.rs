@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use lockkit_fixture::{RedisReply, RedisServer};
+use lockkit_fixture::{
+    RedisReply, RedisServer, SqlFlavor, SqlServer, ZooKeeperServer, mysql_is_there,
+};
 use tokio::task::JoinSet;
 
-use super::{Rival, rival};
-use crate::report::Side;
+use super::{Rival, ZkClient, rival};
+use crate::{report::Side, server};
 
 const CLIENTS: u32 = 4;
 const GRANTS_EACH: usize = 5;
@@ -89,6 +91,86 @@ async fn c2_the_classic_on_redis_fails_if_its_key_has_another_token() {
     assert_eq!(server.ask(["GET", &key]).unwrap().text(), "another");
     classic.close().await.unwrap();
     assert_eq!(keys(&server), before, "the end removes what stopped clients left");
+}
+
+/// Requests of one pair, without the first requests of a client.
+async fn requests_per_pair(url: &str, side: Side) -> u64 {
+    const PAIRS: u64 = 20;
+    let server = server::open(url).await.unwrap();
+    let mut client = rival(url, side).await.clients(1).await.unwrap().remove(0);
+    client.pair("bench/0", Duration::ZERO).await.unwrap();
+    let before = server.requests().await.unwrap().unwrap();
+    for _ in 0..PAIRS {
+        client.pair("bench/0", Duration::ZERO).await.unwrap();
+    }
+    (server.requests().await.unwrap().unwrap() - before) / PAIRS
+}
+
+async fn sql(flavor: SqlFlavor) {
+    let server = SqlServer::start(flavor).unwrap();
+    for (side, requests) in [(Side::Classic, 2), (Side::RowLock, 3)] {
+        let contender = rival(&server.url(), side).await;
+        excludes(&contender).await;
+        contender.drop_clients().await;
+        contender.close().await.unwrap();
+        assert_eq!(requests_per_pair(&server.url(), side).await, requests, "{flavor}, {side:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c1_get_lock_and_a_row_lock_exclude_on_mariadb() {
+    sql(SqlFlavor::MariaDb).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c1_get_lock_and_a_row_lock_exclude_on_mysql() {
+    match mysql_is_there() {
+        Ok(()) => sql(SqlFlavor::MySql).await,
+        Err(reason) => eprintln!("skipped: {reason}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c1_the_recipe_on_zookeeper_excludes_in_three_requests_and_leaves_nothing() {
+    let mut server = ZooKeeperServer::start().unwrap();
+    // While the server pauses, the client sends a heartbeat, and the server counts it.
+    server.never_stall();
+    let url = format!("{}?session_timeout=20s", server.url());
+    let recipe = rival(&url, Side::Classic).await;
+    excludes(&recipe).await;
+    recipe.close().await.unwrap();
+    let client = ZkClient::connect(&server.addr().to_string()).await.unwrap();
+    assert_eq!(client.list_children("/lockkit/mutex").await.unwrap(), Vec::<String>::new());
+    assert_eq!(requests_per_pair(&url, Side::Classic).await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c1_a_locked_file_excludes_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let classic = rival(&format!("file://{}", folder.path().display()), Side::Classic).await;
+    excludes(&classic).await;
+    classic.close().await.unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// A thread that waits for a file must not keep the lock for a client that is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn c6_a_client_that_stops_while_it_waits_for_a_file_does_not_keep_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let classic = rival(&format!("file://{}", folder.path().display()), Side::Classic).await;
+    let mut clients = classic.clients(2).await.unwrap();
+    let mut next = clients.remove(1);
+    let mut stopped = clients.remove(0);
+    let files = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let held = std::fs::File::create(files.join("bench_x")).unwrap();
+    held.lock().unwrap();
+    let waiter = tokio::spawn(async move { stopped.pair("bench/x", Duration::ZERO).await });
+    // The waiter has probably reached its thread by then. The test is right in any case.
+    tokio::time::sleep(HOLD).await;
+    waiter.abort();
+    assert!(waiter.await.unwrap_err().is_cancelled(), "it did not wait");
+    drop(held);
+    next.pair("bench/x", Duration::ZERO).await.unwrap();
 }
 
 #[cfg(feature = "rslock")]
