@@ -17,6 +17,7 @@ use crate::{
     children::WorkerCommand,
     error::{Error, Result},
     options::Options,
+    peer::Peer,
     progress::Shown,
     report::{Outcome, Report, Scenario, Side, Verdict, compare, html, markdown},
     run::run,
@@ -86,6 +87,9 @@ struct RunArguments {
     /// Requests per second of the open loop (by default a share of the slowest store's rate)
     #[arg(long)]
     rate: Option<f64>,
+    /// Another lock library to measure too, on one Redis server
+    #[arg(long, value_name = "LIBRARY")]
+    peer: Option<Peer>,
     /// The folder for report.json, report.md and report.html
     #[arg(long, value_name = "FOLDER", default_value = "lockkit-bench-report")]
     out: PathBuf,
@@ -219,6 +223,7 @@ impl RunArguments {
         options.slice = self.slice.unwrap_or(options.slice);
         options.only = self.only;
         options.rate_per_second = self.rate;
+        options.peer = self.peer;
         Ok(options)
     }
 }

@@ -9,6 +9,7 @@ mod family;
 mod floor;
 mod host;
 mod options;
+mod peer;
 mod plan;
 mod progress;
 pub mod report;
@@ -25,6 +26,7 @@ pub use self::{
     cli::{command_line, command_line_from},
     error::{Error, Result},
     options::Options,
+    peer::Peer,
     run::{Progress, run},
     target::Address,
     worker::worker,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     address,
     children::WorkerCommand,
+    peer::Peer,
     plan::{self, Planned},
     report::Scenario,
     target::Address,
@@ -27,6 +28,8 @@ pub struct Options {
     /// Requests per second of [`Scenario::OpenLoop`]. `None` chooses a rate that the slowest store
     /// has time for.
     pub rate_per_second: Option<f64>,
+    /// Another lock library that is measured too.
+    pub peer: Option<Peer>,
     /// How to start child processes.
     pub worker: WorkerCommand,
 }
@@ -40,7 +43,8 @@ impl Options {
         let is_quick = false;
         let only = Vec::new();
         let rate_per_second = None;
-        Self { addresses, is_quick, rounds, slice, only, rate_per_second, worker }
+        let peer = None;
+        Self { addresses, is_quick, rounds, slice, only, rate_per_second, peer, worker }
     }
 
     /// A quick run: 3 rounds of 100 ms slices, and fewer cases. It shows that everything works, not
@@ -56,7 +60,9 @@ impl Options {
     #[must_use]
     pub fn estimate(&self) -> Duration {
         let stores = u32::try_from(self.addresses.len()).unwrap_or(u32::MAX);
-        plan::estimate(&self.plan(), stores, self.slice)
+        // There is a classic, and perhaps a peer.
+        let contenders = 1 + u32::from(self.peer.is_some());
+        plan::estimate(&self.plan(), stores, contenders, self.slice)
     }
 
     pub(crate) fn plan(&self) -> Vec<Planned> {
@@ -80,6 +86,7 @@ impl Options {
             humantime::format_duration(self.slice)
         ));
         words.extend(self.only.iter().map(|scenario| format!("--only {}", name_of(*scenario))));
+        words.extend(self.peer.map(|peer| format!("--peer {}", peer.name())));
         words.extend(rate_per_second.or(self.rate_per_second).map(|rate| format!("--rate {rate}")));
         words.join(" ")
     }
@@ -105,6 +112,8 @@ mod tests {
         let expected = "lockkit-bench --url 'mine=redis://me:***@h/' --quick --rounds 3 --slice 100ms --only hot-name";
         assert_eq!(options.command(None), expected);
         assert_eq!(options.command(Some(1_200.0)), format!("{expected} --rate 1200"));
+        options.peer = Some(Peer::Rslock);
+        assert_eq!(options.command(None), format!("{expected} --peer rslock"));
         options.worker = WorkerCommand {
             program: "/bin/lockkit".into(),
             arguments: vec!["bench".into(), "worker".into()],

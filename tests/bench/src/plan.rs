@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::report::{Case, Scenario};
+use crate::{
+    report::{Case, Scenario},
+    scenario,
+};
 
 /// One case, and how often it is measured on each store.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,8 +103,14 @@ fn alone(locks: u32) -> Vec<(Scenario, Case)> {
     ]
 }
 
-/// An estimate of how long the whole plan takes on this many stores.
-pub(crate) fn estimate(plan: &[Planned], stores: u32, slice: Duration) -> Duration {
+/// An estimate of how long the whole plan takes on this many stores, each of which has this many
+/// contenders.
+pub(crate) fn estimate(
+    plan: &[Planned],
+    stores: u32,
+    contenders: u32,
+    slice: Duration,
+) -> Duration {
     let rounds = |planned: &Planned| match planned.scenario {
         Scenario::IdleLocks => {
             Duration::from_secs(10) + Duration::from_micros(500) * planned.case.names.unwrap_or(0)
@@ -112,7 +121,12 @@ pub(crate) fn estimate(plan: &[Planned], stores: u32, slice: Duration) -> Durati
         _ if planned.case.processes > Some(1) => slice * 3 + Duration::from_millis(400),
         _ => slice * 3,
     };
-    plan.iter().map(|planned| rounds(planned) * planned.rounds * stores).sum()
+    let others = |planned: &Planned| match scenario::contenders(planned.scenario, &planned.case) {
+        // These cover a warm-up of a quarter slice, the slice, and the last waiters.
+        Some(_) => slice * 3 / 2 * contenders,
+        None => Duration::ZERO,
+    };
+    plan.iter().map(|planned| (rounds(planned) + others(planned)) * planned.rounds * stores).sum()
 }
 
 #[cfg(test)]
@@ -151,9 +165,9 @@ mod tests {
 
     #[test]
     fn a_full_run_on_five_stores_takes_up_to_25_minutes_and_a_quick_one_up_to_3() {
-        let full = estimate(&plan(false, 5, &[]), 5, Duration::from_millis(400));
+        let full = estimate(&plan(false, 5, &[]), 5, 1, Duration::from_millis(400));
         assert!(full <= Duration::from_secs(25 * 60), "{full:?}");
-        let quick = estimate(&plan(true, 3, &[]), 5, Duration::from_millis(100));
+        let quick = estimate(&plan(true, 3, &[]), 5, 1, Duration::from_millis(100));
         assert!(quick <= Duration::from_secs(3 * 60), "{quick:?}");
     }
 

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use crate::{
     children::Children,
     error::{Error, Result},
+    floor::Rival,
     host::host,
     options::{Options, name_of},
     plan::{self, Planned},
@@ -56,7 +57,8 @@ pub trait Progress: Send + Sync {
 /// back is reported through [`Progress::warns`], and is no error.
 ///
 /// # Errors
-/// A store can't be reached at the start, or the run was stopped.
+/// A store can't be reached at the start, the peer can't be measured on a store, or the run was
+/// stopped.
 ///
 /// # Cancel safety
 /// Not cancel safe: the locks remain until their leases end. Let `stop` complete instead.
@@ -69,6 +71,11 @@ pub async fn run(
         return Err(Error::new(
             "there is nothing to measure: give one URL at least, and rounds and slices above zero",
         ));
+    }
+    for address in &options.addresses {
+        if let Some(peer) = options.peer {
+            peer.check(&address.url)?;
+        }
     }
     let children = Children::new(options.worker.clone());
     let mut targets = Vec::new();
@@ -105,7 +112,7 @@ async fn measure(
     let host = host();
     for address in &options.addresses {
         let taken: Vec<_> = targets.iter().map(|target| target.store.id.clone()).collect();
-        targets.push(Target::connect(address, &taken).await?);
+        targets.push(Target::connect(address, &taken, options.peer).await?);
     }
     let plan = options.plan();
     let rounds: u64 = plan.iter().map(|planned| u64::from(planned.rounds)).sum();
@@ -167,110 +174,101 @@ struct Run<'a> {
     progress: &'a dyn Progress,
 }
 
+/// One side's part in a case, on one store.
+struct Part<'a> {
+    target: &'a Target,
+    /// The rival and the number of its clients; `None` for lockkit.
+    rival: Option<(&'a Rival, u32)>,
+    rounds: Rounds,
+}
+
+impl Part<'_> {
+    fn side(&self) -> Side {
+        self.rival.map_or(Side::Lockkit, |(rival, _)| rival.side)
+    }
+
+    async fn work(&self, turn: &Turn<'_>) -> Result<Sample> {
+        match self.rival {
+            None => scenario::lockkit(turn).await,
+            Some((rival, clients)) => scenario::rival(turn, rival, clients).await,
+        }
+    }
+}
+
 impl Run<'_> {
-    /// Measures one case on all stores, in turn: lockkit and its floor on the first store, then on
+    /// Measures one case on all stores, in turn: lockkit and its rivals on the first store, then on
     /// the second, and so on. Each round repeats this.
     async fn case(&self, number: usize, planned: &Planned) -> Result<Vec<Outcome>> {
         let name = format!("{}/{}-{number}", self.namespace, name_of(planned.scenario));
         let place = place(number, self.cases);
         let case = shown(planned);
-        let clients = scenario::floor_clients(planned.scenario, &planned.case);
-        let mut sides = self.empty_rounds(planned)?;
+        let mut parts = self.parts(planned)?;
         let warm_up = u32::from(!scenario::has_own_warm_up(planned.scenario, &planned.case));
         for round in (1 - warm_up)..=planned.rounds {
             // The first round, number 0, opens connections and fills caches; its results are not
             // kept.
             let slice = if round == 0 { self.slice / 4 } else { self.slice };
-            for (number, side) in turns(round, self.targets.len()) {
-                let (Some(target), Some((ours, floor))) =
-                    (self.targets.get(number), sides.get_mut(number))
-                else {
-                    continue;
-                };
-                if round > 0 && side == Side::Lockkit {
+            for index in turns(round, parts.len()) {
+                let Some(part) = parts.get_mut(index) else { continue };
+                if round > 0 && part.rival.is_none() {
                     let rounds = planned.rounds;
-                    let store = &target.store.id;
+                    let store = &part.target.store.id;
                     self.progress
                         .step(&format!("{place}{case}, round {round} of {rounds}, {store}"));
                 }
+                if part.rounds.has_ended() {
+                    continue;
+                }
                 let turn = Turn {
-                    target,
+                    target: part.target,
                     scenario: planned.scenario,
                     case: &planned.case,
                     name: &name,
                     slice,
                     children: self.children,
                 };
-                let bound = bound(planned, slice);
-                match (side, clients) {
-                    (Side::Lockkit, _) if !ours.has_ended() => {
-                        let sample = self.counted(target, scenario::lockkit(&turn), bound).await;
-                        keep(ours, round, sample)?;
-                    }
-                    (Side::Floor, Some(clients)) if !floor.has_ended() => {
-                        let sample =
-                            self.counted(target, scenario::floor(&turn, clients), bound).await;
-                        keep(floor, round, sample)?;
-                    }
-                    _ => {}
-                }
+                let sample = self.counted(part, &turn, bound(planned, slice)).await;
+                keep(&mut part.rounds, round, sample)?;
             }
         }
-        Ok(self.outcomes(planned, sides, clients.is_some()))
+        let outcome = |part: Part<'_>| Outcome {
+            scenario: planned.scenario,
+            case: planned.case.clone(),
+            store: part.target.store.id.clone(),
+            side: part.side(),
+            verdict: part.rounds.into_verdict(),
+        };
+        Ok(parts.into_iter().map(outcome).collect())
     }
 
-    /// The rounds of both sides on each store, lockkit's first. A side that can't do the case has
-    /// the reason already.
-    fn empty_rounds(&self, planned: &Planned) -> Result<Vec<(Rounds, Rounds)>> {
-        let mut sides = Vec::new();
+    /// The parts of all sides that lockkit is compared with in this case, store by store, lockkit's
+    /// first. A part that can't be measured has the reason already.
+    fn parts(&self, planned: &Planned) -> Result<Vec<Part<'_>>> {
+        let mut parts = Vec::new();
         for target in self.targets {
-            let mut ours = Rounds::new()?;
-            let mut floor = Rounds::new()?;
-            if let Some(reason) = scenario::obstacle(planned.scenario, &planned.case, target) {
-                floor.does_not_apply(reason.clone());
-                ours.does_not_apply(reason);
-            }
-            if let Some(reason) = target.no_floor() {
-                floor.does_not_apply(reason);
-            }
-            sides.push((ours, floor));
-        }
-        Ok(sides)
-    }
-
-    /// The outcomes of a case, from the rounds of both sides on each store.
-    fn outcomes(
-        &self,
-        planned: &Planned,
-        sides: Vec<(Rounds, Rounds)>,
-        has_floor: bool,
-    ) -> Vec<Outcome> {
-        let mut outcomes = Vec::new();
-        for (target, (ours, floor)) in self.targets.iter().zip(sides) {
-            let outcome = |side, rounds: Rounds| Outcome {
-                scenario: planned.scenario,
-                case: planned.case.clone(),
-                store: target.store.id.clone(),
-                side,
-                verdict: rounds.into_verdict(),
-            };
-            outcomes.push(outcome(Side::Lockkit, ours));
-            if has_floor {
-                outcomes.push(outcome(Side::Floor, floor));
+            let rivals = target.rivals.iter().filter_map(|rival| {
+                let clients = scenario::clients(rival.side, planned.scenario, &planned.case)?;
+                Some((rival, clients))
+            });
+            for rival in std::iter::once(None).chain(rivals.map(Some)) {
+                let mut rounds = Rounds::new()?;
+                if let Some(reason) = scenario::obstacle(planned.scenario, &planned.case, target) {
+                    rounds.does_not_apply(reason);
+                }
+                if let Some(reason) = rival.and_then(|(rival, _)| rival.absence()) {
+                    rounds.does_not_apply(reason);
+                }
+                parts.push(Part { target, rival, rounds });
             }
         }
-        outcomes
+        Ok(parts)
     }
 
-    /// Does the work within bounds, and counts the server's requests for each grant.
-    async fn counted(
-        &self,
-        target: &Target,
-        work: impl Future<Output = Result<Sample>>,
-        bound: Duration,
-    ) -> Result<Sample> {
+    /// Does the work of a part within bounds, and counts the server's requests for each grant.
+    async fn counted(&self, part: &Part<'_>, turn: &Turn<'_>, bound: Duration) -> Result<Sample> {
+        let target = part.target;
         let before = target.requests().await;
-        let done = timeout(bound, work).await.unwrap_or_else(|_| {
+        let done = timeout(bound, part.work(turn)).await.unwrap_or_else(|_| {
             Err(Error::new(format!("it was not done within {}", humantime::format_duration(bound))))
         });
         if done.is_err() {
@@ -282,7 +280,10 @@ impl Run<'_> {
             Some(count) => Some(count),
             None => target.requests().await,
         };
+        // The count leaves out commands that lockkit's scripts call, such as SET, and a contender
+        // may send those as requests.
         if let (Some(before), Some(after)) = (sample.counted_from.or(before), after)
+            && matches!(part.side(), Side::Lockkit | Side::Floor)
             && sample.all_grants > 0
         {
             let each = float(after.saturating_sub(before)) / float(sample.all_grants);
@@ -324,12 +325,10 @@ impl Run<'_> {
     }
 }
 
-/// The turns of a round, one after the other. Every second round has the opposite order: otherwise
-/// a machine that slowly gets faster or slower would always favor the same stores.
-fn turns(round: u32, stores: usize) -> Vec<(usize, Side)> {
-    let mut turns: Vec<_> = (0..stores)
-        .flat_map(|store| [Side::Lockkit, Side::Floor].map(|side| (store, side)))
-        .collect();
+/// The parts in the order of their turns. Every second round has the opposite order: otherwise a
+/// machine that slowly gets faster or slower would always favor the same parts.
+fn turns(round: u32, parts: usize) -> Vec<usize> {
+    let mut turns: Vec<_> = (0..parts).collect();
     if round.is_multiple_of(2) {
         turns.reverse();
     }
@@ -426,11 +425,7 @@ mod tests {
 
     #[test]
     fn turns_are_taken_in_the_opposite_order_every_other_round() {
-        use Side::{Floor, Lockkit};
-        let forth = [(0, Lockkit), (0, Floor), (1, Lockkit), (1, Floor)];
-        let mut back = forth;
-        back.reverse();
-        assert_eq!([1, 2, 3].map(|round| turns(round, 2)), [&forth[..], &back[..], &forth[..]]);
+        assert_eq!([1, 2, 3].map(|round| turns(round, 3)), [[0, 1, 2], [2, 1, 0], [0, 1, 2]]);
     }
 
     #[test]

@@ -11,12 +11,13 @@ use std::{
 };
 
 use lockkit::{Locker, url::StoreUrl};
-use tokio::{sync::Mutex, time::timeout};
+use tokio::time::timeout;
 
 use crate::{
     address,
     error::{Error, Result},
-    floor::{self, Floor, FloorClient},
+    floor::{self, Rival},
+    peer::Peer,
     report::Store,
     server::{self, Server},
 };
@@ -41,8 +42,6 @@ const TO_TELL: Duration = Duration::from_secs(2);
 /// How often a server may be too slow before it is not asked any more.
 const MOST_SILENCES: u32 = 3;
 
-type Clients = Vec<Box<dyn FloorClient>>;
-
 /// A store that is connected.
 pub(crate) struct Target {
     /// The URL, with the password.
@@ -52,15 +51,17 @@ pub(crate) struct Target {
     server: Arc<dyn Server>,
     /// How often the server did not report its count within [`TO_TELL`].
     silences: AtomicU32,
-    /// The floor, or the reason why there is none.
-    floor: Result<Arc<dyn Floor>, String>,
-    /// The clients of the last time, and the number of tasks that they were for.
-    floor_clients: Mutex<(u32, Clients)>,
+    /// All that lockkit is compared with here.
+    pub(crate) rivals: Vec<Rival>,
 }
 
 impl Target {
     /// Connects, and asks the server about itself. `taken` are the names of the other stores.
-    pub(crate) async fn connect(address: &Address, taken: &[String]) -> Result<Self> {
+    pub(crate) async fn connect(
+        address: &Address,
+        taken: &[String],
+        peer: Option<Peer>,
+    ) -> Result<Self> {
         let shown = address::shown(&address.url);
         let of = |error: Box<dyn StdError + Send + Sync>| {
             Error::of(format!("{shown} can't be measured"), error)
@@ -68,11 +69,7 @@ impl Target {
         let locker = lockkit::connect(&address.url).await.map_err(|error| of(error.into()))?;
         let server = server::open(&address.url).await.map_err(|error| of(error.into()))?;
         let facts = server.facts().await.map_err(|error| of(error.into()))?.of(&locker).await;
-        let floor = match floor::open(&address.url).await {
-            Ok(Some(floor)) => Ok(floor),
-            Ok(None) => Err("there is no driver under it".to_owned()),
-            Err(error) => Err(error.to_string()),
-        };
+        let rivals = floor::rivals(&address.url, peer).await.map_err(|error| of(error.into()))?;
         let capabilities = locker.capabilities();
         let id = match &address.label {
             Some(label) => label.clone(),
@@ -90,8 +87,7 @@ impl Target {
         };
         let url = address.url.clone();
         let silences = AtomicU32::new(0);
-        let floor_clients = Mutex::default();
-        Ok(Self { url, store, locker, server, silences, floor, floor_clients })
+        Ok(Self { url, store, locker, server, silences, rivals })
     }
 
     /// The server's requests so far. `None` if the server does not report them, for whatever
@@ -127,37 +123,20 @@ impl Target {
         Ok(format!("{}{mark}session_timeout={}ms", self.url, timeout.as_millis()))
     }
 
-    /// The reason why there is no floor.
-    pub(crate) fn no_floor(&self) -> Option<&str> {
-        self.floor.as_ref().err().map(String::as_str)
-    }
-
-    /// Clients of the bare driver for the work of this many tasks: the kept ones, or new ones.
-    pub(crate) async fn floor_clients(&self, tasks: u32) -> Result<Clients> {
-        let floor = self.floor.as_ref().map_err(|reason| Error::new(reason.clone()))?;
-        let (for_tasks, kept) = std::mem::take(&mut *self.floor_clients.lock().await);
-        if for_tasks == tasks {
-            return Ok(kept);
-        }
-        floor.clients(usize::try_from(tasks).unwrap_or(usize::MAX)).await
-    }
-
-    /// Keeps the clients for the next measurement.
-    pub(crate) async fn keep_floor_clients(&self, tasks: u32, clients: Clients) {
-        *self.floor_clients.lock().await = (tasks, clients);
-    }
-
     /// Gives back everything that this program has in the store.
     pub(crate) async fn close(&self) -> Result<()> {
-        self.floor_clients.lock().await.1.clear();
-        let floor = match &self.floor {
-            Ok(floor) => floor.close().await,
-            Err(_) => Ok(()),
-        };
-        let closed = self.locker.shutdown().await;
-        closed
+        // Two rivals may share a table, and a client of either may still use it.
+        for rival in &self.rivals {
+            rival.drop_clients().await;
+        }
+        let mut closed = Ok(());
+        for rival in &self.rivals {
+            closed = closed.and(rival.close().await);
+        }
+        let shut_down = self.locker.shutdown().await;
+        shut_down
             .map_err(|error| Error::of(format!("{} was not left in order", self.store.url), error))
-            .and(floor)
+            .and(closed)
     }
 }
 

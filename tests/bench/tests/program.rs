@@ -132,6 +132,23 @@ fn what_is_wrong_with_a_url_is_one_line_and_exit_code_2() {
     }
 }
 
+/// `memory://` has no rslock, and neither has a program that was built without it.
+#[test]
+fn a_peer_that_can_not_be_measured_is_one_line_and_exit_code_2() {
+    let reason = if cfg!(feature = "rslock") {
+        "error: --peer rslock can't be measured on memory://, because it is measured on one Redis server only"
+    } else {
+        "error: --peer rslock can't be measured, because this program was built without rslock"
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["--url", "memory://", "--quick", "--only", "uncontended", "--peer", "rslock"];
+    let status = start(&arguments, folder.path()).wait().unwrap();
+    assert_eq!(status.code(), Some(2), "{}", said(folder.path()));
+    let said = said(folder.path());
+    assert!(said.lines().last().unwrap().starts_with(reason), "{said}");
+    assert!(!folder.path().join("out/report.json").exists());
+}
+
 /// The parser of the command line repeats words that it can't understand.
 #[test]
 fn a_mistyped_command_line_shows_no_password() {

@@ -1,9 +1,10 @@
-//! The floor of a folder: the system locks and unlocks a file, and the client writes the number of
-//! its grant into it.
+//! The rivals in a folder. The floor lets the system lock and unlock a file (`flock`), and writes
+//! the number of the grant into it. The classic only lets the system lock the file, and waits for
+//! it in a thread.
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
+    fs::{self, File, TryLockError},
     io,
     os::unix::fs::FileExt as _,
     path::PathBuf,
@@ -14,20 +15,33 @@ use std::{
 use async_trait::async_trait;
 use lockkit::{OwnerId, url::StoreUrl};
 
-use super::{Floor, FloorClient, held};
-use crate::{Error, Result};
+use super::{Floor, FloorClient, Rival, held};
+use crate::{Error, Result, report::Side};
+
+/// All that lockkit is compared with in this folder.
+pub(super) fn rivals(url: &StoreUrl) -> Vec<Rival> {
+    let sides = [Side::Classic, Side::Floor];
+    match folder(url) {
+        Ok(folder) => {
+            let folder = Arc::new(folder);
+            let floor = |side| Ok(FileFloor { side, folder: Arc::clone(&folder) });
+            sides.map(|side| Rival::new(side, floor(side))).into()
+        }
+        Err(error) => sides.map(|side| Rival::without(side, error.to_string())).into(),
+    }
+}
 
 #[derive(Debug)]
-pub(crate) struct FileFloor {
+struct FileFloor {
+    side: Side,
     folder: Arc<PathBuf>,
 }
 
-impl FileFloor {
-    pub(crate) fn open(url: &StoreUrl) -> Result<Self> {
-        let folder = PathBuf::from(url.path()).join(format!("floor-{}", OwnerId::random()));
-        fs::create_dir_all(&folder).map_err(failed)?;
-        Ok(Self { folder: Arc::new(folder) })
-    }
+/// Makes the folder for the files of all rivals.
+fn folder(url: &StoreUrl) -> Result<PathBuf> {
+    let folder = PathBuf::from(url.path()).join(format!("floor-{}", OwnerId::random()));
+    fs::create_dir_all(&folder).map_err(failed)?;
+    Ok(folder)
 }
 
 fn failed(error: io::Error) -> Error {
@@ -39,6 +53,7 @@ impl Floor for FileFloor {
     async fn clients(&self, tasks: usize) -> Result<Vec<Box<dyn FloorClient>>> {
         let client = || -> Box<dyn FloorClient> {
             Box::new(FileClient {
+                side: self.side,
                 folder: Arc::clone(&self.folder),
                 files: HashMap::new(),
                 grants: 0,
@@ -56,18 +71,19 @@ impl Floor for FileFloor {
 }
 
 struct FileClient {
+    side: Side,
     folder: Arc<PathBuf>,
-    files: HashMap<String, File>,
+    files: HashMap<String, Arc<File>>,
     grants: u64,
 }
 
 impl FileClient {
-    fn file(&mut self, name: &str) -> io::Result<&File> {
+    fn file(&mut self, name: &str) -> io::Result<&Arc<File>> {
         if !self.files.contains_key(name) {
             let path = self.folder.join(name.replace('/', "_"));
             let file =
                 File::options().create(true).read(true).write(true).truncate(false).open(path)?;
-            self.files.insert(name.to_owned(), file);
+            self.files.insert(name.to_owned(), file.into());
         }
         self.files.get(name).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -78,11 +94,26 @@ impl FloorClient for FileClient {
     async fn pair(&mut self, name: &str, hold: Duration) -> Result<Instant> {
         self.grants += 1;
         let grant = self.grants;
+        let side = self.side;
         let file = self.file(name).map_err(failed)?;
-        file.try_lock().map_err(|error| failed(error.into()))?;
-        file.write_all_at(&grant.to_be_bytes(), 0).map_err(failed)?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if side == Side::Classic => wait(file).await?,
+            taken => taken.map_err(|error| failed(error.into()))?,
+        }
+        if side == Side::Floor {
+            file.write_all_at(&grant.to_be_bytes(), 0).map_err(failed)?;
+        }
         let granted = held(hold).await;
         file.unlock().map_err(failed)?;
         Ok(granted)
     }
+}
+
+/// Waits in a thread. If the client is dropped meanwhile, the thread has the last handle of the
+/// file, and frees the lock as soon as it gets it.
+async fn wait(file: &Arc<File>) -> Result<()> {
+    let file = Arc::clone(file);
+    let waited = tokio::task::spawn_blocking(move || file.lock()).await;
+    let waited = waited.map_err(|error| Error::of("a thread that waits for a file", error))?;
+    waited.map_err(failed)
 }

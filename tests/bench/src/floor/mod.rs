@@ -1,25 +1,28 @@
-//! The least work that a store must do for a lock, through its bare driver. lockkit's figures are
-//! compared with it.
+//! Everything that lockkit is compared with on a store: lockkit's own requests through the bare
+//! driver, and what programs use instead of lockkit.
 
 mod file;
 mod mysql;
 mod redis;
+mod rival;
 #[cfg(test)]
 mod tests;
 mod zookeeper;
 
 use std::{
     fmt::Debug,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
 
-use crate::{Result, family::Family};
+pub(crate) use self::rival::Rival;
+use crate::{Result, family::Family, peer::Peer, report::Side};
 
-/// The least work that a store must do for a lock, through its bare driver: no retry, no renewal,
-/// no wait.
+/// One way to do the work of locks without lockkit.
+///
+/// The floor in the narrow sense ([`Side::Floor`]) is the least that a store must do: no retry, no
+/// renewal, no wait. All others are contenders: their locks exclude, and their clients wait.
 #[async_trait]
 pub(crate) trait Floor: Send + Sync + Debug {
     /// Clients that together do the work of this many tasks. There are as many as lockkit's backend
@@ -34,8 +37,9 @@ pub(crate) trait Floor: Send + Sync + Debug {
 /// One task at work.
 #[async_trait]
 pub(crate) trait FloorClient: Send {
-    /// Takes a name, holds it for this long, and gives it back; returns when it had the name. No
-    /// other client uses the name.
+    /// Takes a name, holds it for this long, and gives it back; returns when it had the name. A
+    /// contender waits while another client has the name. Of [`Side::Floor`], no other client may
+    /// use the name.
     async fn pair(&mut self, name: &str, hold: Duration) -> Result<Instant>;
 }
 
@@ -48,14 +52,18 @@ async fn held(hold: Duration) -> Instant {
     granted
 }
 
-/// The floor of a store. `None` for `memory`, because no driver is under its locks.
-pub(crate) async fn open(url: &str) -> Result<Option<Arc<dyn Floor>>> {
-    let (family, url) = Family::of(url)?;
-    Ok(Some(match family {
-        Family::File => Arc::new(file::FileFloor::open(&url)?),
-        Family::Memory => return Ok(None),
-        Family::MySql => Arc::new(mysql::MySqlFloor::open(url).await?),
-        Family::Redis => Arc::new(redis::RedisFloor::open(url).await?),
-        Family::ZooKeeper => Arc::new(zookeeper::ZooKeeperFloor::open(url).await?),
-    }))
+/// Everything that lockkit is compared with on a store. On `memory` there is nothing, because no
+/// driver is under its locks.
+pub(crate) async fn rivals(url: &str, peer: Option<Peer>) -> Result<Vec<Rival>> {
+    let (family, parsed) = Family::of(url)?;
+    Ok(match family {
+        Family::File => file::rivals(&parsed),
+        Family::Memory => {
+            let reason = "there is no driver under it".to_owned();
+            vec![Rival::without(Side::Floor, reason)]
+        }
+        Family::MySql => mysql::rivals(parsed).await,
+        Family::Redis => redis::rivals(url, parsed, peer).await,
+        Family::ZooKeeper => zookeeper::rivals(parsed).await,
+    })
 }

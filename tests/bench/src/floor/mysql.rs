@@ -1,10 +1,14 @@
-//! The floor of MySQL and MariaDB, in tables of its own. The optimistic strategy has two updates by
-//! primary key, which check nothing. The pessimistic strategy has a transaction around a row lock,
-//! and the fence on a second connection.
+//! The rivals on MySQL and MariaDB. The floor has tables of its own: for the optimistic strategy it
+//! has two updates by primary key, which check nothing, and for the pessimistic strategy a
+//! transaction around a row lock, and the fence on a second connection.
+
+mod get_lock;
+mod row_lock;
 
 use std::{
     collections::HashSet,
     fmt::Write as _,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -18,15 +22,42 @@ use lockkit::{
     url::StoreUrl,
 };
 
-use super::{Floor, FloorClient, held};
-use crate::{Error, Result};
+use self::{get_lock::GetLock, row_lock::BareRowLock};
+use super::{Floor, FloorClient, Rival, held};
+use crate::{Error, Result, report::Side};
 
 /// lockkit reads the server's time in the same way, in µs.
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 const LEASE_US: u64 = 30_000_000;
 
+/// All that lockkit is compared with on this server.
+pub(super) async fn rivals(url: StoreUrl) -> Vec<Rival> {
+    let config = match Config::from_url(url).map_err(opening) {
+        Ok(config) => config,
+        Err(error) => {
+            let sides = [Side::Classic, Side::RowLock, Side::Floor];
+            return sides.map(|side| Rival::without(side, error.to_string())).into();
+        }
+    };
+    let mut rivals = vec![Rival::new(Side::Classic, GetLock::open(config.clone()).await)];
+    match Shared::open(config).await {
+        Ok(shared) => {
+            rivals.push(Rival::new(Side::RowLock, Ok(BareRowLock(Arc::clone(&shared)))));
+            rivals.push(Rival::new(Side::Floor, Ok(MySqlFloor(shared))));
+        }
+        Err(error) => rivals.extend(
+            [Side::RowLock, Side::Floor].map(|side| Rival::without(side, error.to_string())),
+        ),
+    }
+    rivals
+}
+
 #[derive(Debug)]
-pub(crate) struct MySqlFloor {
+struct MySqlFloor(Arc<Shared>);
+
+/// The tables of the floor and of the bare row lock.
+#[derive(Debug)]
+struct Shared {
     config: Config,
     tables: Tables,
     /// This connection is kept from the opening, and used again at the end.
@@ -40,9 +71,8 @@ struct Tables {
     fence: String,
 }
 
-impl MySqlFloor {
-    pub(crate) async fn open(url: StoreUrl) -> Result<Self> {
-        let config = Config::from_url(url).map_err(opening)?;
+impl Shared {
+    async fn open(config: Config) -> Result<Arc<Self>> {
         let mut side = config.open_bare().await.map_err(opening)?;
         let suffix = format!("{:016x}", rand::random::<u64>());
         let tables = Tables {
@@ -58,7 +88,24 @@ impl MySqlFloor {
                 return Err(Error::of(what, error));
             }
         }
-        Ok(Self { config, tables, side: Some(side).into() })
+        Ok(Arc::new(Self { config, tables, side: Some(side).into() }))
+    }
+
+    /// Drops the tables.
+    async fn close(&self) -> Result<()> {
+        let dropping = |error| {
+            Error::of(
+                format!("removing the tables of the bare driver ({})", self.tables.drop()),
+                error,
+            )
+        };
+        let Some(mut side) = self.side.lock().await.take() else { return Ok(()) };
+        if side.query_drop(self.tables.drop()).await.is_err() {
+            // The connection was idle all the time, and the server may have closed it.
+            side = self.config.open_bare().await.map_err(opening)?;
+            side.query_drop(self.tables.drop()).await.map_err(dropping)?;
+        }
+        side.disconnect().await.map_err(dropping)
     }
 }
 
@@ -100,29 +147,18 @@ fn failed(error: my::Error) -> Error {
 impl Floor for MySqlFloor {
     async fn clients(&self, tasks: usize) -> Result<Vec<Box<dyn FloorClient>>> {
         let mut clients: Vec<Box<dyn FloorClient>> = Vec::new();
-        for _ in 0..tasks.min(self.config.pool_size()) {
-            clients.push(match self.config.strategy() {
-                Strategy::Optimistic => Box::new(Updates::open(&self.config, &self.tables).await?),
-                Strategy::Pessimistic => Box::new(RowLock::open(&self.config, &self.tables).await?),
+        let Shared { config, tables, .. } = &*self.0;
+        for _ in 0..tasks.min(config.pool_size()) {
+            clients.push(match config.strategy() {
+                Strategy::Optimistic => Box::new(Updates::open(config, tables).await?),
+                Strategy::Pessimistic => Box::new(RowLock::open(config, tables).await?),
             });
         }
         Ok(clients)
     }
 
     async fn close(&self) -> Result<()> {
-        let dropping = |error| {
-            Error::of(
-                format!("removing the tables of the bare driver ({})", self.tables.drop()),
-                error,
-            )
-        };
-        let Some(mut side) = self.side.lock().await.take() else { return Ok(()) };
-        if side.query_drop(self.tables.drop()).await.is_err() {
-            // The connection was idle all the time, and the server may have closed it.
-            side = self.config.open_bare().await.map_err(opening)?;
-            side.query_drop(self.tables.drop()).await.map_err(dropping)?;
-        }
-        side.disconnect().await.map_err(dropping)
+        self.0.close().await
     }
 }
 

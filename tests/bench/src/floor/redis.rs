@@ -1,10 +1,15 @@
-//! The floor of Redis: the bare client sends the two scripts that lockkit sends for an uncontended
-//! mutex. Where lockkit waits for replicas (`wait_replicas`), the floor does not.
+//! The rivals on Redis. The floor sends the two scripts that lockkit sends for an uncontended
+//! mutex, through the bare client. Where lockkit waits for replicas (`wait_replicas`), the rivals
+//! do not.
+
+mod classic;
+#[cfg(feature = "rslock")]
+mod rslock;
 
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    sync::{Arc, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -21,8 +26,9 @@ use lockkit::{
     url::StoreUrl,
 };
 
-use super::{Floor, FloorClient, held};
-use crate::{Error, Result};
+use self::classic::Classic;
+use super::{Floor, FloorClient, Rival, held};
+use crate::{Error, Result, peer::Peer, report::Side};
 
 /// The same value as lockkit's default.
 const LEASE_MS: u64 = 30_000;
@@ -32,14 +38,68 @@ const NEVER: u64 = 9_007_199_254_740_991;
 /// How many names are removed at once.
 const AT_ONCE: usize = 64;
 
-pub(crate) struct RedisFloor {
-    servers: Arc<BareServers>,
-    scripts: Arc<Scripts>,
-    /// All names that clients have used.
-    names: Names,
+/// All that lockkit is compared with on these servers.
+pub(super) async fn rivals(text: &str, url: StoreUrl, peer: Option<Peer>) -> Vec<Rival> {
+    let mut rivals = match Shared::open(url).await {
+        Ok(shared) => vec![
+            Rival::new(Side::Classic, Ok(Classic::new(Arc::clone(&shared)))),
+            Rival::new(Side::Floor, Ok(RedisFloor::new(shared))),
+        ],
+        Err(error) => {
+            [Side::Classic, Side::Floor].map(|side| Rival::without(side, error.to_string())).into()
+        }
+    };
+    // `Peer::check` refuses a peer that this program was built without.
+    #[cfg(feature = "rslock")]
+    if peer == Some(Peer::Rslock) {
+        rivals.push(Rival::new(Side::Rslock, rslock::Rslock::open(text).await));
+    }
+    #[cfg(not(feature = "rslock"))]
+    let _ = (text, peer);
+    rivals
 }
 
-type Names = Arc<std::sync::Mutex<HashSet<String>>>;
+/// The connections of the bare client, and all names that its clients have used.
+struct Shared {
+    servers: BareServers,
+    names: Mutex<HashSet<String>>,
+}
+
+impl Shared {
+    async fn open(url: StoreUrl) -> Result<Arc<Self>> {
+        let config = Config::from_url(url).map_err(opening)?;
+        let servers = BareServers::connect(config).await.map_err(opening)?;
+        Ok(Arc::new(Self { servers, names: Mutex::default() }))
+    }
+
+    /// Where a mutex of lockkit with this name would be. Its keys are removed at the end.
+    async fn mutex(&self, name: String) -> Result<BareMutex> {
+        let mutex = self.servers.mutex(&name).await.map_err(opening)?;
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+        Ok(mutex)
+    }
+
+    /// Removes the keys of all names.
+    async fn clean(&self) -> Result<()> {
+        let names: Vec<_> =
+            self.names.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
+        let removals = names.into_iter().map(|name| self.remove(name));
+        stream::iter(removals).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    /// Removes what remains of a mutex: the last token, or the lock of a client that was stopped.
+    async fn remove(&self, name: String) -> Result<()> {
+        let mut mutex = self.servers.mutex(&name).await.map_err(opening)?;
+        let removed: Result<(), _> =
+            cmd("DEL").arg(&mutex.keys).query_async(&mut mutex.connection).await;
+        removed.map_err(|error| Error::of("removing what the bare client left in Redis", error))
+    }
+}
+
+struct RedisFloor {
+    shared: Arc<Shared>,
+    scripts: Arc<Scripts>,
+}
 
 struct Scripts {
     acquire: Source,
@@ -62,13 +122,11 @@ impl Source {
 }
 
 impl RedisFloor {
-    pub(crate) async fn open(url: StoreUrl) -> Result<Self> {
-        let config = Config::from_url(url).map_err(opening)?;
-        let servers = BareServers::connect(config).await.map_err(opening)?;
+    fn new(shared: Arc<Shared>) -> Self {
         let texts = mutex_scripts();
         let scripts =
             Scripts { acquire: Source::new(texts.acquire), release: Source::new(texts.release) };
-        Ok(Self { servers: servers.into(), scripts: scripts.into(), names: Names::default() })
+        Self { shared, scripts: scripts.into() }
     }
 }
 
@@ -81,9 +139,8 @@ impl Floor for RedisFloor {
     async fn clients(&self, tasks: usize) -> Result<Vec<Box<dyn FloorClient>>> {
         let client = || -> Box<dyn FloorClient> {
             Box::new(RedisClient {
-                servers: Arc::clone(&self.servers),
+                shared: Arc::clone(&self.shared),
                 scripts: Arc::clone(&self.scripts),
-                names: Arc::clone(&self.names),
                 owner: OwnerId::random().to_string(),
                 pairs: HashMap::new(),
             })
@@ -92,20 +149,7 @@ impl Floor for RedisFloor {
     }
 
     async fn close(&self) -> Result<()> {
-        let names: Vec<_> =
-            self.names.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
-        let removals = names.into_iter().map(|name| self.remove(name));
-        stream::iter(removals).buffer_unordered(AT_ONCE).try_collect().await
-    }
-}
-
-impl RedisFloor {
-    /// Removes the last token, which remains of a free mutex.
-    async fn remove(&self, name: String) -> Result<()> {
-        let mut mutex = self.servers.mutex(&name).await.map_err(opening)?;
-        let removed: Result<(), _> =
-            cmd("DEL").arg(&mutex.keys).query_async(&mut mutex.connection).await;
-        removed.map_err(|error| Error::of("removing what the bare client left in Redis", error))
+        self.shared.clean().await
     }
 }
 
@@ -116,9 +160,8 @@ impl fmt::Debug for RedisFloor {
 }
 
 struct RedisClient {
-    servers: Arc<BareServers>,
+    shared: Arc<Shared>,
     scripts: Arc<Scripts>,
-    names: Names,
     /// The owner id of this client.
     owner: String,
     /// The prepared requests for each name.
@@ -141,9 +184,7 @@ struct Request {
 impl RedisClient {
     async fn prepare(&self, name: &str) -> Result<Pair> {
         // The floor's name differs from the name of lockkit's own mutex.
-        let name = format!("{name}/floor");
-        let mutex = self.servers.mutex(&name).await.map_err(opening)?;
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+        let mutex = self.shared.mutex(format!("{name}/floor")).await?;
         let acquire = acquire_args(&self.owner, &mutex);
         let release = release_args(&self.owner, &mutex);
         let acquire = Request::new(&self.scripts.acquire, &mutex, &acquire);

@@ -13,15 +13,26 @@ use lockkit_fixture::{
     mysql_is_there,
 };
 
-use super::open;
-use crate::server;
+use super::{Rival, rivals};
+use crate::{report::Side, server};
+
+mod contenders;
 
 const PAIRS: u64 = 50;
+
+async fn rival(url: &str, side: Side) -> Rival {
+    let all = rivals(url, None).await.unwrap();
+    all.into_iter().find(|rival| rival.side == side).unwrap()
+}
+
+async fn floor(url: &str) -> Rival {
+    rival(url, Side::Floor).await
+}
 
 /// Requests of one pair, without the first requests of a client.
 async fn requests_per_pair(url: &str) -> u64 {
     let server = server::open(url).await.unwrap();
-    let floor = open(url).await.unwrap().unwrap();
+    let floor = floor(url).await;
     let mut clients = floor.clients(2).await.unwrap();
     for (name, client) in clients.iter_mut().enumerate() {
         client.pair(&format!("bench/{name}"), Duration::ZERO).await.unwrap();
@@ -56,7 +67,7 @@ async fn a_pair_on_redis_is_two_requests_and_leaves_nothing() {
 #[tokio::test]
 async fn a_pair_on_a_file_excludes_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let floor = open(&format!("file://{}", folder.path().display())).await.unwrap().unwrap();
+    let floor = floor(&format!("file://{}", folder.path().display())).await;
     let mut clients = floor.clients(2).await.unwrap();
     let [first, second] = &mut clients[..] else { panic!("not two clients") };
     let hold = Duration::from_millis(200);
@@ -91,7 +102,7 @@ async fn a_pair_on_a_cluster_is_two_requests_and_leaves_nothing() {
 #[tokio::test]
 async fn a_pair_behind_sentinels_goes_to_the_primary() {
     let group = SentinelGroup::start().unwrap();
-    let floor = open(&group.url()).await.unwrap().unwrap();
+    let floor = floor(&group.url()).await;
     floor.clients(1).await.unwrap().remove(0).pair("bench/0", Duration::ZERO).await.unwrap();
     floor.close().await.unwrap();
 }
@@ -102,7 +113,7 @@ async fn the_floor_on_redis_sends_what_lockkit_sends() {
     let server = RedisServer::start().unwrap();
     let locker = lockkit::connect(&server.url()).await.unwrap();
     let mutex = locker.mutex("bench/0/floor").unwrap();
-    let floor = open(&server.url()).await.unwrap().unwrap();
+    let floor = floor(&server.url()).await;
     let mut client = floor.clients(1).await.unwrap().remove(0);
     // The server learns the scripts here.
     mutex.lock().await.unwrap().release().await.unwrap();
@@ -166,7 +177,7 @@ async fn a_pair_on_zookeeper_without_a_queue_is_two_requests() {
 #[tokio::test]
 async fn a_folder_that_the_servers_removed_is_made_anew() {
     let server = ZooKeeperServer::start().unwrap();
-    let floor = open(&server.url()).await.unwrap().unwrap();
+    let floor = floor(&server.url()).await;
     let mut client = floor.clients(1).await.unwrap().remove(0);
     client.pair("bench/0", Duration::ZERO).await.unwrap();
     floor.close().await.unwrap();
@@ -188,7 +199,7 @@ async fn sql(flavor: SqlFlavor) {
         assert_eq!(requests_per_pair(&url).await, statements, "{flavor}, {strategy}");
         assert_eq!(tables(&server).await, Vec::<String>::new());
     }
-    let floor = open(&format!("{}?pool_size=3", server.url())).await.unwrap().unwrap();
+    let floor = floor(&format!("{}?pool_size=3", server.url())).await;
     assert_eq!((floor.clients(64).await.unwrap().len(), tables(&server).await.len()), (3, 2));
     floor.close().await.unwrap();
     floor.close().await.unwrap();
@@ -214,7 +225,8 @@ async fn a_table_that_may_not_be_made_is_named_with_the_right_that_lacks() {
     let mut admin = Conn::new(Opts::from_url(&server.admin_url()).unwrap()).await.unwrap();
     admin.query_drop("CREATE DATABASE poor; CREATE USER poor@'%' IDENTIFIED BY 'hunter2'; GRANT SELECT ON poor.* TO poor@'%'").await.unwrap();
     let url = format!("mysql://poor:hunter2@127.0.0.1:{}/poor", server.port());
-    let error = open(&url).await.unwrap_err().to_string();
+    let floor = floor(&url).await;
+    let error = floor.absence().unwrap();
     assert!(error.contains("rights CREATE and DROP") && !error.contains("hunter2"), "{error}");
 }
 
@@ -227,7 +239,7 @@ async fn a_pair_is_held_as_long_as_asked_after_its_grant() {
     let sql = SqlServer::start(SqlFlavor::MariaDb).unwrap();
     let pessimistic = format!("{}?strategy=pessimistic", sql.url());
     for url in [redis.url(), zookeeper.url(), sql.url(), pessimistic] {
-        let floor = open(&url).await.unwrap().unwrap();
+        let floor = floor(&url).await;
         let mut client = floor.clients(1).await.unwrap().remove(0);
         let asked = Instant::now();
         let granted = client.pair("bench/0", HOLD).await.unwrap();
@@ -238,7 +250,7 @@ async fn a_pair_is_held_as_long_as_asked_after_its_grant() {
 
 #[tokio::test]
 async fn there_is_nothing_under_memory() {
-    assert!(open("memory://").await.unwrap().is_none());
+    assert_eq!(floor("memory://").await.absence(), Some("there is no driver under it"));
 }
 
 #[tokio::test]
@@ -254,8 +266,12 @@ async fn what_can_not_be_opened_says_so_in_one_line_without_the_password() {
         "etcd://user:hunter2@127.0.0.1:1/".to_owned(),
         "user:hunter2".to_owned(),
     ] {
-        for error in [open(&url).await.err(), server::open(&url).await.err()] {
-            let error = error.expect("it can't be opened").to_string();
+        let absences = match rivals(&url, None).await {
+            Ok(all) => all.iter().map(|one| one.absence().unwrap().to_owned()).collect(),
+            Err(error) => vec![error.to_string()],
+        };
+        let server = server::open(&url).await.unwrap_err().to_string();
+        for error in absences.into_iter().chain([server]) {
             assert!(!error.contains("hunter2") && !error.contains('\n'), "{url}: {error}");
             println!("{error}");
         }

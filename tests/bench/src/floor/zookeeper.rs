@@ -1,6 +1,6 @@
-//! The floor of ZooKeeper: the bare client makes a node, checks its folder in the same flush, and
-//! deletes the node, all on one session. With `fair=false` it makes and deletes a node at a fixed
-//! path.
+//! The rivals on ZooKeeper, all on one session. The floor makes a node, checks its folder in the
+//! same flush, and deletes the node. With `fair=false` it makes and deletes a node at a fixed path.
+//! The classic is the lock recipe of the client library, which frees a lock in the background.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,18 +16,30 @@ use lockkit::{
     url::StoreUrl,
     zk::{
         Config,
-        zookeeper_client::{Client, CreateMode, Error as ZkError},
+        zookeeper_client::{Client, CreateMode, Error as ZkError, LockPrefix},
     },
 };
 
-use super::{Floor, FloorClient, held};
-use crate::{Error, Result};
+use super::{Floor, FloorClient, Rival, held};
+use crate::{Error, Result, report::Side};
 
 /// How many folders are removed at once.
 const AT_ONCE: usize = 64;
 
+/// All that lockkit is compared with on these servers.
+pub(super) async fn rivals(url: StoreUrl) -> Vec<Rival> {
+    let sides = [Side::Classic, Side::Floor];
+    match ZooKeeperFloor::open(url).await {
+        Ok(floor) => {
+            sides.map(|side| Rival::new(side, Ok(ZooKeeperFloor { side, ..floor.clone() }))).into()
+        }
+        Err(error) => sides.map(|side| Rival::without(side, error.to_string())).into(),
+    }
+}
+
 #[derive(Clone)]
-pub(crate) struct ZooKeeperFloor {
+struct ZooKeeperFloor {
+    side: Side,
     config: Config,
     client: Arc<Client>,
     /// All folders that clients have made.
@@ -35,10 +47,10 @@ pub(crate) struct ZooKeeperFloor {
 }
 
 impl ZooKeeperFloor {
-    pub(crate) async fn open(url: StoreUrl) -> Result<Self> {
+    async fn open(url: StoreUrl) -> Result<Self> {
         let config = Config::from_url(url).map_err(opening)?;
         let client = Arc::new(config.open_bare().await.map_err(opening)?);
-        Ok(Self { config, client, folders: Arc::default() })
+        Ok(Self { side: Side::Floor, config, client, folders: Arc::default() })
     }
 
     /// Removes a folder, with the nodes of clients that were stopped during their work.
@@ -107,9 +119,9 @@ struct ZooKeeperClient {
 
 impl ZooKeeperClient {
     async fn make_folder(&mut self, name: &str) -> Result<String> {
-        let ZooKeeperFloor { config, client, folders } = &self.floor;
-        // The floor's name differs from the name of lockkit's own mutex.
-        let made = config.make_mutex_folder(client, &format!("{name}/floor")).await;
+        let ZooKeeperFloor { side, config, client, folders } = &self.floor;
+        // A rival's name differs from the name of lockkit's own mutex.
+        let made = config.make_mutex_folder(client, &format!("{name}/{side:?}")).await;
         let folder = made.map_err(|error| Error::of("making a folder in ZooKeeper", error))?;
         folders.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.clone());
         self.folders.insert(name.to_owned(), folder.clone());
@@ -119,6 +131,11 @@ impl ZooKeeperClient {
     async fn work(&self, folder: &str, hold: Duration) -> Result<Instant, ZkError> {
         let ZooKeeperFloor { config, client, .. } = &self.floor;
         let record = format!("lockkit/1 {}", self.owner);
+        if self.floor.side == Side::Classic {
+            let prefix = LockPrefix::new_curator(folder, "lock-")?;
+            let _lock = client.lock(prefix, record.as_bytes(), config.acls()).await?;
+            return Ok(held(hold).await);
+        }
         let path = if config.is_fair() {
             let prefix = format!("{folder}/_c_{}-lock-", self.owner);
             let options = CreateMode::EphemeralSequential.with_acls(config.acls());

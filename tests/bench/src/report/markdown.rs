@@ -23,6 +23,9 @@ pub fn markdown(report: &Report) -> String {
             words::title(scenario),
             escaped(words::explanation(scenario))
         );
+        if let Some(classic) = words::classic(scenario) {
+            let _ = write!(text, "Classic: {}\n\n", escaped(classic));
+        }
         if let Some(floor) = words::floor(scenario) {
             let _ = write!(text, "Bare driver: {}\n\n", escaped(floor));
         }
@@ -46,8 +49,8 @@ fn head(report: &Report) -> String {
         one_line(&report.command)
     );
     text.push_str(
-        "Figures are medians of the rounds, with the smallest and largest round in parentheses. What is divided by the \
-         bare driver is divided round by round, so that what the machine did to both cancels out.\n\n",
+        "Figures are medians of the rounds, with the smallest and largest round in parentheses. Ratios are calculated \
+         round by round, so that what the machine did to both sides cancels out.\n\n",
     );
     for note in words::NOTES {
         let _ = writeln!(text, "* {}", escaped(note));
@@ -176,8 +179,11 @@ mod tests {
             let (_, section) =
                 text.split_once(&format!("\n## {}\n", words::title(scenario))).unwrap();
             let section = section.split("\n## ").next().unwrap();
-            let has_floor = section.contains("÷ bare driver");
-            assert!(!has_floor || section.contains("\nBare driver: "), "{scenario:?}");
+            for (ratio, words) in
+                [("÷ classic", "\nClassic: "), ("÷ bare driver", "\nBare driver: ")]
+            {
+                assert!(!section.contains(ratio) || section.contains(words), "{scenario:?}");
+            }
         }
         assert!(words::NOTES.iter().all(|note| text.contains(&escaped(note))));
     }

@@ -179,8 +179,19 @@ pub struct Case {
 pub enum Side {
     /// lockkit.
     Lockkit,
-    /// The bare driver, with the least work that the store must do.
+    /// What programs do without a lock library, by the same client.
+    Classic,
+    /// A row lock of MySQL: `BEGIN`, `SELECT … FOR UPDATE`, `COMMIT`.
+    RowLock,
+    /// The bare driver, with the requests that lockkit sends for a grant and its release.
     Floor,
+    /// The library rslock.
+    Rslock,
+}
+
+impl Side {
+    /// All that lockkit is compared with, in the order of the report.
+    pub const RIVALS: [Self; 4] = [Self::Classic, Self::RowLock, Self::Floor, Self::Rslock];
 }
 
 /// The result of one case on one store.

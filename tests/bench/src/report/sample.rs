@@ -221,6 +221,16 @@ fn push(report: &mut Report, cell: Cell<'_>) {
         *curve = Some(bend(wait, p99));
     }
     report.outcomes.push(outcome);
+    if character.has_floor && crate::scenario::contenders(scenario, &case).is_some() {
+        let peer = (id == "redis").then_some(Side::Rslock);
+        for side in [Side::Classic].into_iter().chain(peer) {
+            let mut figures = vec![(Metric::GrantsPerSecond, around(rate / 0.9, seed))];
+            if scenario == Scenario::HotName {
+                figures.push((Metric::MostOverLeast, around(40.0, seed)));
+            }
+            report.outcomes.push(measured(id, side, (scenario, case.clone()), figures));
+        }
+    }
     if character.has_floor
         && !matches!(scenario, Scenario::IdleLocks | Scenario::Recovery | Scenario::HandOff)
     {

@@ -1,7 +1,7 @@
 //! Builds the tables of a report, before they become Markdown or HTML.
 
 use super::{
-    Case, Metric, Outcome, Report, Scenario, Series, Side, Store, Verdict, lookup, numbers, words,
+    Metric, Outcome, Report, Scenario, Series, Side, Store, Verdict, lookup, numbers, words,
 };
 
 /// All texts are plain: the code that renders the table escapes them.
@@ -88,67 +88,107 @@ pub(super) fn metrics(report: &Report, scenario: Scenario) -> Vec<Metric> {
     METRICS.into_iter().filter(|metric| has(*metric)).collect()
 }
 
-/// The metric to compare with the floor: the first that both sides have.
+/// The metric to compare with the rivals: the first that lockkit and a rival have.
 pub(super) fn compared(report: &Report, scenario: Scenario) -> Option<Metric> {
-    metrics(report, scenario).into_iter().find(|metric| {
-        report.outcomes.iter().any(|outcome| {
-            outcome.scenario == scenario
-                && outcome.side == Side::Floor
-                && outcome.series(*metric).is_some()
-        })
+    metrics(report, scenario)
+        .into_iter()
+        .find(|metric| Side::RIVALS.into_iter().any(|side| has(report, scenario, side, *metric)))
+}
+
+fn has(report: &Report, scenario: Scenario, side: Side, metric: Metric) -> bool {
+    report.outcomes.iter().any(|outcome| {
+        outcome.scenario == scenario && outcome.side == side && outcome.series(metric).is_some()
     })
+}
+
+/// The figure of one column.
+#[derive(Clone, Copy)]
+enum Column {
+    Own(Metric),
+    /// A rival's figure. The flag says whether a note explains why it is missing.
+    Rival(Side, Metric, bool),
+    /// lockkit's figure, divided by the rival's.
+    Ratio(Side, Metric),
+}
+
+impl Column {
+    fn heading(self) -> String {
+        match self {
+            Self::Own(metric) => words::metric(metric).into(),
+            Self::Rival(side, _, true) => words::side(side).into(),
+            Self::Rival(side, metric, false) => {
+                format!("{} of {}", words::metric(metric), words::side(side))
+            }
+            Self::Ratio(side, _) => format!("÷ {}", words::side(side)),
+        }
+    }
+}
+
+/// The columns of a scenario: behind the compared figure, each rival's figure with the ratio to it,
+/// and behind the fairness, that of each rival.
+fn columns(report: &Report, scenario: Scenario) -> Vec<Column> {
+    let compared = compared(report, scenario);
+    let was_run = |side| report.outcomes.iter().any(|o| o.scenario == scenario && o.side == side);
+    let mut columns = Vec::new();
+    for metric in metrics(report, scenario) {
+        columns.push(Column::Own(metric));
+        for side in Side::RIVALS {
+            if Some(metric) == compared && was_run(side) {
+                columns.extend([Column::Rival(side, metric, true), Column::Ratio(side, metric)]);
+            } else if metric == Metric::MostOverLeast && has(report, scenario, side, metric) {
+                columns.push(Column::Rival(side, metric, false));
+            }
+        }
+    }
+    columns
 }
 
 /// All figures of a scenario.
 pub(super) fn scenario(report: &Report, scenario: Scenario) -> Table {
-    let metrics = metrics(report, scenario);
-    let compared = compared(report, scenario);
+    let columns = columns(report, scenario);
     let mut table = Table { headings: vec!["case".into(), "store".into()], ..Table::default() };
-    for metric in &metrics {
-        table.headings.push(words::metric(*metric).into());
-        if Some(*metric) == compared {
-            table.headings.extend(["bare driver".into(), "÷ bare driver".into()]);
-        }
-    }
+    table.headings.extend(columns.iter().map(|column| column.heading()));
     for case in report.cases(scenario) {
         for store in &report.stores {
-            let own = report.outcome(scenario, case, &store.id, Side::Lockkit);
-            let floor = report.outcome(scenario, case, &store.id, Side::Floor);
-            if own.is_none() && floor.is_none() {
+            let outcome = |side| report.outcome(scenario, case, &store.id, side);
+            let own = outcome(Side::Lockkit);
+            if own.is_none() && Side::RIVALS.into_iter().all(|side| outcome(side).is_none()) {
                 continue;
             }
-            let row = row(&mut table, (case, store), (own, floor), &metrics, compared);
+            let mut name = Cell::of(&store.id);
+            name.note =
+                own.and_then(reason).map(|reason| table.note(format!("{}: {reason}", store.id)));
+            let mut row = vec![Cell::of(words::case(case)), name];
+            for column in &columns {
+                row.push(cell(&mut table, *column, store, outcome));
+            }
             table.rows.push(row);
         }
     }
     table
 }
 
-fn row(
+fn cell<'a>(
     table: &mut Table,
-    (case, store): (&Case, &Store),
-    (own, floor): (Option<&Outcome>, Option<&Outcome>),
-    metrics: &[Metric],
-    compared: Option<Metric>,
-) -> Vec<Cell> {
-    let mut name = Cell::of(&store.id);
-    name.note = own.and_then(reason).map(|reason| table.note(format!("{}: {reason}", store.id)));
-    let mut row = vec![Cell::of(words::case(case)), name];
-    for metric in metrics {
-        let figures = own.and_then(|outcome| outcome.series(*metric));
-        row.push(Cell::series(*metric, figures));
-        if Some(*metric) == compared {
-            let bare = floor.and_then(|outcome| outcome.series(*metric));
-            let mut cell = Cell::series(*metric, bare);
-            cell.note = floor
-                .and_then(reason)
-                .map(|reason| table.note(format!("{}, bare driver: {reason}", store.id)));
-            row.push(cell);
-            let ratio = figures.zip(bare).and_then(|(own, floor)| lookup::ratio(own, floor));
-            row.push(Cell::ratio(ratio.as_ref()));
+    column: Column,
+    store: &Store,
+    outcome: impl Fn(Side) -> Option<&'a Outcome>,
+) -> Cell {
+    let figures = |side, metric| outcome(side).and_then(|outcome| outcome.series(metric));
+    match column {
+        Column::Own(metric) => Cell::series(metric, figures(Side::Lockkit, metric)),
+        Column::Rival(side, metric, explains) => {
+            let mut cell = Cell::series(metric, figures(side, metric));
+            let why = outcome(side).filter(|_| explains).and_then(reason);
+            cell.note = why
+                .map(|reason| table.note(format!("{}, {}: {reason}", store.id, words::side(side))));
+            cell
+        }
+        Column::Ratio(side, metric) => {
+            let both = figures(Side::Lockkit, metric).zip(figures(side, metric));
+            Cell::ratio(both.and_then(|(own, rival)| lookup::ratio(own, rival)).as_ref())
         }
     }
-    row
 }
 
 /// The reason why an outcome has no figures.
@@ -268,6 +308,23 @@ mod tests {
             Cell { text: "1.00".into(), detail: Some("0.500–3.00".into()), note: None }
         );
         assert_eq!(table.rows[0][at - 1].text, "20.0/s");
+    }
+
+    /// A user compares with the lock that needs no library, so its ratio comes first.
+    #[test]
+    fn the_ratio_to_the_classic_comes_before_those_to_the_bare_driver_and_to_a_peer() {
+        let report = sample::report();
+        let of = |scenario_: Scenario| {
+            let headings = scenario(&report, scenario_).headings;
+            headings.into_iter().filter(|heading| heading.starts_with('÷')).collect::<Vec<_>>()
+        };
+        let all = ["÷ classic", "÷ bare driver", "÷ rslock"];
+        for compared in [Scenario::Uncontended, Scenario::OwnNames, Scenario::HotName] {
+            assert_eq!(of(compared), all, "{compared:?}");
+        }
+        assert_eq!(of(Scenario::Zipf), ["÷ bare driver"]);
+        let hot = scenario(&report, Scenario::HotName);
+        assert!(hot.headings.contains(&"most ÷ least of classic".into()), "{:?}", hot.headings);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The words for scenarios, cases and metrics.
 
-use super::{Case, GuaranteeClass, Metric, Report, Scenario, Store, numbers};
+use super::{Case, GuaranteeClass, Metric, Report, Scenario, Side, Store, numbers};
 
 /// The heading of a scenario.
 pub(super) const fn title(scenario: Scenario) -> &'static str {
@@ -64,6 +64,29 @@ pub(super) const fn explanation(scenario: Scenario) -> &'static str {
     }
 }
 
+/// The name of the software that did the work.
+pub(super) const fn side(side: Side) -> &'static str {
+    match side {
+        Side::Lockkit => "lockkit",
+        Side::Classic => "classic",
+        Side::RowLock => "row lock",
+        Side::Floor => "bare driver",
+        Side::Rslock => "rslock",
+    }
+}
+
+/// The work of the classic beside a scenario, where it has any. A row lock and a peer do the same.
+pub(super) const fn classic(scenario: Scenario) -> Option<&'static str> {
+    match scenario {
+        Scenario::Uncontended => Some("one client does the same."),
+        Scenario::OwnNames => Some("as many clients as tasks do the same."),
+        Scenario::HotName => Some(
+            "as many clients as tasks want the same name and wait for each other, in the cases of one process.",
+        ),
+        _ => None,
+    }
+}
+
 /// The bare driver's work beside a scenario, where it has any.
 pub(super) const fn floor(scenario: Scenario) -> Option<&'static str> {
     Some(match scenario {
@@ -112,7 +135,10 @@ pub(super) const fn lack(metric: Metric) -> &'static str {
 }
 
 /// Notes that explain the figures, for both forms of the report.
-pub(super) const NOTES: [&str; 4] = [
+pub(super) const NOTES: [&str; 5] = [
+    "The classic is what programs do without a lock library. On Redis it is SET NX PX with a random token, and a script \
+     that deletes the key if it still has that token; a client that finds the key asks again after a random pause of up \
+     to 10 ms. The classic has no fencing token, no renewal and no queue, so a ratio below 1 is the price of those.",
     "The bare driver is the least that the store has to do for the same work: on Redis the scripts that lockkit sends, on \
      ZooKeeper create, exists and delete, on MySQL two updates, or a transaction with a row lock, in a folder a file \
      that the system locks. It does not retry, renew, or wait for anybody. Each scenario says what it does there.",

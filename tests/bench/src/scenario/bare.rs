@@ -1,29 +1,34 @@
-//! Measures the floor: pairs of the bare driver, on uncontended names.
+//! Measures the rivals: pairs of the bare driver on names that no other client wants, and pairs of
+//! contenders, whose clients wait for each other.
 
 use std::time::{Duration, Instant};
 
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 
 use super::{
     Turn,
-    closed::Window,
+    closed::{Window, put_fairness},
     hand_off::put_gaps,
     zipf::{self, Ranks},
 };
 use crate::{
     error::{Error, Result},
-    floor::FloorClient,
-    report::{Metric, Scenario},
+    floor::{FloorClient, Rival},
+    report::{Metric, Scenario, Side},
     sample::{Durations, Sample, float, nanos},
 };
 
 type Client = Box<dyn FloorClient>;
 
-pub(super) async fn pairs(turn: &Turn<'_>, tasks: u32) -> Result<Sample> {
-    let clients = turn.target.floor_clients(tasks).await?;
+pub(super) async fn pairs(turn: &Turn<'_>, rival: &Rival, tasks: u32) -> Result<Sample> {
+    let contends = rival.side != Side::Floor;
+    let clients = rival.clients(tasks).await?;
     let count = u32::try_from(clients.len()).unwrap_or(u32::MAX);
     let work = clients.into_iter().enumerate().map(|(number, client)| {
-        let name = format!("{}/floor/{number}", turn.name);
+        let name = match turn.scenario {
+            Scenario::HotName if contends => format!("{}/{:?}", turn.name, rival.side),
+            _ => format!("{}/{:?}/{number}", turn.name, rival.side),
+        };
         let names = match turn.scenario {
             Scenario::Zipf => Names::Popular(name, Ranks::new(zipf::share(turn.case, count))?),
             _ => Names::One(name),
@@ -33,11 +38,14 @@ pub(super) async fn pairs(turn: &Turn<'_>, tasks: u32) -> Result<Sample> {
     let work = work.collect::<Result<_>>()?;
     let window = Window::after_warm_up(Instant::now(), turn.slice);
     let (clients, tallies) = all(work, turn.hold(), window).await?;
-    turn.target.keep_floor_clients(tasks, clients).await;
+    rival.keep(tasks, clients).await;
     let mut sample = Sample::new()?;
-    let inside: u64 = tallies.iter().map(|tally| tally.inside).sum();
+    let served: Vec<_> = tallies.iter().map(|tally| tally.inside).collect();
     sample.all_grants = tallies.iter().map(|tally| tally.all).sum();
-    sample.put(Metric::GrantsPerSecond, float(inside) / window.seconds());
+    sample.put(Metric::GrantsPerSecond, float(served.iter().sum()) / window.seconds());
+    if contends {
+        put_fairness(&mut sample, &served);
+    }
     if turn.scenario == Scenario::HandOff {
         // The time between two grants is that of giving back and taking.
         put_gaps(&mut sample, Durations::of(tallies.into_iter().flat_map(|tally| tally.took))?);
@@ -45,7 +53,7 @@ pub(super) async fn pairs(turn: &Turn<'_>, tasks: u32) -> Result<Sample> {
     Ok(sample)
 }
 
-/// The names that one client takes; they differ from the names of all other clients.
+/// The names that one client takes. Clients of the bare driver never share a name.
 enum Names {
     One(String),
     /// The client's share of many names, some of which it takes more often.
@@ -93,7 +101,7 @@ async fn repeat(
         if asked >= window.until {
             return Ok(tally);
         }
-        match names {
+        let granted = match names {
             Names::One(name) => client.pair(name, hold).await?,
             Names::Popular(prefix, ranks) => {
                 client.pair(&format!("{prefix}/{}", ranks.choose()), hold).await?
@@ -101,10 +109,12 @@ async fn repeat(
         };
         let done = Instant::now();
         tally.all += 1;
-        if window.holds(done) {
+        if window.holds(granted) {
             tally.inside += 1;
             tally.took.push(nanos(done - asked));
         }
+        // A client that never waits would keep the thread, and the other clients would get nothing.
+        task::coop::consume_budget().await;
     }
 }
 
@@ -113,7 +123,7 @@ mod tests {
     use std::collections::HashSet;
 
     use async_trait::async_trait;
-    use tokio::{sync::mpsc, task};
+    use tokio::sync::mpsc;
 
     use super::*;
 

@@ -21,7 +21,8 @@ use lockkit::spi::LeaseScope;
 use crate::{
     children::Children,
     error::{Error, Result},
-    report::{Case, Scenario},
+    floor::Rival,
+    report::{Case, Scenario, Side},
     sample::Sample,
     target::Target,
 };
@@ -104,6 +105,25 @@ pub(crate) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     }
 }
 
+/// How many clients of a rival do a case; `None` if lockkit is not compared with it there.
+pub(crate) fn clients(side: Side, scenario: Scenario, case: &Case) -> Option<u32> {
+    match side {
+        Side::Lockkit => None,
+        Side::Floor => floor_clients(scenario, case),
+        Side::Classic | Side::RowLock | Side::Rslock => contenders(scenario, case),
+    }
+}
+
+/// How many clients of a contender do a case. A contender has locks that exclude, so its clients do
+/// the same work as lockkit's tasks: if all want one name, they wait for each other.
+pub(crate) fn contenders(scenario: Scenario, case: &Case) -> Option<u32> {
+    match scenario {
+        Scenario::Uncontended | Scenario::OwnNames => case.tasks,
+        Scenario::HotName if case.processes.unwrap_or(1) == 1 => case.tasks,
+        _ => None,
+    }
+}
+
 /// How many clients of the bare driver do the least of the same work; `None` if there is nothing to
 /// compare with.
 ///
@@ -112,7 +132,7 @@ pub(crate) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
 /// one request and not two. Clients of popular names choose as lockkit's tasks do, each from its
 /// own share of the names. Clients for readers and writers all have names of their own, as if all
 /// only read.
-pub(crate) fn floor_clients(scenario: Scenario, case: &Case) -> Option<u32> {
+fn floor_clients(scenario: Scenario, case: &Case) -> Option<u32> {
     match scenario {
         Scenario::Uncontended | Scenario::HotName | Scenario::HandOff | Scenario::Crowd => Some(1),
         Scenario::OwnNames | Scenario::Zipf | Scenario::ReadWrite => case.tasks,
@@ -122,14 +142,14 @@ pub(crate) fn floor_clients(scenario: Scenario, case: &Case) -> Option<u32> {
     }
 }
 
-/// Does the least of the same work with the bare driver.
+/// Does the work with a rival.
 ///
 /// # Errors
-/// The error of the driver.
-pub(crate) async fn floor(turn: &Turn<'_>, clients: u32) -> Result<Sample> {
+/// The error of the rival.
+pub(crate) async fn rival(turn: &Turn<'_>, rival: &Rival, clients: u32) -> Result<Sample> {
     match turn.scenario {
-        Scenario::OpenLoop => open_loop::floor(turn, clients).await,
-        _ => bare::pairs(turn, clients).await,
+        Scenario::OpenLoop => open_loop::floor(turn, rival, clients).await,
+        _ => bare::pairs(turn, rival, clients).await,
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::{
 use super::{Turn, closed::put_waits, lock_error};
 use crate::{
     error::{Error, Result},
-    floor::FloorClient,
+    floor::{FloorClient, Rival},
     report::Metric,
     sample::{Durations, Sample, float, nanos},
 };
@@ -44,8 +44,8 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
 
 /// Sends the same requests to the bare driver. Each client has its own name, and requests that are
 /// due while the client is busy wait for it.
-pub(super) async fn floor(turn: &Turn<'_>, clients: u32) -> Result<Sample> {
-    let mut free = turn.target.floor_clients(clients).await?;
+pub(super) async fn floor(turn: &Turn<'_>, rival: &Rival, clients: u32) -> Result<Sample> {
+    let mut free = rival.clients(clients).await?;
     let warm_up = free.iter_mut().enumerate();
     let warm_up = warm_up
         .map(async |(number, client)| client.pair(&name_of(turn, number), Duration::ZERO).await);
@@ -54,7 +54,7 @@ pub(super) async fn floor(turn: &Turn<'_>, clients: u32) -> Result<Sample> {
     let named =
         free.into_iter().enumerate().map(|(number, client)| (name_of(turn, number), client));
     let (free, sample) = offer_bare(named.collect(), Times::of(turn)).await?;
-    turn.target.keep_floor_clients(clients, free).await;
+    rival.keep(clients, free).await;
     Ok(Sample { counted_from, ..sample })
 }
 

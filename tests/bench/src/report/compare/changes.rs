@@ -132,16 +132,18 @@ fn figures(
             }
             continue;
         };
-        let ratios = relative(old, before, metric).zip(relative(new, after, metric));
-        let is_ratio = ratios.is_some();
-        let (was, is) = ratios.unwrap_or_else(|| (was.clone(), is.clone()));
+        let ratios = Side::RIVALS.into_iter().find_map(|side| {
+            let was = relative(old, before, side, metric)?;
+            Some((Some(side), was, relative(new, after, side, metric)?))
+        });
+        let (over, was, is) = ratios.unwrap_or_else(|| (None, was.clone(), is.clone()));
         let is_short = was.0.len().min(is.0.len()) < MIN_ROUNDS;
         let change = Change {
             scenario: before.scenario,
             case: before.case.clone(),
             store: before.store.clone(),
             metric,
-            is_ratio,
+            over,
             old: was,
             new: is,
         };
@@ -161,14 +163,14 @@ fn figures(
     }
 }
 
-/// The ratio to the bare driver. Request counts need no ratio: they are exact, whatever the machine
-/// does.
-fn relative(report: &Report, own: &Outcome, metric: Metric) -> Option<Series> {
-    if metric == Metric::RequestsPerGrant {
+/// The ratio to a rival. Request counts need no ratio, because they are exact, and fairness needs
+/// none, because the machine's speed does not decide it.
+fn relative(report: &Report, own: &Outcome, side: Side, metric: Metric) -> Option<Series> {
+    if matches!(metric, Metric::RequestsPerGrant | Metric::MostOverLeast) {
         return None;
     }
-    let floor = twin(report, own, Side::Floor)?.series(metric)?;
-    lookup::ratio(own.series(metric)?, floor)
+    let rival = twin(report, own, side)?.series(metric)?;
+    lookup::ratio(own.series(metric)?, rival)
 }
 
 impl Change {

@@ -4,16 +4,17 @@ mod changes;
 mod circumstances;
 mod text;
 
-use super::{Case, Metric, Report, Scenario, Series};
+use super::{Case, Metric, Report, Scenario, Series, Side};
 
 /// The differences between two reports.
 ///
 /// A figure of lockkit has changed if two things are true. First, no round of one report comes near
 /// a round of the other. Second, the medians differ by more than 5 % (2 % for the counted requests
 /// per grant). A regression needs five rounds in both reports. The slowest wait and the memory for
-/// a lock are never a regression, because chance decides them. Where both reports have the bare
-/// driver's figure too, the comparison uses the ratios to it, because they depend less on the
-/// machine.
+/// a lock are never a regression, because chance decides them. Where both reports have the
+/// grants of the same rival too, the comparison uses the ratios to it, because they depend less on
+/// the machine: to the classic if both have it, because it stays the same when lockkit's requests
+/// change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// Why the two reports cannot be compared, if they cannot.
@@ -45,8 +46,8 @@ struct Change {
     case: Case,
     store: String,
     metric: Metric,
-    /// Whether the series are ratios to the bare driver.
-    is_ratio: bool,
+    /// The side that the series are ratios to, if they are.
+    over: Option<Side>,
     old: Series,
     new: Series,
 }

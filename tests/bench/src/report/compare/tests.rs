@@ -114,6 +114,23 @@ fn a_ratio_that_falls_is_a_regression() {
     assert!(found.to_string().contains("÷ bare driver 0.909"), "{found}");
 }
 
+/// The bare driver sends lockkit's requests, so it became faster with them. The classic did not.
+#[test]
+fn leaner_requests_are_an_improvement_although_the_bare_driver_went_along() {
+    let with_classic = |own, floor| {
+        let mut report = sample::tiny([own; 5], [floor; 5]);
+        let rounds = [100.0; 5];
+        report.outcomes.push(outcome(Side::Classic, Metric::GrantsPerSecond, &rounds));
+        report
+    };
+    let found = compare(&with_classic(50.0, 60.0), &with_classic(100.0, 120.0));
+    assert_eq!(counts(&found), (0, 1), "{found}");
+    assert!(found.to_string().contains("÷ classic 0.500"), "{found}");
+    let without = sample::tiny([50.0; 5], [60.0; 5]);
+    let found = compare(&without, &with_classic(100.0, 120.0));
+    assert_eq!(counts(&found), (0, 0), "only the bare driver is in both: {found}");
+}
+
 #[test]
 fn what_failed_or_vanished_is_a_regression() {
     let old = sample::report();

@@ -69,7 +69,7 @@ fn change(change: &Change) -> String {
     };
     let old = value(change, &change.old);
     let new = value(change, &change.new);
-    let what = if change.is_ratio { " ÷ bare driver" } else { "" };
+    let what = change.over.map_or_else(String::new, |side| format!(" ÷ {}", words::side(side)));
     format!(
         "{}, {}, {}: {}{what} {old} -> {new}, {part}",
         change.store,
@@ -80,7 +80,7 @@ fn change(change: &Change) -> String {
 }
 
 fn value(change: &Change, series: &Series) -> String {
-    if !change.is_ratio {
+    if change.over.is_none() {
         return numbers::with_range(change.metric, series);
     }
     let three = |value: Option<f64>| value.map_or_else(|| "?".into(), numbers::three);

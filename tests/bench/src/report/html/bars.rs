@@ -1,11 +1,11 @@
-//! Draws bars: one row for each store, the bare driver's bar under lockkit's, with the range of the
+//! Draws bars: one row for each store, the bars of the rivals under lockkit's, with the range of the
 //! rounds.
 
 use maud::{Markup, html};
 
 use super::palette;
 use crate::report::{
-    Case, GuaranteeClass, Metric, Report, Scenario, Series, Side, lookup, numbers, table,
+    Case, GuaranteeClass, Metric, Report, Scenario, Series, Side, lookup, numbers, table, words,
 };
 
 const WIDTH: f64 = 820.0;
@@ -14,7 +14,9 @@ const LEFT: f64 = 180.0;
 /// The length of the longest bar; the text behind it needs the remaining width.
 const LENGTH: f64 = 370.0;
 const BAR: f64 = 18.0;
-const FLOOR: f64 = 8.0;
+const RIVAL: f64 = 8.0;
+/// From one rival's bar to the next, with room for the text behind it.
+const STEP: f64 = 14.0;
 /// The number of characters of a name that fit in front of the bars.
 const NAME: usize = 20;
 
@@ -24,7 +26,7 @@ struct Row<'a> {
     /// Whether the store serves one host only. The other stores set the scale.
     is_aside: bool,
     own: Option<&'a Series>,
-    floor: Option<&'a Series>,
+    rivals: Vec<(Side, &'a Series)>,
     missing: String,
 }
 
@@ -42,7 +44,7 @@ pub(super) fn draw(
     let mut drawn = Vec::new();
     for row in &rows {
         drawn.push((top, row));
-        top += if row.floor.is_some() { BAR + FLOOR + 18.0 } else { BAR + 14.0 };
+        top += BAR + STEP + row.rivals.iter().map(|_| STEP).sum::<f64>();
     }
     Some(html! {
         svg.bars viewBox=(format!("0 0 {WIDTH} {top}")) role="img" aria-label=(title) {
@@ -57,12 +59,15 @@ fn rows<'a>(report: &'a Report, scenario: Scenario, case: &Case, metric: Metric)
     let stores = report.stores.iter().enumerate();
     let rows = stores.filter_map(|(index, store)| {
         let outcome = report.outcome(scenario, case, &store.id, Side::Lockkit)?;
+        let rivals = Side::RIVALS.into_iter().filter_map(|side| {
+            Some((side, report.series(scenario, case, &store.id, side, metric)?))
+        });
         Some(Row {
             name: &store.id,
             store: index,
             is_aside: store.guarantee.class <= GuaranteeClass::Host,
             own: outcome.series(metric),
-            floor: report.series(scenario, case, &store.id, Side::Floor, metric),
+            rivals: rivals.collect(),
             missing: table::reason(outcome).unwrap_or_else(|| "not measured".into()),
         })
     });
@@ -72,7 +77,9 @@ fn rows<'a>(report: &'a Report, scenario: Scenario, case: &Case, metric: Metric)
 /// The largest value that the bars have to show.
 fn scale(rows: &[Row<'_>]) -> Option<f64> {
     let largest = |is_meant: &dyn Fn(&&Row<'_>) -> bool| {
-        let series = rows.iter().filter(is_meant).flat_map(|row| [row.own, row.floor]).flatten();
+        let meant = || rows.iter().filter(is_meant);
+        let rivals = meant().flat_map(|row| row.rivals.iter().map(|(_, rival)| *rival));
+        let series = meant().filter_map(|row| row.own).chain(rivals);
         series.filter_map(Series::max).filter(|max| max.is_finite()).max_by(f64::total_cmp)
     };
     largest(&|row| !row.is_aside).or_else(|| largest(&|_| true))
@@ -88,12 +95,17 @@ fn draw_row(row: &Row<'_>, top: f64, scale: f64, metric: Metric) -> Markup {
                 Some(own) => (draw_bar(own, "own", (top, BAR), scale, metric)),
                 None => text.muted x=(LEFT + 8.0) y=(middle + 5.0) { (kind(&row.missing)) title { (row.missing) } },
             }
-            @if let Some(floor) = row.floor {
-                (draw_bar(floor, "floor", (top + BAR + 2.0, FLOOR), scale, metric))
-                text.small x=(place(floor.max(), scale) + 10.0) y=(top + BAR + FLOOR + 4.0) { (beside(row.own, floor, metric)) }
+            @for (top, (side, rival)) in tops(top + BAR + 2.0).zip(&row.rivals) {
+                (draw_bar(rival, "floor", (top, RIVAL), scale, metric))
+                text.small x=(place(rival.max(), scale) + 10.0) y=(top + RIVAL + 2.0) { (beside(row.own, *side, rival, metric)) }
             }
         }
     }
+}
+
+/// The tops of the rivals' bars.
+fn tops(first: f64) -> impl Iterator<Item = f64> {
+    std::iter::successors(Some(first), |top| Some(top + STEP))
 }
 
 fn draw_bar(
@@ -130,14 +142,15 @@ fn place(value: Option<f64>, scale: f64) -> f64 {
     LEFT + LENGTH * if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) }
 }
 
-/// The text for the bare driver's value, and for lockkit's value divided by it.
-fn beside(own: Option<&Series>, floor: &Series, metric: Metric) -> String {
-    let bare =
-        floor.median().map_or_else(String::new, |median| numbers::shown(metric, median).text());
-    let ratio = own.and_then(|own| lookup::ratio(own, floor)).and_then(|ratio| ratio.median());
+/// The text for a rival's value, and for lockkit's value divided by it.
+fn beside(own: Option<&Series>, side: Side, rival: &Series, metric: Metric) -> String {
+    let value =
+        rival.median().map_or_else(String::new, |median| numbers::shown(metric, median).text());
+    let side = words::side(side);
+    let ratio = own.and_then(|own| lookup::ratio(own, rival)).and_then(|ratio| ratio.median());
     match ratio {
-        Some(ratio) => format!("bare driver {bare}, ratio {}", numbers::three(ratio)),
-        None => format!("bare driver {bare}"),
+        Some(ratio) => format!("{side} {value}, ratio {}", numbers::three(ratio)),
+        None => format!("{side} {value}"),
     }
 }
 

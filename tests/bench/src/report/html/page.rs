@@ -117,8 +117,9 @@ fn how_to_read() -> Markup {
                     so that a slow minute of the machine hits all." }
                 li { "Where the ranges of two stores overlap, this run can't tell which is better, and no \
                     winner is named." }
-                li { "The outlined bar below a filled one is the " b { "bare driver" } "; the ratio is lockkit's \
-                    figure divided by it. Between the two lies what lockkit costs." }
+                li { "The outlined bars below a filled one are what lockkit is compared with, the " b { "classic" } " \
+                    first; the ratio is lockkit's figure divided by theirs. Between lockkit and the " b { "bare \
+                    driver" } " lies what lockkit costs." }
                 @for note in words::NOTES { li { (note) } }
                 li { b { "p50" } " is what half of all waits stay below, " b { "p99" } " what 99 of 100 stay \
                     below. A store with a good p50 and a bad p99 is fast for most and very slow for some." }
@@ -136,6 +137,7 @@ fn section(report: &Report, scenario: Scenario) -> Markup {
         section {
             h2 { (words::title(scenario)) }
             p { (words::explanation(scenario)) }
+            @if let Some(classic) = words::classic(scenario) { p.muted { "Classic: " (classic) } }
             @if let Some(floor) = words::floor(scenario) { p.muted { "Bare driver: " (floor) } }
             (figures::of(report, scenario))
             details {

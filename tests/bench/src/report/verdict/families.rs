@@ -2,7 +2,7 @@
 
 use super::{Answer, caution, needs};
 use crate::report::{
-    GuaranteeClass, Metric, Report, Scenario, Store, numbers,
+    Case, GuaranteeClass, Metric, Report, Scenario, Side, Store, lookup, numbers,
     verdict::rank::{finding, rank},
 };
 
@@ -82,11 +82,26 @@ fn choice(report: &Report, is_member: impl Fn(&Store) -> bool) -> Vec<String> {
     told.into_iter().flatten().collect()
 }
 
+/// How a rate compares with what the user could have without a lock library.
+fn over_classic(
+    report: &Report,
+    (scenario, case, metric): (Scenario, &Case, Metric),
+    store: &Store,
+) -> Option<String> {
+    if metric != Metric::GrantsPerSecond {
+        return None;
+    }
+    let classic = report.series(scenario, case, &store.id, Side::Classic, metric)?;
+    let ratio = lookup::ratio(report.own(scenario, case, store, metric)?, classic)?.median()?;
+    Some(format!(", {} times the classic", numbers::three(ratio)))
+}
+
 fn summary(report: &Report, store: &Store) -> String {
     let told = FIGURES.iter().filter_map(|(what, scenario, metric)| {
         let case = report.typical(*scenario, *metric)?;
         let series = report.own(*scenario, case, store, *metric)?;
-        Some(format!("{what} {}", numbers::with_range(*metric, series)))
+        let ratio = over_classic(report, (*scenario, case, *metric), store).unwrap_or_default();
+        Some(format!("{what} {}{ratio}", numbers::with_range(*metric, series)))
     });
     let told: Vec<_> = told.collect();
     if told.is_empty() {

@@ -283,6 +283,16 @@ fn who_has_mysql_learns_which_of_its_strategies_is_better_at_what() {
     );
 }
 
+#[test]
+fn who_has_redis_learns_the_ratio_to_the_lock_that_needs_no_library() {
+    let answer = answer(&sample::report(), "You already have Redis");
+    let text = answer.text.join(" ");
+    assert!(
+        text.contains("all names together 42,000/s (40,700–43,300), 0.900 times the classic"),
+        "{text}"
+    );
+}
+
 /// Catches an answer that praises a connection's lock for its milliseconds, without a warning.
 #[test]
 fn who_recovers_first_is_said_with_what_was_killed() {
