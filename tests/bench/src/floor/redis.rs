@@ -87,11 +87,12 @@ impl Shared {
         stream::iter(removals).buffer_unordered(AT_ONCE).try_collect().await
     }
 
-    /// Removes what remains of a mutex: the last token, or the lock of a client that was stopped.
+    /// Removes what remains of a mutex: the lock of a client that was stopped.
     async fn remove(&self, name: String) -> Result<()> {
         let mut mutex = self.servers.mutex(&name).await.map_err(opening)?;
+        let [lock, _counter, queue, live] = mutex.keys;
         let removed: Result<(), _> =
-            cmd("DEL").arg(&mutex.keys).query_async(&mut mutex.connection).await;
+            cmd("DEL").arg(&[lock, queue, live]).query_async(&mut mutex.connection).await;
         removed.map_err(|error| Error::of("removing what the bare client left in Redis", error))
     }
 }
