@@ -50,15 +50,15 @@
 //! | key | content | kept |
 //! |---|---|---|
 //! | `<prefix>:<kind>:{name}`, or `…:grants` and `…:holders` | the holders | for their lease |
-//! | `…:fence` | the last token | for a day after the lease |
 //! | `…:queue`, `…:live` | the waiters | as long as a claim waits |
 //! | `…:note` | the note of a mutex or election: `revision` and `text` | until a user deletes it |
+//! | `<prefix>:token`, on a cluster `<prefix>:token:{number}` for each slot | the last token of all names | until a user deletes it |
 //! | `<prefix>:keys` | `escaped` or `raw`, for all lockers of the prefix | until a user deletes it |
 //!
 //! A note is a hash. All lockers of a prefix have the same keys for mutexes.
 //!
-//! This is format 1. In a newer format, the value of the key `…:fence` begins with `lockkit/` and
-//! the format's number, and a note has a field `format`. lockkit refuses keys that are marked so
+//! This is format 1. In a newer format, the last token begins with `lockkit/` and the format's
+//! number, and a note has a field `format`. lockkit refuses names that are marked so
 //! with [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat), and leaves them as they are.
 //!
 //! The store's time is that of the primary. On a cluster, it is that of the primary with slot 0.
