@@ -1,5 +1,5 @@
-//! The rivals on MySQL and MariaDB. The floor has tables of its own: for the optimistic strategy it
-//! has two updates by primary key, which check nothing, and for the pessimistic strategy a
+//! The rivals on MySQL and MariaDB. The floor has tables of its own. For the optimistic strategy it
+//! has two updates by primary key, which check nothing. For the pessimistic strategy it has a
 //! transaction around a row lock, and the fence on a second connection.
 
 mod get_lock;

@@ -46,9 +46,12 @@ impl Rival {
         floor.clients(usize::try_from(tasks).unwrap_or(usize::MAX)).await
     }
 
-    /// Keeps the clients for the next measurement.
+    /// Keeps the clients for the next measurement. Those of contenders end instead: on MySQL each
+    /// has a connection, and a server does not allow enough of them for all sides at once.
     pub(crate) async fn keep(&self, tasks: u32, clients: Clients) {
-        *self.kept.lock().await = (tasks, clients);
+        if self.side == Side::Floor {
+            *self.kept.lock().await = (tasks, clients);
+        }
     }
 
     pub(crate) async fn drop_clients(&self) {
@@ -59,6 +62,67 @@ impl Rival {
         match &self.floor {
             Ok(floor) => floor.close().await,
             Err(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::{Duration, Instant},
+    };
+
+    use async_trait::async_trait;
+
+    use super::*;
+
+    /// Counts its clients that live.
+    #[derive(Debug, Default)]
+    struct Counted(Arc<AtomicUsize>);
+
+    struct Client(Arc<AtomicUsize>);
+
+    impl Drop for Client {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    #[async_trait]
+    impl FloorClient for Client {
+        async fn pair(&mut self, _name: &str, _hold: Duration) -> Result<Instant> {
+            Ok(Instant::now())
+        }
+    }
+
+    #[async_trait]
+    impl Floor for Counted {
+        async fn clients(&self, tasks: usize) -> Result<Clients> {
+            self.0.fetch_add(tasks, Ordering::SeqCst);
+            let client = || -> Box<dyn FloorClient> { Box::new(Client(Arc::clone(&self.0))) };
+            Ok((0..tasks).map(|_| client()).collect())
+        }
+
+        async fn close(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A run on both strategies of one MySQL would otherwise need more than 150 connections.
+    #[tokio::test]
+    async fn contenders_keep_no_clients_between_measurements() {
+        for (side, kept) in [(Side::Floor, 3), (Side::Classic, 0), (Side::RowLock, 0)] {
+            let live = Arc::new(AtomicUsize::new(0));
+            let rival = Rival::new(side, Ok(Counted(Arc::clone(&live))));
+            for _ in 0..2 {
+                let clients = rival.clients(3).await.unwrap();
+                assert_eq!(live.load(Ordering::SeqCst), 3, "{side:?}");
+                rival.keep(3, clients).await;
+                assert_eq!(live.load(Ordering::SeqCst), kept, "{side:?}");
+            }
+            rival.drop_clients().await;
+            assert_eq!(live.load(Ordering::SeqCst), 0, "{side:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    Report,
+    Report, columns,
     table::{self, Cell, Table},
     verdict, words,
 };
@@ -29,7 +29,7 @@ pub fn markdown(report: &Report) -> String {
         if let Some(floor) = words::floor(scenario) {
             let _ = write!(text, "Bare driver: {}\n\n", escaped(floor));
         }
-        push_table(&mut text, &table::scenario(report, scenario));
+        push_table(&mut text, &columns::scenario(report, scenario));
     }
     push_verdict(&mut text, report);
     text

@@ -1,5 +1,6 @@
 //! The results of a run, shown as JSON, Markdown and one HTML page.
 
+mod columns;
 mod compare;
 mod html;
 mod json;

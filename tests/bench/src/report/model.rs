@@ -179,7 +179,7 @@ pub struct Case {
 pub enum Side {
     /// lockkit.
     Lockkit,
-    /// What programs do without a lock library, by the same client.
+    /// The lock that programs use without a library, by the same client.
     Classic,
     /// A row lock of MySQL: `BEGIN`, `SELECT … FOR UPDATE`, `COMMIT`.
     RowLock,

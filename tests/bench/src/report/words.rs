@@ -138,7 +138,9 @@ pub(super) const fn lack(metric: Metric) -> &'static str {
 pub(super) const NOTES: [&str; 5] = [
     "The classic is what programs do without a lock library. On Redis it is SET NX PX with a random token, and a script \
      that deletes the key if it still has that token; a client that finds the key asks again after a random pause of up \
-     to 10 ms. The classic has no fencing token, no renewal and no queue, so a ratio below 1 is the price of those.",
+     to 10 ms. On MySQL it is GET_LOCK, on ZooKeeper the lock recipe of the client library, which frees a lock in the \
+     background, and in a folder flock. None has a fencing token, and on Redis it has no renewal and no queue: a ratio \
+     below 1 is the price of those. The row lock of MySQL is BEGIN, SELECT … FOR UPDATE and COMMIT.",
     "The bare driver is the least that the store has to do for the same work: on Redis the scripts that lockkit sends, on \
      ZooKeeper create, exists and delete, on MySQL two updates, or a transaction with a row lock, in a folder a file \
      that the system locks. It does not retry, renew, or wait for anybody. Each scenario says what it does there.",

@@ -114,8 +114,8 @@ pub(crate) fn clients(side: Side, scenario: Scenario, case: &Case) -> Option<u32
     }
 }
 
-/// How many clients of a contender do a case. A contender has locks that exclude, so its clients do
-/// the same work as lockkit's tasks: if all want one name, they wait for each other.
+/// How many clients of a contender do a case. The locks of a contender exclude, so its clients
+/// do the same work as lockkit's tasks. If all want one name, they wait for each other.
 pub(crate) fn contenders(scenario: Scenario, case: &Case) -> Option<u32> {
     match scenario {
         Scenario::Uncontended | Scenario::OwnNames => case.tasks,

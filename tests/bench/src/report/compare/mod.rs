@@ -11,9 +11,9 @@ use super::{Case, Metric, Report, Scenario, Series, Side};
 /// A figure of lockkit has changed if two things are true. First, no round of one report comes near
 /// a round of the other. Second, the medians differ by more than 5 % (2 % for the counted requests
 /// per grant). A regression needs five rounds in both reports. The slowest wait and the memory for
-/// a lock are never a regression, because chance decides them. Where both reports have the
-/// grants of the same rival too, the comparison uses the ratios to it, because they depend less on
-/// the machine: to the classic if both have it, because it stays the same when lockkit's requests
+/// a lock are never a regression, because chance decides them. Where both reports have
+/// the figure of the same rival too, the comparison uses the ratios to it, because they depend less
+/// on the machine. The classic comes first, because it stays the same when lockkit's requests
 /// change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {

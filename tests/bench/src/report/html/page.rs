@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{bars, figures, palette};
 use crate::report::{
-    Report, Scenario,
+    Report, Scenario, columns,
     table::{self, Cell, Table},
     verdict::{self, Answer},
     words,
@@ -142,7 +142,7 @@ fn section(report: &Report, scenario: Scenario) -> Markup {
             (figures::of(report, scenario))
             details {
                 summary { "All figures: " (words::title(scenario)) }
-                (render(&table::scenario(report, scenario), report))
+                (render(&columns::scenario(report, scenario), report))
             }
         }
     }
