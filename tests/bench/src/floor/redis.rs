@@ -49,13 +49,18 @@ pub(super) async fn rivals(text: &str, url: StoreUrl, peer: Option<Peer>) -> Vec
             [Side::Classic, Side::Floor].map(|side| Rival::without(side, error.to_string())).into()
         }
     };
-    // `Peer::check` refuses a peer that this program was built without.
     #[cfg(feature = "rslock")]
-    if peer == Some(Peer::Rslock) {
-        rivals.push(Rival::new(Side::Rslock, rslock::Rslock::open(text).await));
-    }
+    let peer = match peer {
+        Some(Peer::Rslock) => Some(Rival::new(Side::Rslock, rslock::Rslock::open(text).await)),
+        None => None,
+    };
+    // `Peer::check` refuses a peer that this program was built without.
     #[cfg(not(feature = "rslock"))]
-    let _ = (text, peer);
+    let peer = {
+        let _ = (text, peer);
+        None
+    };
+    rivals.extend(peer);
     rivals
 }
 
