@@ -51,7 +51,7 @@ impl RedisClaim {
             let asked = self.ask_for_transfer(&mut route, &destination, &successor, deadline).await;
             let Some((answer, waited)) = asked? else { continue };
             if let TransferReply::Late { .. } = answer {
-                self.transfer_refused();
+                self.successor = None;
                 late += 1;
                 // This answer has corrected our idea of the server's time.
                 if late == 1 {
@@ -59,7 +59,6 @@ impl RedisClaim {
                 }
                 return Err(self.late());
             }
-            self.unanswered.settled(answer.now());
             self.successor = None;
             return match answer {
                 TransferReply::Granted { lease, token, .. } => {
@@ -77,10 +76,12 @@ impl RedisClaim {
 
     /// False if only a release is safe, or if the other owner wants another lock.
     fn can_transfer_to(&self, to: &ClaimSpec) -> bool {
-        // An unanswered request of the previous owner may still arrive. After a transfer, it could
+        // An unanswered attempt of the previous owner may still arrive. After a transfer, it could
         // take the lock or a place in the queue again, and no task would clean that up. Only the
-        // owner's own release can wait for such a request.
-        let is_settled = !self.unanswered.is_any() && self.member.is_none();
+        // owner's own release can wait for such an attempt. After an unanswered transfer, two owners
+        // may have the lock, and a release looks for both.
+        let is_settled =
+            !self.unanswered.is_any() && self.member.is_none() && self.successor.is_none();
         is_settled && (&to.name, to.mode) == (&self.spec.name, self.spec.mode)
     }
 
@@ -98,17 +99,12 @@ impl RedisClaim {
         let (answer, waited) = match route.arrive(destination, reply, Phase::Write).await {
             Ok(Some(answers)) => answers,
             Ok(None) => {
-                self.transfer_refused();
+                self.successor = None;
                 return Ok(None);
             }
             // A script whose second write is refused has done the first one. The release then
             // gives the lock back, whichever of the two owners has it.
-            Err(error) => {
-                if !error.is_outcome_unknown() {
-                    self.unanswered.refused();
-                }
-                return Err(error.with_outcome_unknown());
-            }
+            Err(error) => return Err(error.with_outcome_unknown()),
         };
         destination.link.clock().observe(sent, answer.now(), Clock::Boot.now());
         Ok(Some((answer, waited)))
@@ -121,7 +117,8 @@ impl RedisClaim {
         deadline: Tick,
     ) -> RedisResult<(TransferReply, Option<Waited>)> {
         let not_after = destination.link.clock().at(deadline);
-        self.unanswered.attempt(destination.sender().number(), not_after);
+        // A transfer that arrives after the release does nothing: this owner has no lock then. So a
+        // release need not wait for it, unlike for an attempt.
         self.successor = Some(successor.owner.clone());
         let (publish, channels) = self.store.channels(&destination.link, &self.keys);
         let args = [
@@ -137,12 +134,6 @@ impl RedisClaim {
         let call = Call { script: successor.script, keys: &self.keys.exclusive(), args: &args };
         let (reply, waited) = destination.run_confirmed(&call, self.replicas()).await?;
         Ok((TransferReply::from_reply(&reply)?, waited))
-    }
-
-    /// Records that the transfer did nothing.
-    fn transfer_refused(&mut self) {
-        self.unanswered.refused();
-        self.successor = None;
     }
 
     fn gone(&mut self, answer: Transferred) -> Transferred {

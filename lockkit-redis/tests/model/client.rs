@@ -186,7 +186,7 @@ impl Client {
     }
 
     pub(crate) fn transfer(&mut self, first: bool, rules: &Rules, now: Tick) -> Option<()> {
-        let settled = self.open.is_none() && self.open_unanswered.is_none();
+        let settled = self.open.is_none() && self.open_unanswered.is_none() && !self.successor;
         let may = settled || rules.flaw == Some(Flaw::TransferWithUnanswered);
         if !self.believes(now)
             || !Self::idle(self.asked, rules, now)
@@ -197,7 +197,6 @@ impl Client {
         }
         self.transfers = self.transfers.checked_sub(1)?;
         let not_after = now + self.offset + rules.op_timeout;
-        self.open = self.open.max(Some(not_after));
         self.ask(Call::Transfer { lease: rules.lease, not_after, first, token: self.token }, now);
         (self.phase, self.successor) = (Phase::Moving, true);
         Some(())
