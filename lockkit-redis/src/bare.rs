@@ -20,8 +20,10 @@ pub struct MutexScripts {
     /// 6. for how many ms the store keeps a waiter without a refresh
     /// 7. [`BareMutex::publish`]
     /// 8. [`BareMutex::channels`]
+    ///
+    /// The answer to a grant is the token.
     pub acquire: &'static str,
-    /// The keys are the same. The arguments are the owner, an empty text, 0, [`BareMutex::publish`]
+    /// The keys are the same. The arguments are `token:owner`, an empty text, 0, [`BareMutex::publish`]
     /// and [`BareMutex::channels`]. The empty text and the 0 say that there is nothing else to take
     /// back.
     pub release: &'static str,

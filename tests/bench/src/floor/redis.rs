@@ -19,9 +19,7 @@ use lockkit::{
     OwnerId,
     redis::{
         BareMutex, BareServers, Config, mutex_scripts,
-        redis::{
-            Cmd, ErrorKind, RedisError, Script, ServerErrorKind, aio::MultiplexedConnection, cmd,
-        },
+        redis::{ErrorKind, RedisError, Script, ServerErrorKind, Value, cmd},
     },
     url::StoreUrl,
 };
@@ -148,7 +146,7 @@ impl Floor for RedisFloor {
                 shared: Arc::clone(&self.shared),
                 scripts: Arc::clone(&self.scripts),
                 owner: OwnerId::random().to_string(),
-                pairs: HashMap::new(),
+                mutexes: HashMap::new(),
             })
         };
         Ok((0..tasks).map(|_| client()).collect())
@@ -170,72 +168,55 @@ struct RedisClient {
     scripts: Arc<Scripts>,
     /// The owner id of this client.
     owner: String,
-    /// The prepared requests for each name.
-    pairs: HashMap<String, Pair>,
-}
-
-struct Pair {
-    connection: MultiplexedConnection,
-    acquire: Request,
-    release: Request,
-}
-
-/// A script with its arguments.
-struct Request {
-    by_hash: Cmd,
-    /// For a server that does not know the script yet.
-    by_text: Cmd,
+    mutexes: HashMap<String, BareMutex>,
 }
 
 impl RedisClient {
-    async fn prepare(&self, name: &str) -> Result<Pair> {
+    async fn prepare(&self, name: &str) -> Result<BareMutex> {
         // The floor's name differs from the name of lockkit's own mutex.
-        let mutex = self.shared.mutex(format!("{name}/floor")).await?;
-        let acquire = acquire_args(&self.owner, &mutex);
-        let release = release_args(&self.owner, &mutex);
-        let acquire = Request::new(&self.scripts.acquire, &mutex, &acquire);
-        let release = Request::new(&self.scripts.release, &mutex, &release);
-        Ok(Pair { connection: mutex.connection, acquire, release })
+        self.shared.mutex(format!("{name}/floor")).await
     }
 }
 
 #[async_trait]
 impl FloorClient for RedisClient {
     async fn pair(&mut self, name: &str, hold: Duration) -> Result<Instant> {
-        if !self.pairs.contains_key(name) {
-            let pair = self.prepare(name).await?;
-            self.pairs.insert(name.to_owned(), pair);
+        if !self.mutexes.contains_key(name) {
+            let mutex = self.prepare(name).await?;
+            self.mutexes.insert(name.to_owned(), mutex);
         }
-        let Some(Pair { connection, acquire, release }) = self.pairs.get_mut(name) else {
+        let Some(mutex) = self.mutexes.get_mut(name) else {
             return Err(Error::new("what the bare client sends to Redis was not prepared"));
         };
         let failed = |error| Error::of("a script of the bare client on Redis", error);
-        acquire.send(connection).await.map_err(failed)?;
+        let args = acquire_args(&self.owner, mutex);
+        let answer = self.scripts.acquire.run(mutex, &args).await.map_err(failed)?;
+        // No other client wants the name, so the answer is the token alone.
+        let Value::Int(token) = answer else {
+            return Err(Error::new(format!("the bare client got no lock on Redis: {answer:?}")));
+        };
         let granted = held(hold).await;
-        release.send(connection).await.map_err(failed)?;
+        let args = release_args(&format!("{token}:{}", self.owner), mutex);
+        self.scripts.release.run(mutex, &args).await.map_err(failed)?;
         Ok(granted)
     }
 }
 
-impl Request {
-    fn new(script: &Source, mutex: &BareMutex, args: &[String]) -> Self {
+impl Source {
+    async fn run(&self, mutex: &mut BareMutex, args: &[String]) -> Result<Value, RedisError> {
         let command = |verb, script: &str| {
             let mut command = cmd(verb);
             command.arg(script).arg(mutex.keys.len()).arg(&mutex.keys).arg(args);
             command
         };
-        Self { by_hash: command("EVALSHA", script.hash()), by_text: command("EVAL", script.text) }
-    }
-
-    /// Ignores the answer, because no other client wants the name.
-    async fn send(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
-        let mut send =
-            async |command| connection.send_packed_command(command).await?.extract_error();
-        match send(&self.by_hash).await {
-            Err(error) if error.kind() == NO_SCRIPT => drop(send(&self.by_text).await?),
-            answer => drop(answer?),
+        let by_hash = command("EVALSHA", self.hash());
+        match mutex.connection.send_packed_command(&by_hash).await?.extract_error() {
+            Err(error) if error.kind() == NO_SCRIPT => {
+                let by_text = command("EVAL", self.text);
+                mutex.connection.send_packed_command(&by_text).await?.extract_error()
+            }
+            answer => answer,
         }
-        Ok(())
     }
 }
 
@@ -252,8 +233,8 @@ fn acquire_args(owner: &str, mutex: &BareMutex) -> [String; 8] {
     [owner.to_owned(), lease, never, waiter, "1".to_owned(), window, publish, channels]
 }
 
-fn release_args(owner: &str, mutex: &BareMutex) -> [String; 5] {
+fn release_args(grant: &str, mutex: &BareMutex) -> [String; 5] {
     let publish = mutex.publish.to_owned();
     let channels = mutex.channels.clone();
-    [owner.to_owned(), String::new(), "0".to_owned(), publish, channels]
+    [grant.to_owned(), String::new(), "0".to_owned(), publish, channels]
 }
