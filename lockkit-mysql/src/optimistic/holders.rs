@@ -1,17 +1,17 @@
 //! Read/write locks and semaphores: a row for each holder, beside the row of the name.
 //!
-//! A grant is two statements in one request, without a transaction around them. The first inserts
-//! a candidate, a row with `expires_us=0`, if the present holders leave room. The candidate keeps
-//! the version (`fence` of the name) that it saw. The second makes the candidate a holder and
-//! raises the version, if the version is still the same. So no grant came between the two.
+//! A grant is two statements in one transaction and one request. The first locks the row of the
+//! name. If the holders leave room, it inserts a candidate: a row with `expires_us=0`, which keeps
+//! the version (`fence` of the name) of the state that it saw. The second makes the candidate a
+//! holder and raises the version, if the version is still the same.
 //!
-//! - Holders can only become fewer in between. A row counts until it is deleted, even if its lease
-//!   has ended: the time of a renewal is the start of its statement, so a late one may still extend
-//!   the lease. No renewal extends a candidate.
+//! - The comparison is needed because the server may read the holders before it waits for the row
+//!   of the name. In between, another claim may get a grant.
+//! - Galera may undo the first statement after its answer. Then the second finds no candidate.
 //! - Each grant changes the row of the name. So of two grants on two Galera nodes, one fails.
-//! - Galera may undo the first statement after its answer. Then the second one finds no candidate.
-
-use std::time::Duration;
+//! - A holder counts until its row is deleted, even if its lease has ended. The time of a renewal is
+//!   the start of its statement, so a late renewal may still extend the lease of a row that is there.
+//!   No renewal extends a candidate.
 
 use lockkit_core::spi::Mode;
 use mysql_async as my;
@@ -134,9 +134,10 @@ impl HoldersSql {
         };
         format!(
             "INSERT INTO {holder}(kind,name,owner,mode,fence,permits,expires_us,acquired_us,label) \
-             SELECT l.kind,l.name,{owner},'{letter}',l.fence,{permits},0,{NOW},{label} \
-             FROM {lock} l FORCE INDEX(PRIMARY) \
-             WHERE l.kind={kind} AND l.name={name} AND {NOW}<={not_after} AND {WRITABLE} AND {fits} \
+             SELECT l.kind,l.name,{owner},'{letter}',\
+             (SELECT v.fence FROM {lock} v FORCE INDEX(PRIMARY) WHERE v.kind=l.kind AND v.name=l.name),\
+             {permits},0,{NOW},{label} FROM {lock} l FORCE INDEX(PRIMARY) \
+             WHERE l.kind={kind} AND l.name={name} AND {NOW}<={not_after} AND {WRITABLE} AND {fits} FOR UPDATE \
              ON DUPLICATE KEY UPDATE \
              fence=IF({holder}.expires_us>{NOW},LAST_INSERT_ID({holder}.fence),{holder}.fence),\
              expires_us=IF({holder}.expires_us>{NOW},GREATEST({holder}.expires_us,{NOW}+{lease}),{holder}.expires_us)"
@@ -179,7 +180,7 @@ impl HoldersSql {
             looks.question(names)
         );
         let steps = connection.script(&script).await?;
-        let [_, in_time, seen] = steps.as_slice() else { return Ok(None) };
+        let [_, in_time, seen, ..] = steps.as_slice() else { return Ok(None) };
         let in_time = in_time.rows.first().and_then(|row| value::<bool>(row, 0));
         let seen = read_looks(names, &seen.rows).into_iter().next().flatten();
         let (Some(in_time), Some(look)) = (in_time, seen) else { return Ok(None) };
