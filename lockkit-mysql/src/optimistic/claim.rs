@@ -12,8 +12,8 @@
 //! 4. A release sets the end of the lease to zero, if the owner is the same. It calls the next
 //!    waiter of the process.
 //!
-//! Readers, writers and permits have a row for each holder. In the place of step 1, a script locks
-//! the row of the name and decides. An attempt and a transfer carry the server's time after which
+//! Readers, writers and permits have a row for each holder. In the place of step 1, a transaction
+//! of two statements decides. An attempt and a transfer carry the server's time after which
 //! they do nothing.
 
 use std::{sync::Arc, time::Duration};
@@ -118,7 +118,6 @@ impl LeaseClaim {
             match &answer {
                 Ok(answer) if answer.is_known() => self.unanswered.answered(sent),
                 Err(error) if error.is_outcome_unknown() => {}
-                Ok(_) if self.form != Form::Row => self.unanswered.refused_midway(),
                 Ok(_) | Err(_) => self.unanswered.refused(),
             }
             match answer? {

@@ -13,8 +13,10 @@
 //!   the start of its statement, so a late renewal may still extend the lease of a row that is there.
 //!   No renewal extends a candidate.
 
+use std::slice;
+
 use lockkit_core::spi::Mode;
-use mysql_async as my;
+use mysql_async::{self as my, Value};
 
 use super::{
     known::KnownRows,
@@ -30,8 +32,6 @@ use crate::{
 
 /// How often a claim asks again at once when another grant was faster.
 const RACES: u32 = 4;
-/// How old a candidate is when others remove it. Its client has failed.
-const ABANDONED: Duration = Duration::from_secs(10);
 
 /// Makes the statements about such locks.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl HoldersSql {
         Self { lock, holder, known: KnownRows::default(), release, remove, raise }
     }
 
-    /// [`Answer::Locked`] may leave a candidate. A release removes it.
+    /// Asks for a grant. The answer is `None` if it makes no sense.
     pub(crate) async fn acquire(
         &self,
         connection: &mut Connection,
@@ -92,21 +92,20 @@ impl HoldersSql {
                 None => return Ok(None),
             }
         }
+        // The last round may have left a candidate.
+        connection.run(&self.remove, key(asked)).await?;
         Ok(Some(Answer::Locked))
     }
 
-    /// Makes the row of the name, and removes the holders whose lease has ended. It also removes
-    /// candidates: our own one, and those of clients that have failed. To remove another client's
-    /// fresh candidate would let two clients keep each other from a grant.
+    /// Makes the row of the name and locks it. Removes the holders whose lease has ended, and the
+    /// candidates that came to nothing.
     fn preparation(&self, asked: &LockRequest<'_>) -> String {
         let Self { lock, holder, .. } = self;
-        let Request { kind, name, owner, .. } = Request::of(asked);
-        let abandoned = ABANDONED.as_micros();
+        let Request { kind, name, .. } = Request::of(asked);
         format!(
             "INSERT INTO {lock}(kind,name,fence,touched_us) VALUES({kind},{name},{NOW},{NOW}) \
              ON DUPLICATE KEY UPDATE touched_us=GREATEST(touched_us,{NOW});\
-             DELETE FROM {holder} WHERE kind={kind} AND name={name} AND expires_us<={NOW} \
-             AND (expires_us>0 OR owner={owner} OR acquired_us<{NOW}-{abandoned})"
+             DELETE FROM {holder} WHERE kind={kind} AND name={name} AND expires_us<={NOW}"
         )
     }
 
@@ -163,7 +162,7 @@ impl HoldersSql {
         )
     }
 
-    /// Asks why there was no grant, and leaves no candidate.
+    /// Asks why there was no grant.
     async fn refusal(
         &self,
         connection: &mut Connection,
@@ -171,16 +170,11 @@ impl HoldersSql {
         mode: Mode,
         asked: &LockRequest<'_>,
     ) -> Result<Option<Refusal>, my::Error> {
-        let Request { kind, name, owner, not_after, .. } = Request::of(asked);
-        let names = std::slice::from_ref(asked.name);
-        let script = format!(
-            "DELETE FROM {} WHERE kind={kind} AND name={name} AND owner={owner} AND expires_us=0;\
-             SELECT {NOW}<={not_after} AND {WRITABLE};{}",
-            self.holder,
-            looks.question(names)
-        );
+        let names = slice::from_ref(asked.name);
+        let in_time = format!("SELECT {NOW}<={} AND {WRITABLE}", asked.not_after_us);
+        let script = format!("{in_time};{}", looks.question(names));
         let steps = connection.script(&script).await?;
-        let [_, in_time, seen, ..] = steps.as_slice() else { return Ok(None) };
+        let [in_time, seen, ..] = steps.as_slice() else { return Ok(None) };
         let in_time = in_time.rows.first().and_then(|row| value::<bool>(row, 0));
         let seen = read_looks(names, &seen.rows).into_iter().next().flatten();
         let (Some(in_time), Some(look)) = (in_time, seen) else { return Ok(None) };
@@ -204,8 +198,7 @@ impl HoldersSql {
         asked: &LockRequest<'_>,
     ) -> Result<Option<bool>, my::Error> {
         for (statement, was_live) in [(&self.release, true), (&self.remove, false)] {
-            let params = vec![asked.kind().into(), asked.name.as_str().into(), asked.owner.into()];
-            if connection.run(statement, params).await?.affected > 0 {
+            if connection.run(statement, key(asked)).await?.affected > 0 {
                 return Ok(Some(was_live));
             }
         }
@@ -220,8 +213,7 @@ impl HoldersSql {
         asked: &LockRequest<'_>,
         floor: u64,
     ) -> Result<Option<u64>, my::Error> {
-        let (kind, name) = (asked.kind().into(), asked.name.as_str().into());
-        let params = vec![floor.into(), floor.into(), kind, name, asked.owner.into()];
+        let params = [floor.into(), floor.into()].into_iter().chain(key(asked)).collect();
         let token = connection.run(&self.raise, params).await?.id;
         Ok(Some(token).filter(|token| *token > 0))
     }
@@ -257,6 +249,11 @@ impl Request {
             not_after: asked.not_after_us,
         }
     }
+}
+
+/// The primary key of the claim's holder.
+fn key(asked: &LockRequest<'_>) -> Vec<Value> {
+    vec![asked.kind().into(), asked.name.as_str().into(), asked.owner.into()]
 }
 
 /// Both tables, as one statement changes them.

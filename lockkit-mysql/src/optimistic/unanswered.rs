@@ -46,12 +46,6 @@ impl UnansweredRequests {
         self.sent.pop();
     }
 
-    /// As [`refused`](Self::refused), for an attempt that may have left a candidate.
-    pub(crate) fn refused_midway(&mut self) {
-        self.refused();
-        self.is_due = true;
-    }
-
     /// Call when the last attempt, which was sent at `asked`, was answered. The answer covers all
     /// requests that had ended by then.
     pub(crate) fn answered(&mut self, asked: Tick) {
