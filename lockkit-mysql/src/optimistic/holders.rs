@@ -133,7 +133,7 @@ impl HoldersSql {
         };
         format!(
             "INSERT INTO {holder}(kind,name,owner,mode,fence,permits,expires_us,acquired_us,label) \
-             SELECT l.kind,l.name,{owner},'{letter}',\
+             SELECT {kind},{name},{owner},'{letter}',\
              (SELECT v.fence FROM {lock} v FORCE INDEX(PRIMARY) WHERE v.kind=l.kind AND v.name=l.name),\
              {permits},0,{NOW},{label} FROM {lock} l FORCE INDEX(PRIMARY) \
              WHERE l.kind={kind} AND l.name={name} AND {NOW}<={not_after} AND {WRITABLE} AND {fits} FOR UPDATE \

@@ -39,15 +39,19 @@ impl LookSql {
     pub(crate) fn new(tables: &Tables) -> Self {
         let lock = tables.table("lock");
         let holder = tables.table("holder");
+        let left = |end: &str| format!("CAST(LEAST({end},{}) AS SIGNED)-{NOW}", i64::MAX);
         let of_lock = format!(
-            "l.kind,l.name,l.fence,{NOW},CAST(l.wanted_us AS SIGNED)-{NOW},CAST(l.expires_us AS SIGNED)-{NOW},l.permits"
+            "l.kind,l.name,l.fence,{NOW},{},{},l.permits",
+            left("l.wanted_us"),
+            left("l.expires_us")
         );
         // In a small table, the server would otherwise read all rows instead of finding some.
         let from = format!("FROM {lock} l FORCE INDEX(PRIMARY)");
         let rows = format!("SELECT {of_lock} {from}");
         let rows_and_holders = format!(
-            "SELECT {of_lock},h.mode,h.permits,CAST(h.expires_us AS SIGNED)-{NOW} {from} \
-             LEFT JOIN {holder} h FORCE INDEX(PRIMARY) ON h.kind=l.kind AND h.name=l.name AND h.expires_us>{NOW}"
+            "SELECT {of_lock},h.mode,h.permits,{} {from} \
+             LEFT JOIN {holder} h FORCE INDEX(PRIMARY) ON h.kind=l.kind AND h.name=l.name AND h.expires_us>{NOW}",
+            left("h.expires_us")
         );
         Self { rows, rows_and_holders, lock }
     }
