@@ -13,6 +13,9 @@
 //!   the start of its statement, so a late renewal may still extend the lease of a row that is there.
 //!   No renewal extends a candidate.
 
+#[cfg(test)]
+mod tests;
+
 use std::slice;
 
 use lockkit_core::spi::Mode;

@@ -23,6 +23,7 @@ use crate::support::*;
 
 on_both!(
     a_lock_and_its_release_are_two_statements,
+    a_reader_a_writer_and_a_permit_are_five_statements,
     a_refusal_is_one_statement,
     renewals_of_hundreds_of_locks_are_few_statements,
     one_of_64_waiters_looks,
@@ -91,6 +92,29 @@ async fn a_lock_and_its_release_are_two_statements(flavor: SqlFlavor) {
     let prepared = counter.admin.status("Com_stmt_prepare").await;
     locker.mutex("a").unwrap().lock().await.unwrap().release().await.unwrap();
     assert_eq!(counter.admin.status("Com_stmt_prepare").await, prepared);
+}
+
+/// Catches a look before each grant, a transaction around a release, and a preparation of a row
+/// that is there.
+async fn a_reader_a_writer_and_a_permit_are_five_statements(flavor: SqlFlavor) {
+    const GRANT: u64 = 4;
+    let bed = Bed::own(flavor, &[]);
+    let (locker, mut counter) = warm(&bed).await;
+    for sort in ["reader", "writer", "permit"] {
+        for round in 0..3 {
+            let guard = match sort {
+                "reader" => locker.rw_lock("a").unwrap().read().await,
+                "writer" => locker.rw_lock("a").unwrap().write().await,
+                _ => locker.semaphore("a", 4).unwrap().acquire().await,
+            };
+            let statements = counter.statements().await;
+            // The first use of a name makes its row.
+            assert!(statements == GRANT || round == 0, "{sort}: {statements} statements");
+            guard.unwrap().release().await.unwrap();
+            let statements = counter.statements().await;
+            assert!(statements == 1 || round == 0, "{sort}: {statements} statements to release");
+        }
+    }
 }
 
 async fn a_refusal_is_one_statement(flavor: SqlFlavor) {
