@@ -174,7 +174,9 @@ impl HoldersSql {
         asked: &LockRequest<'_>,
     ) -> Result<Option<Refusal>, my::Error> {
         let names = slice::from_ref(asked.name);
-        let in_time = format!("SELECT {NOW}<={} AND {WRITABLE}", asked.not_after_us);
+        // FOR UPDATE locks nothing here. A proxy that sends reads to replicas does not send such a
+        // request there.
+        let in_time = format!("SELECT {NOW}<={} AND {WRITABLE} FOR UPDATE", asked.not_after_us);
         let script = format!("{in_time};{}", looks.question(names));
         let steps = connection.script(&script).await?;
         let [in_time, seen, ..] = steps.as_slice() else { return Ok(None) };

@@ -287,7 +287,13 @@ async fn c4_each_grant_and_each_raised_token_is_the_version(flavor: SqlFlavor) {
     }
     assert_eq!(last, ahead + 2);
     assert_eq!(world.raise("p9", ahead * 2).await, None);
+    world.change("UPDATE lockkit_holder SET expires_us=1").await;
+    assert_eq!(world.raise("p4", ahead * 2).await, None);
     assert_eq!(world.version().await, last);
+    // The row of the name was removed, and its user does not know that.
+    world.change("DELETE FROM lockkit_lock").await;
+    let token = world.granted("p5", permit(9)).await;
+    assert_eq!((world.version().await, world.owners().await), (token, vec!["p5".to_owned()]));
 }
 
 /// Catches each of the two statements if it does not compare the time.
