@@ -1,5 +1,8 @@
 //! A connection to the server that knows whether the next statement may use it.
 
+#[cfg(test)]
+mod tests;
+
 use std::{fmt, future::pending};
 
 use futures_util::FutureExt as _;
