@@ -1,17 +1,17 @@
 //! Read/write locks and semaphores: a row for each holder, beside the row of the name.
 //!
 //! A grant is two statements in one transaction and one request. The first locks the row of the
-//! name. If the holders leave room, it inserts a candidate: a row with `expires_us=0`, which keeps
-//! the version (`fence` of the name) of the state that it saw. The second makes the candidate a
-//! holder and raises the version, if the version is still the same.
+//! name. If the holders leave room, it inserts a candidate: a row with `expires_us=0`. The candidate
+//! keeps the version (`fence` of the name) of the state that the statement saw. The second statement
+//! makes the candidate a holder and raises the version, if the version is still the same.
 //!
-//! - The comparison is needed because the server may read the holders before it waits for the row
-//!   of the name. In between, another claim may get a grant.
+//! - The comparison is needed because a server may read the holders before it waits for the row of
+//!   the name. In between, another claim may get a grant.
 //! - Galera may undo the first statement after its answer. Then the second finds no candidate.
 //! - Each grant changes the row of the name. So of two grants on two Galera nodes, one fails.
-//! - A holder counts until its row is deleted, even if its lease has ended. The time of a renewal is
-//!   the start of its statement, so a late renewal may still extend the lease of a row that is there.
-//!   No renewal extends a candidate.
+//! - A holder counts until its row is deleted, even if its lease has ended. A renewal counts from the
+//!   start of its statement, so a late one may still extend that lease. No renewal extends a
+//!   candidate.
 
 #[cfg(test)]
 mod tests;

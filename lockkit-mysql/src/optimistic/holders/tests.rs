@@ -142,7 +142,7 @@ async fn c1_a_candidate_of_an_older_version_gets_no_grant(flavor: SqlFlavor) {
     assert!(world.owners().await.is_empty());
 }
 
-/// As after Galera has undone the first statement. Catches a second statement that goes on alone.
+/// As after Galera has undone the first statement. Catches a second statement that grants alone.
 async fn c1_a_grant_without_a_candidate_changes_nothing(flavor: SqlFlavor) {
     for (kind, mode) in [(Kind::RwLock, WRITE), (Kind::RwLock, READ), (Kind::Semaphore, permit(2))]
     {
