@@ -1,5 +1,8 @@
 //! A connection to the server that knows whether the next statement may use it.
 
+#[cfg(test)]
+mod tests;
+
 use std::{fmt, future::pending};
 
 use futures_util::FutureExt as _;
@@ -222,14 +225,30 @@ impl Connection {
     /// Nothing was done if the server reports an error that is not fatal. Call
     /// [`roll_back`](Self::roll_back) then.
     pub(crate) async fn transaction(&mut self, sql: &str) -> Result<Vec<Step>, my::Error> {
-        let mut steps = self.script(&format!("{BEGIN}{sql};{END}")).await?;
+        self.between(BEGIN, sql, END).await
+    }
+
+    /// As [`transaction`](Self::transaction), without the savepoint. Galera may undo the first
+    /// statements and run the rest, so the last statement must do nothing without the effects of
+    /// the others.
+    ///
+    /// It must not begin with `START TRANSACTION` while autocommit is on. Galera would repeat the
+    /// commit of a transaction that it has rolled back, and report success.
+    pub(crate) async fn short_transaction(&mut self, sql: &str) -> Result<Vec<Step>, my::Error> {
+        self.between("SET autocommit=0;", sql, "SET autocommit=1").await
+    }
+
+    async fn between(&mut self, begin: &str, sql: &str, end: &str) -> Result<Vec<Step>, my::Error> {
+        let steps = self.script(&format!("{begin}{sql};{end}")).await?;
         if !self.is_clean() {
             // The server stopped before the end, and did not report it.
             self.state = State::Dead;
             return Err(my::Error::Driver(my::DriverError::ConnectionClosed));
         }
-        let first = BEGIN.matches(';').count();
-        Ok(steps.drain(..).skip(first).collect())
+        let begun = begin.matches(';').count();
+        let ended = end.matches(';').count() + 1;
+        let inner = steps.len().saturating_sub(begun + ended);
+        Ok(steps.into_iter().skip(begun).take(inner).collect())
     }
 
     /// Undoes a transaction that failed midway. A single statement that fails rolls itself back.

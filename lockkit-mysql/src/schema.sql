@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS `lockkit_note` (
   PRIMARY KEY (kind, name)
 ) ENGINE=InnoDB;
 
--- strategy=optimistic: the last fencing token of each name, and the holder of a mutex.
+-- strategy=optimistic: the last fencing token of each name, which each grant raises, and the holder of a mutex.
 CREATE TABLE IF NOT EXISTS `lockkit_lock` (
   kind VARBINARY(16) NOT NULL,
   name VARBINARY(255) NOT NULL,
@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS `lockkit_lock` (
   PRIMARY KEY (kind, name)
 ) ENGINE=InnoDB;
 
--- strategy=optimistic: the holders of read/write locks and semaphores.
+-- strategy=optimistic: the holders of read/write locks and semaphores. `expires_us` is 0 in a candidate that is no
+-- holder yet. A holder counts until its row is deleted.
 CREATE TABLE IF NOT EXISTS `lockkit_holder` (
   kind VARBINARY(16) NOT NULL,
   name VARBINARY(255) NOT NULL,

@@ -12,8 +12,8 @@
 //! 4. A release sets the end of the lease to zero, if the owner is the same. It calls the next
 //!    waiter of the process.
 //!
-//! Readers, writers and permits have a row for each holder. In the place of step 1, a script locks
-//! the row of the name and decides. An attempt and a transfer carry the server's time after which
+//! Readers, writers and permits have a row for each holder. In the place of step 1, a transaction
+//! of two statements decides. An attempt and a transfer carry the server's time after which
 //! they do nothing.
 
 use std::{sync::Arc, time::Duration};
@@ -90,21 +90,19 @@ impl LeaseClaim {
         self.token.map(|token| (token, self.raised.unwrap_or(token)))
     }
 
-    fn asked(&self, not_after_us: u64, waits: bool) -> LockRequest<'_> {
+    fn asked(&self, not_after_us: u64) -> LockRequest<'_> {
         let name = &self.spec.name;
         let label = self.spec.label.as_deref().unwrap_or("");
-        let kind = name.kind().as_str();
-        let name = name.as_str();
         let owner = &self.owner;
         let lease_us = self.lease_us;
         let client = self.store.client;
-        LockRequest { kind, name, owner, label, lease_us, not_after_us, waits, client }
+        LockRequest { name, owner, label, lease_us, not_after_us, client }
     }
 
     /// Asks once, or twice if our estimate of the server's time was wrong. It does not ask if the
     /// caller is gone before there is a connection, because the releases of others wait for one,
     /// too.
-    async fn ask(&mut self, waits: bool) -> Result<Option<Answer>> {
+    async fn ask(&mut self) -> Result<Option<Answer>> {
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
         let mut connection = tokio::select! {
             biased;
@@ -115,7 +113,7 @@ impl LeaseClaim {
             let not_after = self.store.pool.server_time(deadline);
             let sent = Clock::Boot.now();
             self.unanswered.attempt(connection.server(), deadline);
-            let asked = self.asked(not_after, waits);
+            let asked = self.asked(not_after);
             let answer = self.store.acquire(&mut connection, self.form, &asked).await;
             match &answer {
                 Ok(answer) if answer.is_known() => self.unanswered.answered(sent),
@@ -180,7 +178,7 @@ impl LeaseClaim {
             let not_after = self.store.pool.server_time(deadline);
             self.successor = Some(successor.owner.clone());
             let previous = Predecessor { owner: &self.owner, tokens };
-            let asked = successor.asked(not_after, false);
+            let asked = successor.asked(not_after);
             let answer = self.store.transfer(&mut connection, &previous, &asked, policy).await;
             // An unanswered transfer may still be applied, until a release.
             if answer.as_ref().is_ok_and(Option::is_none)
@@ -240,7 +238,7 @@ impl Claim for LeaseClaim {
             }
             _ => {}
         }
-        match self.ask(wait != Wait::No).await? {
+        match self.ask().await? {
             Some(answer) => self.answered(answer, wait),
             None => Ok(WAITING),
         }
@@ -274,8 +272,7 @@ impl Claim for LeaseClaim {
         };
         let mut connection = self.connection().await?;
         self.raised = Some(highest.max(floor));
-        let raised =
-            self.store.raise(&mut connection, self.form, &self.asked(0, false), floor).await?;
+        let raised = self.store.raise(&mut connection, self.form, &self.asked(0), floor).await?;
         match raised {
             Some(_) => (self.token, self.raised) = (raised, None),
             None => _ = self.store.pool.ask_time(&mut connection).await?,
@@ -334,7 +331,7 @@ impl Claim for LeaseClaim {
         }
         let is_final = self.unanswered.end(&self.store.pool, self.spec.op_timeout / 2).await;
         let mut connection = self.connection().await?;
-        let asked = self.asked(0, false);
+        let asked = self.asked(0);
         let successor = self.successor.as_deref();
         let found = self.store.release(&mut connection, self.form, &asked, successor).await?;
         self.store.waiters.call_first(&self.spec.name);

@@ -1,14 +1,31 @@
-//! Read/write locks and semaphores: a row for each holder, guarded by the row of the name.
+//! Read/write locks and semaphores: a row for each holder, beside the row of the name.
 //!
-//! The statements have to see the same state, so they are one transaction. It is sent as one
-//! request, because a client that stops in the middle must not leave the row locked.
+//! A grant is two statements in one transaction and one request. The first locks the row of the
+//! name. If the holders leave room, it inserts a candidate: a row with `expires_us=0`. The candidate
+//! keeps the version (`fence` of the name) of the state that the statement saw. The second statement
+//! makes the candidate a holder and raises the version, if the version is still the same.
+//!
+//! - The comparison is needed because a server may read the holders before it waits for the row of
+//!   the name. In between, another claim may get a grant.
+//! - Galera may undo the first statement after its answer. Then the second finds no candidate.
+//! - Each grant changes the row of the name. So of two grants on two Galera nodes, one fails.
+//! - A holder counts until its row is deleted, even if its lease has ended. A renewal counts from the
+//!   start of its statement, so a late one may still extend that lease. No renewal extends a
+//!   candidate.
 
-use std::{num::NonZeroU32, time::Duration};
+#[cfg(test)]
+mod tests;
+
+use std::slice;
 
 use lockkit_core::spi::Mode;
-use mysql_async as my;
+use mysql_async::{self as my, Value};
 
-use super::record::{Answer, LockRequest};
+use super::{
+    known::KnownRows,
+    look::{LookSql, looks as read_looks},
+    record::{Answer, LockRequest},
+};
 use crate::{
     connection::Connection,
     handshake::value,
@@ -16,94 +33,166 @@ use crate::{
     tables::Tables,
 };
 
-/// How long a waiting writer keeps new readers away without asking again, and how long other
-/// clients know that a client waits for a mutex. The client asks again when half of that time is
-/// left.
-pub(crate) const WANTED: Duration = Duration::from_secs(1);
-
-const LATE: u64 = 0;
-const BUSY: u64 = 1;
-const GRANTED: u64 = 2;
-const OURS: u64 = 3;
-const MISMATCH: u64 = 4;
+/// How often a claim asks again at once when another grant was faster.
+const RACES: u32 = 4;
 
 /// Makes the statements about such locks.
 #[derive(Debug)]
 pub(crate) struct HoldersSql {
     lock: String,
     holder: String,
+    known: KnownRows,
+    release: String,
+    remove: String,
+    raise: String,
 }
 
 impl HoldersSql {
     pub(crate) fn new(tables: &Tables) -> Self {
         let lock = tables.table("lock");
         let holder = tables.table("holder");
-        Self { lock, holder }
+        let remove = format!("DELETE FROM {holder} WHERE kind=? AND name=? AND owner=?");
+        let release = format!("{remove} AND expires_us>{NOW}");
+        // The version is never below a holder's token.
+        let raise = format!(
+            "UPDATE {} SET l.fence=GREATEST(l.fence,?),h.fence=LAST_INSERT_ID(GREATEST(h.fence,?)) \
+             WHERE l.kind=? AND l.name=? AND h.owner=? AND h.expires_us>{NOW} AND {WRITABLE}",
+            both(&lock, &holder)
+        );
+        Self { lock, holder, known: KnownRows::default(), release, remove, raise }
     }
 
+    /// Asks for a grant. The answer is `None` if it makes no sense.
     pub(crate) async fn acquire(
         &self,
         connection: &mut Connection,
+        looks: &LookSql,
         mode: Mode,
         asked: &LockRequest<'_>,
     ) -> Result<Option<Answer>, my::Error> {
-        let steps = connection.transaction(&self.acquisition(mode, asked)).await?;
-        let read = || {
-            let row = steps.iter().rev().find_map(|step| step.rows.first())?;
-            Some(match value::<u64>(row, 0)? {
-                LATE => Answer::Late,
-                BUSY => {
-                    Answer::Busy { left: value::<Option<u64>>(row, 2)?.map(Duration::from_micros) }
-                }
-                GRANTED | OURS => Answer::Granted { token: value(row, 1)? },
-                MISMATCH => Answer::Mismatch { limit: value(row, 3)? },
-                _ => return None,
-            })
-        };
-        Ok(read())
+        let mut is_prepared = self.known.contains(asked.name);
+        for _ in 0..RACES {
+            let mut script = self.candidate(mode, asked) + ";" + &self.grant(mode, asked);
+            if !is_prepared {
+                script = self.preparation(asked) + ";" + &script;
+            }
+            let steps = connection.short_transaction(&script).await?;
+            let [.., candidate, grant] = steps.as_slice() else { return Ok(None) };
+            let token = grant.outcome.id.max(candidate.outcome.id);
+            if token > 0 {
+                self.known.insert(asked.name);
+                return Ok(Some(Answer::Granted { token }));
+            }
+            if candidate.outcome.affected > 0 {
+                // Another grant came between the two statements. The preparation locks the row of
+                // the name, so that this can't happen again.
+                is_prepared = false;
+                continue;
+            }
+            match self.refusal(connection, looks, mode, asked).await? {
+                Some(Refusal::For(answer)) => return Ok(Some(answer)),
+                Some(Refusal::Outdated) => is_prepared = false,
+                None => return Ok(None),
+            }
+        }
+        // The last round may have left a candidate.
+        connection.run(&self.remove, key(asked)).await?;
+        Ok(Some(Answer::Locked))
     }
 
-    /// Reads the time again once the row is locked, because the statement may have waited for the
-    /// row.
-    fn acquisition(&self, mode: Mode, asked: &LockRequest<'_>) -> String {
+    /// Makes the row of the name and locks it. Removes the holders whose lease has ended, and the
+    /// candidates that came to nothing.
+    fn preparation(&self, asked: &LockRequest<'_>) -> String {
         let Self { lock, holder, .. } = self;
-        let terms = Terms::of(mode, asked.waits);
-        let Terms { letter, permits, limit, fits, wanted } = &terms;
-        let kind = literal(asked.kind.as_bytes());
-        let name = literal(asked.name.as_bytes());
-        let owner = literal(asked.owner.as_bytes());
-        let label = literal(asked.label.as_bytes());
-        let lease = asked.lease_us;
-        let not_after = asked.not_after_us;
-        let this = format!("kind={kind} AND name={name}");
-        let is_ours = format!("owner={owner}");
+        let Request { kind, name, .. } = Request::of(asked);
         format!(
             "INSERT INTO {lock}(kind,name,fence,touched_us) VALUES({kind},{name},{NOW},{NOW}) \
              ON DUPLICATE KEY UPDATE touched_us=GREATEST(touched_us,{NOW});\
-             SELECT {NOW},fence,permits,wanted_us INTO @lockkit_now,@lockkit_fence,@lockkit_limit,@lockkit_wanted \
-             FROM {lock} WHERE {this};\
-             DELETE FROM {holder} WHERE {this} AND expires_us<=@lockkit_now;\
-             SELECT COUNT(IF({is_ours},NULL,1)),COALESCE(SUM(IF({is_ours},0,permits)),0),\
-             COALESCE(SUM(IF({is_ours},0,mode='x')),0),MIN(IF({is_ours},NULL,expires_us))-@lockkit_now,\
-             MAX(IF({is_ours},fence,NULL)) \
-             INTO @lockkit_others,@lockkit_used,@lockkit_writers,@lockkit_left,@lockkit_ours \
-             FROM {holder} WHERE {this};\
-             SET @lockkit_answer=CASE WHEN @lockkit_now>{not_after} OR NOT {WRITABLE} THEN {LATE} \
-             WHEN @lockkit_ours IS NOT NULL THEN {OURS} \
-             WHEN {limit}>0 AND @lockkit_others>0 AND @lockkit_limit<>{limit} THEN {MISMATCH} \
-             WHEN {fits} THEN {GRANTED} ELSE {BUSY} END;\
-             SET @lockkit_fence=CASE @lockkit_answer WHEN {GRANTED} THEN GREATEST(@lockkit_fence+1,@lockkit_now) \
-             WHEN {OURS} THEN @lockkit_ours ELSE @lockkit_fence END;\
-             INSERT INTO {holder}(kind,name,owner,mode,fence,permits,expires_us,acquired_us,label) \
-             SELECT {kind},{name},{owner},'{letter}',@lockkit_fence,{permits},@lockkit_now+{lease},@lockkit_now,{label} \
-             FROM DUAL WHERE @lockkit_answer IN({GRANTED},{OURS}) \
-             ON DUPLICATE KEY UPDATE expires_us=GREATEST(expires_us,@lockkit_now+{lease});\
-             UPDATE {lock} SET fence=GREATEST(fence,@lockkit_fence),\
-             permits=IF(@lockkit_answer={GRANTED},{limit},permits),\
-             wanted_us={wanted} WHERE {this};\
-             SELECT CAST(@lockkit_answer AS UNSIGNED),CAST(@lockkit_fence AS UNSIGNED),\
-             CAST(@lockkit_left AS UNSIGNED),CAST(@lockkit_limit AS UNSIGNED)"
+             DELETE FROM {holder} WHERE kind={kind} AND name={name} AND expires_us<={NOW}"
         )
+    }
+
+    /// Inserts a candidate. If the request of an earlier attempt was applied, its holder gets a
+    /// longer lease instead, and the answer is its token.
+    fn candidate(&self, mode: Mode, asked: &LockRequest<'_>) -> String {
+        let Self { lock, holder, .. } = self;
+        let Request { kind, name, owner, label, lease, not_after } = Request::of(asked);
+        let others = format!(
+            "FROM {holder} o FORCE INDEX(PRIMARY) WHERE o.kind=l.kind AND o.name=l.name \
+             AND o.owner<>{owner} AND o.expires_us>0"
+        );
+        let (letter, permits) = (letter(mode), permits(mode));
+        let fits = match mode {
+            // Holders with another limit count as if they had all permits.
+            Mode::Permits { limit, .. } => format!(
+                "(SELECT COALESCE(SUM(IF(l.permits={limit},o.permits,{limit})),0) {others})+{permits}<={limit}"
+            ),
+            Mode::Shared => format!(
+                "(SELECT COUNT(*) {others} AND o.mode='x')=0 AND (l.wanted_us<={NOW} OR \
+                 (SELECT COUNT(*) FROM {holder} o WHERE o.kind=l.kind AND o.name=l.name \
+                 AND o.owner={owner} AND o.expires_us>{NOW})>0)"
+            ),
+            _ => format!("(SELECT COUNT(*) {others})=0"),
+        };
+        format!(
+            "INSERT INTO {holder}(kind,name,owner,mode,fence,permits,expires_us,acquired_us,label) \
+             SELECT {kind},{name},{owner},'{letter}',\
+             (SELECT v.fence FROM {lock} v FORCE INDEX(PRIMARY) WHERE v.kind=l.kind AND v.name=l.name),\
+             {permits},0,{NOW},{label} FROM {lock} l FORCE INDEX(PRIMARY) \
+             WHERE l.kind={kind} AND l.name={name} AND {NOW}<={not_after} AND {WRITABLE} AND {fits} FOR UPDATE \
+             ON DUPLICATE KEY UPDATE \
+             fence=IF({holder}.expires_us>{NOW},LAST_INSERT_ID({holder}.fence),{holder}.fence),\
+             expires_us=IF({holder}.expires_us>{NOW},GREATEST({holder}.expires_us,{NOW}+{lease}),{holder}.expires_us)"
+        )
+    }
+
+    /// Makes the candidate a holder if the version is still the one that it saw.
+    fn grant(&self, mode: Mode, asked: &LockRequest<'_>) -> String {
+        let Request { kind, name, owner, lease, not_after, .. } = Request::of(asked);
+        let also = match mode {
+            Mode::Permits { limit, .. } => format!("l.permits={limit},"),
+            Mode::Shared => String::new(),
+            _ => "l.wanted_us=0,".to_owned(),
+        };
+        // Both versions are the same before, and so both results are, in whatever order the server
+        // changes the tables.
+        format!(
+            "UPDATE {} SET l.fence=LAST_INSERT_ID(GREATEST(l.fence+1,{NOW})),{also}l.touched_us={NOW},\
+             h.fence=GREATEST(h.fence+1,{NOW}),h.acquired_us={NOW},h.expires_us={NOW}+{lease} \
+             WHERE l.kind={kind} AND l.name={name} AND h.owner={owner} AND h.expires_us=0 \
+             AND h.fence=l.fence AND {NOW}<={not_after} AND {WRITABLE}",
+            both(&self.lock, &self.holder)
+        )
+    }
+
+    /// Asks why there was no grant.
+    async fn refusal(
+        &self,
+        connection: &mut Connection,
+        looks: &LookSql,
+        mode: Mode,
+        asked: &LockRequest<'_>,
+    ) -> Result<Option<Refusal>, my::Error> {
+        let names = slice::from_ref(asked.name);
+        // FOR UPDATE locks nothing here. A proxy that sends reads to replicas does not send such a
+        // request there.
+        let in_time = format!("SELECT {NOW}<={} AND {WRITABLE} FOR UPDATE", asked.not_after_us);
+        let script = format!("{in_time};{}", looks.question(names));
+        let steps = connection.script(&script).await?;
+        let [in_time, seen, ..] = steps.as_slice() else { return Ok(None) };
+        let in_time = in_time.rows.first().and_then(|row| value::<bool>(row, 0));
+        let seen = read_looks(names, &seen.rows).into_iter().next().flatten();
+        let (Some(in_time), Some(look)) = (in_time, seen) else { return Ok(None) };
+        Ok(Some(match mode {
+            _ if !in_time => Refusal::For(Answer::Late),
+            Mode::Permits { limit, .. }
+                if !look.holders.is_empty() && look.limit != limit.get() =>
+            {
+                Refusal::For(Answer::Mismatch { limit: look.limit })
+            }
+            mode if look.fits(mode) => Refusal::Outdated,
+            _ => Refusal::For(Answer::Busy { left: look.next_end() }),
+        }))
     }
 
     /// `Some(true)` if the hold was ours and live, `Some(false)` if its lease had ended, `None` if
@@ -113,21 +202,12 @@ impl HoldersSql {
         connection: &mut Connection,
         asked: &LockRequest<'_>,
     ) -> Result<Option<bool>, my::Error> {
-        let Self { holder, .. } = self;
-        let kind = literal(asked.kind.as_bytes());
-        let name = literal(asked.name.as_bytes());
-        let ours = format!(
-            "FROM {holder} WHERE kind={kind} AND name={name} AND owner={}",
-            literal(asked.owner.as_bytes())
-        );
-        // A row whose lease ends between the two statements is still ours if it is there, because
-        // the next grant would remove it first.
-        let live = format!("SELECT CAST(COUNT(*) AS UNSIGNED) {ours} AND expires_us>{NOW}");
-        let steps = connection.script(&format!("{live};DELETE {ours}")).await?;
-        let [live, deleted] = steps.as_slice() else { return Ok(None) };
-        let was_live =
-            live.rows.first().and_then(|row| value::<u64>(row, 0)).is_some_and(|rows| rows > 0);
-        Ok((deleted.outcome.affected > 0).then_some(was_live))
+        for (statement, was_live) in [(&self.release, true), (&self.remove, false)] {
+            if connection.run(statement, key(asked)).await?.affected > 0 {
+                return Ok(Some(was_live));
+            }
+        }
+        Ok(None)
     }
 
     /// The token after it was raised to `floor`; `None` if the hold is not ours, or the server is
@@ -138,106 +218,65 @@ impl HoldersSql {
         asked: &LockRequest<'_>,
         floor: u64,
     ) -> Result<Option<u64>, my::Error> {
-        let steps = connection.transaction(&self.raising(asked, floor)).await?;
-        let row = steps.iter().rev().find_map(|step| step.rows.first());
-        Ok(row.and_then(|row| value::<u64>(row, 0)).filter(|token| *token > 0))
-    }
-
-    fn raising(&self, asked: &LockRequest<'_>, floor: u64) -> String {
-        let Self { lock, holder, .. } = self;
-        let kind = literal(asked.kind.as_bytes());
-        let name = literal(asked.name.as_bytes());
-        let this = format!("kind={kind} AND name={name}");
-        let ours = format!(
-            "{this} AND owner={} AND expires_us>@lockkit_now",
-            literal(asked.owner.as_bytes())
-        );
-        // The rows are locked in the same order as by an acquisition.
-        format!(
-            "INSERT INTO {lock}(kind,name,fence,touched_us) VALUES({kind},{name},{NOW},{NOW}) \
-             ON DUPLICATE KEY UPDATE touched_us=GREATEST(touched_us,{NOW});\
-             SET @lockkit_now=IF({WRITABLE},{NOW},NULL);\
-             UPDATE {holder} SET fence=GREATEST(fence,{floor}) WHERE {ours};\
-             SELECT MAX(fence) INTO @lockkit_ours FROM {holder} WHERE {ours};\
-             UPDATE {lock} SET fence=GREATEST(fence,COALESCE(@lockkit_ours,0)) WHERE {this};\
-             SELECT CAST(COALESCE(@lockkit_ours,0) AS UNSIGNED)"
-        )
+        let params = [floor.into(), floor.into()].into_iter().chain(key(asked)).collect();
+        let token = connection.run(&self.raise, params).await?.id;
+        Ok(Some(token).filter(|token| *token > 0))
     }
 }
 
-/// The effect of a mode on the statements.
-struct Terms {
-    letter: char,
-    permits: u32,
-    /// 0 if there is no limit.
-    limit: u32,
-    /// The condition for a grant.
-    fits: String,
-    /// The next value of `wanted_us`.
-    wanted: String,
+/// Why there was no grant.
+#[derive(Debug)]
+enum Refusal {
+    For(Answer),
+    /// There is room by now, or the statements need their preparation.
+    Outdated,
 }
 
-impl Terms {
-    fn of(mode: Mode, waits: bool) -> Self {
-        let kept = "wanted_us".to_owned();
-        match mode {
-            Mode::Permits { count, limit } => {
-                let permits = count.get();
-                let limit = limit.get();
-                let fits = format!("@lockkit_used+{permits}<={limit}");
-                Self { letter: 'p', permits, limit, fits, wanted: kept }
-            }
-            Mode::Shared => {
-                let fits = "@lockkit_writers=0 AND @lockkit_wanted<=@lockkit_now".to_owned();
-                Self { letter: 's', permits: 1, limit: 0, fits, wanted: kept }
-            }
-            _ => {
-                let wants = if waits {
-                    format!("GREATEST(wanted_us,@lockkit_now+{})", WANTED.as_micros())
-                } else {
-                    kept
-                };
-                let wanted = format!(
-                    "CASE @lockkit_answer WHEN {GRANTED} THEN 0 WHEN {BUSY} THEN {wants} ELSE wanted_us END"
-                );
-                let fits = "@lockkit_others=0".to_owned();
-                Self { letter: 'x', permits: NonZeroU32::MIN.get(), limit: 0, fits, wanted }
-            }
+/// A request in the form of SQL.
+struct Request {
+    kind: String,
+    name: String,
+    owner: String,
+    label: String,
+    lease: u64,
+    not_after: u64,
+}
+
+impl Request {
+    fn of(asked: &LockRequest<'_>) -> Self {
+        let text = |text: &str| literal(text.as_bytes());
+        Self {
+            kind: text(asked.kind()),
+            name: text(asked.name.as_str()),
+            owner: text(asked.owner),
+            label: text(asked.label),
+            lease: asked.lease_us,
+            not_after: asked.not_after_us,
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The primary key of the claim's holder.
+fn key(asked: &LockRequest<'_>) -> Vec<Value> {
+    vec![asked.kind().into(), asked.name.as_str().into(), asked.owner.into()]
+}
 
-    /// The connection commits these transactions as the last step. If they committed earlier, an
-    /// error of a later statement would wrongly say that nothing was done.
-    #[test]
-    fn c5_an_acquisition_and_a_raised_token_do_not_commit_by_themselves() {
-        let sql = HoldersSql::new(&Tables::new("lockkit"));
-        let one = NonZeroU32::MIN;
-        for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: one, limit: one }] {
-            let kind = "k";
-            let name = "n";
-            let owner = "o";
-            let label = "";
-            let lease_us = 1;
-            let not_after_us = 1;
-            let asked = LockRequest {
-                kind,
-                name,
-                owner,
-                label,
-                lease_us,
-                not_after_us,
-                waits: true,
-                client: 1,
-            };
-            for script in [sql.acquisition(mode, &asked), sql.raising(&asked, 1)] {
-                let words = ["COMMIT", "TRANSACTION", "autocommit"];
-                assert!(words.iter().all(|word| !script.contains(word)), "{script}");
-            }
-        }
+/// Both tables, as one statement changes them.
+fn both(lock: &str, holder: &str) -> String {
+    format!(
+        "{lock} l FORCE INDEX(PRIMARY) STRAIGHT_JOIN {holder} h FORCE INDEX(PRIMARY) \
+         ON h.kind=l.kind AND h.name=l.name"
+    )
+}
+
+fn letter(mode: Mode) -> char {
+    match mode {
+        Mode::Permits { .. } => 'p',
+        Mode::Shared => 's',
+        _ => 'x',
     }
+}
+
+fn permits(mode: Mode) -> u32 {
+    if let Mode::Permits { count, .. } = mode { count.get() } else { 1 }
 }

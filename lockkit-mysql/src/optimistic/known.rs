@@ -6,6 +6,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+use lockkit_core::LockName;
+
 /// Each place remembers one name. All places take 64 KB.
 const PLACES: u16 = 8192;
 
@@ -28,21 +30,21 @@ impl Default for KnownRows {
 }
 
 impl KnownRows {
-    pub(crate) fn insert(&self, kind: &str, name: &str) {
-        let (hash, place) = self.find(kind, name);
+    pub(crate) fn insert(&self, name: &LockName) {
+        let (hash, place) = self.find(name);
         if let Some(place) = place {
             place.store(hash, Relaxed);
         }
     }
 
-    pub(crate) fn contains(&self, kind: &str, name: &str) -> bool {
-        let (hash, place) = self.find(kind, name);
+    pub(crate) fn contains(&self, name: &LockName) -> bool {
+        let (hash, place) = self.find(name);
         place.is_some_and(|place| place.load(Relaxed) == hash)
     }
 
-    fn find(&self, kind: &str, name: &str) -> (u64, Option<&AtomicU64>) {
+    fn find(&self, name: &LockName) -> (u64, Option<&AtomicU64>) {
         // 0 marks an empty place.
-        let hash = self.hashes.hash_one((kind, name)).max(1);
+        let hash = self.hashes.hash_one(name).max(1);
         let place =
             usize::try_from(hash % u64::from(PLACES)).ok().and_then(|place| self.places.get(place));
         (hash, place)
@@ -51,26 +53,31 @@ impl KnownRows {
 
 #[cfg(test)]
 mod tests {
+    use lockkit_core::Kind;
+
     use super::*;
 
     #[test]
     fn a_name_is_known_after_it_was_seen_and_others_are_not() {
         let known = KnownRows::default();
-        assert!(!known.contains("mutex", "a"));
-        known.insert("mutex", "a");
-        assert!(known.contains("mutex", "a"));
-        assert!(!known.contains("election", "a") && !known.contains("mutex", "b"));
+        let name = |kind, text| LockName::new(kind, text).unwrap();
+        let mutex = name(Kind::Mutex, "a");
+        assert!(!known.contains(&mutex));
+        known.insert(&mutex);
+        assert!(known.contains(&mutex));
+        let others = [name(Kind::Election, "a"), name(Kind::Mutex, "b")];
+        assert!(others.iter().all(|other| !known.contains(other)));
     }
 
     #[test]
     fn it_does_not_grow_and_forgets_instead() {
         let known = KnownRows::default();
-        let names: Vec<String> =
-            (0..4 * u32::from(PLACES)).map(|number| number.to_string()).collect();
+        let name = |number: u32| LockName::new(Kind::Mutex, &number.to_string()).unwrap();
+        let names: Vec<_> = (0..4 * u32::from(PLACES)).map(name).collect();
         for name in &names {
-            known.insert("mutex", name);
+            known.insert(name);
         }
-        let left = names.iter().filter(|name| known.contains("mutex", name)).count();
+        let left = names.iter().filter(|name| known.contains(name)).count();
         assert!(left <= usize::from(PLACES) && left > usize::from(PLACES) / 2, "{left}");
     }
 }

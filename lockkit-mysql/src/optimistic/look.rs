@@ -5,10 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use lockkit_core::{Kind, LockName};
 use mysql_async::{self as my, Row};
 
-use super::{
-    holders::WANTED,
-    record::{Look, Seen},
-};
+use super::record::{Look, Seen};
 use crate::{
     connection::Connection,
     handshake::value,
@@ -17,6 +14,10 @@ use crate::{
     tables::Tables,
 };
 
+/// How long a waiting writer keeps new readers away without asking again, and how long other
+/// clients know that a client waits for a mutex. The client asks again when half of that time is
+/// left.
+const WANTED: Duration = Duration::from_secs(1);
 /// A client records again that it waits when its record lasts for less than this. Records that last
 /// for less than [`ALMOST_OVER`] are renewed at the same time, so that one statement renews all of
 /// them.
@@ -38,15 +39,19 @@ impl LookSql {
     pub(crate) fn new(tables: &Tables) -> Self {
         let lock = tables.table("lock");
         let holder = tables.table("holder");
+        let left = |end: &str| format!("CAST(LEAST({end},{}) AS SIGNED)-{NOW}", i64::MAX);
         let of_lock = format!(
-            "l.kind,l.name,l.fence,{NOW},CAST(l.wanted_us AS SIGNED)-{NOW},CAST(l.expires_us AS SIGNED)-{NOW}"
+            "l.kind,l.name,l.fence,{NOW},{},{},l.permits",
+            left("l.wanted_us"),
+            left("l.expires_us")
         );
         // In a small table, the server would otherwise read all rows instead of finding some.
         let from = format!("FROM {lock} l FORCE INDEX(PRIMARY)");
         let rows = format!("SELECT {of_lock} {from}");
         let rows_and_holders = format!(
-            "SELECT {of_lock},h.mode,h.permits,CAST(h.expires_us AS SIGNED)-{NOW} {from} \
-             LEFT JOIN {holder} h FORCE INDEX(PRIMARY) ON h.kind=l.kind AND h.name=l.name AND h.expires_us>{NOW}"
+            "SELECT {of_lock},h.mode,h.permits,{} {from} \
+             LEFT JOIN {holder} h FORCE INDEX(PRIMARY) ON h.kind=l.kind AND h.name=l.name AND h.expires_us>{NOW}",
+            left("h.expires_us")
         );
         Self { rows, rows_and_holders, lock }
     }
@@ -57,12 +62,16 @@ impl LookSql {
         connection: &mut Connection,
         names: &[LockName],
     ) -> Result<Looks, my::Error> {
-        let has_holders = names.iter().any(|name| has_holders(name.kind()));
-        let select = if has_holders { &self.rows_and_holders } else { &self.rows };
-        let question = format!("{select} WHERE (l.kind,l.name) IN({})", list(names));
-        let steps = connection.script(&question).await?;
+        let steps = connection.script(&self.question(names)).await?;
         let rows = steps.into_iter().next().map(|step| step.rows).unwrap_or_default();
         Ok(looks(names, &rows))
+    }
+
+    /// The statement that reads who has these locks. [`looks`] reads its answer.
+    pub(crate) fn question(&self, names: &[LockName]) -> String {
+        let has_holders = names.iter().any(|name| has_holders(name.kind()));
+        let select = if has_holders { &self.rows_and_holders } else { &self.rows };
+        format!("{select} WHERE (l.kind,l.name) IN({})", list(names))
     }
 
     /// Records that this client waits, unless some client has done so lately. It skips a row on
@@ -106,7 +115,7 @@ fn list(names: &[LockName]) -> String {
 }
 
 /// Reads the rows. A name without a row has no holder.
-fn looks(names: &[LockName], rows: &[Row]) -> Looks {
+pub(crate) fn looks(names: &[LockName], rows: &[Row]) -> Looks {
     let mut looks: Looks = names.iter().map(|_| Some(Look::default())).collect();
     let key = |name: &LockName| {
         (name.kind().as_str().as_bytes().to_vec(), name.as_str().as_bytes().to_vec())
@@ -138,9 +147,10 @@ fn read(row: &Row, kind: Kind, look: &mut Look) -> Option<()> {
     look.now_us = value(row, 3)?;
     look.wanted = positive(value(row, 4)?).unwrap_or_default();
     if has_holders(kind) {
-        if let Some(mode) = value::<Option<String>>(row, 6)? {
-            let left = positive(value(row, 8)?).unwrap_or_default();
-            look.holders.push(Seen { exclusive: mode == "x", permits: value(row, 7)?, left });
+        look.limit = value(row, 6)?;
+        if let Some(mode) = value::<Option<String>>(row, 7)? {
+            let left = positive(value(row, 9)?).unwrap_or_default();
+            look.holders.push(Seen { exclusive: mode == "x", permits: value(row, 8)?, left });
         }
     } else if let Some(left) = positive(value(row, 5)?) {
         look.holders.push(Seen { exclusive: true, permits: 0, left });

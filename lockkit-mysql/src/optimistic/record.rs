@@ -2,20 +2,17 @@
 
 use std::time::Duration;
 
-use lockkit_core::{Kind, spi::Mode};
+use lockkit_core::{Kind, LockName, spi::Mode};
 
 /// One request of one claim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockRequest<'a> {
-    pub(crate) kind: &'a str,
-    pub(crate) name: &'a str,
+    pub(crate) name: &'a LockName,
     pub(crate) owner: &'a str,
     pub(crate) label: &'a str,
     pub(crate) lease_us: u64,
     /// The server's time after which the request does nothing.
     pub(crate) not_after_us: u64,
-    /// Whether the claim waits if it is refused.
-    pub(crate) waits: bool,
     /// The client that asks, by the number under which other clients see it wait.
     pub(crate) client: u64,
 }
@@ -69,6 +66,8 @@ pub(crate) struct Look {
     pub(crate) version: u64,
     pub(crate) now_us: u64,
     pub(crate) holders: Vec<Seen>,
+    /// The permits of a semaphore.
+    pub(crate) limit: u32,
     /// How long the record lasts that a client waits; that client renews it before. The client is a
     /// writer that no reader may overtake, or a client that is to have its turn.
     pub(crate) wanted: Duration,
@@ -79,6 +78,12 @@ pub(crate) struct Seen {
     pub(crate) exclusive: bool,
     pub(crate) permits: u32,
     pub(crate) left: Duration,
+}
+
+impl LockRequest<'_> {
+    pub(crate) fn kind(&self) -> &'static str {
+        self.name.kind().as_str()
+    }
 }
 
 impl Answer {

@@ -58,14 +58,14 @@ impl RowSql {
         asked: &LockRequest<'_>,
     ) -> Result<Answer, my::Error> {
         let owner = || Value::from(asked.owner);
-        if self.known.contains(asked.kind, asked.name) {
+        if self.known.contains(asked.name) {
             let params = vec![
                 owner(),
                 asked.label.into(),
                 asked.client.into(),
                 asked.lease_us.into(),
-                asked.kind.into(),
-                asked.name.into(),
+                asked.kind().into(),
+                asked.name.as_str().into(),
                 asked.not_after_us.into(),
                 owner(),
             ];
@@ -75,8 +75,8 @@ impl RowSql {
             }
         }
         let params = vec![
-            asked.kind.into(),
-            asked.name.into(),
+            asked.kind().into(),
+            asked.name.as_str().into(),
             owner(),
             asked.lease_us.into(),
             asked.label.into(),
@@ -91,7 +91,7 @@ impl RowSql {
         ];
         let answer = Answer::of(connection.run(&self.acquire, params).await?.id);
         if answer != Answer::Late {
-            self.known.insert(asked.kind, asked.name);
+            self.known.insert(asked.name);
         }
         Ok(answer)
     }
@@ -104,8 +104,8 @@ impl RowSql {
         asked: &LockRequest<'_>,
         successor: Option<&str>,
     ) -> Result<Option<bool>, my::Error> {
-        let kind = asked.kind.into();
-        let name = asked.name.into();
+        let kind = asked.kind().into();
+        let name = asked.name.as_str().into();
         let params = vec![kind, name, asked.owner.into(), successor.unwrap_or(asked.owner).into()];
         Ok(match connection.run(&self.release, params).await?.id {
             FREED => Some(true),
@@ -140,8 +140,8 @@ impl RowSql {
             }
         };
         let which = [
-            asked.kind.into(),
-            asked.name.into(),
+            asked.kind().into(),
+            asked.name.as_str().into(),
             from.owner.into(),
             from.tokens.0.into(),
             from.tokens.1.into(),
@@ -163,7 +163,8 @@ impl RowSql {
         asked: &LockRequest<'_>,
         floor: u64,
     ) -> Result<Option<u64>, my::Error> {
-        let params = vec![floor.into(), asked.kind.into(), asked.name.into(), asked.owner.into()];
+        let params =
+            vec![floor.into(), asked.kind().into(), asked.name.as_str().into(), asked.owner.into()];
         let token = connection.run(&self.raise, params).await?.id;
         Ok(Some(token).filter(|token| *token > 0))
     }

@@ -64,7 +64,9 @@ impl Store {
         loop {
             let answer = match form {
                 Form::Row => self.row.acquire(connection, asked).await.map(Some),
-                Form::Holders(mode) => self.holders.acquire(connection, mode, asked).await,
+                Form::Holders(mode) => {
+                    self.holders.acquire(connection, &self.looks, mode, asked).await
+                }
             };
             match answer {
                 Err(error) if error::is_race(&error) => {

@@ -1,8 +1,8 @@
 //! Tests that the two statements that take a lock give the same answers and have the same effects.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
-use lockkit_core::url::StoreUrl;
+use lockkit_core::{Kind, LockName, url::StoreUrl};
 use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
 use mysql_async::{Conn, Opts, prelude::Queryable as _};
 
@@ -35,19 +35,11 @@ async fn c5_a_row_that_was_seen_before_is_asked_for_as_any_other_mysql() {
     }
 }
 
-fn asked(owner: &str, not_after_us: u64) -> LockRequest<'_> {
+fn asked(owner: &'static str, not_after_us: u64) -> LockRequest<'static> {
+    static NAME: LazyLock<LockName> = LazyLock::new(|| LockName::new(Kind::Mutex, "a").unwrap());
     let label = "label";
     let lease_us = LEASE_US;
-    LockRequest {
-        kind: "mutex",
-        name: "a",
-        owner,
-        label,
-        lease_us,
-        not_after_us,
-        waits: false,
-        client: 7,
-    }
+    LockRequest { name: &NAME, owner, label, lease_us, not_after_us, client: 7 }
 }
 
 /// The owner, the token, and the end of the lease.

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use lockkit_core::{
     Kind, Locker,
     spi::{Admin as _, Mode, RenewalOutcome, Wait},
@@ -23,10 +24,13 @@ use crate::support::*;
 
 on_both!(
     a_lock_and_its_release_are_two_statements,
+    a_reader_a_writer_and_a_permit_are_five_statements,
+    a_shared_grant_among_64_tasks_is_few_statements,
     a_refusal_is_one_statement,
     renewals_of_hundreds_of_locks_are_few_statements,
     one_of_64_waiters_looks,
     c10_a_renewal_that_found_nothing_asks_again_with_a_locking_read,
+    c13_the_reason_of_a_refusal_comes_from_the_primary,
     housekeeping_has_a_quarter_as_many_connections_as_the_pool,
 );
 
@@ -91,6 +95,60 @@ async fn a_lock_and_its_release_are_two_statements(flavor: SqlFlavor) {
     let prepared = counter.admin.status("Com_stmt_prepare").await;
     locker.mutex("a").unwrap().lock().await.unwrap().release().await.unwrap();
     assert_eq!(counter.admin.status("Com_stmt_prepare").await, prepared);
+}
+
+/// Catches a look before each grant, a transaction around a release, and a preparation of a row
+/// that is there.
+async fn a_reader_a_writer_and_a_permit_are_five_statements(flavor: SqlFlavor) {
+    const GRANT: u64 = 4;
+    let bed = Bed::own(flavor, &[]);
+    let (locker, mut counter) = warm(&bed).await;
+    for sort in ["reader", "writer", "permit"] {
+        for round in 0..3 {
+            let guard = match sort {
+                "reader" => locker.rw_lock("a").unwrap().read().await,
+                "writer" => locker.rw_lock("a").unwrap().write().await,
+                _ => locker.semaphore("a", 4).unwrap().acquire().await,
+            };
+            let statements = counter.statements().await;
+            // The first use of a name makes its row.
+            assert!(statements == GRANT || round == 0, "{sort}: {statements} statements");
+            guard.unwrap().release().await.unwrap();
+            let statements = counter.statements().await;
+            assert!(statements == 1 || round == 0, "{sort}: {statements} statements to release");
+        }
+    }
+}
+
+/// Catches readers of one process that overtake each other between the two statements of a grant,
+/// and waiters that ask in vain.
+async fn a_shared_grant_among_64_tasks_is_few_statements(flavor: SqlFlavor) {
+    const TASKS: u64 = 64;
+    const TURNS: u64 = 8;
+    let bed = Bed::own(flavor, &[]);
+    let locker = Arc::new(Locker::new(bed.connect(QUIET).await));
+    for sort in ["permit", "reader", "reader or writer"] {
+        let take = async |locker: &Locker, task: u64| match sort {
+            "permit" => locker.semaphore("a", 4).unwrap().acquire().await.unwrap(),
+            "reader" => locker.rw_lock("a").unwrap().read().await.unwrap(),
+            _ if task.is_multiple_of(4) => locker.rw_lock("a").unwrap().write().await.unwrap(),
+            _ => locker.rw_lock("a").unwrap().read().await.unwrap(),
+        };
+        // The first use of a name makes its row.
+        take(&locker, 1).await.release().await.unwrap();
+        let mut counter = Counter::on(&bed).await;
+        let crowd = (0..TASKS).map(async |task| {
+            for _ in 0..TURNS {
+                let guard = take(&locker, task).await;
+                sleep(Duration::from_millis(1)).await;
+                guard.release().await.unwrap();
+            }
+        });
+        within(SOON, sort, join_all(crowd)).await;
+        let cost = ratio(counter.statements().await, TASKS * TURNS);
+        println!("{sort}: {cost:.3} statements a grant");
+        assert!(cost <= 6.0, "{sort}: {cost:.3} statements a grant");
+    }
 }
 
 async fn a_refusal_is_one_statement(flavor: SqlFlavor) {
@@ -244,6 +302,27 @@ async fn c10_a_renewal_that_found_nothing_asks_again_with_a_locking_read(flavor:
         );
         given_up(held.release()).await;
     }
+}
+
+/// Catches a plain read. A proxy may send it to a replica, which would report that it is no primary.
+async fn c13_the_reason_of_a_refusal_comes_from_the_primary(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let backend = bed.connect(QUIET).await;
+    let mut admin = bed.admin().await;
+    let mut held = claim_in(&backend, Kind::RwLock, "a", Mode::Exclusive);
+    granted(held.attempt(Wait::No).await);
+    admin.run("SET GLOBAL log_output='TABLE',GLOBAL general_log=1").await;
+    busy(claim_in(&backend, Kind::RwLock, "a", Mode::Shared).attempt(Wait::No).await);
+    admin.run("SET GLOBAL general_log=0").await;
+    let asked = "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log";
+    let mut asked = admin.all::<String>(asked).await;
+    asked.retain(|text| text.starts_with("SELECT") && text.contains("read_only"));
+    assert!(!asked.is_empty());
+    for text in asked {
+        let question = text.split(';').next().unwrap();
+        assert!(question.ends_with("FOR UPDATE"), "{text}");
+    }
+    given_up(held.release()).await;
 }
 
 /// Catches another share than the one that `Config::with_pool_size` documents.

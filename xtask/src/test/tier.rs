@@ -21,7 +21,8 @@ const THOROUGH: [(&str, &str); 12] = [
 /// Tests of the thorough tier in everyday programs, by package, program and parts of their names.
 /// They are topologies, variants of a store, and MySQL where the same statements are proved on
 /// MariaDB.
-const THOROUGH_PARTS: [(&str, &str, &[&str]); 4] = [
+const THOROUGH_PARTS: [(&str, &str, &[&str]); 5] = [
+    ("lockkit-mysql", "lockkit_mysql", &["galera", "tests::mysql::"]),
     ("lockkit-mysql", "mysql", &["galera::", "mysql::"]),
     ("lockkit-mysql", "pessimistic", &["mysql::"]),
     (

@@ -45,7 +45,7 @@ fn main() -> Result<(), Failed> {
             name: "mariadb",
             start: || Store::sql("optimistic"),
             // The same bounds as those of an uncontended pair.
-            cost: cost::Bounds { gated: 1.1, ungated: 5.0, shared: Some(17.2) },
+            cost: cost::Bounds { gated: 1.1, ungated: 5.0, shared: Some(6.0) },
             // This store has no queue: the waiter that looks first is next, and on a busy machine
             // chance decides which waiter that is. A process that never yields leaves the others a
             // hundredth.
