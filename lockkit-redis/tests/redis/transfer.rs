@@ -164,6 +164,19 @@ async fn c5_a_transfer_that_arrives_after_the_release_does_nothing() {
 }
 
 #[tokio::test]
+async fn c5_after_a_transfer_without_an_answer_the_next_one_frees_the_lock_of_both_owners() {
+    let store = Store::start().await;
+    let mut claim = holder(&store, "a").await;
+    store.server.pause().unwrap();
+    lost(&mut claim, QueuePolicy::TransferFirst).await;
+    store.server.resume().unwrap();
+    store.settle().await;
+    let answer = claim.transfer(&spec("a"), QueuePolicy::TransferFirst).await.unwrap();
+    assert_eq!(answer, Transferred::Yielded);
+    assert_clean(&store).await;
+}
+
+#[tokio::test]
 async fn c5_a_transfer_that_comes_after_its_time_does_nothing() {
     let store = Store::start_with_clock().await;
     let mut claim = holder(&store, "a").await;
