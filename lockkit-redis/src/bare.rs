@@ -23,9 +23,9 @@ pub struct MutexScripts {
     ///
     /// The answer to a grant is the token.
     pub acquire: &'static str,
-    /// The keys are the same. The arguments are `token:owner`, an empty text, 0, [`BareMutex::publish`]
-    /// and [`BareMutex::channels`]. The empty text and the 0 say that there is nothing else to take
-    /// back.
+    /// The keys are the same. The arguments are `token:owner`, an empty text, 0,
+    /// [`BareMutex::publish`] and [`BareMutex::channels`]. The empty text and the 0 say that there
+    /// is nothing else to take back.
     pub release: &'static str,
 }
 

@@ -238,8 +238,8 @@ impl RedisClaim {
             && self.store.config().replicas.is_none()
     }
 
-    /// How a release names our grant: the value of an exclusive lock, whose token may be missing, or
-    /// the owner of permits.
+    /// How a release names our grant: the value of an exclusive lock, whose token may be missing,
+    /// or the owner of permits.
     fn grant(&self) -> String {
         if self.family == Family::Counted {
             return self.owner.clone();

@@ -58,8 +58,8 @@
 //! A note is a hash. All lockers of a prefix have the same keys for mutexes.
 //!
 //! This is format 1. In a newer format, the last token begins with `lockkit/` and the format's
-//! number, and a note has a field `format`. lockkit refuses names that are marked so
-//! with [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat), and leaves them as they are.
+//! number, and a note has a field `format`. lockkit refuses names that are marked so with
+//! [`NewerFormat`](lockkit_core::ErrorKind::NewerFormat), and leaves them as they are.
 //!
 //! The store's time is that of the primary. On a cluster, it is that of the primary with slot 0.
 //!

@@ -117,8 +117,9 @@ impl RedisClaim {
         deadline: Tick,
     ) -> RedisResult<(TransferReply, Option<Waited>)> {
         let not_after = destination.link.clock().at(deadline);
-        // A transfer that arrives after the release does nothing: this owner has no lock then. So a
-        // release need not wait for it, unlike for an attempt.
+        // A transfer that arrives after the release does nothing: this owner has no lock then. The
+        // core never asks for another grant for an owner that has transferred or released. So a
+        // release need not wait for the transfer, unlike for an attempt.
         self.successor = Some(successor.owner.clone());
         let (publish, channels) = self.store.channels(&destination.link, &self.keys);
         let args = [

@@ -29,7 +29,7 @@ pub(crate) struct Handover {
 const OLDEST_READING: Duration = Duration::from_secs(60);
 
 impl Handover {
-    /// Reads a message. `owner` alone asks the waiter to try, and `owner fence now window` hands
+    /// Reads a message. `owner` alone asks the waiter to try, and `owner token now window` hands
     /// the lock over.
     pub(crate) fn from_message(message: &[u8], link: u64) -> Option<(OwnerId, Option<Self>)> {
         let mut words = std::str::from_utf8(message).ok()?.split(' ');
