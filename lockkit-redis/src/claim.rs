@@ -39,7 +39,11 @@ use crate::{
     keys::Keys,
     reply::Acquired,
     script::{self, Arg, Call},
-    servers::{Link, replicas},
+    servers::{
+        Destination, Link,
+        batch::{self, Request},
+        replicas,
+    },
     store::Store,
     unanswered::UnansweredRequests,
     waiting::{self, ClockReading, News, Registration, Waiter},
@@ -114,6 +118,15 @@ impl RedisClaim {
             News::Refresh => Duration::ZERO,
         };
         Ok(Some(Attempt::Busy { queued: true, retry_after: Some(pause) }))
+    }
+
+    /// True if a batch can answer an attempt or a release. It keeps no place in the queue.
+    fn may_join_batch(&self, destination: &Destination) -> bool {
+        self.family == Family::Exclusive
+            && self.member.is_none()
+            && self.successor.is_none()
+            && !self.store.config().is_cluster()
+            && destination.is_busy()
     }
 
     /// Gives the grant back if too few replicas have confirmed it.
@@ -292,12 +305,21 @@ impl Claim for RedisClaim {
         if self.token.is_none() && !self.unanswered.is_any() && self.member.is_none() {
             return Ok(Released::NotHeld);
         }
+        let deadline = Clock::Boot.now().after(self.spec.op_timeout);
         let store = Arc::clone(&self.store);
         let mut route = store.route(self.keys.slot);
         let grant = self.grant();
         let answer = loop {
             let destination = route.next().await?;
             let may_apply_until = self.unanswered.release(destination.link.number());
+            let settled = self.token.is_some() && may_apply_until == 0;
+            if settled && self.may_join_batch(&destination) {
+                let request = Request::Release { grant: grant.clone() };
+                let answer = batch::join(&destination.link, &self.keys, request, deadline).await;
+                if let Some(Some(_)) = route.arrive(&destination, answer, Phase::Write).await? {
+                    break 1;
+                }
+            }
             let (publish, channels) = store.channels(&destination.link, &self.keys);
             let args = [
                 Arg::Text(&grant),

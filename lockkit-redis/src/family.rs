@@ -88,6 +88,9 @@ static COUNTED: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     read_note: None,
 });
 
+/// Acquires and releases several exclusive locks.
+pub(crate) static BATCH: LazyLock<Source> = LazyLock::new(|| source!("exclusive/batch"));
+
 impl Family {
     pub(crate) fn scripts(self) -> &'static Scripts {
         match self {

@@ -67,7 +67,7 @@
 //!
 //! ```text
 //! # One server
-//! ~lockkit:* &lockkit:* +eval +evalsha +time +role +config|get +command|info +scan +exists +get +set +del +pttl +pexpire
+//! ~lockkit:* &lockkit:* +eval +evalsha +time +role +config|get +command|info +scan +exists +get +mget +set +del +pttl +pexpire
 //! +zadd +zcount +zrange +zrangebyscore +zrem +zscore +hget +hmget +hgetall +hexists +hset +hmset +hdel
 //! +publish +subscribe +pubsub|numsub
 //! ```

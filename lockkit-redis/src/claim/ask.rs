@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockkit_core::{
     Clock, Result, Tick,
-    spi::{Attempt, Claim as _, Wait},
+    spi::{Attempt, Claim as _, Grant, Wait},
 };
 use redis::{RedisResult, Value};
 
@@ -14,7 +14,10 @@ use crate::{
     family::Permits,
     reply::Acquired,
     script::{self, Arg, Call},
-    servers::{Destination, Link, Route},
+    servers::{
+        Destination, Link, Route,
+        batch::{self, Done, Request},
+    },
     waiting::{self, ClockReading},
 };
 
@@ -36,6 +39,9 @@ impl RedisClaim {
         let mut late = 0;
         loop {
             let destination = route.next().await?;
+            if let Some(grant) = self.ask_in_batch(&mut route, &destination, deadline).await? {
+                return Ok(Attempt::Granted(grant));
+            }
             self.prepare(&destination.link, wait).await?;
             if self.registration.is_some()
                 && let Err(error) = destination.enter(store.waiters(), &self.keys.base).await
@@ -78,6 +84,33 @@ impl RedisClaim {
         }
     }
 
+    /// Asks together with other claims, which gets nothing but a free lock. Returns `None` if the
+    /// claim must ask alone.
+    async fn ask_in_batch(
+        &mut self,
+        route: &mut Route<'_>,
+        destination: &Destination,
+        deadline: Tick,
+    ) -> Result<Option<Grant>> {
+        if self.unanswered.is_any() || !self.may_join_batch(destination) {
+            return Ok(None);
+        }
+        let sent = Clock::Boot.now();
+        let not_after = destination.link.clock().at(deadline);
+        self.unanswered.attempt(destination.link.number(), not_after);
+        let request = Request::Acquire { owner: self.owner.clone(), lease: self.lease, not_after };
+        let answer = batch::join(&destination.link, &self.keys, request, deadline).await;
+        let answer = self.arrived(route, destination, answer).await?.flatten();
+        let Some(Done { now, number: token }) = answer else {
+            self.unanswered.refused();
+            return Ok(None);
+        };
+        destination.link.clock().observe(sent, now, Clock::Boot.now());
+        self.unanswered.settled(now);
+        let lease = self.lease_for(self.lease, self.spec.ttl)?;
+        self.granted(token, lease).map(Some)
+    }
+
     /// Leaves a place in the queue that the server can't serve, and registers a waiter that needs a
     /// message from this server.
     async fn prepare(&mut self, link: &Link, wait: Wait) -> Result<()> {
@@ -114,21 +147,29 @@ impl RedisClaim {
         let lease = self.lease;
         let reply =
             reply.and_then(|(reply, waited)| Ok((Acquired::from_reply(&reply, lease)?, waited)));
-        let (acquired, waited) = match route.arrive(destination, reply, Phase::Write).await {
-            Ok(Some(answers)) => answers,
-            Ok(None) => {
-                self.unanswered.refused();
-                return Ok(None);
-            }
-            Err(error) => {
-                if !error.is_outcome_unknown() {
-                    self.unanswered.refused();
-                }
-                return Err(error);
-            }
+        let Some((acquired, waited)) = self.arrived(route, destination, reply).await? else {
+            return Ok(None);
         };
         destination.link.clock().observe(sent, acquired.now(), Clock::Boot.now());
         Ok(Some(Answer { acquired, waited, sent }))
+    }
+
+    /// The answer to an attempt; `None` if another server must be asked.
+    async fn arrived<T>(
+        &mut self,
+        route: &mut Route<'_>,
+        destination: &Destination,
+        reply: RedisResult<T>,
+    ) -> Result<Option<T>> {
+        let answer = route.arrive(destination, reply, Phase::Write).await;
+        let did_nothing = match &answer {
+            Ok(answer) => answer.is_none(),
+            Err(error) => !error.is_outcome_unknown(),
+        };
+        if did_nothing {
+            self.unanswered.refused();
+        }
+        answer
     }
 
     async fn send(

@@ -14,7 +14,7 @@ use redis::{
     Cmd, ConnectionAddr, Pipeline, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection,
 };
 
-use super::subscription_connection::SubscriptionConnection;
+use super::{batch::Batches, subscription_connection::SubscriptionConnection};
 use crate::script::Call;
 
 /// A multiplexed connection. All claims share it, unless a request has it for itself. The server
@@ -32,6 +32,7 @@ pub(crate) struct Link {
     /// When the oldest request since the last reply was sent, in ms after `opened`, plus 1. It is 0
     /// if there is none.
     silent_since: AtomicU64,
+    pub(super) batches: Batches,
 }
 
 /// The client library's connection, and whether it can still be used.
@@ -61,6 +62,7 @@ impl Link {
             pushes: AtomicBool::new(pushes),
             subscriptions,
             silent_since: AtomicU64::new(0),
+            batches: Batches::new(),
         }
     }
 
@@ -257,6 +259,6 @@ fn missing_answer() -> redis::RedisError {
     (redis::ErrorKind::UnexpectedReturnType, "fewer answers than requests").into()
 }
 
-fn is_no_script(error: &redis::RedisError) -> bool {
+pub(super) fn is_no_script(error: &redis::RedisError) -> bool {
     error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
 }

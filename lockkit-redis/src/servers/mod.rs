@@ -1,5 +1,6 @@
 //! Finds the server that has a name's keys, and keeps connections to the servers.
 
+pub(crate) mod batch;
 mod cluster;
 mod connect;
 mod endpoint;

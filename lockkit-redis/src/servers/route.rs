@@ -6,7 +6,7 @@ use lockkit_core::{Error, Result};
 use redis::{ConnectionAddr, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time;
 
-use super::{cluster::Cluster, link::Link, node::Node, pool::CheckedOutLink};
+use super::{batch::UnderWay, cluster::Cluster, link::Link, node::Node, pool::CheckedOutLink};
 use crate::{
     config::Address,
     error::{self, OpenError, Phase},
@@ -92,7 +92,13 @@ impl Destination {
         Ok((reply, Some(waited)))
     }
 
+    /// True if a request should go with others in a batch.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.asking && self.alone.is_none() && self.link.batches.are_full()
+    }
+
     pub(crate) async fn run(&self, call: &Call<'_>) -> RedisResult<Value> {
+        let _request = UnderWay::begin(&self.link);
         if self.asking { self.link.run_asking(call).await } else { self.link.run(call).await }
     }
 

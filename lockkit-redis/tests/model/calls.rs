@@ -22,6 +22,7 @@ pub(crate) const OWNERS: u8 = 3;
 /// Added to the place of a waiter that is set aside.
 const ASIDE: i64 = 1 << 52;
 
+pub(crate) const BATCH: &str = include_str!("../../src/scripts/exclusive/batch.lua");
 const PLACES: &str = include_str!("../../src/scripts/places.lua");
 const TOUCH: &str = include_str!("../../src/scripts/touch.lua");
 const HAND_OVER: &str = concat!(
@@ -174,8 +175,9 @@ impl Redis {
             let text = [free, CLOCK, front, places, text].concat();
             (name, Edit::all(edits, name, &text))
         });
+        let batch = [("batch", Edit::all(edits, "batch", BATCH))];
         Self {
-            scripts: Scripts::new(sources),
+            scripts: Scripts::new(sources.into_iter().chain(batch)),
             names: names.collect(),
             keys: ["lock", "counter", "queue", "live"].map(Text::from).into(),
             rules: *rules,
@@ -207,6 +209,12 @@ impl Redis {
         if let Some(done) = self.known.get(&key) {
             return *done;
         }
+        if self.rules.batched
+            && let Some(done) = self.run_batch(id, who, call, moment)
+        {
+            self.known.insert(key, done);
+            return done;
+        }
         let run = self.arguments(who, call, moment);
         let Outcome { store, answer, published } = self.scripts.run(&self.stores[at(id)].0, &run);
         self.runs += 1;
@@ -225,6 +233,55 @@ impl Redis {
         let done = (self.intern(store), answer, told);
         self.known.insert(key, done);
         done
+    }
+
+    /// Runs a call as a batch of one. Returns `None` if it is left over, or fits into no batch.
+    fn run_batch(&mut self, id: StoreId, who: usize, call: Call, moment: Moment) -> Option<Done> {
+        let owner = self.names[who][0].clone();
+        let text = |number: i64| Text::from(number.to_string());
+        let args = match call {
+            Call::Acquire { lease, not_after } => {
+                let not_after = text(ms(not_after) * 1000);
+                vec![not_after, "0".into(), owner, text(i64::from(lease) * TICK)]
+            }
+            Call::Release {
+                unanswered: None,
+                owned: true,
+                successor: false,
+                waits: false,
+                token: 1..,
+            } => {
+                let Call::Release { token, .. } = call else { unreachable!() };
+                vec!["0".into(), "1".into(), format!("{token}:{owner}").into()]
+            }
+            _ => return None,
+        };
+        let [lock, counter, queue, _] = &*self.keys else { panic!("four keys") };
+        let keys = Rc::new([counter.clone(), lock.clone(), queue.clone()]);
+        let run = Run {
+            script: "batch",
+            keys,
+            args,
+            now: ms(moment.now),
+            full: moment.full,
+            denied: false,
+            heard: Vec::new(),
+        };
+        let Outcome { store, answer, .. } = self.scripts.run(&self.stores[at(id)].0, &run);
+        self.runs += 1;
+        let Ok(Raw::List(answers)) = answer else { return None };
+        let [Raw::Int(now), Raw::Int(number)] = answers[..] else { panic!("{answers:?}") };
+        let answer = match call {
+            _ if number == 0 => {
+                assert_eq!(self.intern(store), id, "a call that was left over did something");
+                return None;
+            }
+            Call::Acquire { lease, .. } => {
+                Answer::Granted { now: tick(now / 1000), lease, token: number }
+            }
+            _ => Answer::Released { last: true },
+        };
+        Some((self.intern(store), answer, None))
     }
 
     fn arguments(&self, who: usize, call: Call, moment: Moment) -> Run {

@@ -118,9 +118,20 @@ impl Server {
                 Some(Data::String(text)) => Ok(Reply::Text(text.clone())),
                 Some(Data::Zset(_)) => Err(WRONGTYPE.to_owned()),
             },
+            ["MGET", ref keys @ ..] => {
+                let value = |key: &&str| self.store.string(key).cloned();
+                let values = keys.iter().map(|key| value(key).map_or(Reply::Nil, Reply::Text));
+                Ok(Reply::List(values.collect()))
+            }
+            ["SET", key, .., "NX"] if self.store.keys.contains_key(key) => Ok(Reply::Nil),
+            ["SET", key, value, "NX"] => self.set(key, value, None),
+            ["SET", key, value, "PX", ttl, "NX"] => self.set(key, value, Some(self.lapse(ttl)?)),
             ["SET", key, value] => self.set(key, value, None),
             ["SET", key, value, "PX", ttl] => self.set(key, value, Some(self.lapse(ttl)?)),
-            ["DEL", key] => Ok(Reply::Int(i64::from(self.store.keys.remove(key).is_some()))),
+            ["DEL", ref keys @ ..] => {
+                let removed = keys.iter().filter(|key| self.store.keys.remove(**key).is_some());
+                Ok(Reply::Int(i64::try_from(removed.count()).expect("few keys")))
+            }
             ["PTTL", key] => Ok(Reply::Int(match self.store.keys.get(key) {
                 None => -2,
                 Some(Entry { until: None, .. }) => -1,

@@ -2,6 +2,7 @@
 //! and with clients that are values. So it can try every order in which requests, replies,
 //! messages, faults and time can meet.
 
+mod batches;
 mod calls;
 mod client;
 mod drain;
@@ -41,6 +42,7 @@ const FEW: Setting = Setting {
         pushes: Pushes::All,
         flaw: None,
         hurried: false,
+        batched: false,
     },
 };
 /// A setting for walks.
@@ -62,6 +64,7 @@ const TWO: Setting = Setting {
         pushes: Pushes::All,
         flaw: None,
         hurried: false,
+        batched: false,
     },
 };
 const THREE: Setting = Setting {
@@ -82,8 +85,10 @@ const THREE: Setting = Setting {
         pushes: Pushes::All,
         flaw: None,
         hurried: false,
+        batched: false,
     },
 };
+const BATCHED: Setting = Setting { rules: Rules { batched: true, ..TWO.rules }, ..TWO };
 /// The server refuses to send messages.
 const DENIED: Setting = Setting { rules: Rules { pushes: Pushes::Denied, ..TWO.rules }, ..TWO };
 /// The server's clock steps ahead by more than a window.
@@ -194,6 +199,16 @@ fn c1_c3_c4_c5_c6_c9_c12_three_claims_on_walks() {
 fn c4_tokens_rise_and_proofs_refuse_when_the_clock_steps() {
     walks("a clock that steps", &CLOCK_STEPS, 5..6, 30_000);
     walks("a clock that goes back", &CLOCK_GOES_BACK, 6..7, 30_000);
+}
+
+#[test]
+fn c1_c3_c4_c5_c6_c12_claims_whose_requests_are_sent_in_batches() {
+    let few = Rules { batched: true, ..FEW.rules };
+    every_order("two claims in batches", &Setting { rules: few, ..FEW });
+    every_order("and a fault", &Setting { ticks: 2, faults: 1, rules: few, ..FEW });
+    walks("two claims in batches", &BATCHED, 1..3, 30_000);
+    let rules = Rules { batched: true, ..CLOCK_STEPS.rules };
+    walks("a clock that steps", &Setting { rules, ..CLOCK_STEPS }, 5..6, 20_000);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod scripts;
 
-use crate::{CLOCK_STEPS, DENIED, drain::HANGS, rules::Flaw, world::Setting};
+use crate::{BATCHED, CLOCK_STEPS, DENIED, drain::HANGS, rules::Flaw, world::Setting};
 
 /// A piece of a script, and its replacement.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,8 @@ impl Edit {
     pub(crate) fn all(edits: &[Self], script: &str, text: &str) -> String {
         let ours = |edit: &&Self| {
             edit.script == script
-                || edit.script == "hand_over" && !matches!(script, "extend" | "raise_token")
+                || edit.script == "hand_over"
+                    && !matches!(script, "extend" | "raise_token" | "batch")
         };
         edits.iter().filter(ours).fold(text.to_owned(), |text, edit| {
             assert!(text.contains(edit.from), "{script} has nothing to replace for {edit:?}");
@@ -66,6 +67,7 @@ const DIFFER: &str = "queue and liveness differ";
 
 pub(crate) fn mutants() -> Vec<Mutant> {
     let mut mutants = scripts::all();
+    mutants.extend(scripts::batches().map(|mutant| Mutant { setting: Some(BATCHED), ..mutant }));
     mutants.extend([
         client(
             Flaw::ProofFromReceipt,

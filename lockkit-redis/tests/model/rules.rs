@@ -18,6 +18,8 @@ pub(crate) struct Rules {
     pub(crate) flaw: Option<Flaw>,
     /// A request looks at one waiter only, where it looks at many otherwise.
     pub(crate) hurried: bool,
+    /// Attempts and releases go into batches first.
+    pub(crate) batched: bool,
 }
 
 /// Which clients a message can reach.

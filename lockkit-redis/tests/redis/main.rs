@@ -1,5 +1,6 @@
 //! Tests the Redis backend against a real server, below the core's driver.
 
+mod batch;
 mod crowd;
 mod demoted;
 mod diagnosis;

@@ -71,7 +71,7 @@ impl Proxy {
     }
 
     async fn requests(self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, may_hold: bool) {
-        let mut buffer = [0; 4096];
+        let mut buffer = vec![0; 1 << 16];
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
             if may_hold && self.hold.load(Ordering::SeqCst) {
                 self.let_go.notified().await;
@@ -88,7 +88,7 @@ impl Proxy {
     }
 
     async fn replies(self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
-        let mut buffer = [0; 4096];
+        let mut buffer = vec![0; 1 << 16];
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
             self.heard.fetch_add(length, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(self.slow.load(Ordering::SeqCst))).await;

@@ -1,5 +1,6 @@
 //! Tests a user with exactly the documented rights, and one with fewer.
 
+use futures_util::future::join_all;
 use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
     spi::{
@@ -83,6 +84,20 @@ async fn exercise(redis: &Redis) {
         }
         assert_eq!(late.release().await.unwrap(), Released::Freed);
     }
+    // So many that some of them are sent together.
+    let mut crowd: Vec<_> =
+        (0..50).map(|at| redis.claim(spec_of(&format!("a{at}"))).unwrap()).collect();
+    for answer in join_all(crowd.iter_mut().map(|claim| claim.attempt(Wait::No))).await {
+        granted(answer);
+    }
+    for released in join_all(crowd.iter_mut().map(|claim| claim.release())).await {
+        assert_eq!(released.unwrap(), Released::Freed);
+    }
+}
+
+fn spec_of(name: &str) -> ClaimSpec {
+    let name = LockName::new(Kind::Mutex, name).unwrap();
+    ClaimSpec::new(name, OwnerId::random(), Mode::Exclusive, TTL, OP_TIMEOUT)
 }
 
 fn denied(server: &RedisServer) -> Vec<String> {

@@ -22,6 +22,57 @@ pub(super) fn all() -> Vec<Mutant> {
     .concat()
 }
 
+/// The faults in batches.
+pub(super) fn batches() -> [Mutant; 9] {
+    [
+        script(
+            "a batch that grants late",
+            &[("batch", "now <= tonumber(ARGV[1])", "true")],
+            &[LOCK_LEFT],
+        ),
+        script(
+            "a batch that grants before a waiter",
+            &[("batch", "not values[i] and not is_waited_for(i)", "not values[i]")],
+            &[OVERTAKEN, "a holder is still in the queue"],
+        ),
+        script(
+            "a batch that grants a lock that is taken",
+            &[("batch", "not values[i] and ", ""), ("batch", ", 'NX')", ")")],
+            &["someone else's lock is taken away"],
+        ),
+        script(
+            "a batch that grants without an end",
+            &[("batch", "'PX', ARGV[1 + owner], ", "")],
+            &["a lock that never lapses"],
+        ),
+        script(
+            "a batch that counts no token",
+            &[("batch", "redis.call('SET', KEYS[1], token(#free))", "")],
+            &[UNTOLD],
+        ),
+        script(
+            "a batch whose tokens do not rise",
+            &[("batch", "last < token(1)", "true")],
+            &["a grant didn't raise the token", "the token fell"],
+        ),
+        script(
+            "a batch that frees without compare",
+            &[("batch", "values[i] == ARGV[2 + i]", "values[i]")],
+            &["someone else's lock is taken away"],
+        ),
+        script(
+            "a batch that frees before a waiter",
+            &[("batch", "ARGV[2 + i] and not is_waited_for(i)", "ARGV[2 + i]")],
+            &[NOT_GIVEN],
+        ),
+        script(
+            "a batch that frees nothing",
+            &[("batch", "redis.call('DEL', unpack(freed))", "")],
+            &["released, and still held", LOCK_LEFT],
+        ),
+    ]
+}
+
 /// Late attempts, and hand-overs to the wrong waiter.
 fn hand_overs() -> Vec<Mutant> {
     vec![

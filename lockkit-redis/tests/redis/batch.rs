@@ -1,0 +1,209 @@
+//! Tests claims that share a busy connection, so that their requests go together.
+
+use std::{collections::BTreeSet, fs, sync::atomic::Ordering, time::Duration};
+
+use futures_util::future::join_all;
+use lockkit_core::spi::{Attempt, Backend as _, Claim, Released, Wait};
+use lockkit_redis::redis::Script;
+use tokio::time::timeout;
+
+use crate::{proxy::Proxy, support::*};
+
+/// How many claims ask at the same time.
+const CLAIMS: usize = 100;
+
+fn claims(store: &Store) -> Vec<Box<dyn Claim>> {
+    (0..CLAIMS).map(|at| store.claim(&format!("name-{at}"))).collect()
+}
+
+async fn acquire_all(claims: &mut [Box<dyn Claim>]) -> BTreeSet<u64> {
+    let answers = join_all(claims.iter_mut().map(|claim| claim.attempt(Wait::No))).await;
+    answers.into_iter().map(|answer| granted(answer).token.get()).collect()
+}
+
+async fn release_all(claims: &mut [Box<dyn Claim>]) -> Vec<Released> {
+    join_all(claims.iter_mut().map(|claim| finally_released(claim))).await
+}
+
+async fn assert_only_counter(store: &Store) {
+    store.settle().await;
+    assert_eq!(store.admin.keys().await, [counter_key()]);
+}
+
+#[tokio::test]
+async fn c4_many_claims_at_once_get_tokens_of_their_own_with_few_requests() {
+    let store = Store::start().await;
+    let mut all = claims(&store);
+    // The server learns the script of batches.
+    acquire_all(&mut all).await;
+    assert_eq!(release_all(&mut all).await, [Released::Freed; CLAIMS]);
+    let mut last = 0;
+    for _ in 0..5 {
+        store.admin.reset_calls().await;
+        let tokens = acquire_all(&mut all).await;
+        assert_eq!(tokens.len(), CLAIMS, "two have the same token");
+        assert!(tokens.first().is_some_and(|first| *first > last));
+        last = *tokens.last().unwrap();
+        assert_eq!(release_all(&mut all).await, [Released::Freed; CLAIMS]);
+        let requests = store.admin.requests().await;
+        assert!(requests < 50, "{requests} requests for {CLAIMS} pairs");
+        assert_only_counter(&store).await;
+    }
+}
+
+#[tokio::test]
+async fn c1_a_batch_leaves_a_lock_with_its_holder_and_grants_the_others() {
+    let store = Store::start().await;
+    let mut all = claims(&store);
+    acquire_all(&mut all).await;
+    release_all(&mut all).await;
+    let mut holder = store.claim("name-50");
+    granted(holder.attempt(Wait::No).await);
+    let answers = join_all(all.iter_mut().map(|claim| claim.attempt(Wait::No))).await;
+    for (at, answer) in answers.into_iter().enumerate() {
+        let is_granted = matches!(answer.unwrap(), Attempt::Granted(_));
+        assert_eq!(is_granted, at != 50, "{at}");
+    }
+    let released = release_all(&mut all).await;
+    let freed = released.iter().filter(|released| **released == Released::Freed);
+    assert_eq!(freed.count(), CLAIMS - 1);
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
+    assert_only_counter(&store).await;
+}
+
+#[tokio::test]
+async fn c6_claims_that_give_up_before_or_after_their_batch_was_sent_leave_no_lock() {
+    let store = Store::start().await;
+    let mut all = claims(&store);
+    for knows_script in [false, true] {
+        store.server.pause().unwrap();
+        // The first ones are sent, and the others are collected.
+        let (given_up, kept) = all.split_at_mut(CLAIMS / 2);
+        let mut kept =
+            Box::pin(join_all(kept.iter_mut().rev().map(|claim| claim.attempt(Wait::No))));
+        assert!(timeout(MOMENT, &mut kept).await.is_err());
+        let attempts = join_all(given_up.iter_mut().map(|claim| claim.attempt(Wait::No)));
+        assert!(timeout(MOMENT, attempts).await.is_err());
+        store.server.resume().unwrap();
+        // Some give up while the batches are on their way.
+        for claim in given_up.iter_mut() {
+            let cut = timeout(Duration::ZERO, claim.attempt(Wait::No)).await;
+            drop(cut);
+        }
+        let released = join_all(given_up.iter_mut().map(|claim| claim.release()));
+        let (released, answers) = tokio::join!(released, kept);
+        for released in released {
+            let _ = released.expect("all was sent on one connection, so the release is final");
+        }
+        answers.into_iter().for_each(|answer| {
+            granted(answer);
+        });
+        release_all(&mut all[CLAIMS / 2..]).await;
+        assert_only_counter(&store).await;
+        assert!(knows_script || store.admin.calls("eval").await > 0, "the script was known");
+    }
+}
+
+/// Each reply is late, so the claims give up after the server has said that it doesn't know the
+/// script, and before the client hears that.
+#[tokio::test]
+async fn c6_a_batch_that_the_server_did_not_know_is_not_sent_again_for_claims_that_gave_up() {
+    let store = Store::start().await;
+    let proxy = Proxy::to(store.server.port()).await;
+    let redis = connect(&proxy.url("")).await.unwrap();
+    let claim = |at: usize| redis.claim(spec(&format!("name-{at}"))).unwrap();
+    let mut all: Vec<_> = (0..CLAIMS).map(claim).collect();
+    store.admin.reset_calls().await;
+    proxy.slow.store(300, Ordering::SeqCst);
+    let attempts = join_all(all.iter_mut().map(|claim| claim.attempt(Wait::No)));
+    let batch_is_refused = async {
+        while !store.admin.ask::<String>(&["INFO", "errorstats"]).await.contains("NOSCRIPT") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = batch_is_refused => {}
+        _ = attempts => panic!("the server knew the script of batches"),
+    }
+    for released in join_all(all.iter_mut().map(|claim| claim.release())).await {
+        let _ = released.expect("all was sent on one connection, so the release is final");
+    }
+    proxy.slow.store(0, Ordering::SeqCst);
+    redis.inspect(&mutex("settle")).await.unwrap();
+    let keys = store.admin.keys().await;
+    assert!(keys.iter().all(|key| *key == counter_key()), "{keys:?}");
+}
+
+#[tokio::test]
+async fn c5_a_connection_that_breaks_under_a_batch_leaves_no_lock_and_nobody_waits() {
+    let store = Store::start().await;
+    // A release is final once no attempt on the broken connection can arrive any more.
+    let patience = MOMENT * 20;
+    let claim = |at: usize| store.redis.claim(spec_for(&format!("name-{at}"), TTL, patience));
+    let mut all: Vec<_> = (0..CLAIMS).map(|at| claim(at).unwrap()).collect();
+    acquire_all(&mut all).await;
+    release_all(&mut all).await;
+    store.server.pause().unwrap();
+    let mut attempts = Box::pin(join_all(all.iter_mut().map(|claim| claim.attempt(Wait::No))));
+    assert!(timeout(MOMENT, &mut attempts).await.is_err());
+    store.server.resume().unwrap();
+    let (answers, ()) = tokio::join!(timeout(SOON, attempts), kill_clients(&store));
+    for answer in answers.expect("a claim waits for an answer that cannot come") {
+        if let Err(error) = answer {
+            assert!(error.is_temporary(), "{error}");
+        }
+    }
+    release_all(&mut all).await;
+    store.settle().await;
+    let keys = store.admin.keys().await;
+    assert!(keys.iter().all(|key| *key == counter_key()), "{keys:?}");
+}
+
+#[tokio::test]
+async fn c13_a_name_that_the_server_forbids_does_not_harm_its_neighbours() {
+    let store = Store::start().await;
+    let rights = ["~lockkit:mutex:{name-1*", "~lockkit:token", "~lockkit:keys", "&*", "+@all"];
+    let user = ["ACL", "SETUSER", "u", "reset", "on", ">hunter2"];
+    store.admin.ask::<()>(&[&user[..], &rights].concat()).await;
+    let url = store.server.url().replace("://", "://u:hunter2@");
+    let redis = connect(&url).await.unwrap();
+    let claim = |at: usize| redis.claim(spec(&format!("name-{at}"))).unwrap();
+    let mut all: Vec<_> = (0..CLAIMS).map(claim).collect();
+    let answers = join_all(all.iter_mut().map(|claim| claim.attempt(Wait::No))).await;
+    for (at, answer) in answers.into_iter().enumerate() {
+        assert_eq!(answer.is_ok(), format!("name-{at}").starts_with("name-1"), "{at}");
+    }
+}
+
+/// The open connections to a port of this machine.
+fn connections_to(port: u16) -> usize {
+    let connections = fs::read_to_string("/proc/net/tcp").unwrap();
+    let to = format!("0100007F:{port:04X} 01 ");
+    connections.lines().filter(|line| line.contains(&to)).count()
+}
+
+#[tokio::test]
+async fn c10_a_batch_without_an_answer_keeps_no_connection_of_a_backend_that_was_dropped() {
+    let store = Store::start().await;
+    let proxy = Proxy::to(store.server.port()).await;
+    let hash = Script::new(include_str!("../../src/scripts/exclusive/batch.lua"));
+    proxy.lose.set(hash.get_hash().to_owned().leak().as_bytes()).unwrap();
+    let redis = connect(&proxy.url("")).await.unwrap();
+    let patience = MOMENT * 4;
+    let claim = |at: usize| redis.claim(spec_for(&format!("name-{at}"), TTL, patience)).unwrap();
+    let mut all: Vec<_> = (0..CLAIMS).map(claim).collect();
+    assert_eq!(connections_to(proxy.port), 1);
+    // As the core does, the callers give up when their time is over.
+    let attempts = join_all(all.iter_mut().map(|claim| timeout(patience, claim.attempt(Wait::No))));
+    let unanswered = attempts.await.iter().filter(|answer| answer.is_err()).count();
+    assert!(unanswered > CLAIMS / 2, "{unanswered} attempts were not answered");
+    drop(all);
+    drop(redis);
+    let closed = async {
+        while connections_to(proxy.port) > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(SOON, closed).await.expect("a connection is left");
+}
