@@ -285,7 +285,7 @@ fn server_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
 }
 
 const NO_RIGHTS: &str = "the user lacks rights; lockkit needs ~<prefix>:* &<prefix>:* +eval +evalsha +time +role \
-                         +config|get +command|info +scan +exists +get +set +del +pttl +pexpire +zadd +zcount +zrange \
+                         +config|get +command|info +scan +exists +get +mget +set +del +pttl +pexpire +zadd +zcount +zrange \
                          +zrangebyscore +zrem +zscore +hget +hmget +hgetall +hexists +hset +hmset +hdel +publish \
                          +subscribe +pubsub|numsub, on a cluster also +cluster|slots +asking +spublish +ssubscribe \
                          +sunsubscribe +pubsub|shardnumsub, and with wait_replicas +wait";

@@ -1,26 +1,27 @@
 //! Sends attempts and releases together while a connection is busy. The client and the server spend
 //! more time on a request than on a free lock.
 //!
-//! 1. While a few requests are under way on a connection, further ones are collected.
-//! 2. With each answer, those that were collected are sent as one request.
+//! 1. While some requests are under way on a connection, further ones are collected.
+//! 2. They are sent as one request: at once, or with the answer to an earlier batch.
 //! 3. A request that is left over did nothing. Its task sends it alone.
 
 use std::{
+    collections::VecDeque,
     future::Future as _,
-    io,
+    io, mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Waker},
     time::Duration,
 };
 
 use lockkit_core::{Clock, Tick};
-use redis::{ErrorKind, RedisResult, Value};
-use tokio::{runtime::Handle, sync::oneshot, task::unconstrained, time};
+use redis::{ErrorKind, RedisResult, ServerErrorKind, Value};
+use tokio::{sync::oneshot, task::unconstrained, time};
 
-use super::link::{self, Link};
+use super::link::Link;
 use crate::{
     family::BATCH,
     keys::Keys,
@@ -29,9 +30,13 @@ use crate::{
 
 /// How many requests a batch has at most. The server runs nothing else meanwhile, for about 0.1 ms.
 const MOST: usize = 32;
-/// How many requests are under way before others are collected. Both sides have work meanwhile, and
-/// a request waits for a quarter of a round trip at most, as long as there are few tasks.
-const UNDER_WAY: usize = 4;
+/// How many requests of any kind are under way before others are collected.
+const BUSY: usize = 4;
+/// How many batches are under way at once. So both sides have work, and a request waits for a part
+/// of a round trip only.
+const UNDER_WAY: usize = 3;
+/// How much longer a batch lasts than its callers wait. The callers must see their own timeout.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// What one owner wants to do with an exclusive lock.
 #[derive(Debug)]
@@ -54,13 +59,22 @@ pub(crate) struct Done {
 /// `None` if the request was left over.
 type Answer = RedisResult<Option<Done>>;
 
-/// The requests of one connection.
+/// The batches of one connection.
+#[derive(Default)]
 pub(super) struct Batches {
-    under_way: AtomicUsize,
-    /// The requests that the next batch will have.
-    collected: Mutex<Vec<Entry>>,
-    /// Sends batches. It is the one that drives the connection.
-    runtime: Handle,
+    /// How many requests are under way that are no batches.
+    alone: AtomicUsize,
+    next: Mutex<Next>,
+    /// The server does not let this user run batches.
+    forbidden: AtomicBool,
+}
+
+#[derive(Default)]
+struct Next {
+    /// The requests of the next batches.
+    collected: VecDeque<Entry>,
+    /// How many batches are under way.
+    under_way: usize,
 }
 
 struct Entry {
@@ -71,13 +85,19 @@ struct Entry {
     answer: oneshot::Sender<Answer>,
 }
 
-/// A request that is under way. With its end, the next batch may be sent.
-pub(super) struct UnderWay(Arc<Link>);
+/// Counts a request that is no batch, until its caller hears the answer or gives up.
+pub(super) struct Alone<'a>(&'a Batches);
 
 /// A request that was collected, until its answer.
 struct Member<'a> {
     batches: &'a Batches,
     answer: oneshot::Receiver<Answer>,
+}
+
+/// A batch that is under way.
+struct Batch {
+    link: Arc<Link>,
+    is_over: bool,
 }
 
 /// Sends a request in a batch. If the caller drops this future before that, the request is not
@@ -89,92 +109,119 @@ pub(crate) async fn join(
     deadline: Tick,
 ) -> Answer {
     let (sender, answer) = oneshot::channel();
+    let entry = Entry { keys: Arc::clone(keys), request, deadline, answer: sender };
     let mut member = Member { batches: &link.batches, answer };
-    link.batches.lock().push(Entry { keys: Arc::clone(keys), request, deadline, answer: sender });
-    // All answers may have come meanwhile.
+    link.batches.lock().collected.push_back(entry);
     send_next(link);
-    // Without an answer, the runtime of the connection has ended.
     let answer = (&mut member.answer).await;
-    answer.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))
+    // The batch took too long, or its runtime has ended. The connection may still be good.
+    answer.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
 }
 
 impl Drop for Member<'_> {
     fn drop(&mut self) {
         if !self.answer.is_terminated() {
             self.answer.close();
-            self.batches.lock().retain(|entry| !entry.answer.is_closed());
+            // Waits until a batch that has the request is on the connection, before the caller
+            // sends anything else.
+            drop(self.batches.lock());
         }
     }
 }
 
-impl UnderWay {
-    pub(super) fn begin(link: &Arc<Link>) -> Self {
-        link.batches.under_way.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(link))
+impl<'a> Alone<'a> {
+    pub(super) fn begin(batches: &'a Batches) -> Self {
+        batches.alone.fetch_add(1, Ordering::Relaxed);
+        Self(batches)
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        self.0.batches.under_way.fetch_sub(1, Ordering::SeqCst);
-        send_next(&self.0);
+        self.0.alone.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Batches {
-    /// Call it in the runtime that drives the connection.
-    pub(super) fn new() -> Self {
-        Self {
-            under_way: AtomicUsize::new(0),
-            collected: Mutex::default(),
-            runtime: Handle::current(),
-        }
+    /// True if a request should join a batch.
+    pub(super) fn are_due(&self) -> bool {
+        let busy = self.alone.load(Ordering::Relaxed) + self.lock().under_way >= BUSY;
+        busy && !self.forbidden.load(Ordering::Relaxed)
     }
 
-    /// True if a request is to be collected.
-    pub(super) fn are_full(&self) -> bool {
-        self.under_way.load(Ordering::SeqCst) >= UNDER_WAY
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.collected.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Next> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Sends the next batch, if there is one and few requests are under way.
+impl Next {
+    /// The requests of a batch, without those whose callers gave up.
+    fn take(&mut self) -> Vec<Entry> {
+        let mut entries = Vec::with_capacity(self.collected.len().min(MOST));
+        while entries.len() < MOST
+            && let Some(entry) = self.collected.pop_front()
+        {
+            if !entry.answer.is_closed() {
+                entries.push(entry);
+            }
+        }
+        entries
+    }
+}
+
+/// Sends what was collected, as far as few batches are under way.
 fn send_next(link: &Arc<Link>) {
-    let mut collected = link.batches.lock();
-    if collected.is_empty() || link.batches.are_full() {
-        return;
+    loop {
+        let mut next = link.batches.lock();
+        if next.under_way >= UNDER_WAY {
+            return;
+        }
+        let entries = next.take();
+        let Some(deadline) = entries.iter().map(|entry| entry.deadline).max() else { return };
+        next.under_way += 1;
+        let batch = Batch { link: Arc::clone(link), is_over: false };
+        let mut exchange = Box::pin(unconstrained(exchange(Arc::clone(link), entries)));
+        // The first step puts the batch on the connection, unless the client library's queue is
+        // full. The lock keeps this in order with the requests of callers that give up.
+        let poll = exchange.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        drop(next);
+        if poll.is_ready() {
+            batch.end();
+            continue;
+        }
+        let patience = Clock::Boot.now().until(deadline).saturating_add(SLACK);
+        #[expect(clippy::disallowed_methods, reason = "one for each batch, until its answer")]
+        link.runtime().spawn(async move {
+            // Without a bound, a silent server would keep the connection for ever.
+            let _ = time::timeout(patience, exchange).await;
+            let link = Arc::clone(&batch.link);
+            batch.end();
+            send_next(&link);
+        });
     }
-    let size = collected.len().min(MOST);
-    let entries: Vec<Entry> = collected.drain(..size).collect();
-    let deadline = entries.iter().map(|entry| entry.deadline).max();
-    let under_way = UnderWay::begin(link);
-    let mut exchange = Box::pin(unconstrained(exchange(Arc::clone(link), entries)));
-    // The first step puts the batch on the connection. A caller that gives up waits for this lock.
-    // So its request is either removed, or sent before all that it sends later.
-    let sent = exchange.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
-    drop(collected);
-    if !sent {
-        return;
+}
+
+impl Batch {
+    fn end(mut self) {
+        self.is_over = true;
     }
-    let patience = deadline.map_or(Duration::ZERO, |deadline| Clock::Boot.now().until(deadline));
-    #[expect(clippy::disallowed_methods, reason = "one for each batch, until its answer")]
-    link.batches.runtime.spawn(async move {
-        // Without a bound, a silent server would keep the connection for ever.
-        let _ = time::timeout(patience, exchange).await;
-        drop(under_way);
-    });
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let mut next = self.link.batches.lock();
+        next.under_way -= 1;
+        if !self.is_over {
+            // The runtime has ended, and sends no batch any more. The callers get an error.
+            let collected = mem::take(&mut next.collected);
+            drop(next);
+            drop(collected);
+        }
+    }
 }
 
 /// Sends a batch, and gives the answers to the tasks.
 async fn exchange(link: Arc<Link>, mut entries: Vec<Entry>) {
-    // Alone, a request needs no batch.
-    if entries.len() < 2 {
-        reply_to(entries, |_| Ok(None));
-        return;
-    }
     entries.sort_by_key(|entry| matches!(entry.request, Request::Acquire { .. }));
     match run(&link, &entries).await {
         Ok((now, numbers)) => reply_to(entries, |at| {
@@ -184,8 +231,12 @@ async fn exchange(link: Arc<Link>, mut entries: Vec<Entry>) {
         // The server did nothing: it doesn't know the script, or refuses the keys of one request.
         Err(error) if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) => {
             reply_to(entries, |_| Ok(None));
-            if link::is_no_script(&error) {
-                teach(&link).await;
+            match error.kind() {
+                ErrorKind::Server(ServerErrorKind::NoScript) => teach(&link).await,
+                ErrorKind::Server(ServerErrorKind::NoPerm) => {
+                    link.batches.forbidden.store(true, Ordering::Relaxed);
+                }
+                _ => {}
             }
         }
         Err(error) => reply_to(entries, |_| Err(error.clone())),

@@ -1,12 +1,19 @@
 //! Logs in on a new connection, checks the server, and subscribes to our messages.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    panic,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use lockkit_core::{Clock, spi::ServerClock};
-use redis::{ConnectionAddr, ProtocolVersion, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, ProtocolVersion, RedisResult, Value,
+    aio::MultiplexedConnection,
+};
+use tokio::{runtime::Handle, task::JoinSet};
 
 use super::{
     connect::{connect, listener, settings},
@@ -32,12 +39,12 @@ pub(crate) async fn handshake(
     let settings = settings();
     let (listener, driver) = listener(shared, number, &ended);
     let heard = settings.clone().set_push_sender(listener);
-    let modern = connect(config, &address, ProtocolVersion::RESP3, heard).await;
-    let (mut connection, driver) = match modern {
-        Ok(connection) => (connection, Some(driver)),
+    let modern = driven(shared, &address, ProtocolVersion::RESP3, heard).await;
+    let ((mut connection, runtime), driver) = match modern {
+        Ok(connected) => (connected, Some(driver)),
         Err(error) if error::refuses_resp3(&error) => {
             tracing::debug!(target: "lockkit", "the server does not speak RESP3: waiters only poll");
-            (connect(config, &address, ProtocolVersion::RESP2, settings).await?, None)
+            (driven(shared, &address, ProtocolVersion::RESP2, settings).await?, None)
         }
         Err(error) => return Err(error.into()),
     };
@@ -65,7 +72,33 @@ pub(crate) async fn handshake(
     let subscriptions = sharded.then(|| {
         SubscriptionConnection::new(Arc::clone(shared), address.clone(), number, Arc::clone(&ended))
     });
-    Ok(Link::new(number, address, Wire { connection, driver, ended }, clock, pushes, subscriptions))
+    let wire = Wire { connection, driver, ended, runtime };
+    Ok(Link::new(number, address, wire, clock, pushes, subscriptions))
+}
+
+/// Opens a connection, and says which runtime drives it. A task of that runtime opens it, because
+/// callers in several runtimes may poll this future in turn.
+async fn driven(
+    shared: &Arc<Shared>,
+    address: &ConnectionAddr,
+    protocol: ProtocolVersion,
+    settings: AsyncConnectionConfig,
+) -> RedisResult<(MultiplexedConnection, Handle)> {
+    loop {
+        let runtime = Handle::current();
+        let shared = Arc::clone(shared);
+        let address = address.clone();
+        let settings = settings.clone();
+        // The task ends with this future.
+        let mut opening = JoinSet::new();
+        opening.spawn(async move { connect(&shared.config, &address, protocol, settings).await });
+        match opening.join_next().await {
+            Some(Ok(connection)) => return Ok((connection?, runtime)),
+            Some(Err(error)) if error.is_panic() => panic::resume_unwind(error.into_panic()),
+            // That runtime has ended, and the present one opens another connection.
+            _ => {}
+        }
+    }
 }
 
 /// Refuses a replica, because only a primary takes writes.

@@ -13,6 +13,7 @@ use lockkit_core::{Clock, Tick, spi::ServerClock};
 use redis::{
     Cmd, ConnectionAddr, Pipeline, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection,
 };
+use tokio::runtime::Handle;
 
 use super::{batch::Batches, subscription_connection::SubscriptionConnection};
 use crate::script::Call;
@@ -42,6 +43,8 @@ pub(crate) struct Wire {
     pub(crate) driver: Option<Weak<()>>,
     /// Set when the connection was closed by the server, or broke.
     pub(crate) ended: Arc<AtomicBool>,
+    /// The runtime that drives the connection.
+    pub(crate) runtime: Handle,
 }
 
 impl Link {
@@ -62,7 +65,7 @@ impl Link {
             pushes: AtomicBool::new(pushes),
             subscriptions,
             silent_since: AtomicU64::new(0),
-            batches: Batches::new(),
+            batches: Batches::default(),
         }
     }
 
@@ -79,6 +82,10 @@ impl Link {
     /// The bare connection, for callers that talk to the server by themselves.
     pub(crate) fn connection(&self) -> MultiplexedConnection {
         self.wire.connection.clone()
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.wire.runtime
     }
 
     pub(crate) fn clock(&self) -> &ServerClock {
@@ -259,6 +266,6 @@ fn missing_answer() -> redis::RedisError {
     (redis::ErrorKind::UnexpectedReturnType, "fewer answers than requests").into()
 }
 
-pub(super) fn is_no_script(error: &redis::RedisError) -> bool {
+fn is_no_script(error: &redis::RedisError) -> bool {
     error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
 }

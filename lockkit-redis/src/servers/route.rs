@@ -6,7 +6,7 @@ use lockkit_core::{Error, Result};
 use redis::{ConnectionAddr, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time;
 
-use super::{batch::UnderWay, cluster::Cluster, link::Link, node::Node, pool::CheckedOutLink};
+use super::{batch::Alone, cluster::Cluster, link::Link, node::Node, pool::CheckedOutLink};
 use crate::{
     config::Address,
     error::{self, OpenError, Phase},
@@ -94,11 +94,11 @@ impl Destination {
 
     /// True if a request should go with others in a batch.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.asking && self.alone.is_none() && self.link.batches.are_full()
+        !self.asking && self.alone.is_none() && self.link.batches.are_due()
     }
 
     pub(crate) async fn run(&self, call: &Call<'_>) -> RedisResult<Value> {
-        let _request = UnderWay::begin(&self.link);
+        let _request = Alone::begin(&self.link.batches);
         if self.asking { self.link.run_asking(call).await } else { self.link.run(call).await }
     }
 

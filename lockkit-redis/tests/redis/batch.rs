@@ -1,9 +1,12 @@
 //! Tests claims that share a busy connection, so that their requests go together.
 
-use std::{collections::BTreeSet, fs, sync::atomic::Ordering, time::Duration};
+use std::{collections::BTreeSet, fs, num::NonZeroU32, sync::atomic::Ordering, time::Duration};
 
-use futures_util::future::join_all;
-use lockkit_core::spi::{Attempt, Backend as _, Claim, Released, Wait};
+use futures_util::{FutureExt as _, future::join_all};
+use lockkit_core::{
+    ErrorKind, Kind, LockName, OwnerId,
+    spi::{Attempt, Backend as _, Claim, ClaimSpec, Mode, Released, Wait},
+};
 use lockkit_redis::redis::Script;
 use tokio::time::timeout;
 
@@ -174,6 +177,72 @@ async fn c13_a_name_that_the_server_forbids_does_not_harm_its_neighbours() {
     for (at, answer) in answers.into_iter().enumerate() {
         assert_eq!(answer.is_ok(), format!("name-{at}").starts_with("name-1"), "{at}");
     }
+}
+
+/// Other requests never stop, and no mutex waits for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn c8_batches_are_sent_beside_many_other_requests() {
+    let store = Store::start().await;
+    let limit = NonZeroU32::MIN;
+    let others: Vec<_> = (0..CLAIMS)
+        .map(|at| {
+            let name = LockName::new(Kind::Semaphore, &format!("permit-{at}")).unwrap();
+            let mode = Mode::Permits { count: limit, limit };
+            let spec = ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT);
+            let mut claim = store.redis.claim(spec).unwrap();
+            tokio::spawn(async move {
+                loop {
+                    granted(claim.attempt(Wait::No).await);
+                    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+                }
+            })
+        })
+        .collect();
+    for _ in 0..20 {
+        let mut claim = store.claim("a");
+        granted(timeout(OP_TIMEOUT, claim.attempt(Wait::No)).await.expect("never sent"));
+        let released = timeout(OP_TIMEOUT, claim.release()).await.expect("never sent");
+        assert_eq!(released.unwrap(), Released::Freed);
+    }
+    for other in others {
+        other.abort();
+        let _ = other.await;
+    }
+}
+
+/// Futures that nobody polls keep their requests under way.
+#[tokio::test]
+async fn c8_claims_whose_callers_are_not_polled_hold_nobody_up() {
+    let store = Store::start().await;
+    let mut all = claims(&store);
+    let mut idle: Vec<_> = all.iter_mut().map(|claim| claim.attempt(Wait::No)).collect();
+    for attempt in &mut idle {
+        assert!(attempt.now_or_never().is_none());
+    }
+    for _ in 0..5 {
+        let mut claim = store.claim("a");
+        granted(timeout(OP_TIMEOUT, claim.attempt(Wait::No)).await.expect("never sent"));
+        let released = timeout(OP_TIMEOUT, claim.release()).await.expect("never sent");
+        assert_eq!(released.unwrap(), Released::Freed);
+    }
+    for attempt in idle {
+        granted(attempt.await);
+    }
+}
+
+#[tokio::test]
+async fn c13_a_counter_of_another_type_stays_as_it_is() {
+    let store = Store::start().await;
+    store.admin.ask::<()>(&["RPUSH", &counter_key(), "foreign"]).await;
+    let mut all = claims(&store);
+    for _ in 0..2 {
+        for answer in join_all(all.iter_mut().map(|claim| claim.attempt(Wait::No))).await {
+            assert_eq!(answer.unwrap_err().kind(), ErrorKind::WrongType);
+        }
+    }
+    let left: Vec<String> = store.admin.ask(&["LRANGE", &counter_key(), "0", "-1"]).await;
+    assert_eq!(left, ["foreign"]);
+    assert_eq!(store.admin.keys().await, [counter_key()]);
 }
 
 /// The open connections to a port of this machine.

@@ -9,8 +9,9 @@ if #KEYS == 0 then return {} end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local all, releases = (#KEYS - 1) / 2, tonumber(ARGV[2])
-local values = redis.call('MGET', unpack(KEYS, 1, 1 + all))
-local last = table.remove(values, 1)
+-- Not by MGET, which finds nothing in a key of another type.
+local last = all > releases and redis.call('GET', KEYS[1])
+local values = redis.call('MGET', unpack(KEYS, 2, 1 + all))
 local queued = redis.call('EXISTS', unpack(KEYS, 2 + all)) > 0
 local function is_waited_for(i)
   return queued and redis.call('EXISTS', KEYS[1 + all + i]) == 1
@@ -36,13 +37,13 @@ end
 -- A server refuses only the first write of a script. All that was read came before.
 if #freed > 0 then redis.call('DEL', unpack(freed)) end
 
--- The tokens are the times after now, as texts of 16 digits. Within a second, only the last six
+-- The tokens are the times after now, as texts of 16 digits until the year 2286. Within a second, only the last six
 -- change. The counter has the last one before there is a lock.
 local micros = 1000000 + time[2]
 local function token(i)
   return time[1] .. string.sub(micros + i, 2)
 end
-if #free > 0 and micros + #free < 2000000 and (not last or last < token(1)) then
+if #free > 0 and #time[1] == 10 and micros + #free < 2000000 and (not last or last < token(1)) then
   redis.call('SET', KEYS[1], token(#free))
   for i, at in ipairs(free) do
     local owner = 1 + 2 * at - releases

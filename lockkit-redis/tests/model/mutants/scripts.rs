@@ -186,7 +186,7 @@ fn tokens() -> Vec<Mutant> {
         ),
         script(
             "a token of a free lock that does not rise",
-            &[("acquire", "last < token", "true")],
+            &[("acquire", "last < token)", "true)")],
             &["a grant didn't raise the token", "the token fell"],
         ),
         script(
