@@ -47,7 +47,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for servers in [server::FOR_REDIS, server::FOR_ZOOKEEPER, server::FOR_MARIADB] {
         install::servers(servers)?;
     }
-    step("build", &mut cargo(&["build", "--release", "-p", "lockkit-bench"]))?;
+    let mut build = cargo(&["build", "--release", "-p", "lockkit-bench"]);
+    if options.arguments.iter().any(|word| word == "--peer" || word.starts_with("--peer=")) {
+        build.args(["--features", "rslock"]);
+    }
+    step("build", &mut build)?;
     let mut stores = Stores::start(options.quick)?;
     stores.urls = chosen(stores.urls, &options.stores)?;
     if signals.pending().next().is_some() {

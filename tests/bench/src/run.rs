@@ -20,6 +20,7 @@ use crate::{
     sample::{Rounds, Sample, float},
     scenario::{self, Turn},
     target::Target,
+    usage,
 };
 
 /// The bound for a slice that nothing else bounds: a store that grants nothing any more, and many
@@ -195,6 +196,37 @@ impl Part<'_> {
     }
 }
 
+/// The processor time that each side has used so far.
+struct CpuTimes {
+    client: Option<Duration>,
+    server: Option<Duration>,
+}
+
+impl CpuTimes {
+    async fn of(target: &Target) -> Self {
+        let server = target.server_cpu_time().await;
+        Self { client: usage::cpu_time().ok(), server }
+    }
+
+    /// Notes what each grant has cost since.
+    async fn per_grant(self, target: &Target, sample: &mut Sample) {
+        if sample.all_grants == 0 {
+            return;
+        }
+        let grants = float(sample.all_grants);
+        let now = Self::of(target).await;
+        let sides = [
+            (Metric::ClientCpuUs, self.client, now.client),
+            (Metric::ServerCpuUs, self.server, now.server),
+        ];
+        for (metric, from, until) in sides {
+            if let (Some(from), Some(until)) = (from, until) {
+                sample.put(metric, until.saturating_sub(from).as_secs_f64() * 1e6 / grants);
+            }
+        }
+    }
+}
+
 impl Run<'_> {
     /// Measures one case on all stores, in turn: lockkit and its rivals on the first store, then on
     /// the second, and so on. Each round repeats this.
@@ -268,6 +300,11 @@ impl Run<'_> {
     async fn counted(&self, part: &Part<'_>, turn: &Turn<'_>, bound: Duration) -> Result<Sample> {
         let target = part.target;
         let before = target.requests().await;
+        // One process does all the work of these.
+        let used = match turn.scenario {
+            Scenario::Uncontended | Scenario::OwnNames => Some(CpuTimes::of(target).await),
+            _ => None,
+        };
         let done = timeout(bound, part.work(turn)).await.unwrap_or_else(|_| {
             Err(Error::new(format!("it was not done within {}", humantime::format_duration(bound))))
         });
@@ -276,6 +313,9 @@ impl Run<'_> {
             self.children.all_ended().await;
         }
         let mut sample = done?;
+        if let Some(used) = used {
+            used.per_grant(target, &mut sample).await;
+        }
         let after = match sample.counted_until {
             Some(count) => Some(count),
             None => target.requests().await,

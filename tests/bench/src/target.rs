@@ -96,6 +96,12 @@ impl Target {
         told(&*self.server, &self.silences, TO_TELL).await
     }
 
+    /// The server's processor time so far. `None` if the server does not report it, for whatever
+    /// reason.
+    pub(crate) async fn server_cpu_time(&self) -> Option<Duration> {
+        timeout(TO_TELL, self.server.cpu_time()).await.ok()?.ok()?
+    }
+
     /// The same store without the process gate: each task waits in the store.
     pub(crate) fn ungated(&self) -> Locker {
         self.locker.clone().with_process_gate(false)

@@ -114,6 +114,12 @@ fn an_uncontended_pair_is_two_scripts(outcome: &Outcome) {
     assert!((1.9..2.2).contains(&requests), "a script to take, a script to give back: {outcome:?}");
 }
 
+fn both_sides_use_processor_time(outcome: &Outcome) {
+    assert!(figure(outcome, Metric::ClientCpuUs).is_some(), "{outcome:?}");
+    let server = figure(outcome, Metric::ServerCpuUs);
+    assert_eq!(server.is_some_and(|time| time > 0.0), outcome.store != "memory", "{outcome:?}");
+}
+
 fn the_open_loop_serves_what_is_offered(outcome: &Outcome) {
     let offered = outcome.case.rate_per_second.unwrap();
     let served = figure(outcome, Metric::GrantsPerSecond).unwrap();
@@ -149,6 +155,9 @@ async fn every_scenario_gives_plausible_figures() {
         }
         if outcome.scenario == Scenario::Uncontended && is_counted(outcome) {
             an_uncontended_pair_is_two_scripts(outcome);
+        }
+        if matches!(outcome.scenario, Scenario::Uncontended | Scenario::OwnNames) {
+            both_sides_use_processor_time(outcome);
         }
         if outcome.scenario == Scenario::OpenLoop && outcome.side == Side::Lockkit {
             the_open_loop_serves_what_is_offered(outcome);

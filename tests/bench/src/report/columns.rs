@@ -7,7 +7,7 @@ use super::{
 };
 
 /// The metrics in the order of the columns.
-const METRICS: [Metric; 13] = [
+const METRICS: [Metric; 15] = [
     Metric::GrantsPerSecond,
     Metric::HandOffP50Us,
     Metric::HandOffP99Us,
@@ -17,11 +17,18 @@ const METRICS: [Metric; 13] = [
     Metric::WaitP99Us,
     Metric::WaitMaxUs,
     Metric::RequestsPerGrant,
+    Metric::ClientCpuUs,
+    Metric::ServerCpuUs,
     Metric::MostOverLeast,
     Metric::BytesPerLock,
     Metric::CpuPercent,
     Metric::LeaseMs,
 ];
+
+/// Whether the figures of the rivals stand beside lockkit's, without a ratio.
+const fn is_of_rivals_too(metric: Metric) -> bool {
+    matches!(metric, Metric::MostOverLeast | Metric::ClientCpuUs | Metric::ServerCpuUs)
+}
 
 /// The metrics of a scenario that at least one store has.
 fn metrics(report: &Report, scenario: Scenario) -> Vec<Metric> {
@@ -79,7 +86,7 @@ fn columns(report: &Report, scenario: Scenario) -> Vec<Column> {
         for side in Side::RIVALS {
             if Some(metric) == compared && was_run(side) {
                 columns.extend([Column::Rival(side, metric, true), Column::Ratio(side, metric)]);
-            } else if metric == Metric::MostOverLeast && has(report, scenario, side, metric) {
+            } else if is_of_rivals_too(metric) && has(report, scenario, side, metric) {
                 columns.push(Column::Rival(side, metric, false));
             }
         }

@@ -254,6 +254,11 @@ pub enum Metric {
     HandOffP99Us,
     /// Requests that the server counted, for each grant with its release.
     RequestsPerGrant,
+    /// Processor time of the client for each grant with its release, in microseconds.
+    ClientCpuUs,
+    /// Processor time of the server for each grant with its release, in microseconds, as the server
+    /// reports it.
+    ServerCpuUs,
     /// Grants of the luckiest task or process, divided by those of the unluckiest.
     MostOverLeast,
     /// From the death of the holder to the next grant, in milliseconds.

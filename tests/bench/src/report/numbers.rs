@@ -30,6 +30,8 @@ pub(super) fn shown(metric: Metric, value: f64) -> Shown {
         Metric::WaitP50Us
         | Metric::WaitP99Us
         | Metric::WaitMaxUs
+        | Metric::ClientCpuUs
+        | Metric::ServerCpuUs
         | Metric::HandOffP50Us
         | Metric::HandOffP99Us => micros(value),
         Metric::RecoveryMs | Metric::LeaseMs => micros(value * 1e3),

@@ -127,6 +127,8 @@ pub(super) const fn lack(metric: Metric) -> &'static str {
         Metric::WaitP99Us | Metric::HandOffP99Us => {
             "with fewer than 100 in a round it would be the slowest one"
         }
+        Metric::ClientCpuUs => "the system does not tell it",
+        Metric::ServerCpuUs => "the server does not tell its processor time",
         Metric::RequestsPerGrant | Metric::IdleRequestsPerSecond => {
             "the server does not tell its counts"
         }
@@ -185,6 +187,8 @@ pub(super) const fn metric(metric: Metric) -> &'static str {
         Metric::HandOffP50Us => "hand-off p50",
         Metric::HandOffP99Us => "hand-off p99",
         Metric::RequestsPerGrant => "requests per grant",
+        Metric::ClientCpuUs => "client CPU per grant",
+        Metric::ServerCpuUs => "server CPU per grant",
         Metric::MostOverLeast => "most ÷ least",
         Metric::RecoveryMs => "recovery",
         Metric::BytesPerLock => "memory per lock",

@@ -9,7 +9,7 @@ mod redis;
 mod tests;
 mod zookeeper;
 
-use std::{fmt::Debug, sync::Arc};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockkit::Locker;
@@ -80,6 +80,11 @@ pub(crate) trait Server: Send + Sync + Debug {
     /// The clients' requests so far, as the server counts them, without those that asked for the
     /// count. `None` if the server does not report it.
     async fn requests(&self) -> Result<Option<u64>>;
+
+    /// The server's processor time so far. `None` if the server does not report it.
+    async fn cpu_time(&self) -> Result<Option<Duration>> {
+        Ok(None)
+    }
 }
 
 /// The server of a URL.

@@ -1,6 +1,9 @@
 //! Describes Redis and Valkey: one server, or all that keep locks in a cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
@@ -147,6 +150,21 @@ impl Server for RedisServers {
         }
         Ok(Some(sum))
     }
+
+    async fn cpu_time(&self) -> Result<Option<Duration>> {
+        let mut sum = Duration::ZERO;
+        for mut connection in self.connections().await? {
+            let answer: Result<String, _> =
+                cmd("INFO").arg("cpu").query_async(&mut connection).await;
+            match answer.map(|info| cpu_time(&info)) {
+                Ok(Some(time)) => sum += time,
+                Ok(None) => return Ok(None),
+                Err(error) if is_refusal(&error) => return Ok(None),
+                Err(error) => return Err(asking(error)),
+            }
+        }
+        Ok(Some(sum))
+    }
 }
 
 impl RedisServers {
@@ -224,6 +242,16 @@ fn calls(stats: &str) -> u64 {
         (!NOT_OF_CLIENTS.contains(&name)).then_some(calls)
     });
     counts.sum()
+}
+
+/// The time that the server's own threads have used, in `INFO cpu`.
+fn cpu_time(info: &str) -> Option<Duration> {
+    let seconds = |name: &str| {
+        let value = info.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().parse::<f64>().ok()
+    };
+    let used = seconds("used_cpu_sys:")? + seconds("used_cpu_user:")?;
+    Duration::try_from_secs_f64(used).ok()
 }
 
 fn worst(all: impl Iterator<Item = Guarantee>) -> Guarantee {
