@@ -137,7 +137,7 @@ impl Error {
 
     /// Makes the error of a backend that lacks a capability.
     pub(crate) fn unsupported(what: &str) -> Self {
-        Self::new(ErrorKind::Unsupported, format!("this backend has no {what}"))
+        Self::new(ErrorKind::Unsupported, format!("this backend does not support {what}"))
     }
 
     /// Copies the error for another caller that the same fault affects.

@@ -119,12 +119,15 @@ impl Backend for FileStore {
         if let Mode::Permits { count, limit } = spec.mode
             && count > limit
         {
-            let reason = format!("{count} permits are asked for, and there are only {limit}");
+            let reason = format!(
+                "the claim wants {count} permits, but the semaphore has only \
+                                  {limit}"
+            );
             return Err(ours(ErrorKind::InvalidOption, reason));
         }
         let Some(share) = Share::of(spec.mode) else {
             let reason =
-                format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
+                format!("the file backend has no {} in the mode {:?}", spec.name.kind(), spec.mode);
             return Err(ours(ErrorKind::Unsupported, reason));
         };
         Ok(Box::new(FileClaim::new(Arc::clone(&self.shared), spec, share)))

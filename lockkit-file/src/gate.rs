@@ -136,7 +136,11 @@ impl Gate {
         }
         Err(ours(
             ErrorKind::Unavailable,
-            format!("{:?} was removed while it was in use", self.path),
+            format!(
+                "another program removed {:?} while lockkit used it; leave lockkit's folder \
+                     alone",
+                self.path
+            ),
         ))
     }
 }
@@ -178,8 +182,8 @@ fn stuck(file: &File, path: &Path, patience: Duration) -> Error {
         None => "another process".to_owned(),
     };
     let reason = format!(
-        "{who} has stood still for {patience:?} while it changed the lock behind {path:?}; it is stopped, or its disk \
-         does not answer: let it go on, or end it"
+        "{who} has not moved for {patience:?} while it changes the lock in {path:?}; it is \
+         stopped, or its disk does not answer; continue the process, or kill it"
     );
     ours(ErrorKind::Unavailable, reason)
 }

@@ -57,7 +57,7 @@ fn assert_newer(error: &Error, path: &str) {
     let text = error.to_string();
     assert_eq!(error.kind(), ErrorKind::NewerFormat, "{text}");
     assert!(
-        text.contains("written by a newer lockkit")
+        text.contains("a newer lockkit wrote")
             && text.contains("format 2")
             && text.contains(path),
         "{text}"

@@ -151,7 +151,7 @@ fn freed() -> Result<(), Failed> {
     let output = run.output();
     assert_eq!(output.status.code(), Some(123));
     assert!(
-        said(&output).contains("the store says that it is not ours any more"),
+        said(&output).contains("the store reports that this claim no longer has it"),
         "{}",
         said(&output)
     );

@@ -40,7 +40,7 @@ fn bad_input() -> Result<(), Failed> {
             "--grace 5s is too long for a lock of 1s",
         ),
         (&["run", "--ttl", "1ms", "--grace", "0s", "job", "true"], "ttl"),
-        (&["run", &long, "true"], "256 bytes, 255 are allowed"),
+        (&["run", &long, "true"], "256 bytes, but at most 255 are allowed"),
         (&["run", "", "true"], "must not be empty"),
         (&["run", "--label", "a\nb", "job", "true"], "control characters"),
         (&["run", "--url", "http://u:hunter2@h/", "job", "true"], "http"),

@@ -84,7 +84,7 @@ async fn c4_what_a_lagging_replica_says_is_ignored_and_a_lost_past_is_told() {
     assert_eq!(watch.current().map(|leader| leader.term.get()), Some(7));
     let error = watch.changed().await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Persistent));
-    assert!(error.to_string().contains("the term 6 after 7"), "{error}");
+    assert!(error.to_string().contains("the term 6 after the term 7"), "{error}");
     stage.show(None);
     assert_eq!(told(&mut watch).await, None);
     stage.show(5);

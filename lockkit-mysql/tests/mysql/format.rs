@@ -137,7 +137,7 @@ async fn c13_nothing_is_added_to_what_a_newer_lockkit_has_made(flavor: SqlFlavor
     for query in ["", "strategy=pessimistic", "create_table=false"] {
         let error = refused(&bed.url(query)).await;
         assert_eq!(error.kind(), ErrorKind::NewerFormat, "{error}");
-        assert!(error.to_string().contains("written by a newer lockkit"), "{error}");
+        assert!(error.to_string().contains("a newer lockkit wrote"), "{error}");
     }
     let made = format!(
         "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA='lockkit' AND TABLE_NAME LIKE '{}%'",

@@ -355,7 +355,7 @@ async fn c13_newer_tables_are_refused_unless_they_say_that_they_are_compatible(f
     admin.run(format!("UPDATE {} SET version=2,compatible=2", bed.table("meta"))).await;
     let error = refused(&bed.url("")).await;
     assert_eq!(error.kind(), ErrorKind::NewerFormat, "{error}");
-    assert!(error.to_string().contains("written by a newer lockkit"), "{error}");
+    assert!(error.to_string().contains("a newer lockkit wrote"), "{error}");
     admin.run(format!("UPDATE {} SET version=2,compatible=1", bed.table("meta"))).await;
     next_token(&bed.connect("").await, "a").await;
     let kept: (u32, u32) =

@@ -138,7 +138,7 @@ async fn c7_a_release_goes_on_after_a_failure_and_names_what_was_not_freed() {
         world.store.evict("b");
         let error = guard.release().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Lost, "{kind:?}");
-        assert!(error.to_string().contains("lost before were [mutex \"b\"]"), "{error}");
+        assert!(error.to_string().contains("lost before: [mutex \"b\"]"), "{error}");
         assert_eq!(world.store.holders(), 0, "{kind:?}");
 
         let guard = all.lock().await.unwrap();
@@ -146,7 +146,7 @@ async fn c7_a_release_goes_on_after_a_failure_and_names_what_was_not_freed() {
         world.store.once(Op::Release, [Fault::Fail(ErrorKind::PermissionDenied)]);
         let error = guard.release().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
-        for named in ["mutex \"c\"", "lost before were [mutex \"a\"]"] {
+        for named in ["mutex \"c\"", "lost before: [mutex \"a\"]"] {
             assert!(error.to_string().contains(named), "{error}");
         }
         assert_eq!(world.store.holder("b"), None, "{kind:?}: it gave up after a failure");

@@ -102,7 +102,7 @@ async fn c3_a_lost_hold_is_never_replaced_under_its_guards() {
         for _ in 0..2 {
             let error = mutex(&owner, "a").lock().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Lost, "{kind:?}");
-            assert!(error.to_string().contains("guards of it still live"), "{error}");
+            assert!(error.to_string().contains("guards of it still exist"), "{error}");
             assert_eq!(mutex(&owner, "a").try_lock().await.unwrap_err().kind(), ErrorKind::Lost);
         }
         let told = first.release().await.unwrap_err();

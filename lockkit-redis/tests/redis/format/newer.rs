@@ -15,7 +15,7 @@ use crate::support::*;
 fn assert_newer(error: &Error, key: &str) {
     let text = error.to_string();
     assert_eq!(error.kind(), ErrorKind::NewerFormat, "{text}");
-    assert!(text.contains("written by a newer lockkit") && text.contains(key), "{text}");
+    assert!(text.contains("a newer lockkit wrote") && text.contains(key), "{text}");
     assert!(!text.contains("choose another"), "{text}");
     assert!(!error.is_temporary(), "{text}");
 }

@@ -12,7 +12,7 @@ const OF_FORMAT_2: &str = "lockkit/2 000000000000000000000000000000a1 host-1";
 fn assert_newer(error: &Error, path: &str) {
     let text = error.to_string();
     assert_eq!(error.kind(), ErrorKind::NewerFormat, "{text}");
-    assert!(text.contains("written by a newer lockkit") && text.contains(path), "{text}");
+    assert!(text.contains("a newer lockkit wrote") && text.contains(path), "{text}");
     assert!(!text.contains("use another"), "{text}");
     assert!(!error.is_temporary() && !error.is_outcome_unknown(), "{text}");
 }
