@@ -42,7 +42,7 @@ pub(crate) fn from_io(error: io::Error, what: &str, path: &Path) -> Error {
             "check that the folder exists, and that the process may open more files",
         ),
     };
-    let ours = ours(kind, format!("{what} {path:?}: {error}; {advice}")).with_source(error);
+    let ours = ours(kind, format!("{what} {path:?} failed: {error}; {advice}")).with_source(error);
     // A mount does not change by itself.
     if kind == ErrorKind::ReadOnly { ours.with_status(ErrorStatus::Permanent) } else { ours }
 }

@@ -160,9 +160,6 @@ mod tests {
         std::fs::write(&paths.note, GOLDEN.replace("1,", "2,\n  \"more\": 0,")).unwrap();
         let error = read(&paths).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NewerFormat);
-        assert!(
-            error.to_string().contains("in the format 2"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("in the format 2"), "{error}");
     }
 }

@@ -57,9 +57,7 @@ fn assert_newer(error: &Error, path: &str) {
     let text = error.to_string();
     assert_eq!(error.kind(), ErrorKind::NewerFormat, "{text}");
     assert!(
-        text.contains("a newer lockkit wrote")
-            && text.contains("format 2")
-            && text.contains(path),
+        text.contains("a newer lockkit wrote") && text.contains("format 2") && text.contains(path),
         "{text}"
     );
     assert!(!error.is_temporary() && !error.is_outcome_unknown(), "{text}");

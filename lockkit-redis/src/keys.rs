@@ -96,15 +96,15 @@ impl Keyspace {
             name.as_str().strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(':'));
         if own {
             let reason = format!(
-                "with keys=raw, a mutex name must not start with {:?}: lockkit's own keys start so; \
-                 choose another prefix or another name",
+                "with keys=raw, a mutex name must not start with {:?}, because lockkit's own keys \
+                 do; choose another prefix or another name",
                 [&self.prefix, ":"].concat()
             );
             return Err(Error::new(ErrorKind::InvalidName, reason));
         }
         if self.cluster && name.as_str().contains(['{', '}', '%']) {
-            let reason = "with keys=raw, a mutex name on a cluster must not contain {, } or %: its helper keys would \
-                          be kept on another node";
+            let reason = "with keys=raw, a mutex name on a cluster must not contain {, } or %, \
+                          because its helper keys would then be on another node";
             return Err(Error::new(ErrorKind::InvalidName, reason));
         }
         Ok(name.as_str().to_owned())

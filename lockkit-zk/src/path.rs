@@ -55,13 +55,16 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), &'static str> {
         return Err("it must have 1 to 255 bytes");
     }
     if prefix.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
-        return Err("it must not begin or end with a slash, nor hold an empty part, `.` or `..`");
+        return Err(
+            "it must not begin or end with a slash, and must not contain an empty part, `.` \
+                    or `..`",
+        );
     }
     if prefix.split('/').next() == Some("zookeeper") {
-        return Err("ZooKeeper keeps the node /zookeeper for itself");
+        return Err("ZooKeeper reserves the node /zookeeper");
     }
     if prefix.chars().any(is_forbidden) {
-        return Err("it holds characters that ZooKeeper does not allow in paths");
+        return Err("it contains characters that ZooKeeper does not allow in paths");
     }
     Ok(())
 }

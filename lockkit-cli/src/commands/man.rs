@@ -17,7 +17,7 @@ const MORE: &str = include_str!("man.roff");
 
 pub(crate) fn man() -> Result<Exit> {
     let mut page = Vec::new();
-    render(&mut page).map_err(|error| Error::of("the page can't be made", error))?;
+    render(&mut page).map_err(|error| Error::of("could not write the page", error))?;
     output::whole(&page)?;
     Ok(Exit::Done)
 }

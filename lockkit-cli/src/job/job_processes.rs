@@ -155,11 +155,15 @@ impl JobProcesses {
         let [foreign, own] = self.foreign_and_own();
         if !foreign.is_empty() {
             reporter.insist(&format!(
-                "these processes are of another user, and lockkit may not kill them: {foreign}; {advice}"
+                "these processes belong to another user, and lockkit may not kill them: {foreign}; \
+                 {advice}"
             ));
         }
         if !own.is_empty() {
-            reporter.insist(&format!("these processes were killed and can't die yet: {own}"));
+            reporter.insist(&format!(
+                "lockkit killed these processes, but the kernel has not ended \
+                                      them yet: {own}"
+            ));
         }
     }
 

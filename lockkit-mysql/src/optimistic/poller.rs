@@ -161,7 +161,10 @@ impl PollerTask {
         let looks = looks.unwrap_or_else(|_| {
             Err(error::ours(
                 ErrorKind::Unavailable,
-                format!("the server did not answer within {patience:?}"),
+                format!(
+                    "the server did not answer within {patience:?}; is it running and \
+                         reachable?"
+                ),
             ))
         });
         Answer::Looked { batch, looks }
@@ -181,7 +184,10 @@ impl PollerTask {
                 progress.is_wanting = false;
                 if let Err(error) = said {
                     // A waiter whose wait can't be recorded waits nevertheless.
-                    tracing::debug!("others are not told that this process waits: {error}");
+                    tracing::debug!(
+                        "could not record that this process waits, so others may get \
+                                     locks earlier: {error}"
+                    );
                     progress.quiet = now.after(OVER);
                 }
                 return None;
@@ -202,7 +208,7 @@ impl PollerTask {
             let wanted = match look {
                 Some(look) => self.heed_look(name, look, batch.sent, pace),
                 None => {
-                    let error = error::nonsense("looking who has a lock");
+                    let error = error::nonsense("reading the holders");
                     self.store.waiters.failed(std::slice::from_ref(name), batch.sent, pace, &error);
                     None
                 }

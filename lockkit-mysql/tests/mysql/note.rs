@@ -168,7 +168,7 @@ async fn c13_a_missing_table_and_a_missing_right_say_what_to_do(flavor: SqlFlavo
             (ErrorKind::WrongType, false),
             "{error}"
         );
-        assert!(error.to_string().contains("tables are not there"), "{error}");
+        assert!(error.to_string().contains("tables do not exist"), "{error}");
     }
     // No open transaction is left of this.
     given_up(holder.release()).await;

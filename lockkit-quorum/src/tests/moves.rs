@@ -246,7 +246,9 @@ fn c13_only_the_first_of_all_may_have_a_base_and_only_if_it_cant_be_raised() {
     };
     let pair = [unraised(), member()];
     assert!(refusal(&[member()], Need::Majority, 1).contains("write it beside the members"));
-    assert!(refusal(&[member(), unraised()], Need::All, 1).contains("the quorum raises its tokens"));
+    assert!(
+        refusal(&[member(), unraised()], Need::All, 1).contains("the quorum raises its tokens")
+    );
     assert!(refusal(&pair, Need::All, (1 << 62) + 1).contains("is allowed"));
     try_of(&pair, Need::All).unwrap().with_first_token_base(1 << 62).unwrap();
 }

@@ -207,9 +207,8 @@ async fn c13_a_late_member_that_can_do_less_is_refused() {
         if mute { &fakes.mute } else { &fakes.lesser }.store(true, SeqCst);
         fakes.made.lock().unwrap()[0].all(Fault::DOWN);
         let error = locker.mutex("x").unwrap().try_lock().await.unwrap_err().to_string();
-        let wanted = format!(
-            "fake://down differs from the other members of its scheme: it has {lacking}"
-        );
+        let wanted =
+            format!("fake://down differs from the other members of its scheme: it has {lacking}");
         assert!(error.contains(&wanted), "{error}");
         fakes.made.lock().unwrap()[0].all(Fault::Pass);
         let start = std::time::Instant::now();

@@ -76,7 +76,7 @@ async fn c13_what_is_no_zookeeper_gives_no_session() {
         }
     });
     let error = unreachable(&addr.to_string()).await;
-    assert!(error.to_string().contains("not be ZooKeeper's"), "{error}");
+    assert!(error.to_string().contains("not ZooKeeper's"), "{error}");
     serving.abort();
 }
 

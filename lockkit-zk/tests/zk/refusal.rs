@@ -126,7 +126,8 @@ async fn c13_two_numbers_of_permits_for_one_name_are_refused_with_both() {
         let error = try_permit(&zk, 2, wait).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOption);
         assert!(
-            error.to_string().contains("with 3 permits") && error.to_string().contains("with 2"),
+            error.to_string().contains("limit of 3 permits")
+                && error.to_string().contains("uses 2"),
             "{error}"
         );
     }
@@ -162,7 +163,7 @@ async fn c13_a_folder_that_is_not_a_locks_is_wrong_type_and_is_left_alone() {
         }
         let text = errors[0].to_string();
         assert!(
-            [theirs, &folder, "kazoo's locks are not supported"]
+            [theirs, &folder, "lockkit does not support kazoo's locks"]
                 .iter()
                 .all(|part| text.contains(part)),
             "{text}"

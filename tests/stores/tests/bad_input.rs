@@ -111,7 +111,7 @@ mod mysql {
         )
         .await;
         let url = server.admin_url().replace("/lockkit", "/nowhere") + PATIENT;
-        refused(&url, ErrorKind::InvalidUrl, &["nowhere", "make the database first"]).await;
+        refused(&url, ErrorKind::InvalidUrl, &["nowhere", "the database does not exist"]).await;
     }
 
     #[tokio::test]
