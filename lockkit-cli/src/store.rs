@@ -112,8 +112,7 @@ pub(crate) fn url(arguments: &StoreArguments) -> Result<Option<String>> {
         (false, None, Some(file)) => first_line(file).map(Some),
         (false, None, None) => of_environment(),
         _ => Err(Error::new(
-            "the command line names two stores; give one of --url, --url-file and \
-                             --local",
+            "the command line names two stores; give one of --url, --url-file and --local",
         )),
     }
 }

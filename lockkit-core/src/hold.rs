@@ -208,8 +208,7 @@ impl Hold {
         if !self.held.locker().notes {
             return Err(explain(Error::new(
                 ErrorKind::Unsupported,
-                "this backend does not support \
-                                                                   notes",
+                "this backend does not support notes",
             )));
         }
         check_noted(self.name().kind()).and_then(|()| note.check()).map_err(explain)?;

@@ -197,8 +197,8 @@ impl Semaphore {
             Some(count) if count <= limit => Ok(Mode::Permits { count, limit }),
             _ => {
                 let text = format!(
-                    "the call asks for {permits} permits, but the number must be between 1 \
-                             and {limit}"
+                    "the call asks for {permits} permits, but the number must be between 1 and \
+                     {limit}"
                 );
                 Err(self.handle.explain(Error::new(ErrorKind::InvalidOption, text), "lock"))
             }

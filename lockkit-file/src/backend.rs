@@ -119,10 +119,8 @@ impl Backend for FileStore {
         if let Mode::Permits { count, limit } = spec.mode
             && count > limit
         {
-            let reason = format!(
-                "the claim wants {count} permits, but the semaphore has only \
-                                  {limit}"
-            );
+            let reason =
+                format!("the claim wants {count} permits, but the semaphore has only {limit}");
             return Err(ours(ErrorKind::InvalidOption, reason));
         }
         let Some(share) = Share::of(spec.mode) else {

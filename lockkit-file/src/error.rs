@@ -28,8 +28,7 @@ pub(crate) fn from_io(error: io::Error, what: &str, path: &Path) -> Error {
         ),
         E::ReadOnlyFilesystem => (
             ErrorKind::ReadOnly,
-            "the file system is mounted read-only; \
-                                                        mount it for writing, or use another folder",
+            "the file system is mounted read-only; mount it for writing, or use another folder",
         ),
         E::StorageFull | E::QuotaExceeded => {
             (ErrorKind::StoreFull, "the disk or the quota is full; free some space")

@@ -137,8 +137,7 @@ impl Gate {
         Err(ours(
             ErrorKind::Unavailable,
             format!(
-                "another program removed {:?} while lockkit used it; leave lockkit's folder \
-                     alone",
+                "another program removed {:?} while lockkit used it; leave lockkit's folder alone",
                 self.path
             ),
         ))

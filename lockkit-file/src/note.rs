@@ -109,10 +109,7 @@ pub(crate) async fn write(
     started.map_err(|error| {
         ours(
             ErrorKind::Unavailable,
-            format!(
-                "could not start a thread that writes the note: \
-                                              {error}"
-            ),
+            format!("could not start a thread that writes the note: {error}"),
         )
     })?;
     let unknown = || {

@@ -344,8 +344,7 @@ impl Record {
         let Some(next) = self.token.checked_add(1) else {
             return Err(ours(
                 ErrorKind::Unexpected,
-                "could not make a token: the last token was \
-                                                    already the largest number",
+                "could not make a token: the last token was already the largest number",
             ));
         };
         // This record may be older than the last one, but the clock is past the tokens of that one.

@@ -168,8 +168,8 @@ impl Slots {
         let config = &self.shared.config;
         let limit = config.connect_timeout;
         let reason = format!(
-            "{} did not answer within connect_timeout ({limit:?}); is the server running \
-                     and reachable?",
+            "{} did not answer within connect_timeout ({limit:?}); is the server running and \
+             reachable?",
             config.address()
         );
         error::ours(ErrorKind::Unavailable, reason)

@@ -131,28 +131,23 @@ fn of_server(code: u16) -> (ErrorKind, &'static str) {
         }
         1049 => (
             K::InvalidUrl,
-            "the database does not exist; create it, or name another one in \
-                                 the URL",
+            "the database does not exist; create it, or name another one in the URL",
         ),
-        NO_SUCH_TABLE => (
-            K::WrongType,
-            "lockkit's tables do not exist; connect again, or create \
-                                         them",
-        ),
+        NO_SUCH_TABLE => {
+            (K::WrongType, "lockkit's tables do not exist; connect again, or create them")
+        }
         1054 | 1136 | 1264 | 1292 | 1364 | 1366 | 1406 => (
             K::WrongType,
-            "the table has columns that this version of lockkit does not expect; \
-                            use another table_prefix, or the same version everywhere",
+            "the table has columns that this version of lockkit does not expect; use another \
+             table_prefix, or the same version everywhere",
         ),
         1209 | READ_ONLY | 1792 | 1836 | 3100 => (
             K::ReadOnly,
             "the server is not a primary, or was demoted; name the primary in the URL",
         ),
-        1021 | 1030 | 1041 | 1114 | 1118 | 1598 => (
-            K::StoreFull,
-            "the server has no space left; \
-                                                                   free some",
-        ),
+        1021 | 1030 | 1041 | 1114 | 1118 | 1598 => {
+            (K::StoreFull, "the server has no space left; free some")
+        }
         1129 => (
             K::PermissionDenied,
             "the server blocks this host after many failed connections; run FLUSH HOSTS there",
@@ -164,27 +159,23 @@ fn of_server(code: u16) -> (ErrorKind, &'static str) {
         1665 => (K::Unsupported, "the server's binlog_format is STATEMENT; set ROW or MIXED"),
         1461 => (
             K::Unavailable,
-            "the server has too many prepared statements; raise \
-                                  max_prepared_stmt_count",
+            "the server has too many prepared statements; raise max_prepared_stmt_count",
         ),
         1969 | 3024 => (
             K::Unavailable,
-            "the statement took longer than the server's time limit; \
-                                         is the server overloaded?",
+            "the statement took longer than the server's time limit; is the server overloaded?",
         ),
         1180 => (K::Unavailable, "the server failed during a commit; see its log"),
         1047 => (
             K::Unavailable,
-            "the node has lost its cluster, or is joining it; try again soon, \
-                                  or connect to another node",
+            "the node has lost its cluster, or is joining it; try again soon, or connect to \
+             another node",
         ),
         DEADLOCK | CERTIFICATION | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | SAVEPOINT_GONE | 1020
         | 1412 | 1615 => (K::Unavailable, "other transactions used the same row; try again"),
-        code if FATAL.contains(&code) => (
-            K::Unavailable,
-            "the server closed the connection; try \
-                                                           again",
-        ),
+        code if FATAL.contains(&code) => {
+            (K::Unavailable, "the server closed the connection; try again")
+        }
         _ => (K::Unexpected, "no known server gives this answer"),
     }
 }
@@ -205,8 +196,7 @@ fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
         // it.
         E::Io(_) | E::Driver(D::ConnectionClosed | D::PacketOutOfOrder | D::PoolDisconnected) => (
             K::Unavailable,
-            "the connection broke, or no server listens there; is the server \
-                              running and reachable?",
+            "the connection broke, or no server listens there; is the server running and reachable?",
         ),
         E::Driver(
             D::UnknownAuthPlugin { .. } | D::MysqlOldPasswordDisabled | D::CleartextPluginDisabled,
@@ -219,8 +209,7 @@ fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
         }
         E::Driver(_) | E::Other(_) | E::Server(_) | E::Url(_) => (
             K::Unavailable,
-            "the driver does not understand the server's answer; is this a MySQL \
-                              or MariaDB server?",
+            "the driver does not understand the server's answer; is this a MySQL or MariaDB server?",
         ),
     }
 }

@@ -100,8 +100,7 @@ fn unclear(answers: &Answers<Inspection>, shown: &[Shown<'_>], members: &[Member
     });
     let reasons: Vec<_> = shown.chain(silent(answers, label)).collect();
     let text = format!(
-        "the members do not agree on the holder and its token: {}; inspect again \
-                        later",
+        "the members do not agree on the holder and its token: {}; inspect again later",
         reasons.join("; ")
     );
     Error::new(ErrorKind::Unavailable, text)

@@ -125,8 +125,7 @@ async fn connect(link: Arc<Link>) -> Connected {
         Ok(connected) => connected,
         Err(_) => Err(Arc::new(Error::new(
             ErrorKind::Unavailable,
-            "the backend panicked while it \
-                                                                   connected",
+            "the backend panicked while it connected",
         ))),
     }
 }

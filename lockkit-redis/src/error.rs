@@ -86,16 +86,12 @@ fn opening_at(at: &str, error: &OpenError, config: &Config) -> Error {
         OpenError::NoService(service) => (
             ErrorKind::Unavailable,
             format!(
-                "the sentinels do not know the service {service:?}; check the path of the \
-                     store URL"
+                "the sentinels do not know the service {service:?}; check the path of the store URL"
             ),
         ),
         OpenError::NoSlots => (
             ErrorKind::Unavailable,
-            format!(
-                "the nodes of {at} have no slots yet; is the cluster \
-                                              complete?"
-            ),
+            format!("the nodes of {at} have no slots yet; is the cluster complete?"),
         ),
         OpenError::Replica => (
             ErrorKind::ReadOnly,
@@ -237,12 +233,9 @@ fn meaning(error: &RedisError) -> (ErrorKind, &'static str) {
         ClientKind::Server(_) | ClientKind::Extension => server_meaning(error),
         ClientKind::AuthenticationFailed => (ErrorKind::Authentication, WRONG_LOGIN),
         ClientKind::Io => io_meaning(error),
-        ClientKind::InvalidClientConfig => (
-            ErrorKind::Unavailable,
-            "the client library refused \
-                                                                     the address; check the store \
-                                                                     URL",
-        ),
+        ClientKind::InvalidClientConfig => {
+            (ErrorKind::Unavailable, "the client library refused the address; check the store URL")
+        }
         ClientKind::Parse => (
             ErrorKind::Unexpected,
             "the server does not speak Redis's protocol; is this the port of a Redis server?",
@@ -256,17 +249,13 @@ fn meaning(error: &RedisError) -> (ErrorKind, &'static str) {
         ClientKind::MasterNameNotFoundBySentinel
         | ClientKind::NoValidReplicasFoundBySentinel
         | ClientKind::EmptySentinelList
-        | ClientKind::ClusterConnectionNotFound => (
-            ErrorKind::Unavailable,
-            "the client library \
-                                                                             found no server; \
-                                                                             check the store URL",
-        ),
+        | ClientKind::ClusterConnectionNotFound => {
+            (ErrorKind::Unavailable, "the client library found no server; check the store URL")
+        }
         // The client library may add kinds.
         _ => (
             ErrorKind::Unexpected,
-            "the client library reported an error that lockkit does not \
-                                      know",
+            "the client library reported an error that lockkit does not know",
         ),
     }
 }
@@ -282,14 +271,12 @@ fn server_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
         }
         "CLUSTERDOWN" | "TRYAGAIN" => (
             K::Unavailable,
-            "the cluster is not ready; do its nodes \
-                                                        run, and does each slot have a node?",
+            "the cluster is not ready; do its nodes run, and does each slot have a node?",
         ),
         "LOADING" => (K::StoreLoading, "the server is still loading its data; try again soon"),
         "MASTERDOWN" => (
             K::Unavailable,
-            "the server is a replica and has lost its primary; \
-                                          connect to the primary",
+            "the server is a replica and has lost its primary; connect to the primary",
         ),
         "MISCONF" => (
             K::StoreFull,
@@ -303,8 +290,8 @@ fn server_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
         "NOPERM" => (K::PermissionDenied, NO_RIGHTS),
         "NOREPLICAS" => (
             K::Unavailable,
-            "the server takes no writes, because it has fewer replicas than \
-                              min-replicas-to-write; check the replicas",
+            "the server takes no writes, because it has fewer replicas than min-replicas-to-write; \
+             check the replicas",
         ),
         "OOM" => (K::StoreFull, "the server is out of memory; raise maxmemory or remove keys"),
         "READONLY" => {
@@ -338,8 +325,7 @@ fn plain_meaning(detail: &str) -> (ErrorKind, &'static str) {
     } else if has(NON_LOCAL_KEY) {
         (
             ErrorKind::Unavailable,
-            "the name's slot is moving to another node of the cluster; try \
-                                  again soon",
+            "the name's slot is moving to another node of the cluster; try again soon",
         )
     } else if has("max number of clients") {
         (ErrorKind::Unavailable, "the server has too many clients; raise maxclients")
@@ -363,8 +349,7 @@ fn io_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
     } else {
         match io_kind(error) {
             Some(io::ErrorKind::PermissionDenied) => {
-                "this user may not use the socket; give it \
-                                                      the right to write to the socket"
+                "this user may not use the socket; give it the right to write to the socket"
             }
             // The standard library has no kind for this error.
             _ if error.to_string().contains("failed to lookup address") => {

@@ -301,8 +301,8 @@ impl Claim for QueueClaim {
             }
         }
         let reason = format!(
-            "another client deletes lockkit's node in {:?} as soon as lockkit \
-                              creates it; stop that client",
+            "another client deletes lockkit's node in {:?} as soon as lockkit creates it; stop \
+             that client",
             self.folder
         );
         Err(error::ours(ErrorKind::Unavailable, reason))

@@ -117,8 +117,7 @@ impl Config {
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         if url.hosts().is_empty() {
             return Err(invalid(
-                "it names no host; for a server on this machine, write \
-                                zk://127.0.0.1/",
+                "it names no host; for a server on this machine, write zk://127.0.0.1/",
             ));
         }
         let server = |host: &Host| (host.name.clone(), host.port.unwrap_or(DEFAULT_PORT));

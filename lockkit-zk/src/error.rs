@@ -70,32 +70,29 @@ pub(crate) fn from_zk(error: zk::Error, phase: Phase, what: &str, path: &str) ->
         ),
         E::NotReadOnly => (
             ErrorKind::ReadOnly,
-            "the server has lost its quorum and takes no writes; check the \
-                                   other servers"
+            "the server has lost its quorum and takes no writes; check the other servers"
                 .into(),
         ),
         E::QuotaExceeded => (
             ErrorKind::StoreFull,
-            "the quota of this part of the tree is used up; \
-                                                    raise it"
+            "the quota of this part of the tree is used up; raise it"
                 .into(),
         ),
         E::NoNode => (
             ErrorKind::Unavailable,
-            "another client deleted the chroot, or a folder of lockkit; \
-                                      try again, and leave these nodes alone"
+            "another client deleted the chroot, or a folder of lockkit; try again, and leave these \
+             nodes alone"
                 .into(),
         ),
         E::NoChildrenForEphemerals => (
             ErrorKind::WrongType,
-            "an ephemeral node of another program is in the place of \
-                                    lockkit's folder; use another prefix"
+            "an ephemeral node of another program is in the place of lockkit's folder; use another \
+             prefix"
                 .into(),
         ),
         E::Unimplemented => (
             ErrorKind::Unsupported,
-            "the server does not know this request; lockkit needs \
-                                      ZooKeeper 3.6 or later"
+            "the server does not know this request; lockkit needs ZooKeeper 3.6 or later"
                 .into(),
         ),
         E::UnexpectedErrorCode(EPHEMERAL_ON_LOCAL_SESSION) => (
@@ -110,8 +107,8 @@ pub(crate) fn from_zk(error: zk::Error, phase: Phase, what: &str, path: &str) ->
         ),
         _ if fate(&error) == Fate::Unknown => (
             ErrorKind::Unavailable,
-            "the connection broke, or the server fell silent; is the \
-                                      ensemble running and reachable?"
+            "the connection broke, or the server fell silent; is the ensemble running and \
+             reachable?"
                 .into(),
         ),
         _ => (ErrorKind::Unexpected, "no known server gives this answer".into()),

@@ -108,8 +108,8 @@ pub(crate) async fn write(
     Err(error::ours(
         ErrorKind::Unavailable,
         format!(
-            "could not read the note {path:?}, because another client changes it at each read; \
-                 try again"
+            "could not read the note {path:?}, because another client changes it at each read; try \
+             again"
         ),
     ))
 }

@@ -56,8 +56,7 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), &'static str> {
     }
     if prefix.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
         return Err(
-            "it must not begin or end with a slash, and must not contain an empty part, `.` \
-                    or `..`",
+            "it must not begin or end with a slash, and must not contain an empty part, `.` or `..`",
         );
     }
     if prefix.split('/').next() == Some("zookeeper") {

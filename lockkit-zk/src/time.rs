@@ -31,8 +31,7 @@ pub(crate) async fn time(session: &Session, config: &Config) -> Result<SystemTim
                 return time.ok_or_else(|| {
                     error::ours(
                         ErrorKind::Unexpected,
-                        "the server's clock shows a time before \
-                                                        1970; set it",
+                        "the server's clock shows a time before 1970; set it",
                     )
                 });
             }
@@ -49,7 +48,7 @@ pub(crate) async fn time(session: &Session, config: &Config) -> Result<SystemTim
         ErrorKind::Unavailable,
         format!(
             "another client deletes the node {path:?} as soon as lockkit creates it; stop that \
-                 client"
+             client"
         ),
     ))
 }

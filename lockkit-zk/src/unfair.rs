@@ -213,8 +213,7 @@ impl Claim for UnfairClaim {
             }
         }
         let reason = format!(
-            "other clients change {:?} all the time, so lockkit could not write \
-                              the note; try again",
+            "other clients change {:?} all the time, so lockkit could not write the note; try again",
             self.folder
         );
         Err(error::ours(ErrorKind::Unavailable, reason))

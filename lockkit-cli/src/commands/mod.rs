@@ -105,8 +105,7 @@ async fn command(cli: Cli) -> Result<Exit> {
         Command::Unlock(arguments) => unlock::unlock(&arguments, &connect().await?, &output).await,
         Command::Doctor => doctor::doctor(&connect().await?, &output).await,
         Command::Bench(_) => Err(Error::new(
-            "this command ran before the runtime started; report \
-                                             this as a bug of lockkit",
+            "this command ran before the runtime started; report this as a bug of lockkit",
         )),
         Command::Completions { shell } => completions::completions(shell),
         Command::Man => man::man(),

@@ -161,8 +161,7 @@ impl JobProcesses {
         }
         if !own.is_empty() {
             reporter.insist(&format!(
-                "lockkit killed these processes, but the kernel has not ended \
-                                      them yet: {own}"
+                "lockkit killed these processes, but the kernel has not ended them yet: {own}"
             ));
         }
     }

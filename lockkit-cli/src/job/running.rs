@@ -365,8 +365,7 @@ impl<'a> Running<'a> {
         } else if signal == Signal::TSTP.as_raw() {
             self.signal_group(Signal::CONT);
             reporter.say(
-                "lockkit continues the stopped command, because other clients wait for \
-                          the lock",
+                "lockkit continues the stopped command, because other clients wait for the lock",
             );
         } else {
             reporter.say("the command is stopped; until it continues, lockkit holds the lock");
@@ -411,10 +410,9 @@ impl<'a> Running<'a> {
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.kill();
         }
-        self.job.reporter.insist(
-            "the watchdog of the command ended early; lockkit starts another \
-                                  one",
-        );
+        self.job
+            .reporter
+            .insist("the watchdog of the command ended early; lockkit starts another one");
         let mut watchdog = WatchdogHandle::start(&self.orders)?;
         watchdog.tell_deadline(at)?;
         self.processes.spared.push(raw(watchdog.pid));

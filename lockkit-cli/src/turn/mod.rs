@@ -380,8 +380,7 @@ impl Turn<'_> {
                 "asked",
                 Exit::Lost,
                 Some(format!(
-                    "`lockkit unlock` asked for {name:?}, so lockkit stops the command: \
-                              {why}"
+                    "`lockkit unlock` asked for {name:?}, so lockkit stops the command: {why}"
                 )),
             ),
             Ended::MaxRun => (

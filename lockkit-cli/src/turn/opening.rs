@@ -108,8 +108,7 @@ fn tell(reporter: Reporter, error: &lockkit::Error, waited: Duration, patience: 
     } else {
         let patience = humantime::format_duration(patience);
         reporter.say(&format!(
-            "could not reach the store: {error}; lockkit tries again for \
-                               {patience}"
+            "could not reach the store: {error}; lockkit tries again for {patience}"
         ));
     }
 }

@@ -247,8 +247,8 @@ impl<'a> Competition<'a> {
 
 fn no_answer(bound: Duration) -> Error {
     let text = format!(
-        "the store did not answer before the wait of {bound:?} ended; check the \
-                        store, or wait longer"
+        "the store did not answer before the wait of {bound:?} ended; check the store, or wait \
+         longer"
     );
     Error::new(ErrorKind::Unavailable, text).with_outcome_unknown()
 }

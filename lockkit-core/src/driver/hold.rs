@@ -409,8 +409,7 @@ impl Hold {
             Some(Ending::GivenBack) => {
                 return Error::new(
                     ErrorKind::Lost,
-                    "the lock was released before this call; take \
-                                                    the lock again",
+                    "the lock was released before this call; take the lock again",
                 );
             }
             None => LossReason::Evicted,

@@ -107,8 +107,8 @@ impl<'a> PendingClaim<'a> {
         let token_base = request.token_base;
         let Some(token) = grant.token.get().checked_add(token_base) else {
             let text = format!(
-                "token_base {token_base} plus the token {} exceeds 64 bits; choose a \
-                         smaller token_base",
+                "token_base {token_base} plus the token {} exceeds 64 bits; choose a smaller \
+                 token_base",
                 grant.token
             );
             return Err(Error::new(ErrorKind::InvalidOption, text));
@@ -116,9 +116,8 @@ impl<'a> PendingClaim<'a> {
         let Ok(mut slot) = held.slot.try_lock() else {
             return Err(Error::new(
                 ErrorKind::Unexpected,
-                "the backend says that the lock is in \
-                                                          use, but the claim never held it; report \
-                                                          this as a bug of the backend",
+                "the backend says that the lock is in use, but the claim never held it; report \
+                 this as a bug of the backend",
             ));
         };
         if let State::Idle(claim) = std::mem::replace(&mut self.state, State::Gone) {

@@ -84,8 +84,7 @@ impl Unreleased {
             Some(claim) => claim.attempt(wait, budget).await,
             None => Err(Error::new(
                 ErrorKind::Unexpected,
-                "the driver made an attempt without a \
-                                                           claim; report this as a bug of lockkit",
+                "the driver made an attempt without a claim; report this as a bug of lockkit",
             )),
         }
     }

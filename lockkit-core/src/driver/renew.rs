@@ -117,8 +117,7 @@ pub(crate) async fn renew_now(
     let outcome = match within(held.limits().op_timeout, held.slot.lock()).await {
         None => Err(Error::new(
             ErrorKind::Unavailable,
-            "an earlier renewal of this lock did not end in \
-                                                    time; try again",
+            "an earlier renewal of this lock did not end in time; try again",
         )),
         Some(mut slot) => match slot.as_mut() {
             Some(claim) if held.is_held() => {

@@ -289,8 +289,7 @@ async fn look(place: Arc<Place>) -> Outcome {
         Ok(outcome) => outcome.map_err(Arc::new),
         Err(_) => Err(Arc::new(Error::new(
             ErrorKind::Unavailable,
-            "the backend panicked while it \
-                                                                   inspected the election",
+            "the backend panicked while it inspected the election",
         ))),
     }
 }

@@ -31,8 +31,7 @@ pub async fn bounded<T>(budget: Duration, request: impl Future<Output = Result<T
         }
         Ok(None) => {
             let text = format!(
-                "the store did not answer within {budget:?}; is the store running \
-                                and reachable?"
+                "the store did not answer within {budget:?}; is the store running and reachable?"
             );
             Err(Error::new(ErrorKind::Unavailable, text).with_outcome_unknown())
         }

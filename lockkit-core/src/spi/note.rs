@@ -65,10 +65,8 @@ impl Note {
     pub(crate) fn check(&self) -> Result<()> {
         let length = self.text.len();
         if length > MAX_NOTE_BYTES {
-            let text = format!(
-                "the note has {length} bytes, but at most {MAX_NOTE_BYTES} are \
-                                allowed"
-            );
+            let text =
+                format!("the note has {length} bytes, but at most {MAX_NOTE_BYTES} are allowed");
             return Err(Error::new(ErrorKind::InvalidOption, text));
         }
         Ok(())

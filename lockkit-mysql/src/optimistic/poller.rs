@@ -162,8 +162,7 @@ impl PollerTask {
             Err(error::ours(
                 ErrorKind::Unavailable,
                 format!(
-                    "the server did not answer within {patience:?}; is it running and \
-                         reachable?"
+                    "the server did not answer within {patience:?}; is it running and reachable?"
                 ),
             ))
         });
@@ -185,8 +184,8 @@ impl PollerTask {
                 if let Err(error) = said {
                     // A waiter whose wait can't be recorded waits nevertheless.
                     tracing::debug!(
-                        "could not record that this process waits, so others may get \
-                                     locks earlier: {error}"
+                        "could not record that this process waits, so others may get locks \
+                         earlier: {error}"
                     );
                     progress.quiet = now.after(OVER);
                 }

@@ -419,8 +419,8 @@ impl Claim for RowClaim {
     async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
         if to.name != self.spec.name || to.mode != self.spec.mode || to.ttl < MIN_TTL {
             let reason = format!(
-                "this strategy transfers a lock only to the same name, and only with a ttl \
-                         of at least {MIN_TTL:?}"
+                "this strategy transfers a lock only to the same name, and only with a ttl of at \
+                 least {MIN_TTL:?}"
             );
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }

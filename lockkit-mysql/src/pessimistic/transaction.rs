@@ -82,12 +82,10 @@ impl LockTransaction {
     /// and the lock is lost. The same happens if `work` drops a statement midway, by a timeout of
     /// its own.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&mut Conn) -> T) -> Result<T> {
-        let hold = self.hold.upgrade().ok_or_else(|| {
-            lost(
-                "its guard was released, or the lock was \
-                                                           lost before",
-            )
-        })?;
+        let hold = self
+            .hold
+            .upgrade()
+            .ok_or_else(|| lost("its guard was released, or the lock was lost before"))?;
         let mut hold = hold.lock().await;
         let broken = |_| lost("its connection broke");
         // If the checkout is dropped with this future, or after an error, the connection is closed

@@ -61,8 +61,7 @@ impl Config {
             (None, None) => config,
             (None, Some(_)) => {
                 return Err(invalid(
-                    "wait_timeout has no effect without wait_replicas; give both, \
-                                    or neither",
+                    "wait_timeout has no effect without wait_replicas; give both, or neither",
                 ));
             }
             (Some(replicas), timeout) => {

@@ -36,8 +36,8 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
         ));
     };
     if !has_timers() {
-        let reason = "the tokio runtime here has no timers; build the runtime with `enable_time` or \
-             `enable_all`";
+        let reason = "the tokio runtime here has no timers; build the runtime with `enable_time` \
+                      or `enable_all`";
         return Err(error::ours(ErrorKind::NoRuntime, reason));
     }
     let connecting = Clock::Boot.now();
