@@ -14,15 +14,15 @@ use crate::{
 
 cases! {
     c13_bad_options_are_refused: Needs::EXCLUSIVE,
-        "options that contradict each other and are silently changed";
+        "a backend that silently changes contradictory options";
     c13_an_unreachable_store_is_an_error_in_time: Needs::EXCLUSIVE,
-        "a hang, a panic, or 'busy' when nobody could be asked";
+        "a hang, a panic, or 'busy' when the store can't be reached";
     c13_a_silent_store_is_an_error_in_time: Needs::EXCLUSIVE,
         "a request without a timeout";
     c13_what_the_store_cannot_do_is_refused: Needs::MUTEX,
-        "a capability that is off and half works";
+        "a capability that is off, but partly works";
     c13_an_outage_heals: Needs::EXCLUSIVE,
-        "a client that never connects again";
+        "a client that never reconnects";
 }
 
 async fn c13_bad_options_are_refused(env: Env) {

@@ -24,17 +24,17 @@ const TRANSFER: Needs = Needs::MUTEX.ability(Ability::Transfer);
 
 cases! {
     c1_a_transfer_leaves_no_gap: TRANSFER,
-        "a release followed by an acquisition";
+        "a transfer that releases the lock and then acquires it";
     c2_the_previous_owner_has_no_say_after_a_transfer: TRANSFER,
-        "a transfer that keeps the owner, or leaves the previous one in place";
+        "a transfer that keeps the previous owner";
     c4_a_transfer_raises_the_token: TRANSFER,
-        "a new holder under the old token";
+        "a transfer that keeps the token";
     c7_a_transfer_of_what_was_lost_grants_nothing: TRANSFER,
-        "a transfer without a look at the owner";
+        "a transfer without a check of the owner";
     c12_waiters_in_the_store_go_first_by_policy: TRANSFER.fair(),
         "a process that transfers the lock for ever while others wait";
     c5_a_transfer_without_an_answer_is_undone: TRANSFER,
-        "a lock that stays with a new owner of whom nobody knows";
+        "a transfer without an answer that leaves the lock with an unknown owner";
 }
 
 fn spec(env: &Env, label: &str) -> ClaimSpec {
