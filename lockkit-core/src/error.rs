@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_word_about_operation_and_name_stands() {
+    fn the_first_operation_and_the_first_name_are_kept() {
         let error = Error::new(ErrorKind::Lost, "x").with_operation("renew").with_operation("lock");
         assert_eq!(error.operation(), Some("renew"));
     }

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_is_left_to_the_others() {
+    fn unset_options_keep_the_other_values() {
         let all = LockOptions::new()
             .with_ttl(ms(100))
             .with_wait(ms(7))

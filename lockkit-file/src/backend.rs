@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_the_nearest_folder_that_is_there_tells_the_file_system() {
+    fn c1_the_nearest_existing_folder_determines_the_file_system() {
         let above = TempDir::new().unwrap();
         let wanted = above.path().join("a/b");
         assert_eq!(mount::nearest(&wanted), above.path());

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_on_a_disk_is_good_and_what_is_in_memory_or_remote_is_weak() {
+    fn a_folder_on_a_disk_is_good_and_one_in_memory_or_remote_is_weak() {
         let kept = Path::new("/var/lib/lockkit");
         assert_eq!(file_system(FileSystem::Local, kept).severity, Severity::Good);
         assert_eq!(
@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_nearly_full_is_told() {
+    fn a_nearly_full_disk_is_reported() {
         assert_eq!(room("room", 10, 1_000).severity, Severity::Good);
         assert_eq!(room("room", 9, 1_000).severity, Severity::Note);
         assert_eq!(room("room", 0, 0).severity, Severity::Good, "one that does not count");
     }
 
     #[test]
-    fn polling_is_told_and_why() {
+    fn polling_is_reported_with_its_cause() {
         assert_eq!(inotify(Some(Ok(()))).severity, Severity::Good);
         let limit = inotify(Some(Err(io::Error::from(rustix::io::Errno::MFILE))));
         assert!(
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_all_may_write_is_told() {
+    fn a_world_writable_folder_is_reported() {
         let root = TempDir::new().unwrap();
         let folder = Folder::new(root.path().to_owned());
         folder.make().unwrap();

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn c13_a_child_that_was_forked_by_who_is_inside_keeps_nobody_out() {
+    fn c13_a_child_that_a_process_forks_inside_the_gate_keeps_no_other_process_out() {
         let root = TempDir::new().unwrap();
         let (folder, paths) = paths(&root);
         let gate = Gate::enter_now(&folder, &GateCache::new(), &paths).unwrap().unwrap();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_a_gate_that_is_kept_open_and_was_removed_lets_nobody_in() {
+    fn c1_a_removed_gate_that_is_kept_open_admits_no_process() {
         let root = TempDir::new().unwrap();
         let (folder, paths) = paths(&root);
         let gates = GateCache::new();

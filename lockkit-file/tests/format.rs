@@ -64,7 +64,7 @@ fn assert_newer(error: &Error, path: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_tokens_rise() {
+async fn c1_c4_c14_data_of_0_1_0_is_read_its_waiters_are_respected_and_tokens_rise() {
     let scene = Scene::new().await;
     let sessions = ["000000000000000000000000000000b1", "000000000000000000000000000000b2"];
     let [holder, waiter] = sessions.map(|id| scene.session(id));
@@ -93,7 +93,7 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_t
 /// This holds also for a record from before the boot. Then a torn record is taken for a new one,
 /// and lockkit would overwrite it.
 #[tokio::test(flavor = "multi_thread")]
-async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
+async fn c1_c13_data_of_a_newer_lockkit_is_refused_and_not_changed() {
     let scene = Scene::new().await;
     let newer = RECORD.replace("\"lockkit\": 1", "\"lockkit\": 2");
     let shorter = "{\n  \"lockkit\": 2,\n  \"more\": []\n}\n";

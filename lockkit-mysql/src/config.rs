@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn c13_what_makes_no_sense_is_refused_and_says_why() {
+    fn c13_impossible_settings_are_refused_with_the_cause() {
         use ErrorKind as K;
         for (url, kind, text) in [
             ("mysql://h/", K::InvalidUrl, "names no database"),

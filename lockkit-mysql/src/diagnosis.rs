@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_loses_is_told() {
+    fn grants_that_a_crash_loses_are_reported() {
         let flush = "innodb_flush_log_at_trx_commit";
         assert_eq!(severity(flush, &[(flush, "1")]), Severity::Good);
         assert_eq!(severity(flush, &[(flush, "2")]), Severity::Weak);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failover_loses_is_told() {
+    fn grants_that_a_failover_loses_are_reported() {
         let of = "replication";
         assert_eq!(severity(of, &[("slaves_connected", "0")]), Severity::Note);
         assert_eq!(severity(of, &[("slaves_connected", "2")]), Severity::Weak);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn few_connections_that_are_left_are_told() {
+    fn a_lack_of_free_connections_is_reported() {
         let of = "max_connections";
         assert_eq!(severity(of, &[(of, "100"), ("threads_connected", "79")]), Severity::Good);
         assert_eq!(severity(of, &[(of, "100"), ("threads_connected", "80")]), Severity::Note);

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_keeps_what_it_grants_is_good() {
+    fn a_server_that_keeps_its_grants_is_good() {
         let info =
             [("aof_enabled", "1"), ("connected_slaves", "2"), ("aof_last_write_status", "ok")];
         let settings =
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_is_told_apart_from_a_store() {
+    fn a_cache_is_distinguished_from_a_store() {
         let info = [("aof_enabled", "0"), ("connected_slaves", "1")];
         let settings = [
             ("maxmemory", "100"),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_asked_is_unknown() {
+    fn a_denied_question_is_unknown() {
         let diagnostics = judge(&Facts::default(), None);
         assert!(
             diagnostics.iter().skip(1).all(|diagnostic| diagnostic.severity == Severity::Unknown),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_full_is_told() {
+    fn a_full_disk_is_reported() {
         let info =
             [("aof_enabled", "1"), ("connected_slaves", "0"), ("aof_last_write_status", "err")];
         assert_eq!(severities(&info, &[], None).last().unwrap().0, "aof_last_write_status");

@@ -289,13 +289,13 @@ mod tests {
     }
 
     #[test]
-    fn c14_a_pattern_means_what_it_says() {
+    fn c14_a_pattern_matches_exactly_its_names() {
         let keyspace = Keyspace { prefix: "a*".to_owned(), ..keyspace(false) };
         assert_eq!(keyspace.pattern(Kind::Mutex, "[x?]{%\\"), "a\\*:mutex:{\\[x\\?\\]%7B%25\\\\*");
     }
 
     #[test]
-    fn c14_keys_that_tell_nothing_of_a_name_are_passed_over() {
+    fn c14_keys_without_a_name_are_skipped() {
         let name_of = |key| keyspace(false).name_of(key, Kind::Mutex);
         for key in [
             "lockkit:mutex:{a}:token",

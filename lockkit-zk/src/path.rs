@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c11_what_zookeeper_forbids_is_escaped_and_the_rest_stays_readable() {
+    fn c11_characters_that_zookeeper_forbids_are_escaped_and_others_stay_readable() {
         assert_eq!(escape("orders 42"), "orders 42");
         assert_eq!(escape("a/b%"), "a%2Fb%25");
         assert_eq!(escape("."), "%2E");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn c14_what_is_no_name_of_ours_is_none() {
+    fn c14_a_foreign_key_has_no_name() {
         for foreign in ["%61", "%2f", "%", "%2", "%+1", "%é", "%FF", "%F0%9F%94", "a%2"] {
             assert_eq!(unescape(foreign), None, "{foreign}");
         }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_file_is_found() {
+    fn quotes_missing_in_the_file_are_found() {
         for bad in [
             "one();\ntwo();",
             "four();",

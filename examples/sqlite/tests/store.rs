@@ -117,7 +117,7 @@ async fn c4_tokens_rise_over_a_restored_backup() {
 }
 
 #[tokio::test]
-async fn c13_what_is_no_store_of_ours_is_refused() {
+async fn c13_a_file_that_is_no_store_is_refused() {
     async fn refused(file: &Path) -> ErrorKind {
         let error = Sqlite::open(Config::new(file)).await.unwrap_err();
         let text = error.to_string();

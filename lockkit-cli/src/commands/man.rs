@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_has_all_commands_and_what_the_codes_mean() {
+    fn the_page_has_all_commands_and_exit_codes() {
         let mut page = Vec::new();
         render(&mut page).unwrap();
         let page = String::from_utf8(page).unwrap();

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_descends_from_the_spared_is_spared() {
+    fn descendants_of_spared_processes_are_spared() {
         let processes =
             [process(20, 10, 20), process(21, 20, 21), process(30, 10, 30), process(31, 30, 31)];
         let job =

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn c3_what_is_left_of_a_lease_is_never_overslept_nor_renewed_in_a_loop() {
+    fn c3_the_rest_of_a_lease_is_never_overslept_nor_renewed_in_a_loop() {
         for together in [false, true] {
             let renewal_pacing = RenewalPacing { longest: Duration::MAX, together };
             for left in [30, 300, 2_000, 7_000].map(Duration::from_millis) {

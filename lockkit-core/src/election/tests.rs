@@ -74,7 +74,7 @@ async fn told(watch: &mut LeaderWatch) -> Option<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c4_what_a_lagging_replica_says_is_ignored_and_a_lost_past_is_told() {
+async fn c4_answers_of_a_lagging_replica_are_ignored_and_lost_data_is_reported() {
     let stage = Stage::new(ms(1));
     let mut watch = election(&stage).watch();
     stage.show(7);
@@ -97,7 +97,7 @@ async fn c4_what_a_lagging_replica_says_is_ignored_and_a_lost_past_is_told() {
 /// replica may report no leader before it reports the present leader, and also between two looks at
 /// that leader.
 #[tokio::test(start_paused = true)]
-async fn c4_nobody_leads_for_a_lagging_replica_and_the_terms_never_fall() {
+async fn c4_a_lagging_replica_shows_no_leader_and_terms_never_fall() {
     let stage = Stage::new(ms(1));
     let mut watch = election(&stage).watch();
     let mut terms = Vec::new();
@@ -116,7 +116,7 @@ async fn c4_nobody_leads_for_a_lagging_replica_and_the_terms_never_fall() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_a_change_is_told_without_waiting_for_the_poll_also_one_during_a_look() {
+async fn c8_a_change_is_reported_without_a_poll_even_during_an_inspection() {
     let stage = Stage::new(ms(20));
     let mut watch = election(&stage).watch().with_interval(TTL);
     stage.show(1);
@@ -180,7 +180,7 @@ async fn many_watches_share_their_looks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c13_a_store_in_trouble_is_asked_less_often_and_told_of_after_a_ttl() {
+async fn c13_a_failing_store_is_asked_less_often_and_reported_after_a_ttl() {
     let stage = Stage::new(ms(1));
     let mut watch = election(&stage).watch();
     stage.show(1);
@@ -209,7 +209,7 @@ async fn c13_a_store_in_trouble_is_asked_less_often_and_told_of_after_a_ttl() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_nobody_fetched_for_long_is_no_news() {
+async fn an_old_unfetched_answer_is_not_used() {
     let stage = Stage::new(ms(100));
     let mut watch = election(&stage).watch();
     stage.show(1);
@@ -220,7 +220,7 @@ async fn an_answer_that_nobody_fetched_for_long_is_no_news() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lead_outlasts_an_outage_and_returns_what_it_can_not_mend() {
+async fn lead_outlasts_an_outage_and_returns_permanent_errors() {
     let stage = Stage::new(ms(1));
     let election = election(&stage);
     stage.fail(ErrorKind::Unavailable);
@@ -238,7 +238,7 @@ async fn lead_outlasts_an_outage_and_returns_what_it_can_not_mend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_done_after_the_lease_had_ended_is_done_again() {
+async fn work_after_the_end_of_the_lease_is_repeated() {
     let stage = Stage::new(ms(1));
     let election = election(&stage);
     let mut terms = Vec::new();
@@ -259,7 +259,7 @@ async fn what_was_done_after_the_lease_had_ended_is_done_again() {
 
 /// The store takes the leadership away, and neither the loss signal nor a renewal notices it.
 #[tokio::test(start_paused = true)]
-async fn what_was_done_by_a_leader_that_was_evicted_is_done_again() {
+async fn work_of_an_evicted_leader_is_repeated() {
     let store = Store::new(0);
     let backend = Arc::new(Fake::new(Arc::clone(&store), Kind::Memory));
     let locker = Locker::builder(backend).clock(Clock::Tokio).build();

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn c13_what_no_part_of_a_url_can_be_is_refused_in_one_line() {
+    fn c13_impossible_parts_of_a_url_are_refused_in_one_line() {
         let long_scheme = format!("{}://h", "x".repeat(33));
         for (bad, reason) in [
             ("redis://h/1\n", "control character"),

@@ -67,7 +67,7 @@ fn c8_a_call_that_comes_while_its_answer_is_under_way_is_not_lost() {
 }
 
 #[test]
-fn c8_one_who_was_called_and_does_not_ask_is_passed_after_a_while() {
+fn c8_a_waiter_that_ignores_its_wake_up_is_passed_over_later() {
     let waiters = Arc::<Waiters>::default();
     let name = LockName::new(Kind::Mutex, "a").unwrap();
     let (first, _) = join(&waiters, &name);
@@ -94,7 +94,7 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn one_attends_all_lines_and_another_one_after_it_has_gone() {
+fn one_waiter_serves_all_lines_and_another_after_it_left() {
     let waiters = Arc::<Waiters>::default();
     let a = name("a");
     let b = name("b");

@@ -13,10 +13,10 @@ use crate::support::*;
 
 on_both!(
     c2_a_note_waits_for_a_grant_that_is_being_changed,
-    c2_a_lease_that_has_ended_is_none_though_nobody_took_it_over,
+    c2_an_ended_lease_is_lost_before_another_claim_takes_the_lock,
     c4_garbage_collection_leaves_notes_alone,
     c5_revisions_are_exact_up_to_the_last,
-    c13_a_demoted_primary_tells_neither_a_note_nor_the_time,
+    c13_a_demoted_primary_reports_neither_a_note_nor_the_time,
     c13_a_missing_table_and_a_missing_right_say_what_to_do,
     c14_tables_from_before_there_were_notes_get_one,
 );
@@ -51,7 +51,7 @@ async fn c2_a_note_waits_for_a_grant_that_is_being_changed(flavor: SqlFlavor) {
     }
 }
 
-async fn c2_a_lease_that_has_ended_is_none_though_nobody_took_it_over(flavor: SqlFlavor) {
+async fn c2_an_ended_lease_is_lost_before_another_claim_takes_the_lock(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect(QUIET).await;
     let mut admin = bed.admin().await;
@@ -113,7 +113,7 @@ async fn c5_revisions_are_exact_up_to_the_last(flavor: SqlFlavor) {
     given_up(holder.release()).await;
 }
 
-async fn c13_a_demoted_primary_tells_neither_a_note_nor_the_time(flavor: SqlFlavor) {
+async fn c13_a_demoted_primary_reports_neither_a_note_nor_the_time(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;
     let mut admin = bed.admin().await;

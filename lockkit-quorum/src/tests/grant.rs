@@ -250,7 +250,7 @@ async fn c13_a_permanent_error_is_one_if_the_others_are_not_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_busy_tells_when_enough_members_are_free() {
+async fn c8_busy_reports_when_enough_members_will_be_free() {
     let fakes = fakes(3);
     let _first = occupy(&fakes[0]).await;
     tokio::time::advance(ms(5_000)).await;

@@ -120,7 +120,7 @@ async fn c4_tokens_rise_through_a_move_whichever_store_is_ahead() {
 
 /// The new store learns the old store's tokens only through a quorum of both.
 #[tokio::test(start_paused = true)]
-async fn c4_a_move_in_which_nobody_used_both_alone_is_seen_to_fall() {
+async fn c4_a_move_without_a_common_phase_makes_tokens_fall() {
     let stores = Stores::new(member(), member());
     advance(&stores.old, 5_000).await;
     let error = stores.roll(&RAISED, false, FencingToken::new(0)).await.unwrap_err();

@@ -166,7 +166,7 @@ const BAD_URLS: &[(&str, ErrorKind, &str)] = &[
 ];
 
 #[tokio::test]
-async fn c13_a_bad_url_says_what_is_wrong_and_no_secret() {
+async fn c13_the_error_for_a_bad_url_names_the_fault_and_no_secret() {
     let (registry, _) = registry();
     for &(url, kind, text) in BAD_URLS {
         let error = registry.connect(url).await.unwrap_err();

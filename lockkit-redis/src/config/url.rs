@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn c13_what_makes_no_sense_is_refused_with_a_reason() {
+    fn c13_impossible_settings_are_refused_with_a_reason() {
         for (url, kind, reason) in [
             ("redis://", ErrorKind::InvalidUrl, "no host"),
             ("redis://h/x", ErrorKind::InvalidUrl, "path must be a database number"),

@@ -64,7 +64,7 @@ async fn c1_a_locker_that_connects_again_says_again_which_keys_it_uses() {
 }
 
 #[tokio::test]
-async fn c13_what_a_newer_lockkit_has_agreed_on_is_refused_and_left_as_it_is() {
+async fn c13_an_agreement_of_a_newer_lockkit_is_refused_and_not_changed() {
     let server = RedisServer::start().unwrap();
     server.ask(["SET", KEY, "lockkit/2 hashed"]).unwrap();
     let error = connect(&server.url()).await.unwrap_err();

@@ -104,7 +104,7 @@ async fn c8_a_waiter_outlives_the_keys_of_its_queue() {
 }
 
 #[tokio::test]
-async fn c13_a_waiter_is_told_that_there_are_no_tokens_left() {
+async fn c13_a_waiter_gets_an_error_when_no_tokens_are_left() {
     let store = Store::start().await;
     let specs = || [spec("a"), permits(1, 1, OP_TIMEOUT)];
     for (held, waits) in specs().into_iter().zip(specs()) {

@@ -260,7 +260,7 @@ async fn c8_a_server_that_forgot_everything_serves_its_waiters() {
 /// A primary that was demoted throws its data away before it has the new data. So its empty data do
 /// not prove that a lock is gone.
 #[tokio::test]
-async fn c10_an_empty_primary_that_was_demoted_tells_nothing_of_locks() {
+async fn c10_an_empty_demoted_primary_reports_no_loss() {
     let permit = NonZeroU32::MIN;
     let semaphore = (Kind::Semaphore, Mode::Permits { count: permit, limit: permit });
     for (kind, mode) in [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Shared), semaphore] {

@@ -125,7 +125,7 @@ async fn c6_a_hand_over_is_not_spent_by_an_attempt_without_an_answer() {
 
 /// Only the store decides who has the lock.
 #[tokio::test]
-async fn c1_a_message_that_nobody_should_have_sent_makes_the_waiter_ask_and_no_more() {
+async fn c1_a_forged_message_only_makes_the_waiter_ask() {
     let store = Store::start().await;
     let spec = spec("a");
     let mut holder = holder(&store, "a").await;
@@ -220,7 +220,7 @@ async fn c6_an_attempt_dropped_while_it_queues_leaves_no_place_in_the_queue() {
 
 /// There are more waiters than the queue of the connection has room for.
 #[tokio::test]
-async fn c6_thousands_who_leave_at_once_leave_nothing() {
+async fn c6_thousands_of_calls_cancelled_at_once_leave_nothing() {
     const NAMES: usize = 1_100;
     let store = Store::start().await;
     let foreign = "for i = 1, ARGV[1] do redis.call('SET', 'lockkit:mutex:{' .. i .. '}', 'x') end";
@@ -247,7 +247,7 @@ async fn c6_thousands_who_leave_at_once_leave_nothing() {
 }
 
 #[tokio::test]
-async fn c6_who_leaves_behind_many_requests_leaves_no_place_in_the_queue() {
+async fn c6_a_call_cancelled_with_many_requests_in_flight_leaves_no_place_in_the_queue() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     let (mut waiter, _) = queue(&store, "a", 1).await.remove(0);

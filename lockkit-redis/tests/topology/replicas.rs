@@ -288,7 +288,7 @@ async fn c13_a_primary_that_is_demoted_while_replicas_are_waited_for_is_a_tempor
 }
 
 #[tokio::test]
-async fn c6_an_attempt_that_is_dropped_while_it_waits_for_replicas_holds_up_nobody() {
+async fn c6_an_attempt_dropped_while_it_waits_for_replicas_delays_no_other() {
     let (store, replica) = replicated("?wait_replicas=1&wait_timeout=60s").await;
     replica.pause().unwrap();
     let mut dropped = Vec::new();
@@ -311,7 +311,7 @@ async fn c6_an_attempt_that_is_dropped_while_it_waits_for_replicas_holds_up_nobo
 
 /// Later versions have changed which writes a WAIT counts.
 #[tokio::test]
-async fn c10_valkey_confirms_what_was_written_and_no_more() {
+async fn c10_valkey_confirms_only_what_was_written() {
     let Some(program) = valkey_server() else {
         eprintln!("not tested: there is no valkey-server");
         return;

@@ -14,7 +14,7 @@ use crate::support::*;
 const HEARTBEATS_S: u64 = 24;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c3_a_holder_whose_node_is_deleted_is_told_within_a_heartbeat() {
+async fn c3_a_holder_learns_within_a_heartbeat_that_its_node_was_deleted() {
     let bed = Bed::shared();
     let with_heartbeats = session(HEARTBEATS_S);
     for query in [with_heartbeats.clone(), format!("{with_heartbeats}&fair=false")] {

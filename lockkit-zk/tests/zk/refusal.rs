@@ -75,7 +75,7 @@ fn c13_parameters_that_make_no_sense_are_refused_without_a_server() {
 }
 
 #[tokio::test]
-async fn c13_a_ttl_below_the_negotiated_session_timeout_is_refused_and_both_are_told() {
+async fn c13_a_ttl_below_the_negotiated_session_timeout_is_refused_and_both_are_named() {
     let bed = Bed::shared();
     let locker = bed.locker("session_timeout=2s").await;
     assert_eq!(locker.descriptor().min_ttl, Duration::from_secs(2));

@@ -122,7 +122,7 @@ async fn c3_a_holder_that_is_cut_off_knows_before_the_server_lets_the_next_one_i
 }
 
 #[tokio::test]
-async fn c9_shutdown_ends_the_session_and_what_is_held_with_it() {
+async fn c9_shutdown_ends_the_session_and_its_locks() {
     let bed = Bed::shared();
     let locker = bed.locker("").await;
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();

@@ -160,7 +160,7 @@ async fn every_scenario_gives_plausible_figures() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_gone_midway_is_recorded_and_the_run_goes_on() {
+async fn a_store_that_stops_midway_is_recorded_and_the_run_continues() {
     struct Killer(std::sync::Mutex<RedisServer>);
     impl Progress for Killer {
         fn begins(&self, _steps: u64) {

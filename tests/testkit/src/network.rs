@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_network_is_gone_and_so_is_one_of_a_killed_process() {
+    fn networks_of_dropped_handles_and_killed_processes_are_removed() {
         if !possible() {
             return;
         }

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failover_is_told_where_one_server_may_have_a_replica() {
+    fn a_possible_failover_is_reported_if_a_server_may_have_a_replica() {
         let replication = |slot: &str, found: &str| {
             Diagnostic::new(Severity::Note, format!("replication{slot}"), found)
         };

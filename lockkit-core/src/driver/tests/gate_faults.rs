@@ -107,7 +107,7 @@ async fn c13_in_trouble_each_task_hears_of_it_as_soon_as_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c13_a_silent_store_is_told_to_all_who_stand_in_line() {
+async fn c13_a_silent_store_is_reported_to_all_tasks_in_line() {
     let world = World::gated(Kind::Ttl);
     world.store.always(Op::Attempt, Fault::Hang);
     let start = Instant::now();
@@ -185,7 +185,7 @@ async fn c3_a_transfer_whose_answer_comes_after_its_lease_grants_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c6_panics_of_a_transfer_hurt_nobody() {
+async fn c6_panics_of_a_transfer_harm_no_other_call() {
     for fault in [Fault::Panic, Fault::PanicAfter] {
         let world = World::transferring();
         let guard = world.mutex("a").lock().await.unwrap();

@@ -272,7 +272,7 @@ async fn c8_a_reader_that_is_not_polled_any_more_is_passed_over() {
 /// Catches a gate that lets all tasks in because one asks with a wrong limit, and a gate that lets
 /// that task wait.
 #[tokio::test(start_paused = true)]
-async fn c13_one_with_another_limit_is_told_so_and_opens_the_gate_for_nobody() {
+async fn c13_a_claim_with_another_limit_is_refused_and_opens_the_gate_for_no_other() {
     let world = world();
     let held = world.permits(1).acquire().await.unwrap();
     let mut tasks = JoinSet::new();

@@ -73,7 +73,7 @@ async fn a_renewal_by_hand_moves_the_next_automatic_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_renewing_what_was_evicted_tells_so() {
+async fn c3_renewing_an_evicted_lock_reports_the_loss() {
     for kind in KINDS {
         let world = World::new(kind);
         let guard = world.mutex_with("a", manual()).lock().await.unwrap();
@@ -153,7 +153,7 @@ async fn a_timer_that_came_due_too_early_renews_no_manual_hold() {
 /// A future that has the claim and is not polled must not make the background task spin past the
 /// deadline.
 #[test]
-fn a_renewal_that_nobody_polls_hides_no_loss_and_makes_no_busy_loop() {
+fn an_unpolled_renewal_hides_no_loss_and_makes_no_busy_loop() {
     for options in [manual(), super::options()] {
         let (done, proof) = std::sync::mpsc::channel();
         let work = async move {

@@ -153,7 +153,7 @@ async fn c8_of_two_calls_at_once_one_asks_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c6_when_the_one_that_asks_is_cancelled_the_other_goes_on() {
+async fn c6_if_the_asking_call_is_cancelled_the_other_continues() {
     for kind in KINDS {
         let world = World::new(kind);
         let owner = world.locker.owner();
@@ -228,7 +228,7 @@ async fn c13_when_the_one_that_asks_fails_the_other_asks() {
 
 /// The store is dead: all calls of an owner fail at the same time, and not one after the other.
 #[tokio::test(start_paused = true)]
-async fn c13_calls_of_one_owner_hear_together_that_the_store_is_gone() {
+async fn c13_all_calls_of_one_owner_fail_together_when_the_store_stops() {
     for fault in [Fault::Hang, Fault::Fail(ErrorKind::Unavailable)] {
         let world = World::new(Kind::Ttl);
         let owner = world.locker.owner();
@@ -259,7 +259,7 @@ async fn c13_calls_of_one_owner_hear_together_that_the_store_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c13_tries_of_one_owner_hear_together_that_the_store_is_gone() {
+async fn c13_all_tries_of_one_owner_fail_together_when_the_store_stops() {
     let world = World::new(Kind::Ttl);
     let owner = world.locker.owner();
     world.store.always(Op::Attempt, Fault::Hang);

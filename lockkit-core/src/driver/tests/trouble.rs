@@ -66,7 +66,7 @@ async fn only_continuous_trouble_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bounded_wait_tells_the_trouble_at_its_bound() {
+async fn a_bounded_wait_reports_the_last_error_at_its_bound() {
     let world = World::new(Kind::Ttl);
     world.store.always(Op::Attempt, Fault::Fail(ErrorKind::StoreLoading));
     let start = Instant::now();

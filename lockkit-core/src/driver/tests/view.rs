@@ -56,7 +56,7 @@ async fn a_view_ends_with_its_guard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_view_tells_a_loss_as_the_guard_does() {
+async fn a_view_reports_a_loss_as_the_guard_does() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex_with("a", manual()).lock().await.unwrap();
     let hold = guard.hold();

@@ -46,7 +46,7 @@ fn kept(kind: Kind) -> [String; 2] {
 }
 
 #[tokio::test]
-async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
+async fn c1_c13_data_of_a_newer_lockkit_is_refused_and_not_changed() {
     for (kind, mode) in modes() {
         for (dump, listed) in kept(kind).into_iter().zip([false, true]) {
             let store = Store::start().await;

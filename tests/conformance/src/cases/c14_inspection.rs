@@ -16,7 +16,7 @@ use crate::{
 };
 
 cases! {
-    c14_inspection_tells_who_holds_it: Needs::EXCLUSIVE,
+    c14_inspection_shows_the_holder: Needs::EXCLUSIVE,
         "an inspection that invents holders, or mixes them up";
     c14_inspection_changes_nothing: Needs::EXCLUSIVE.lease(),
         "an inspection that renews or creates a lock";
@@ -32,7 +32,7 @@ cases! {
         "a backend that overwrites, frees or ignores another program's lock";
 }
 
-async fn c14_inspection_tells_who_holds_it(env: Env) {
+async fn c14_inspection_shows_the_holder(env: Env) {
     let a = env.locker().await;
     let b = env.locker().await;
     let watch = env.lock(&b, "x", long());

@@ -31,11 +31,11 @@ cases! {
          token";
     c5_a_retry_reports_a_lease_that_the_store_has: Needs::EXCLUSIVE.lease(),
         "a retry that reports the whole ttl, or none, for a lease that is half over";
-    c5_giving_up_removes_what_it_left: Needs::EXCLUSIVE,
+    c5_a_wait_that_ends_cleans_up: Needs::EXCLUSIVE,
         "a wait that ends, but leaves a grant, which blocks the name for a whole lease";
-    c5_dropping_removes_what_it_left: Needs::EXCLUSIVE,
+    c5_a_dropped_call_cleans_up: Needs::EXCLUSIVE,
         "a cancelled call that does not undo its applied request";
-    c5_a_failed_try_removes_what_it_left: Needs::EXCLUSIVE,
+    c5_a_failed_try_cleans_up: Needs::EXCLUSIVE,
         "an error with a known outcome although the store may have applied the request";
     c5_a_storm_of_faults_breaks_nothing: Needs::EXCLUSIVE,
         "any of these faults, in random combinations";
@@ -107,7 +107,7 @@ async fn c5_a_retry_reports_a_lease_that_the_store_has(env: Env) {
     .await;
 }
 
-async fn c5_giving_up_removes_what_it_left(env: Env) {
+async fn c5_a_wait_that_ends_cleans_up(env: Env) {
     unknown_attempt_leaves_nothing(env, async |lock, bound| {
         let given_up = lock.lock_timeout(bound).await;
         assert!(!matches!(given_up, Ok(Some(_))), "a grant without a reply");
@@ -115,14 +115,14 @@ async fn c5_giving_up_removes_what_it_left(env: Env) {
     .await;
 }
 
-async fn c5_dropping_removes_what_it_left(env: Env) {
+async fn c5_a_dropped_call_cleans_up(env: Env) {
     unknown_attempt_leaves_nothing(env, async |lock, bound| {
         timeout(bound, lock.lock()).await.expect_err("a grant without a reply");
     })
     .await;
 }
 
-async fn c5_a_failed_try_removes_what_it_left(env: Env) {
+async fn c5_a_failed_try_cleans_up(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let healthy = env.lock(&env.locker().await, "x", long());
     let lock = env.lock(&locker, "x", long().with_op_timeout(env.bound() * 2));

@@ -35,9 +35,9 @@ cases! {
         "a release that panics without a runtime, or waits there for ever";
     c7_shutdown_waits_for_dropped_guards: Needs::EXCLUSIVE,
         "a shutdown that does not wait for background releases";
-    c7_what_its_runtime_left_undone_is_released: Needs::EXCLUSIVE,
+    c7_a_release_that_its_runtime_did_not_finish_is_done: Needs::EXCLUSIVE,
         "a release, or a connection, that is lost when its runtime ends";
-    c7_shutdown_refuses_and_ends_what_waits: Needs::EXCLUSIVE.lease(),
+    c7_shutdown_refuses_new_calls_and_ends_waits: Needs::EXCLUSIVE.lease(),
         "a shutdown that still grants locks, waits for a waiter, or sends a holder no loss signal";
 }
 
@@ -161,7 +161,7 @@ async fn c7_shutdown_waits_for_dropped_guards(env: Env) {
     }
 }
 
-async fn c7_what_its_runtime_left_undone_is_released(env: Env) {
+async fn c7_a_release_that_its_runtime_did_not_finish_is_done(env: Env) {
     let a = env.locker().await;
     let b = env.locker().await;
     let names: Vec<_> = (0..8).map(|n| format!("x{n}")).collect();
@@ -190,7 +190,7 @@ async fn c7_what_its_runtime_left_undone_is_released(env: Env) {
     }
 }
 
-async fn c7_shutdown_refuses_and_ends_what_waits(env: Env) {
+async fn c7_shutdown_refuses_new_calls_and_ends_waits(env: Env) {
     let a = env.locker().await;
     let b = env.locker().await;
     let watch = env.lock(&b, "x", long());

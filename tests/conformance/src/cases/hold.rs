@@ -28,12 +28,12 @@ cases! {
         "a warning that comes only with the loss, at each renewal, or after a release";
     c3_an_extended_hold_lasts_that_long: Needs::MUTEX.ability(Ability::Extend),
         "an extension that the store does not know; a renewal that revokes an extension";
-    c13_what_can_not_be_extended_says_so: Needs::MUTEX,
+    c13_an_impossible_extension_is_an_error: Needs::MUTEX,
         "an extension that silently renews for the ttl";
     c10_a_leaked_lock_stays_without_its_locker: Needs::EXCLUSIVE,
         "a leaked lock that ends with the last locker, whose loss is not reported, or that stays \
          for ever";
-    c7_a_shutdown_frees_what_was_leaked: Needs::EXCLUSIVE,
+    c7_a_shutdown_frees_leaked_locks: Needs::EXCLUSIVE,
         "a shutdown that waits for a leaked guard, or leaves its lock behind";
     c9_a_manual_lock_that_was_leaked_lapses: Needs::MUTEX.claim_lease(),
         "a leaked lock that is renewed against its options, or freed early";
@@ -162,7 +162,7 @@ async fn c3_an_extended_hold_lasts_that_long(env: Env) {
     .await;
 }
 
-async fn c13_what_can_not_be_extended_says_so(env: Env) {
+async fn c13_an_impossible_extension_is_an_error(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     drop(line.take_calls());
@@ -202,7 +202,7 @@ async fn c10_a_leaked_lock_stays_without_its_locker(env: Env) {
     .await;
 }
 
-async fn c7_a_shutdown_frees_what_was_leaked(env: Env) {
+async fn c7_a_shutdown_frees_leaked_locks(env: Env) {
     let a = env.locker().await;
     let b = env.locker().await;
     let other = env.lock(&b, "x", long());

@@ -33,7 +33,7 @@ cases! {
     c5_a_note_whose_reply_is_lost_is_written: Needs::MUTEX.ability(Ability::Notes),
         "a note without a retry, or a retry that takes the note of its first request for a newer \
          one";
-    c5_a_note_whose_outcome_is_unknown_is_not_told_as_unwritten: Needs::MUTEX.ability(Ability::Notes),
+    c5_a_note_with_an_unknown_outcome_is_not_reported_as_unwritten: Needs::MUTEX.ability(Ability::Notes),
         "a driver that takes the answer to the second request for an answer to the first";
     c6_a_note_is_written_though_its_caller_has_left: Needs::MUTEX.ability(Ability::Notes),
         "a note whose request is cancelled with its future";
@@ -41,11 +41,11 @@ cases! {
         "a late note that overwrites the next holder's note";
     c11_notes_of_two_names_never_meet: Needs::MUTEX.ability(Ability::Notes),
         "notes that are found by a shortened name, or without the kind";
-    c11_a_note_says_what_was_written: Needs::MUTEX.ability(Ability::Notes),
+    c11_a_note_is_read_as_it_was_written: Needs::MUTEX.ability(Ability::Notes),
         "a store that truncates, trims, escapes or folds a text";
-    c13_what_has_no_note_says_so: Needs::MUTEX.ability(Ability::Notes),
+    c13_a_note_of_a_kind_without_notes_is_an_error: Needs::MUTEX.ability(Ability::Notes),
         "a note without a length limit, or one that is lost without an error";
-    c14_the_store_tells_the_time: Needs::MUTEX.ability(Ability::Time),
+    c14_the_store_reports_its_time: Needs::MUTEX.ability(Ability::Time),
         "a time in another unit or zone, or one that does not advance";
 }
 
@@ -193,7 +193,7 @@ async fn c5_a_note_whose_reply_is_lost_is_written(env: Env) {
     give_back(guard).await;
 }
 
-async fn c5_a_note_whose_outcome_is_unknown_is_not_told_as_unwritten(env: Env) {
+async fn c5_a_note_with_an_unknown_outcome_is_not_reported_as_unwritten(env: Env) {
     let (locker, link) = faulty_locker(&env).await;
     let healthy = env.locker().await;
     let lock = env.lock(&locker, "x", long());
@@ -297,7 +297,7 @@ async fn c11_notes_of_two_names_never_meet(env: Env) {
     leader.resign().await.unwrap();
 }
 
-async fn c11_a_note_says_what_was_written(env: Env) {
+async fn c11_a_note_is_read_as_it_was_written(env: Env) {
     let locker = env.locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     let whole = "\u{1f512}".repeat(MAX_NOTE_BYTES / 4);
@@ -323,7 +323,7 @@ async fn c11_a_note_says_what_was_written(env: Env) {
     give_back(guard).await;
 }
 
-async fn c13_what_has_no_note_says_so(env: Env) {
+async fn c13_a_note_of_a_kind_without_notes_is_an_error(env: Env) {
     let locker = env.locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     let error = guard.write_note(&note(1, &"x".repeat(MAX_NOTE_BYTES + 1))).await.unwrap_err();
@@ -349,7 +349,7 @@ async fn c13_what_has_no_note_says_so(env: Env) {
 /// of their clocks by hours, but never by years.
 const DAYS: Duration = Duration::from_secs(3 * 24 * 3_600);
 
-async fn c14_the_store_tells_the_time(env: Env) {
+async fn c14_the_store_reports_its_time(env: Env) {
     let locker = env.locker().await;
     let before = locker.time().await.unwrap();
     let here = SystemTime::now();

@@ -21,7 +21,7 @@ cases! {
         "a raise without a check of the owner";
     c3_an_extended_lease_is_that_long: Needs::MUTEX.ability(Ability::Extend),
         "an extension by the old ttl, or one that shortens the lease";
-    c2_no_renewal_takes_from_what_was_confirmed: Needs::MUTEX.ability(Ability::Extend),
+    c2_no_renewal_shortens_a_confirmed_lease: Needs::MUTEX.ability(Ability::Extend),
         "a renewal for a shorter time that shortens the holder's deadline";
     c2_a_past_owner_extends_nothing: Needs::MUTEX.ability(Ability::Extend),
         "an extension that creates a deleted lock again, or takes the lock of the next owner";
@@ -130,7 +130,7 @@ async fn c3_an_extended_lease_is_that_long(env: Env) {
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
-async fn c2_no_renewal_takes_from_what_was_confirmed(env: Env) {
+async fn c2_no_renewal_shortens_a_confirmed_lease(env: Env) {
     let locker = env.locker().await;
     let options = env.fleeting(AMPLE);
     let ttl = options.ttl();

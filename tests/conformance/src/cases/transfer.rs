@@ -29,7 +29,7 @@ cases! {
         "a transfer that keeps the previous owner";
     c4_a_transfer_raises_the_token: TRANSFER,
         "a transfer that keeps the token";
-    c7_a_transfer_of_what_was_lost_grants_nothing: TRANSFER,
+    c7_a_transfer_of_a_lost_lock_grants_nothing: TRANSFER,
         "a transfer without a check of the owner";
     c12_waiters_in_the_store_go_first_by_policy: TRANSFER.fair(),
         "a process that transfers the lock for ever while others wait";
@@ -147,7 +147,7 @@ async fn c4_a_transfer_raises_the_token(env: Env) {
     assert_eq!(next.release().await.unwrap(), Released::Freed);
 }
 
-async fn c7_a_transfer_of_what_was_lost_grants_nothing(env: Env) {
+async fn c7_a_transfer_of_a_lost_lock_grants_nothing(env: Env) {
     let a = env.backend().await;
     let b = env.backend().await;
     let mut past = env.claim(&*a, "x", &long());

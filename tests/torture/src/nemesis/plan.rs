@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_nobody_knows_is_refused_and_the_known_ones_are_named() {
+    fn an_unknown_fault_is_refused_and_the_known_ones_are_named() {
         let refused = |only: &[&str], has_links| {
             let only = only.iter().map(|kind| (*kind).to_owned()).collect();
             Deck { only, has_links, ..deck() }.refuse_unknown().err().map(|error| error.to_string())

@@ -50,7 +50,7 @@ fn a_page_says_first_that_all_is_well() {
 }
 
 #[test]
-fn a_page_tells_what_was_broken_with_times_from_its_first_record() {
+fn a_page_shows_violations_with_times_from_its_first_record() {
     let (verdict, _) = violation(&overtaken());
     let page = markdown(&verdict, "redis");
     assert!(page.contains("**Promises were broken**"), "{page}");
@@ -107,7 +107,7 @@ fn a_picture_is_whole_and_escaped() {
 }
 
 #[test]
-fn a_picture_of_what_never_ended_and_of_nothing_at_all() {
+fn a_picture_shows_unended_spans_and_an_empty_run() {
     let mut told = HistoryBuilder::new();
     told.holder(0, 1, 1);
     told.asks(50, 2);

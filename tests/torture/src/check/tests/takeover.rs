@@ -31,7 +31,7 @@ fn c9_a_dead_holder_is_followed_within_its_lease() {
 }
 
 #[test]
-fn c9_nobody_follows_in_time() {
+fn c9_a_missing_successor_is_reported() {
     let (mut told, waiter) = killed();
     let violation = granted(&mut told, waiter, 1300).breaks(Rule::Takeover);
     assert!(
@@ -58,7 +58,7 @@ fn c9_a_reader_that_died_alone_is_followed_too() {
 }
 
 #[test]
-fn c9_who_waits_only_after_the_lease_is_not_kept_waiting_either() {
+fn c9_a_waiter_that_asks_after_the_lease_is_not_delayed_either() {
     let mut told = HistoryBuilder::new();
     told.holder(0, 1, 1);
     told.killed(100, 1);
@@ -69,7 +69,7 @@ fn c9_who_waits_only_after_the_lease_is_not_kept_waiting_either() {
 }
 
 #[test]
-fn c9_nobody_who_waited_to_the_bound_was_kept_waiting() {
+fn c9_a_waiter_that_stopped_at_its_bound_was_not_delayed() {
     let mut told = HistoryBuilder::new();
     told.holder(0, 1, 1);
     told.patient(Patience::For(super::builder::ms(900)));
@@ -113,7 +113,7 @@ fn c9_a_waiter_that_was_hit_itself_proves_nothing() {
 }
 
 #[test]
-fn c9_what_was_given_back_or_over_before_is_nobodys_delay() {
+fn c9_a_lock_released_or_ended_before_delays_no_waiter() {
     let mut told = HistoryBuilder::new();
     let first = told.holder(0, 1, 1);
     told.released(20, first, Outcome::Freed).killed(100, 1);
@@ -130,7 +130,7 @@ fn c9_a_cancelled_claim_of_a_process_that_died_then_may_be_in_the_way() {
 }
 
 #[test]
-fn c9_who_asks_long_after_is_kept_waiting_by_something_else() {
+fn c9_a_waiter_that_asks_long_after_is_delayed_by_another_cause() {
     let mut told = HistoryBuilder::new();
     told.holder(0, 1, 1);
     told.killed(100, 1);
@@ -139,7 +139,7 @@ fn c9_who_asks_long_after_is_kept_waiting_by_something_else() {
 }
 
 #[test]
-fn c9_a_history_that_ends_before_the_bound_tells_nothing_of_it() {
+fn c9_a_history_that_ends_before_the_bound_proves_nothing() {
     let (mut told, _) = killed();
     told.asks(1150, 3);
     told.killed(1150, 3);
