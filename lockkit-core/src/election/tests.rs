@@ -97,7 +97,7 @@ async fn c4_answers_of_a_lagging_replica_are_ignored_and_lost_data_is_reported()
 /// replica may report no leader before it reports the present leader, and also between two looks at
 /// that leader.
 #[tokio::test(start_paused = true)]
-async fn c4_a_lagging_replica_shows_no_leader_and_terms_never_fall() {
+async fn c4_a_watch_reports_each_vacancy_and_no_older_term() {
     let stage = Stage::new(ms(1));
     let mut watch = election(&stage).watch();
     let mut terms = Vec::new();

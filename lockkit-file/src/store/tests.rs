@@ -174,7 +174,7 @@ async fn open_files_are_bounded_and_closed_with_the_store() {
 }
 
 #[tokio::test]
-async fn facts_that_may_arrive_late_are_never_kept() {
+async fn gates_are_not_cached_if_changes_may_arrive_late() {
     let scene = Scene::new().await;
     let store = Store::new(scene.store.folder.clone(), GateCache::disabled());
     let remote = Scene { store, ..another(&scene) };

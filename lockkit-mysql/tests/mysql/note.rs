@@ -13,7 +13,7 @@ use crate::support::*;
 
 on_both!(
     c2_a_note_waits_for_a_grant_that_is_being_changed,
-    c2_an_ended_lease_is_lost_before_another_claim_takes_the_lock,
+    c2_a_holder_writes_no_note_after_the_end_of_its_lease,
     c4_garbage_collection_leaves_notes_alone,
     c5_revisions_are_exact_up_to_the_last,
     c13_a_demoted_primary_reports_neither_a_note_nor_the_time,
@@ -51,7 +51,7 @@ async fn c2_a_note_waits_for_a_grant_that_is_being_changed(flavor: SqlFlavor) {
     }
 }
 
-async fn c2_an_ended_lease_is_lost_before_another_claim_takes_the_lock(flavor: SqlFlavor) {
+async fn c2_a_holder_writes_no_note_after_the_end_of_its_lease(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect(QUIET).await;
     let mut admin = bed.admin().await;

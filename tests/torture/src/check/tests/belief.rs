@@ -107,7 +107,7 @@ fn impossible_answers_are_reported() {
 }
 
 #[test]
-fn an_unreachable_store_is_reported() {
+fn impossible_requests_are_reported() {
     let cases =
         [(mutex(), Mode::Shared), (rw_lock(), Mode::Permits(1)), (semaphore(2), Mode::Permits(3))];
     for (lock, mode) in cases {
