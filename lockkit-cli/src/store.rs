@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_outlasts_a_store_that_is_away_as_the_librarys_do() {
+    fn a_wait_outlasts_an_outage_of_the_store_like_the_librarys_waits() {
         let patience = |parameters: &str, ttl: Option<u64>| {
             let arguments = StoreArguments {
                 url: Some(format!("redis://h/?{parameters}")),

@@ -128,7 +128,7 @@ async fn c1_c13_the_rest_of_a_newer_record_from_before_the_boot_is_not_written_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_left_as_it_is() {
+async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_not_changed() {
     let scene = Scene::new().await;
     let path = scene.record.with_extension("note");
     let text = NOTE.replace("\"lockkit\": 1", "\"lockkit\": 2");

@@ -80,7 +80,7 @@ async fn c3_a_holder_learns_that_its_session_was_removed_and_the_next_waiter_get
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_session_that_was_moved_away_and_back_is_over() {
+async fn c3_a_session_that_was_moved_away_and_back_has_ended() {
     let folder = TempDir::new().unwrap();
     let guard = take(&locker(folder.path()), "a").await;
     let session = files(&folder.path().join("sessions"), "").remove(0);
@@ -239,7 +239,7 @@ async fn c4_tokens_rise_over_a_record_that_was_put_back_in_the_same_boot() {
 }
 
 #[tokio::test]
-async fn c13_a_folder_that_cannot_be_written_is_said_so() {
+async fn c13_an_unwritable_folder_is_an_error_that_names_it() {
     // No user can make a folder there, not even root.
     let error = FileStore::open(Config::new("/sys/lockkit")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");

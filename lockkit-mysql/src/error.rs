@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn c13_a_refused_login_says_what_to_do_also_where_the_user_name_is_the_password() {
+    fn c13_a_refused_login_has_a_remedy_even_if_the_user_name_is_the_password() {
         let refusal = || {
             let message =
                 "Access denied for user 'lockkit'@'localhost' (using password: YES)".to_owned();

@@ -162,7 +162,7 @@ mod tests {
         }
 
         #[test]
-        fn c14_a_component_is_the_only_one_of_its_name(component in name()) {
+        fn c14_each_path_component_belongs_to_one_name(component in name()) {
             if let Some(name) = unescape(&component) {
                 prop_assert_eq!(escape(&name), component);
             }

@@ -209,7 +209,7 @@ async fn c9_locks_of_a_killed_java_process_end_with_its_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c14_a_java_holder_is_shown_by_its_data_alone_and_is_not_ours_to_evict() {
+async fn c14_a_java_holder_is_shown_by_its_data_and_can_not_be_evicted() {
     let both = Both::start().await;
     let mutex = both.locker.mutex("seen").unwrap();
     let path = both.path("mutex", "seen");

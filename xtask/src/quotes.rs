@@ -24,7 +24,7 @@ struct Block<'a> {
 }
 
 #[test]
-fn quotes_are_what_the_files_say() {
+fn quotes_match_the_files() {
     for document in QUOTING {
         let text = fs::read_to_string(root().join(document)).expect(document);
         let quotes = check(&text, root()).unwrap_or_else(|error| panic!("{document}: {error:#}"));

@@ -69,7 +69,7 @@ async fn c5_a_late_attempt_does_nothing() {
 }
 
 #[tokio::test]
-async fn c5_a_release_undoes_the_attempt_before_it_that_was_given_up() {
+async fn c5_a_release_undoes_an_earlier_abandoned_attempt() {
     let stage = Stage::new().await;
     let mut claim = stage.claim(LEASE);
     let writer = stage.sql("BEGIN IMMEDIATE");

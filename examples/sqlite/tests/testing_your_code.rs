@@ -77,7 +77,7 @@ async fn an_unrenewed_lease_ends() -> lockkit::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_ends_when_the_lock_is_taken_away() -> lockkit::Result<()> {
+async fn work_ends_when_the_lock_is_evicted() -> lockkit::Result<()> {
     let (_, locker) = on_tokios_clock();
     let copied = Arc::new(Mutex::default());
     let locker_of_work = locker.clone();

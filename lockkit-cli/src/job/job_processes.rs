@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_known_are_found_without_a_root() {
+    fn known_processes_are_found_without_a_root() {
         let processes =
             [process(20, 1, 20), process(21, 20, 21), process(30, 1, 30), process(40, 1, 40)];
         let known = HashMap::from([(20, 5), (40, 4)]);

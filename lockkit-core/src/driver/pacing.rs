@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn c10_alone_it_is_due_within_the_last_tenth_of_a_third_or_of_the_longest() {
+    fn c10_a_single_renewal_is_due_in_the_last_tenth_of_its_interval() {
         for (longest, interval) in
             [(Duration::MAX, secs(10)), (secs(10), secs(10)), (secs(4), secs(4))]
         {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn c10_together_it_is_never_late_nor_much_too_early() {
+    fn c10_grouped_renewals_are_never_late_nor_much_too_early() {
         for (longest, interval) in
             [(Duration::MAX, secs(10)), (secs(4), secs(4)), (secs(1), secs(1))]
         {

@@ -140,7 +140,7 @@ async fn c8_a_change_is_reported_without_a_poll_even_during_an_inspection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wake_up_that_never_stops_is_not_followed_by_a_look_each_time() {
+async fn endless_wake_ups_do_not_each_cause_a_request() {
     let stage = Stage::new(ms(0));
     let mut watch = election(&stage).watch();
     assert_eq!(told(&mut watch).await, None);
@@ -160,7 +160,7 @@ async fn a_wake_up_that_never_stops_is_not_followed_by_a_look_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_watches_share_their_looks() {
+async fn many_watches_share_their_requests() {
     let stage = Stage::new(ms(1));
     let election = election(&stage);
     let watches: Vec<_> = (0..50).map(|_| election.clone().watch()).collect();

@@ -15,7 +15,7 @@ use Mode::{Exclusive, Shared};
 const INSTANT: Duration = Duration::from_nanos(1);
 
 #[test]
-fn c1_one_exclusive_holder() {
+fn c1_an_exclusive_holder_excludes_all_others() {
     let mut world = World::new();
     let [a, b, reader] = clients([Exclusive, Exclusive, Shared]);
     world.win(&a);
@@ -26,7 +26,7 @@ fn c1_one_exclusive_holder() {
 }
 
 #[test]
-fn c1_many_shared_holders_beside_no_exclusive_one() {
+fn c1_shared_holders_exclude_an_exclusive_one() {
     let mut world = World::new();
     let [a, b, writer] = clients([Shared, Shared, Exclusive]);
     world.win(&a);
@@ -141,7 +141,7 @@ fn c3_a_lease_ends_exactly_ttl_after_the_grant_or_renewal() {
 }
 
 #[test]
-fn c3_releasing_an_ended_lease_says_so() {
+fn c3_releasing_an_ended_lease_reports_the_loss() {
     let mut world = World::new();
     let [a] = clients([Exclusive]);
     let token = world.win(&a);
@@ -318,7 +318,7 @@ fn c8_a_sweep_that_notices_an_end_wakes_whom_it_frees() {
 }
 
 #[test]
-fn c9_busy_says_when_the_first_lease_in_the_way_ends() {
+fn c9_busy_reports_the_end_of_the_first_blocking_lease() {
     let mut world = World::new();
     let [a, b, writer] = clients([Shared, Shared, Exclusive]);
     world.win(&a);

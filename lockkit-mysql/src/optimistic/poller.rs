@@ -272,7 +272,7 @@ mod tests {
     /// Catches a lost look that delays the later ones, and a silent server that gets more and more
     /// looks.
     #[test]
-    fn c8_a_late_look_holds_up_no_other_and_only_a_few_are_under_way() {
+    fn c8_a_late_poll_delays_no_other_and_only_a_few_polls_run_at_once() {
         let now = Clock::Boot.now();
         let mut progress = Progress::new(16, now);
         let lost = batch(2, now);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn c8_a_look_that_failed_is_followed_by_shorter_ones_until_they_succeed() {
+    fn c8_a_failed_poll_is_followed_by_shorter_polls_until_they_succeed() {
         let now = Clock::Boot.now();
         let mut progress = Progress::new(16, now);
         let mut sizes = Vec::new();

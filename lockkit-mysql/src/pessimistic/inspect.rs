@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c14_a_void_grant_whose_row_may_be_locked_says_both() {
+    fn c14_the_error_for_a_void_grant_says_that_its_row_may_be_locked() {
         let error = void(error::ours(ErrorKind::PermissionDenied, "run: KILL 7"));
         assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::PermissionDenied, true));
         assert!(

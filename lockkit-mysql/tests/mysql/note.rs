@@ -17,8 +17,8 @@ on_both!(
     c4_garbage_collection_leaves_notes_alone,
     c5_revisions_are_exact_up_to_the_last,
     c13_a_demoted_primary_reports_neither_a_note_nor_the_time,
-    c13_a_missing_table_and_a_missing_right_say_what_to_do,
-    c14_tables_from_before_there_were_notes_get_one,
+    c13_the_errors_for_a_missing_table_and_a_missing_right_name_a_remedy,
+    c14_tables_of_a_version_without_notes_get_a_note_table,
 );
 
 fn note(revision: u64, text: &str) -> Note {
@@ -142,7 +142,7 @@ async fn c13_a_demoted_primary_reports_neither_a_note_nor_the_time(flavor: SqlFl
     given_up(holder.release()).await;
 }
 
-async fn c13_a_missing_table_and_a_missing_right_say_what_to_do(flavor: SqlFlavor) {
+async fn c13_the_errors_for_a_missing_table_and_a_missing_right_name_a_remedy(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
     bed.connect(QUIET).await;
@@ -175,7 +175,7 @@ async fn c13_a_missing_table_and_a_missing_right_say_what_to_do(flavor: SqlFlavo
     next_token(&backend, "a").await;
 }
 
-async fn c14_tables_from_before_there_were_notes_get_one(flavor: SqlFlavor) {
+async fn c14_tables_of_a_version_without_notes_get_a_note_table(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
     let before = next_token(&bed.connect(QUIET).await, "a").await;

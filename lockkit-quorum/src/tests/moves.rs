@@ -238,7 +238,7 @@ async fn c14_a_holder_of_the_step_before_is_seen_and_freed_by_the_token_of_its_g
 }
 
 #[test]
-fn c13_only_the_first_of_all_may_have_a_base_and_only_if_it_cant_be_raised() {
+fn c13_only_the_first_of_all_members_may_have_a_token_base_and_only_without_raises() {
     let refusal = |members: &[Fake], need, base| {
         let error = try_of(members, need).unwrap().with_first_token_base(base).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOption);

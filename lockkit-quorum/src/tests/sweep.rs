@@ -38,7 +38,7 @@ async fn c6_a_lost_ballot_is_undone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c6_a_late_grant_of_a_released_lock_is_taken_back() {
+async fn c6_a_late_grant_of_a_released_lock_is_undone() {
     let fakes = fakes(3);
     fakes[2].always(Op::Attempt, Fault::SlowRequest(ms(500)));
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();

@@ -145,7 +145,7 @@ fn c8_a_waiter_without_a_connection_is_passed_over_fully_and_keeps_its_place() {
 }
 
 #[test]
-fn c8_the_dead_are_passed_and_their_limit_goes_with_them() {
+fn c8_dead_waiters_are_passed_over_and_their_limit_is_forgotten() {
     let mut store = Store::new(1);
     let holder = Claim::new(1, 1);
     let dead = Claim::new(2, 1);

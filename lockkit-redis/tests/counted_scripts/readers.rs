@@ -148,7 +148,7 @@ fn c8_a_killed_writer_in_the_queue_does_not_keep_readers_from_sharing() {
 }
 
 #[test]
-fn c12_readers_and_writers_are_served_in_the_order_in_which_they_came() {
+fn c12_readers_and_writers_are_served_in_order() {
     let mut store = Store::new(EVERYTHING);
     let holder = Claim::writer(1);
     let line = [

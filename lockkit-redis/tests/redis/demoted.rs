@@ -213,7 +213,7 @@ async fn store_foreign(store: &Store, name: &str) {
 
 /// The same on a primary: the write that reveals a demoted primary changes nothing.
 #[tokio::test]
-async fn c14_questions_leave_the_store_as_it_is_also_a_full_one() {
+async fn c14_questions_do_not_change_the_store_even_if_it_is_full() {
     let store = Store::start().await;
     for case in cases() {
         let mut holder = store.redis.claim(case.claim("held", case.held)).unwrap();

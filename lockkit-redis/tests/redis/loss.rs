@@ -59,7 +59,7 @@ async fn c5_a_forgotten_script_costs_one_request_more() {
 }
 
 #[tokio::test]
-async fn c5_a_killed_connection_is_one_unknown_that_heals() {
+async fn c5_a_killed_connection_causes_one_unknown_outcome_and_heals() {
     let store = Store::start().await;
     let mut claim = store.claim("a");
     let token = granted(claim.attempt(Wait::No).await).token;
@@ -73,7 +73,7 @@ async fn c5_a_killed_connection_is_one_unknown_that_heals() {
 }
 
 #[tokio::test]
-async fn c8_a_broken_connection_makes_waiters_look_and_subscribe_again() {
+async fn c8_a_broken_connection_makes_waiters_ask_and_subscribe_again() {
     let store = Store::start().await;
     let mut holder = store.claim("a");
     granted(holder.attempt(Wait::No).await);

@@ -232,7 +232,7 @@ async fn c12_a_foreign_lock_beside_the_queue_costs_no_waiter_its_place() {
 }
 
 #[tokio::test]
-async fn c6_a_queue_of_the_dead_is_passed_over_and_goes_by_itself() {
+async fn c6_a_queue_of_dead_waiters_is_passed_over_and_expires() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     drop(queue(&store, "a", 5).await);

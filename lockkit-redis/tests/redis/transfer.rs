@@ -41,7 +41,7 @@ async fn owner(store: &Store) -> String {
 }
 
 #[tokio::test]
-async fn c1_a_transfer_costs_one_request_whoever_waits() {
+async fn c1_a_transfer_costs_one_request_with_any_waiters() {
     for length in [0, 2] {
         let store = Store::start().await;
         let mut claim = holder(&store, "a").await;

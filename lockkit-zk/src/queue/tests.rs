@@ -272,7 +272,7 @@ proptest! {
 
     /// The server writes each number in one way, and lockkit writes its own parts in one way.
     #[test]
-    fn c13_no_other_node_is_taken_for_one_in_the_queue(node in node()) {
+    fn c13_no_foreign_node_counts_as_a_queue_entry(node in node()) {
         if let Some((role, sequence)) = parse(&node) {
             let end = format!("{}{sequence:010}", role.stem(""));
             let end = end.trim_start_matches("_c_").trim_start_matches('-');

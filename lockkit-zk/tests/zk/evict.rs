@@ -77,7 +77,7 @@ async fn c12_a_waiter_whose_node_is_deleted_queues_up_anew() {
 /// The watch says that the holder is gone. No heartbeat has seen yet that the waiter's own node is
 /// gone as well.
 #[tokio::test]
-async fn c8_a_waiter_whose_node_went_together_with_the_holders_gets_a_new_one() {
+async fn c8_a_waiter_whose_node_was_deleted_with_the_holders_gets_a_new_node() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
     let admin = bed.admin().await;

@@ -83,7 +83,7 @@ async fn c2_a_waiter_writes_no_note() {
 /// The client has not noticed the deletion yet. The test catches a claim that only reads before it
 /// writes, or that relies on what it remembers.
 #[tokio::test]
-async fn c2_a_node_that_an_operator_deletes_takes_the_right_to_the_note_with_it() {
+async fn c2_a_holder_whose_node_was_deleted_can_not_write_the_note() {
     let bed = Bed::shared();
     let admin = bed.admin().await;
     for query in BOTH {

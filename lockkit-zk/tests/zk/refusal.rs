@@ -117,7 +117,7 @@ async fn try_permit(zk: &ZooKeeper, limit: u32, wait: Wait) -> Result<(), Error>
 }
 
 #[tokio::test]
-async fn c13_two_numbers_of_permits_for_one_name_are_refused_with_both() {
+async fn c13_two_limits_for_one_name_are_refused_with_both_numbers() {
     let bed = Bed::shared();
     let locker = bed.locker("").await;
     let guard = locker.semaphore("a", 3).unwrap().acquire().await.unwrap();

@@ -144,7 +144,7 @@ async fn c1_c2_a_lost_attempt_neither_takes_nor_frees_the_lock_of_another_task()
 }
 
 #[tokio::test]
-async fn c7_a_release_after_an_unanswered_attempt_frees_it_and_does_not_say_that_it_was_held() {
+async fn c7_a_release_after_an_unanswered_attempt_frees_the_lock_and_answers_not_held() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy(QUERY).await;
     let admin = bed.admin().await;

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn c4_a_token_below_one_that_was_there_before_it_was_asked_for_is_seen() {
+    fn c4_a_token_below_an_earlier_one_is_reported() {
         let zero = Instant::now();
         for (asked, is_right) in [(15, true), (25, false)] {
             let witness = Witness::default();

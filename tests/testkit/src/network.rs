@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_end_hears_nothing_until_it_is_healed_and_the_others_do() {
+    fn a_cut_end_receives_nothing_until_it_is_healed_and_the_others_do() {
         if !possible() {
             return;
         }

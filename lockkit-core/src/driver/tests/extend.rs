@@ -130,7 +130,7 @@ async fn c6_an_extension_whose_caller_goes_is_finished() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_a_shutdown_that_has_begun_ends_it_all_the_same() {
+async fn c3_a_shutdown_that_has_begun_ends_an_extended_hold() {
     let world = World::tuned(Kind::Ttl, |fake| fake);
     let guard = world.mutex("a").lock().await.unwrap();
     let (done, left) = tokio::join!(world.locker.shutdown(), async {

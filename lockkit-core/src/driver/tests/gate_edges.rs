@@ -61,7 +61,7 @@ async fn c8_an_unpolled_release_delays_no_waiter() {
 
 /// The lock that was handed to the call was taken back meanwhile.
 #[tokio::test(start_paused = true)]
-async fn c8_a_call_that_is_not_polled_until_its_bound_has_passed_finds_it_taken() {
+async fn c8_a_call_first_polled_after_its_bound_finds_the_lock_taken() {
     // Before the bound, and so close to it that no answer comes in time.
     for late in [ms(1_200), ms(1_499), Duration::from_micros(1_499_900)] {
         let world = World::transferring();
@@ -213,7 +213,7 @@ async fn c14_a_try_after_a_forced_release_gets_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_a_hold_that_is_freed_while_it_is_transferred_lets_the_next_one_in() {
+async fn c8_a_hold_freed_during_its_transfer_admits_the_next_waiter() {
     let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
     let name = guard.name().clone();
@@ -315,7 +315,7 @@ async fn c6_to_leave_a_long_line_costs_little() {
 
 /// The end of one hold lets the next task in at once, without a look at the clock.
 #[tokio::test(start_paused = true)]
-async fn c8_each_way_out_lets_the_next_one_in_at_once() {
+async fn c8_each_end_of_a_hold_admits_the_next_waiter_at_once() {
     for way in ["release", "drop", "lost", "refused", "cancelled"] {
         let world = World::gated(Kind::Push);
         let guard = world.mutex_with("a", manual()).lock().await.unwrap();

@@ -66,7 +66,7 @@ async fn c6_a_release_dropped_at_any_instant_still_hands_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_a_task_that_does_not_look_is_passed_over() {
+async fn c8_an_unpolled_task_is_passed_over() {
     for hands_over in [false, true] {
         let world = if hands_over { World::transferring() } else { World::gated(Kind::Ttl) };
         let guard = world.mutex("a").lock().await.unwrap();
@@ -94,7 +94,7 @@ async fn c8_a_task_that_does_not_look_is_passed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c13_in_trouble_each_task_hears_of_it_as_soon_as_alone() {
+async fn c13_in_an_outage_each_task_gets_its_error_as_soon_as_alone() {
     for kind in [Kind::Ttl, Kind::Queue] {
         let world = World::gated(kind);
         world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));

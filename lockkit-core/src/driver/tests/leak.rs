@@ -31,7 +31,7 @@ async fn c10_a_leaked_hold_is_renewed_without_guard_and_locker_and_freed_by_max_
 }
 
 #[tokio::test(start_paused = true)]
-async fn c9_a_manual_one_lapses_with_its_lease() {
+async fn c9_a_manual_lock_ends_with_its_lease() {
     let world = World::new(Kind::Ttl);
     let start = Instant::now();
     let lost = world.mutex_with("a", manual()).lock().await.unwrap().leak();

@@ -123,7 +123,7 @@ async fn c3_a_lost_hold_is_never_replaced_under_its_guards() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_of_two_calls_at_once_one_asks_the_store() {
+async fn c8_only_one_of_two_simultaneous_calls_asks_the_store() {
     for kind in KINDS {
         let world = World::new(kind);
         let owner = world.locker.owner();
@@ -213,7 +213,7 @@ async fn c8_a_call_that_is_not_polled_holds_others_up_for_their_bounds_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c13_when_the_one_that_asks_fails_the_other_asks() {
+async fn c13_if_the_asking_call_fails_the_other_call_asks() {
     let world = World::new(Kind::Ttl);
     let owner = world.locker.owner();
     let (a, b) = (mutex(&owner, "a"), mutex(&owner, "a"));

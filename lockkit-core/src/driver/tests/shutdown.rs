@@ -61,7 +61,7 @@ async fn waiters_end_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn guards_that_are_held_on_are_lost_within_one_ttl_and_not_renewed() {
+async fn guards_held_during_a_shutdown_are_lost_within_one_ttl_and_not_renewed() {
     for kind in KINDS {
         for renewal in [Renewal::Auto, Renewal::Manual] {
             let world = World::new(kind);
@@ -146,7 +146,7 @@ async fn it_waits_for_the_cleanup_of_dropped_guards_and_futures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_is_answered_after_the_shutdown_began_is_taken_back() {
+async fn a_grant_that_arrives_after_the_shutdown_began_is_undone() {
     for kind in KINDS {
         let world = World::new(kind);
         world.store.once(Op::Attempt, [Fault::SlowReply(ms(300))]);
@@ -161,7 +161,7 @@ async fn a_grant_that_is_answered_after_the_shutdown_began_is_taken_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_is_answered_as_the_shutdown_begins_is_taken_back() {
+async fn a_grant_that_arrives_as_the_shutdown_begins_is_undone() {
     let world = World::new(Kind::Ttl);
     let mutex = world.mutex("a");
     let mut locking = Box::pin(mutex.lock());

@@ -212,7 +212,7 @@ async fn c1_c4_a_waiter_whose_name_was_taken_over_by_a_newer_lockkit_gets_the_er
 }
 
 #[tokio::test]
-async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_left_as_it_is() {
+async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_not_changed() {
     let store = Store::start().await;
     let mut claim = holder(&store, "a").await;
     let key = "lockkit:mutex:{a}:note";

@@ -21,7 +21,7 @@ use crate::{
 };
 
 cases! {
-    c7_a_release_says_freed_or_not_held: Needs::EXCLUSIVE.lease(),
+    c7_a_release_reports_freed_or_not_held: Needs::EXCLUSIVE.lease(),
         "a release that reports success for a lost lock";
     c7_a_release_is_idempotent: Needs::EXCLUSIVE,
         "a second release that fails, or frees the lock of the next holder";
@@ -41,7 +41,7 @@ cases! {
         "a shutdown that still grants locks, waits for a waiter, or sends a holder no loss signal";
 }
 
-async fn c7_a_release_says_freed_or_not_held(env: Env) {
+async fn c7_a_release_reports_freed_or_not_held(env: Env) {
     let locker = env.locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     guard.release().await.unwrap();

@@ -33,7 +33,7 @@ cases! {
         "a bound for each name instead of the whole call";
     c11_a_set_is_sorted_and_has_no_name_twice: Needs::MUTEX,
         "a set that is locked in the caller's order, or that waits for itself";
-    c7_a_set_is_given_back_in_reverse: Needs::MUTEX,
+    c7_a_set_is_released_in_reverse: Needs::MUTEX,
         "a set that frees its first name first, so the next holder finds the other names taken";
     c3_a_set_is_lost_with_any_of_its_locks: Needs::MUTEX,
         "a loss signal that watches only the first lock";
@@ -152,7 +152,7 @@ async fn c11_a_set_is_sorted_and_has_no_name_twice(env: Env) {
     give_back(held).await;
 }
 
-async fn c7_a_set_is_given_back_in_reverse(env: Env) {
+async fn c7_a_set_is_released_in_reverse(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let all = set(&env, &locker, &["c", "a", "b"], long());
     for dropped in [false, true] {

@@ -28,7 +28,7 @@ cases! {
         "a lock that is granted to a plain mutex or another owner of the same process";
     c3_a_lost_hold_is_not_taken_again_under_its_guards: Needs::MUTEX,
         "a new hold while guards of the lost hold still exist";
-    c8_of_two_calls_of_an_owner_one_asks_the_store: Needs::MUTEX,
+    c8_only_one_of_two_calls_of_an_owner_asks_the_store: Needs::MUTEX,
         "two claims of one owner, one of which waits for the other";
     c6_a_cancelled_call_of_an_owner_leaves_the_others_going: Needs::MUTEX,
         "a call that waits for a cancelled call";
@@ -126,7 +126,7 @@ async fn c3_a_lost_hold_is_not_taken_again_under_its_guards(env: Env) {
     .await;
 }
 
-async fn c8_of_two_calls_of_an_owner_one_asks_the_store(env: Env) {
+async fn c8_only_one_of_two_calls_of_an_owner_asks_the_store(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let owner = locker.owner();
     let lock = mutex(&env, &owner, "x", long());

@@ -25,7 +25,7 @@ const TRANSFER: Needs = Needs::MUTEX.ability(Ability::Transfer);
 cases! {
     c1_a_transfer_leaves_no_gap: TRANSFER,
         "a transfer that releases the lock and then acquires it";
-    c2_the_previous_owner_has_no_say_after_a_transfer: TRANSFER,
+    c2_the_previous_owner_can_do_nothing_after_a_transfer: TRANSFER,
         "a transfer that keeps the previous owner";
     c4_a_transfer_raises_the_token: TRANSFER,
         "a transfer that keeps the token";
@@ -103,7 +103,7 @@ async fn c1_a_transfer_leaves_no_gap(env: Env) {
     outsider.await.unwrap();
 }
 
-async fn c2_the_previous_owner_has_no_say_after_a_transfer(env: Env) {
+async fn c2_the_previous_owner_can_do_nothing_after_a_transfer(env: Env) {
     let a = env.backend().await;
     let b = env.backend().await;
     let (mut claim, to, old, token) = transferred(&env, &a).await;

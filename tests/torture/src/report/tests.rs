@@ -35,7 +35,7 @@ fn violation(told: &HistoryBuilder) -> (Verdict, Violation) {
 }
 
 #[test]
-fn a_page_says_first_that_all_is_well() {
+fn a_page_of_a_good_run_starts_with_the_verdict() {
     let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
     told.released(10, op, Outcome::Freed);
@@ -143,7 +143,7 @@ fn a_picture_of_a_hold_without_a_lease_ends_with_the_history() {
 }
 
 #[test]
-fn a_picture_of_a_look() {
+fn a_picture_shows_an_inspection() {
     let mut told = HistoryBuilder::new();
     let one = told.holder(0, 1, 1);
     let two = told.asks(3, 2);

@@ -118,7 +118,7 @@ fn a_quick_run_and_one_of_two_rounds_are_too_short() {
 }
 
 #[test]
-fn a_store_of_one_process_is_never_put_forward() {
+fn a_store_of_one_process_is_never_recommended() {
     let report = latency(&[
         ("memory", GuaranteeClass::Process, &[1.0, 1.0, 1.0]),
         ("a", DURABLE, &[9.0, 9.0, 9.0]),

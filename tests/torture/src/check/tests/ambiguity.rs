@@ -77,7 +77,7 @@ fn c7_an_unknown_release_is_over_when_the_lease_has_passed() {
 }
 
 #[test]
-fn c5_a_fault_gives_it_more_time() {
+fn c5_a_fault_extends_the_bound_of_an_unknown_request() {
     let mut told = refused(Refusal::Unknown("reset".to_owned()), 2100);
     told.fault(1000, 1200, "pause", None, None).is_fine();
 }

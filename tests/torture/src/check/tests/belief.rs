@@ -29,7 +29,7 @@ fn c3_nothing_is_held_past_its_end_or_after_its_loss() {
 }
 
 #[test]
-fn c3_a_locker_that_renews_writes_nothing_of_it() {
+fn c3_automatic_renewals_need_no_record() {
     let mut told = HistoryBuilder::new();
     let op = told.renewed(Renewal::Auto).holder(0, 1, 1);
     told.holds(1500, op, 2300).released(1600, op, Outcome::Freed).is_fine();

@@ -73,7 +73,7 @@ fn c3_a_holder_that_did_not_listen_need_not_learn_of_its_loss() {
 }
 
 #[test]
-fn c3_a_renewal_puts_the_end_off_and_one_that_failed_does_not() {
+fn c3_a_renewal_moves_the_end_and_a_failed_one_does_not() {
     let renewed = |error, told_at| {
         by_hand(|told, op| {
             told.renews(900, op).renewed_by_hand(910, op, error);
@@ -132,7 +132,7 @@ fn c3_a_listener_learns_of_the_loss_before_the_next_grant() {
 }
 
 #[test]
-fn c3_readers_and_those_of_other_locks_take_nothing_from_a_reader() {
+fn c3_readers_and_holders_of_other_locks_do_not_shorten_a_lease_of_a_reader() {
     let beside = |lock: Lock, mode| {
         let mut told = HistoryBuilder::new();
         let first = told.early().renewed(Renewal::Auto).of(rw_lock(), Mode::Shared).holder(0, 1, 1);
@@ -165,7 +165,7 @@ fn c3_the_end_by_max_hold_is_announced_too() {
 }
 
 #[test]
-fn c3_time_in_which_the_process_got_no_turn_does_not_count() {
+fn c3_time_without_cpu_does_not_count() {
     let late = |told_at, write: fn(&mut HistoryBuilder)| {
         by_hand(|told, op| {
             write(told);

@@ -79,7 +79,7 @@ fn c9_a_waiter_that_stopped_at_its_bound_was_not_delayed() {
 }
 
 #[test]
-fn c9_another_one_that_waited_and_died_costs_its_own_bound() {
+fn c9_each_dead_waiter_adds_its_own_bound() {
     let (mut told, waiter) = killed();
     told.asks(60, 3);
     told.killed(400, 3);
@@ -89,7 +89,7 @@ fn c9_another_one_that_waited_and_died_costs_its_own_bound() {
 }
 
 #[test]
-fn c9_a_claim_of_unknown_outcome_may_be_in_the_way() {
+fn c9_a_claim_of_unknown_outcome_may_delay_the_next() {
     let (mut told, waiter) = killed();
     let other = told.asks(60, 3);
     told.refused(800, other, Refusal::Unknown("timed out".to_owned()));
@@ -97,7 +97,7 @@ fn c9_a_claim_of_unknown_outcome_may_be_in_the_way() {
 }
 
 #[test]
-fn c9_a_fault_of_the_servers_puts_it_off() {
+fn c9_a_fault_of_the_servers_extends_the_bound() {
     let (mut told, waiter) = killed();
     told.fault(600, 1600, "pause", None, None);
     let slow = told.clone();
@@ -122,7 +122,7 @@ fn c9_a_lock_released_or_ended_before_delays_no_waiter() {
 }
 
 #[test]
-fn c9_a_cancelled_claim_of_a_process_that_died_then_may_be_in_the_way() {
+fn c9_a_claim_cancelled_by_a_dead_process_may_delay_the_next() {
     let (mut told, waiter) = killed();
     let other = told.asks(60, 3);
     told.refused(350, other, Refusal::Cancelled).killed(400, 3);
@@ -147,7 +147,7 @@ fn c9_a_history_that_ends_before_the_bound_proves_nothing() {
 }
 
 #[test]
-fn c9_a_death_while_it_asks_or_gives_back_is_followed_too() {
+fn c9_a_death_during_a_request_or_a_release_is_followed_too() {
     for releasing in [true, false] {
         for (at, fine) in [(1150, true), (1300, false)] {
             let mut told = HistoryBuilder::new();

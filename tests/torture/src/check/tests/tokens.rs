@@ -150,7 +150,7 @@ fn c4_a_claim_that_is_seen_with_another_token_than_its_own() {
 
 /// Before the grant, some members of a quorum may not be raised yet. After the grant they are.
 #[test]
-fn c14_a_look_after_the_grant_shows_no_smaller_token() {
+fn c14_an_inspection_after_the_grant_shows_no_smaller_token() {
     for (look, fine) in [(5, true), (10, true), (11, false)] {
         let mut told = HistoryBuilder::new();
         let op = told.asks(1, 1);
