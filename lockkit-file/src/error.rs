@@ -84,7 +84,7 @@ mod tests {
         ] {
             let error = from_io(errno.into(), "writing", Path::new("/a/b"));
             assert_eq!(error.kind(), kind, "{error}");
-            assert!(error.to_string().starts_with("writing \"/a/b\": "), "{error}");
+            assert!(error.to_string().starts_with("writing \"/a/b\" failed: "), "{error}");
         }
         assert!(!from_io(Errno::ROFS.into(), "writing", Path::new("/a")).is_temporary());
     }
