@@ -21,5 +21,5 @@ pub(crate) fn check(answer: RedisResult<Value>) -> RedisResult<()> {
 
 /// The same error as when a server itself refuses a write.
 pub(crate) fn replica() -> RedisError {
-    (redis::ErrorKind::Server(ServerErrorKind::ReadOnly), "the server has become a replica").into()
+    (redis::ErrorKind::Server(ServerErrorKind::ReadOnly), "the server is a replica now").into()
 }

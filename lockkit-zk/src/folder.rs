@@ -86,7 +86,7 @@ pub(crate) async fn check_strategy(client: &Client, config: &Config, kind: Kind)
     let (theirs, ours) = if config.fair { ("false", "true") } else { ("true", "false") };
     let reason = format!(
         "other programs use the locks under {folder:?} with fair={theirs}, and locks with \
-         fair={ours} would not exclude theirs; use the same value, or another prefix"
+         fair={ours} would not exclude theirs; use the same value, or use another prefix"
     );
     Err(error::ours(ErrorKind::InvalidOption, reason))
 }

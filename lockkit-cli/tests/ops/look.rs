@@ -109,7 +109,7 @@ fn history() -> Result<(), Failed> {
     let none = good(place.lockkit(["history", "job"]));
     assert_eq!(
         (told(&none).as_str(), said(&none).as_str()),
-        ("", "lockkit: no run under \"job\" is known\n")
+        ("", "lockkit: no run under \"job\" is recorded\n")
     );
     run(place.lockkit(["run", "job", "true"]));
     run(place.lockkit(["run", "job", "-c", "exit 3"]));

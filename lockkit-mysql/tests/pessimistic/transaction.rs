@@ -105,7 +105,7 @@ async fn a_commit_of_the_user_is_noticed(flavor: SqlFlavor) {
         let transaction = begin(&store, &guard).await;
         let ended = transaction.run(async |conn| conn.query_drop(end).await).await.unwrap_err();
         assert_eq!(ended.kind(), ErrorKind::Lost);
-        assert!(ended.to_string().contains("ended the transaction"), "{end}: {ended}");
+        assert!(ended.to_string().contains("ended its transaction"), "{end}: {ended}");
         assert_eq!(guard.lost().wait().await, LossReason::SessionLost);
         assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost, "{end}");
         store.admin.run("DELETE FROM stock").await;
