@@ -147,7 +147,7 @@ async fn c13_a_waiter_writes_nothing_to_a_name_that_was_taken_over_by_a_newer_lo
 
 /// The operator follows docs/operations.md, once every process has stopped.
 #[tokio::test]
-async fn c4_c13_a_name_goes_on_from_the_token_that_an_operator_puts_in_the_place_of_a_mark() {
+async fn c4_c13_tokens_continue_from_the_number_that_an_operator_writes_over_a_mark() {
     const LAST: u64 = 4_102_444_800_000_007;
     for (kind, mode) in modes() {
         let store = Store::start().await;
