@@ -62,7 +62,7 @@ pub(crate) async fn ask(
     let mutex = locker.mutex(&ask_name(name))?.with_options(options)?;
     match mutex.lock_timeout(patience).await {
         Err(error) if error.kind() == ErrorKind::Timeout => Err(Error::new(format!(
-            "another `lockkit unlock` of {name} is at work for {patience:?} already"
+            "another `lockkit unlock` has been freeing {name} for {patience:?}; wait until it ends"
         ))),
         answer => Ok(answer?),
     }
@@ -136,7 +136,7 @@ pub(crate) fn is_possible(locker: &Locker) -> Result<()> {
         return Ok(());
     }
     let text =
-        "this store shows no labels, so that a holder can't be asked: free its lock with --now";
+        "this store shows no labels, so lockkit could not ask the holder; free the lock with --now";
     Err(lockkit::Error::new(ErrorKind::Unsupported, text).into())
 }
 

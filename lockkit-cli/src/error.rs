@@ -27,7 +27,7 @@ impl Error {
 
     /// The reader of standard output has closed it.
     pub(crate) fn reader_gone() -> Self {
-        Self { reader_gone: true, ..Self::new("nobody reads standard output any more") }
+        Self { reader_gone: true, ..Self::new("the reader of standard output has closed it") }
     }
 
     /// Whether lockkit ends silently because the reader closed standard output, as other programs

@@ -50,7 +50,7 @@ impl<'a> History<'a> {
         match self.try_begin(guard).await {
             Ok(journal) => self.journal = journal,
             Err(error) => {
-                self.reporter.say(&format!("this run does not get into the history: {error}"))
+                self.reporter.say(&format!("could not record this run in the history: {error}"))
             }
         }
     }
@@ -74,7 +74,7 @@ impl<'a> History<'a> {
         let now = unix_ms(SystemTime::now());
         if let Err(error) = journal.write(guard, |record| record.end(token, now, outcome)).await {
             self.reporter
-                .say(&format!("the end of this run does not get into the history: {error}"));
+                .say(&format!("could not record the end of this run in the history: {error}"));
         }
     }
 

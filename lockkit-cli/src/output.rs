@@ -31,7 +31,7 @@ pub(crate) fn whole(text: &[u8]) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text).and_then(|()| out.flush()).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Error::reader_gone(),
-        _ => Error::of("standard output can't be written", error),
+        _ => Error::of("could not write to standard output", error),
     })
 }
 
@@ -41,7 +41,10 @@ pub(crate) fn has_colors() -> bool {
 }
 
 pub(crate) fn json(value: &impl Serialize) -> Result<()> {
-    line(serde_json::to_string(value).map_err(|error| Error::of("an answer is no JSON", error))?)
+    line(
+        serde_json::to_string(value)
+            .map_err(|error| Error::of("could not write an answer as JSON", error))?,
+    )
 }
 
 /// Replaces control characters, which could move a terminal's cursor: other programs may have

@@ -53,8 +53,8 @@ impl Renewals {
                 Some(error) if !fails => {
                     let left = guard.remaining().saturating_sub(grace).as_secs();
                     reporter.say(&format!(
-                        "{name:?} could not be renewed: {error}; lockkit tries again, and stops the command in {left}s \
-                         if no renewal succeeds"
+                        "could not renew {name:?}: {error}; lockkit tries again, and stops the \
+                         command in {left}s if no renewal succeeds"
                     ));
                 }
                 None if fails => reporter.say(&format!("{name:?} is renewed again")),

@@ -41,7 +41,7 @@ impl Signals {
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw()));
             stream
                 .map(|stream| (signal, stream))
-                .map_err(|error| Error::of("signals can't be listened to", error))
+                .map_err(|error| Error::of("could not listen for signals", error))
         };
         // Without SIGCHLD lockkit would not notice the child's end.
         let wanted =

@@ -66,12 +66,13 @@ impl Schedule {
         let OnceArguments { every, cron, zone, slot, early, keep, .. } = arguments;
         if *keep < LEAST_KEPT {
             return Err(Error::new(
-                "--keep is 1m or more: a slot that is forgotten sooner would be run again by a host that asks later",
+                "--keep must be at least 1m; otherwise a late host would run a forgotten slot again",
             ));
         }
         if early.is_some_and(|early| early > MOST_EARLY) {
             return Err(Error::new(
-                "--early is 1h at most: what is done further ahead is taken for a wrong clock",
+                "--early must be at most 1h, because lockkit takes a slot further ahead for a \
+                 wrong clock",
             ));
         }
         let early = early.map(signed).transpose()?;
@@ -79,14 +80,14 @@ impl Schedule {
             (Some(every), ..) => Self::every(*every, early),
             (_, Some(cron), _) => Self::cron(cron, zone, early),
             (.., Some(key)) => Self::key(key),
-            (None, None, None) => Err(Error::new("give --every, --cron or --slot")),
+            (None, None, None) => Err(Error::new("no schedule: give --every, --cron or --slot")),
         }
     }
 
     fn every(every: Duration, early: Option<SignedDuration>) -> Result<Self> {
         let seconds = i64::try_from(every.as_secs()).ok().filter(|seconds| *seconds > 0);
         let (Some(seconds), 0) = (seconds, every.subsec_nanos()) else {
-            return Err(Error::new("--every takes whole seconds: 1s, 5m, 24h"));
+            return Err(Error::new("--every must be whole seconds: 1s, 5m, 24h"));
         };
         let early = match early {
             Some(early) => {
@@ -103,11 +104,13 @@ impl Schedule {
             CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
         let cron = parser.parse(fields).map_err(|error| {
             let hint = "write minute, hour, day of month, month, day of week, such as '0 3 * * *'";
-            Error::of(format!("--cron {fields:?} is no schedule ({hint})"), error)
+            Error::of(format!("--cron {fields:?} is not a schedule ({hint})"), error)
         })?;
         let zone = TimeZone::get(zone).map_err(|error| {
             Error::of(
-                format!("--zone {zone:?} is not known here; zones are in the package tzdata"),
+                format!(
+                    "this host does not know --zone {zone:?}; the package tzdata has the zones"
+                ),
                 error,
             )
         })?;
@@ -117,7 +120,7 @@ impl Schedule {
     fn key(key: &str) -> Result<Self> {
         if key.is_empty() || key.len() > MAX_KEY_BYTES || key.chars().any(char::is_control) {
             let text = format!(
-                "the key of a slot has 1 to {MAX_KEY_BYTES} bytes without control characters"
+                "the key of a slot must have 1 to {MAX_KEY_BYTES} bytes and no control characters"
             );
             return Err(Error::new(text));
         }
@@ -151,7 +154,7 @@ fn last_tick(
     at: Timestamp,
     early: Option<SignedDuration>,
 ) -> Result<Slot> {
-    let none = |error| Error::of("the schedule of --cron has no time at all", error);
+    let none = |error| Error::of("the schedule of --cron never occurs", error);
     let before = |at: Timestamp| {
         cron.find_previous_occurrence(&at.to_zoned(zone.clone()), true).map_err(none)
     };
@@ -188,8 +191,8 @@ fn check_early(early: SignedDuration, gap: SignedDuration) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(format!(
-        "--early is less than half the time between two slots, which is {gap:#}: else most of a slot would belong to \
-         the next one"
+        "--early must be less than half the time between two slots, which is {gap:#}; otherwise \
+         most of a slot would belong to the next one"
     )))
 }
 
@@ -198,7 +201,7 @@ fn signed(duration: Duration) -> Result<SignedDuration> {
 }
 
 fn far_off(error: jiff::Error) -> Error {
-    Error::of("--early leads out of time", error)
+    Error::of("--early leads beyond the end of the calendar", error)
 }
 
 #[cfg(test)]
@@ -312,9 +315,9 @@ mod tests {
                 &["--every", "1m", "--early", "30s"],
                 "less than half the time between two slots, which is 1m",
             ),
-            (&["--every", "9h", "--early", "61m"], "1h at most"),
-            (&["--slot", "x", "--keep", "0s"], "1m or more"),
-            (&["--slot", "x", "--keep", "59s"], "1m or more"),
+            (&["--every", "9h", "--early", "61m"], "at most 1h"),
+            (&["--slot", "x", "--keep", "0s"], "at least 1m"),
+            (&["--slot", "x", "--keep", "59s"], "at least 1m"),
             (&["--cron", "61 * * * *"], "minute, hour"),
             (&["--cron", "* * * *"], "minute, hour"),
             (&["--cron", "0 0 3 * * *"], "minute, hour"),

@@ -71,9 +71,9 @@ impl StatusFile {
                 let target = fs::canonicalize(&self.path).map_err(|error| self.failed(error))?;
                 Ok((target, Some(metadata)))
             }
-            Ok(_) => Err(self.no_file("it is there, and no regular file")),
+            Ok(_) => Err(self.no_file("it exists, but it is not a regular file")),
             Err(error) if error.kind() == ErrorKind::NotFound && !self.path.is_symlink() => {
-                self.path.file_name().ok_or_else(|| self.no_file("it has no name"))?;
+                self.path.file_name().ok_or_else(|| self.no_file("its path has no file name"))?;
                 Ok((self.path.clone(), None))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -102,11 +102,11 @@ impl StatusFile {
     }
 
     fn no_file(&self, why: &str) -> Error {
-        Error::new(format!("the status file {} can't be written: {why}", self.path.display()))
+        Error::new(format!("could not write the status file {}: {why}", self.path.display()))
     }
 
     fn failed(&self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-        Error::of(format!("the status file {} can't be written", self.path.display()), error)
+        Error::of(format!("could not write the status file {}", self.path.display()), error)
     }
 }
 

@@ -62,14 +62,16 @@ impl Address {
             match env::var_os(variables::MARK) {
                 None => Error::new(wanted),
                 Some(_) => Error::new(format!(
-                    "{wanted}; the lockkit that runs this command does not pass its own URL on, as that may hold a \
-                     password: set LOCKKIT_URL_FILE, which is passed on"
+                    "{wanted}; the lockkit that runs this command does not pass on its URL, \
+                     because that may contain a password; set LOCKKIT_URL_FILE, which lockkit \
+                     passes on"
                 )),
             }
         })?;
         if url.starts_with("memory:") {
             return Err(Error::new(
-                "memory:// is known to one process only: every host would run the job",
+                "a memory:// store belongs to one process, so every host would run the job; use \
+                 another store",
             ));
         }
         let prefix = match arguments.namespace.as_deref() {
@@ -109,7 +111,9 @@ pub(crate) fn url(arguments: &StoreArguments) -> Result<Option<String>> {
         (false, Some(url), None) => Ok(Some(url.clone()).filter(|url| !url.is_empty())),
         (false, None, Some(file)) => first_line(file).map(Some),
         (false, None, None) => of_environment(),
-        _ => Err(Error::new("two stores are named: give one of --url, --url-file and --local")),
+        _ => Err(Error::new(
+            "the command line names two stores; give one of --url, --url-file and --local",
+        )),
     }
 }
 
@@ -117,7 +121,7 @@ fn of_environment() -> Result<Option<String>> {
     match env::var_os(variables::URL).filter(|url| !url.is_empty()) {
         Some(url) => match url.into_string() {
             Ok(url) => Ok(Some(url)),
-            Err(_) => Err(Error::new("LOCKKIT_URL is no UTF-8")),
+            Err(_) => Err(Error::new("LOCKKIT_URL is not UTF-8")),
         },
         None => {
             env::var_os(variables::URL_FILE).map(|file| first_line(Path::new(&file))).transpose()
@@ -126,12 +130,13 @@ fn of_environment() -> Result<Option<String>> {
 }
 
 fn first_line(file: &Path) -> Result<String> {
-    let failed =
-        |error| Error::of(format!("the file of the URL, {}, can't be read", file.display()), error);
+    let failed = |error| {
+        Error::of(format!("could not read the URL from the file {}", file.display()), error)
+    };
     let text = fs::read_to_string(file).map_err(failed)?;
     let line = text.lines().next().unwrap_or_default().trim();
     if line.is_empty() {
-        return Err(Error::new(format!("the first line of {} is no URL", file.display())));
+        return Err(Error::new(format!("the first line of {} is not a URL", file.display())));
     }
     Ok(line.to_owned())
 }
@@ -159,7 +164,7 @@ fn local_folder(is_root: bool, state: Option<PathBuf>, home: Option<PathBuf>) ->
 fn url_of(folder: &Path) -> Result<String> {
     let path = folder
         .to_str()
-        .ok_or_else(|| Error::new("--local: the path of the home folder is no UTF-8"))?;
+        .ok_or_else(|| Error::new("--local: the path of the home folder is not UTF-8"))?;
     Ok(format!("file://{}", path.replace('%', "%25").replace('?', "%3F").replace('#', "%23")))
 }
 
@@ -191,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_outlasts_a_store_that_is_away_as_the_librarys_do() {
+    fn a_wait_outlasts_an_outage_of_the_store_like_the_librarys_waits() {
         let patience = |parameters: &str, ttl: Option<u64>| {
             let arguments = StoreArguments {
                 url: Some(format!("redis://h/?{parameters}")),

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_certainly_left_behind_goes() {
+    fn only_certain_leftovers_are_removed() {
         let place = tempfile::tempdir().unwrap();
         let now = BootTime(100_000_000_000);
         for (name, files, expected) in [

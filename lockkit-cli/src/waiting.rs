@@ -87,7 +87,7 @@ pub(crate) async fn wait(
 async fn holders(wanted: Wanted<'_>) -> String {
     match timeout(LAST_LOOK, wanted.locker.inspect(wanted.name)).await {
         Ok(Ok(inspection)) => describe(&inspection),
-        _ => "by whom can't be told".to_owned(),
+        _ => "the store did not say by whom".to_owned(),
     }
 }
 
@@ -125,7 +125,9 @@ fn text(wanted: Wanted<'_>, waited: Duration, inspection: Option<&Inspection>) -
 
 /// Says who holds the lock, since when, and with which token.
 pub(crate) fn describe(inspection: &Inspection) -> String {
-    let Some(first) = inspection.holders.first() else { return "nobody holds it now".to_owned() };
+    let Some(first) = inspection.holders.first() else {
+        return "no client holds it now".to_owned();
+    };
     let label = first.label.clone().unwrap_or_else(|| "somebody".to_owned());
     let label: String = label.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     let since = first.age.map(|age| format!(", since {}", seconds(age))).unwrap_or_default();

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boot_time_goes_on_and_never_back() {
+    fn boot_time_advances_and_never_goes_back() {
         let a = Clock::Boot.now();
         let b = Clock::Boot.now();
         assert!(a <= b);

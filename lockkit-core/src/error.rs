@@ -15,14 +15,29 @@ type Source = Box<dyn StdError + Send + Sync + 'static>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The store refused the credentials, or requires credentials and got none.
+    ///
+    /// * **Remedy:** correct the user and the password in the store URL.
+    /// * **Outcome:** known.
     Authentication,
     /// The [`Locker`](crate::Locker) was shut down.
+    ///
+    /// * **Remedy:** make a new locker, or end the task that still uses this one.
+    /// * **Outcome:** known.
     Closed,
-    /// A lock name is empty, too long, or holds control characters.
+    /// A lock name is empty, too long, or contains control characters.
+    ///
+    /// * **Remedy:** choose a name as the message says.
+    /// * **Outcome:** known.
     InvalidName,
     /// An option has no meaning, or contradicts another one.
+    ///
+    /// * **Remedy:** correct the option that the message names.
+    /// * **Outcome:** known.
     InvalidOption,
     /// A store URL can't be parsed, or a parameter of it has a bad value.
+    ///
+    /// * **Remedy:** correct the store URL as the message says.
+    /// * **Outcome:** known.
     InvalidUrl,
     /// The lock was lost before the call that needs it. Another claim may have it now, or may have
     /// had it since.
@@ -30,36 +45,81 @@ pub enum ErrorKind {
     /// Each call that needs a lock reports the loss, and so does its release. The signals
     /// ([`Lost`](crate::Lost), [`AnyLost`](crate::AnyLost)) report the [reason](crate::LossReason)
     /// at once.
+    ///
+    /// * **Remedy:** stop the work that the lock protects, and take the lock again.
+    /// * **Outcome:** known.
     Lost,
     /// The URL's scheme belongs to a backend whose cargo feature is off.
+    ///
+    /// * **Remedy:** build lockkit with the cargo feature that the message names.
+    /// * **Outcome:** known.
     MissingFeature,
-    /// A newer lockkit wrote the record in the store, in a format that this one doesn't know. The
-    /// record is left as it is.
+    /// A newer lockkit wrote the record in the store, in a format that this one doesn't know.
+    /// lockkit does not change the record.
+    ///
+    /// * **Remedy:** upgrade this program.
+    /// * **Outcome:** known.
     NewerFormat,
     /// There is no tokio runtime for lockkit's tasks.
+    ///
+    /// * **Remedy:** call lockkit inside a tokio runtime that has timers.
+    /// * **Outcome:** unknown, if the call is a release.
     NoRuntime,
     /// The store does not allow this operation to our user.
+    ///
+    /// * **Remedy:** give the store's user the right that the message names.
+    /// * **Outcome:** unknown, if a file could not be written.
     PermissionDenied,
     /// The server takes no writes: a replica, or a primary that was demoted.
+    ///
+    /// * **Remedy:** connect to the primary, or wait for the end of the failover.
+    /// * **Outcome:** unknown, if a commit failed, or a file could not be written.
     ReadOnly,
     /// The store has no room for one more record.
+    ///
+    /// * **Remedy:** free space in the store, or raise its limit.
+    /// * **Outcome:** unknown, if a file could not be written.
     StoreFull,
     /// The store is up and still loading its data.
+    ///
+    /// * **Remedy:** wait until the store has loaded its data.
+    /// * **Outcome:** known.
     StoreLoading,
     /// The bound on waiting passed before the lock was free.
+    ///
+    /// * **Remedy:** try again later, or wait longer.
+    /// * **Outcome:** known.
     Timeout,
     /// The store can't be reached, broke the connection, or did not answer in time.
+    ///
+    /// * **Remedy:** check that the store runs and can be reached; ask again.
+    /// * **Outcome:** unknown, if the request was a write.
     Unavailable,
     /// A backend has a bug, or the store gave an answer that no store should give.
+    ///
+    /// * **Remedy:** report a bug of lockkit or of the backend.
+    /// * **Outcome:** unknown, if the request was a write.
     Unexpected,
     /// No backend is known for the URL's scheme.
+    ///
+    /// * **Remedy:** correct the scheme, or register a backend for it.
+    /// * **Outcome:** known.
     UnknownScheme,
     /// The URL has a parameter that the backend doesn't know.
+    ///
+    /// * **Remedy:** correct or remove the parameter.
+    /// * **Outcome:** known.
     UnknownParameter,
     /// The backend can't do what was asked; its capabilities say so.
+    ///
+    /// * **Remedy:** use another store, or do not use the operation.
+    /// * **Outcome:** known.
     Unsupported,
     /// The store has a record of another kind or of another program in the place of lockkit's
     /// record.
+    ///
+    /// * **Remedy:** use another prefix, or remove the foreign record.
+    /// * **Outcome:** unknown, if a file could not be written.
     WrongType,
 }
 
@@ -137,7 +197,7 @@ impl Error {
 
     /// Makes the error of a backend that lacks a capability.
     pub(crate) fn unsupported(what: &str) -> Self {
-        Self::new(ErrorKind::Unsupported, format!("this backend has no {what}"))
+        Self::new(ErrorKind::Unsupported, format!("this backend does not support {what}"))
     }
 
     /// Copies the error for another caller that the same fault affects.
@@ -301,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_word_about_operation_and_name_stands() {
+    fn the_first_operation_and_the_first_name_are_kept() {
         let error = Error::new(ErrorKind::Lost, "x").with_operation("renew").with_operation("lock");
         assert_eq!(error.operation(), Some("renew"));
     }

@@ -198,8 +198,9 @@ impl LockGuard {
 
     fn no_runtime(&self, operation: &'static str) -> Error {
         let last_resort = self.held().locker().last_resort;
-        let text =
-            format!("there is no tokio runtime here, and the locker's own has gone; {last_resort}");
+        let text = format!(
+            "there is no tokio runtime here, and the locker's own runtime has ended; {last_resort}"
+        );
         self.explain(Error::new(ErrorKind::NoRuntime, text), operation)
     }
 }

@@ -78,7 +78,8 @@ impl Handle {
     /// Makes the error for a wait whose bound has passed.
     pub(crate) fn timeout(&self, bound: Bound) -> Error {
         let wait = if let Bound::Within(wait) = bound { wait } else { Duration::ZERO };
-        let timeout = Error::new(ErrorKind::Timeout, format!("it was not free within {wait:?}"));
+        let timeout =
+            Error::new(ErrorKind::Timeout, format!("the lock was not free within {wait:?}"));
         self.explain(timeout, "lock")
     }
 

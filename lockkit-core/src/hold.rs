@@ -160,14 +160,12 @@ impl Hold {
     pub async fn extend(&self, lease: Duration) -> Result<Duration> {
         let refuse = |kind, text| Err(self.explain(Error::new(kind, text), "extend"));
         if !self.held.locker().extends {
-            let text =
-                "this backend has no leases of another length than the ttl; use `renew`".to_owned();
+            let text = "this backend has only leases as long as the ttl; use `renew`".to_owned();
             return refuse(ErrorKind::Unsupported, text);
         }
         if !(MIN_TTL..=MAX_TTL).contains(&lease) {
-            let text = format!(
-                "a lease of {lease:?} is asked for, it must be between {MIN_TTL:?} and 24 h"
-            );
+            let text =
+                format!("the lease is {lease:?}, but it must be between {MIN_TTL:?} and 24 h");
             return refuse(ErrorKind::InvalidOption, text);
         }
         self.renew_for(Some(lease), "extend").await?;
@@ -208,7 +206,10 @@ impl Hold {
     pub async fn write_note(&self, note: &Note) -> Result<Noted> {
         let explain = |error| self.explain(error, "write note");
         if !self.held.locker().notes {
-            return Err(explain(Error::new(ErrorKind::Unsupported, "this backend has no notes")));
+            return Err(explain(Error::new(
+                ErrorKind::Unsupported,
+                "this backend does not support notes",
+            )));
         }
         check_noted(self.name().kind()).and_then(|()| note.check()).map_err(explain)?;
         keeper::ensure(&self.agenda).map_err(explain)?;

@@ -27,11 +27,14 @@ pub(crate) fn check_text(what: &str, text: &str) -> Result<(), String> {
         return Err(format!("{what} must not be empty"));
     }
     if text.len() > MAX_NAME_BYTES {
-        return Err(format!("{what} has {} bytes, {MAX_NAME_BYTES} are allowed", text.len()));
+        return Err(format!(
+            "{what} has {} bytes, but at most {MAX_NAME_BYTES} are allowed",
+            text.len()
+        ));
     }
     if let Some((at, c)) = text.char_indices().find(|(_, c)| c.is_control()) {
         return Err(format!(
-            "{what} must not hold control characters, {text:?} has U+{:04X} at byte {at}",
+            "{what} must not contain control characters, but {text:?} has U+{:04X} at byte {at}",
             u32::from(c)
         ));
     }

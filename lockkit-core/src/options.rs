@@ -259,18 +259,19 @@ impl LockOptions {
         let ttl = self.ttl();
         if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
             return invalid(format!(
-                "ttl is {ttl:?}, it must be between {MIN_TTL:?} and 24 h; renewal keeps a lock for longer"
+                "ttl is {ttl:?}, but it must be between {MIN_TTL:?} and 24 h; renewal keeps a lock \
+                 for longer than its ttl"
             ));
         }
         let derived = LONGEST_DEFAULT_OP_TIMEOUT.min(ttl / 3);
         let op_timeout = op_timeout.unwrap_or(derived);
         if op_timeout < Duration::from_millis(1) {
-            return invalid(format!("op_timeout is {op_timeout:?}, it must be at least 1 ms"));
+            return invalid(format!("op_timeout is {op_timeout:?}, but it must be at least 1 ms"));
         }
         if op_timeout > ttl / 2 {
             return invalid(format!(
-                "op_timeout is {op_timeout:?}, it must be at most half of ttl ({ttl:?}), else a lease can end \
-                 before one renewal could have failed"
+                "op_timeout is {op_timeout:?}, but it must be at most half of ttl ({ttl:?}); \
+                 otherwise a lease can end before a first renewal has failed"
             ));
         }
         if let Some(group) = group
@@ -282,8 +283,8 @@ impl LockOptions {
             && *max_hold < ttl
         {
             return invalid(format!(
-                "max_hold is {max_hold:?}, it must be at least ttl ({ttl:?}), else a holder that dies keeps the lock \
-                 longer than one that lives"
+                "max_hold is {max_hold:?}, but it must be at least ttl ({ttl:?}); otherwise a dead \
+                 holder keeps the lock longer than a living one"
             ));
         }
         if let Some(label) = label
@@ -349,7 +350,7 @@ mod tests {
             ),
             (
                 options.clone().with_ttl(ms(100)).with_max_hold(ms(99)),
-                "max_hold is 99ms, it must be at least ttl (100ms)",
+                "max_hold is 99ms, but it must be at least ttl (100ms)",
             ),
             (options.clone().with_label(""), "a label must not be empty"),
             (options.clone().with_label("a\nb"), "control characters"),
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_is_left_to_the_others() {
+    fn unset_options_keep_the_other_values() {
         let all = LockOptions::new()
             .with_ttl(ms(100))
             .with_wait(ms(7))

@@ -220,7 +220,10 @@ impl Registry {
                     known.flat_map(|entry| entry.schemes()).map(|s| format!("{s}://")).collect();
                 Err(Error::new(
                     ErrorKind::UnknownScheme,
-                    format!("no backend is known for {scheme}://; known are {}", known.join(", ")),
+                    format!(
+                        "no backend is registered for {scheme}://; known schemes: {}",
+                        known.join(", ")
+                    ),
                 ))
             }
         }

@@ -196,8 +196,10 @@ impl Semaphore {
         match NonZeroU32::new(permits) {
             Some(count) if count <= limit => Ok(Mode::Permits { count, limit }),
             _ => {
-                let text =
-                    format!("{permits} permits were asked for, it must be between 1 and {limit}");
+                let text = format!(
+                    "the call asks for {permits} permits, but the number must be between 1 and \
+                     {limit}"
+                );
                 Err(self.handle.explain(Error::new(ErrorKind::InvalidOption, text), "lock"))
             }
         }

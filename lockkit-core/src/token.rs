@@ -148,7 +148,7 @@ impl FromStr for OwnerId {
 
 /// The text is no owner id. An owner id has 32 hexadecimal digits in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an owner id has 32 hexadecimal digits in lower case")]
+#[error("an owner id must have 32 hexadecimal digits in lower case")]
 pub struct ParseOwnerIdError;
 
 #[cfg(test)]

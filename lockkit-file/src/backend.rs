@@ -119,12 +119,13 @@ impl Backend for FileStore {
         if let Mode::Permits { count, limit } = spec.mode
             && count > limit
         {
-            let reason = format!("{count} permits are asked for, and there are only {limit}");
+            let reason =
+                format!("the claim wants {count} permits, but the semaphore has only {limit}");
             return Err(ours(ErrorKind::InvalidOption, reason));
         }
         let Some(share) = Share::of(spec.mode) else {
             let reason =
-                format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
+                format!("the file backend has no {} in the mode {:?}", spec.name.kind(), spec.mode);
             return Err(ours(ErrorKind::Unsupported, reason));
         };
         Ok(Box::new(FileClaim::new(Arc::clone(&self.shared), spec, share)))
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_the_nearest_folder_that_is_there_tells_the_file_system() {
+    fn c1_the_nearest_existing_folder_determines_the_file_system() {
         let above = TempDir::new().unwrap();
         let wanted = above.path().join("a/b");
         assert_eq!(mount::nearest(&wanted), above.path());

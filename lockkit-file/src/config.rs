@@ -49,11 +49,14 @@ impl Config {
         };
         if !is_local {
             return Err(invalid(
-                "its folder is on this host: write file:///var/lib/app/locks, with three slashes",
+                "it names a host, but the folder must be on this one; write \
+                 file:///var/lib/app/locks, with three slashes",
             ));
         }
         if url.username().is_some() || url.password().is_some() {
-            return Err(invalid("a folder has no user and no password"));
+            return Err(invalid(
+                "it has a user or a password, but a folder has none; leave them out",
+            ));
         }
         if matches!(url.path(), "" | "/") {
             return Err(invalid("it names no folder; write file:///var/lib/app/locks"));

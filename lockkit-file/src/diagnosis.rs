@@ -44,19 +44,22 @@ fn file_system(found: FileSystem, root: &Path) -> Diagnostic {
     let cleaned = CLEANED.into_iter().find(|cleaned| root.starts_with(cleaned));
     match (found, cleaned) {
         (FileSystem::Local, Some(cleaned)) => {
-            Diagnostic::new(Severity::Weak, what, format!("of this host, in {cleaned}")).with_advice(
-                "it is cleaned at a boot, and often in between: fencing tokens rise over that only if the clock was not \
-                 set back, and notes are gone; use a folder that is kept, such as one in /var/lib",
-            )
+            Diagnostic::new(Severity::Weak, what, format!("of this host, in {cleaned}"))
+                .with_advice(
+                    "the system cleans this folder at a boot, and often in between; notes are then \
+                     lost, and fencing tokens still rise only if the clock was not set back; use a \
+                     permanent folder, such as one in /var/lib",
+                )
         }
         (FileSystem::Local, None) => Diagnostic::new(Severity::Good, what, "of this host"),
         (FileSystem::Remote(name), _) => Diagnostic::new(Severity::Weak, what, name).with_advice(
-            "two hosts may not see each other's locks, so only one may ever use it, and its server must keep its locks \
-             while that one lives; use a folder on a disk of this host",
+            "two hosts may not see each other's locks, so only one host may ever use this folder, \
+             and the file server must keep the locks of that host; use a folder on a disk of this \
+             host",
         ),
         (FileSystem::Volatile(name), _) => Diagnostic::new(Severity::Weak, what, name).with_advice(
-            "it is empty after a boot: fencing tokens rise over that only if the clock was not set back, and notes are \
-             gone; use a folder on a disk",
+            "this folder is empty after a boot; notes are then lost, and fencing tokens still rise \
+             only if the clock was not set back; use a folder on a disk",
         ),
     }
 }
@@ -69,7 +72,8 @@ fn room(what: &str, free: u64, all: u64) -> Diagnostic {
         return Diagnostic::new(Severity::Good, what, found);
     }
     Diagnostic::new(Severity::Note, what, format!("less than {LEAST_ROOM} % free")).with_advice(
-        "on a full disk, no lock can be had, and one that is given back is free only when there is room again; make some",
+        "on a full disk, lockkit can't take a lock, and a released lock is free only when there is \
+         space again; free some space",
     )
 }
 
@@ -78,12 +82,16 @@ fn inotify(news: Option<io::Result<()>>) -> Diagnostic {
     let what = "news of changes";
     match news {
         Some(Ok(())) => Diagnostic::new(Severity::Good, what, "from inotify"),
-        Some(Err(error)) => Diagnostic::new(Severity::Note, what, format!("polling, as inotify says: {error}")).with_advice(
-            "waiters hear of a free lock 100 ms to 1 s later; on Linux, raise fs.inotify.max_user_instances or \
-             max_user_watches",
+        Some(Err(error)) => {
+            Diagnostic::new(Severity::Note, what, format!("polling, as inotify says: {error}"))
+                .with_advice(
+                    "waiters notice a free lock 100 ms to 1 s late; on Linux, raise \
+                     fs.inotify.max_user_instances or max_user_watches",
+                )
+        }
+        None => Diagnostic::new(Severity::Note, what, "polling").with_advice(
+            "waiters notice a free lock 100 ms to 1 s late; use a folder on a disk of this host",
         ),
-        None => Diagnostic::new(Severity::Note, what, "polling")
-            .with_advice("waiters hear of a free lock 100 ms to 1 s later; on a disk of this host, it need not be"),
     }
 }
 
@@ -94,8 +102,8 @@ fn access(mode: u32) -> Diagnostic {
         return Diagnostic::new(Severity::Good, what, found);
     }
     Diagnostic::new(Severity::Note, what, found).with_advice(
-        "each user of this host can take and free all locks, and break what they promise; take the right to write from \
-         others",
+        "each user of this host can take, free and break all locks; remove the right to write from \
+         other users",
     )
 }
 
@@ -108,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_on_a_disk_is_good_and_what_is_in_memory_or_remote_is_weak() {
+    fn a_folder_on_a_disk_is_good_and_one_in_memory_or_remote_is_weak() {
         let kept = Path::new("/var/lib/lockkit");
         assert_eq!(file_system(FileSystem::Local, kept).severity, Severity::Good);
         assert_eq!(
@@ -130,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_nearly_full_is_told() {
+    fn a_nearly_full_disk_is_reported() {
         assert_eq!(room("room", 10, 1_000).severity, Severity::Good);
         assert_eq!(room("room", 9, 1_000).severity, Severity::Note);
         assert_eq!(room("room", 0, 0).severity, Severity::Good, "one that does not count");
     }
 
     #[test]
-    fn polling_is_told_and_why() {
+    fn polling_is_reported_with_its_cause() {
         assert_eq!(inotify(Some(Ok(()))).severity, Severity::Good);
         let limit = inotify(Some(Err(io::Error::from(rustix::io::Errno::MFILE))));
         assert!(
@@ -148,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_all_may_write_is_told() {
+    fn a_world_writable_folder_is_reported() {
         let root = TempDir::new().unwrap();
         let folder = Folder::new(root.path().to_owned());
         folder.make().unwrap();

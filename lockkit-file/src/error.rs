@@ -16,8 +16,7 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Err
 /// Translates an error that happened while `what` was done to `path`.
 pub(crate) fn from_io(error: io::Error, what: &str, path: &Path) -> Error {
     use io::ErrorKind as E;
-    const ELSE: &str =
-        "something else stands where lockkit's file should be; use a folder of its own";
+    const ELSE: &str = "another file is in the place of lockkit's; use a folder for lockkit alone";
     let (kind, advice) = match error.kind() {
         // This is a symbolic link, which lockkit does not follow.
         _ if Errno::from_io_error(&error) == Some(Errno::LOOP) => (ErrorKind::WrongType, ELSE),
@@ -25,21 +24,24 @@ pub(crate) fn from_io(error: io::Error, what: &str, path: &Path) -> Error {
         _ if Errno::from_io_error(&error) == Some(Errno::NXIO) => (ErrorKind::WrongType, ELSE),
         E::PermissionDenied => (
             ErrorKind::PermissionDenied,
-            "this user must be allowed to read and write the folder and all that is in it",
+            "allow this user to read and write the folder and its files",
         ),
-        E::ReadOnlyFilesystem => (ErrorKind::ReadOnly, "the file system is mounted read-only"),
+        E::ReadOnlyFilesystem => (
+            ErrorKind::ReadOnly,
+            "the file system is mounted read-only; mount it for writing, or use another folder",
+        ),
         E::StorageFull | E::QuotaExceeded => {
-            (ErrorKind::StoreFull, "there is no room for one more small file; make some")
+            (ErrorKind::StoreFull, "the disk or the quota is full; free some space")
         }
         E::NotADirectory | E::IsADirectory | E::AlreadyExists | E::InvalidFilename => {
             (ErrorKind::WrongType, ELSE)
         }
         _ => (
             ErrorKind::Unavailable,
-            "the folder must be there, and the process must be allowed more open files",
+            "check that the folder exists, and that the process may open more files",
         ),
     };
-    let ours = ours(kind, format!("{what} {path:?}: {error}; {advice}")).with_source(error);
+    let ours = ours(kind, format!("{what} {path:?} failed: {error}; {advice}")).with_source(error);
     // A mount does not change by itself.
     if kind == ErrorKind::ReadOnly { ours.with_status(ErrorStatus::Permanent) } else { ours }
 }
@@ -47,8 +49,8 @@ pub(crate) fn from_io(error: io::Error, what: &str, path: &Path) -> Error {
 /// The error for a file that lockkit did not write.
 pub(crate) fn stranger(path: &Path, reason: &str) -> Error {
     let text = format!(
-        "{path:?} is no file of lockkit's: {reason}; it is left as it is: put it right, or move it away while nobody \
-         holds the lock"
+        "{path:?} is no file of lockkit: {reason}; lockkit did not change it; repair it, or move \
+         it away while no process holds the lock"
     );
     ours(ErrorKind::WrongType, text)
 }
@@ -56,8 +58,8 @@ pub(crate) fn stranger(path: &Path, reason: &str) -> Error {
 /// The error for a file of a newer lockkit.
 pub(crate) fn newer(path: &Path, format: u32) -> Error {
     let text = format!(
-        "{path:?} was written by a newer lockkit, in the format {format}, which this one does not know; it is left as it \
-         is: upgrade this program"
+        "a newer lockkit wrote {path:?} in the format {format}, and this version does not know \
+         that format; lockkit did not change the file; upgrade this program"
     );
     ours(ErrorKind::NewerFormat, text)
 }
@@ -67,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c13_errors_have_kinds_and_say_what_was_done_and_what_to_do() {
+    fn c13_errors_have_kinds_and_name_the_action_and_the_remedy() {
         use ErrorKind as K;
         for (errno, kind) in [
             (Errno::ACCESS, K::PermissionDenied),
@@ -82,7 +84,7 @@ mod tests {
         ] {
             let error = from_io(errno.into(), "writing", Path::new("/a/b"));
             assert_eq!(error.kind(), kind, "{error}");
-            assert!(error.to_string().starts_with("writing \"/a/b\": "), "{error}");
+            assert!(error.to_string().starts_with("writing \"/a/b\" failed: "), "{error}");
         }
         assert!(!from_io(Errno::ROFS.into(), "writing", Path::new("/a")).is_temporary());
     }

@@ -134,11 +134,7 @@ fn content(file: &File, path: &Path, seen: &Metadata) -> Result<Content> {
 /// [`ErrorKind::WrongType`](lockkit_core::ErrorKind::WrongType) for a pipe, a socket, a device or a
 /// folder.
 pub(crate) fn check_plain(seen: &Metadata, path: &Path) -> Result<()> {
-    if seen.is_file() {
-        Ok(())
-    } else {
-        Err(stranger(path, "it is something else than a plain file"))
-    }
+    if seen.is_file() { Ok(()) } else { Err(stranger(path, "it is not a plain file")) }
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -136,7 +136,10 @@ impl Gate {
         }
         Err(ours(
             ErrorKind::Unavailable,
-            format!("{:?} was removed while it was in use", self.path),
+            format!(
+                "another program removed {:?} while lockkit used it; leave lockkit's folder alone",
+                self.path
+            ),
         ))
     }
 }
@@ -178,8 +181,8 @@ fn stuck(file: &File, path: &Path, patience: Duration) -> Error {
         None => "another process".to_owned(),
     };
     let reason = format!(
-        "{who} has stood still for {patience:?} while it changed the lock behind {path:?}; it is stopped, or its disk \
-         does not answer: let it go on, or end it"
+        "{who} has not moved for {patience:?} while it changes the lock in {path:?}; it is \
+         stopped, or its disk does not answer; continue the process, or kill it"
     );
     ours(ErrorKind::Unavailable, reason)
 }
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn c13_a_child_that_was_forked_by_who_is_inside_keeps_nobody_out() {
+    fn c13_a_child_that_a_process_forks_inside_the_gate_keeps_no_other_process_out() {
         let root = TempDir::new().unwrap();
         let (folder, paths) = paths(&root);
         let gate = Gate::enter_now(&folder, &GateCache::new(), &paths).unwrap().unwrap();
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_a_gate_that_is_kept_open_and_was_removed_lets_nobody_in() {
+    fn c1_a_removed_gate_that_is_kept_open_admits_no_process() {
         let root = TempDir::new().unwrap();
         let (folder, paths) = paths(&root);
         let gates = GateCache::new();

@@ -187,7 +187,7 @@ mod tests {
     /// A claim that is not counted would hear late. One that stays counted costs a wake-up for each
     /// change.
     #[test]
-    fn c8_those_who_wait_are_counted() {
+    fn c8_waiters_are_counted() {
         let folder = Folder::new("/locks".into());
         let all_paths =
             ["a", "b"].map(|name| folder.paths(&LockName::new(Kind::Mutex, name).unwrap()));

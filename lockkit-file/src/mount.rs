@@ -84,8 +84,9 @@ fn check_number(folder: &Path, number: u64, allowed: bool) -> Result<bool> {
         FileSystem::Remote(_) if allowed => Ok(true),
         FileSystem::Remote(name) => {
             let reason = format!(
-                "{folder:?} is on {name}, where two hosts may not see each other's locks; use a folder on a disk of this \
-                 host, or another store. Where only one host ever uses it, and its locks work, say allow_network_fs=true"
+                "{folder:?} is on {name}, where two hosts may not see each other's locks; use a \
+                 folder on a disk of this host, or another store. If only one host ever uses the \
+                 folder, and file locks work there, add allow_network_fs=true"
             );
             Err(ours(ErrorKind::Unsupported, reason))
         }

@@ -94,7 +94,7 @@ pub(crate) async fn write(
         revision: note.revision,
         text: note.text.clone(),
     };
-    let failed = |error| ours(ErrorKind::Unexpected, format!("a note can't be written: {error}"));
+    let failed = |error| ours(ErrorKind::Unexpected, format!("could not encode the note: {error}"));
     let bytes = serde_json::to_vec_pretty(&stored).map_err(failed)?;
     // A note records work that was done, so it must outlast a loss of power. A thread waits for the
     // disk, because a runtime must not.
@@ -107,10 +107,13 @@ pub(crate) async fn write(
         let _ = done.send(put(&gate, &path, draft, &bytes));
     });
     started.map_err(|error| {
-        ours(ErrorKind::Unavailable, format!("no thread can be started to write: {error}"))
+        ours(
+            ErrorKind::Unavailable,
+            format!("could not start a thread that writes the note: {error}"),
+        )
     })?;
     let unknown = || {
-        ours(ErrorKind::Unexpected, "the thread that writes a note has ended")
+        ours(ErrorKind::Unexpected, "the thread that writes the note ended without a result")
             .with_outcome_unknown()
     };
     written.await.map_err(|_| unknown())??;
@@ -154,9 +157,6 @@ mod tests {
         std::fs::write(&paths.note, GOLDEN.replace("1,", "2,\n  \"more\": 0,")).unwrap();
         let error = read(&paths).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NewerFormat);
-        assert!(
-            error.to_string().contains("written by a newer lockkit, in the format 2"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("in the format 2"), "{error}");
     }
 }

@@ -159,13 +159,13 @@ impl Record {
     /// The reason why it is no record.
     pub(crate) fn parse_any(bytes: &[u8]) -> Result<Self, String> {
         version::check(bytes, VERSION)?;
-        let text = sum::check(bytes).ok_or("it has not the sum of its content")?;
+        let text = sum::check(bytes).ok_or("its checksum does not match its content")?;
         serde_json::from_slice(text).map_err(|error| error.to_string())
     }
 
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
         let failed =
-            |error| ours(ErrorKind::Unexpected, format!("a record can't be written: {error}"));
+            |error| ours(ErrorKind::Unexpected, format!("could not encode the record: {error}"));
         Ok(sum::seal(serde_json::to_vec_pretty(self).map_err(failed)?))
     }
 
@@ -342,7 +342,10 @@ impl Record {
 
     fn grant(&mut self, asker: &Asker<'_>, now: &Now) -> Result<Grant> {
         let Some(next) = self.token.checked_add(1) else {
-            return Err(ours(ErrorKind::Unexpected, "there is no larger token than the last one"));
+            return Err(ours(
+                ErrorKind::Unexpected,
+                "could not make a token: the last token was already the largest number",
+            ));
         };
         // This record may be older than the last one, but the clock is past the tokens of that one.
         let token = next.max(now.wall);
@@ -369,7 +372,8 @@ impl Record {
             Some(known) if known != asked => Err(ours(
                 ErrorKind::InvalidOption,
                 format!(
-                    "this claim counts on {asked} permits and the present ones on {known}; all must say the same"
+                    "this claim uses a limit of {asked} permits, but present claims use {known}; \
+                     use the same limit everywhere"
                 ),
             )),
             _ => Ok(()),

@@ -183,7 +183,7 @@ fn sweep(sessions: &Path) -> io::Result<()> {
 
 /// The error for claims of a closed backend.
 pub(crate) fn closed() -> Error {
-    ours(ErrorKind::Closed, "the store was closed")
+    ours(ErrorKind::Closed, "the locker was shut down")
 }
 
 #[cfg(test)]

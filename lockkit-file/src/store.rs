@@ -267,7 +267,8 @@ impl Store {
                     None => Ok(()),
                 });
             if let Err(error) = done {
-                tracing::debug!(name = %paths.name, %error, "a lock that was given up is still in its record");
+                tracing::debug!(name = %paths.name, %error, "a lock that its holder gave up is \
+                                                             still in its record");
             }
         }
     }

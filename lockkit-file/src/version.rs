@@ -16,7 +16,7 @@ struct Head {
 pub(crate) fn check(bytes: &[u8], known: u32) -> Result<(), String> {
     match of(bytes) {
         Some(format) if format != known => Err(format!(
-            "it has the format {format}, and this program knows {known}; use a later one"
+            "it has the format {format}, but this program knows only {known}; upgrade this program"
         )),
         _ => Ok(()),
     }

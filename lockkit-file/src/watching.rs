@@ -64,7 +64,7 @@ impl Watcher {
     /// [`ErrorKind::Unavailable`] if the system has no room for a thread.
     pub(crate) fn start(store: Arc<Store>, polling: bool) -> Result<Self> {
         let failed = |error: io::Error| {
-            let reason = format!("no thread can be started that hears of changes: {error}");
+            let reason = format!("could not start the thread that watches for changes: {error}");
             ours(ErrorKind::Unavailable, reason).with_source(error)
         };
         let (line, orders) = UnixStream::pair().map_err(failed)?;
@@ -123,8 +123,8 @@ fn open(store: &Store) -> Option<Inotify> {
             tracing::warn!(
                 folder = ?store.folder.root(),
                 %error,
-                "the system does not tell of changes, so lockkit looks every {:?} to {:?}; on Linux, raise \
-                 fs.inotify.max_user_instances or max_user_watches",
+                "the system does not report changes of files, so lockkit polls every {:?} to {:?}; \
+                 on Linux, raise fs.inotify.max_user_instances or max_user_watches",
                 poller::SHORTEST,
                 poller::LONGEST,
             );
@@ -230,7 +230,9 @@ impl Watch {
             && (news.everything || news.unwatched || news.sessions.contains(&session.id))
             && !session.stands().unwrap_or(true)
         {
-            tracing::warn!(folder = ?self.store.folder.root(), "the session's file was removed: what it held is lost");
+            tracing::warn!(folder = ?self.store.folder.root(), "another program removed the \
+                                                                session's file, so all locks of \
+                                                                the session are lost");
             self.store.local_claims.wake_all();
         }
         self.dying.extend(news.sessions.into_iter().map(|session| (session, 0)));

@@ -109,7 +109,7 @@ async fn c7_a_lock_that_could_not_be_released_is_free_for_the_same_store_at_once
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_a_waiter_that_could_not_leave_the_queue_is_out_of_it_once_it_can() {
+async fn c6_a_waiter_leaves_the_queue_once_the_store_is_back() {
     let folder = TempDir::new().unwrap();
     let ours = store(folder.path());
     let other = store(folder.path());

@@ -57,16 +57,14 @@ fn assert_newer(error: &Error, path: &str) {
     let text = error.to_string();
     assert_eq!(error.kind(), ErrorKind::NewerFormat, "{text}");
     assert!(
-        text.contains("written by a newer lockkit")
-            && text.contains("format 2")
-            && text.contains(path),
+        text.contains("a newer lockkit wrote") && text.contains("format 2") && text.contains(path),
         "{text}"
     );
     assert!(!error.is_temporary() && !error.is_outcome_unknown(), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_tokens_rise() {
+async fn c1_c4_c14_data_of_0_1_0_is_read_its_waiters_are_respected_and_tokens_rise() {
     let scene = Scene::new().await;
     let sessions = ["000000000000000000000000000000b1", "000000000000000000000000000000b2"];
     let [holder, waiter] = sessions.map(|id| scene.session(id));
@@ -95,7 +93,7 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_t
 /// This holds also for a record from before the boot. Then a torn record is taken for a new one,
 /// and lockkit would overwrite it.
 #[tokio::test(flavor = "multi_thread")]
-async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
+async fn c1_c13_data_of_a_newer_lockkit_is_refused_and_not_changed() {
     let scene = Scene::new().await;
     let newer = RECORD.replace("\"lockkit\": 1", "\"lockkit\": 2");
     let shorter = "{\n  \"lockkit\": 2,\n  \"more\": []\n}\n";
@@ -130,7 +128,7 @@ async fn c1_c13_the_rest_of_a_newer_record_from_before_the_boot_is_not_written_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_left_as_it_is() {
+async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_not_changed() {
     let scene = Scene::new().await;
     let path = scene.record.with_extension("note");
     let text = NOTE.replace("\"lockkit\": 1", "\"lockkit\": 2");

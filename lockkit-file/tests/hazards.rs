@@ -61,7 +61,7 @@ fn sealed(text: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_holder_whose_session_was_removed_is_told_and_the_next_one_gets_it() {
+async fn c3_a_holder_learns_that_its_session_was_removed_and_the_next_waiter_gets_it() {
     let folder = TempDir::new().unwrap();
     let ours = locker(folder.path());
     let other = locker(folder.path());
@@ -80,7 +80,7 @@ async fn c3_a_holder_whose_session_was_removed_is_told_and_the_next_one_gets_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_session_that_was_moved_away_and_back_is_over() {
+async fn c3_a_session_that_was_moved_away_and_back_has_ended() {
     let folder = TempDir::new().unwrap();
     let guard = take(&locker(folder.path()), "a").await;
     let session = files(&folder.path().join("sessions"), "").remove(0);
@@ -92,7 +92,7 @@ async fn c3_a_session_that_was_moved_away_and_back_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_holder_whose_record_was_removed_is_told() {
+async fn c3_a_holder_learns_that_its_record_was_removed() {
     let folder = TempDir::new().unwrap();
     let guard = take(&locker(folder.path()), "a").await;
     fs::remove_file(file(&folder, ".json")).unwrap();
@@ -101,7 +101,7 @@ async fn c3_a_holder_whose_record_was_removed_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_a_holder_whose_folder_was_removed_or_renamed_is_told() {
+async fn c3_a_holder_learns_that_its_folder_was_removed_or_renamed() {
     for rename in [false, true] {
         let parent = TempDir::new().unwrap();
         let folder = parent.path().join("locks");
@@ -135,7 +135,7 @@ async fn c3_a_holder_whose_folder_was_removed_or_renamed_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c1_a_gate_that_was_removed_lets_nobody_in_beside_the_holder() {
+async fn c1_a_removed_gate_admits_no_process_beside_the_holder() {
     let folder = TempDir::new().unwrap();
     let ours = locker(folder.path());
     let other = locker(folder.path());
@@ -148,7 +148,7 @@ async fn c1_a_gate_that_was_removed_lets_nobody_in_beside_the_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c13_c14_what_is_no_record_is_refused_and_left_alone() {
+async fn c13_c14_a_foreign_record_is_refused_and_left_alone() {
     let folder = TempDir::new().unwrap();
     let ours = locker(folder.path());
     take(&ours, "a").await.release().await.unwrap();
@@ -239,7 +239,7 @@ async fn c4_tokens_rise_over_a_record_that_was_put_back_in_the_same_boot() {
 }
 
 #[tokio::test]
-async fn c13_a_folder_that_cannot_be_written_is_said_so() {
+async fn c13_an_unwritable_folder_is_an_error_that_names_it() {
     // No user can make a folder there, not even root.
     let error = FileStore::open(Config::new("/sys/lockkit")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
@@ -266,7 +266,7 @@ async fn c11_names_with_the_same_readable_part_are_different_locks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn c14_who_looks_while_it_changes_sees_a_whole_record() {
+async fn c14_a_reader_during_a_change_sees_a_whole_record() {
     let folder = TempDir::new().unwrap();
     let name = LockName::new(Kind::Mutex, "a").unwrap();
     let stop = Arc::new(AtomicBool::new(false));
@@ -297,7 +297,7 @@ async fn c14_who_looks_while_it_changes_sees_a_whole_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c8_waiters_are_served_where_the_system_tells_nothing() {
+async fn c8_waiters_are_served_without_notifications_of_the_system() {
     let folder = TempDir::new().unwrap();
     let polling = || on(Config::new(folder.path()).with_polling());
     let held = take(&polling(), "a").await;

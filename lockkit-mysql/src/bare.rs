@@ -31,8 +31,10 @@ impl Config {
             Ok::<_, my::Error>(conn)
         };
         let Ok(answer) = time::timeout(self.connect_timeout, opening).await else {
-            let reason =
-                format!("{what}: no answer within connect_timeout ({:?})", self.connect_timeout);
+            let reason = format!(
+                "{what} failed: the server did not answer within connect_timeout ({:?})",
+                self.connect_timeout
+            );
             return Err(error::ours(ErrorKind::Unavailable, reason));
         };
         answer.map_err(|error| error::opening(error, &what, self.secret()))

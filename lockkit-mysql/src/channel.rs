@@ -167,8 +167,11 @@ impl Slots {
     fn silent(&self) -> Error {
         let config = &self.shared.config;
         let limit = config.connect_timeout;
-        let reason =
-            format!("{} did not answer within connect_timeout ({limit:?})", config.address());
+        let reason = format!(
+            "{} did not answer within connect_timeout ({limit:?}); is the server running and \
+             reachable?",
+            config.address()
+        );
         error::ours(ErrorKind::Unavailable, reason)
     }
 }

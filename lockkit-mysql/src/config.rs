@@ -164,7 +164,7 @@ impl Config {
         }
         #[cfg(not(feature = "tls"))]
         if url.scheme() == "mysqls" {
-            let reason = "mysqls:// needs TLS; build with the cargo feature mysql-tls";
+            let reason = "mysqls:// needs TLS; build lockkit with the cargo feature mysql-tls";
             return Err(error::ours(ErrorKind::MissingFeature, reason));
         }
         url.params.finish()?;
@@ -200,8 +200,8 @@ impl Config {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.bytes().all(good) {
             let reason = format!(
-                "the table prefix {prefix:?} can't be used: it must have 1 to {MAX_PREFIX_BYTES} ASCII letters, digits \
-                 and underscores"
+                "could not use the table prefix {prefix:?}: it must have 1 to {MAX_PREFIX_BYTES} \
+                 ASCII letters, digits and underscores"
             );
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
@@ -236,7 +236,7 @@ impl Config {
     /// same error.
     pub fn with_pool_size(mut self, size: usize) -> Result<Self> {
         if !(1..=MAX_POOL).contains(&size) {
-            let reason = format!("pool_size is {size}, it must be between 1 and {MAX_POOL}");
+            let reason = format!("pool_size is {size}, but it must be between 1 and {MAX_POOL}");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         self.pool_size = size;
@@ -250,7 +250,7 @@ impl Config {
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
         if !CONNECT_TIMEOUTS.contains(&timeout) {
             let reason =
-                format!("connect_timeout is {timeout:?}, it must be between 1 ms and 60 s");
+                format!("connect_timeout is {timeout:?}, but it must be between 1 ms and 60 s");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         self.connect_timeout = timeout;
@@ -266,8 +266,9 @@ impl Config {
     pub fn with_retention(mut self, retention: Duration) -> Result<Self> {
         if !(LEAST_RETENTION..=MAX_RETENTION).contains(&retention) {
             let reason = format!(
-                "retention is {retention:?}, it must be between {LEAST_RETENTION:?} and ten years: a statement that \
-                 was sent while the row was in use must not find it gone, or tokens could fall"
+                "retention is {retention:?}, but it must be between {LEAST_RETENTION:?} and ten \
+                 years; otherwise a late statement could find its row deleted, and tokens could \
+                 fall"
             );
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
@@ -289,9 +290,7 @@ impl Config {
 
     pub(crate) fn check(&self) -> Result<()> {
         if self.database.is_empty() {
-            return Err(invalid(
-                "it names no database, such as mysql://user:password@host/database",
-            ));
+            return Err(invalid("it names no database; write mysql://user:password@host/database"));
         }
         // Without a path, the driver would use its default address.
         if let Address::Unix(path) = &self.address
@@ -300,17 +299,18 @@ impl Config {
             return Err(invalid("the path of the socket must be UTF-8, and not empty"));
         }
         if matches!(self.address, Address::Tcp(_, 0)) {
-            return Err(invalid("no server listens on port 0"));
+            return Err(invalid("no server can listen on port 0; name the server's port"));
         }
         if self.strict_lease && self.strategy == Strategy::Optimistic {
-            let reason = "strict_lease is for strategy=pessimistic: the leases of the optimistic one are always strict";
+            let reason = "strict_lease applies only to strategy=pessimistic, because leases of \
+                          strategy=optimistic are always strict; remove strict_lease";
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         if self.strategy == Strategy::Pessimistic && self.pool_size < LEAST_ROW_LOCK_POOL {
             let reason = format!(
-                "pool_size is {}, and with strategy=pessimistic it must be at least {LEAST_ROW_LOCK_POOL}: each lock that \
-                 is held takes a connection, and so does the first waiter of each name, so that with one connection a waiter \
-                 would keep all other locks from this process",
+                "pool_size is {}, but with strategy=pessimistic it must be at least \
+                 {LEAST_ROW_LOCK_POOL}; each held lock needs a connection, and the first waiter of \
+                 each name needs one too, so one waiter would block all other locks of this process",
                 self.pool_size
             );
             return Err(error::ours(ErrorKind::InvalidOption, reason));
@@ -387,7 +387,8 @@ fn tcp(url: &StoreUrl) -> Result<Config> {
         [host] => host,
         [] => {
             return Err(invalid(
-                "it names no host; a server on this machine is mysql://user@127.0.0.1/database",
+                "it names no host; for a server on this machine, write \
+                 mysql://user@127.0.0.1/database",
             ));
         }
         _ => {
@@ -405,7 +406,7 @@ fn tcp(url: &StoreUrl) -> Result<Config> {
 
 fn unix(url: &mut StoreUrl) -> Result<Config> {
     if !url.hosts().is_empty() || url.path().len() < 2 {
-        return Err(invalid("a socket is written mysql+unix:///path/to/socket?db=database"));
+        return Err(invalid("write a socket as mysql+unix:///path/to/socket?db=database"));
     }
     let database = url.params.text("db")?.unwrap_or_default();
     Ok(Config::unix(url.path(), database))
@@ -454,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn c13_what_makes_no_sense_is_refused_and_says_why() {
+    fn c13_impossible_settings_are_refused_with_the_cause() {
         use ErrorKind as K;
         for (url, kind, text) in [
             ("mysql://h/", K::InvalidUrl, "names no database"),

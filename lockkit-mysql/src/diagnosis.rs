@@ -88,8 +88,8 @@ fn flush(facts: &Facts) -> Diagnostic {
         None => unknown(what),
         Some("1") => Diagnostic::new(Severity::Good, what, "1"),
         Some(other) => Diagnostic::new(Severity::Weak, what, other).with_advice(
-            "a crash of the machine loses the grants of the last second, and others get them while their holders work \
-             on; set it to 1",
+            "a crash of the machine loses the grants of the last second, so other clients get \
+             these locks while their holders still work; set it to 1",
         ),
     }
 }
@@ -100,8 +100,8 @@ fn cluster(facts: &Facts) -> Option<Diagnostic> {
         let size = facts.text("wsrep_cluster_size").unwrap_or("an unknown number of");
         let found = format!("Galera, {size} nodes");
         return Some(Diagnostic::new(Severity::Note, "replication", found).with_advice(
-            "two nodes may both grant, and the commit of one of them fails: leases (strategy=optimistic) stay safe, at \
-             the price of retries; send all clients to one node",
+            "two nodes may both grant a lock, and then one commit fails; strategy=optimistic stays \
+             safe, but needs retries; send all clients to one node",
         ));
     }
     let group = facts.text("group_replication_group_name").filter(|name| !name.is_empty())?;
@@ -112,13 +112,14 @@ fn cluster(facts: &Facts) -> Option<Diagnostic> {
             return Some(Diagnostic::new(Severity::Good, "replication", found));
         }
         return Some(Diagnostic::new(Severity::Weak, "replication", found).with_advice(
-            "a new primary grants before it has applied what the one before had granted; set \
+            "a new primary may grant a lock before it has applied grants of the former one; set \
              group_replication_consistency to BEFORE_ON_PRIMARY_FAILOVER",
         ));
     }
     let found = format!("group {group}, several primaries");
     Some(Diagnostic::new(Severity::Note, "replication", found).with_advice(
-        "row locks hold on their own node only: use strategy=optimistic, or group_replication_single_primary_mode=ON",
+        "row locks exclude only clients of the same node; use strategy=optimistic, or \
+         group_replication_single_primary_mode=ON",
     ))
 }
 
@@ -136,18 +137,32 @@ fn replication(facts: &Facts) -> Diagnostic {
     );
     match (semi_sync, facts.number("slaves_connected")) {
         (Some(true), _) => {
-            let timeout_ms =
-                facts.either(["rpl_semi_sync_source_timeout", "rpl_semi_sync_master_timeout"], Facts::number);
-            semi_synchronous(clients.unwrap_or(0), &point.unwrap_or_default(), timeout_ms.unwrap_or(0))
+            let timeout_ms = facts.either(
+                ["rpl_semi_sync_source_timeout", "rpl_semi_sync_master_timeout"],
+                Facts::number,
+            );
+            semi_synchronous(
+                clients.unwrap_or(0),
+                &point.unwrap_or_default(),
+                timeout_ms.unwrap_or(0),
+            )
         }
-        (_, Some(0)) => Diagnostic::new(Severity::Note, what, "no replica")
-            .with_advice("nothing is lost by a failover, as there is none: while the server is down, no lock can be had"),
-        (_, Some(count)) => Diagnostic::new(Severity::Weak, what, format!("asynchronous, {count} replicas")).with_advice(
-            "a failover can lose a grant that its holder believes in; use semi-synchronous replication with AFTER_SYNC, \
-             and let the resource compare fencing tokens",
+        (_, Some(0)) => Diagnostic::new(Severity::Note, what, "no replica").with_advice(
+            "there is no failover, so none can lose a lock; while the server is down, no client \
+             gets a lock",
+        ),
+        (_, Some(count)) => Diagnostic::new(
+            Severity::Weak,
+            what,
+            format!("asynchronous, {count} replicas"),
+        )
+        .with_advice(
+            "a failover can lose a grant while its holder still works; use semi-synchronous \
+             replication with AFTER_SYNC, and let the resource compare fencing tokens",
         ),
         (_, None) => Diagnostic::new(Severity::Unknown, what, "not semi-synchronous").with_advice(
-            "this server does not tell the number of its replicas; if it has some, a failover can lose a grant",
+            "this server does not report the number of its replicas; if it has replicas, a \
+             failover can lose a grant",
         ),
     }
 }
@@ -155,12 +170,13 @@ fn replication(facts: &Facts) -> Diagnostic {
 fn semi_synchronous(replicas: u64, point: &str, timeout_ms: u64) -> Diagnostic {
     let found = format!("semi-synchronous, {replicas} replicas, {point}, timeout {timeout_ms} ms");
     let advice = if replicas == 0 {
-        "no replica confirms: a failover can lose a grant that its holder believes in"
+        "no replica confirms a commit, so a failover can lose a grant while its holder still works"
     } else if !point.eq_ignore_ascii_case("AFTER_SYNC") {
-        "others see a commit before a replica has it: set the wait point to AFTER_SYNC"
+        "other clients see a commit before a replica has it; set the wait point to AFTER_SYNC"
     } else if timeout_ms < A_DAY_MS {
-        "when no replica confirms within the timeout, the server goes on without, and a failover can lose a grant; set it \
-         to a day or more, so that locks can't be had rather than be lost"
+        "if no replica confirms within the timeout, the server continues without replicas, and a \
+         failover can lose a grant; set a day or more, so that the server blocks instead of losing \
+         locks"
     } else {
         return Diagnostic::new(Severity::Good, "replication", found);
     };
@@ -177,7 +193,8 @@ fn binlog(facts: &Facts) -> Option<Diagnostic> {
         None => unknown(what),
         Some("1") => Diagnostic::new(Severity::Good, what, "1"),
         Some(other) => Diagnostic::new(Severity::Weak, what, other).with_advice(
-            "after a crash, replicas may miss grants, or have some that the server has lost; set it to 1",
+            "after a crash, replicas may lack grants, or have grants that the server has lost; set \
+             it to 1",
         ),
     })
 }
@@ -193,7 +210,8 @@ fn connections(facts: &Facts) -> Diagnostic {
         return Diagnostic::new(Severity::Good, what, found);
     }
     Diagnostic::new(Severity::Note, what, found).with_advice(
-        "when none is left, locks can neither be had nor renewed; raise it, or lower pool_size in the URL",
+        "without a free connection, clients can neither take nor renew locks; raise \
+         max_connections, or lower pool_size in the URL",
     )
 }
 
@@ -225,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_loses_is_told() {
+    fn grants_that_a_crash_loses_are_reported() {
         let flush = "innodb_flush_log_at_trx_commit";
         assert_eq!(severity(flush, &[(flush, "1")]), Severity::Good);
         assert_eq!(severity(flush, &[(flush, "2")]), Severity::Weak);
@@ -237,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failover_loses_is_told() {
+    fn grants_that_a_failover_loses_are_reported() {
         let of = "replication";
         assert_eq!(severity(of, &[("slaves_connected", "0")]), Severity::Note);
         assert_eq!(severity(of, &[("slaves_connected", "2")]), Severity::Weak);
@@ -268,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn few_connections_that_are_left_are_told() {
+    fn a_lack_of_free_connections_is_reported() {
         let of = "max_connections";
         assert_eq!(severity(of, &[(of, "100"), ("threads_connected", "79")]), Severity::Good);
         assert_eq!(severity(of, &[(of, "100"), ("threads_connected", "80")]), Severity::Note);

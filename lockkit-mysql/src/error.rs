@@ -89,7 +89,7 @@ pub(crate) fn from_mysql(error: my::Error, phase: Phase, what: &str) -> Error {
     };
     let unknown = phase == Phase::Write && is_fatal(&error);
     let text = one_line(&error.to_string());
-    let ours = ours(kind, format!("{what}: {text}; {advice}")).with_source(error);
+    let ours = ours(kind, format!("{what} failed: {text}; {advice}")).with_source(error);
     if unknown { ours.with_outcome_unknown() } else { ours }
 }
 
@@ -103,11 +103,14 @@ pub(crate) fn opening(error: my::Error, what: &str, secret: Option<&str>) -> Err
     if !has_secret(&told.to_string()) {
         return told;
     }
-    let mut text = "connecting failed, and the server's reason has the password in it".to_owned();
+    let mut text =
+        "connecting failed; the server's message is hidden, because it contains the password"
+            .to_owned();
     if let Some(number) = number {
         let (_, advice) = of_server(number);
         let longer = format!(
-            "connecting failed with error {number}; {advice} (the server's words have the password in them)"
+            "connecting failed with error {number}; {advice} (the server's message is hidden, \
+             because it contains the password)"
         );
         if !has_secret(&longer) {
             text = longer;
@@ -126,33 +129,54 @@ fn of_server(code: u16) -> (ErrorKind, &'static str) {
         1045 | 1130 | 1251 | 1396 | 1698 | 1862 | 2061 | 3118 | 3878 => {
             (K::Authentication, "the server refused the credentials; check the ones in the URL")
         }
-        1049 => (K::InvalidUrl, "make the database first, or name another one in the URL"),
-        NO_SUCH_TABLE => (K::WrongType, "lockkit's tables are not there"),
-        1054 | 1136 | 1264 | 1292 | 1364 | 1366 | 1406 => {
-            (K::WrongType, "the table has another form than this version of lockkit knows")
+        1049 => (
+            K::InvalidUrl,
+            "the database does not exist; create it, or name another one in the URL",
+        ),
+        NO_SUCH_TABLE => {
+            (K::WrongType, "lockkit's tables do not exist; connect again, or create them")
         }
+        1054 | 1136 | 1264 | 1292 | 1364 | 1366 | 1406 => (
+            K::WrongType,
+            "the table has columns that this version of lockkit does not expect; use another \
+             table_prefix, or the same version everywhere",
+        ),
         1209 | READ_ONLY | 1792 | 1836 | 3100 => (
             K::ReadOnly,
             "the server is not a primary, or was demoted; name the primary in the URL",
         ),
-        1021 | 1030 | 1041 | 1114 | 1118 | 1598 => (K::StoreFull, "free space on the server"),
+        1021 | 1030 | 1041 | 1114 | 1118 | 1598 => {
+            (K::StoreFull, "the server has no space left; free some")
+        }
         1129 => (
             K::PermissionDenied,
-            "the server blocks this host after failed connections: FLUSH HOSTS",
+            "the server blocks this host after many failed connections; run FLUSH HOSTS there",
         ),
         1040 | 1203 | 1226 => (
             K::Unavailable,
-            "the server has no connection left for us; raise max_connections, or lower pool_size",
+            "the server has no free connection; raise max_connections, or lower pool_size",
         ),
-        1665 => (K::Unsupported, "lockkit needs binlog_format ROW or MIXED"),
-        1461 => (K::Unavailable, "raise max_prepared_stmt_count"),
-        1969 | 3024 => (K::Unavailable, "the statement took longer than the server allows"),
-        1180 => (K::Unavailable, "the server failed while it committed; its log says why"),
-        1047 => (K::Unavailable, "the node is not ready: it has lost its cluster, or joins it"),
+        1665 => (K::Unsupported, "the server's binlog_format is STATEMENT; set ROW or MIXED"),
+        1461 => (
+            K::Unavailable,
+            "the server has too many prepared statements; raise max_prepared_stmt_count",
+        ),
+        1969 | 3024 => (
+            K::Unavailable,
+            "the statement took longer than the server's time limit; is the server overloaded?",
+        ),
+        1180 => (K::Unavailable, "the server failed during a commit; see its log"),
+        1047 => (
+            K::Unavailable,
+            "the node has lost its cluster, or is joining it; try again soon, or connect to \
+             another node",
+        ),
         DEADLOCK | CERTIFICATION | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | SAVEPOINT_GONE | 1020
-        | 1412 | 1615 => (K::Unavailable, "others were at work on the same row"),
-        code if FATAL.contains(&code) => (K::Unavailable, "the server closed the connection"),
-        _ => (K::Unexpected, "no server should answer that"),
+        | 1412 | 1615 => (K::Unavailable, "other transactions used the same row; try again"),
+        code if FATAL.contains(&code) => {
+            (K::Unavailable, "the server closed the connection; try again")
+        }
+        _ => (K::Unexpected, "no known server gives this answer"),
     }
 }
 
@@ -170,25 +194,30 @@ fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
         E::Io(my::IoError::Tls(_)) => NO_TRUST,
         // All of `Io`, because the driver knows TLS also when another crate enables that feature of
         // it.
-        E::Io(_) | E::Driver(D::ConnectionClosed | D::PacketOutOfOrder | D::PoolDisconnected) => {
-            (K::Unavailable, "the connection broke, or the server is not there")
-        }
+        E::Io(_) | E::Driver(D::ConnectionClosed | D::PacketOutOfOrder | D::PoolDisconnected) => (
+            K::Unavailable,
+            "the connection broke, or no server listens there; is the server running and reachable?",
+        ),
         E::Driver(
             D::UnknownAuthPlugin { .. } | D::MysqlOldPasswordDisabled | D::CleartextPluginDisabled,
-        ) => (K::Authentication, "the user's way to log in is not supported; use a password"),
+        ) => (
+            K::Authentication,
+            "this user's authentication plugin is not supported; use a password",
+        ),
         E::Driver(D::NoClientSslFlagFromServer) => {
-            (K::Unsupported, "the server has no TLS; use mysql://")
+            (K::Unsupported, "the server does not support TLS; write mysql://, or turn TLS on")
         }
-        E::Driver(_) | E::Other(_) | E::Server(_) | E::Url(_) => {
-            (K::Unavailable, "the driver does not understand the server; is it a MySQL or MariaDB?")
-        }
+        E::Driver(_) | E::Other(_) | E::Server(_) | E::Url(_) => (
+            K::Unavailable,
+            "the driver does not understand the server's answer; is this a MySQL or MariaDB server?",
+        ),
     }
 }
 
 #[cfg(feature = "tls")]
 const NO_TRUST: (ErrorKind, &str) = (
     ErrorKind::Unavailable,
-    "the server can't prove who it is; check the parameter ca, and the host's name",
+    "could not verify the server's certificate; check the parameter ca and the host name",
 );
 
 /// The number to which a token is to be raised.
@@ -198,7 +227,8 @@ const NO_TRUST: (ErrorKind, &str) = (
 pub(crate) fn floor(token: FencingToken) -> Result<u64> {
     if token.get() > HIGHEST_TOKEN {
         let reason = format!(
-            "a token can be raised to {HIGHEST_TOKEN} at most, and not to {token}: later ones must be larger"
+            "could not raise the token to {token}: the limit is {HIGHEST_TOKEN}, because later \
+             tokens must be larger"
         );
         return Err(ours(ErrorKind::InvalidOption, reason));
     }
@@ -208,7 +238,8 @@ pub(crate) fn floor(token: FencingToken) -> Result<u64> {
 /// The error for a request that came after its not-after time, twice.
 pub(crate) fn late(op_timeout: Duration) -> Error {
     let reason = format!(
-        "the request took longer than op_timeout ({op_timeout:?}) to reach the server, which therefore ignored it"
+        "the request took longer than op_timeout ({op_timeout:?}) to reach the server, so the \
+         server ignored it; use a longer op_timeout"
     );
     ours(ErrorKind::Unavailable, reason)
 }
@@ -221,7 +252,7 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Err
 pub(crate) fn nonsense(what: &str) -> Error {
     ours(
         ErrorKind::Unexpected,
-        format!("{what}: the server gave an answer that lockkit's statements never give"),
+        format!("{what} failed: the server gave an answer that lockkit's statements never give"),
     )
 }
 
@@ -240,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn c13_a_refused_login_says_what_to_do_also_where_the_user_name_is_the_password() {
+    fn c13_a_refused_login_has_a_remedy_even_if_the_user_name_is_the_password() {
         let refusal = || {
             let message =
                 "Access denied for user 'lockkit'@'localhost' (using password: YES)".to_owned();

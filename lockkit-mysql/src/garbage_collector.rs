@@ -59,7 +59,8 @@ async fn work(strategy: Weak<dyn Locking>, round: Duration) {
         pause = round;
         let Some(strategy) = strategy.upgrade() else { return };
         if let Err(error) = strategy.collect_garbage().await {
-            tracing::debug!(target: "lockkit", %error, "the rows of unused names stay for now");
+            tracing::debug!(target: "lockkit", %error, "could not delete the rows of unused names; \
+                                                        lockkit tries again later");
         }
     }
 }

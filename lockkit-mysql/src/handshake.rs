@@ -58,7 +58,7 @@ pub(crate) async fn introduce(
     let mut connection = Connection::new(conn, number, Server::default());
     let answer = connection.script(SETTINGS).await;
     answer.map_err(|error| error::from_mysql(error, Phase::Open, "setting up the session"))?;
-    let what = "asking what server this is";
+    let what = "asking for the server's identity";
     let sent = Clock::Boot.now();
     let answer = connection.script(&format!("SELECT CONNECTION_ID(),{NOW};{FACTS}")).await;
     let steps = answer.map_err(|error| error::from_mysql(error, Phase::Open, what))?;
@@ -118,19 +118,20 @@ impl Facts {
             .find(|name| self.is_on(name));
         if let Some(variable) = read_only {
             let reason = format!(
-                "the server has {variable} set: it is no primary; name the primary in the URL"
+                "the server has {variable} set, so it is not a primary; name the primary in the URL"
             );
             return Err(error::ours(ErrorKind::ReadOnly, reason));
         }
         if self.now_us < LEAST_TOKEN {
-            let reason = "the server's clock stands before the year 2002; set it: fencing tokens begin with it";
+            let reason = "the server's clock shows a time before the year 2002; set it, because \
+                          fencing tokens start from it";
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
         let group = !self.text("group_replication_group_name").is_empty()
             && !self.is_on("group_replication_single_primary_mode");
         if strategy == Strategy::Pessimistic && (self.is_on("wsrep_on") || group) {
-            let reason = "the server is part of a cluster with several primaries, and a row lock holds on its own node \
-                          only; use strategy=optimistic there";
+            let reason = "the server is part of a cluster with several primaries, where a row lock \
+                          excludes only clients of the same node; use strategy=optimistic";
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
         Ok(())

@@ -74,7 +74,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn c14_exactly_those_are_listed_that_begin_with_the_prefix(
+        fn c14_exactly_the_names_with_the_prefix_are_listed(
             prefix in name(),
             rest in prop_oneof![name(), Just(String::new())],
             other in name(),

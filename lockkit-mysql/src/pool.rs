@@ -101,7 +101,8 @@ impl Pool {
             // A demoted primary answers, but can't be used. The next connection may lead to the new
             // primary.
             if fatal || error.kind() == ErrorKind::ReadOnly {
-                tracing::debug!(target: "lockkit", code = was_server, "a connection is in doubt");
+                tracing::debug!(target: "lockkit", code = was_server, "lockkit closes a connection \
+                                                                       in an unknown state");
                 self.mark_suspect();
             }
             error
@@ -181,7 +182,8 @@ impl Pool {
                 drop(side.give_up());
                 self.mark_suspect();
                 let reason = format!(
-                    "{what}: the server is not a primary, or was demoted; name the primary in the URL"
+                    "{what} failed: the server is not a primary, or was demoted; name the primary \
+                     in the URL"
                 );
                 Err(error::ours(ErrorKind::ReadOnly, reason))
             }
@@ -197,8 +199,8 @@ impl Pool {
         let asked = async {
             let mut side = self.get_side(self.config().connect_timeout).await?;
             let answer = side.script(handshake::ROLE).await;
-            let steps = self.checked(answer, Phase::Read, "asking for a sign of life")?;
-            handshake::role(&steps).ok_or_else(|| error::nonsense("asking for a sign of life"))
+            let steps = self.checked(answer, Phase::Read, "checking the connection")?;
+            handshake::role(&steps).ok_or_else(|| error::nonsense("checking the connection"))
         };
         match asked.await {
             // The pool opens no connection to a server that was demoted before this call.
@@ -218,7 +220,7 @@ impl Pool {
     }
 }
 
-const MAIN_FULL: &str = "with strategy=pessimistic each lock that is held takes one, and so does the first waiter of each name; \
-                         raise pool_size";
-const SIDE_FULL: &str = "they are for tokens and for ending statements, so the server is slow to answer; raise op_timeout, or \
-                         pool_size, of which they are a quarter";
+const MAIN_FULL: &str = "with strategy=pessimistic, each held lock and the first waiter of each \
+                         name need one; raise pool_size";
+const SIDE_FULL: &str = "this quarter of the pool serves tokens and the ending of statements, so \
+                         the server is slow; raise op_timeout or pool_size";

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn c8_a_look_without_an_answer_is_followed_by_another_one() {
+    fn c8_an_unanswered_poll_is_followed_by_another() {
         let start = Clock::Boot.now();
         let patience = Duration::from_secs(3);
         let pace = Pace::new(1, USUAL);

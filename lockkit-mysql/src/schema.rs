@@ -78,7 +78,7 @@ pub(crate) async fn prepare(connection: &mut Connection, config: &Config) -> Res
         asked(
             connection.run(&enter, Vec::new()).await,
             Phase::Write,
-            &format!("entering the strategy into {meta}"),
+            &format!("recording the strategy in {meta}"),
         )?;
         rows = asked(connection.rows(&question, Vec::new()).await, Phase::Read, &what)?;
     }
@@ -90,8 +90,9 @@ pub(crate) async fn prepare(connection: &mut Connection, config: &Config) -> Res
     }
     if recorded != strategy {
         let reason = format!(
-            "the table prefix {:?} is in use with strategy={recorded}, and locks of {strategy} would not exclude those; \
-             use the same, or another table_prefix",
+            "other programs use the table prefix {:?} with strategy={recorded}, and locks of \
+             strategy={strategy} would not exclude theirs; use the same strategy, or another \
+             table_prefix",
             config.tables().prefix()
         );
         return Err(error::ours(ErrorKind::WrongType, reason));
@@ -149,11 +150,11 @@ async fn create(connection: &mut Connection, config: &Config) -> Result<()> {
     for statement in statements(config.strategy, prefix).into_iter().rev() {
         let answer = connection.script(&statement).await;
         answer.map_err(|error| {
-            let error = error::from_mysql(error, Phase::Open, "making lockkit's tables");
+            let error = error::from_mysql(error, Phase::Open, "creating lockkit's tables");
             let kind = error.kind();
             if kind == ErrorKind::PermissionDenied {
                 let reason =
-                    format!("{}; or let somebody else run: {}", error.context(), shown(config));
+                    format!("{}; or let another user run: {}", error.context(), shown(config));
                 return error::ours(kind, reason).with_source(error);
             }
             error
@@ -180,7 +181,7 @@ async fn check_form(connection: &mut Connection, config: &Config) -> Result<()> 
     };
     for (table, columns) in own.into_iter().chain([("note", "kind,name,revision,content")]) {
         let table = config.tables().table(table);
-        let what = format!("looking at {table}");
+        let what = format!("reading {table}");
         let answer =
             connection.rows(&format!("SELECT {columns} FROM {table} LIMIT 0"), Vec::new()).await;
         answer.map_err(|error| match error::code(&error) {
@@ -210,7 +211,7 @@ async fn check_keys(
     key: &str,
     columns: &str,
 ) -> Result<()> {
-    let what = format!("looking at {table}");
+    let what = format!("reading {table}");
     let this = format!(
         "TABLE_SCHEMA=DATABASE() AND TABLE_NAME={}",
         literal(table.trim_matches('`').as_bytes())
@@ -225,7 +226,8 @@ async fn check_keys(
     let text = |index| rows.first().and_then(|row| value::<Option<String>>(row, index)).flatten();
     if let Some(engine) = text(0).filter(|engine| !engine.eq_ignore_ascii_case("InnoDB")) {
         let reason = format!(
-            "{table} is kept by the engine {engine}, which has no row locks: ALTER TABLE {table} ENGINE=InnoDB"
+            "{table} uses the engine {engine}, which has no row locks; run: ALTER TABLE {table} \
+             ENGINE=InnoDB"
         );
         return Err(error::ours(ErrorKind::WrongType, reason));
     }
@@ -245,8 +247,8 @@ async fn check_keys(
         return Ok(());
     }
     let reason = format!(
-        "{table} lets two names or two owners pass for one, or one name have several rows, each of which would be granted; \
-         stop all clients and run: ALTER TABLE {table} {}",
+        "the columns or the key of {table} are not lockkit's, so it can mix up names or owners, or \
+         grant a name twice; stop all clients and run: ALTER TABLE {table} {}",
         changes.join(",")
     );
     Err(error::ours(ErrorKind::WrongType, reason))
@@ -258,9 +260,9 @@ fn asked<T>(answer: Result<T, mysql_async::Error>, phase: Phase, what: &str) -> 
 
 fn newer(config: &Config, compatible: u32) -> lockkit_core::Error {
     let reason = format!(
-        "the tables {} were written by a newer lockkit: their format asks for version {compatible}, and this one knows \
-         {VERSION}; they are left as they are: upgrade this program; locks under another table_prefix would not \
-         exclude these",
+        "a newer lockkit wrote the tables {}: their format requires version {compatible}, and this \
+         program knows version {VERSION}; lockkit did not change them; upgrade this program, \
+         because locks under another table_prefix would not exclude these",
         config.tables().table("*")
     );
     error::ours(ErrorKind::NewerFormat, reason)
@@ -268,7 +270,7 @@ fn newer(config: &Config, compatible: u32) -> lockkit_core::Error {
 
 fn missing(config: &Config) -> lockkit_core::Error {
     let reason =
-        format!("lockkit's tables are not there, or have another form; run: {}", shown(config));
+        format!("lockkit's tables do not exist, or have other columns; run: {}", shown(config));
     error::ours(ErrorKind::WrongType, reason)
 }
 

@@ -71,6 +71,7 @@ async fn kill(side: &Channel, victim: &Server, patience: Duration) {
         connection.kill(victim.thread).await.map(drop)
     };
     if let Err(error) = killed.await {
-        tracing::debug!(target: "lockkit", %error, "a statement that was given up can't be killed; its timeout ends it");
+        tracing::debug!(target: "lockkit", %error, "could not kill an abandoned statement; its \
+                                                    timeout ends it");
     }
 }

@@ -153,8 +153,11 @@ impl Backend for Quorum {
         if spec.mode != Mode::Exclusive {
             // Half of the members of two readers could be half of the members of a writer. And n
             // permits on each of five stores make more than n permits for two majorities.
-            return Err(Error::new(ErrorKind::Unsupported, "a quorum has exclusive locks only")
-                .with_backend(NAME));
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "a quorum supports only exclusive locks",
+            )
+            .with_backend(NAME));
         }
         Ok(Box::new(QuorumClaim::new(Arc::clone(&self.members), spec)?))
     }
@@ -189,7 +192,7 @@ impl Backend for Quorum {
         let label = |at: usize| &*self.members.all[holding[at].0].label;
         let error = too_few(&answers, answers.len(), label).unwrap_or_else(|| {
             let text = format!(
-                "{without} of {} members are without it, {} are needed",
+                "{without} of {} members no longer have the lock, and {} must confirm that",
                 seen.len(),
                 self.need()
             );
@@ -205,7 +208,8 @@ impl Backend for Quorum {
     async fn close(&self) -> Result<()> {
         if !self.members.sweeper.close().await {
             tracing::warn!(
-                "a quorum was closed while members did not answer: what is left there ends with its lease"
+                "closed a quorum while some members did not answer; records there end with their \
+                 leases"
             );
         }
         let closing = self.members.all.iter().map(|member| async {

@@ -41,7 +41,8 @@ impl Connector for QuorumConnector {
         let no_user = url.username().is_none() && url.password().is_none();
         if !(url.hosts().is_empty() && url.path().is_empty() && no_user) {
             return Err(invalid(
-                "a quorum has no user, host or path of its own; write quorum://?member=…&member=…",
+                "it has a user, a host or a path, but a quorum has none; write \
+                 quorum://?member=…&member=…",
             ));
         }
         let need = match url.params.text("need")?.as_deref() {
@@ -73,7 +74,8 @@ impl Connector for QuorumConnector {
             let backend = match (connected, alike) {
                 (Ok(backend), _) => backend,
                 (Err(error), Some((alike, _))) if error.is_temporary() && count >= enough => {
-                    tracing::warn!(member = %url, "a member of a quorum can't be reached yet: {error}");
+                    tracing::warn!(member = %url, "could not reach a member of a quorum yet: \
+                                                   {error}");
                     let descriptor = alike.descriptor().clone();
                     Arc::new(LateMember::new(registry.clone(), url.clone(), descriptor))
                 }
@@ -102,7 +104,10 @@ fn parse_all(registry: &Registry, texts: &[String]) -> Result<(Vec<StoreUrl>, Ve
             parse(registry, text).map_err(|error| of_member(place, None, &error))?;
         // Both name one store, whatever their `token_base`.
         if !member.hosts().is_empty() && urls.contains(&member) {
-            return Err(invalid(&format!("member {} ({member}) is there twice", place + 1)));
+            return Err(invalid(&format!(
+                "member {} ({member}) occurs twice; name each member once",
+                place + 1
+            )));
         }
         urls.push(member);
         bases.push(token_base);
@@ -121,7 +126,8 @@ fn parse(registry: &Registry, text: &str) -> Result<(StoreUrl, Option<u64>)> {
     for common in COMMON {
         if url.params.text(common)?.is_some() {
             return Err(invalid(&format!(
-                "the parameter {common} is one of the whole quorum: give it beside the members"
+                "the parameter {common} applies to the whole quorum; write it beside the members, \
+                 not inside one"
             )));
         }
     }

@@ -25,11 +25,11 @@ pub(crate) fn of_attempt(members: &Members, ballot: &Ballot, now: Tick) -> Error
     let granted = ballot.count(|vote| vote.part().is_some());
     let why = |vote: &Vote| match &vote.standing {
         Standing::Granted(part) if part.deadline() <= now => Some("its lease has ended by now"),
-        Standing::Granted(_) => vote.trouble.as_ref().map(|_| "its token could not be raised"),
+        Standing::Granted(_) => vote.trouble.as_ref().map(|_| "could not raise its token"),
         Standing::Open if vote.is_in_flight() => Some("no answer so far"),
         Standing::Failed => Some("failed"),
-        Standing::Refused(_) => Some("somebody else has it there"),
-        Standing::Lost(_) => Some("it was lost again"),
+        Standing::Refused(_) => Some("another client has the lock there"),
+        Standing::Lost(_) => Some("the lock was granted there and lost again"),
         Standing::Open | Standing::Returned(_) => None,
     };
     error(members, ballot, granted, "granted", why)
@@ -40,8 +40,8 @@ pub(crate) fn of_renewal(members: &Members, ballot: &Ballot) -> Error {
     let why = |vote: &Vote| match &vote.standing {
         Standing::Granted(_) if ballot.is_confirmed(vote) => None,
         Standing::Granted(_) => Some("no answer in time"),
-        Standing::Lost(_) | Standing::Returned(_) => Some("it is lost there"),
-        _ => Some("it never granted"),
+        Standing::Lost(_) | Standing::Returned(_) => Some("the lock is lost there"),
+        _ => Some("it never granted the lock"),
     };
     error(members, ballot, confirmed, "renewed", why).with_outcome_unknown()
 }

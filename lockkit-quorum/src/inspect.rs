@@ -99,7 +99,10 @@ fn unclear(answers: &Answers<Inspection>, shown: &[Shown<'_>], members: &[Member
         None => format!("{} shows a client that is not lockkit", label(*place)),
     });
     let reasons: Vec<_> = shown.chain(silent(answers, label)).collect();
-    let text = format!("who holds it, with which token, can't be told now: {}", reasons.join("; "));
+    let text = format!(
+        "the members do not agree on the holder and its token: {}; inspect again later",
+        reasons.join("; ")
+    );
     Error::new(ErrorKind::Unavailable, text)
 }
 

@@ -111,7 +111,8 @@ impl Link {
         // uses the backend.
         let _ = backend.close().await;
         let text = format!(
-            "{} is not what the other members of its scheme are: it has {lacking}; give all of them the same parameters",
+            "{} differs from the other members of its scheme: it has {lacking}; give all members \
+             of a scheme the same parameters",
             self.url
         );
         Err(Error::new(ErrorKind::Unsupported, text).with_backend(NAME))
@@ -122,7 +123,10 @@ async fn connect(link: Arc<Link>) -> Connected {
     // The timers of a runtime that has ended panic. The next connection has new timers.
     match AssertUnwindSafe(link.connect()).catch_unwind().await {
         Ok(connected) => connected,
-        Err(_) => Err(Arc::new(Error::new(ErrorKind::Unavailable, "connecting to it panicked"))),
+        Err(_) => Err(Arc::new(Error::new(
+            ErrorKind::Unavailable,
+            "the backend panicked while it connected",
+        ))),
     }
 }
 

@@ -151,19 +151,19 @@ fn check(members: &[Member], need: Need) -> Result<()> {
         let Descriptor { name, capabilities, .. } = backend.descriptor();
         if members[..place].iter().any(|other| Arc::ptr_eq(&other.backend, backend)) {
             return Err(refused(format!(
-                "{label} is there twice; each member must be a store of its own"
+                "{label} occurs twice; each member must be a different store"
             )));
         }
         if *name == NAME {
             return Err(refused(format!("{label} is a quorum itself; name its members instead")));
         }
         if !capabilities.exclusive {
-            return Err(refused(format!("{label} has no exclusive locks")));
+            return Err(refused(format!("{label} does not support exclusive locks; leave it out")));
         }
         if need == Need::Majority && !capabilities.raise_token {
             return Err(refused(format!(
-                "{label} can't raise the token of a grant, without which the tokens of a majority don't rise; \
-                 leave it out, or let a lock need all members"
+                "{label} does not support raising the token of a grant, so the tokens of a \
+                 majority would not rise; leave it out, or use need=all"
             )));
         }
         if let Some(base) = token_base {
@@ -181,7 +181,7 @@ pub(crate) fn lacking(expected: &Descriptor, member: &Descriptor) -> Option<&'st
     let breaks = &member.exceptions;
     let checks = [
         (can.exclusive && !has.exclusive, "no exclusive locks"),
-        (can.raise_token && !has.raise_token, "tokens that can't be raised"),
+        (can.raise_token && !has.raise_token, "no raising of tokens"),
         (can.extend && !has.extend, "no leases of another length"),
         (can.labels && !has.labels, "no labels"),
         (can.names && !has.names, "no lists of names"),
@@ -212,12 +212,13 @@ pub(crate) fn lacking(expected: &Descriptor, member: &Descriptor) -> Option<&'st
 fn check_base(place: usize, label: &str, base: u64, need: Need, can: &Capabilities) -> Result<()> {
     if need == Need::Majority {
         return Err(refused(format!(
-            "the token_base of {label} is one of the whole quorum: give it beside the members, unless all are needed"
+            "the token_base of {label} applies to the whole quorum; write it beside the members, \
+             or use need=all"
         )));
     }
     if can.raise_token {
         return Err(refused(format!(
-            "{label} needs no token_base of its own: its tokens are raised"
+            "{label} has a token_base, but the quorum raises its tokens; remove that token_base"
         )));
     }
     // The other members' tokens then rise with this member's token, and never above it.
@@ -226,7 +227,7 @@ fn check_base(place: usize, label: &str, base: u64, need: Need, can: &Capabiliti
     }
     if base > LARGEST_BASE {
         return Err(refused(format!(
-            "the token_base {base} of {label} is too large: at most {LARGEST_BASE}"
+            "the token_base of {label} is {base}, but at most {LARGEST_BASE} is allowed"
         )));
     }
     Ok(())

@@ -18,7 +18,9 @@ pub(crate) async fn probe(member: &dyn Backend) -> Result<Role> {
 pub(crate) async fn names(member: &dyn Backend, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
     match member.admin() {
         Some(admin) => admin.names(kind, prefix).await,
-        None => Err(Error::new(ErrorKind::Unsupported, "this backend has no lists of names")),
+        None => {
+            Err(Error::new(ErrorKind::Unsupported, "this backend does not support lists of names"))
+        }
     }
 }
 

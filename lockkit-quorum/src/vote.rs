@@ -211,8 +211,8 @@ impl Vote {
             return;
         }
         let text = format!(
-            "its token {own}, with token_base {base} in it, is smaller than another member's {settled}: choose a \
-             token_base above all tokens of the others"
+            "its token {own}, which includes token_base {base}, is smaller than another member's \
+             token {settled}; choose a token_base above all tokens of the other members"
         );
         (self.standing, self.trouble) =
             (Standing::Failed, Some(Error::new(ErrorKind::InvalidOption, text)));

@@ -150,7 +150,7 @@ impl Admin for Redis {
     async fn names(&self, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
         if self.keyspace.raw {
             let reason =
-                "names can't be listed with keys=raw: the keys do not tell which of them are locks";
+                "could not list names with keys=raw: the keys do not show which of them are locks";
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
         names::names(&self.store, &self.keyspace, kind, prefix).await

@@ -153,8 +153,8 @@ impl Config {
         let bad = |c: char| matches!(c, '{' | '}') || c.is_whitespace() || c.is_control();
         if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || prefix.contains(bad) {
             let reason = format!(
-                "the key prefix {prefix:?} can't be used: it must have 1 to {MAX_PREFIX_BYTES} bytes, and no \
-                 braces, blanks or control characters"
+                "could not use the key prefix {prefix:?}: it must have 1 to {MAX_PREFIX_BYTES} \
+                 bytes, and no braces, blanks or control characters"
             );
             return Err(Error::new(ErrorKind::InvalidOption, reason).with_backend(BACKEND));
         }
@@ -185,7 +185,7 @@ impl Config {
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&timeout) {
             let reason =
-                format!("connect_timeout is {timeout:?}, it must be between 1 ms and 60 s");
+                format!("connect_timeout is {timeout:?}, but it must be between 1 ms and 60 s");
             return Err(Error::new(ErrorKind::InvalidOption, reason).with_backend(BACKEND));
         }
         self.connect_timeout = timeout;
@@ -209,8 +209,8 @@ impl Config {
         if replicas == 0 || !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&timeout)
         {
             let reason = format!(
-                "wait_replicas is {replicas} and wait_timeout {timeout:?}; they must be at least 1, and between 1 ms and \
-                 60 s"
+                "wait_replicas is {replicas}, and wait_timeout is {timeout:?}; wait_replicas must \
+                 be at least 1, and wait_timeout between 1 ms and 60 s"
             );
             return Err(Error::new(ErrorKind::InvalidOption, reason).with_backend(BACKEND));
         }

@@ -108,11 +108,15 @@ fn eviction(facts: &Facts) -> Diagnostic {
     match (facts.setting("maxmemory"), facts.setting(what)) {
         (_, None) => unknown(what, "CONFIG GET maxmemory-policy"),
         (_, Some("noeviction")) => Diagnostic::new(Severity::Good, what, "noeviction"),
-        (Some("0"), Some(policy)) => Diagnostic::new(Severity::Note, what, format!("{policy}, without a maxmemory"))
-            .with_advice("nothing is evicted now; set noeviction before you set a maxmemory"),
+        (Some("0"), Some(policy)) => {
+            Diagnostic::new(Severity::Note, what, format!("{policy}, without a maxmemory"))
+                .with_advice(
+                    "the server evicts no keys now; set noeviction before you set a maxmemory",
+                )
+        }
         (_, Some(policy)) => Diagnostic::new(Severity::Unsafe, what, policy).with_advice(
-            "when memory is short, locks that are held are evicted, and others get them; set maxmemory-policy to \
-             noeviction, or keep locks on a server of their own",
+            "when memory is short, the server evicts held locks, and other clients get them; set \
+             maxmemory-policy to noeviction, or use a separate server for locks",
         ),
     }
 }
@@ -123,8 +127,9 @@ fn restart(facts: &Facts) -> Diagnostic {
     let Some(is_on) = facts.info("aof_enabled") else { return unknown(what, "INFO") };
     if is_on != "1" {
         return Diagnostic::new(Severity::Weak, what, "no append-only file").with_advice(
-            "a restart of the server loses the locks since its last snapshot, or all of them, and others get them while \
-             their holders work on; set appendonly yes and appendfsync always",
+            "a restart of the server loses the locks since its last snapshot, or all locks, so \
+             other clients get them while their holders still work; set appendonly yes and \
+             appendfsync always",
         );
     }
     match facts.setting("appendfsync") {
@@ -144,28 +149,40 @@ fn failover(facts: &Facts, wait_replicas: Option<u32>) -> Diagnostic {
     let floor: u32 =
         facts.setting("min-replicas-to-write").and_then(|floor| floor.parse().ok()).unwrap_or(0);
     match (count, wait_replicas) {
-        (0, Some(wanted)) => Diagnostic::new(Severity::Unsafe, what, format!("no replica, wait_replicas={wanted}"))
-            .with_advice("no lock can be had until that many replicas are connected"),
+        (0, Some(wanted)) => {
+            Diagnostic::new(Severity::Unsafe, what, format!("no replica, wait_replicas={wanted}"))
+                .with_advice("the server grants no lock until that many replicas are connected")
+        }
         (0, None) => Diagnostic::new(Severity::Note, what, "no replica").with_advice(
-            "nothing is lost by a failover, as there is none: while the server is down, no lock can be had",
+            "there is no failover, so none can lose a lock; while the server is down, no client \
+             gets a lock",
         ),
-        (_, Some(wanted)) if count < wanted => {
-            Diagnostic::new(Severity::Unsafe, what, format!("{count} replicas, wait_replicas={wanted}"))
-                .with_advice("no lock can be had until that many replicas are connected")
-        }
-        (_, Some(wanted)) if count > wanted => {
-            Diagnostic::new(Severity::Weak, what, format!("{count} replicas, wait_replicas={wanted}")).with_advice(
-                "a failover to a replica that was not waited for can lose a grant; wait for all that may be promoted",
-            )
-        }
-        (_, Some(wanted)) => {
-            Diagnostic::new(Severity::Good, what, format!("{count} replicas, wait_replicas={wanted}"))
-        }
+        (_, Some(wanted)) if count < wanted => Diagnostic::new(
+            Severity::Unsafe,
+            what,
+            format!("{count} replicas, wait_replicas={wanted}"),
+        )
+        .with_advice("the server grants no lock until that many replicas are connected"),
+        (_, Some(wanted)) if count > wanted => Diagnostic::new(
+            Severity::Weak,
+            what,
+            format!("{count} replicas, wait_replicas={wanted}"),
+        )
+        .with_advice(
+            "a failover to a replica that did not confirm can lose a grant; wait for all replicas \
+             that may be promoted",
+        ),
+        (_, Some(wanted)) => Diagnostic::new(
+            Severity::Good,
+            what,
+            format!("{count} replicas, wait_replicas={wanted}"),
+        ),
         (_, None) => {
             let found = format!("{count} replicas, min-replicas-to-write {floor}");
             Diagnostic::new(Severity::Weak, what, found).with_advice(
-                "replication is asynchronous: a failover can lose a grant that its holder believes in; add \
-                 wait_replicas=N to the URL, and let the resource compare fencing tokens",
+                "replication is asynchronous, so a failover can lose a grant while its holder \
+                 still works; add wait_replicas=N to the URL, and let the resource compare fencing \
+                 tokens",
             )
         }
     }
@@ -178,13 +195,13 @@ fn disk(facts: &Facts) -> Option<Diagnostic> {
     let found = facts.info(name).unwrap_or_default();
     Some(
         Diagnostic::new(Severity::Weak, name, found)
-            .with_advice("the server can't write to its disk: look at its log"),
+            .with_advice("the server can't write to its disk; see its log"),
     )
 }
 
 fn unknown(what: &str, question: &str) -> Diagnostic {
     Diagnostic::new(Severity::Unknown, what, "not told")
-        .with_advice(format!("this user may not ask {question}"))
+        .with_advice(format!("this user may not run {question}"))
 }
 
 #[cfg(test)]
@@ -213,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_keeps_what_it_grants_is_good() {
+    fn a_server_that_keeps_its_grants_is_good() {
         let info =
             [("aof_enabled", "1"), ("connected_slaves", "2"), ("aof_last_write_status", "ok")];
         let settings =
@@ -232,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_is_told_apart_from_a_store() {
+    fn a_cache_is_distinguished_from_a_store() {
         let info = [("aof_enabled", "0"), ("connected_slaves", "1")];
         let settings = [
             ("maxmemory", "100"),
@@ -256,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_asked_is_unknown() {
+    fn a_denied_question_is_unknown() {
         let diagnostics = judge(&Facts::default(), None);
         assert!(
             diagnostics.iter().skip(1).all(|diagnostic| diagnostic.severity == Severity::Unknown),
@@ -266,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_full_is_told() {
+    fn a_full_disk_is_reported() {
         let info =
             [("aof_enabled", "1"), ("connected_slaves", "0"), ("aof_last_write_status", "err")];
         assert_eq!(severities(&info, &[], None).last().unwrap().0, "aof_last_write_status");

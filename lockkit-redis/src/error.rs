@@ -53,8 +53,9 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<std::borrow::Cow<'static, 
 /// The error for a key that a newer lockkit has written.
 pub(crate) fn newer(key: &str) -> Error {
     let reason = format!(
-        "the key {key:?} was written by a newer lockkit, in a format that this one does not know; it is left as it is: \
-         upgrade this program; locks under another prefix would not exclude these"
+        "a newer lockkit wrote the key {key:?} in a format that this version does not know; \
+         lockkit did not change the key; upgrade this program, because locks under another prefix \
+         would not exclude these"
     );
     ours(ErrorKind::NewerFormat, reason)
 }
@@ -74,7 +75,8 @@ fn opening_at(at: &str, error: &OpenError, config: &Config) -> Error {
         OpenError::Closed => (ErrorKind::Closed, "the locker was shut down".to_owned()),
         OpenError::NoRuntime => (
             ErrorKind::NoRuntime,
-            "a connection can only be opened inside a tokio runtime".to_owned(),
+            "could not open a connection outside of a tokio runtime; call lockkit inside one"
+                .to_owned(),
         ),
         OpenError::Evicts(policy) => (ErrorKind::Unsupported, may_evict(policy)),
         OpenError::NoNode(slot) => (
@@ -83,11 +85,14 @@ fn opening_at(at: &str, error: &OpenError, config: &Config) -> Error {
         ),
         OpenError::NoService(service) => (
             ErrorKind::Unavailable,
-            format!("the sentinels know no service {service:?}; check the path of the store URL"),
+            format!(
+                "the sentinels do not know the service {service:?}; check the path of the store URL"
+            ),
         ),
-        OpenError::NoSlots => {
-            (ErrorKind::Unavailable, format!("the nodes of {at} have no slots yet"))
-        }
+        OpenError::NoSlots => (
+            ErrorKind::Unavailable,
+            format!("the nodes of {at} have no slots yet; is the cluster complete?"),
+        ),
         OpenError::Replica => (
             ErrorKind::ReadOnly,
             format!("the server at {at} is a replica and takes no writes; connect to the primary"),
@@ -102,7 +107,9 @@ fn opening_at(at: &str, error: &OpenError, config: &Config) -> Error {
         OpenError::Strategy(theirs) => return other_keys(theirs, config),
         OpenError::Strange => (
             ErrorKind::Unexpected,
-            format!("the server at {at} does not answer like a Redis server"),
+            format!(
+                "the server at {at} does not answer as a Redis server does; check host and port"
+            ),
         ),
     };
     Error::new(kind, context).with_backend(BACKEND)
@@ -116,8 +123,9 @@ fn other_keys(theirs: &str, config: &Config) -> Error {
         return newer(&key);
     }
     let reason = format!(
-        "the prefix {:?} is used with keys={theirs} and can't be used with keys={own} as well: mutexes of the two would not \
-         exclude each other; use another prefix, or, if no program uses keys={theirs} any more, delete the key {key:?}",
+        "other programs use the prefix {:?} with keys={theirs}, and mutexes with keys={own} would \
+         not exclude theirs; use another prefix, or, if no program uses keys={theirs} any more, \
+         delete the key {key:?}",
         keyspace.prefix
     );
     ours(ErrorKind::InvalidOption, reason)
@@ -130,8 +138,8 @@ pub(crate) fn is_newer(value: &[u8]) -> bool {
 
 pub(crate) fn may_evict(policy: &str) -> String {
     format!(
-        "the server's maxmemory-policy is {policy}: under memory pressure it may evict locks that are held; set it to \
-         noeviction"
+        "the server's maxmemory-policy is {policy}, so the server may evict held locks when memory \
+         is short; set maxmemory-policy to noeviction"
     )
 }
 
@@ -144,7 +152,8 @@ fn translated(error: RedisError, phase: Phase, at: &str, config: &Config) -> Err
     let (kind, meaning) = match meaning(&error) {
         (ErrorKind::Unsupported, _) if config.is_cluster() && error.redirect_node().is_some() => (
             ErrorKind::Unavailable,
-            "the nodes of the cluster don't agree yet on where the name's slot is",
+            "the nodes of the cluster do not agree yet on the node of the name's slot; try again \
+             soon",
         ),
         meaning => meaning,
     };
@@ -224,13 +233,15 @@ fn meaning(error: &RedisError) -> (ErrorKind, &'static str) {
         ClientKind::Server(_) | ClientKind::Extension => server_meaning(error),
         ClientKind::AuthenticationFailed => (ErrorKind::Authentication, WRONG_LOGIN),
         ClientKind::Io => io_meaning(error),
-        ClientKind::InvalidClientConfig => (ErrorKind::Unavailable, "the address can't be used"),
+        ClientKind::InvalidClientConfig => {
+            (ErrorKind::Unavailable, "the client library refused the address; check the store URL")
+        }
         ClientKind::Parse => (
             ErrorKind::Unexpected,
-            "the server does not speak Redis's protocol; is this the port of a Redis?",
+            "the server does not speak Redis's protocol; is this the port of a Redis server?",
         ),
         ClientKind::UnexpectedReturnType | ClientKind::Client => {
-            (ErrorKind::Unexpected, "the server gave an answer that makes no sense here")
+            (ErrorKind::Unexpected, "the server gave an answer that no Redis server gives here")
         }
         ClientKind::RESP3NotSupported => {
             (ErrorKind::Unsupported, "the server does not speak RESP3")
@@ -238,9 +249,14 @@ fn meaning(error: &RedisError) -> (ErrorKind, &'static str) {
         ClientKind::MasterNameNotFoundBySentinel
         | ClientKind::NoValidReplicasFoundBySentinel
         | ClientKind::EmptySentinelList
-        | ClientKind::ClusterConnectionNotFound => (ErrorKind::Unavailable, "no server was found"),
+        | ClientKind::ClusterConnectionNotFound => {
+            (ErrorKind::Unavailable, "the client library found no server; check the store URL")
+        }
         // The client library may add kinds.
-        _ => (ErrorKind::Unexpected, "the client library reported something new"),
+        _ => (
+            ErrorKind::Unexpected,
+            "the client library reported an error that lockkit does not know",
+        ),
     }
 }
 
@@ -250,23 +266,33 @@ const WRONG_LOGIN: &str =
 fn server_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
     use ErrorKind as K;
     match code(error).unwrap_or_default() {
-        "BUSY" => (K::Unavailable, "the server is busy with somebody's endless script"),
-        "CLUSTERDOWN" | "TRYAGAIN" => (K::Unavailable, "the cluster is not ready"),
-        "LOADING" => (K::StoreLoading, "the server is still loading its data"),
-        "MASTERDOWN" => (K::Unavailable, "the server is a replica that lost its primary"),
+        "BUSY" => {
+            (K::Unavailable, "the server is busy with a client's long script; see SCRIPT KILL")
+        }
+        "CLUSTERDOWN" | "TRYAGAIN" => (
+            K::Unavailable,
+            "the cluster is not ready; do its nodes run, and does each slot have a node?",
+        ),
+        "LOADING" => (K::StoreLoading, "the server is still loading its data; try again soon"),
+        "MASTERDOWN" => (
+            K::Unavailable,
+            "the server is a replica and has lost its primary; connect to the primary",
+        ),
         "MISCONF" => (
             K::StoreFull,
-            "the server takes no writes because it can't save them to disk; see its log",
+            "the server takes no writes, because it can't save its data to disk; see its log",
         ),
         "MOVED" | "ASK" | "CROSSSLOT" => (
             K::Unsupported,
             "the server is part of a cluster; write the store URL as redis+cluster://",
         ),
-        "NOAUTH" => (K::Authentication, "the server wants a password; add it to the store URL"),
+        "NOAUTH" => (K::Authentication, "the server requires a password; add it to the store URL"),
         "NOPERM" => (K::PermissionDenied, NO_RIGHTS),
-        "NOREPLICAS" => {
-            (K::Unavailable, "the server takes no writes because too few replicas are connected")
-        }
+        "NOREPLICAS" => (
+            K::Unavailable,
+            "the server takes no writes, because it has fewer replicas than min-replicas-to-write; \
+             check the replicas",
+        ),
         "OOM" => (K::StoreFull, "the server is out of memory; raise maxmemory or remove keys"),
         "READONLY" => {
             (K::ReadOnly, "the server is a replica and takes no writes; connect to the primary")
@@ -277,10 +303,11 @@ fn server_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
         "WRONGPASS" => (K::Authentication, WRONG_LOGIN),
         "WRONGTYPE" => (
             K::WrongType,
-            "a key of another type stands where the lock or its token belongs; remove it, or choose another prefix",
+            "a key of another type has the name of the lock's key or of its token's key; remove \
+             that key, or choose another prefix",
         ),
         "ERR" => plain_meaning(error.detail().unwrap_or_default()),
-        _ => (K::Unexpected, "the server reported something unexpected"),
+        _ => (K::Unexpected, "the server reported an error that lockkit does not know"),
     }
 }
 
@@ -296,9 +323,12 @@ fn plain_meaning(detail: &str) -> (ErrorKind, &'static str) {
     if has("user executing the script can't") || has("ACL failure in script") {
         (ErrorKind::PermissionDenied, NO_RIGHTS)
     } else if has(NON_LOCAL_KEY) {
-        (ErrorKind::Unavailable, "the name's slot is just moving to another node of the cluster")
+        (
+            ErrorKind::Unavailable,
+            "the name's slot is moving to another node of the cluster; try again soon",
+        )
     } else if has("max number of clients") {
-        (ErrorKind::Unavailable, "the server has too many clients")
+        (ErrorKind::Unavailable, "the server has too many clients; raise maxclients")
     } else if has("invalid password")
         || has("no password is set")
         || has("without any password configured")
@@ -307,21 +337,23 @@ fn plain_meaning(detail: &str) -> (ErrorKind, &'static str) {
     } else if has("DB index is out of range") {
         (ErrorKind::InvalidUrl, "the server has no such database; check the path of the store URL")
     } else {
-        (ErrorKind::Unexpected, "the server reported something unexpected")
+        (ErrorKind::Unexpected, "the server reported an error that lockkit does not know")
     }
 }
 
 fn io_meaning(error: &RedisError) -> (ErrorKind, &'static str) {
     let meaning = if error.is_connection_refusal() {
-        "no server listens there; is it running?"
+        "no server listens there; is Redis running?"
     } else if error.is_timeout() {
-        "the connection timed out"
+        "the connection timed out; is the server reachable?"
     } else {
         match io_kind(error) {
-            Some(io::ErrorKind::PermissionDenied) => "the socket may not be used",
+            Some(io::ErrorKind::PermissionDenied) => {
+                "this user may not use the socket; give it the right to write to the socket"
+            }
             // The standard library has no kind for this error.
             _ if error.to_string().contains("failed to lookup address") => {
-                "the host name can't be resolved"
+                "could not resolve the host name; check it in the store URL"
             }
             _ => "the connection broke",
         }
@@ -414,7 +446,7 @@ mod tests {
         let unknown_host =
             io::Error::other("failed to lookup address information: Name or service not known");
         let unknown_host = from_redis(unknown_host.into(), Phase::Open, &config);
-        assert!(unknown_host.to_string().contains("can't be resolved"), "{unknown_host}");
+        assert!(unknown_host.to_string().contains("could not resolve"), "{unknown_host}");
         let broken = || RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert!(from_redis(broken(), Phase::Write, &config).is_outcome_unknown());
         assert!(!from_redis(broken(), Phase::Read, &config).is_outcome_unknown());

@@ -96,15 +96,15 @@ impl Keyspace {
             name.as_str().strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(':'));
         if own {
             let reason = format!(
-                "with keys=raw, a mutex name must not start with {:?}: lockkit's own keys start so; \
-                 choose another prefix or another name",
+                "with keys=raw, a mutex name must not start with {:?}, because lockkit's own keys \
+                 do; choose another prefix or another name",
                 [&self.prefix, ":"].concat()
             );
             return Err(Error::new(ErrorKind::InvalidName, reason));
         }
         if self.cluster && name.as_str().contains(['{', '}', '%']) {
-            let reason = "with keys=raw, a mutex name on a cluster must not contain {, } or %: its helper keys would \
-                          be kept on another node";
+            let reason = "with keys=raw, a mutex name on a cluster must not contain {, } or %, \
+                          because its helper keys would then be on another node";
             return Err(Error::new(ErrorKind::InvalidName, reason));
         }
         Ok(name.as_str().to_owned())
@@ -289,13 +289,13 @@ mod tests {
     }
 
     #[test]
-    fn c14_a_pattern_means_what_it_says() {
+    fn c14_a_pattern_matches_exactly_its_names() {
         let keyspace = Keyspace { prefix: "a*".to_owned(), ..keyspace(false) };
         assert_eq!(keyspace.pattern(Kind::Mutex, "[x?]{%\\"), "a\\*:mutex:{\\[x\\?\\]%7B%25\\\\*");
     }
 
     #[test]
-    fn c14_keys_that_tell_nothing_of_a_name_are_passed_over() {
+    fn c14_keys_without_a_name_are_skipped() {
         let name_of = |key| keyspace(false).name_of(key, Kind::Mutex);
         for key in [
             "lockkit:mutex:{a}:token",

@@ -13,7 +13,7 @@ use crate::{
 /// The note; an empty one if none was written.
 pub(crate) async fn note(store: &Store, keys: &Keys) -> Result<Note> {
     let Some(script) = &keys.family().scripts().read_note else {
-        let reason = "the Redis backend keeps notes beside mutexes and elections only";
+        let reason = "the Redis backend has notes only for mutexes and elections";
         return Err(error::ours(ErrorKind::Unsupported, reason));
     };
     let key = keys.note();
@@ -26,7 +26,8 @@ pub(crate) async fn note(store: &Store, keys: &Keys) -> Result<Note> {
     }
     read(fields).ok_or_else(|| {
         let reason = format!(
-            "the key {key:?} does not hold a note of lockkit; if nobody else uses it, delete it"
+            "the key {key:?} does not contain a note of lockkit; if no other program uses that \
+             key, delete it"
         );
         error::ours(ErrorKind::WrongType, reason)
     })

@@ -21,9 +21,5 @@ pub(crate) fn check(answer: RedisResult<Value>) -> RedisResult<()> {
 
 /// The same error as when a server itself refuses a write.
 pub(crate) fn replica() -> RedisError {
-    (
-        redis::ErrorKind::Server(ServerErrorKind::ReadOnly),
-        "the server that was asked is a replica by now",
-    )
-        .into()
+    (redis::ErrorKind::Server(ServerErrorKind::ReadOnly), "the server is a replica now").into()
 }

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn c5_a_reply_settles_what_was_sent_on_its_connection() {
+    fn c5_a_reply_settles_earlier_requests_on_its_connection() {
         let mut unanswered = one_unanswered();
         unanswered.attempt(1, 200);
         unanswered.settled(50);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn c5_a_refusal_tells_nothing_of_those_before() {
+    fn c5_a_refusal_settles_no_earlier_request() {
         // The refused attempt is on the same connection, also twice, and then on another one.
         let mut unanswered = one_unanswered();
         for _ in 0..2 {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn c5_a_later_reply_settles_what_a_refusal_left_open() {
+    fn c5_a_later_reply_settles_requests_that_a_refusal_left_open() {
         let mut unanswered = one_unanswered();
         unanswered.attempt(1, 200);
         unanswered.refused();

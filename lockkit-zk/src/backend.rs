@@ -116,8 +116,11 @@ impl Backend for ZooKeeper {
     fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
         self.pool.config().check_ttl(spec.ttl, self.descriptor.min_ttl)?;
         let Some(role) = Role::of(spec.name.kind(), spec.mode) else {
-            let reason =
-                format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
+            let reason = format!(
+                "the ZooKeeper backend has no {} in the mode {:?}",
+                spec.name.kind(),
+                spec.mode
+            );
             return Err(error::ours(ErrorKind::Unsupported, reason));
         };
         let pool = Arc::clone(&self.pool);

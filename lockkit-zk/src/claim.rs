@@ -277,8 +277,8 @@ impl QueueClaim {
             return error::stranger(&self.folder, "permits");
         };
         let reason = format!(
-            "the semaphore {} is in use with {theirs} permits and was asked for with {limit}; all its users must name \
-             the same number",
+            "other clients use the semaphore {} with a limit of {theirs} permits, and this claim \
+             uses {limit}; use the same limit everywhere",
             self.spec.name
         );
         error::ours(ErrorKind::InvalidOption, reason)
@@ -300,7 +300,11 @@ impl Claim for QueueClaim {
                 claim_node.mark_gone();
             }
         }
-        let reason = format!("our node in {:?} is deleted as soon as it is made", self.folder);
+        let reason = format!(
+            "another client deletes lockkit's node in {:?} as soon as lockkit creates it; stop \
+             that client",
+            self.folder
+        );
         Err(error::ours(ErrorKind::Unavailable, reason))
     }
 

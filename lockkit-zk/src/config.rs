@@ -116,7 +116,9 @@ impl Config {
     /// work.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         if url.hosts().is_empty() {
-            return Err(invalid("it names no host; a server on this machine is zk://127.0.0.1/"));
+            return Err(invalid(
+                "it names no host; for a server on this machine, write zk://127.0.0.1/",
+            ));
         }
         let server = |host: &Host| (host.name.clone(), host.port.unwrap_or(DEFAULT_PORT));
         let mut config = Self::new(url.hosts().iter().map(server));
@@ -124,7 +126,7 @@ impl Config {
         match (url.username(), url.password()) {
             (Some(user), Some(password)) => config = config.with_credentials(user, password)?,
             (None, None) => {}
-            _ => return Err(invalid("digest credentials are written user:password@")),
+            _ => return Err(invalid("write digest credentials as user:password@")),
         }
         if let Some(prefix) = url.params.text("prefix")? {
             config = config.with_prefix(prefix)?;
@@ -152,7 +154,7 @@ impl Config {
         }
         #[cfg(not(feature = "tls"))]
         if url.scheme() == "zks" {
-            let reason = "zks:// needs the cargo feature zk-tls; rebuild with it";
+            let reason = "zks:// needs TLS; build lockkit with the cargo feature zk-tls";
             return Err(error::ours(ErrorKind::MissingFeature, reason));
         }
         url.params.finish()?;
@@ -171,13 +173,15 @@ impl Config {
                 self.chroot = None;
                 return Ok(self);
             }
-            return Err(invalid("a chroot begins with a slash"));
+            return Err(invalid("a chroot must begin with a slash"));
         };
         if relative.contains(',') {
-            return Err(invalid("a chroot can't hold a comma, which parts servers"));
+            return Err(invalid(
+                "a chroot must not contain a comma, because commas separate servers",
+            ));
         }
         check_prefix(relative)
-            .map_err(|why| invalid(&format!("the chroot {path:?} is no path: {why}")))?;
+            .map_err(|why| invalid(&format!("could not use the chroot {path:?}: {why}")))?;
         self.chroot = Some(path.to_owned());
         Ok(self)
     }
@@ -189,7 +193,7 @@ impl Config {
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self> {
         let prefix = prefix.into();
         if let Err(why) = check_prefix(&prefix) {
-            let reason = format!("the prefix {prefix:?} can't be used: {why}");
+            let reason = format!("could not use the prefix {prefix:?}: {why}");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         self.prefix = prefix;
@@ -203,7 +207,7 @@ impl Config {
     pub fn with_credentials(mut self, user: &str, password: &str) -> Result<Self> {
         if user.is_empty() || user.contains(':') {
             let reason =
-                "the user of digest credentials must not be empty and must not hold a colon";
+                "the user of digest credentials must not be empty and must not contain a colon";
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         self.credentials = Some((user.to_owned(), password.to_owned()));
@@ -219,7 +223,7 @@ impl Config {
     pub fn with_session_timeout(mut self, timeout: Duration) -> Result<Self> {
         if !SESSION_TIMEOUTS.contains(&timeout) {
             let reason =
-                format!("session_timeout is {timeout:?}, it must be between 100 ms and 24 h");
+                format!("session_timeout is {timeout:?}, but it must be between 100 ms and 24 h");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         self.session_timeout = timeout;
@@ -235,7 +239,7 @@ impl Config {
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&timeout) {
             let reason =
-                format!("connect_timeout is {timeout:?}, it must be between 1 ms and 60 s");
+                format!("connect_timeout is {timeout:?}, but it must be between 1 ms and 60 s");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         self.connect_timeout = Some(timeout);
@@ -271,22 +275,23 @@ impl Config {
     /// Checks the settings that the setters cannot check alone.
     pub(crate) fn check(&self) -> Result<()> {
         if self.servers.is_empty() {
-            return Err(error::ours(ErrorKind::InvalidOption, "no server is named"));
+            return Err(error::ours(ErrorKind::InvalidOption, "the configuration names no server"));
         }
         if self.servers.iter().any(|(_, port)| *port == 0) {
-            return Err(invalid("no server listens on port 0"));
+            return Err(invalid("no server can listen on port 0; name the server's port"));
         }
         if self.acl == Acl::Creator && self.credentials.is_none() {
-            let reason = "acl=creator needs credentials, user:password@ in the URL: without them the nodes would be \
-                          nobody's";
+            let reason = "acl=creator needs credentials, because the nodes need an owner; add \
+                          user:password@ to the URL";
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         let most = self.most_connect_timeout();
         match self.connect_timeout {
             Some(timeout) if timeout > most => {
                 let reason = format!(
-                    "connect_timeout is {timeout:?}; with a session timeout of {:?} and {} servers it must be at most \
-                     {most:?}, or a connection is sought for longer than the lease lasts",
+                    "connect_timeout is {timeout:?}, but with a session timeout of {:?} and {} \
+                     servers it must be at most {most:?}; otherwise the search for a server can \
+                     outlast the lease",
                     self.session_timeout,
                     self.servers.len(),
                 );
@@ -302,9 +307,9 @@ impl Config {
             return Ok(());
         }
         let reason = format!(
-            "ttl is {ttl:?}, and the servers free what a dead process held only after the session timeout, which they \
-             have set to {negotiated:?} (session_timeout={:?} was asked for); use a ttl of at least that, or a shorter \
-             session_timeout",
+            "ttl is {ttl:?}, but the servers free the locks of a dead process only after the \
+             session timeout, which they set to {negotiated:?} (the URL wants \
+             session_timeout={:?}); use a ttl of at least that, or a shorter session_timeout",
             self.session_timeout
         );
         Err(error::ours(ErrorKind::InvalidOption, reason))

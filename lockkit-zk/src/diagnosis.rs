@@ -41,19 +41,22 @@ fn ensemble(voters: Option<usize>) -> Diagnostic {
     let what = "ensemble";
     let Some(voters) = voters else {
         return Diagnostic::new(Severity::Unknown, what, "not told").with_advice(format!(
-            "{MEMBERS} can't be read by this user, or the server is older than 3.5"
+            "this user can't read {MEMBERS}, or the server is older than 3.5"
         ));
     };
     let found = format!("{voters} voting members");
     match voters {
         1 => Diagnostic::new(Severity::Note, what, "one server").with_advice(
-            "nothing is lost by a failover, as there is none: while the server is down, no lock can be had, and all are \
-             lost that are not renewed in time; run three members",
+            "there is no failover, so none can lose a lock; while the server is down, no client \
+             gets a lock, and holders lose locks that they can't renew in time; run three members",
         ),
-        2 => Diagnostic::new(Severity::Note, what, found)
-            .with_advice("both are needed for a change: no better than one server; run three members"),
-        even if even.is_multiple_of(2) => Diagnostic::new(Severity::Note, what, found)
-            .with_advice("it stands the loss of no more members than one with a member less"),
+        2 => Diagnostic::new(Severity::Note, what, found).with_advice(
+            "each change needs both members, so they are no better than one server; run three \
+             members",
+        ),
+        even if even.is_multiple_of(2) => Diagnostic::new(Severity::Note, what, found).with_advice(
+            "an ensemble of this even size tolerates no more failures than one with one member less",
+        ),
         _ => Diagnostic::new(Severity::Good, what, found),
     }
 }
@@ -66,9 +69,9 @@ fn timeout(session: &Session, config: &Config) -> Diagnostic {
     if agreed == wanted {
         return Diagnostic::new(Severity::Good, what, format!("{agreed:?}"));
     }
-    Diagnostic::new(Severity::Note, what, format!("{agreed:?}, and not the {wanted:?} of the URL")).with_advice(
-        "the server's bounds changed it: a dead holder keeps its locks for as long; see minSessionTimeout and \
-         maxSessionTimeout (2 and 20 ticks by default)",
+    Diagnostic::new(Severity::Note, what, format!("{agreed:?}, not the {wanted:?} of the URL")).with_advice(
+        "the server's bounds changed the session timeout, and a dead holder keeps its locks for \
+         that long; see minSessionTimeout and maxSessionTimeout (2 and 20 ticks by default)",
     )
 }
 
@@ -76,10 +79,13 @@ fn timeout(session: &Session, config: &Config) -> Diagnostic {
 fn heartbeat(heartbeat: Heartbeat, voters: Option<usize>) -> Diagnostic {
     match heartbeat {
         Heartbeat::Write => Diagnostic::new(Severity::Good, "heartbeat", "write"),
-        Heartbeat::Sync if voters == Some(1) => Diagnostic::new(Severity::Good, "heartbeat", "sync"),
+        Heartbeat::Sync if voters == Some(1) => {
+            Diagnostic::new(Severity::Good, "heartbeat", "sync")
+        }
         Heartbeat::Sync => Diagnostic::new(Severity::Weak, "heartbeat", "sync").with_advice(
-            "a leader that lost its followers answers it for up to syncLimit × tickTime (10 s by default); if that is more \
-             than a third of the session timeout, two can hold one lock; use heartbeat=write",
+            "a leader that lost its followers answers sync for up to syncLimit × tickTime (10 s by \
+             default); if that is more than a third of the session timeout, two clients can hold \
+             one lock; use heartbeat=write",
         ),
     }
 }
@@ -88,7 +94,8 @@ fn acl(acl: Acl) -> Diagnostic {
     match acl {
         Acl::Creator => Diagnostic::new(Severity::Good, "acl", "creator"),
         Acl::Open => Diagnostic::new(Severity::Note, "acl", "open").with_advice(
-            "whoever reaches the ensemble can delete locks that are held; use user:password@ and acl=creator in the URL",
+            "each client that reaches the ensemble can delete held locks; use user:password@ and \
+             acl=creator in the URL",
         ),
     }
 }

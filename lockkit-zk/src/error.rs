@@ -54,44 +54,67 @@ pub(crate) fn from_zk(error: zk::Error, phase: Phase, what: &str, path: &str) ->
     let (kind, advice): (_, Cow<'_, str>) = match &error {
         E::NoAuth => (
             ErrorKind::PermissionDenied,
-            "the ACL of the node or of its folder does not allow it; give the credentials that it was made with, or \
-             another prefix"
+            "the ACL of the node or of its folder does not allow this; use the credentials that \
+             created the node, or another prefix"
                 .into(),
         ),
-        E::AuthFailed => {
-            (ErrorKind::Authentication, "the server refused the credentials; check the ones in the URL".into())
-        }
+        E::AuthFailed => (
+            ErrorKind::Authentication,
+            "the server refused the credentials; check the ones in the URL".into(),
+        ),
         E::InvalidAcl => (
             ErrorKind::Authentication,
-            "the server knows nobody to give the node to; acl=creator needs user:password@ in the URL".into(),
+            "the server knows no user as the owner of the node; acl=creator needs user:password@ \
+             in the URL"
+                .into(),
         ),
-        E::NotReadOnly => {
-            (ErrorKind::ReadOnly, "the server has lost its quorum and takes no writes".into())
-        }
-        E::QuotaExceeded => (ErrorKind::StoreFull, "a quota is set on this part of the tree".into()),
-        E::NoNode => {
-            (ErrorKind::Unavailable, "the chroot, or a folder of lockkit's, was deleted in use".into())
-        }
-        E::NoChildrenForEphemerals => {
-            (ErrorKind::WrongType, "an ephemeral node of another program stands where the folder should be".into())
-        }
-        E::Unimplemented => {
-            (ErrorKind::Unsupported, "lockkit needs ZooKeeper 3.6 or later".into())
-        }
+        E::NotReadOnly => (
+            ErrorKind::ReadOnly,
+            "the server has lost its quorum and takes no writes; check the other servers"
+                .into(),
+        ),
+        E::QuotaExceeded => (
+            ErrorKind::StoreFull,
+            "the quota of this part of the tree is used up; raise it"
+                .into(),
+        ),
+        E::NoNode => (
+            ErrorKind::Unavailable,
+            "another client deleted the chroot, or a folder of lockkit; try again, and leave these \
+             nodes alone"
+                .into(),
+        ),
+        E::NoChildrenForEphemerals => (
+            ErrorKind::WrongType,
+            "an ephemeral node of another program is in the place of lockkit's folder; use another \
+             prefix"
+                .into(),
+        ),
+        E::Unimplemented => (
+            ErrorKind::Unsupported,
+            "the server does not know this request; lockkit needs ZooKeeper 3.6 or later"
+                .into(),
+        ),
         E::UnexpectedErrorCode(EPHEMERAL_ON_LOCAL_SESSION) => (
             ErrorKind::Unsupported,
-            "the server makes local sessions, which can't hold locks; set localSessionsUpgradingEnabled=true".into(),
+            "the server makes local sessions, which can't own locks; set \
+             localSessionsUpgradingEnabled=true"
+                .into(),
         ),
-        E::SessionExpired | E::ClientClosed | E::SessionMoved => {
-            (ErrorKind::Unavailable, "the session is over, and a new one is needed".into())
-        }
-        _ if fate(&error) == Fate::Unknown => {
-            (ErrorKind::Unavailable, "the connection broke, or the server fell silent".into())
-        }
-        _ => (ErrorKind::Unexpected, "no server should answer that".into()),
+        E::SessionExpired | E::ClientClosed | E::SessionMoved => (
+            ErrorKind::Unavailable,
+            "the session has ended; the next attempt opens a new one".into(),
+        ),
+        _ if fate(&error) == Fate::Unknown => (
+            ErrorKind::Unavailable,
+            "the connection broke, or the server fell silent; is the ensemble running and \
+             reachable?"
+                .into(),
+        ),
+        _ => (ErrorKind::Unexpected, "no known server gives this answer".into()),
     };
     let unknown = phase == Phase::Write && fate(&error) == Fate::Unknown;
-    let ours = ours(kind, format!("{what} {path:?}: {error}; {advice}")).with_source(error);
+    let ours = ours(kind, format!("{what} {path:?} failed: {error}; {advice}")).with_source(error);
     if unknown { ours.with_outcome_unknown() } else { ours }
 }
 
@@ -103,8 +126,9 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Err
 /// The error for a node that a newer lockkit wrote or made.
 pub(crate) fn newer(path: &str) -> Error {
     let reason = format!(
-        "{path:?} was written by a newer lockkit, in a format that this one does not know; it is left as it is: upgrade \
-         this program; locks under another prefix would not exclude these"
+        "a newer lockkit wrote {path:?} in a format that this version does not know; lockkit did \
+         not change the node; upgrade this program, because locks under another prefix would not \
+         exclude these"
     );
     ours(ErrorKind::NewerFormat, reason)
 }
@@ -115,8 +139,9 @@ pub(crate) fn stranger(folder: &str, name: &str) -> Error {
         return newer(&format!("{folder}/{name}"));
     }
     let reason = format!(
-        "{folder:?} holds {name:?}, which is no node of this kind of lock: another program uses the folder (kazoo's locks \
-         are not supported), or another lockkit uses fair=false; use another prefix"
+        "{folder:?} contains {name:?}, which is no node of this kind of lock: another program uses \
+         the folder (lockkit does not support kazoo's locks), or another lockkit uses fair=false; \
+         use another prefix"
     );
     ours(ErrorKind::WrongType, reason)
 }
@@ -135,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn c13_errors_have_kinds_and_say_what_was_done_and_what_to_do() {
+    fn c13_errors_have_kinds_and_name_the_action_and_the_remedy() {
         use ErrorKind as K;
         for (error, kind) in [
             (zk::Error::NoAuth, K::PermissionDenied),

@@ -85,8 +85,8 @@ pub(crate) async fn check_strategy(client: &Client, config: &Config, kind: Kind)
     }
     let (theirs, ours) = if config.fair { ("false", "true") } else { ("true", "false") };
     let reason = format!(
-        "the locks under {folder:?} are used with fair={theirs} and can't be used with fair={ours} as well: the two \
-         would not exclude each other; use another prefix"
+        "other programs use the locks under {folder:?} with fair={theirs}, and locks with \
+         fair={ours} would not exclude theirs; use the same value, or use another prefix"
     );
     Err(error::ours(ErrorKind::InvalidOption, reason))
 }

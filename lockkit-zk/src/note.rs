@@ -107,7 +107,10 @@ pub(crate) async fn write(
     }
     Err(error::ours(
         ErrorKind::Unavailable,
-        format!("the note {path:?} changes as soon as it is read"),
+        format!(
+            "could not read the note {path:?}, because another client changes it at each read; try \
+             again"
+        ),
     ))
 }
 
@@ -165,7 +168,8 @@ fn parse(data: Vec<u8>) -> Option<Note> {
 
 fn stranger(path: &str) -> Error {
     let reason = format!(
-        "{path:?} is no note of lockkit; use another prefix, or delete it if nobody uses it"
+        "{path:?} is no note of lockkit; use another prefix, or delete the node if no program uses \
+         it"
     );
     error::ours(ErrorKind::WrongType, reason)
 }

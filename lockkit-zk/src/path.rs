@@ -55,13 +55,15 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), &'static str> {
         return Err("it must have 1 to 255 bytes");
     }
     if prefix.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
-        return Err("it must not begin or end with a slash, nor hold an empty part, `.` or `..`");
+        return Err(
+            "it must not begin or end with a slash, and must not contain an empty part, `.` or `..`",
+        );
     }
     if prefix.split('/').next() == Some("zookeeper") {
-        return Err("ZooKeeper keeps the node /zookeeper for itself");
+        return Err("ZooKeeper reserves the node /zookeeper");
     }
     if prefix.chars().any(is_forbidden) {
-        return Err("it holds characters that ZooKeeper does not allow in paths");
+        return Err("it contains characters that ZooKeeper does not allow in paths");
     }
     Ok(())
 }
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c11_what_zookeeper_forbids_is_escaped_and_the_rest_stays_readable() {
+    fn c11_characters_that_zookeeper_forbids_are_escaped_and_others_stay_readable() {
         assert_eq!(escape("orders 42"), "orders 42");
         assert_eq!(escape("a/b%"), "a%2Fb%25");
         assert_eq!(escape("."), "%2E");
@@ -160,7 +162,7 @@ mod tests {
         }
 
         #[test]
-        fn c14_a_component_is_the_only_one_of_its_name(component in name()) {
+        fn c14_each_path_component_belongs_to_one_name(component in name()) {
             if let Some(name) = unescape(&component) {
                 prop_assert_eq!(escape(&name), component);
             }
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn c14_what_is_no_name_of_ours_is_none() {
+    fn c14_a_foreign_key_has_no_name() {
         for foreign in ["%61", "%2f", "%", "%2", "%+1", "%é", "%FF", "%F0%9F%94", "a%2"] {
             assert_eq!(unescape(foreign), None, "{foreign}");
         }

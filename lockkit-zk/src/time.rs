@@ -29,7 +29,10 @@ pub(crate) async fn time(session: &Session, config: &Config) -> Result<SystemTim
                 let since = u64::try_from(stat.mtime).ok().map(Duration::from_millis);
                 let time = since.and_then(|since| UNIX_EPOCH.checked_add(since));
                 return time.ok_or_else(|| {
-                    error::ours(ErrorKind::Unexpected, "the server's clock is before 1970")
+                    error::ours(
+                        ErrorKind::Unexpected,
+                        "the server's clock shows a time before 1970; set it",
+                    )
                 });
             }
             Err(ZkError::NoNode) => {}
@@ -43,6 +46,9 @@ pub(crate) async fn time(session: &Session, config: &Config) -> Result<SystemTim
     }
     Err(error::ours(
         ErrorKind::Unavailable,
-        format!("the node {path:?} is deleted as soon as it is made"),
+        format!(
+            "another client deletes the node {path:?} as soon as lockkit creates it; stop that \
+             client"
+        ),
     ))
 }

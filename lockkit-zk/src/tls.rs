@@ -25,8 +25,8 @@ impl Tls {
         for host in url.hosts() {
             if ServerName::try_from(host.name.as_str()).is_err() {
                 let reason = format!(
-                    "the store URL can't be used: no certificate can name the host {:?}; give its name or its whole \
-                     address",
+                    "the store URL can't be used: no certificate can name the host {:?}; write the \
+                     host's full name or address",
                     host.name
                 );
                 return Err(error::ours(ErrorKind::InvalidUrl, reason));
@@ -35,8 +35,8 @@ impl Tls {
         let mut file =
             |name| Ok::<_, lockkit_core::Error>(url.params.text(name)?.map(PathBuf::from));
         let Some(ca) = file("ca")? else {
-            let reason = "zks needs the parameter ca, the PEM file of the certificates to trust: the client knows no \
-                          others";
+            let reason = "zks:// needs the parameter ca, a PEM file of trusted certificates, \
+                          because the client knows no others";
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         };
         let identity = match (file("cert")?, file("key")?) {
@@ -75,6 +75,6 @@ fn read(path: &PathBuf) -> Result<String> {
 }
 
 fn unusable(path: &std::path::Path, error: &dyn std::fmt::Display) -> lockkit_core::Error {
-    let reason = format!("the PEM file {} can't be used: {error}", path.display());
+    let reason = format!("could not use the PEM file {}: {error}", path.display());
     error::ours(ErrorKind::InvalidOption, reason)
 }

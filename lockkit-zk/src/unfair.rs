@@ -212,7 +212,10 @@ impl Claim for UnfairClaim {
                 Outcome::OtherVersion => claim_node.forget_version(),
             }
         }
-        let reason = format!("somebody writes to {:?} all the time", self.folder);
+        let reason = format!(
+            "other clients change {:?} all the time, so lockkit could not write the note; try again",
+            self.folder
+        );
         Err(error::ours(ErrorKind::Unavailable, reason))
     }
 

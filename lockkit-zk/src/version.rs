@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c13_a_later_format_is_told_from_ours_and_from_other_programs_data() {
+    fn c13_a_later_format_is_distinguished_from_ours_and_from_foreign_data() {
         for newer in ["lockkit/2 ", "lockkit/2", "lockkit/10 x", "lockkit/19", "lockkit/300\n"] {
             assert!(is_newer(newer.as_bytes()), "{newer}");
         }

@@ -191,7 +191,7 @@ async fn c1_a_lockkit_writer_waits_for_a_java_writer_that_became_a_reader() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c9_what_a_killed_java_process_held_comes_with_the_end_of_its_session() {
+async fn c9_locks_of_a_killed_java_process_end_with_its_session() {
     let both = Both::start().await;
     let mutex = both.locker.mutex("orphan").unwrap();
     assert_eq!(both.java.acquire("a", "mutex", &both.path("mutex", "orphan")).await, "acquired");
@@ -209,7 +209,7 @@ async fn c9_what_a_killed_java_process_held_comes_with_the_end_of_its_session() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c14_a_java_holder_is_shown_by_its_data_alone_and_is_not_ours_to_evict() {
+async fn c14_a_java_holder_is_shown_by_its_data_and_can_not_be_evicted() {
     let both = Both::start().await;
     let mutex = both.locker.mutex("seen").unwrap();
     let path = both.path("mutex", "seen");

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stands_for_all_that_begin_with_it() {
+    fn a_name_selects_all_names_that_begin_with_it() {
         let stores = ["redis", "redis-durable", "mysql-optimistic"]
             .map(|label| (label.to_owned(), String::new()));
         let labels = |names: &[&str]| {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_of_what_ran_is_told_and_the_watch_ends_with_it() {
+    fn the_status_of_the_command_is_reported_and_the_watch_ends_with_it() {
         // All tests run in this process and receive its signals. So this test uses a signal that no
         // other test sends or waits for.
         let signals = Signals::new([SIGUSR1]).unwrap();

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_its_packages_and_its_variable() {
+    fn missing_programs_are_named_with_packages_and_variable() {
         let missing: Vec<_> = [server::FOR_REDIS, server::FOR_ZOOKEEPER].concat();
         assert_eq!(not_installed(&missing), "not installed: Redis, ZooKeeper");
         assert_eq!(

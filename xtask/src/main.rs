@@ -71,9 +71,13 @@ enum Command {
     },
     /// Checks the servers for users in compose/, and tries each URL of native.sh
     Compose,
-    /// Checks the documents: links, the tests that guarantees name, plain English, and that the
-    /// READMEs of two languages agree
-    Docs,
+    /// Checks the documents: links, the tests that guarantees name, plain English, the page of
+    /// errors, and that the READMEs of two languages agree
+    Docs {
+        /// Write docs/errors.md from the code
+        #[arg(long)]
+        bless: bool,
+    },
     /// Measures all stores on servers of its own, and writes report.html and other files to
     /// target/bench
     Bench(bench::Options),
@@ -94,7 +98,7 @@ fn main() -> ExitCode {
         Command::Api { bless: true } => api::run(api::Purpose::Bless),
         Command::Api { bless: false } => api::run(api::Purpose::Compare),
         Command::Compose => compose::check(),
-        Command::Docs => docs::run(),
+        Command::Docs { bless } => docs::run(bless),
         Command::Bench(options) => bench::run(&options),
         Command::Torture(options) => torture::run(&options),
         Command::Up { store } => up::run(store),

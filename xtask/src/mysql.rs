@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_is_fetched_from_the_mirror_and_unpacked() {
+    fn needed_packages_are_fetched_from_the_mirror_and_unpacked() {
         let (folder, fetch) = fetch(&package("9.9"));
         assert_eq!(fetch.run().unwrap(), "9.9");
         assert_eq!(version(&fetch.home).unwrap(), "9.9");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_half_done_is_done_anew_and_what_is_done_is_kept() {
+    fn unfinished_downloads_restart_and_finished_ones_are_kept() {
         let (folder, fetch) = fetch(&package("9.9"));
         let unfinished = beside(&fetch.home, "unfinished");
         fs::create_dir_all(unfinished.join("root")).unwrap();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_somebody_elses_is_left_alone() {
+    fn a_foreign_folder_is_left_alone() {
         let (_folder, fetch) = fetch(&package("9.9"));
         fs::create_dir_all(&fetch.home).unwrap();
         fs::write(fetch.home.join("precious"), "").unwrap();

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_someone_wrote_meanwhile_stays() {
+    fn a_policy_that_changed_during_the_test_stays() {
         let (root, policy) = system();
         let guard = NoServices::enter(root.path()).unwrap();
         fs::write(&policy, THEIRS).unwrap();

@@ -24,7 +24,7 @@ struct Block<'a> {
 }
 
 #[test]
-fn quotes_are_what_the_files_say() {
+fn quotes_match_the_files() {
     for document in QUOTING {
         let text = fs::read_to_string(root().join(document)).expect(document);
         let quotes = check(&text, root()).unwrap_or_else(|error| panic!("{document}: {error:#}"));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_file_is_found() {
+    fn quotes_missing_in_the_file_are_found() {
         for bad in [
             "one();\ntwo();",
             "four();",

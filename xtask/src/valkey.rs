@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_not_be_fetched_leaves_nothing() {
+    fn a_download_that_fails_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().join("cache/valkey");
         // A file with another hash than the expected one. With `--no-index`, this test asks no

@@ -42,7 +42,7 @@ fn c9_c4_on_redis_a_killed_leader_is_followed_when_its_lease_has_ended() {
 
 /// The leases last longer than the test waits.
 #[test]
-fn c7_a_leader_that_is_told_to_end_is_followed_at_once() {
+fn c7_a_leader_stopped_in_order_is_followed_at_once() {
     let folder = TempDir::new().unwrap();
     let redis = RedisServer::start().unwrap();
     for url in [file_url(&folder), format!("{}?ttl=60s", redis.url())] {

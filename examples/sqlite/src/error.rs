@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c13_errors_have_kinds_and_say_what_was_done_and_what_to_do() {
+    fn c13_errors_have_kinds_and_name_the_action_and_the_remedy() {
         use ErrorKind as K;
         for (code, kind) in [
             (ffi::SQLITE_BUSY, K::Unavailable),

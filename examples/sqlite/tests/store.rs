@@ -69,7 +69,7 @@ async fn c5_a_late_attempt_does_nothing() {
 }
 
 #[tokio::test]
-async fn c5_a_release_undoes_the_attempt_before_it_that_was_given_up() {
+async fn c5_a_release_undoes_an_earlier_abandoned_attempt() {
     let stage = Stage::new().await;
     let mut claim = stage.claim(LEASE);
     let writer = stage.sql("BEGIN IMMEDIATE");
@@ -117,7 +117,7 @@ async fn c4_tokens_rise_over_a_restored_backup() {
 }
 
 #[tokio::test]
-async fn c13_what_is_no_store_of_ours_is_refused() {
+async fn c13_a_file_that_is_no_store_is_refused() {
     async fn refused(file: &Path) -> ErrorKind {
         let error = Sqlite::open(Config::new(file)).await.unwrap_err();
         let text = error.to_string();

@@ -60,7 +60,7 @@ async fn an_hour_of_work_under_a_lease_of_half_a_minute() -> lockkit::Result<()>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_nobody_renews_ends() -> lockkit::Result<()> {
+async fn an_unrenewed_lease_ends() -> lockkit::Result<()> {
     let (_, locker) = on_tokios_clock();
     let options =
         LockOptions::new().with_ttl(Duration::from_secs(10)).with_renewal(Renewal::Manual);
@@ -77,7 +77,7 @@ async fn a_lease_that_nobody_renews_ends() -> lockkit::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_ends_when_the_lock_is_taken_away() -> lockkit::Result<()> {
+async fn work_ends_when_the_lock_is_evicted() -> lockkit::Result<()> {
     let (_, locker) = on_tokios_clock();
     let copied = Arc::new(Mutex::default());
     let locker_of_work = locker.clone();

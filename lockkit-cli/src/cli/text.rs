@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_option_is_no_command_unless_that_is_said() {
+    fn an_option_is_no_command_without_two_dashes() {
         let is_refused = |line: &str, command: usize| {
             let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
             mistyped(&words, &words[words.len() - command..]).map(|error| error.to_string())

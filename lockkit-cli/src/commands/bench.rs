@@ -15,7 +15,7 @@ pub(crate) fn bench(arguments: &[OsString], url: Option<String>) -> Result<ExitC
     }
     words.extend_from_slice(arguments);
     let runtime = Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Error::of("no runtime can be made", error))?;
+    let runtime = runtime.map_err(|error| Error::of("could not start a tokio runtime", error))?;
     Ok(runtime.block_on(lockkit_bench::command_line_from(words, ["bench", "worker"])))
 }
 

@@ -24,14 +24,14 @@ pub(crate) async fn history(
     if !store.locker.capabilities().notes {
         let name = store.locker.descriptor().name;
         return Err(Error::new(format!(
-            "a {name} store keeps no history: it has no notes beside locks"
+            "a {name} store keeps no history, because it does not support notes"
         )));
     }
     if let Some(kind) = arguments.kind.map(Kind::from)
         && !has_history(kind)
     {
         return Err(Error::new(format!(
-            "there is no history beside a {kind}, only beside mutexes and elections"
+            "lockkit keeps no history of a {kind}, only of mutexes and elections"
         )));
     }
     let mut known = false;
@@ -44,7 +44,7 @@ pub(crate) async fn history(
         }
     }
     if !known && output.format == Format::Text && !output.quiet {
-        output::aside(format_args!("lockkit: no run under {:?} is known", arguments.name));
+        output::aside(format_args!("lockkit: no run under {:?} is recorded", arguments.name));
     }
     Ok(Exit::Done)
 }

@@ -17,7 +17,7 @@ const MORE: &str = include_str!("man.roff");
 
 pub(crate) fn man() -> Result<Exit> {
     let mut page = Vec::new();
-    render(&mut page).map_err(|error| Error::of("the page can't be made", error))?;
+    render(&mut page).map_err(|error| Error::of("could not write the page", error))?;
     output::whole(&page)?;
     Ok(Exit::Done)
 }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_has_all_commands_and_what_the_codes_mean() {
+    fn the_page_has_all_commands_and_exit_codes() {
         let mut page = Vec::new();
         render(&mut page).unwrap();
         let page = String::from_utf8(page).unwrap();

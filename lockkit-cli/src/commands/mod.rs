@@ -70,7 +70,7 @@ fn measured(arguments: &[OsString], store: Option<&StoreArguments>) -> Result<Ex
 
 #[cfg(not(feature = "bench"))]
 fn measured(_: &[OsString], _: Option<&StoreArguments>) -> Result<ExitCode> {
-    Err(Error::new("this lockkit was built without its cargo feature \"bench\""))
+    Err(Error::new("this lockkit has no benchmarks; build it with the cargo feature \"bench\""))
 }
 
 /// The runtime has one thread, because the child dies with the thread that started it.
@@ -82,7 +82,7 @@ fn on_a_runtime(cli: Cli) -> Result<Exit> {
         log.with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG).init();
     }
     let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Error::of("no runtime can be made", error))?;
+    let runtime = runtime.map_err(|error| Error::of("could not start a tokio runtime", error))?;
     let ended = runtime.block_on(command(cli));
     // A normal shutdown would wait for a name lookup that gets no answer.
     runtime.shutdown_background();
@@ -104,7 +104,9 @@ async fn command(cli: Cli) -> Result<Exit> {
         }
         Command::Unlock(arguments) => unlock::unlock(&arguments, &connect().await?, &output).await,
         Command::Doctor => doctor::doctor(&connect().await?, &output).await,
-        Command::Bench(_) => Err(Error::new("this command is done before there is a runtime")),
+        Command::Bench(_) => Err(Error::new(
+            "this command ran before the runtime started; report this as a bug of lockkit",
+        )),
         Command::Completions { shell } => completions::completions(shell),
         Command::Man => man::man(),
         Command::Launch(arguments) => launch::become_command(&arguments),

@@ -82,7 +82,8 @@ fn check(store: &Store) -> Result<()> {
     }
     let name = store.locker.descriptor().name;
     Err(Error::new(format!(
-        "a {name} store can't remember which slots are done: `once` does not work on it"
+        "a {name} store can't record which slots are done, because it does not support notes; use \
+         another store for `once`"
     )))
 }
 
@@ -184,7 +185,8 @@ impl<'a> Once<'a> {
             (None, None) => RecordOutcome::Lost,
         };
         if claimed != RecordOutcome::Written {
-            let reason = format!("{:?} was lost before the command was started", turn.order.name);
+            let reason =
+                format!("{:?} was lost before lockkit started the command", turn.order.name);
             turn.reporter.insist(&reason);
             (turn.status.outcome, turn.status.reason) = ("lost", Some(reason));
             return Ok(Exit::Lost);
@@ -245,7 +247,8 @@ impl<'a> Once<'a> {
 
     fn tell_stays_done(&self, turn: &Turn<'_>) {
         turn.reporter.insist(&format!(
-            "the slot {} may count as done, though nothing was run: the store did not answer in time",
+            "the slot {} may count as done, although lockkit ran no command: the store did not \
+             answer in time",
             self.slot
         ));
     }
@@ -300,24 +303,28 @@ impl<'a> Once<'a> {
         let succeeded = matches!(ended, Ok(Ended::Exited(0)));
         let ran = turn.finish(guard, context, ended, exit, tail).await?;
         let unwritten =
-            |why: &str| format!("the command has succeeded, and its slot {} {why}", self.slot);
+            |why: &str| format!("the command succeeded, but its slot {} {why}", self.slot);
         match written {
             _ if !succeeded || self.arguments.on_fail == OnFail::Done => Ok(ran.exit),
             Ok(RecordOutcome::Written) => Ok(ran.exit),
             Ok(kept) => {
                 let reason = unwritten(match kept {
                     RecordOutcome::Perhaps => {
-                        "may stay open, as the lock was lost while that was written: then it will run again"
+                        "may stay open, because the lock was lost while lockkit recorded the slot; \
+                         then the command runs again"
                     }
                     _ => {
-                        "stays open, as the lock was lost before that was written: it will run again"
+                        "stays open, because the lock was lost before lockkit recorded the slot; \
+                         the command runs again"
                     }
                 });
                 turn.reporter.insist(&reason);
                 (turn.status.outcome, turn.status.reason) = ("lost", Some(reason));
                 Ok(Exit::Lost)
             }
-            Err(error) => Err(Error::of(unwritten("may stay open and run again"), error)),
+            Err(error) => {
+                Err(Error::of(unwritten("may stay open, and then the command runs again"), error))
+            }
         }
     }
 
@@ -370,8 +377,9 @@ impl<'a> Once<'a> {
             && last > tick.max(&self.seconds()).saturating_add(far_ahead())
         {
             return Err(Error::new(format!(
-                "the last slot of {} that is done, {}, is far ahead of the store's clock: nothing is run until then; \
-                 was the clock wrong? use another name, or remove the note beside the lock",
+                "the last finished slot of {}, {}, is far ahead of the store's clock, so lockkit \
+                 runs nothing until then; was the clock wrong? use another name, or remove the \
+                 note beside the lock",
                 self.name,
                 Slot::Tick(last)
             )));
@@ -393,7 +401,7 @@ impl<'a> Once<'a> {
 
     async fn journal(&self, store: &Store) -> Result<Journal> {
         let journal = Journal::read(&store.locker, &self.name).await?;
-        journal.ok_or_else(|| Error::new("the store has no notes any more"))
+        journal.ok_or_else(|| Error::new("the store no longer supports notes"))
     }
 }
 
@@ -416,6 +424,6 @@ fn nothing_to_do(turn: &mut Turn<'_>, done: &str) -> Exit {
 
 async fn release_early(turn: &Turn<'_>, guard: LockGuard) {
     if let Err(error) = guard.release().await {
-        turn.reporter.insist(&format!("whether the lock was released is unknown: {error}"));
+        turn.reporter.insist(&format!("could not confirm the release of the lock: {error}"));
     }
 }

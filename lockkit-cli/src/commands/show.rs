@@ -56,7 +56,7 @@ pub(crate) async fn show(
     }
     if !known && output.format == Format::Text {
         output::line(format_args!(
-            "Nobody holds {:?} or waits for it, and no run of it is known.",
+            "No client holds {:?} or waits for it, and no run of it is recorded.",
             arguments.name
         ))?;
     }

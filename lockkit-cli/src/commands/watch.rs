@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// The message about a store that does not answer. It may come back, or its operator stops
 /// watching.
-const AWAY: &str = "lockkit: the store can't be asked, and is asked again";
+const AWAY: &str = "lockkit: could not ask the store; lockkit tries again";
 
 pub(crate) async fn watch(
     arguments: &WatchArguments,
@@ -35,7 +35,7 @@ pub(crate) async fn watch(
     let shown = |view: &&LockView| arguments.look.kind.is_some() || !view.holders.is_empty();
     last.iter().filter(shown).try_for_each(|view| tell(view, None, output))?;
     if !output.quiet && last.iter().filter(shown).count() == 0 {
-        output::aside(format_args!("lockkit: nobody holds {:?}", arguments.look.name));
+        output::aside(format_args!("lockkit: no client holds {:?}", arguments.look.name));
     }
     while !(arguments.until_free && last.iter().all(|view| view.holders.is_empty())) {
         sleep(PAUSE).await;
@@ -73,8 +73,8 @@ fn grants(view: &LockView) -> Vec<(Option<u64>, Option<&str>, Option<&str>)> {
 fn tell(view: &LockView, before: Option<&LockView>, output: &OutputArguments) -> Result<()> {
     let now = unix_ms(SystemTime::now());
     if output.format == Format::Json {
-        let mut line =
-            serde_json::to_value(view).map_err(|error| Error::of("a lock is no JSON", error))?;
+        let mut line = serde_json::to_value(view)
+            .map_err(|error| Error::of("could not write a lock as JSON", error))?;
         if let Some(fields) = line.as_object_mut() {
             fields.insert("at_ms".to_owned(), json!(now));
         }

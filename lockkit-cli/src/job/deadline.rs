@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c3_we_kill_before_the_watchdog_does_and_it_before_the_end() {
+    fn c3_lockkit_kills_before_its_watchdog_and_the_watchdog_before_the_end() {
         for (lease, us, watchdog) in [(2, 9_900, 9_950), (30, 9_700, 9_850)] {
             let at = BootTime(10_000_000_000);
             let margin = margin(Duration::from_secs(lease));

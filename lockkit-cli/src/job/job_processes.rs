@@ -155,11 +155,14 @@ impl JobProcesses {
         let [foreign, own] = self.foreign_and_own();
         if !foreign.is_empty() {
             reporter.insist(&format!(
-                "these processes are of another user, and lockkit may not kill them: {foreign}; {advice}"
+                "these processes belong to another user, and lockkit may not kill them: {foreign}; \
+                 {advice}"
             ));
         }
         if !own.is_empty() {
-            reporter.insist(&format!("these processes were killed and can't die yet: {own}"));
+            reporter.insist(&format!(
+                "lockkit killed these processes, but the kernel has not ended them yet: {own}"
+            ));
         }
     }
 
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_known_are_found_without_a_root() {
+    fn known_processes_are_found_without_a_root() {
         let processes =
             [process(20, 1, 20), process(21, 20, 21), process(30, 1, 30), process(40, 1, 40)];
         let known = HashMap::from([(20, 5), (40, 4)]);
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_descends_from_the_spared_is_spared() {
+    fn descendants_of_spared_processes_are_spared() {
         let processes =
             [process(20, 10, 20), process(21, 20, 21), process(30, 10, 30), process(31, 30, 31)];
         let job =

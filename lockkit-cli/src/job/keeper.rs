@@ -11,7 +11,7 @@ use crate::error::Result;
 #[cfg(feature = "file")]
 pub(super) fn keeper(guard: &LockGuard) -> Result<Option<File>> {
     let file = lockkit::file::SessionFile::of(guard).map(|session| session.file()).transpose();
-    file.map_err(|error| crate::error::Error::of("the lock can't be kept for the watchdog", error))
+    file.map_err(|error| crate::error::Error::of("could not keep the lock for the watchdog", error))
 }
 
 /// No store of this build frees a lock when its process ends.

@@ -27,27 +27,29 @@ pub(super) const READY: &[u8] = b"ready\n";
 /// Becomes the command, which is killed when the lockkit that started it dies.
 pub(crate) fn become_command(arguments: &LaunchArguments) -> Result<Exit> {
     set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|error| Error::of("the command can't be bound to lockkit's life", error))?;
+        .map_err(|error| Error::of("could not tie the command's life to lockkit's", error))?;
     // The parent may have died before that call, and its watchdog too.
     if getppid().map(raw) != Some(arguments.parent) {
-        return Err(Error::new("the lockkit that was to run the command has gone"));
+        return Err(Error::new("lockkit ended before it ran the command"));
     }
     let path = format!("/proc/{}/fd/{}", arguments.parent, arguments.report);
     let mut report = File::options()
         .write(true)
         .open(path)
-        .map_err(|error| Error::of("the launcher can't reach lockkit through /proc", error))?;
+        .map_err(|error| Error::of("the launcher could not find lockkit in /proc", error))?;
     if arguments.terminal {
         // The launcher leads its group. If it can't take the terminal, the command still runs.
         let _ = tcsetpgrp(stdin(), getpid());
     }
     // lockkit blocked this signal for itself, and the launcher inherited that.
     let _ = SigSet::from(Masked::SIGTTOU).thread_unblock();
-    let (program, rest) =
-        arguments.command.split_first().ok_or_else(|| Error::new("there is no command"))?;
+    let (program, rest) = arguments
+        .command
+        .split_first()
+        .ok_or_else(|| Error::new("the command line names no command"))?;
     report
         .write_all(READY)
-        .map_err(|error| Error::of("the launcher can't report to lockkit", error))?;
+        .map_err(|error| Error::of("the launcher could not report to lockkit", error))?;
     let error = Command::new(program).args(rest).exec();
     let exit = meaning(&error, Path::new(program));
     let _ = report.write_all(format!("{} {error}", exit.code()).as_bytes());

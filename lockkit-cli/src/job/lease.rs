@@ -31,15 +31,15 @@ pub(crate) fn check_grace(grace: Duration, lease: Duration) -> Result<()> {
     let most = most_grace(lease);
     if most.is_zero() {
         return Err(Error::new(format!(
-            "a lock of {} is too short to run a command under it: the command must be gone {} before the lock ends, and \
-             its renewal needs a third of that; choose a longer --ttl",
+            "a ttl of {} is too short to run a command: the command must end {} before the lock \
+             does, and the renewal needs a third of the ttl; choose a longer --ttl",
             humantime::format_duration(lease),
             humantime::format_duration(margin),
         )));
     }
     Err(Error::new(format!(
-        "--grace {} is too long for a lock of {}: the command must be gone before the lock ends, and its renewal \
-         needs a third of that; choose a grace below {}, or a longer --ttl",
+        "--grace {} is too long for a ttl of {}: the command must end before the lock does, and \
+         the renewal needs a third of the ttl; choose a grace below {}, or a longer --ttl",
         humantime::format_duration(grace),
         humantime::format_duration(lease),
         humantime::format_duration(Duration::from_millis(
@@ -61,12 +61,13 @@ pub(super) async fn make_room(guard: &LockGuard, grace: Duration) -> Result<Resu
     match guard.renew().await {
         Err(error) if error.kind() == ErrorKind::Lost => return Ok(Err(error.to_string())),
         Err(error) if left().is_zero() => {
-            return Err(Error::of("the command was not started", error));
+            return Err(Error::of("could not start the command", error));
         }
         _ => {}
     }
     if left().is_zero() {
-        let text = "the lock would end before the command could be stopped; choose a shorter --grace or a longer --ttl";
+        let text = "the lock would end before lockkit could stop the command; choose a shorter \
+                    --grace or a longer --ttl";
         return Err(Error::new(text));
     }
     Ok(Ok(()))

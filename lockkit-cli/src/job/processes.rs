@@ -25,15 +25,18 @@ pub(super) struct Process {
 /// /proc is of another namespace, or it can't be read.
 pub(crate) fn check_proc() -> Result<()> {
     let failed = |error| {
-        Error::of("lockkit finds the processes of its command in /proc, which can't be read", error)
+        Error::of(
+            "could not read /proc, where lockkit finds the processes of its command; mount it",
+            error,
+        )
     };
     let own = fs::read_link("/proc/self").map_err(failed)?;
     if own.as_os_str() == getpid().to_string().as_str() {
         return Ok(());
     }
     Err(Error::new(
-        "/proc is of another process namespace, so lockkit could not find the processes of its command: mount it \
-         anew in this one (unshare --mount-proc)",
+        "/proc belongs to another process namespace, so lockkit could not find the processes of \
+         its command; mount /proc again in this one (unshare --mount-proc)",
     ))
 }
 

@@ -60,7 +60,7 @@ pub(super) struct Running<'a> {
 
 impl<'a> Running<'a> {
     pub(super) fn start(job: &'a Job, guard: &'a LockGuard, signals: &'a Signals) -> Result<Self> {
-        let failed = |error| Error::of("the orphans of the command can't be adopted", error);
+        let failed = |error| Error::of("could not adopt orphans of the command", error);
         set_child_subreaper(Some(getpid())).map_err(failed)?;
         let mut deadline = Deadline::new(guard);
         deadline.refresh(guard);
@@ -176,7 +176,7 @@ impl<'a> Running<'a> {
 
     fn expired(&self) -> Ended {
         if self.guard.is_held() {
-            return Ended::Lost("it could not be renewed in time".to_owned());
+            return Ended::Lost("lockkit could not renew it in time".to_owned());
         }
         Ended::Lost("no renewal was confirmed before the end of the lease".to_owned())
     }
@@ -191,7 +191,7 @@ impl<'a> Running<'a> {
         // renew the lock meanwhile either.
         if killed == Some(Signal::KILL.as_raw()) && self.deadline.for_watchdog().left().is_zero() {
             return Ended::Lost(
-                "lockkit stood still, and its watchdog killed the command".to_owned(),
+                "lockkit was stopped, so its watchdog killed the command".to_owned(),
             );
         }
         match (killed, self.ended.and_then(WaitStatus::exit_status)) {
@@ -245,7 +245,8 @@ impl<'a> Running<'a> {
                 told = true;
                 let me = raw(getpid());
                 let advice = format!(
-                    "the lock is kept while they live; end them, or give it up beside them (kill -TERM {me})"
+                    "lockkit keeps the lock while they live; end them, or make lockkit release the \
+                     lock anyway (kill -TERM {me})"
                 );
                 self.processes.tell(self.job.reporter, &advice);
             }
@@ -266,7 +267,7 @@ impl<'a> Running<'a> {
             return Ok(());
         }
         Err(Error::new(format!(
-            "processes of another user were left, and a signal said not to wait for them: {foreign}"
+            "a signal ended the wait for processes of another user, which still run: {foreign}"
         )))
     }
 
@@ -277,9 +278,9 @@ impl<'a> Running<'a> {
             Signal::CHILD => {}
             Signal::CONT => self.bring_forward(),
             Signal::TSTP => {
-                self.job
-                    .reporter
-                    .say("a command that runs under a lock can't be suspended: the lock would end");
+                self.job.reporter.say(
+                    "lockkit can't suspend a command under a lock, because the lock would end",
+                );
             }
             signal => {
                 self.signal_group(signal);
@@ -355,16 +356,19 @@ impl<'a> Running<'a> {
                 return;
             }
             reporter.say(if tty {
-                "the command waits for the terminal: bring lockkit to the foreground; the lock is held meanwhile"
+                "the command waits for the terminal; bring lockkit to the foreground; until then, \
+                 lockkit holds the lock"
             } else {
-                "the command is stopped and has no terminal: bring lockkit to the foreground, or send the command \
-                 SIGCONT; the lock is held meanwhile"
+                "the command is stopped and has no terminal; bring lockkit to the foreground, or \
+                 send the command SIGCONT; until then, lockkit holds the lock"
             });
         } else if signal == Signal::TSTP.as_raw() {
             self.signal_group(Signal::CONT);
-            reporter.say("a command that runs under a lock can't be suspended: others wait for it; it goes on");
+            reporter.say(
+                "lockkit continues the stopped command, because other clients wait for the lock",
+            );
         } else {
-            reporter.say("the command is stopped; the lock is held meanwhile");
+            reporter.say("the command is stopped; until it continues, lockkit holds the lock");
         }
     }
 
@@ -384,7 +388,8 @@ impl<'a> Running<'a> {
         }
         let pids: Vec<_> = left.iter().map(|process| raw(process.pid).to_string()).collect();
         self.job.reporter.say(&format!(
-            "the command has ended and left processes behind, which are stopped before the lock is free: {}",
+            "the command ended and left processes behind; lockkit stops them before it releases \
+             the lock: {}",
             pids.join(", ")
         ));
         true
@@ -397,7 +402,7 @@ impl<'a> Running<'a> {
         let told = match &mut self.watchdog {
             Some(watchdog) if grown => watchdog.tell_deadline(at),
             Some(_) => Ok(()),
-            None => Err(Error::new("the watchdog has gone")),
+            None => Err(Error::new("the watchdog ended early")),
         };
         if told.is_ok() {
             return Ok(());
@@ -405,7 +410,9 @@ impl<'a> Running<'a> {
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.kill();
         }
-        self.job.reporter.insist("the watchdog of the command has gone, another one is started");
+        self.job
+            .reporter
+            .insist("the watchdog of the command ended early; lockkit starts another one");
         let mut watchdog = WatchdogHandle::start(&self.orders)?;
         watchdog.tell_deadline(at)?;
         self.processes.spared.push(raw(watchdog.pid));

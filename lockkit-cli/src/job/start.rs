@@ -72,7 +72,7 @@ impl Started {
         command.env(variables::MARK, marks(mark));
         command.process_group(0);
         let child =
-            command.spawn().map_err(|error| Error::of("the command can't be started", error))?;
+            command.spawn().map_err(|error| Error::of("could not start the command", error))?;
         Ok(Self { pid: Pid::from_child(&child), report })
     }
 
@@ -106,7 +106,7 @@ struct Report {
 impl Report {
     fn new() -> Result<Self> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
-            .map_err(|error| Error::of("no pipe can be made", error))?;
+            .map_err(|error| Error::of("could not make a pipe", error))?;
         Ok(Self { reader: reader.into(), writer })
     }
 
@@ -117,7 +117,7 @@ impl Report {
         let text =
             text.get(..length).and_then(|text| text.strip_prefix(READY)).ok_or_else(|| {
                 Error::new(
-                    "the command was not started: what was to become it failed, and says so above",
+                    "could not start the command: its launcher failed, and reported the cause above",
                 )
             })?;
         let text = String::from_utf8_lossy(text);

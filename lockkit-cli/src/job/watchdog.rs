@@ -41,9 +41,10 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
     // No Ctrl-C is meant for the watchdog.
     let _ = SigSet::all().thread_block();
     let _ = setsid();
-    ioctl_fionbio(stdin(), true).map_err(|error| Error::of("standard input is no pipe", error))?;
+    ioctl_fionbio(stdin(), true)
+        .map_err(|error| Error::of("standard input is not a pipe", error))?;
     let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)
-        .map_err(|error| Error::of("no timer can be made", error))?;
+        .map_err(|error| Error::of("could not make a timer", error))?;
     let mut orders = Orders::default();
     let mut processes = JobProcesses {
         root: Pid::from_raw(arguments.parent),
@@ -60,19 +61,25 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
         let value = if at == BootTime::NEVER { Timespec::default() } else { timespec(at.0.max(1)) };
         let setting = Itimerspec { it_interval: Timespec::default(), it_value: value };
         timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &setting)
-            .map_err(|error| Error::of("the timer can't be set", error))?;
+            .map_err(|error| Error::of("could not set the timer", error))?;
         let input = stdin();
         let mut wait = [PollFd::new(&input, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
         let pause = look.saturating_duration_since(Instant::now());
         match poll(&mut wait, Some(&timespec(u64::try_from(pause.as_nanos()).unwrap_or(0)))) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(Error::of("nothing can be waited for", error)),
+            Err(error) => {
+                return Err(Error::of("could not wait for the pipe and the timer", error));
+            }
         }
         let heard = orders.hear();
         processes.group = orders.group;
         match heard {
             Heard::Gone => {
-                kill(arguments, &mut processes, "lockkit was killed: so is its job");
+                kill(
+                    arguments,
+                    &mut processes,
+                    "lockkit was killed, so the watchdog kills its job",
+                );
                 if let Some(folder) = &arguments.folder {
                     let _ = fs::remove_dir_all(folder);
                 }
@@ -82,7 +89,7 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
                 kill(
                     arguments,
                     &mut processes,
-                    "lockkit stands still, and its lock is about to end: its job is killed",
+                    "lockkit is stopped and its lock is about to end, so the watchdog kills its job",
                 );
             }
             Heard::Orders => {}
@@ -113,7 +120,7 @@ fn kill(arguments: &WatchdogArguments, processes: &mut JobProcesses, why: &str) 
         processes.tell(
             reporter,
             &format!(
-                "a lock in files is held while they live; end them, or the watchdog (kill -9 {me})"
+                "a lock in files lasts while they live; end them, or the watchdog (kill -9 {me})"
             ),
         );
     }

@@ -41,7 +41,7 @@ pub(super) struct Orders {
 
 impl WatchdogHandle {
     pub(super) fn start(orders: &Orders) -> Result<Self> {
-        let failed = |error| Error::of("the watchdog of the command can't be started", error);
+        let failed = |error| Error::of("could not start the watchdog of the command", error);
         let mut command = lockkit();
         command.arg(WATCHDOG).arg(format!("--parent={}", raw(getpid())));
         command.arg(format!("--mark={}", orders.mark));
@@ -85,6 +85,6 @@ impl WatchdogHandle {
     fn tell(&mut self, line: &str) -> Result<()> {
         self.pipe
             .write_all(line.as_bytes())
-            .map_err(|error| Error::of("the watchdog of the command does not listen", error))
+            .map_err(|error| Error::of("could not write to the watchdog of the command", error))
     }
 }

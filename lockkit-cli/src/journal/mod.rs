@@ -50,8 +50,8 @@ impl Journal {
         let note = locker.note(name).await?;
         let record = Record::parse(&note.text).map_err(|reason| {
             Error::new(format!(
-                "the note beside {name} is no journal of this lockkit: {reason}; it is left as it is: use another name, \
-                 or remove the note from the store"
+                "could not read the note beside {name} as a journal of lockkit: {reason}; lockkit \
+                 did not change it; use another name, or remove the note from the store"
             ))
         })?;
         Ok(Some(Self { note, record }))
@@ -79,7 +79,7 @@ impl Journal {
             Ok(Noted::Outdated) => {
                 let name = guard.name();
                 Err(Error::new(format!(
-                    "the note beside {name} was written by somebody who does not hold the lock"
+                    "another client wrote the note beside {name} without the lock"
                 )))
             }
             Err(error) if error.kind() == lockkit::ErrorKind::Lost => {
@@ -102,8 +102,8 @@ impl fmt::Display for TooLong<'_> {
         let Self(name) = self;
         write!(
             f,
-            "the note beside {name} has no room for one more slot that is done: use shorter keys, a shorter --keep, or \
-             one name for each family of keys"
+            "the note beside {name} has no room for one more finished slot; use shorter keys, a \
+             shorter --keep, or one name for each family of keys"
         )
     }
 }

@@ -56,7 +56,7 @@ impl Record {
         if record.v == VERSION {
             return Ok(record);
         }
-        Err(format!("it has version {}, and only {VERSION} is known", record.v))
+        Err(format!("it has version {}, but this program knows only version {VERSION}", record.v))
     }
 
     /// The text with as many runs as fit; `None` if the last run does not fit.

@@ -18,7 +18,7 @@ fn no_note_is_an_empty_journal_and_a_foreign_one_is_no_journal() {
 }
 
 #[test]
-fn what_a_later_version_wrote_survives() {
+fn data_of_a_later_version_survives() {
     let text = r#"{"v":1,"done":{"tick":5,"zones":["UTC"]},"runs":[{"token":1,"host":"a","pid":2,"command":"c","started":3,"cpu":4}],"owner":"ops"}"#;
     let mut record = Record::parse(text).unwrap();
     record.tick_done(6);

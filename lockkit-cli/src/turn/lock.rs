@@ -104,8 +104,7 @@ async fn campaign(
             Ok(leadership) => return Ok(leadership.into_guard()),
             Err(error) if may_pass(&error) => {
                 if !std::mem::replace(&mut told, true) {
-                    reporter
-                        .say(&format!("this campaign failed, and the next one follows: {error}"));
+                    reporter.say(&format!("this campaign failed, and another one starts: {error}"));
                 }
                 sleep(PAUSE).await;
             }

@@ -374,22 +374,24 @@ impl Turn<'_> {
             Ended::Lost(why) => (
                 "lost",
                 Exit::Lost,
-                Some(format!("{name:?} was lost, and the command is stopped: {why}")),
+                Some(format!("{name:?} was lost, so lockkit stops the command: {why}")),
             ),
             Ended::Asked(why) => (
                 "asked",
                 Exit::Lost,
-                Some(format!("{name:?} was asked for, and the command is stopped: {why}")),
+                Some(format!(
+                    "`lockkit unlock` asked for {name:?}, so lockkit stops the command: {why}"
+                )),
             ),
             Ended::MaxRun => (
                 "max_run",
                 Exit::MaxRun,
-                Some("--max-run has passed, and the command is stopped".into()),
+                Some("--max-run has passed, so lockkit stops the command".into()),
             ),
             Ended::NotExecutable(why) => (
                 "not_executable",
                 Exit::NotExecutable,
-                Some(format!("{program} can't be executed: {why}")),
+                Some(format!("could not execute {program}: {why}")),
             ),
             Ended::NotFound => {
                 ("not_found", Exit::NotFound, Some(format!("there is no command {program}")))
@@ -434,13 +436,13 @@ impl Turn<'_> {
             _ if is_lost && (known_lost || exit.is_err()) => exit,
             _ if is_lost && tail.lease_left().is_zero() => {
                 let name = self.order.name;
-                self.reporter
-                    .remark(&format!("the lease of {name:?} has ended before it was given back"));
+                self.reporter.remark(&format!("the lease of {name:?} ended before the release"));
                 exit
             }
             _ if is_lost => {
                 let reason = format!(
-                    "{:?} was lost while the command ran, though it has ended by itself: another may have run beside it",
+                    "{:?} was lost while the command ran, so another command may have run at the \
+                     same time; the command has ended by itself",
                     self.order.name
                 );
                 self.reporter.insist(&reason);
@@ -448,11 +450,13 @@ impl Turn<'_> {
                 Ok(Exit::Lost)
             }
             Some(Err(error)) if !known_lost => {
-                self.reporter.insist(&format!("whether the lock was released is unknown: {error}"));
+                self.reporter
+                    .insist(&format!("could not confirm the release of the lock: {error}"));
                 exit
             }
             None if !known_lost => {
-                let text = "whether the lock was released is unknown: the store did not answer; its lease ends it";
+                let text = "could not confirm the release of the lock: the store did not answer; \
+                            at the latest, the lock ends with its lease";
                 self.reporter.insist(text);
                 exit
             }
@@ -472,8 +476,8 @@ async fn warn_of_other_kinds(store: &Store, name: &str, kind: Kind, reporter: Re
         let Ok(inspection) = store.locker.inspect(&full).await else { continue };
         if !inspection.holders.is_empty() {
             reporter.say(&format!(
-                "the {other} {name:?} is {}: it is another lock than this {kind}, and they do not exclude each other; \
-                 see `lockkit help run` for --write",
+                "the {other} {name:?} is {}, but it is a different lock from this {kind}, and the \
+                 two do not exclude each other; see `lockkit help run` for --write",
                 describe(&inspection)
             ));
         }

@@ -84,7 +84,7 @@ pub(super) async fn open(
         }
         if left().is_zero() {
             let context =
-                format!("the store stayed away for {}", humantime::format_duration(patience));
+                format!("could not reach the store for {}", humantime::format_duration(patience));
             return Err(Error::of(context, error));
         }
     }
@@ -107,6 +107,8 @@ fn tell(reporter: Reporter, error: &lockkit::Error, waited: Duration, patience: 
         );
     } else {
         let patience = humantime::format_duration(patience);
-        reporter.say(&format!("the store is away: {error}; trying again for {patience}"));
+        reporter.say(&format!(
+            "could not reach the store: {error}; lockkit tries again for {patience}"
+        ));
     }
 }

@@ -64,7 +64,7 @@ fn ls() -> Result<(), Failed> {
 
 fn show() -> Result<(), Failed> {
     let place = Place::new();
-    assert!(told(&good(place.lockkit(["show", "job"]))).starts_with("Nobody holds \"job\""));
+    assert!(told(&good(place.lockkit(["show", "job"]))).starts_with("No client holds \"job\""));
     good(place.lockkit(["run", "job", "true"]));
     assert!(told(&good(place.lockkit(["show", "job"]))).starts_with("mutex \"job\" is free."));
     assert_eq!(run(place.lockkit(["show", "--exit-code", "job"])).status.code(), Some(1));
@@ -99,7 +99,7 @@ fn watch() -> Result<(), Failed> {
     assert_eq!(last["holders"], Value::Array(Vec::new()));
     assert_eq!(watch.end().code(), Some(0));
     let free = good(place.lockkit(["watch", "job", "--until-free"]));
-    assert!(said(&free).contains("nobody holds"), "{}", said(&free));
+    assert!(said(&free).contains("no client holds"), "{}", said(&free));
     Ok(())
 }
 
@@ -109,7 +109,7 @@ fn history() -> Result<(), Failed> {
     let none = good(place.lockkit(["history", "job"]));
     assert_eq!(
         (told(&none).as_str(), said(&none).as_str()),
-        ("", "lockkit: no run under \"job\" is known\n")
+        ("", "lockkit: no run under \"job\" is recorded\n")
     );
     run(place.lockkit(["run", "job", "true"]));
     run(place.lockkit(["run", "job", "-c", "exit 3"]));

@@ -81,7 +81,7 @@ fn full() -> Result<(), Failed> {
         assert_eq!(output.status.code(), Some(125), "{arguments:?}: {}", said(&output));
         let said = said(&output);
         assert!(
-            said.lines().count() == 1 && said.contains("standard output can't be written"),
+            said.lines().count() == 1 && said.contains("could not write to standard output"),
             "{said}"
         );
     }

@@ -83,7 +83,7 @@ fn all(url: &str) -> Result<(), Failed> {
     let mut next = Running::start(lockkit(&["run", &name, "true"]));
     let unlock = run(lockkit(&["unlock", &name, "--force", "--reason=test"]));
     assert_eq!(unlock.status.code(), Some(0), "{url}: {}", said(&unlock));
-    assert!(crate::told(&unlock).contains("gave it back"), "{url}: {}", crate::told(&unlock));
+    assert!(crate::told(&unlock).contains("released it"), "{url}: {}", crate::told(&unlock));
     assert_eq!(holder.end().code(), Some(123), "{url}");
     assert_eq!(next.end().code(), Some(0), "{url}");
 

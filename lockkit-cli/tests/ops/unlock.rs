@@ -62,7 +62,7 @@ fn library_waiter() -> Result<(), Failed> {
     });
     waiting(&place, 1);
     let unlock = good(place.lockkit(["unlock", "job", "--force", "--reason", "test"]));
-    assert!(told(&unlock).contains("gave it back"), "{}", told(&unlock));
+    assert!(told(&unlock).contains("released it"), "{}", told(&unlock));
     let granted = runtime.block_on(waiter)?;
     assert!(hearts.last_beat() < granted, "the job beat after the next one was granted");
     assert_eq!(holder.end().code(), Some(123));
@@ -128,7 +128,10 @@ fn another_token() -> Result<(), Failed> {
     let unlock = run(place.lockkit(["unlock", "job", "--token", "7"]));
     assert_eq!(unlock.status.code(), Some(75));
     let text = said(&unlock);
-    assert!(text.contains("\"job\" is held with another token than 7, by lockkit pid "), "{text}");
+    assert!(
+        text.contains("no client holds \"job\" with token 7, but it is held by lockkit pid "),
+        "{text}"
+    );
     assert!(text.contains("nothing was done") && text.contains(&before), "{text}");
     assert_eq!(told(&unlock), "");
     assert_eq!(token(&place), before);
@@ -196,7 +199,7 @@ fn two_kinds() -> Result<(), Failed> {
     let unlock = run(place.lockkit(["unlock", "job", "--force", "--reason=test"]));
     assert_eq!(unlock.status.code(), Some(125));
     assert!(
-        said(&unlock).contains("mutex and semaphore: say which with --kind"),
+        said(&unlock).contains("mutex and semaphore; choose one with --kind"),
         "{}",
         said(&unlock)
     );
@@ -209,7 +212,7 @@ fn two_kinds() -> Result<(), Failed> {
 fn free() -> Result<(), Failed> {
     let place = Place::new();
     let unlock = good(place.lockkit(["unlock", "job", "--force", "--reason=test"]));
-    assert!(said(&unlock).contains("nobody holds"), "{}", said(&unlock));
+    assert!(said(&unlock).contains("no client holds"), "{}", said(&unlock));
     assert_eq!(run(place.lockkit(["unlock", "job", "--token=1"])).status.code(), Some(75));
     for incomplete in [&["unlock", "job"][..], &["unlock", "job", "--force"]] {
         assert_eq!(run(place.lockkit(incomplete)).status.code(), Some(125));
@@ -229,7 +232,7 @@ fn interrupted() -> Result<(), Failed> {
     unlock.signal(rustix::process::Signal::INT);
     let output = unlock.output();
     assert_eq!(output.status.code(), Some(125));
-    assert!(said(&output).contains("taken back"), "{}", said(&output));
+    assert!(said(&output).contains("withdrew"), "{}", said(&output));
     assert_eq!(asks(), 0);
     Ok(runtime.block_on(guard.release())?)
 }

@@ -81,16 +81,17 @@ fn comes_back() -> Result<(), Failed> {
         let said = said(output);
         assert_eq!(output.status.code(), Some(0), "{line:?}: {said}");
         assert_eq!(output.stdout, b"ran\n", "{line:?}");
-        let times = said.lines().filter(|line| line.contains("the store is away: ")).count();
+        let times =
+            said.lines().filter(|line| line.contains("could not reach the store: ")).count();
         assert_eq!(times, usize::from(line[0] != "-q"), "{line:?}: {said}");
     }
     let line = said(&outputs[1]);
     assert!(
-        line.starts_with("lockkit: the store is away: ") && line.contains("127.0.0.1"),
+        line.starts_with("lockkit: could not reach the store: ") && line.contains("127.0.0.1"),
         "{line}"
     );
-    assert!(line.trim_end().ends_with("; trying again for 30s"), "{line}");
-    assert!(said(&outputs[2]).contains("; trying again for 15s"), "{}", said(&outputs[2]));
+    assert!(line.trim_end().ends_with("; lockkit tries again for 30s"), "{line}");
+    assert!(said(&outputs[2]).contains("; lockkit tries again for 15s"), "{}", said(&outputs[2]));
     let status: Value = serde_json::from_str(&fs::read_to_string(place.path("status"))?)?;
     let waited = Duration::from_millis(status["waited_ms"].as_u64().unwrap());
     assert!(waited >= SILENT + AWAY, "{status}");
@@ -153,7 +154,7 @@ fn no_redis() -> Result<(), Failed> {
     let output = run(command);
     let said = said(&output);
     assert_eq!((output.status.code(), said.lines().count()), (Some(125), 1), "{said}");
-    assert!(said.contains("is this the port of a Redis?"), "{said}");
+    assert!(said.contains("is this the port of a Redis server?"), "{said}");
     let end = url.trim_start_matches("redis://").trim_end_matches('/');
     TcpStream::connect(end)?.write_all(b"x")?;
     server.join().unwrap();
@@ -188,7 +189,7 @@ fn stays_away() -> Result<(), Failed> {
         assert_eq!(output.status.code(), Some(125), "{line:?}: {said}");
         let last = said.lines().last().unwrap();
         assert!(
-            last.starts_with(&format!("lockkit: the store stayed away for {away}: ")),
+            last.starts_with(&format!("lockkit: could not reach the store for {away}: ")),
             "{line:?}: {said}"
         );
         assert!(last.contains("127.0.0.1"), "{line:?}: {said}");
@@ -219,7 +220,7 @@ fn less_for_the_lock() -> Result<(), Failed> {
     });
     let said = said(&output);
     assert_eq!(output.status.code(), Some(75), "{said}");
-    assert!(told.contains("the store is away"), "{told}");
+    assert!(told.contains("could not reach the store: "), "{told}");
     // More than five seconds have passed by then.
     let left = said.split_once("; gives up in ").and_then(|(_, rest)| rest.split_once("s\n"));
     assert!(left.is_some_and(|(left, _)| left.parse::<u64>().unwrap() <= 9), "{said}");
@@ -238,7 +239,7 @@ fn signal() -> Result<(), Failed> {
             let option = format!("--status-file={}", status.display());
             let mut run = Running::start(place.lockkit([command, &[&option, "true"]].concat()));
             let line = line_of(&mut run);
-            assert!(line.contains("the store is away"), "{line}");
+            assert!(line.contains("could not reach the store: "), "{line}");
             let began = Instant::now();
             run.signal(signal);
             let ended = run.end();

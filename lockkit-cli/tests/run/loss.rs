@@ -70,7 +70,7 @@ fn silent() -> Result<(), Failed> {
     let output = run.output();
     assert_eq!(output.status.code(), Some(123), "{}", said(&output));
     assert!(
-        said(&output).contains("\"job\" was lost, and the command is stopped"),
+        said(&output).contains("\"job\" was lost, so lockkit stops the command"),
         "{}",
         said(&output)
     );
@@ -93,10 +93,11 @@ fn died() -> Result<(), Failed> {
     assert_eq!(output.status.code(), Some(123));
     let lines: Vec<_> = said(&output).lines().map(str::to_owned).collect();
     let why = "no server listens there";
-    let warned =
-        lines.iter().position(|line| line.contains("could not be renewed: ") && line.contains(why));
+    let warned = lines
+        .iter()
+        .position(|line| line.contains("could not renew \"job\": ") && line.contains(why));
     let lost = lines.iter().position(|line| {
-        line.contains("was lost, and the command is stopped") && line.contains(why)
+        line.contains("was lost, so lockkit stops the command") && line.contains(why)
     });
     assert!(
         warned.is_some() && warned < lost,
@@ -106,7 +107,7 @@ fn died() -> Result<(), Failed> {
     assert_eq!((&status["outcome"], &status["code"]), (&"lost".into(), &123.into()), "{status}");
     assert!(status["reason"].as_str().unwrap().contains(why), "{status}");
     let by_watchdog =
-        said(&output).contains("stands still") && pace.excess(WATCHDOG_LATER).is_zero();
+        said(&output).contains("lockkit is stopped") && pace.excess(WATCHDOG_LATER).is_zero();
     assert!(!by_watchdog, "its watchdog had to do it: {}", said(&output));
     Ok(())
 }
@@ -151,7 +152,7 @@ fn freed() -> Result<(), Failed> {
     let output = run.output();
     assert_eq!(output.status.code(), Some(123));
     assert!(
-        said(&output).contains("the store says that it is not ours any more"),
+        said(&output).contains("the store reports that this claim no longer has it"),
         "{}",
         said(&output)
     );

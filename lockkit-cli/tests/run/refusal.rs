@@ -37,21 +37,18 @@ fn bad_input() -> Result<(), Failed> {
     for (arguments, words) in [
         (
             &["run", "--ttl", "1s", "--grace", "5s", "job", "true"][..],
-            "--grace 5s is too long for a lock of 1s",
+            "--grace 5s is too long for a ttl of 1s",
         ),
         (&["run", "--ttl", "1ms", "--grace", "0s", "job", "true"], "ttl"),
-        (&["run", &long, "true"], "256 bytes, 255 are allowed"),
+        (&["run", &long, "true"], "256 bytes, but at most 255 are allowed"),
         (&["run", "", "true"], "must not be empty"),
         (&["run", "--label", "a\nb", "job", "true"], "control characters"),
         (&["run", "--url", "http://u:hunter2@h/", "job", "true"], "http"),
-        (&["run", "--url", "memory://", "job", "true"], "one process only"),
-        (
-            &["run", "--url", "redis://u:hunter2@h/", "--local", "job", "true"],
-            "two stores are named",
-        ),
-        (&["run", "--local", "--url-file", "/hunter2", "job", "true"], "two stores are named"),
+        (&["run", "--url", "memory://", "job", "true"], "belongs to one process"),
+        (&["run", "--url", "redis://u:hunter2@h/", "--local", "job", "true"], "names two stores"),
+        (&["run", "--local", "--url-file", "/hunter2", "job", "true"], "names two stores"),
         (&["run", "--url-file", "/no/such/file", "job", "true"], "/no/such/file, can't be read"),
-        (&["run", "--url-file", "/dev/null", "job", "true"], "is no URL"),
+        (&["run", "--url-file", "/dev/null", "job", "true"], "is not a URL"),
         (&["run", "-n", "--url", "redis://u:hunter2@127.0.0.1:1/", "job", "true"], "127.0.0.1:1"),
         (&["run", &status, "job", "true"], "status file"),
     ] {

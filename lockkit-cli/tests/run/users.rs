@@ -63,7 +63,7 @@ fn execute_only() -> Result<(), Failed> {
     command.arg("run").arg("--status-file").arg(&status).args(["job", "true"]);
     let output = run(command);
     assert_eq!(output.status.code(), Some(125), "{}", said(&output));
-    assert!(said(&output).contains("the command was not started"), "{}", said(&output));
+    assert!(said(&output).contains("could not start the command"), "{}", said(&output));
     let status = fs::read_to_string(status)?;
     assert!(status.contains(r#""outcome":"failed""#), "{status}");
     Ok(())
@@ -89,14 +89,14 @@ fn foreign() -> Result<(), Failed> {
     let sleep = Running::start(sleep);
     fs::write(place.path("go"), "")?;
     let pid = sleep.pid().as_raw_nonzero();
-    let words = format!("of another user, and lockkit may not kill them: {pid};");
+    let words = format!("belong to another user, and lockkit may not kill them: {pid};");
     let heard = |words: &str| fs::read_to_string(place.path("said")).unwrap().contains(words);
     until("a word about it", || heard(&words).then_some(()));
     let busy = run(place.lockkit(["run", "-n", "job", "true"]));
     assert_eq!(busy.status.code(), Some(75), "{}", said(&busy));
     lockkit.signal(Signal::TERM);
     assert_eq!(lockkit.end().code(), Some(125));
-    assert!(heard("said not to wait"));
+    assert!(heard("a signal ended the wait"));
     let free = run(place.lockkit(["run", "-n", "job", "true"]));
     assert_eq!(free.status.code(), Some(0), "{}", said(&free));
     drop(sleep);

@@ -58,7 +58,7 @@ mod tests {
     use crate::{chance::between, token::OwnerId};
 
     #[tokio::test(start_paused = true)]
-    async fn a_seed_repeats_what_is_drawn_until_it_is_dropped() {
+    async fn a_seed_repeats_its_draws_until_it_is_dropped() {
         let drawn = |seed: Option<u64>| {
             let _seeded = seed.map(Seeded::begin);
             (OwnerId::random(), between(Duration::from_secs(1), 0.0, 1.0))

@@ -246,6 +246,9 @@ impl<'a> Competition<'a> {
 }
 
 fn no_answer(bound: Duration) -> Error {
-    let text = format!("the store did not answer within the bound on waiting, {bound:?}");
+    let text = format!(
+        "the store did not answer before the wait of {bound:?} ended; check the store, or wait \
+         longer"
+    );
     Error::new(ErrorKind::Unavailable, text).with_outcome_unknown()
 }

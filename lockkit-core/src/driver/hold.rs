@@ -407,7 +407,10 @@ impl Hold {
         let reason = match self.ending() {
             Some(Ending::Lost(reason)) => reason,
             Some(Ending::GivenBack) => {
-                return Error::new(ErrorKind::Lost, "the lock was given back before");
+                return Error::new(
+                    ErrorKind::Lost,
+                    "the lock was released before this call; take the lock again",
+                );
             }
             None => LossReason::Evicted,
         };

@@ -51,7 +51,7 @@ pub(crate) fn ensure(agenda: &Arc<Agenda>) -> Result<()> {
     let runtime = Handle::try_current().map_err(|_| {
         Error::new(
             ErrorKind::NoRuntime,
-            "lockkit works inside a tokio runtime, and there is none here",
+            "there is no tokio runtime here, and lockkit needs one; call it from inside a runtime",
         )
     })?;
     // A runtime that has ended has no tasks.
@@ -62,7 +62,8 @@ pub(crate) fn ensure(agenda: &Arc<Agenda>) -> Result<()> {
     // Checked also where the task runs on another runtime: a caller without timers would wait for
     // ever.
     if !has_timers() {
-        let text = "the tokio runtime here has ended, or has no timers; build it with `enable_time` or `enable_all`";
+        let text = "the tokio runtime here has ended or has no timers; build the runtime with \
+                    `enable_time` or `enable_all`";
         return Err(Error::new(ErrorKind::NoRuntime, text));
     }
     TIMED.set(Some(runtime.id()));

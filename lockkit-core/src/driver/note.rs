@@ -66,7 +66,7 @@ async fn take_slot(held: &Hold, budget: Duration) -> Result<MutexGuard<'_, Optio
         None if !held.is_held() => Err(held.lost_error()),
         None => Err(Error::new(
             ErrorKind::Unavailable,
-            "a renewal or a note in flight did not end in time",
+            "an earlier renewal or note of this lock did not end in time; try again",
         )),
     }
 }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn c10_alone_it_is_due_within_the_last_tenth_of_a_third_or_of_the_longest() {
+    fn c10_a_single_renewal_is_due_in_the_last_tenth_of_its_interval() {
         for (longest, interval) in
             [(Duration::MAX, secs(10)), (secs(10), secs(10)), (secs(4), secs(4))]
         {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn c10_together_it_is_never_late_nor_much_too_early() {
+    fn c10_grouped_renewals_are_never_late_nor_much_too_early() {
         for (longest, interval) in
             [(Duration::MAX, secs(10)), (secs(4), secs(4)), (secs(1), secs(1))]
         {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn c3_what_is_left_of_a_lease_is_never_overslept_nor_renewed_in_a_loop() {
+    fn c3_the_rest_of_a_lease_is_never_overslept_nor_renewed_in_a_loop() {
         for together in [false, true] {
             let renewal_pacing = RenewalPacing { longest: Duration::MAX, together };
             for left in [30, 300, 2_000, 7_000].map(Duration::from_millis) {

@@ -106,12 +106,19 @@ impl<'a> PendingClaim<'a> {
         let held = &self.held;
         let token_base = request.token_base;
         let Some(token) = grant.token.get().checked_add(token_base) else {
-            let text =
-                format!("token_base {token_base} is too large: token {} overflows", grant.token);
+            let text = format!(
+                "token_base {token_base} plus the token {} exceeds 64 bits; choose a smaller \
+                 token_base",
+                grant.token
+            );
             return Err(Error::new(ErrorKind::InvalidOption, text));
         };
         let Ok(mut slot) = held.slot.try_lock() else {
-            return Err(Error::new(ErrorKind::Unexpected, "a lock that was never held is in use"));
+            return Err(Error::new(
+                ErrorKind::Unexpected,
+                "the backend says that the lock is in use, but the claim never held it; report \
+                 this as a bug of the backend",
+            ));
         };
         if let State::Idle(claim) = std::mem::replace(&mut self.state, State::Gone) {
             held.record(claim.attachment(), grant.owner);

@@ -30,7 +30,8 @@ pub(super) async fn clean_up(agenda: Arc<Agenda>, claim: LiveClaim, held: Arc<Ho
     if let Err(error) = Unreleased::new(agenda, Some(claim), Arc::clone(&held)).release().await {
         let error = held.explain(error, "clean up");
         let last_resort = held.locker().last_resort;
-        tracing::warn!(name = %held.name, "something of an abandoned lock call may be left; {last_resort}: {error}");
+        tracing::warn!(name = %held.name, "could not clean up after a cancelled lock call, so a \
+                                           record may remain; {last_resort}: {error}");
         held.observe(|| What::Failed { error: &error });
     }
 }
@@ -55,7 +56,8 @@ async fn released(agenda: Arc<Agenda>, held: Arc<Hold>) -> Result<Released> {
         Err(error) => {
             let error = held.explain(error, "release");
             let last_resort = held.locker().last_resort;
-            tracing::warn!(name = %held.name, "the lock is given up, but the store was not told; {last_resort}: {error}");
+            tracing::warn!(name = %held.name, "could not release the dropped lock in the store; \
+                                               {last_resort}: {error}");
             held.observe(|| What::Failed { error: &error });
             Err(error)
         }
@@ -80,7 +82,10 @@ impl Unreleased {
     pub(super) async fn attempt(&mut self, wait: Wait, budget: Duration) -> Result<Attempt> {
         match &mut self.claim {
             Some(claim) => claim.attempt(wait, budget).await,
-            None => Err(Error::new(ErrorKind::Unexpected, "an attempt without a claim")),
+            None => Err(Error::new(
+                ErrorKind::Unexpected,
+                "the driver made an attempt without a claim; report this as a bug of lockkit",
+            )),
         }
     }
 
@@ -207,8 +212,9 @@ async fn give_up(claim: &mut LiveClaim, held: &Hold, mut unknown: bool) -> Resul
                 return Ok(Released::Freed);
             }
             Ok(Released::NotHeld) if unknown => {
-                let text = "the first request to release got no answer and the lease has ended since; the lock is \
-                            not ours any more, but whether it was still ours then is unknown";
+                let text = "the store did not answer the first request to release, and the lease \
+                            has ended since; this claim no longer has the lock, but it may have \
+                            lost the lock before the release";
                 let error =
                     Error::new(ErrorKind::Unavailable, text).with_status(ErrorStatus::Permanent);
                 return Err(error.with_outcome_unknown());

@@ -115,9 +115,10 @@ pub(crate) async fn renew_now(
     lease: Option<Duration>,
 ) -> Result<()> {
     let outcome = match within(held.limits().op_timeout, held.slot.lock()).await {
-        None => {
-            Err(Error::new(ErrorKind::Unavailable, "another renewal in flight did not end in time"))
-        }
+        None => Err(Error::new(
+            ErrorKind::Unavailable,
+            "an earlier renewal of this lock did not end in time; try again",
+        )),
         Some(mut slot) => match slot.as_mut() {
             Some(claim) if held.is_held() => {
                 renew_once(&held, claim, lease.map_or(RenewKind::Renew, RenewKind::Extend)).await

@@ -39,7 +39,8 @@ impl<'a> Candidacy<'a> {
                     return Ok(leadership);
                 }
                 Err(error) if may_pass(&error) => {
-                    tracing::warn!(name = %self.election.name(), "a campaign failed, the next one follows: {error}");
+                    tracing::warn!(name = %self.election.name(), "a campaign failed, and another \
+                                                                  one starts: {error}");
                     self.pause().await;
                 }
                 Err(error) => return Err(error),
@@ -62,7 +63,8 @@ impl<'a> Candidacy<'a> {
                 return None;
             }
             Err(error) => {
-                tracing::warn!(name = %self.election.name(), "the work is done, the resignation got no answer: {error}");
+                tracing::warn!(name = %self.election.name(), "the work is done, but the \
+                                                              resignation failed: {error}");
             }
         }
         Some(output)

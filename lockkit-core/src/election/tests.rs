@@ -74,7 +74,7 @@ async fn told(watch: &mut LeaderWatch) -> Option<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c4_what_a_lagging_replica_says_is_ignored_and_a_lost_past_is_told() {
+async fn c4_answers_of_a_lagging_replica_are_ignored_and_lost_data_is_reported() {
     let stage = Stage::new(ms(1));
     let mut watch = election(&stage).watch();
     stage.show(7);
@@ -84,7 +84,7 @@ async fn c4_what_a_lagging_replica_says_is_ignored_and_a_lost_past_is_told() {
     assert_eq!(watch.current().map(|leader| leader.term.get()), Some(7));
     let error = watch.changed().await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Persistent));
-    assert!(error.to_string().contains("the term 6 after 7"), "{error}");
+    assert!(error.to_string().contains("the term 6 after the term 7"), "{error}");
     stage.show(None);
     assert_eq!(told(&mut watch).await, None);
     stage.show(5);
@@ -97,7 +97,7 @@ async fn c4_what_a_lagging_replica_says_is_ignored_and_a_lost_past_is_told() {
 /// replica may report no leader before it reports the present leader, and also between two looks at
 /// that leader.
 #[tokio::test(start_paused = true)]
-async fn c4_nobody_leads_for_a_lagging_replica_and_the_terms_never_fall() {
+async fn c4_a_watch_reports_each_vacancy_and_no_older_term() {
     let stage = Stage::new(ms(1));
     let mut watch = election(&stage).watch();
     let mut terms = Vec::new();
@@ -116,7 +116,7 @@ async fn c4_nobody_leads_for_a_lagging_replica_and_the_terms_never_fall() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_a_change_is_told_without_waiting_for_the_poll_also_one_during_a_look() {
+async fn c8_a_change_is_reported_without_a_poll_even_during_an_inspection() {
     let stage = Stage::new(ms(20));
     let mut watch = election(&stage).watch().with_interval(TTL);
     stage.show(1);
@@ -140,7 +140,7 @@ async fn c8_a_change_is_told_without_waiting_for_the_poll_also_one_during_a_look
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wake_up_that_never_stops_is_not_followed_by_a_look_each_time() {
+async fn endless_wake_ups_do_not_each_cause_a_request() {
     let stage = Stage::new(ms(0));
     let mut watch = election(&stage).watch();
     assert_eq!(told(&mut watch).await, None);
@@ -160,7 +160,7 @@ async fn a_wake_up_that_never_stops_is_not_followed_by_a_look_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_watches_share_their_looks() {
+async fn many_watches_share_their_requests() {
     let stage = Stage::new(ms(1));
     let election = election(&stage);
     let watches: Vec<_> = (0..50).map(|_| election.clone().watch()).collect();
@@ -180,7 +180,7 @@ async fn many_watches_share_their_looks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c13_a_store_in_trouble_is_asked_less_often_and_told_of_after_a_ttl() {
+async fn c13_a_failing_store_is_asked_less_often_and_reported_after_a_ttl() {
     let stage = Stage::new(ms(1));
     let mut watch = election(&stage).watch();
     stage.show(1);
@@ -209,7 +209,7 @@ async fn c13_a_store_in_trouble_is_asked_less_often_and_told_of_after_a_ttl() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_nobody_fetched_for_long_is_no_news() {
+async fn an_old_unfetched_answer_is_not_used() {
     let stage = Stage::new(ms(100));
     let mut watch = election(&stage).watch();
     stage.show(1);
@@ -220,7 +220,7 @@ async fn an_answer_that_nobody_fetched_for_long_is_no_news() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lead_outlasts_an_outage_and_returns_what_it_can_not_mend() {
+async fn lead_outlasts_an_outage_and_returns_permanent_errors() {
     let stage = Stage::new(ms(1));
     let election = election(&stage);
     stage.fail(ErrorKind::Unavailable);
@@ -238,7 +238,7 @@ async fn lead_outlasts_an_outage_and_returns_what_it_can_not_mend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_done_after_the_lease_had_ended_is_done_again() {
+async fn work_after_the_end_of_the_lease_is_repeated() {
     let stage = Stage::new(ms(1));
     let election = election(&stage);
     let mut terms = Vec::new();
@@ -259,7 +259,7 @@ async fn what_was_done_after_the_lease_had_ended_is_done_again() {
 
 /// The store takes the leadership away, and neither the loss signal nor a renewal notices it.
 #[tokio::test(start_paused = true)]
-async fn what_was_done_by_a_leader_that_was_evicted_is_done_again() {
+async fn work_of_an_evicted_leader_is_repeated() {
     let store = Store::new(0);
     let backend = Arc::new(Fake::new(Arc::clone(&store), Kind::Memory));
     let locker = Locker::builder(backend).clock(Clock::Tokio).build();

@@ -287,7 +287,10 @@ async fn look(place: Arc<Place>) -> Outcome {
     // A timer of an ended runtime panics. The next look has a new timer.
     match AssertUnwindSafe(look_at(&place)).catch_unwind().await {
         Ok(outcome) => outcome.map_err(Arc::new),
-        Err(_) => Err(Arc::new(Error::new(ErrorKind::Unavailable, "a look at the store panicked"))),
+        Err(_) => Err(Arc::new(Error::new(
+            ErrorKind::Unavailable,
+            "the backend panicked while it inspected the election",
+        ))),
     }
 }
 
@@ -396,8 +399,9 @@ impl State {
             && term < largest
         {
             let text = format!(
-                "the store tells of the term {term} after {largest}: a replica lags behind, or the store has lost its \
-                 data, which a larger token_base mends"
+                "the store reports the term {term} after the term {largest}: a replica lags \
+                 behind, or the store has lost its data; after a loss of data, set a larger \
+                 token_base"
             );
             return Err(Error::new(ErrorKind::Unavailable, text));
         }

@@ -153,7 +153,7 @@ impl Locker {
             if !until_quiet(&agenda).await {
                 tracing::warn!(
                     store = agenda.locker.store,
-                    "closed while claims live that nobody works on"
+                    "closed the locker while claims exist that no task looks after"
                 );
             }
             // The bound is outside, because the call that closes may be a pinned call that is no
@@ -175,7 +175,7 @@ impl Locker {
             return Ok(());
         }
         let store = self.descriptor().name;
-        let text = format!("the {store} backend has no {what}");
+        let text = format!("the {store} backend does not support {what}");
         Err(Error::new(ErrorKind::Unsupported, text).with_backend(store))
     }
 

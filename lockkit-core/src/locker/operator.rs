@@ -152,10 +152,11 @@ impl Locker {
     pub async fn time(&self) -> Result<SystemTime> {
         let explain =
             |error: Error| error.with_operation("ask time").with_backend(self.descriptor().name);
-        self.require(self.capabilities().time, "clock that can be asked").map_err(explain)?;
+        self.require(self.capabilities().time, "requests for the server's time")
+            .map_err(explain)?;
         self.open().map_err(explain)?;
-        let admin =
-            operator::admin_of(&*self.backend, "clock that can be asked").map_err(explain)?;
+        let admin = operator::admin_of(&*self.backend, "requests for the server's time")
+            .map_err(explain)?;
         bounded(self.defaults.limits.op_timeout, admin.time()).await.map_err(explain)
     }
 

@@ -121,8 +121,8 @@ impl Backend for Memory {
             return Err(Error::new(
                 ErrorKind::InvalidOption,
                 format!(
-                    "the locker counts time on the {:?} clock and its memory store on the {:?} clock; \
-                     give both the same one",
+                    "the locker uses the {:?} clock, and its memory store uses the {:?} clock; \
+                     give both the same clock",
                     spec.clock, self.shared.clock
                 ),
             ));
@@ -132,7 +132,7 @@ impl Backend for Memory {
         {
             return Err(Error::new(
                 ErrorKind::InvalidOption,
-                format!("{count} permits are asked for, and there are only {limit}"),
+                format!("the claim wants {count} permits, but the semaphore has only {limit}"),
             ));
         }
         Ok(Box::new(MemoryClaim::new(Arc::clone(&self.shared), spec)))

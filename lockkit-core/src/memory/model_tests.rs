@@ -15,7 +15,7 @@ use Mode::{Exclusive, Shared};
 const INSTANT: Duration = Duration::from_nanos(1);
 
 #[test]
-fn c1_one_exclusive_holder() {
+fn c1_an_exclusive_holder_excludes_all_others() {
     let mut world = World::new();
     let [a, b, reader] = clients([Exclusive, Exclusive, Shared]);
     world.win(&a);
@@ -26,7 +26,7 @@ fn c1_one_exclusive_holder() {
 }
 
 #[test]
-fn c1_many_shared_holders_beside_no_exclusive_one() {
+fn c1_shared_holders_exclude_an_exclusive_one() {
     let mut world = World::new();
     let [a, b, writer] = clients([Shared, Shared, Exclusive]);
     world.win(&a);
@@ -141,7 +141,7 @@ fn c3_a_lease_ends_exactly_ttl_after_the_grant_or_renewal() {
 }
 
 #[test]
-fn c3_releasing_an_ended_lease_says_so() {
+fn c3_releasing_an_ended_lease_reports_the_loss() {
     let mut world = World::new();
     let [a] = clients([Exclusive]);
     let token = world.win(&a);
@@ -292,7 +292,7 @@ fn c8_a_release_wakes_the_leading_permit_claims_that_fit() {
 }
 
 #[test]
-fn c8_an_end_that_somebody_notices_wakes_whom_it_frees() {
+fn c8_an_end_that_a_client_notices_wakes_the_next_waiter() {
     let mut world = World::new();
     let [holder, head, newcomer] = clients([Exclusive; 3]);
     world.win(&holder);
@@ -318,7 +318,7 @@ fn c8_a_sweep_that_notices_an_end_wakes_whom_it_frees() {
 }
 
 #[test]
-fn c9_busy_says_when_the_first_lease_in_the_way_ends() {
+fn c9_busy_reports_the_end_of_the_first_blocking_lease() {
     let mut world = World::new();
     let [a, b, writer] = clients([Shared, Shared, Exclusive]);
     world.win(&a);
@@ -359,7 +359,7 @@ fn c11_two_names_never_meet() {
 }
 
 #[test]
-fn c12_waiters_are_granted_in_order_and_nobody_barges() {
+fn c12_waiters_are_granted_in_order_and_no_newcomer_barges() {
     let mut world = World::new();
     let [holder, a, b, newcomer] = clients([Exclusive; 4]);
     world.win(&holder);
@@ -418,7 +418,7 @@ fn c12_a_head_that_wants_many_permits_blocks_smaller_ones() {
 }
 
 #[test]
-fn c12_a_newcomer_is_granted_what_nobody_ahead_needs() {
+fn c12_a_newcomer_is_granted_what_no_earlier_waiter_needs() {
     let mut world = World::new();
     let [holder, woken, newcomer, late] =
         clients([permits(3, 3), permits(2, 3), permits(1, 3), permits(1, 3)]);
@@ -431,7 +431,7 @@ fn c12_a_newcomer_is_granted_what_nobody_ahead_needs() {
 }
 
 #[test]
-fn c14_inspection_tells_holders_and_live_waiters_and_changes_nothing() {
+fn c14_inspection_shows_holders_and_live_waiters_and_changes_nothing() {
     let mut world = World::new();
     let mut spec = spec(Shared);
     spec.label = Some("worker 7".into());
@@ -456,7 +456,7 @@ fn c14_inspection_tells_holders_and_live_waiters_and_changes_nothing() {
 }
 
 #[test]
-fn c14_force_release_frees_only_that_grant_and_tells_its_owner() {
+fn c14_force_release_frees_only_that_grant_and_its_owner_learns_of_it() {
     let mut world = World::new();
     let [a, b, writer] = clients([Shared, Shared, Exclusive]);
     let tokens = [world.win(&a), world.win(&b)];

@@ -215,7 +215,8 @@ impl Record {
             Some(known) if known != asked => Err(Error::new(
                 ErrorKind::InvalidOption,
                 format!(
-                    "this claim counts on {asked} permits and the present ones on {known}; all must say the same"
+                    "this claim uses a limit of {asked} permits, but present claims use {known}; \
+                     use the same limit everywhere"
                 ),
             )),
             _ => Ok(()),

@@ -161,7 +161,7 @@ impl MultiGuard {
     fn lost_error(&self, name: &LockName) -> Error {
         let guard = self.guards.iter().find(|guard| guard.name() == name);
         guard.map_or_else(
-            || Error::new(ErrorKind::Lost, "a lock was lost"),
+            || Error::new(ErrorKind::Lost, "a lock of the set was lost; take the set again"),
             |guard| guard.lost_error("run"),
         )
     }
@@ -192,10 +192,10 @@ fn not_all(lost: &Failures, unknown: &Failures) -> Result<()> {
     let Some(error) = unknown.first.as_ref().or(lost.first.as_ref()) else { return Ok(()) };
     let mut text = error.context().to_owned();
     if !unknown.names.is_empty() {
-        text = format!("{text}; whether it was freed is unknown for {:?}", unknown.names());
+        text = format!("{text}; the store may still hold {:?}", unknown.names());
     }
     if !lost.names.is_empty() {
-        text = format!("{text}; lost before were {:?}", lost.names());
+        text = format!("{text}; these locks were lost before: {:?}", lost.names());
     }
     let mut all =
         Error::new(error.kind(), text).with_status(error.status()).with_operation("release all");

@@ -98,7 +98,7 @@ impl MutexSet {
             if let [first, second] = pair
                 && first.name() == second.name()
             {
-                let text = format!("{} is in the set twice", second.name());
+                let text = format!("{} is in the set twice; name each mutex once", second.name());
                 return Err(Error::new(ErrorKind::InvalidName, text));
             }
         }
@@ -147,7 +147,7 @@ impl MutexSet {
 
     async fn lock_within(&self, bound: Bound) -> Result<MultiGuard> {
         self.acquire(bound).await?.map_err(|busy| {
-            let text = "it was not free within the bound on waiting for all names of the set";
+            let text = "the lock was not free within the wait for all names of the set";
             busy.explain(Error::new(ErrorKind::Timeout, text), "lock all")
         })
     }
@@ -249,6 +249,6 @@ async fn take_one(taken: &MultiGuard, handle: &Handle, bound: Bound) -> Result<O
 }
 
 fn lost_meanwhile(name: &LockName, reason: LossReason, handle: &Handle) -> Error {
-    let text = format!("the lock was lost while others of its set were waited for: {reason}");
+    let text = format!("the lock was lost during the wait for other locks of its set: {reason}");
     handle.explain(Error::new(ErrorKind::Lost, text).with_name(name), "lock all")
 }

@@ -214,7 +214,7 @@ impl ReentrantMutex {
     fn lost(&self, guard: &ReentrantGuard) -> Error {
         let lost = guard.lost_error("lock");
         let text = format!(
-            "{}, and guards of it still live: drop them before you take it again",
+            "{}, and guards of it still exist; drop these guards before you take the lock again",
             lost.context()
         );
         self.handle.explain(Error::new(ErrorKind::Lost, text), "lock")

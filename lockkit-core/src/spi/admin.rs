@@ -65,7 +65,7 @@ pub trait Admin: Send + Sync {
     /// # Errors
     /// Any error of the store.
     async fn time(&self) -> Result<SystemTime> {
-        Err(Error::unsupported("clock that can be asked"))
+        Err(Error::unsupported("requests for the server's time"))
     }
 
     /// Checks the settings and the state of the store that locks depend on. It checks what the

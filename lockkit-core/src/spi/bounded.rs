@@ -30,7 +30,9 @@ pub async fn bounded<T>(budget: Duration, request: impl Future<Output = Result<T
             Err(Error::new(ErrorKind::Unexpected, text).with_outcome_unknown())
         }
         Ok(None) => {
-            let text = format!("the store did not answer within {budget:?}");
+            let text = format!(
+                "the store did not answer within {budget:?}; is the store running and reachable?"
+            );
             Err(Error::new(ErrorKind::Unavailable, text).with_outcome_unknown())
         }
     }

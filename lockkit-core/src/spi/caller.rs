@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_is_gone_with_what_speaks_for_it() {
+    fn a_caller_is_cancelled_when_its_future_is_dropped() {
         let present = Arc::new(Present);
         let caller = Caller::of(&present);
         assert_eq!(caller.gone().now_or_never(), None);

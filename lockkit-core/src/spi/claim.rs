@@ -112,7 +112,7 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// applied.
     async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         let _ = floor;
-        Err(Error::unsupported("tokens that can be raised"))
+        Err(Error::unsupported("raising tokens"))
     }
 
     /// Writes the note beside the lock. The core calls it only for exclusive grants of mutexes and
@@ -148,7 +148,7 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// two owners has it, and answers [`Released::Freed`] if one of them had it.
     async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
         let _ = (to, policy);
-        Err(Error::unsupported("a transfer inside the process"))
+        Err(Error::unsupported("transfers inside the process"))
     }
 }
 
@@ -320,10 +320,10 @@ impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Closed => "the locker was shut down",
-            Self::Evicted => "the store says that it is not ours any more",
+            Self::Evicted => "the store reports that this claim no longer has it",
             Self::Expired => "no renewal was confirmed before the end of the lease",
-            Self::MaxHold => "it was held for as long as its options allow",
-            Self::SessionLost => "the store session that carried it has ended",
+            Self::MaxHold => "it was held for max_hold",
+            Self::SessionLost => "its session with the store has ended",
         })
     }
 }

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn c3_a_lease_with_drift_leaves_at_least_what_was_asked_for() {
+    fn c3_a_lease_with_drift_lasts_at_least_as_long_as_requested() {
         for left in [0, 1, 29_698, 86_400_000].map(Duration::from_millis) {
             let kept = less_drift(with_drift(left));
             assert!(kept >= left, "{kept:?} of {left:?}");

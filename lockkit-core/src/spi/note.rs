@@ -65,7 +65,8 @@ impl Note {
     pub(crate) fn check(&self) -> Result<()> {
         let length = self.text.len();
         if length > MAX_NOTE_BYTES {
-            let text = format!("a note has {length} bytes, {MAX_NOTE_BYTES} are allowed");
+            let text =
+                format!("the note has {length} bytes, but at most {MAX_NOTE_BYTES} are allowed");
             return Err(Error::new(ErrorKind::InvalidOption, text));
         }
         Ok(())
@@ -112,6 +113,6 @@ mod tests {
         let note = |bytes| Note::default().next("x".repeat(bytes));
         note(MAX_NOTE_BYTES).check().unwrap();
         let error = note(MAX_NOTE_BYTES + 1).check().unwrap_err();
-        assert_eq!(error.to_string(), "a note has 16385 bytes, 16384 are allowed");
+        assert_eq!(error.to_string(), "the note has 16385 bytes, but at most 16384 are allowed");
     }
 }

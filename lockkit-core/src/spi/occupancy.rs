@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_only_what_goes_together_is_granted() {
+    fn c1_only_compatible_claims_are_granted() {
         let alone = Mode::Exclusive;
         let shared = Mode::Shared;
         for (held, wanted, goes) in [
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_what_does_not_go_together_leaves_nothing() {
+    fn c1_incompatible_claims_leave_nothing() {
         assert_eq!(Occupancy::of([Mode::Exclusive, Mode::Shared]), Occupancy::Full);
         let huge = Mode::Permits {
             count: u32::MAX.try_into().unwrap(),

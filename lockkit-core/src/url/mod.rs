@@ -80,7 +80,8 @@ impl StoreUrl {
         // `redis://user:@secret?@host/` would have the host `secret`. Messages show both.
         if !authority.is_empty() && tail.contains('@') {
             return Err(invalid(format!(
-                "it has an '@' behind its hosts, which is written %40 there; or {ENCODE}, a '/' as %2F, a '?' as %3F"
+                "it has an '@' after its hosts: write %40 there; {ENCODE}, a '/' as %2F, a '?' as \
+                 %3F"
             )));
         }
         let hosts = hosts
@@ -93,7 +94,7 @@ impl StoreUrl {
             .map_err(|error| invalid(format!("{error}; {ENCODE}")))?;
         if url.fragment().is_some() {
             return Err(invalid(
-                "it has a '#' part, which means nothing here; a '#' in a password is written %23",
+                "it has a '#' part, and lockkit knows none; in a password, write '#' as %23",
             ));
         }
         let (username, password) =
@@ -105,7 +106,7 @@ impl StoreUrl {
         decode(url.query().unwrap_or_default())?;
         let path = decode(url.path())?;
         if path.contains(char::is_control) {
-            return Err(invalid("its path has control characters"));
+            return Err(invalid("its path must not contain control characters"));
         }
         let scheme = url.scheme().to_owned();
         let params = Params::new(url.query_pairs());
@@ -172,8 +173,7 @@ impl fmt::Display for Host {
 }
 
 fn parse_host(text: &str) -> Result<Host> {
-    let bad =
-        || invalid(format!("a host is not of the form name, name:port, or [ipv6]:port; {ENCODE}"));
+    let bad = || invalid(format!("each host must be name, name:port, or [ipv6]:port; {ENCODE}"));
     let bracketed = text.strip_prefix('[');
     let (name, port) = match bracketed {
         Some(rest) => {
@@ -212,7 +212,8 @@ fn check_characters(text: &str) -> Result<()> {
     let at_an_end = text.trim() != text;
     if at_an_end || text.contains(char::is_control) {
         return Err(invalid(
-            "it has a control character, or a blank at one end; is it read from a file?",
+            "it has a control character, or a blank at one end; if you read it from a file, cut \
+             the end of the line off",
         ));
     }
     Ok(())
@@ -233,7 +234,7 @@ fn check_scheme(scheme: &str) -> Result<()> {
 
 fn decode(text: &str) -> Result<String> {
     let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| invalid("a percent-encoded part is not UTF-8"))
+    decoded.map(Into::into).map_err(|_| invalid("a percent-encoded part must be UTF-8"))
 }
 
 fn non_empty(text: String) -> Option<String> {
@@ -293,13 +294,13 @@ mod tests {
     }
 
     #[test]
-    fn c13_what_no_part_of_a_url_can_be_is_refused_in_one_line() {
+    fn c13_impossible_parts_of_a_url_are_refused_in_one_line() {
         let long_scheme = format!("{}://h", "x".repeat(33));
         for (bad, reason) in [
             ("redis://h/1\n", "control character"),
             ("redis://h/1\n2", "control character"),
             (" redis://h/", "blank at one end"),
-            ("redis://h/?label=%ff", "not UTF-8"),
+            ("redis://h/?label=%ff", "must be UTF-8"),
             ("redis+unix:///a%0ab", "control characters"),
             ("redis://a%0ab/", "host"),
             ("redis://a b/", "host"),

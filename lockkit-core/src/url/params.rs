@@ -73,7 +73,7 @@ impl Params {
             return Err(Error::new(
                 ErrorKind::UnknownParameter,
                 format!(
-                    "the store URL has an unknown parameter, which may be part of a password; {ENCODE}"
+                    "the store URL has an unknown parameter, perhaps a part of a password; {ENCODE}"
                 ),
             ));
         }

@@ -118,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_url_was_made_of_is_found_again(parts in parts()) {
+    fn the_parts_of_a_url_are_parsed_back(parts in parts()) {
         let text = parts.to_url();
         let mut url = match StoreUrl::parse(&text) {
             Ok(url) => url,

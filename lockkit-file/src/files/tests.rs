@@ -28,7 +28,7 @@ fn a_former_file_is_written_over_and_nothing_of_it_is_left() {
 }
 
 #[test]
-fn c14_a_former_file_that_somebody_reads_is_left_to_the_reader() {
+fn c14_a_replaced_file_is_left_to_its_reader() {
     let root = TempDir::new().unwrap();
     let (_, draft) = paths(&root);
     fs::write(&draft, "read").unwrap();
@@ -54,7 +54,7 @@ fn a_former_file_with_another_name_is_left_as_it_is() {
 }
 
 #[test]
-fn what_is_no_plain_file_is_replaced_and_not_followed() {
+fn a_path_that_is_no_plain_file_is_replaced_and_not_followed() {
     let root = TempDir::new().unwrap();
     let (precious, draft) = paths(&root);
     fs::write(&precious, "kept").unwrap();
@@ -73,7 +73,7 @@ fn what_is_no_plain_file_is_replaced_and_not_followed() {
 /// A writer that was killed before it swapped leaves a whole draft, which the next writer
 /// overwrites.
 #[test]
-fn c14_nobody_reads_what_was_never_in_place() {
+fn c14_no_reader_sees_a_record_that_was_never_in_place() {
     let root = TempDir::new().unwrap();
     let (record, draft) = paths(&root);
     let swap = |text: &[u8]| Draft::write(draft.clone(), text).unwrap().swap(&record).unwrap();

@@ -51,7 +51,7 @@ fn frees(record: &mut Record, number: u128) {
 }
 
 #[test]
-fn c4_tokens_are_the_time_or_go_on_from_the_last_one() {
+fn c4_tokens_are_the_time_or_follow_the_last_token() {
     let mut record = Record::new(&name());
     assert_eq!(ask(&mut record, 1, Share::Exclusive, &early()), Some(WALL));
     frees(&mut record, 1);
@@ -145,7 +145,7 @@ fn c12_a_head_that_wants_much_is_not_starved() {
 }
 
 #[test]
-fn c9_the_dead_hold_nothing_and_stand_in_nobodys_way() {
+fn c9_dead_processes_hold_nothing_and_block_no_waiter() {
     let mut record = Record::new(&name());
     for number in 1..=4 {
         ask(&mut record, number, Share::Exclusive, &early());
@@ -191,7 +191,7 @@ fn c9_a_clock_that_was_set_back_gives_a_stopped_waiter_no_more_time() {
 }
 
 #[test]
-fn c9_who_can_be_granted_next_depends_on_the_front_alone() {
+fn c9_the_next_grant_depends_only_on_the_front() {
     let mut record = Record::new(&name());
     for (number, share) in
         [(1, Share::Shared), (2, Share::Exclusive), (3, Share::Shared), (4, Share::Shared)]
@@ -225,7 +225,7 @@ fn c11_the_record_of_another_name_is_never_shared() {
 }
 
 #[test]
-fn c13_what_is_torn_or_foreign_is_no_record() {
+fn c13_torn_or_foreign_data_is_no_record() {
     let mut record = Record::new(&name());
     ask(&mut record, 1, Share::Exclusive, &early());
     let bytes = record.to_bytes().unwrap();

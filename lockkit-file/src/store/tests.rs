@@ -65,7 +65,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn c1_who_was_stopped_while_it_wrote_in_a_gate_that_was_removed_writes_nothing_over() {
+async fn c1_a_process_stopped_while_it_writes_in_a_removed_gate_overwrites_nothing() {
     let scene = Scene::new().await;
     let gate = scene.enter();
     let mut stopped = Draft::write(scene.paths.draft(gate.number()), b"").unwrap();
@@ -78,7 +78,7 @@ async fn c1_who_was_stopped_while_it_wrote_in_a_gate_that_was_removed_writes_not
 }
 
 #[tokio::test]
-async fn c1_who_was_stopped_before_its_swap_in_a_gate_that_was_removed_puts_nothing_in_place() {
+async fn c1_a_process_stopped_before_its_swap_in_a_removed_gate_puts_nothing_in_place() {
     let scene = Scene::new().await;
     let gate = scene.enter();
     let draft = Draft::write(scene.paths.draft(gate.number()), b"what it wanted to write").unwrap();
@@ -109,7 +109,7 @@ fn another(scene: &Scene) -> Scene {
 }
 
 #[tokio::test]
-async fn c1_c4_what_others_wrote_is_seen_by_those_who_keep_the_record_open() {
+async fn c1_c4_processes_that_keep_the_record_open_see_writes_of_others() {
     let scene = Scene::new().await;
     let scenes = [another(&scene), another(&scene), scene];
     let mut last = 0;
@@ -160,7 +160,7 @@ async fn c1_a_folder_that_was_removed_and_made_again_is_looked_at_again() {
 }
 
 #[tokio::test]
-async fn what_is_kept_open_is_bounded_and_closed_with_the_store() {
+async fn open_files_are_bounded_and_closed_with_the_store() {
     let scene = Scene::new().await;
     for number in 0..200 {
         let name = LockName::new(Kind::Mutex, &format!("name-{number}")).unwrap();
@@ -174,7 +174,7 @@ async fn what_is_kept_open_is_bounded_and_closed_with_the_store() {
 }
 
 #[tokio::test]
-async fn what_may_be_told_late_is_never_kept() {
+async fn gates_are_not_cached_if_changes_may_arrive_late() {
     let scene = Scene::new().await;
     let store = Store::new(scene.store.folder.clone(), GateCache::disabled());
     let remote = Scene { store, ..another(&scene) };

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn c8_what_has_changed_and_who_has_died_is_seen_and_nothing_else() {
+    async fn c8_only_changed_records_and_dead_processes_are_seen() {
         let root = TempDir::new().unwrap();
         let folder = Folder::new(root.path().to_owned());
         let paths = folder.paths(&LockName::new(Kind::Mutex, "a").unwrap());

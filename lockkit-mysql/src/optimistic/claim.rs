@@ -156,7 +156,8 @@ impl LeaseClaim {
             }
             Answer::Mismatch { limit } => {
                 let reason = format!(
-                    "others use this semaphore with {limit} permits; all who use a name must agree on its limit"
+                    "other clients use this semaphore with a limit of {limit} permits; use the \
+                     same limit everywhere"
                 );
                 Err(error::ours(ErrorKind::InvalidOption, reason))
             }
@@ -250,9 +251,8 @@ impl Claim for LeaseClaim {
             return Ok(RenewalOutcome::Lost(LossReason::Evicted));
         };
         if lease > LONGEST {
-            let reason = format!(
-                "a lease of {lease:?} is longer than this store can write down: {LONGEST:?}"
-            );
+            let reason =
+                format!("the lease is {lease:?}, but this store records at most {LONGEST:?}");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         let hold = Hold {
@@ -306,8 +306,8 @@ impl Claim for LeaseClaim {
 
     async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
         if self.form != Form::Row || to.name != self.spec.name || to.mode != self.spec.mode {
-            let reason = "a lock is transferred inside the process only as it is: alone, and by the same name; of read/write \
-                          locks and semaphores this strategy transfers none";
+            let reason = "this strategy transfers only mutexes and elections inside the process, \
+                          and only to the same name";
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
         // A request that is still under way could become a lock of the previous owner after the new
@@ -345,7 +345,7 @@ impl Claim for LeaseClaim {
 }
 
 fn not_final() -> Error {
-    let reason = "it is released, but an earlier request of this owner, on a connection that fell silent, may still \
-                  reach the server; asking again will tell";
+    let reason = "the lock is released, but an earlier request of this owner may still reach the \
+                  server, because its connection fell silent; release again to find out";
     error::ours(ErrorKind::Unavailable, reason).with_outcome_unknown()
 }

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_grow_and_forgets_instead() {
+    fn the_cache_does_not_grow_and_forgets_instead() {
         let known = KnownRows::default();
         let name = |number: u32| LockName::new(Kind::Mutex, &number.to_string()).unwrap();
         let names: Vec<_> = (0..4 * u32::from(PLACES)).map(name).collect();

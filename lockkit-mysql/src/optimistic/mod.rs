@@ -83,8 +83,11 @@ impl Locking for Optimistic {
 
     fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
         let Some(form) = Form::of(spec.name.kind(), spec.mode) else {
-            let reason =
-                format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
+            let reason = format!(
+                "the MySQL backend has no {} in the mode {:?}",
+                spec.name.kind(),
+                spec.mode
+            );
             return Err(error::ours(ErrorKind::Unsupported, reason));
         };
         Ok(Box::new(LeaseClaim::new(Arc::clone(&self.store), form, spec)))

@@ -161,7 +161,9 @@ impl PollerTask {
         let looks = looks.unwrap_or_else(|_| {
             Err(error::ours(
                 ErrorKind::Unavailable,
-                format!("the server did not answer within {patience:?}"),
+                format!(
+                    "the server did not answer within {patience:?}; is it running and reachable?"
+                ),
             ))
         });
         Answer::Looked { batch, looks }
@@ -181,7 +183,10 @@ impl PollerTask {
                 progress.is_wanting = false;
                 if let Err(error) = said {
                     // A waiter whose wait can't be recorded waits nevertheless.
-                    tracing::debug!("others are not told that this process waits: {error}");
+                    tracing::debug!(
+                        "could not record that this process waits, so others may get locks \
+                         earlier: {error}"
+                    );
                     progress.quiet = now.after(OVER);
                 }
                 return None;
@@ -202,7 +207,7 @@ impl PollerTask {
             let wanted = match look {
                 Some(look) => self.heed_look(name, look, batch.sent, pace),
                 None => {
-                    let error = error::nonsense("looking who has a lock");
+                    let error = error::nonsense("reading the holders");
                     self.store.waiters.failed(std::slice::from_ref(name), batch.sent, pace, &error);
                     None
                 }
@@ -267,7 +272,7 @@ mod tests {
     /// Catches a lost look that delays the later ones, and a silent server that gets more and more
     /// looks.
     #[test]
-    fn c8_a_late_look_holds_up_no_other_and_only_a_few_are_under_way() {
+    fn c8_a_late_poll_delays_no_other_and_only_a_few_polls_run_at_once() {
         let now = Clock::Boot.now();
         let mut progress = Progress::new(16, now);
         let lost = batch(2, now);
@@ -308,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn c8_a_look_that_failed_is_followed_by_shorter_ones_until_they_succeed() {
+    fn c8_a_failed_poll_is_followed_by_shorter_polls_until_they_succeed() {
         let now = Clock::Boot.now();
         let mut progress = Progress::new(16, now);
         let mut sizes = Vec::new();

@@ -183,7 +183,7 @@ impl Store {
         let mut connection = self.pool.get(patience).await?;
         let sent = Clock::Boot.now();
         let answer = self.looks.look(&mut connection, names).await;
-        let looks = self.pool.checked(answer, Phase::Read, "looking who has a lock")?;
+        let looks = self.pool.checked(answer, Phase::Read, "reading the holders")?;
         let time = looks.iter().flatten().map(|look| look.now_us).max().filter(|now| *now > 0);
         if let Some(now) = time {
             self.pool.observe(sent, now);

@@ -71,7 +71,9 @@ impl Store {
                         if !connection.in_transaction() {
                             // The connection has the sign, so it is not used again.
                             drop(connection.give_up());
-                            return Err(not_proven("the server says that there is no transaction"));
+                            return Err(not_proven(
+                                "the server reports that there is no transaction",
+                            ));
                         }
                         let hold =
                             Hold::new(Arc::clone(self), Arc::clone(key), connection, token, sent);
@@ -87,7 +89,7 @@ impl Store {
                 Err(error) => return self.pool.checked(Err(error), Phase::Read, "locking the row"),
             }
         }
-        self.pool.checked(connection.script("ROLLBACK").await, Phase::Read, "giving up the row")?;
+        self.pool.checked(connection.script("ROLLBACK").await, Phase::Read, "unlocking the row")?;
         Ok(None)
     }
 
@@ -122,7 +124,7 @@ impl Store {
             }
         }
         self.pool.ask_time(&mut side).await?;
-        Err(not_proven("its connection was lost meanwhile, or somebody else has raised its token"))
+        Err(not_proven("the connection broke, or another client raised the token"))
     }
 
     /// The new token, or 0.
@@ -150,10 +152,8 @@ impl Store {
         let life = self.pool.checked(hold.ping().await, Phase::Read, "checking the row's lock")?;
         match life {
             PingOutcome::Alive { at } => Ok(at),
-            PingOutcome::Evicted => {
-                Err(not_proven("its token was raised by somebody else meanwhile"))
-            }
-            PingOutcome::Gone => Err(not_proven("its connection was lost meanwhile")),
+            PingOutcome::Evicted => Err(not_proven("another client raised the token")),
+            PingOutcome::Gone => Err(not_proven("the connection broke")),
         }
     }
 }
@@ -161,7 +161,7 @@ impl Store {
 fn not_proven(reason: &str) -> lockkit_core::Error {
     error::ours(
         ErrorKind::Unavailable,
-        format!("the row was locked, and no grant came of it: {reason}"),
+        format!("locked the row, but could not prove the grant: {reason}; try again"),
     )
 }
 

@@ -248,15 +248,15 @@ impl RowClaim {
         // In line with the user's statements, so that short statements without a pause between them
         // can't keep this request away.
         let Ok(mut hold) = timeout(self.patience(), held.lock()).await else {
-            let reason = "a statement of the user's runs in the lock's transaction; until it is done, nothing else can be \
-                          asked on that connection";
+            let reason = "a statement of the program runs in the lock's transaction, so lockkit \
+                          could not renew the lock on that connection; use shorter statements";
             return Err(error::ours(ErrorKind::Unavailable, reason));
         };
         let life = match extension {
             Some(lease) => hold.extend(lease).await,
             None => hold.ping().await,
         };
-        let life = self.store.pool.checked(life, Phase::Read, "asking whether the lock stands")?;
+        let life = self.store.pool.checked(life, Phase::Read, "checking the lock")?;
         let token = hold.token();
         let longest = hold.left();
         drop(hold);
@@ -330,7 +330,8 @@ impl RowClaim {
     }
 }
 
-const NOT_SETTLED: &str = "the transaction had ended, and its strict lease could not be ended in time: others wait for it";
+const NOT_SETTLED: &str = "the transaction had ended, but lockkit could not end its strict lease \
+                           in time; other clients wait until that lease ends";
 const BUSY: Attempt = Attempt::Busy { queued: false, retry_after: None };
 
 #[async_trait]
@@ -357,7 +358,7 @@ impl Claim for RowClaim {
         let Some(lease) = lease else { return self.look_after(None).await };
         if lease > LONGEST {
             let reason =
-                format!("a lease of {lease:?} is longer than this store keeps one: {LONGEST:?}");
+                format!("the lease is {lease:?}, but this store records at most {LONGEST:?}");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         if self.store.pool.config().strict_lease {
@@ -417,8 +418,10 @@ impl Claim for RowClaim {
 
     async fn transfer(&mut self, to: &ClaimSpec, policy: QueuePolicy) -> Result<Transferred> {
         if to.name != self.spec.name || to.mode != self.spec.mode || to.ttl < MIN_TTL {
-            let reason =
-                format!("a lock is transferred as it is, and for a ttl of at least {MIN_TTL:?}");
+            let reason = format!(
+                "this strategy transfers a lock only to the same name, and only with a ttl of at \
+                 least {MIN_TTL:?}"
+            );
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
         let Stage::Held(hold, transaction) = &self.stage else { return Ok(Transferred::NotHeld) };
@@ -428,8 +431,8 @@ impl Claim for RowClaim {
         // when its guard was dropped.
         let mut held = hold.lock().await;
         if held.is_used() && !transaction.is_settled() {
-            let reason = "the transaction of the lock was used, and its guard was neither released nor dropped: it is not \
-                          known what shall come of it";
+            let reason = "the program used the lock's transaction, but neither released nor \
+                          dropped the guard, so lockkit does not know whether to commit";
             return Err(error::ours(ErrorKind::Unexpected, reason));
         }
         // No client can see who waits for the row. And the release must commit what one owner did
@@ -489,7 +492,8 @@ impl Claim for RowClaim {
 }
 
 fn not_known() -> Error {
-    let reason = "the connection broke while the transaction was being ended; the lock is free now, or will be within its \
-                  lease, and whether statements that were run in its transaction were committed is not known";
+    let reason = "the connection broke while lockkit ended the transaction; the lock is free now, \
+                  or after its lease; check whether the statements in its transaction were \
+                  committed";
     error::ours(ErrorKind::Unavailable, reason).with_outcome_unknown()
 }

@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn c7_only_a_connection_that_breaks_without_a_word_may_have_gone_before() {
+    fn c7_only_a_connection_that_breaks_without_an_answer_may_have_ended_before() {
         let error = my::Error::Driver(my::DriverError::ConnectionClosed);
         assert_eq!(End::of(&Failure { error, is_before_end: false }), Some(End::Broken));
         for code in [1053, 1927, 4031] {

@@ -132,8 +132,8 @@ impl Store {
         if self.is_given_up(side, name, last.token, KILLED).await? {
             return Ok(());
         }
-        let reason = "it was still locked when it was looked at last, by a client that is no lockkit, or by a transaction that \
-                      the server was still rolling back";
+        let reason = "the row was still locked at the last look, by a client that is not lockkit, \
+                      or by a transaction that the server rolls back; try again";
         Err(error::ours(ErrorKind::Unavailable, reason))
     }
 
@@ -192,7 +192,7 @@ impl Store {
         let steps = self.pool.checked(
             side.script(&question).await,
             Phase::Read,
-            "looking for a connection",
+            "looking up the holder's connection",
         )?;
         if steps.first().is_none_or(|step| step.rows.is_empty()) {
             return Ok(());
@@ -203,8 +203,8 @@ impl Store {
                 return error;
             }
             let reason = format!(
-                "the holder does not react, and its connection {} belongs to another user of the database, whose \
-                 connections this one may not end; use that user, or run: KILL {}",
+                "the holder does not react, and this database user may not end its connection {}, \
+                 which belongs to another user; connect as that user, or run: KILL {}",
                 holder.thread, holder.thread
             );
             error::ours(ErrorKind::PermissionDenied, reason).with_source(error)
@@ -219,9 +219,7 @@ impl Store {
         match side.script(&probe).await {
             Ok(_) => Ok(false),
             Err(error) if error::is_taken(&error) => Ok(true),
-            Err(error) => {
-                self.pool.checked(Err(error), Phase::Read, "looking whether the row is locked")
-            }
+            Err(error) => self.pool.checked(Err(error), Phase::Read, "checking the row's lock"),
         }
     }
 
@@ -255,10 +253,7 @@ impl Store {
 /// The error for a grant that is void for certain, while it is not known whether its row is free. A
 /// second request would hear from the server that there is no such grant.
 fn void(error: Error) -> Error {
-    let reason = format!(
-        "the grant is void, but whether its row is free by now is not known: {}",
-        error.context()
-    );
+    let reason = format!("the grant is void, but its row may still be locked: {}", error.context());
     error::ours(error.kind(), reason)
         .with_status(error.status())
         .with_source(error)
@@ -270,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c14_a_void_grant_whose_row_may_be_locked_says_both() {
+    fn c14_the_error_for_a_void_grant_says_that_its_row_may_be_locked() {
         let error = void(error::ours(ErrorKind::PermissionDenied, "run: KILL 7"));
         assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::PermissionDenied, true));
         assert!(

@@ -140,16 +140,16 @@ impl Locking for Pessimistic {
         let kind = spec.name.kind();
         if spec.mode != Mode::Exclusive || !matches!(kind, Kind::Election | Kind::Mutex) {
             let reason = format!(
-                "a {kind} can't be held in the mode {:?} with strategy=pessimistic, which has exclusive locks only; \
-                 use strategy=optimistic, with another table_prefix",
+                "strategy=pessimistic has no {kind} in the mode {:?}, because it has only \
+                 exclusive locks; use strategy=optimistic, with another table_prefix",
                 spec.mode
             );
             return Err(error::ours(ErrorKind::Unsupported, reason));
         }
         if spec.ttl < MIN_TTL {
             let reason = format!(
-                "ttl is {:?}, and with strategy=pessimistic it must be at least {MIN_TTL:?}: the server counts the time \
-                 in which it hears nothing in whole seconds",
+                "ttl is {:?}, but with strategy=pessimistic it must be at least {MIN_TTL:?}, \
+                 because the server counts idle time in whole seconds",
                 spec.ttl
             );
             return Err(error::ours(ErrorKind::InvalidOption, reason));

@@ -48,11 +48,11 @@ on_each! {
     c4_a_connection_that_dies_between_the_token_and_the_proof_gets_no_grant,
     c4_a_transaction_that_ended_before_the_token_takes_none_from_the_next,
     c4_a_server_that_restarts_between_the_steps_grants_nothing,
-    c2_a_late_token_of_one_who_is_gone_changes_nothing,
-    c4_a_token_that_waits_for_its_row_is_not_given_to_one_who_has_died_meanwhile,
-    c8_who_has_the_row_is_granted_it_whatever_the_last_one_did_late,
+    c2_a_late_token_of_an_ended_owner_changes_nothing,
+    c4_a_token_that_waits_for_its_row_does_not_go_to_a_dead_client,
+    c8_the_owner_of_the_row_is_granted_despite_late_requests_of_the_last_one,
     the_token_is_found_by_the_primary_key,
-    c8_who_has_waited_reads_the_token_that_was_given_meanwhile,
+    c8_a_waiter_reads_the_latest_token_when_its_turn_comes,
     no_sign_stays_behind,
     a_lock_and_its_release_are_five_statements,
 }
@@ -267,7 +267,7 @@ async fn c4_a_server_that_restarts_between_the_steps_grants_nothing(flavor: SqlF
     assert!(world.token().await.get() > last);
 }
 
-async fn c2_a_late_token_of_one_who_is_gone_changes_nothing(flavor: SqlFlavor) {
+async fn c2_a_late_token_of_an_ended_owner_changes_nothing(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     let first_key = key();
     let second_key = key();
@@ -294,9 +294,7 @@ async fn c2_a_late_token_of_one_who_is_gone_changes_nothing(flavor: SqlFlavor) {
 }
 
 /// Catches a look for the sign before the row of the token is locked.
-async fn c4_a_token_that_waits_for_its_row_is_not_given_to_one_who_has_died_meanwhile(
-    flavor: SqlFlavor,
-) {
+async fn c4_a_token_that_waits_for_its_row_does_not_go_to_a_dead_client(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     world.token().await;
     let first_key = key();
@@ -323,7 +321,9 @@ async fn c4_a_token_that_waits_for_its_row_is_not_given_to_one_who_has_died_mean
 
 /// A late token is given between the end of a transaction and the end of its connection's sign.
 /// Catches a refusal of the claim that has the row then, and a grant below the late token.
-async fn c8_who_has_the_row_is_granted_it_whatever_the_last_one_did_late(flavor: SqlFlavor) {
+async fn c8_the_owner_of_the_row_is_granted_despite_late_requests_of_the_last_one(
+    flavor: SqlFlavor,
+) {
     let world = World::start(flavor).await;
     let mut admin = world.admin().await;
     let mut last = 0;
@@ -367,7 +367,7 @@ async fn the_token_is_found_by_the_primary_key(flavor: SqlFlavor) {
 
 /// Catches a read of the last token that is older than the row's lock. With it, a claim that has
 /// waited would be refused each time.
-async fn c8_who_has_waited_reads_the_token_that_was_given_meanwhile(flavor: SqlFlavor) {
+async fn c8_a_waiter_reads_the_latest_token_when_its_turn_comes(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     for _ in 0..2 {
         let first_key = key();

@@ -82,14 +82,17 @@ impl LockTransaction {
     /// and the lock is lost. The same happens if `work` drops a statement midway, by a timeout of
     /// its own.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&mut Conn) -> T) -> Result<T> {
-        let hold = self.hold.upgrade().ok_or_else(|| lost("it was given back, or lost"))?;
+        let hold = self
+            .hold
+            .upgrade()
+            .ok_or_else(|| lost("its guard was released, or the lock was lost before"))?;
         let mut hold = hold.lock().await;
         let broken = |_| lost("its connection broke");
         // If the checkout is dropped with this future, or after an error, the connection is closed
         // and its running statement is killed.
-        let mut checkout = hold.lend().await.ok_or_else(|| lost("its connection is gone"))?;
+        let mut checkout = hold.lend().await.ok_or_else(|| lost("its connection broke before"))?;
         if self.is_dropped.load(SeqCst) {
-            return Err(lost("it was given up"));
+            return Err(lost("its guard was dropped"));
         }
         if !hold.is_used() {
             checkout.script(&hold.begin_use()).await.map_err(broken)?;
@@ -97,14 +100,15 @@ impl LockTransaction {
         let conn = checkout.foreign().map_err(broken)?;
         let output = tokio::select! {
             biased;
-            () = self.interrupt.notified() => return Err(lost("it was given up while a statement ran")),
+            () = self.interrupt.notified() => return Err(lost("its guard was dropped while a \
+                                                               statement ran")),
             output = work(&mut *conn) => output,
         };
         // This is the driver's own mark. The driver would take the answer that is still to come for
         // the answer to the next statement.
         if conn.is_disconnected() {
             return Err(lost(
-                "a statement in its transaction was dropped before its answer had come",
+                "the program dropped a statement in its transaction before the answer arrived",
             ));
         }
         checkout.settle_foreign();
@@ -116,8 +120,8 @@ impl LockTransaction {
             }
             Err(error) if error::is_fatal(&error) => Err(broken(error)),
             Ok(_) | Err(_) => Err(lost(
-                "a statement ended the transaction that holds it: a COMMIT or ROLLBACK, one that changes a table's \
-                 form, or a deadlock that the server resolved",
+                "a statement ended its transaction: COMMIT, ROLLBACK, a statement that alters a \
+                 table, or a deadlock that the server resolved",
             )),
         }
     }
@@ -154,8 +158,6 @@ impl Attachment for LockTransaction {
 }
 
 fn lost(reason: &str) -> Error {
-    let text = format!(
-        "the lock is lost, and nothing of its transaction will be committed with a release: {reason}"
-    );
+    let text = format!("the lock is lost, so a release will not commit its transaction: {reason}");
     error::ours(ErrorKind::Lost, text)
 }

@@ -206,7 +206,9 @@ impl Place {
         }
         let patience = line.waiting.iter().find(|waiting| waiting.number == self.number)?.patience;
         let silence = line.schedule.as_ref()?.unanswered()?.until(state.poller.as_ref()?.seen);
-        (silence >= patience).then(|| format!("the server did not answer within {patience:?}"))
+        (silence >= patience).then(|| {
+            format!("the server did not answer within {patience:?}; is it running and reachable?")
+        })
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Waiting) -> T) -> Option<T> {

@@ -33,7 +33,7 @@ fn spec(name: &LockName, op_timeout: Duration) -> ClaimSpec {
 }
 
 #[test]
-fn c6_a_call_is_passed_on_by_whoever_leaves_and_reaches_one_at_a_time() {
+fn c6_a_leaving_waiter_passes_the_wake_up_to_one_other_waiter() {
     let waiters = Arc::<Waiters>::default();
     let name = LockName::new(Kind::Mutex, "a").unwrap();
     let (first, signal_1) = join(&waiters, &name);
@@ -67,7 +67,7 @@ fn c8_a_call_that_comes_while_its_answer_is_under_way_is_not_lost() {
 }
 
 #[test]
-fn c8_one_who_was_called_and_does_not_ask_is_passed_after_a_while() {
+fn c8_a_waiter_that_ignores_its_wake_up_is_passed_over_later() {
     let waiters = Arc::<Waiters>::default();
     let name = LockName::new(Kind::Mutex, "a").unwrap();
     let (first, _) = join(&waiters, &name);
@@ -94,7 +94,7 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn one_attends_all_lines_and_another_one_after_it_has_gone() {
+fn one_waiter_serves_all_lines_and_another_after_it_left() {
     let waiters = Arc::<Waiters>::default();
     let a = name("a");
     let b = name("b");
@@ -122,7 +122,7 @@ fn one_attends_all_lines_and_another_one_after_it_has_gone() {
 
 /// Catches waiters that rely on a poller in a runtime that is not driven any more.
 #[test]
-fn c8_whoever_takes_over_looks_at_all_lines_at_once() {
+fn c8_a_new_poller_polls_all_lines_at_once() {
     let waiters = Arc::<Waiters>::default();
     let a = name("a");
     let one = runtime();
@@ -142,7 +142,7 @@ fn c8_whoever_takes_over_looks_at_all_lines_at_once() {
 }
 
 #[test]
-fn c8_those_that_do_not_fit_come_next_and_no_look_is_too_long() {
+fn c8_names_that_do_not_fit_are_polled_next_and_no_poll_is_too_long() {
     let waiters = Arc::<Waiters>::default();
     let names: Vec<_> = (0..700).map(|n| name(&format!("{n:0>255}"))).collect();
     let places: Vec<_> = names.iter().map(|name| join(&waiters, name).0).collect();
@@ -170,7 +170,7 @@ fn c8_those_that_do_not_fit_come_next_and_no_look_is_too_long() {
 
 /// Catches one patience for all waiters, whichever it is.
 #[test]
-fn c8_each_waiter_hears_of_a_silent_server_after_its_own_patience() {
+fn c8_each_waiter_gets_the_error_of_a_silent_server_after_its_own_patience() {
     let waiters = Arc::<Waiters>::default();
     let a = name("a");
     let [short, long] = [Duration::from_secs(4), Duration::from_secs(40)];
@@ -195,7 +195,7 @@ fn c8_each_waiter_hears_of_a_silent_server_after_its_own_patience() {
 /// Catches looks that are lost one after the other until none is left, because each has a name with
 /// a patient waiter.
 #[test]
-fn c8_a_look_that_is_kept_for_the_hasty_has_none_else() {
+fn c8_a_poll_reserved_for_hasty_waiters_reads_only_theirs() {
     let waiters = Arc::<Waiters>::default();
     let runtime = runtime();
     let timeouts = [("a", 4), ("b", 6), ("c", 40), ("d", 3)];

@@ -32,7 +32,7 @@ on_both!(
     c6_a_storm_of_dropped_waits_leaves_nothing,
     c6_a_storm_on_one_connection_leaves_nothing,
     c6_a_statement_that_waits_for_a_row_ends_with_its_future,
-    c6_it_ends_also_if_the_server_stands_still_meanwhile,
+    c6_the_call_ends_even_while_the_server_is_paused,
     c6_nothing_is_killed_through_a_proxy_that_numbers_connections_in_its_own_way,
 );
 
@@ -249,7 +249,7 @@ async fn c6_a_statement_that_waits_for_a_row_ends_with_its_future(flavor: SqlFla
 }
 
 /// Catches a `KILL` that is given up sooner than the attempt to open a connection for it.
-async fn c6_it_ends_also_if_the_server_stands_still_meanwhile(flavor: SqlFlavor) {
+async fn c6_the_call_ends_even_while_the_server_is_paused(flavor: SqlFlavor) {
     // Longer than a `KILL` takes by itself, and less than the connect_timeout.
     const STILL: Duration = Duration::from_secs(6);
     let bed = Bed::own(flavor, &[]);

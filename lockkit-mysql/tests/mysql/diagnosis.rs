@@ -5,9 +5,9 @@ use lockkit_fixture::SqlFlavor;
 
 use crate::support::*;
 
-on_both!(c14_a_server_that_flushes_late_is_told,);
+on_both!(c14_a_server_that_flushes_late_is_reported,);
 
-async fn c14_a_server_that_flushes_late_is_told(flavor: SqlFlavor) {
+async fn c14_a_server_that_flushes_late_is_reported(flavor: SqlFlavor) {
     for (argument, strategy, wanted) in
         [("1", "optimistic", Severity::Good), ("2", "pessimistic", Severity::Weak)]
     {

@@ -13,10 +13,10 @@ use lockkit_mysql::mysql_async::Row;
 use crate::support::*;
 
 on_both!(
-    c1_c4_c14_what_0_1_0_has_stored_is_read_and_respected_and_tokens_rise,
-    c1_what_is_stored_has_the_form_of_0_1_0,
-    c13_nothing_is_added_to_what_a_newer_lockkit_has_made,
-    c13_where_it_can_not_be_told_who_made_the_tables_none_is_made,
+    c1_c4_c14_data_of_0_1_0_is_read_and_respected_and_tokens_rise,
+    c1_stored_data_has_the_format_of_0_1_0,
+    c13_nothing_is_added_to_data_of_a_newer_lockkit,
+    c13_no_table_is_created_if_the_maker_of_the_others_is_unknown,
 );
 
 /// Tables and rows as 0.1.0 makes them, except that the times are past 2100.
@@ -66,7 +66,7 @@ impl Bed {
     }
 }
 
-async fn c1_c4_c14_what_0_1_0_has_stored_is_read_and_respected_and_tokens_rise(flavor: SqlFlavor) {
+async fn c1_c4_c14_data_of_0_1_0_is_read_and_respected_and_tokens_rise(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
     bed.load(&mut admin).await;
@@ -95,7 +95,7 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_and_respected_and_tokens_rise(f
 
 /// If you change what is stored, you have to change this test, and then need a new format: see
 /// docs/operations.md.
-async fn c1_what_is_stored_has_the_form_of_0_1_0(flavor: SqlFlavor) {
+async fn c1_stored_data_has_the_format_of_0_1_0(flavor: SqlFlavor) {
     let old = Bed::shared(flavor);
     let new = Bed::shared(flavor);
     let mut admin = old.admin().await;
@@ -124,7 +124,7 @@ async fn c1_what_is_stored_has_the_form_of_0_1_0(flavor: SqlFlavor) {
 
 /// Catches tables of this format that are made beside those of a newer one, such as a table that
 /// the newer format does without.
-async fn c13_nothing_is_added_to_what_a_newer_lockkit_has_made(flavor: SqlFlavor) {
+async fn c13_nothing_is_added_to_data_of_a_newer_lockkit(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
     bed.load(&mut admin).await;
@@ -137,7 +137,7 @@ async fn c13_nothing_is_added_to_what_a_newer_lockkit_has_made(flavor: SqlFlavor
     for query in ["", "strategy=pessimistic", "create_table=false"] {
         let error = refused(&bed.url(query)).await;
         assert_eq!(error.kind(), ErrorKind::NewerFormat, "{error}");
-        assert!(error.to_string().contains("written by a newer lockkit"), "{error}");
+        assert!(error.to_string().contains("a newer lockkit wrote"), "{error}");
     }
     let made = format!(
         "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA='lockkit' AND TABLE_NAME LIKE '{}%'",
@@ -150,7 +150,7 @@ async fn c13_nothing_is_added_to_what_a_newer_lockkit_has_made(flavor: SqlFlavor
 }
 
 /// The row is there, but can't be read.
-async fn c13_where_it_can_not_be_told_who_made_the_tables_none_is_made(flavor: SqlFlavor) {
+async fn c13_no_table_is_created_if_the_maker_of_the_others_is_unknown(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
     let columns =

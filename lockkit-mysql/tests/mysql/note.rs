@@ -13,12 +13,12 @@ use crate::support::*;
 
 on_both!(
     c2_a_note_waits_for_a_grant_that_is_being_changed,
-    c2_a_lease_that_has_ended_is_none_though_nobody_took_it_over,
+    c2_a_holder_writes_no_note_after_the_end_of_its_lease,
     c4_garbage_collection_leaves_notes_alone,
     c5_revisions_are_exact_up_to_the_last,
-    c13_a_demoted_primary_tells_neither_a_note_nor_the_time,
-    c13_a_missing_table_and_a_missing_right_say_what_to_do,
-    c14_tables_from_before_there_were_notes_get_one,
+    c13_a_demoted_primary_reports_neither_a_note_nor_the_time,
+    c13_the_errors_for_a_missing_table_and_a_missing_right_name_a_remedy,
+    c14_tables_of_a_version_without_notes_get_a_note_table,
 );
 
 fn note(revision: u64, text: &str) -> Note {
@@ -51,7 +51,7 @@ async fn c2_a_note_waits_for_a_grant_that_is_being_changed(flavor: SqlFlavor) {
     }
 }
 
-async fn c2_a_lease_that_has_ended_is_none_though_nobody_took_it_over(flavor: SqlFlavor) {
+async fn c2_a_holder_writes_no_note_after_the_end_of_its_lease(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect(QUIET).await;
     let mut admin = bed.admin().await;
@@ -113,7 +113,7 @@ async fn c5_revisions_are_exact_up_to_the_last(flavor: SqlFlavor) {
     given_up(holder.release()).await;
 }
 
-async fn c13_a_demoted_primary_tells_neither_a_note_nor_the_time(flavor: SqlFlavor) {
+async fn c13_a_demoted_primary_reports_neither_a_note_nor_the_time(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;
     let mut admin = bed.admin().await;
@@ -142,7 +142,7 @@ async fn c13_a_demoted_primary_tells_neither_a_note_nor_the_time(flavor: SqlFlav
     given_up(holder.release()).await;
 }
 
-async fn c13_a_missing_table_and_a_missing_right_say_what_to_do(flavor: SqlFlavor) {
+async fn c13_the_errors_for_a_missing_table_and_a_missing_right_name_a_remedy(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
     bed.connect(QUIET).await;
@@ -168,14 +168,14 @@ async fn c13_a_missing_table_and_a_missing_right_say_what_to_do(flavor: SqlFlavo
             (ErrorKind::WrongType, false),
             "{error}"
         );
-        assert!(error.to_string().contains("tables are not there"), "{error}");
+        assert!(error.to_string().contains("tables do not exist"), "{error}");
     }
     // No open transaction is left of this.
     given_up(holder.release()).await;
     next_token(&backend, "a").await;
 }
 
-async fn c14_tables_from_before_there_were_notes_get_one(flavor: SqlFlavor) {
+async fn c14_tables_of_a_version_without_notes_get_a_note_table(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
     let before = next_token(&bed.connect(QUIET).await, "a").await;

@@ -18,7 +18,7 @@ on_both!(
     c3_c9_a_holder_without_a_network_is_lost_before_the_next_grant,
     c2_a_late_renewal_shortens_nothing,
     c2_a_late_renewal_revives_nothing,
-    c5_a_retry_holds_for_what_the_server_says,
+    c5_a_retry_holds_for_the_lease_that_the_server_reports,
     c5_a_late_attempt_after_the_release_takes_nothing,
     c5_a_release_that_fails_midway_forgets_nothing,
     c5_an_unknown_grant_is_released_also_after_refusals,
@@ -188,7 +188,7 @@ async fn c2_a_late_renewal_revives_nothing(flavor: SqlFlavor) {
     }
 }
 
-async fn c5_a_retry_holds_for_what_the_server_says(flavor: SqlFlavor) {
+async fn c5_a_retry_holds_for_the_lease_that_the_server_reports(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (backend, proxy) = bed.behind_proxy("").await;
     let mut admin = bed.admin().await;

@@ -30,13 +30,13 @@ use crate::support::*;
 
 on_both!(
     c8_a_thousand_waiters_are_a_few_requests,
-    c6_nobody_polls_when_nobody_waits,
-    c1_c8_all_who_wait_for_many_names_get_their_locks,
+    c6_no_poll_runs_without_a_waiter,
+    c1_c8_all_waiters_for_many_names_get_their_locks,
     c8_a_hasty_waiter_fails_by_itself_on_a_slow_server,
-    c8_a_patient_waiter_whose_look_is_lost_delays_no_hasty_one,
+    c8_a_patient_waiter_whose_poll_is_lost_delays_no_hasty_one,
     c8_locks_of_all_kinds_are_waited_for_together,
     c8_looks_and_words_use_the_primary_key_and_wait_for_no_row,
-    c8_a_look_that_the_server_refuses_silences_no_name,
+    c8_a_refused_poll_silences_no_name,
 );
 
 const COLUMNS: &str = "kind,name,owner,fence,expires_us,touched_us";
@@ -129,7 +129,7 @@ async fn c8_a_thousand_waiters_are_a_few_requests(flavor: SqlFlavor) {
 }
 
 /// Catches a task that never ends, and one that ends for good.
-async fn c6_nobody_polls_when_nobody_waits(flavor: SqlFlavor) {
+async fn c6_no_poll_runs_without_a_waiter(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
     let backend = bed.connect(QUIET).await;
@@ -150,7 +150,7 @@ async fn c6_nobody_polls_when_nobody_waits(flavor: SqlFlavor) {
 
 /// Catches looks that reach only the first line, the last, or some, and calls that reach one waiter
 /// of each line.
-async fn c1_c8_all_who_wait_for_many_names_get_their_locks(flavor: SqlFlavor) {
+async fn c1_c8_all_waiters_for_many_names_get_their_locks(flavor: SqlFlavor) {
     const WAITERS: usize = 10;
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
@@ -242,7 +242,7 @@ async fn forgetful(bed: &Bed) -> (SocketAddr, watch::Sender<u32>) {
 
 /// The look is lost with its connection, which stays open. Catches looks that follow one after the
 /// other, each as long as its most patient waiter wants.
-async fn c8_a_patient_waiter_whose_look_is_lost_delays_no_hasty_one(flavor: SqlFlavor) {
+async fn c8_a_patient_waiter_whose_poll_is_lost_delays_no_hasty_one(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
     let (addr, forget) = forgetful(&bed).await;
@@ -415,7 +415,7 @@ async fn planned_by_key(
 }
 
 /// Catches a look that fails for all of its names, and is repeated unchanged.
-async fn c8_a_look_that_the_server_refuses_silences_no_name(flavor: SqlFlavor) {
+async fn c8_a_refused_poll_silences_no_name(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &["--max-allowed-packet=8192"]);
     let mut admin = bed.admin().await;
     let backend = bed.connect(QUIET).await;

@@ -14,7 +14,7 @@ use crate::support::*;
 on_both!(
     a_unix_socket_will_do,
     c8_one_connection_serves_twenty_tasks,
-    c13_a_pool_that_is_exhausted_says_so,
+    c13_the_error_of_an_exhausted_pool_names_the_cause,
     sixteen_lockers_make_the_tables_at_once,
 );
 
@@ -64,7 +64,7 @@ async fn c8_one_connection_serves_twenty_tasks(flavor: SqlFlavor) {
     locker.shutdown().await.unwrap();
 }
 
-async fn c13_a_pool_that_is_exhausted_says_so(flavor: SqlFlavor) {
+async fn c13_the_error_of_an_exhausted_pool_names_the_cause(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("pool_size=1").await;
     let mut admin = bed.admin().await;

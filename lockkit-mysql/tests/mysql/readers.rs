@@ -20,7 +20,7 @@ use crate::support::*;
 on_both!(
     c12_readers_do_not_starve_a_writer,
     c12_readers_that_stay_do_not_starve_a_writer,
-    c12_a_writer_that_gave_up_lets_readers_go_on,
+    c12_a_writer_that_gave_up_lets_readers_pass,
     writers_do_not_starve_readers,
     c8_a_reader_and_a_writer_of_one_client_do_not_hold_each_other_up,
 );
@@ -93,7 +93,7 @@ async fn c12_readers_that_stay_do_not_starve_a_writer(flavor: SqlFlavor) {
     within(SOON, "the readers", tasks.join_all()).await;
 }
 
-async fn c12_a_writer_that_gave_up_lets_readers_go_on(flavor: SqlFlavor) {
+async fn c12_a_writer_that_gave_up_lets_readers_pass(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let here = bed.locker("").await;
     let there = bed.locker("").await;

@@ -21,10 +21,10 @@ use crate::support::*;
 on_both!(
     c13_a_read_only_server_is_refused,
     c13_a_demoted_server_is_named_and_used_again_after_it,
-    c13_a_user_without_create_is_told_what_to_run,
+    c13_the_error_for_a_user_without_create_names_the_statement_to_run,
     c13_a_user_with_four_rights_on_existing_tables_is_enough,
     c13_missing_tables_are_shown_where_none_may_be_made,
-    c1_a_demoted_server_grants_nothing_to_those_who_may_write_to_it,
+    c1_a_demoted_server_grants_nothing_to_users_who_may_write_to_it,
     c13_tables_of_another_form_are_refused,
     c1_c11_tables_in_which_two_names_or_owners_could_be_one_are_refused,
     c5_autocommit_is_on_again_after_a_transaction_and_after_a_lost_race,
@@ -93,7 +93,7 @@ async fn c13_a_demoted_server_is_named_and_used_again_after_it(flavor: SqlFlavor
 
 /// Catches any path on which a server that is no primary grants, renews or reports a lock, because
 /// the user may bypass `read_only`. The new primary does not know that lock.
-async fn c1_a_demoted_server_grants_nothing_to_those_who_may_write_to_it(flavor: SqlFlavor) {
+async fn c1_a_demoted_server_grants_nothing_to_users_who_may_write_to_it(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
     let backend = connect(&bed.with_prefix(&bed.server.admin_url(), QUIET)).await.unwrap();
@@ -142,7 +142,7 @@ fn assert_demoted<T: std::fmt::Debug>(answer: lockkit_core::Result<T>) {
     assert!(!error.is_outcome_unknown(), "{error}");
 }
 
-async fn c13_a_user_without_create_is_told_what_to_run(flavor: SqlFlavor) {
+async fn c13_the_error_for_a_user_without_create_names_the_statement_to_run(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
     admin.run("CREATE TABLE IF NOT EXISTS other(id INT PRIMARY KEY)").await;
@@ -355,7 +355,7 @@ async fn c13_newer_tables_are_refused_unless_they_say_that_they_are_compatible(f
     admin.run(format!("UPDATE {} SET version=2,compatible=2", bed.table("meta"))).await;
     let error = refused(&bed.url("")).await;
     assert_eq!(error.kind(), ErrorKind::NewerFormat, "{error}");
-    assert!(error.to_string().contains("written by a newer lockkit"), "{error}");
+    assert!(error.to_string().contains("a newer lockkit wrote"), "{error}");
     admin.run(format!("UPDATE {} SET version=2,compatible=1", bed.table("meta"))).await;
     next_token(&bed.connect("").await, "a").await;
     let kept: (u32, u32) =

@@ -20,12 +20,12 @@ use tokio::{
 use crate::support::*;
 
 on_both!(
-    c8_a_runtime_that_stands_still_holds_up_no_waiter_of_another,
-    c10_a_runtime_that_stands_still_holds_up_no_renewal_of_another,
+    c8_a_blocked_runtime_delays_no_waiter_of_another,
+    c10_a_blocked_runtime_delays_no_renewal_of_another,
     each_runtime_uses_its_own_connection_again,
     connections_of_ended_runtimes_are_closed_at_the_next_use,
     a_full_pool_makes_room_for_another_runtime,
-    c6_a_close_waits_for_no_runtime_that_stands_still,
+    c6_a_close_waits_for_no_blocked_runtime,
 );
 
 /// A runtime that runs only inside `block_on`.
@@ -43,7 +43,7 @@ async fn begin<F: Future>(mut future: Pin<&mut F>) {
 }
 
 /// Catches waiters that rely on a task of another runtime.
-async fn c8_a_runtime_that_stands_still_holds_up_no_waiter_of_another(flavor: SqlFlavor) {
+async fn c8_a_blocked_runtime_delays_no_waiter_of_another(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let holder = bed.locker("").await;
     let locker = with_ttl(bed.connect("").await, SHORT);
@@ -70,7 +70,7 @@ async fn c8_a_runtime_that_stands_still_holds_up_no_waiter_of_another(flavor: Sq
 }
 
 /// Catches a request for several renewals that only one of them can drive.
-async fn c10_a_runtime_that_stands_still_holds_up_no_renewal_of_another(flavor: SqlFlavor) {
+async fn c10_a_blocked_runtime_delays_no_renewal_of_another(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;
     let mut one = claim(&backend, "a");
@@ -208,7 +208,7 @@ async fn a_full_pool_makes_room_for_another_runtime(flavor: SqlFlavor) {
 
 /// Catches a close that waits for the cleanup task, or for a `KILL`, in a runtime that is not
 /// driven. Such a close left all connections open.
-async fn c6_a_close_waits_for_no_runtime_that_stands_still(flavor: SqlFlavor) {
+async fn c6_a_close_waits_for_no_blocked_runtime(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
     let connected = admin.status("Threads_connected").await;

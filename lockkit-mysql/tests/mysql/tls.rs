@@ -9,7 +9,7 @@ use crate::support::*;
 
 on_both!(
     tls_carries_a_user_who_must_have_it,
-    c13_a_certificate_that_nobody_trusts_is_refused,
+    c13_an_untrusted_certificate_is_refused,
     c13_files_that_are_not_there_are_named,
 );
 
@@ -35,7 +35,7 @@ async fn tls_carries_a_user_who_must_have_it(flavor: SqlFlavor) {
     backend.close().await.unwrap();
 }
 
-async fn c13_a_certificate_that_nobody_trusts_is_refused(flavor: SqlFlavor) {
+async fn c13_an_untrusted_certificate_is_refused(flavor: SqlFlavor) {
     let error = refused(&tls(&bed(flavor).url(""))).await;
     assert!(error.to_string().contains("check the parameter ca"), "{error}");
     assert!(!error.to_string().contains('\n'), "{error}");

@@ -19,7 +19,7 @@ use crate::{cut::cut, support::*};
 on_both!(
     a_transfer_is_one_statement,
     c5_a_transfer_without_an_answer_is_freed_by_its_release,
-    c5_a_late_transfer_after_the_release_gives_nothing_to_anybody,
+    c5_a_late_transfer_after_the_release_grants_nothing,
     c5_a_transfer_that_comes_too_late_is_not_done,
     c1_a_transfer_waits_for_its_row_and_is_whole_or_not_at_all,
     c6_a_storm_of_dropped_transfers_leaves_nothing,
@@ -114,7 +114,7 @@ async fn c5_a_transfer_without_an_answer_is_freed_by_its_release(flavor: SqlFlav
 }
 
 /// A proxy delivers the transfer when its client has given up, and the lock has another owner.
-async fn c5_a_late_transfer_after_the_release_gives_nothing_to_anybody(flavor: SqlFlavor) {
+async fn c5_a_late_transfer_after_the_release_grants_nothing(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (backend, proxy) = bed.behind_proxy("").await;
     let there = bed.connect("").await;

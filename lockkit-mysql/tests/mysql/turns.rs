@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use crate::support::*;
 
 on_both!(
-    c12_with_nobody_outside_the_lock_is_transferred_in_one_statement,
-    c12_one_who_waits_elsewhere_goes_first,
+    c12_without_outside_waiters_a_transfer_takes_one_statement,
+    c12_a_waiter_of_another_process_goes_first,
     c12_waiters_of_the_same_client_are_not_outsiders,
-    c12_one_who_waits_no_more_is_forgotten,
+    c12_a_waiter_that_left_is_forgotten,
     c5_a_turn_without_an_answer_is_freed_by_its_release,
     c2_c3_a_turn_passes_nothing_on_that_was_lost,
 );
@@ -46,7 +46,7 @@ async fn someone_waits(bed: &Bed, admin: &mut Admin) {
 }
 
 /// Catches a lock that is freed on a guess, and a question before the transfer.
-async fn c12_with_nobody_outside_the_lock_is_transferred_in_one_statement(flavor: SqlFlavor) {
+async fn c12_without_outside_waiters_a_transfer_takes_one_statement(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let backend = bed.connect(QUIET).await;
     let mut admin = bed.admin().await;
@@ -66,7 +66,7 @@ async fn c12_with_nobody_outside_the_lock_is_transferred_in_one_statement(flavor
 
 /// Catches a waiter that records nothing, a record without an effect, and a record that has an
 /// effect after its waiter was served.
-async fn c12_one_who_waits_elsewhere_goes_first(flavor: SqlFlavor) {
+async fn c12_a_waiter_of_another_process_goes_first(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;
     let there = bed.locker("").await;
@@ -109,7 +109,7 @@ async fn c12_waiters_of_the_same_client_are_not_outsiders(flavor: SqlFlavor) {
 }
 
 /// Catches a record that lasts for ever, or that a client renews without a waiter.
-async fn c12_one_who_waits_no_more_is_forgotten(flavor: SqlFlavor) {
+async fn c12_a_waiter_that_left_is_forgotten(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;
     let there = bed.locker("").await;

@@ -5,7 +5,7 @@ use lockkit_core::spi::{Backend as _, Released, Wait};
 use crate::support::*;
 
 on_both! {
-    c1_c4_what_0_1_0_has_stored_is_read_tokens_rise_and_it_has_the_form_of_today,
+    c1_c4_data_of_0_1_0_is_read_tokens_rise_and_it_gets_the_present_format,
 }
 
 const STORED: &str = include_str!("format/stored-1.sql");
@@ -35,9 +35,7 @@ impl Store {
 
 /// If you change what is stored, you have to change this test, and then need a new format: see
 /// docs/operations.md.
-async fn c1_c4_what_0_1_0_has_stored_is_read_tokens_rise_and_it_has_the_form_of_today(
-    flavor: SqlFlavor,
-) {
+async fn c1_c4_data_of_0_1_0_is_read_tokens_rise_and_it_gets_the_present_format(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let mut spec = spec_for("orders", TTL);
     spec.label = Some("host-1".into());

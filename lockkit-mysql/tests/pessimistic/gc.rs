@@ -9,14 +9,14 @@ use lockkit_fixture::claims::given_up;
 use crate::support::*;
 
 on_both! {
-    c4_a_token_rises_above_that_of_a_row_that_is_gone,
+    c4_a_token_rises_above_that_of_a_deleted_row,
     c1_a_row_that_goes_under_a_waiter_is_made_anew,
 }
 
 const OLD: &str =
     "UPDATE lockkit_fence SET acquired_us=acquired_us-90000000000,fence=fence-90000000000";
 
-async fn c4_a_token_rises_above_that_of_a_row_that_is_gone(flavor: SqlFlavor) {
+async fn c4_a_token_rises_above_that_of_a_deleted_row(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let mut tokens = Vec::new();
     for index in 0..250 {

@@ -7,14 +7,14 @@ use lockkit_mysql::mysql_async::{Conn, Opts, prelude::Queryable as _};
 use crate::support::*;
 
 on_both! {
-    c14_inspect_tells_owner_label_token_and_age,
+    c14_inspect_shows_owner_label_token_and_age,
     c14_a_foreign_lock_of_a_row_is_a_holder_without_a_name,
     c14_force_release_ends_the_connection_of_a_holder_that_hangs,
     c14_looking_at_many_names_leaves_nothing_on_the_server,
-    c14_those_who_look_at_a_free_lock_do_not_take_each_other_for_its_holder,
+    c14_concurrent_inspections_of_a_free_lock_show_no_holder,
 }
 
-async fn c14_inspect_tells_owner_label_token_and_age(flavor: SqlFlavor) {
+async fn c14_inspect_shows_owner_label_token_and_age(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     for label in [None, Some("host 7: worker:3")] {
         assert!(store.mysql.inspect(&mutex("a")).await.unwrap().holders.is_empty());
@@ -85,9 +85,7 @@ async fn c14_looking_at_many_names_leaves_nothing_on_the_server(flavor: SqlFlavo
     assert!(prepared.1 < 20, "{prepared:?}");
 }
 
-async fn c14_those_who_look_at_a_free_lock_do_not_take_each_other_for_its_holder(
-    flavor: SqlFlavor,
-) {
+async fn c14_concurrent_inspections_of_a_free_lock_show_no_holder(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let mut claim = store.claim("a");
     granted(claim.attempt(Wait::No).await);

@@ -15,7 +15,7 @@ use crate::support::*;
 on_both! {
     c3_a_killed_connection_is_a_lost_lock,
     c1_a_demoted_server_keeps_no_row_lock_and_grants_none,
-    c3_the_guard_of_a_killed_connection_hears_of_it_long_before_its_lease_ends,
+    c3_a_guard_learns_of_a_killed_connection_long_before_its_lease_ends,
     c9_a_holder_that_hangs_is_freed_by_the_server,
     c10_a_slow_answer_is_waited_for_by_the_next_question,
     c10_a_lock_with_a_short_lease_is_kept_by_its_renewals,
@@ -65,9 +65,7 @@ async fn c1_a_demoted_server_keeps_no_row_lock_and_grants_none(flavor: SqlFlavor
     granted(newcomer.attempt(Wait::No).await);
 }
 
-async fn c3_the_guard_of_a_killed_connection_hears_of_it_long_before_its_lease_ends(
-    flavor: SqlFlavor,
-) {
+async fn c3_a_guard_learns_of_a_killed_connection_long_before_its_lease_ends(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let locker = store.locker().await;
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();

@@ -15,9 +15,9 @@ const LEASE: Duration = Duration::from_millis(4_500);
 
 on_both! {
     c1_the_next_grant_is_not_before_the_lease_of_a_dead_holder_has_ended,
-    c1_one_who_never_waits_gets_it_after_that_lease_too,
+    c1_a_try_without_a_wait_gets_it_after_that_lease_too,
     c9_a_holder_that_hangs_is_followed_after_two_leases,
-    c6_one_who_gives_up_that_wait_leaves_the_lease_to_the_next,
+    c6_a_claim_that_gives_up_that_wait_leaves_the_lease_to_the_next,
     after_a_release_nobody_waits,
     c7_a_release_of_a_holder_that_died_ends_its_lease,
     c14_a_release_that_has_to_wait_still_shows_its_holder,
@@ -65,7 +65,7 @@ async fn c1_the_next_grant_is_not_before_the_lease_of_a_dead_holder_has_ended(fl
     assert_eq!(next.release().await.unwrap(), Released::Freed);
 }
 
-async fn c1_one_who_never_waits_gets_it_after_that_lease_too(flavor: SqlFlavor) {
+async fn c1_a_try_without_a_wait_gets_it_after_that_lease_too(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&strict_lease=true").await;
     let started = Instant::now();
     let first = dead(&store).await;
@@ -106,7 +106,7 @@ async fn c9_a_holder_that_hangs_is_followed_after_two_leases(flavor: SqlFlavor) 
     assert_eq!(next.release().await.unwrap(), Released::Freed);
 }
 
-async fn c6_one_who_gives_up_that_wait_leaves_the_lease_to_the_next(flavor: SqlFlavor) {
+async fn c6_a_claim_that_gives_up_that_wait_leaves_the_lease_to_the_next(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&strict_lease=true").await;
     let started = Instant::now();
     dead(&store).await;

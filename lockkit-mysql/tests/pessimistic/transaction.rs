@@ -29,7 +29,7 @@ on_both! {
     what_a_run_sets_in_the_session_hurts_no_renewal_and_no_release,
     c9_a_holder_that_hangs_in_a_large_answer_is_freed,
     c9_a_holder_that_has_set_the_timeout_of_its_connection_is_freed,
-    c7_what_was_undone_is_never_told_as_freed,
+    c7_an_undone_release_is_never_reported_as_freed,
 }
 
 async fn begin(store: &Store, guard: &LockGuard) -> Arc<LockTransaction> {
@@ -105,7 +105,7 @@ async fn a_commit_of_the_user_is_noticed(flavor: SqlFlavor) {
         let transaction = begin(&store, &guard).await;
         let ended = transaction.run(async |conn| conn.query_drop(end).await).await.unwrap_err();
         assert_eq!(ended.kind(), ErrorKind::Lost);
-        assert!(ended.to_string().contains("ended the transaction"), "{end}: {ended}");
+        assert!(ended.to_string().contains("ended its transaction"), "{end}: {ended}");
         assert_eq!(guard.lost().wait().await, LossReason::SessionLost);
         assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost, "{end}");
         store.admin.run("DELETE FROM stock").await;
@@ -306,7 +306,7 @@ async fn c9_a_holder_that_has_set_the_timeout_of_its_connection_is_freed(flavor:
 /// Another client locks the row of the token for as long as one attempt of the release may take.
 /// Catches a release that knows that all was undone, is cut off while it tidies up, and then counts
 /// as one that was done.
-async fn c7_what_was_undone_is_never_told_as_freed(flavor: SqlFlavor) {
+async fn c7_an_undone_release_is_never_reported_as_freed(flavor: SqlFlavor) {
     for strict in ["", "&strict_lease=true"] {
         let store = Store::start_with(flavor, strict).await;
         let locker = store.locker().await;

@@ -18,12 +18,12 @@ use crate::support::*;
 
 on_both! {
     c1_the_row_stays_locked_through_transfers,
-    c2_what_an_operator_has_freed_is_not_transferred,
+    c2_a_lock_that_an_operator_freed_is_not_transferred,
     c3_the_session_fits_the_new_lease,
     c6_a_storm_of_dropped_transfers_leaves_nothing,
     the_previous_owners_transaction_leads_nowhere,
     a_transaction_that_was_used_ends_with_its_owner,
-    c3_an_extended_lease_stands_until_its_end_and_no_longer,
+    c3_an_extended_lease_lasts_until_its_end_and_no_longer,
     c9_an_extended_strict_lease_is_waited_for,
     c4_a_raised_token_does_not_hide_a_connection_from_operators,
     c4_a_lost_lock_raises_nothing,
@@ -98,7 +98,7 @@ async fn c1_the_row_stays_locked_through_transfers(flavor: SqlFlavor) {
     }
 }
 
-async fn c2_what_an_operator_has_freed_is_not_transferred(flavor: SqlFlavor) {
+async fn c2_a_lock_that_an_operator_freed_is_not_transferred(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let mut claim = store.claim("a");
     let token = granted(claim.attempt(Wait::No).await).token;
@@ -317,7 +317,7 @@ async fn a_transaction_that_was_used_ends_with_its_owner(flavor: SqlFlavor) {
     }
 }
 
-async fn c3_an_extended_lease_stands_until_its_end_and_no_longer(flavor: SqlFlavor) {
+async fn c3_an_extended_lease_lasts_until_its_end_and_no_longer(flavor: SqlFlavor) {
     const LEASE: Duration = Duration::from_secs(5);
     const LONG: Duration = Duration::from_secs(16);
     let store = Store::start(flavor).await;

@@ -16,10 +16,10 @@ use crate::support::*;
 on_both! {
     c8_a_wait_of_300_ms_takes_300_ms,
     c6_the_query_of_a_cancelled_waiter_is_killed_on_the_server,
-    c6_one_waiter_of_a_process_asks_and_passes_it_on,
+    c6_one_waiter_of_a_process_asks_and_passes_that_task_on,
     c8_an_exhausted_pool_is_a_clear_error_inside_the_bound,
     c8_the_smallest_pool_has_room_for_a_free_lock_beside_a_waiter,
-    c8_a_waiter_that_comes_late_stands_behind_the_others,
+    c8_a_late_waiter_queues_behind_the_others,
 }
 
 async fn c8_a_wait_of_300_ms_takes_300_ms(flavor: SqlFlavor) {
@@ -75,7 +75,7 @@ async fn c6_the_query_of_a_cancelled_waiter_is_killed_on_the_server(flavor: SqlF
     holder.shutdown().await.unwrap();
 }
 
-async fn c6_one_waiter_of_a_process_asks_and_passes_it_on(flavor: SqlFlavor) {
+async fn c6_one_waiter_of_a_process_asks_and_passes_that_task_on(flavor: SqlFlavor) {
     let store = Store::start_with(flavor, "&pool_size=2").await;
     let holder = store.locker().await;
     let locker = store.locker().await;
@@ -163,7 +163,7 @@ async fn c8_the_smallest_pool_has_room_for_a_free_lock_beside_a_waiter(flavor: S
     locker.shutdown().await.unwrap();
 }
 
-async fn c8_a_waiter_that_comes_late_stands_behind_the_others(flavor: SqlFlavor) {
+async fn c8_a_late_waiter_queues_behind_the_others(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let mut holder = store.claim("a");
     granted(holder.attempt(Wait::No).await);

@@ -26,13 +26,13 @@ fn c13_members_that_make_no_quorum_are_refused_by_name() {
     assert!(refusal(Vec::new()).contains("at least one member"));
     assert!(
         refusal(vec![Arc::clone(&memory), Arc::clone(&memory)])
-            .contains("member 2 (memory) is there twice")
+            .contains("member 2 (memory) occurs twice")
     );
     let inner: Arc<dyn Backend> = Arc::new(Quorum::new(vec![Arc::clone(&memory)]).unwrap());
     assert!(refusal(vec![memory, inner]).contains("member 2 (quorum) is a quorum itself"));
     let unraised = [member(), without_raise(member()), member()];
     let error = try_of(&unraised, Need::Majority).unwrap_err().to_string();
-    assert!(error.contains("member 2 (fake) can't raise the token"), "{error}");
+    assert!(error.contains("member 2 (fake) does not support raising the token"), "{error}");
     try_of(&unraised, Need::All).unwrap();
 }
 
@@ -95,7 +95,7 @@ fn c13_a_late_member_may_lack_nothing_that_the_quorum_claims() {
     let none = Exceptions::NONE;
     let lesser = [
         (without(|can| can.exclusive = false), "no exclusive locks"),
-        (without(|can| can.raise_token = false), "tokens that can't be raised"),
+        (without(|can| can.raise_token = false), "no raising of tokens"),
         (without(|can| can.extend = false), "no leases of another length"),
         (without(|can| can.labels = false), "no labels"),
         (without(|can| can.names = false), "no lists of names"),

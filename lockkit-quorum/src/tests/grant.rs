@@ -71,7 +71,7 @@ async fn c4_a_member_that_was_not_raised_does_not_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c4_a_member_that_lost_it_before_the_raise_does_not_count() {
+async fn c4_a_member_that_lost_the_lock_before_the_raise_does_not_count() {
     let fakes = fakes(3);
     advance(&fakes[0], 9).await;
     for fake in &fakes[1..] {
@@ -98,7 +98,7 @@ async fn c4_a_member_that_lost_it_before_the_raise_does_not_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c5_asked_again_it_is_the_same_grant() {
+async fn c5_a_repeated_attempt_is_the_same_grant() {
     let fakes = fakes(5);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let first = grant(&mut *claim).await;
@@ -250,7 +250,7 @@ async fn c13_a_permanent_error_is_one_if_the_others_are_not_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_busy_tells_when_enough_members_are_free() {
+async fn c8_busy_reports_when_enough_members_will_be_free() {
     let fakes = fakes(3);
     let _first = occupy(&fakes[0]).await;
     tokio::time::advance(ms(5_000)).await;
@@ -277,7 +277,7 @@ async fn c3_a_lease_is_that_of_the_member_that_makes_the_quorum() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c1_all_are_asked_one_after_the_other_and_given_back() {
+async fn c1_all_members_are_asked_in_turn_and_released() {
     let fakes = [member(), without_raise(member()), member()];
     let quorum = of(&fakes, Need::All);
     let mut claim = quorum.claim(spec("x")).unwrap();
@@ -307,7 +307,7 @@ async fn c1_all_are_asked_one_after_the_other_and_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c1_a_grant_whose_leases_ended_meanwhile_is_none() {
+async fn c1_a_grant_whose_leases_ended_before_the_answer_is_no_grant() {
     let fakes = fakes(3);
     fakes[0].always(Op::Attempt, Fault::Pass);
     fakes[1].always(Op::Attempt, Fault::SlowReply(ms(900)));

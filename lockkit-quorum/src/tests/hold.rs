@@ -25,7 +25,7 @@ async fn evict(fake: &Fake) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c10_it_is_alive_as_long_as_a_majority_says_so() {
+async fn c10_a_quorum_lock_is_alive_while_a_majority_confirms_it() {
     let fakes = fakes(5);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
@@ -41,7 +41,7 @@ async fn c10_it_is_alive_as_long_as_a_majority_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c10_members_without_an_answer_leave_it_open() {
+async fn c10_a_renewal_without_enough_answers_has_an_unknown_outcome() {
     let fakes = fakes(3);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
@@ -143,7 +143,7 @@ async fn c7_a_release_is_freed_though_members_are_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c7_a_release_without_a_majority_is_unknown_and_goes_on() {
+async fn c7_a_release_without_a_majority_is_unknown_and_continues() {
     let fakes = fakes(3);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
@@ -170,7 +170,7 @@ async fn c7_a_silent_member_is_not_believed_beyond_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c7_where_all_are_needed_it_is_free_when_all_say_so() {
+async fn c7_if_all_members_are_needed_the_lock_is_free_when_all_confirm() {
     let fakes = fakes(2);
     let mut claim = of(&fakes, Need::All).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
@@ -181,7 +181,7 @@ async fn c7_where_all_are_needed_it_is_free_when_all_say_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c7_a_release_that_was_dropped_midway_goes_on() {
+async fn c7_a_release_dropped_midway_continues() {
     let fakes = fakes(3);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;
@@ -207,7 +207,7 @@ async fn c5_after_a_loss_the_next_attempt_is_a_new_grant() {
 
 /// The longest leases of a quorum may be those of members that forget them.
 #[tokio::test(start_paused = true)]
-async fn c2_a_renewal_gives_a_member_that_missed_an_extension_what_the_others_have() {
+async fn c2_a_renewal_extends_a_member_that_missed_an_extension() {
     let fakes = fakes(3);
     let locker = Locker::builder(Arc::new(quorum(&fakes))).clock(Clock::Tokio).build();
     let options =

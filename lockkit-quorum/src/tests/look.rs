@@ -46,7 +46,7 @@ async fn c14_a_holder_is_shown_by_a_majority_with_the_grants_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c14_what_a_minority_shows_is_no_holder() {
+async fn c14_a_holder_on_a_minority_is_not_shown() {
     let fakes = fakes(3);
     let _other = occupy(&fakes[0]).await;
     assert!(quorum(&fakes).inspect(&name()).await.unwrap().holders.is_empty());

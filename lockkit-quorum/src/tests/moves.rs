@@ -120,7 +120,7 @@ async fn c4_tokens_rise_through_a_move_whichever_store_is_ahead() {
 
 /// The new store learns the old store's tokens only through a quorum of both.
 #[tokio::test(start_paused = true)]
-async fn c4_a_move_in_which_nobody_used_both_alone_is_seen_to_fall() {
+async fn c4_a_move_without_a_common_phase_makes_tokens_fall() {
     let stores = Stores::new(member(), member());
     advance(&stores.old, 5_000).await;
     let error = stores.roll(&RAISED, false, FencingToken::new(0)).await.unwrap_err();
@@ -161,7 +161,7 @@ async fn c13_a_base_below_the_tokens_of_the_others_is_an_error_and_nothing_is_le
     let mut claim = quorum.claim(spec("x")).unwrap();
     let error = claim.attempt(Wait::No).await.unwrap_err();
     assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::InvalidOption, false));
-    let wanted = format!("with token_base {base} in it, is smaller than another member's");
+    let wanted = format!("which includes token_base {base}, is smaller than another member's");
     assert!(error.to_string().contains(&wanted), "{error}");
     assert!(shown(&[stores.new.clone(), stores.old.clone()]).await.iter().all(Option::is_none));
     let quorum = stores.both().with_first_token_base(ahead).unwrap();
@@ -238,16 +238,18 @@ async fn c14_a_holder_of_the_step_before_is_seen_and_freed_by_the_token_of_its_g
 }
 
 #[test]
-fn c13_only_the_first_of_all_may_have_a_base_and_only_if_it_cant_be_raised() {
+fn c13_only_the_first_of_all_members_may_have_a_token_base_and_only_without_raises() {
     let refusal = |members: &[Fake], need, base| {
         let error = try_of(members, need).unwrap().with_first_token_base(base).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOption);
         error.to_string()
     };
     let pair = [unraised(), member()];
-    assert!(refusal(&[member()], Need::Majority, 1).contains("give it beside the members"));
-    assert!(refusal(&[member(), unraised()], Need::All, 1).contains("its tokens are raised"));
-    assert!(refusal(&pair, Need::All, (1 << 62) + 1).contains("is too large"));
+    assert!(refusal(&[member()], Need::Majority, 1).contains("write it beside the members"));
+    assert!(
+        refusal(&[member(), unraised()], Need::All, 1).contains("the quorum raises its tokens")
+    );
+    assert!(refusal(&pair, Need::All, (1 << 62) + 1).contains("is allowed"));
     try_of(&pair, Need::All).unwrap().with_first_token_base(1 << 62).unwrap();
 }
 

@@ -66,7 +66,7 @@ async fn won_without_the_third(fakes: &[Fake]) -> (Box<dyn Claim>, FencingToken)
 }
 
 #[tokio::test(start_paused = true)]
-async fn c4_asked_again_after_the_end_of_a_lease_it_is_another_grant() {
+async fn c4_a_repeated_attempt_after_the_lease_is_another_grant() {
     let fakes = one_with_leases();
     let (mut claim, token) = won_without_the_third(&fakes).await;
     sleep(SHORT + ms(50)).await;
@@ -118,7 +118,7 @@ async fn c14_no_token_is_shown_that_may_not_be_the_grants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c14_force_release_of_a_held_lock_never_answers_that_it_is_not_held() {
+async fn c14_force_release_of_a_held_lock_never_answers_not_held() {
     let (fakes, mut claim, token) = a_late_grant_and_a_silent_member().await;
     let quorum = quorum(&fakes);
     let error = quorum.force_release(&name(), token).await.unwrap_err();
@@ -131,7 +131,7 @@ async fn c14_force_release_of_a_held_lock_never_answers_that_it_is_not_held() {
 /// Two members show the lock, and one of them does not answer. The third was down at the grant, and
 /// has no part of it.
 #[tokio::test(start_paused = true)]
-async fn c14_a_held_lock_is_not_called_free_while_a_member_of_it_is_silent() {
+async fn c14_a_held_lock_is_not_reported_free_while_a_member_is_silent() {
     let fakes = fakes(3);
     fakes[2].all(Fault::DOWN);
     let quorum = quorum(&fakes);

@@ -23,7 +23,7 @@ async fn eventually_free(fakes: &[Fake]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c6_what_a_lost_ballot_left_is_taken_back() {
+async fn c6_a_lost_ballot_is_undone() {
     for act in [Fault::HangAfter, Fault::SlowRequest(ms(700)), Fault::SlowReply(ms(700))] {
         let fakes = fakes(3);
         let others = [occupy(&fakes[0]).await, occupy(&fakes[1]).await];
@@ -38,7 +38,7 @@ async fn c6_what_a_lost_ballot_left_is_taken_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c6_a_late_grant_of_a_released_lock_is_taken_back() {
+async fn c6_a_late_grant_of_a_released_lock_is_undone() {
     let fakes = fakes(3);
     fakes[2].always(Op::Attempt, Fault::SlowRequest(ms(500)));
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
@@ -91,7 +91,7 @@ async fn c6_the_task_ends_when_nothing_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c6_what_a_dead_member_has_is_left_to_its_lease() {
+async fn c6_a_lock_on_a_dead_member_is_left_to_its_lease() {
     let fakes = fakes(3);
     fakes[2].all(Fault::Hang);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
@@ -163,7 +163,7 @@ fn c6_the_sweep_outlives_its_runtime() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c14_a_guard_tells_the_owner_that_the_members_know() {
+async fn c14_a_guard_reports_the_owner_that_the_members_know() {
     let fakes = fakes(3);
     let locker = Locker::builder(Arc::new(quorum(&fakes))).clock(Clock::Tokio).build();
     let mut others = [occupy(&fakes[0]).await, occupy(&fakes[1]).await];
@@ -184,7 +184,7 @@ async fn c14_a_guard_tells_the_owner_that_the_members_know() {
 
 /// The lease was extended: more than a ttl of it is left.
 #[tokio::test(start_paused = true)]
-async fn c6_what_was_extended_is_taken_back_for_as_long_as_it_may_live() {
+async fn c6_an_undo_is_retried_until_an_extended_lease_ends() {
     let fakes = fakes(3);
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     grant(&mut *claim).await;

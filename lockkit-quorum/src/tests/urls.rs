@@ -86,7 +86,7 @@ async fn a_quorum_is_made_from_its_url() {
 /// Each bad URL, with the kind of its error and a part of its text.
 const BAD_URLS: &[(&str, ErrorKind, &str)] = &[
     ("quorum://", ErrorKind::InvalidUrl, "names no members"),
-    ("quorum://u:hunter2@h/?member=memory://", ErrorKind::InvalidUrl, "no user, host or path"),
+    ("quorum://u:hunter2@h/?member=memory://", ErrorKind::InvalidUrl, "a user, a host or a path"),
     ("quorum://?member=memory://&need=some", ErrorKind::InvalidUrl, "majority or all"),
     ("quorum://?member=memory://&needs=all", ErrorKind::UnknownParameter, "did you mean need?"),
     ("quorum://?member=memory://&member=hunter2", ErrorKind::InvalidUrl, "member 2: the store URL"),
@@ -99,17 +99,17 @@ const BAD_URLS: &[(&str, ErrorKind, &str)] = &[
     (
         "quorum://?member=fake://up%3Fttl%3D3s",
         ErrorKind::InvalidUrl,
-        "the parameter ttl is one of the whole",
+        "the parameter ttl applies to the whole",
     ),
     (
         "quorum://?member=fake://up%3Ftoken_base%3D3",
         ErrorKind::InvalidOption,
-        "the token_base of member 1 (fake://up) is one of the whole quorum",
+        "the token_base of member 1 (fake://up) applies to the whole quorum",
     ),
     (
         "quorum://?need=all&member=fake://up%3Ftoken_base%3D3",
         ErrorKind::InvalidOption,
-        "member 1 (fake://up) needs no token_base of its own",
+        "member 1 (fake://up) has a token_base, but the quorum raises its tokens",
     ),
     (
         "quorum://?need=all&member=fake://up%3Ftoken_base%3Dx",
@@ -124,7 +124,7 @@ const BAD_URLS: &[(&str, ErrorKind, &str)] = &[
     (
         "quorum://?need=all&member=fake://lesser/%3Ftoken_base%3D3&member=fake://lesser/",
         ErrorKind::InvalidUrl,
-        "member 2 (fake://lesser/) is there twice",
+        "member 2 (fake://lesser/) occurs twice",
     ),
     ("quorum://?member=fake://up%3Fgroup%3Dg", ErrorKind::InvalidUrl, "the parameter group"),
     ("quorum://?member=fake://up%3Fmax_hold%3D1m", ErrorKind::InvalidUrl, "the parameter max_hold"),
@@ -136,12 +136,12 @@ const BAD_URLS: &[(&str, ErrorKind, &str)] = &[
     (
         "quorum://?member=nobody://",
         ErrorKind::UnknownScheme,
-        "member 1: no backend is known for nobody://",
+        "member 1: no backend is registered for nobody://",
     ),
     (
         "quorum://?member=fake://up&member=fake://up",
         ErrorKind::InvalidUrl,
-        "member 2 (fake://up) is there twice",
+        "member 2 (fake://up) occurs twice",
     ),
     (
         "quorum://?member=fake://up&member=fake://:hunter2@denied&member=fake://up2",
@@ -166,7 +166,7 @@ const BAD_URLS: &[(&str, ErrorKind, &str)] = &[
 ];
 
 #[tokio::test]
-async fn c13_a_bad_url_says_what_is_wrong_and_no_secret() {
+async fn c13_the_error_for_a_bad_url_names_the_fault_and_no_secret() {
     let (registry, _) = registry();
     for &(url, kind, text) in BAD_URLS {
         let error = registry.connect(url).await.unwrap_err();
@@ -199,7 +199,7 @@ async fn c13_a_member_that_is_down_at_the_start_comes_later() {
 
 #[tokio::test]
 async fn c13_a_late_member_that_can_do_less_is_refused() {
-    for (mute, lacking) in [(false, "tokens that can't be raised"), (true, "no labels")] {
+    for (mute, lacking) in [(false, "no raising of tokens"), (true, "no labels")] {
         let (registry, fakes) = registry();
         let url = "quorum://?member=fake://up&member=fake://down&member=fake://up2";
         let locker = registry.connect(url).await.unwrap();
@@ -207,9 +207,8 @@ async fn c13_a_late_member_that_can_do_less_is_refused() {
         if mute { &fakes.mute } else { &fakes.lesser }.store(true, SeqCst);
         fakes.made.lock().unwrap()[0].all(Fault::DOWN);
         let error = locker.mutex("x").unwrap().try_lock().await.unwrap_err().to_string();
-        let wanted = format!(
-            "fake://down is not what the other members of its scheme are: it has {lacking}"
-        );
+        let wanted =
+            format!("fake://down differs from the other members of its scheme: it has {lacking}");
         assert!(error.contains(&wanted), "{error}");
         fakes.made.lock().unwrap()[0].all(Fault::Pass);
         let start = std::time::Instant::now();

@@ -60,7 +60,9 @@ impl Config {
         config = match (replicas, timeout) {
             (None, None) => config,
             (None, Some(_)) => {
-                return Err(invalid("wait_timeout means nothing without wait_replicas"));
+                return Err(invalid(
+                    "wait_timeout has no effect without wait_replicas; give both, or neither",
+                ));
             }
             (Some(replicas), timeout) => {
                 config.with_replicas(replicas, timeout.unwrap_or(WAIT_TIMEOUT))?
@@ -78,7 +80,8 @@ impl Config {
 
     #[cfg(not(feature = "tls"))]
     fn use_tls(&mut self, _: &mut StoreUrl) -> Result<()> {
-        let reason = "the store URL can't be used: rediss:// needs TLS; build with the cargo feature redis-tls";
+        let reason = "the store URL can't be used: rediss:// needs TLS; build lockkit with the \
+                      cargo feature redis-tls";
         Err(Error::new(ErrorKind::Unsupported, reason).with_backend(BACKEND))
     }
 }
@@ -89,7 +92,7 @@ impl Login {
     fn check(&self) -> Result<()> {
         if self.username.is_some() && self.password.is_none() {
             return Err(invalid(
-                "it has a user name and no password; a password alone is written :password@",
+                "it has a user name and no password; write a password alone as :password@",
             ));
         }
         Ok(())
@@ -101,7 +104,7 @@ fn sentinel(url: &mut StoreUrl) -> Result<Config> {
     let (service, number) = path.split_once('/').unwrap_or((&path, ""));
     if service.is_empty() || url.hosts().is_empty() {
         return Err(invalid(
-            "sentinels are written redis+sentinel://host1:26379,host2:26379/service/0",
+            "write sentinels as redis+sentinel://host1:26379,host2:26379/service/0",
         ));
     }
     let mut config = Config::sentinel(hosts(url, SENTINEL_PORT), service);
@@ -116,10 +119,10 @@ fn sentinel(url: &mut StoreUrl) -> Result<Config> {
 
 fn cluster(url: &StoreUrl) -> Result<Config> {
     if url.hosts().is_empty() {
-        return Err(invalid("a cluster is written redis+cluster://host1:6379,host2:6379/"));
+        return Err(invalid("write a cluster as redis+cluster://host1:6379,host2:6379/"));
     }
     if database(url.path())? != 0 {
-        return Err(invalid("a cluster has database 0 only"));
+        return Err(invalid("a cluster has only database 0"));
     }
     Ok(Config::cluster(hosts(url, PORT)))
 }
@@ -130,18 +133,20 @@ fn hosts(url: &StoreUrl, port: u16) -> Vec<Address> {
 
 fn one_host(url: &StoreUrl) -> Result<Address> {
     match &*hosts(url, PORT) {
-        [] => Err(invalid("it names no host; a server on this machine is redis://127.0.0.1/")),
+        [] => {
+            Err(invalid("it names no host; for a server on this machine, write redis://127.0.0.1/"))
+        }
         [host] => Ok(host.clone()),
         _ => Err(invalid(
-            "it names more than one server; several sentinels are written redis+sentinel://, several nodes of a \
-             cluster redis+cluster://",
+            "it names more than one server; write redis+sentinel:// for several sentinels, and \
+             redis+cluster:// for several nodes of a cluster",
         )),
     }
 }
 
 fn unix_path(url: &StoreUrl) -> Result<&str> {
     if !url.hosts().is_empty() || url.path().len() < 2 {
-        return Err(invalid("a socket is written redis+unix:///path/to/socket"));
+        return Err(invalid("write a socket as redis+unix:///path/to/socket"));
     }
     Ok(url.path())
 }
@@ -221,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn c13_what_makes_no_sense_is_refused_with_a_reason() {
+    fn c13_impossible_settings_are_refused_with_a_reason() {
         for (url, kind, reason) in [
             ("redis://", ErrorKind::InvalidUrl, "no host"),
             ("redis://h/x", ErrorKind::InvalidUrl, "path must be a database number"),
@@ -233,7 +238,7 @@ mod tests {
             ("redis+sentinel://a/main/x", ErrorKind::InvalidUrl, "database number"),
             ("redis+sentinel://a/main?sentinel_username=u", ErrorKind::InvalidUrl, "no password"),
             ("redis+cluster:///", ErrorKind::InvalidUrl, "redis+cluster://host1"),
-            ("redis+cluster://h/1", ErrorKind::InvalidUrl, "database 0 only"),
+            ("redis+cluster://h/1", ErrorKind::InvalidUrl, "only database 0"),
             ("redis://h/?wait_replicas=0", ErrorKind::InvalidOption, "at least 1"),
             ("redis://h/?wait_replicas=many", ErrorKind::InvalidUrl, "a number of replicas"),
             ("redis://h/?wait_replicas=1&wait_timeout=2m", ErrorKind::InvalidOption, "60 s"),

@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn c14_a_name_is_found_by_the_keys_that_tell_of_it(
+    fn c14_a_name_is_found_by_its_keys(
         name in name(),
         keyspace in keyspace(),
         kind in kind(),
@@ -127,7 +127,7 @@ proptest! {
 
     /// The key can be any other key in the store.
     #[test]
-    fn c14_what_is_found_is_a_key_of_its_name(key in name(), inside: bool, part in select(vec!["", ":queue", ":live", ":grants"]), kind in kind()) {
+    fn c14_each_found_key_belongs_to_its_name(key in name(), inside: bool, part in select(vec!["", ":queue", ":live", ":grants"]), kind in kind()) {
         let keyspace = Keyspace { prefix: "lockkit".to_owned(), raw: false, cluster: false };
         let key = if inside { format!("{}{key}}}{part}", keyspace.start(kind)) } else { key };
         if let Some((name, _)) = keyspace.name_of(&key, kind) {

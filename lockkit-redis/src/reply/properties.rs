@@ -117,7 +117,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn c13_an_answer_to_an_attempt_is_read_as_it_is_or_not_at_all(reply in prop_oneof![reply(), vec(number(), 0..6).prop_map(|numbers| ints(&numbers))]) {
+    fn c13_an_answer_to_an_attempt_is_parsed_exactly_or_refused(reply in prop_oneof![reply(), vec(number(), 0..6).prop_map(|numbers| ints(&numbers))]) {
         if let Ok(answer) = Acquired::from_reply(&reply, 7) {
             let read = if let Value::Int(now) = reply {
                 ints(&[1, now, 7, now])
@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn c13_a_look_at_a_lock_is_read_or_an_error(
+    fn c13_an_inspection_is_parsed_or_an_error(
         fields in prop_oneof![
             vec(scalar(), 0..14),
             (number(), number(), owner(), number(), 0..9i64).prop_map(|(now, ttl, owner, token, waiters)| vec![
@@ -204,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn c13_a_message_is_read_as_it_is_or_not_at_all(
+    fn c13_a_message_is_parsed_exactly_or_refused(
         message in prop_oneof![
             vec(any::<u8>(), 0..60),
             (owner(), vec(number(), 0..5)).prop_map(|(owner, numbers)| {

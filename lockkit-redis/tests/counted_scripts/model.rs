@@ -376,7 +376,7 @@ impl Walk {
 }
 
 #[test]
-fn c1_c4_a_semaphore_does_what_the_model_does() {
+fn c1_c4_a_semaphore_agrees_with_its_model() {
     walks(0..4, 5, |chance, number| {
         Claim::new(number, chance.one_of(&[1, 1, 2, 5]))
             .of(chance.one_of(&["a", "a", "nobody", "-"]))
@@ -384,7 +384,7 @@ fn c1_c4_a_semaphore_does_what_the_model_does() {
 }
 
 #[test]
-fn c1_c4_readers_and_writers_do_what_the_model_does() {
+fn c1_c4_readers_and_writers_agree_with_their_model() {
     walks(10..14, EVERYTHING, |chance, number| {
         let claim =
             chance.one_of(&[Claim::writer(number), Claim::reader(number), Claim::reader(number)]);

@@ -78,7 +78,7 @@ fn c12_a_heavy_head_is_not_overtaken_by_a_light_newcomer() {
 }
 
 #[test]
-fn c8_one_release_serves_all_waiters_that_fit_and_tells_each() {
+fn c8_one_release_serves_all_waiters_that_fit_and_wakes_each() {
     let mut store = Store::new(3);
     let holder = Claim::new(1, 3);
     let waiters = [2, 3, 4].map(|number| Claim::new(number, 1).of("a"));
@@ -145,7 +145,7 @@ fn c8_a_waiter_without_a_connection_is_passed_over_fully_and_keeps_its_place() {
 }
 
 #[test]
-fn c8_the_dead_are_passed_and_their_limit_goes_with_them() {
+fn c8_dead_waiters_are_passed_over_and_their_limit_is_forgotten() {
     let mut store = Store::new(1);
     let holder = Claim::new(1, 1);
     let dead = Claim::new(2, 1);
@@ -165,7 +165,7 @@ fn c8_the_dead_are_passed_and_their_limit_goes_with_them() {
 }
 
 #[test]
-fn c6_who_leaves_the_queue_lets_those_behind_pass_and_passes_on_what_it_got() {
+fn c6_a_cancelled_waiter_lets_later_ones_pass_and_passes_its_grant_on() {
     let mut store = Store::new(2);
     let holder = Claim::new(1, 1);
     let heavy = Claim::new(2, 2);

@@ -102,7 +102,7 @@ fn c6_a_reader_that_gives_up_leaves_nothing() {
 }
 
 #[test]
-fn c8_a_refresh_tells_the_readers_that_a_writer_has_lapsed() {
+fn c8_a_refresh_wakes_readers_behind_a_dead_writer() {
     let mut store = Store::new(EVERYTHING);
     let w = Claim::writer(1);
     let a = Claim::reader(2).of("a");
@@ -148,7 +148,7 @@ fn c8_a_killed_writer_in_the_queue_does_not_keep_readers_from_sharing() {
 }
 
 #[test]
-fn c12_readers_and_writers_are_served_in_the_order_in_which_they_came() {
+fn c12_readers_and_writers_are_served_in_order() {
     let mut store = Store::new(EVERYTHING);
     let holder = Claim::writer(1);
     let line = [

@@ -20,16 +20,16 @@ pub(crate) fn state(world: &World, rules: &Rules, redis: &Redis) -> Check {
         let mut believers =
             world.clients.iter().enumerate().filter(|(_, client)| client.acts(rules, world.now));
         if let Some((at, client)) = believers.next() {
-            ensure(believers.next().is_none(), "two believe that they hold")?;
+            ensure(believers.next().is_none(), "two owners believe that they hold")?;
             ensure(
                 view.holder == Some(who(at, client.owner)),
-                "one believes that it holds, and doesn't",
+                "an owner that does not hold believes that it holds",
             )?;
             let token = [client.token, client.floor].contains(&view.token);
             ensure(token, "a holder's token is not the store's")?;
             ensure(
                 view.until.is_none_or(|until| client.deadline <= until),
-                "a holder counts on too long a lease",
+                "a holder's deadline is after the store's",
             )?;
         }
     }
@@ -37,8 +37,8 @@ pub(crate) fn state(world: &World, rules: &Rules, redis: &Redis) -> Check {
         // A clock that goes back makes old not-after times valid again. A lock that a late request
         // then takes stays until its lease is over.
         if client.phase == Phase::Done && world.skew >= 0 {
-            ensure(view.owner != Some(at), "a lock is left of one who gave up")?;
-            ensure(!view.knows(at), "a place is left of one who gave up")?;
+            ensure(view.owner != Some(at), "a cancelled call left a lock")?;
+            ensure(!view.knows(at), "a cancelled call left a place")?;
         }
     }
     Ok(())
@@ -92,14 +92,14 @@ impl Change<'_> {
         let mut queue = after.queue.clone();
         members.sort_unstable();
         queue.sort_unstable();
-        ensure(members == queue, "queue and liveness differ")?;
+        ensure(members == queue, "the queue and the liveness entries differ")?;
         ensure(
             after.granted.is_none_or(|token| token == after.token),
-            "a lock without a token of its own",
+            "two grants have one token, or a grant has none",
         )?;
-        ensure(after.owner.is_none() || after.until.is_some(), "a lock that never lapses")?;
+        ensure(after.owner.is_none() || after.until.is_some(), "a lock without a lease")?;
         ensure(after.token >= self.top, "the token fell")?;
-        ensure(!after.counter_lapses, "the counter lapses")
+        ensure(!after.counter_lapses, "the counter expires")
     }
 
     /// Only its holder or an operator takes a lock away.
@@ -115,7 +115,7 @@ impl Change<'_> {
             };
             ensure(
                 by_owner || matches!(self.call, Call::ForceRelease { .. }),
-                "someone else's lock is taken away",
+                "a client took another client's lock away",
             )?;
         }
         Ok(())
@@ -131,7 +131,7 @@ impl Change<'_> {
             && self.looks_after()
         {
             let waits = after.queue.iter().any(|&waiter| self.can_have(waiter));
-            ensure(!waits || rules.hurried, "the lock is free, and a waiter was not given it")?;
+            ensure(!waits || rules.hurried, "the lock is free although a client waits")?;
         }
         Ok(())
     }
@@ -143,19 +143,23 @@ impl Change<'_> {
             Call::Release { owned: true, .. } => {
                 // Another owner of this client may have the lock. A clock that goes back can make
                 // an unanswered attempt of that owner valid again.
-                ensure(after.holder != Some(self.by), "released, and still held")
+                ensure(after.holder != Some(self.by), "the lock is held after its release")
             }
             Call::Transfer { not_after, .. } if self.moment.now > not_after => {
-                ensure(before == after, "a late hand-over was done")
+                ensure(before == after, "a transfer was done after not_after")
             }
             Call::Transfer { first, .. } if before.holder == Some(self.by) => {
                 let somebody = first
                     && after.queue.iter().any(|&waiter| before.lives(waiter, self.moment.now));
-                ensure(after.owner.is_some() || somebody, "handed over to nobody")
+                ensure(
+                    after.owner.is_some() || somebody,
+                    "the lock is free after a transfer, and no client waits",
+                )
             }
-            Call::Raise { floor } if before.holder == Some(self.by) => {
-                ensure(after.token == before.token.max(floor), "not raised to what was asked for")
-            }
+            Call::Raise { floor } if before.holder == Some(self.by) => ensure(
+                after.token == before.token.max(floor),
+                "the token is below the requested one",
+            ),
             _ => Ok(()),
         }
     }
@@ -174,11 +178,14 @@ impl Change<'_> {
         if let Call::Transfer { first, .. } = self.call
             && inside
         {
-            ensure(self.before.holder == Some(self.by), "a hand-over of what was not held")?;
+            ensure(
+                self.before.holder == Some(self.by),
+                "a client transferred a lock that it did not hold",
+            )?;
             let waits = |waiter: &usize| self.before.lives(*waiter, self.moment.now);
             ensure(
                 !first || !self.before.queue.iter().any(waits),
-                "one who was to go first was passed over",
+                "the first waiter was passed over",
             )?;
             return ensure(lease == Some(rules.lease), "a grant's lease is not what was asked for");
         }
@@ -186,10 +193,19 @@ impl Change<'_> {
             ensure(lease == Some(rules.lease), "a grant's lease is not what was asked for")?;
         } else {
             let waits_on = matches!(self.call, Call::Transfer { first: false, .. });
-            ensure(!waits_on, "given to one who was not to go first")?;
-            ensure(lease == Some(rules.window), "a hand-over's lease is not the claim window")?;
-            ensure(self.before.queue.contains(&new), "given to one who doesn't wait")?;
-            ensure(self.can_have(new), "given to a waiter who is dead or deaf")?;
+            ensure(!waits_on, "the lock went to a waiter that is not the first")?;
+            ensure(
+                lease == Some(rules.window),
+                "a hand-over has another lease than the claim window",
+            )?;
+            ensure(
+                self.before.queue.contains(&new),
+                "the lock went to a client that does not wait",
+            )?;
+            ensure(
+                self.can_have(new),
+                "a hand-over went to a waiter that is dead or has no connection",
+            )?;
         }
         let leaves =
             |waiter: &usize| *waiter == self.client() && matches!(self.call, Call::Release { .. });
@@ -240,7 +256,7 @@ impl Change<'_> {
             call => call == Call::Refresh,
         };
         let still = after.aside.contains(&self.client());
-        ensure(!(asks && still), "a waiter that asks is still set aside")?;
+        ensure(!(asks && still), "a waiter that asks is still passed over")?;
         let last = after.queue.last() == Some(&self.client());
         let new = after.queue.contains(&self.client()) && !before.queue.contains(&self.client());
         ensure(!new || last, "a newcomer is not the last")

@@ -212,7 +212,7 @@ fn c1_c3_c4_c5_c6_c12_claims_whose_requests_are_sent_in_batches() {
 }
 
 #[test]
-fn c8_nobody_hangs_without_messages() {
+fn c8_no_waiter_hangs_without_messages() {
     for pushes in [Pushes::NotToTheFirst, Pushes::Denied] {
         let rules = Rules { pushes, ..THREE.rules };
         walks("three claims", &Setting { rules, ..THREE }, 6..7, 20_000);
@@ -220,7 +220,7 @@ fn c8_nobody_hangs_without_messages() {
 }
 
 #[test]
-fn c8_nobody_hangs_where_a_request_looks_at_one_waiter_only() {
+fn c8_no_waiter_hangs_if_each_request_checks_only_one_waiter() {
     let rules = Rules { hurried: true, ..THREE.rules };
     walks("three claims", &Setting { rules, ..THREE }, 7..9, 20_000);
 }

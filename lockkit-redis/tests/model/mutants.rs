@@ -51,19 +51,19 @@ fn client(flaw: Flaw, name: &'static str, breaks: &'static [&'static str]) -> Mu
     Mutant { name, edits: Vec::new(), flaw: Some(flaw), setting: None, breaks }
 }
 
-const TWO: &str = "two believe that they hold";
-const FALSE: &str = "one believes that it holds, and doesn't";
-const TOO_LONG: &str = "a holder counts on too long a lease";
-const LOCK_LEFT: &str = "a lock is left of one who gave up";
-const PLACE_LEFT: &str = "a place is left of one who gave up";
-const WINDOW: &str = "a hand-over's lease is not the claim window";
+const TWO: &str = "two owners believe that they hold";
+const FALSE: &str = "an owner that does not hold believes that it holds";
+const TOO_LONG: &str = "a holder's deadline is after the store's";
+const LOCK_LEFT: &str = "a cancelled call left a lock";
+const PLACE_LEFT: &str = "a cancelled call left a place";
+const WINDOW: &str = "a hand-over has another lease than the claim window";
 const OVERTAKEN: &str = "a waiter was overtaken";
-const NOT_GIVEN: &str = "the lock is free, and a waiter was not given it";
-const DEAF: &str = "given to a waiter who is dead or deaf";
-const PASSED_OVER: &str = "one who was to go first was passed over";
-const UNTOLD: &str = "a lock without a token of its own";
-const REFUSED: &str = "a full server refused what takes no memory";
-const DIFFER: &str = "queue and liveness differ";
+const NOT_GIVEN: &str = "the lock is free although a client waits";
+const DEAF: &str = "a hand-over went to a waiter that is dead or has no connection";
+const PASSED_OVER: &str = "the first waiter was passed over";
+const UNTOLD: &str = "two grants have one token, or a grant has none";
+const REFUSED: &str = "a full server refused a request that needs no memory";
+const DIFFER: &str = "the queue and the liveness entries differ";
 
 pub(crate) fn mutants() -> Vec<Mutant> {
     let mut mutants = scripts::all();
@@ -71,44 +71,56 @@ pub(crate) fn mutants() -> Vec<Mutant> {
     mutants.extend([
         client(
             Flaw::ProofFromReceipt,
-            "a proof that counts from the receipt",
+            "a proof whose window starts at the receipt",
             &[TOO_LONG, FALSE, TWO],
         ),
-        client(Flaw::ProofBeforeAnchor, "a proof from a later anchor", &[TOO_LONG, FALSE, TWO]),
+        client(Flaw::ProofBeforeAnchor, "a proof with a later anchor", &[TOO_LONG, FALSE, TWO]),
         client(
             Flaw::ProofOfLittle,
-            "a proof of a window that is nearly over",
+            "a proof for a window that is nearly over",
             &["a proof of less than half a window"],
         ),
-        client(Flaw::DeadlineFromReply, "a lease counted from the reply", &[TOO_LONG, FALSE, TWO]),
+        client(
+            Flaw::DeadlineFromReply,
+            "a lease that counts from the reply",
+            &[TOO_LONG, FALSE, TWO],
+        ),
         client(
             Flaw::UnansweredForgotten,
-            "a release that is final although an unanswered attempt may arrive",
+            "a release that reports a final outcome although an attempt may still arrive",
             &[LOCK_LEFT, PLACE_LEFT],
         ),
-        client(Flaw::CancelOnlyLeaves, "a cancel that gives nothing back", &[LOCK_LEFT]),
-        client(Flaw::OnlyListens, "a waiter that only listens", &[HANGS]),
+        client(Flaw::CancelOnlyLeaves, "a cancelled call that keeps the lock", &[LOCK_LEFT]),
+        client(Flaw::OnlyListens, "a waiter that never polls", &[HANGS]),
         client(
             Flaw::TransferWithUnanswered,
-            "a hand-over though an attempt may still arrive",
+            "a transfer although an attempt may still arrive",
             &[LOCK_LEFT, PLACE_LEFT],
         ),
         client(
             Flaw::SuccessorForgotten,
-            "a new owner who is forgotten",
-            &[LOCK_LEFT, "released, and still held"],
+            "a transfer that forgets the new owner",
+            &[LOCK_LEFT, "the lock is held after its release"],
         ),
-        client(Flaw::PreviousBelieves, "a previous owner who believes on", &[FALSE, TWO]),
-        client(Flaw::CancelSilent, "a cancel that tells nobody", &[LOCK_LEFT, PLACE_LEFT]),
+        client(
+            Flaw::PreviousBelieves,
+            "a previous owner that still believes that it holds",
+            &[FALSE, TWO],
+        ),
+        client(
+            Flaw::CancelSilent,
+            "a cancelled call that sends no request",
+            &[LOCK_LEFT, PLACE_LEFT],
+        ),
     ]);
     let clock = client(
         Flaw::ProofWithoutClock,
-        "a proof without a look at the clock",
+        "a proof that ignores steps of the clock",
         &["a proof reaches into the future"],
     );
     mutants.push(Mutant { setting: Some(CLOCK_STEPS), ..clock });
     let refused = script(
-        "a hand-over that ends where a message is refused",
+        "a hand-over that stops when a message is refused",
         &[("hand_over", "redis.pcall(", "redis.call(")],
         &[REFUSED, NOT_GIVEN],
     );

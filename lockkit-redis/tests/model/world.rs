@@ -257,7 +257,7 @@ impl World {
         change.check(rules)?;
         let grows = matches!(call, Call::Acquire { .. }) && !before.knows(by % CLIENTS);
         if answer == Answer::Refused && !grows {
-            return Err("a full server refused what takes no memory");
+            return Err("a full server refused a request that needs no memory");
         }
         self.store = store;
         self.top = self.top.max(after.token);

@@ -154,7 +154,7 @@ async fn c9_waiters_that_lapsed_are_forgotten_while_the_lock_is_held() {
 
 /// While all claims are served at once, no waiter keeps the queue in order.
 #[tokio::test]
-async fn c6_c9_waiters_that_died_do_not_pile_up_on_a_name_where_nobody_waits_for_long() {
+async fn c6_c9_dead_waiters_do_not_accumulate_on_a_name_without_long_waits() {
     for (kind, held, waits, permits) in kinds() {
         let store = Store::start().await;
         let mut holder = store.redis.claim(spec_of(kind, held)).unwrap();

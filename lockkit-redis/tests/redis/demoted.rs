@@ -96,7 +96,7 @@ impl Drop for Wrong {
 }
 
 #[tokio::test]
-async fn c13_a_demoted_primary_tells_nobody_that_a_name_is_taken_or_free() {
+async fn c13_a_demoted_primary_does_not_report_a_name_as_taken_or_free() {
     let mut lockers = Lockers::start(50).await;
     let mut held = Vec::new();
     for case in cases() {
@@ -159,7 +159,7 @@ async fn c10_a_demoted_primary_confirms_no_hold_that_needs_no_change() {
 /// The server's data about other owners is no answer to a claim that holds the name as far as it
 /// knows.
 #[tokio::test]
-async fn c13_a_demoted_primary_tells_no_holder_that_somebody_else_has_the_lock() {
+async fn c13_a_demoted_primary_tells_no_holder_that_another_client_has_the_lock() {
     let calls = ["release", "hand over", "note", "old note", "keep alive", "raise"];
     let mut lockers = Lockers::start(calls.len()).await;
     let mut held = Vec::new();
@@ -196,7 +196,7 @@ async fn c13_a_demoted_primary_tells_no_holder_that_somebody_else_has_the_lock()
 
 /// On the server that grants the locks now, the number of permits may be another one.
 #[tokio::test]
-async fn c13_a_demoted_primary_tells_nobody_how_many_permits_a_name_has() {
+async fn c13_a_demoted_primary_does_not_report_the_permits_of_a_name() {
     let mut lockers = Lockers::start(2).await;
     let [.., case] = cases();
     let mut holder = lockers.next().claim(case.claim("held", case.held)).unwrap();
@@ -213,7 +213,7 @@ async fn store_foreign(store: &Store, name: &str) {
 
 /// The same on a primary: the write that reveals a demoted primary changes nothing.
 #[tokio::test]
-async fn c14_questions_leave_the_store_as_it_is_also_a_full_one() {
+async fn c14_questions_do_not_change_the_store_even_if_it_is_full() {
     let store = Store::start().await;
     for case in cases() {
         let mut holder = store.redis.claim(case.claim("held", case.held)).unwrap();

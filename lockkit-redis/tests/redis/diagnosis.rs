@@ -11,7 +11,7 @@ async fn severity(redis: &impl Admin, what: &str) -> Severity {
 }
 
 #[tokio::test]
-async fn c14_a_server_that_is_told_to_keep_its_locks_gets_better_marks() {
+async fn c14_a_server_configured_to_keep_its_locks_is_rated_better() {
     let store = Store::start().await;
     assert_eq!(severity(&store.redis, "persistence").await, Severity::Weak);
     assert_eq!(severity(&store.redis, "maxmemory-policy").await, Severity::Good);
@@ -27,7 +27,7 @@ async fn c14_a_server_that_is_told_to_keep_its_locks_gets_better_marks() {
 }
 
 #[tokio::test]
-async fn c13_what_a_user_may_not_ask_is_unknown_and_no_error() {
+async fn c13_a_setting_that_the_user_may_not_read_is_unknown_and_no_error() {
     let store = Store::start().await;
     let rules =
         ["ACL", "SETUSER", "u", "reset", "on", ">hunter2", "~*", "&*", "+@all", "-config", "-info"];

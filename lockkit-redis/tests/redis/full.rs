@@ -129,7 +129,7 @@ async fn an_idle_name_takes_no_memory() {
 }
 
 #[tokio::test]
-async fn c13_a_full_server_refuses_a_free_lock_and_says_what_to_do() {
+async fn c13_a_full_server_refuses_a_free_lock_with_a_remedy() {
     let store = Store::start().await;
     fill(&store).await;
     for (kind, mode) in holds() {

@@ -123,7 +123,7 @@ async fn an_uncontended_pair_costs_two_requests_and_a_refused_one_costs_one() {
 }
 
 #[tokio::test]
-async fn c14_inspect_tells_owner_label_token_age_and_remaining_lease() {
+async fn c14_inspect_shows_owner_label_token_age_and_remaining_lease() {
     let store = Store::start().await;
     assert!(store.redis.inspect(&mutex("a")).await.unwrap().holders.is_empty());
     for label in [None, Some("host 7: worker:3")] {
@@ -188,7 +188,7 @@ async fn c11_names_that_look_alike_never_meet() {
 }
 
 #[tokio::test]
-async fn what_redis_cannot_do_yet_is_refused() {
+async fn unsupported_operations_of_redis_are_refused() {
     let store = Store::start().await;
     let mut spec = spec("a");
     let one = std::num::NonZeroU32::MIN;

@@ -59,7 +59,7 @@ async fn c5_a_forgotten_script_costs_one_request_more() {
 }
 
 #[tokio::test]
-async fn c5_a_killed_connection_is_one_unknown_that_heals() {
+async fn c5_a_killed_connection_causes_one_unknown_outcome_and_heals() {
     let store = Store::start().await;
     let mut claim = store.claim("a");
     let token = granted(claim.attempt(Wait::No).await).token;
@@ -73,7 +73,7 @@ async fn c5_a_killed_connection_is_one_unknown_that_heals() {
 }
 
 #[tokio::test]
-async fn c8_a_broken_connection_makes_waiters_look_and_subscribe_again() {
+async fn c8_a_broken_connection_makes_waiters_ask_and_subscribe_again() {
     let store = Store::start().await;
     let mut holder = store.claim("a");
     granted(holder.attempt(Wait::No).await);
@@ -149,7 +149,7 @@ async fn c8_no_wake_up_is_lost_when_connections_break_all_the_time() {
 }
 
 #[tokio::test]
-async fn a_connection_is_opened_once_for_all_who_need_it() {
+async fn a_connection_is_opened_once_for_all_callers() {
     let store = Store::start().await;
     let mut claims: Vec<_> = (0..32).map(|n| store.claim(&n.to_string())).collect();
     for claim in &mut claims {
@@ -172,7 +172,7 @@ async fn a_connection_is_opened_once_for_all_who_need_it() {
 }
 
 #[tokio::test]
-async fn c5_a_server_that_is_gone_is_unavailable_and_its_return_is_noticed() {
+async fn c5_a_stopped_server_is_unavailable_and_its_return_is_noticed() {
     let mut store = Store::start().await;
     let mut claim = store.claim("a");
     let first = granted(claim.attempt(Wait::No).await);
@@ -221,7 +221,7 @@ async fn only_the_admin_is_connected(store: &Store) {
 }
 
 #[test]
-fn a_backend_goes_on_in_another_runtime() {
+fn a_backend_continues_in_another_runtime() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     let (mut claim, server) = first.block_on(async {
@@ -305,7 +305,7 @@ async fn c5_a_release_is_final_only_when_nothing_of_its_owner_can_arrive_any_mor
 }
 
 #[tokio::test]
-async fn c5_a_grant_does_not_settle_what_may_still_arrive_on_an_earlier_connection() {
+async fn c5_a_grant_does_not_settle_requests_on_an_earlier_connection() {
     let store = Store::start().await;
     let proxy = Proxy::to(store.server.port()).await;
     let redis = connect(&proxy.url(TRUSTING)).await.unwrap();
@@ -368,7 +368,7 @@ async fn c5_the_time_that_connecting_takes_counts() {
 }
 
 #[tokio::test]
-async fn a_half_made_connection_that_all_have_given_up_is_not_gone_on_with_for_ever() {
+async fn an_abandoned_connection_attempt_is_not_continued_for_ever() {
     let store = Store::start_with(&[], TRUSTING).await;
     abandon_the_next_connection(&store).await;
     // The time of the connection has passed, though no caller has looked.

@@ -142,7 +142,7 @@ async fn c13_a_list_without_the_right_to_scan_is_refused_and_nothing_else_is() {
 }
 
 #[tokio::test]
-async fn c14_a_sign_of_life_tells_the_role_and_leaves_nothing() {
+async fn c14_a_health_check_reports_the_role_and_leaves_nothing() {
     let store = Store::start().await;
     store.admin.reset_calls().await;
     assert_eq!(store.redis.probe().await.unwrap(), Role::Primary);

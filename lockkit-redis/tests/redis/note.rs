@@ -83,7 +83,7 @@ async fn c2_the_label_of_an_owner_does_not_hide_its_grant_and_a_transfer_ends_it
 }
 
 #[tokio::test]
-async fn c13_what_is_no_note_is_an_error_that_names_the_key_and_is_left_alone() {
+async fn c13_foreign_data_in_place_of_a_note_is_an_error_with_its_key_and_left_alone() {
     let store = Store::start().await;
     let mut claim = holder(&store, "a").await;
     store.admin.ask::<()>(&["SET", &note_key("a"), "foreign"]).await;
@@ -109,7 +109,7 @@ async fn c13_what_is_no_note_is_an_error_that_names_the_key_and_is_left_alone() 
 }
 
 #[tokio::test]
-async fn c14_a_replica_tells_neither_a_note_nor_the_time() {
+async fn c14_a_replica_reports_neither_a_note_nor_the_time() {
     let store = Store::start().await;
     let mut claim = holder(&store, "a").await;
     assert_eq!(claim.write_note(&note(1, "one")).await.unwrap(), Noted::Written);

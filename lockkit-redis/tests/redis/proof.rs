@@ -129,7 +129,7 @@ async fn c3_a_forged_message_is_believed_for_a_claim_window_at_most() {
 }
 
 #[tokio::test]
-async fn c3_a_waiter_that_looks_late_asks_for_a_whole_lease() {
+async fn c3_a_waiter_that_asks_late_asks_for_a_whole_lease() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     let (mut waiter, signal) = frugal(&store).await;
@@ -142,7 +142,7 @@ async fn c3_a_waiter_that_looks_late_asks_for_a_whole_lease() {
 }
 
 #[tokio::test]
-async fn c1_a_waiter_that_looks_after_its_window_has_nothing() {
+async fn c1_a_waiter_that_asks_after_its_claim_window_gets_nothing() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     let (mut waiter, signal) = frugal(&store).await;

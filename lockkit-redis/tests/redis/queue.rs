@@ -140,7 +140,7 @@ async fn c12_a_waiter_without_a_connection_is_passed_over_and_is_the_next_one() 
 }
 
 #[tokio::test]
-async fn c8_a_lock_that_nobody_could_be_told_of_is_found_by_who_looks() {
+async fn c8_a_waiter_without_messages_finds_the_free_lock_by_a_poll() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 2).await;
@@ -217,7 +217,7 @@ async fn c1_a_foreign_lock_is_waited_for_to_its_end_and_not_beyond() {
 }
 
 #[tokio::test]
-async fn c12_a_foreign_lock_taken_behind_the_queues_back_costs_nobody_a_place() {
+async fn c12_a_foreign_lock_beside_the_queue_costs_no_waiter_its_place() {
     let store = Store::start().await;
     let _past = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 2).await;
@@ -232,7 +232,7 @@ async fn c12_a_foreign_lock_taken_behind_the_queues_back_costs_nobody_a_place() 
 }
 
 #[tokio::test]
-async fn c6_a_queue_of_the_dead_is_passed_over_and_goes_by_itself() {
+async fn c6_a_queue_of_dead_waiters_is_passed_over_and_expires() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     drop(queue(&store, "a", 5).await);
@@ -287,7 +287,7 @@ async fn c8_the_end_of_a_lease_costs_each_client_one_request_and_the_winner_one_
 }
 
 #[tokio::test]
-async fn c6_one_who_looks_after_all_and_is_dropped_leaves_that_to_another() {
+async fn c6_a_dropped_poller_hands_its_work_to_another_waiter() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 3).await;

@@ -45,7 +45,7 @@ async fn c1_a_prefix_with_raw_keys_is_refused_to_lockers_with_escaped_ones_and_t
 /// A server that restarts empty forgets the keys on which its lockers have agreed. Each locker
 /// writes them again with its next connection.
 #[tokio::test]
-async fn c1_a_locker_that_connects_again_says_again_which_keys_it_uses() {
+async fn c1_a_reconnected_locker_records_its_key_strategy_again() {
     let store = Store::start_with(&[], "?keys=raw").await;
     store.admin.ask::<()>(&["FLUSHALL"]).await;
     kill_clients(&store).await;
@@ -64,7 +64,7 @@ async fn c1_a_locker_that_connects_again_says_again_which_keys_it_uses() {
 }
 
 #[tokio::test]
-async fn c13_what_a_newer_lockkit_has_agreed_on_is_refused_and_left_as_it_is() {
+async fn c13_an_agreement_of_a_newer_lockkit_is_refused_and_not_changed() {
     let server = RedisServer::start().unwrap();
     server.ask(["SET", KEY, "lockkit/2 hashed"]).unwrap();
     let error = connect(&server.url()).await.unwrap_err();
@@ -75,7 +75,7 @@ async fn c13_what_a_newer_lockkit_has_agreed_on_is_refused_and_left_as_it_is() {
 
 /// The holders on this server must be able to connect again.
 #[tokio::test]
-async fn c10_a_full_server_that_can_not_keep_it_is_connected_to() {
+async fn c10_a_connection_opens_although_a_full_server_can_not_store_its_key() {
     let server = RedisServer::start_with(["--maxmemory", "1mb"]).unwrap();
     let redis = connect(&server.url()).await.unwrap();
     assert!(redis.inspect(&mutex("a")).await.unwrap().holders.is_empty());

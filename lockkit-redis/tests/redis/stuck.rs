@@ -42,7 +42,7 @@ fn semaphore_key(part: &str) -> String {
 
 /// A hold does not need the keys of the queue.
 #[tokio::test]
-async fn c10_a_hold_of_any_kind_is_renewed_beside_a_queue_that_is_not_ours() {
+async fn c10_a_hold_of_any_kind_is_renewed_beside_a_foreign_queue() {
     let one = Mode::Permits { count: NonZeroU32::MIN, limit: NonZeroU32::MIN };
     let modes =
         [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Shared), (Kind::Semaphore, one)];
@@ -104,7 +104,7 @@ async fn c8_a_waiter_outlives_the_keys_of_its_queue() {
 }
 
 #[tokio::test]
-async fn c13_a_waiter_is_told_that_there_are_no_tokens_left() {
+async fn c13_a_waiter_gets_an_error_when_no_tokens_are_left() {
     let store = Store::start().await;
     let specs = || [spec("a"), permits(1, 1, OP_TIMEOUT)];
     for (held, waits) in specs().into_iter().zip(specs()) {
@@ -133,7 +133,7 @@ async fn c13_a_waiter_is_told_that_there_are_no_tokens_left() {
 }
 
 #[tokio::test]
-async fn c13_a_cluster_that_says_nothing_is_unavailable() {
+async fn c13_a_silent_cluster_is_unavailable() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let url = format!("redis+cluster://127.0.0.1:{port}/?connect_timeout=50ms");
@@ -204,7 +204,7 @@ async fn c8_waiters_beside_a_broken_name_are_kept_alive_together() {
 }
 
 #[tokio::test]
-async fn c8_a_very_patient_waiter_looks_as_often_as_others() {
+async fn c8_a_very_patient_waiter_polls_as_often_as_others() {
     let store = Store::start().await;
     let other = connect(&store.server.url()).await.unwrap();
     let minute = Duration::from_secs(60);
@@ -234,7 +234,7 @@ async fn c9_a_very_patient_waiter_that_dies_keeps_the_lock_for_ten_seconds_at_mo
 
 /// A waiter that can't be reached is passed over. That must end, even if other waiters keep coming.
 #[tokio::test]
-async fn c12_a_waiter_that_may_hear_no_more_is_not_passed_over_for_ever() {
+async fn c12_a_waiter_that_may_have_lost_its_connection_is_not_passed_over_for_ever() {
     let store = Store::start().await;
     store.admin.ask::<()>(&["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all"]).await;
     let port = store.server.port();

@@ -82,7 +82,7 @@ async fn c4_tokens_of_all_names_and_kinds_rise_together() {
 }
 
 #[tokio::test]
-async fn c4_a_token_at_its_end_is_an_error_of_its_own_and_leaves_no_lock() {
+async fn c4_the_largest_token_is_an_error_and_leaves_no_lock() {
     let store = Store::start().await;
     for (last, ends) in
         [("9007199254740990", false), ("9007199254740991", true), ("99999999999999999999999", true)]

@@ -41,7 +41,7 @@ async fn owner(store: &Store) -> String {
 }
 
 #[tokio::test]
-async fn c1_a_transfer_costs_one_request_whoever_waits() {
+async fn c1_a_transfer_costs_one_request_with_any_waiters() {
     for length in [0, 2] {
         let store = Store::start().await;
         let mut claim = holder(&store, "a").await;
@@ -272,7 +272,7 @@ async fn c12_dead_waiters_ahead_are_passed_and_dead_ones_alone_stop_nothing() {
 }
 
 #[tokio::test]
-async fn c12_the_lock_is_freed_for_one_who_waits_and_can_not_be_told_now() {
+async fn c12_the_lock_is_freed_for_a_waiter_without_a_connection() {
     let store = Store::start().await;
     let mut claim = holder(&store, "a").await;
     let member = format!("nobody:3000:{}", OwnerId::random());

@@ -102,7 +102,7 @@ async fn c13_a_loading_server_is_waited_for_and_keeps_the_queue() {
 }
 
 #[tokio::test]
-async fn c13_a_primary_that_follows_a_dead_one_is_left_and_keeps_the_queue() {
+async fn c13_a_primary_that_became_a_replica_of_a_dead_server_is_left_and_keeps_the_queue() {
     for stale in ["yes", "no"] {
         // With "no" the server answers MASTERDOWN, with "yes" READONLY.
         let store = Store::start_with(&["--replica-serve-stale-data", stale], "").await;
@@ -165,7 +165,7 @@ async fn c13_a_helper_key_of_another_type_stops_the_waiters_of_its_name_alone() 
 }
 
 #[tokio::test]
-async fn c13_waiters_of_a_broken_name_hear_of_it_though_others_look_first() {
+async fn c13_waiters_of_a_broken_name_get_its_error_although_other_names_are_read_first() {
     let store = Store::start().await;
     let _a = holder(&store, "a").await;
     let _b = holder(&store, "b").await;
@@ -260,7 +260,7 @@ async fn c8_a_server_that_forgot_everything_serves_its_waiters() {
 /// A primary that was demoted throws its data away before it has the new data. So its empty data do
 /// not prove that a lock is gone.
 #[tokio::test]
-async fn c10_an_empty_primary_that_was_demoted_tells_nothing_of_locks() {
+async fn c10_an_empty_demoted_primary_reports_no_loss() {
     let permit = NonZeroU32::MIN;
     let semaphore = (Kind::Semaphore, Mode::Permits { count: permit, limit: permit });
     for (kind, mode) in [(Kind::Mutex, Mode::Exclusive), (Kind::RwLock, Mode::Shared), semaphore] {

@@ -13,7 +13,7 @@ use tokio::{
 use crate::support::*;
 
 #[tokio::test]
-async fn c8_one_release_rings_the_first_waiter_alone() {
+async fn c8_one_release_wakes_only_the_first_waiter() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 64).await;
@@ -39,7 +39,7 @@ async fn c8_one_release_rings_the_first_waiter_alone() {
 }
 
 #[tokio::test]
-async fn c6_a_waiter_that_was_handed_the_lock_and_leaves_passes_it_on() {
+async fn c6_a_cancelled_waiter_passes_a_handed_lock_on() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 3).await;
@@ -125,7 +125,7 @@ async fn c6_a_hand_over_is_not_spent_by_an_attempt_without_an_answer() {
 
 /// Only the store decides who has the lock.
 #[tokio::test]
-async fn c1_a_message_that_nobody_should_have_sent_makes_the_waiter_ask_and_no_more() {
+async fn c1_a_forged_message_only_makes_the_waiter_ask() {
     let store = Store::start().await;
     let spec = spec("a");
     let mut holder = holder(&store, "a").await;
@@ -155,7 +155,7 @@ async fn c1_a_message_that_nobody_should_have_sent_makes_the_waiter_ask_and_no_m
 
 /// A user deletes the key. No waiter gets a message, and the next look of any waiter finds out.
 #[tokio::test]
-async fn c8_a_lock_that_vanished_goes_to_the_first_waiter_when_one_of_them_looks() {
+async fn c8_a_lock_that_vanished_goes_to_the_first_waiter_when_any_waiter_asks() {
     let store = Store::start().await;
     let past = holder(&store, "a").await;
     let mut waiters = queue(&store, "a", 3).await;
@@ -220,7 +220,7 @@ async fn c6_an_attempt_dropped_while_it_queues_leaves_no_place_in_the_queue() {
 
 /// There are more waiters than the queue of the connection has room for.
 #[tokio::test]
-async fn c6_thousands_who_leave_at_once_leave_nothing() {
+async fn c6_thousands_of_calls_cancelled_at_once_leave_nothing() {
     const NAMES: usize = 1_100;
     let store = Store::start().await;
     let foreign = "for i = 1, ARGV[1] do redis.call('SET', 'lockkit:mutex:{' .. i .. '}', 'x') end";
@@ -247,7 +247,7 @@ async fn c6_thousands_who_leave_at_once_leave_nothing() {
 }
 
 #[tokio::test]
-async fn c6_who_leaves_behind_many_requests_leaves_no_place_in_the_queue() {
+async fn c6_a_call_cancelled_with_many_requests_in_flight_leaves_no_place_in_the_queue() {
     let store = Store::start().await;
     let mut holder = holder(&store, "a").await;
     let (mut waiter, _) = queue(&store, "a", 1).await.remove(0);
@@ -344,7 +344,7 @@ async fn c13_without_rights_on_channels_a_release_works_and_waiters_poll() {
 }
 
 #[tokio::test]
-async fn c8_a_server_that_is_busy_when_a_waiter_looks_is_asked_again() {
+async fn c8_a_server_that_is_busy_at_a_poll_is_asked_again() {
     let store = Store::start_with(&["--lua-time-limit", "20"], "").await;
     let mut holder = holder(&store, "a").await;
     let (mut waiter, signal) = queue(&store, "a", 1).await.remove(0);

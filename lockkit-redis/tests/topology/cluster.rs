@@ -232,7 +232,7 @@ async fn c8_a_subscription_that_dies_alone_is_noticed_and_made_again() {
 }
 
 #[tokio::test]
-async fn c13_a_cluster_that_is_closed_while_it_is_asked_for_its_map_says_so() {
+async fn c13_a_cluster_closed_during_a_request_for_its_map_is_an_error() {
     let options = RedisClusterOptions::default().with_node_timeout(Duration::from_secs(60));
     let mut nodes = Nodes::start_with(options, "?connect_timeout=10s").await;
     let owner = nodes.cluster.owner_of(nodes.slot("a")).unwrap();

@@ -94,7 +94,7 @@ async fn c10_a_waiter_whose_channel_can_not_be_opened_ends_no_hold_and_gets_the_
 }
 
 #[tokio::test]
-async fn c10_a_hold_goes_on_where_the_map_may_not_be_asked_for() {
+async fn c10_a_hold_continues_if_reading_the_map_is_denied() {
     let nodes = nodes().await;
     let mut holders = holders(&nodes).await;
     let others = [0, 1, 2].map(|node| names_on(&nodes, node).nth(1).unwrap());

@@ -84,7 +84,7 @@ async fn locker_that_hears(nodes: &Nodes, shape: Shape) -> Redis {
 }
 
 #[tokio::test]
-async fn c12_a_waiter_whose_channel_can_not_be_opened_is_served_before_those_who_come_later() {
+async fn c12_a_waiter_without_a_channel_is_served_before_later_ones() {
     let nodes = Nodes::start().await;
     let permits =
         Mode::Permits { count: std::num::NonZeroU32::MIN, limit: std::num::NonZeroU32::MIN };
@@ -109,7 +109,7 @@ async fn c12_a_waiter_whose_channel_can_not_be_opened_is_served_before_those_who
 
 /// The waiter's connections broke, and only the one for requests could be opened again.
 #[tokio::test]
-async fn c12_a_waiter_whose_channel_is_lost_for_good_is_served_before_those_who_come_later() {
+async fn c12_a_waiter_that_lost_its_channel_is_served_before_later_ones() {
     let nodes = Nodes::start().await;
     let admin = admin(&nodes, MUTEX).await;
     let other = connect(&nodes.cluster.url()).await.unwrap();

@@ -108,7 +108,7 @@ async fn migrate(nodes: &Arc<Nodes>, slot: u16, to: usize) {
 /// The server sends a confirmation without a request. It must not shift the answers of other
 /// requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_answers_reach_those_who_asked_while_slots_with_waiters_move() {
+async fn c1_answers_reach_their_callers_while_slots_with_waiters_move() {
     let nodes = Arc::new(Nodes::start().await);
     let slot = nodes.slot("moves");
     let stop = Arc::new(AtomicBool::new(false));

@@ -87,7 +87,7 @@ async fn c4_a_transfer_and_a_raised_token_count_once_a_replica_has_them() {
 }
 
 #[tokio::test]
-async fn c5_a_transfer_that_no_replica_confirms_is_given_back_and_unknown() {
+async fn c5_a_transfer_that_no_replica_confirms_is_undone_and_unknown() {
     let (store, replica) = replicated(QUERY).await;
     let mut claim = store.claim("a");
     for _ in 0..2 {
@@ -113,7 +113,7 @@ async fn c5_a_transfer_that_no_replica_confirms_is_given_back_and_unknown() {
 }
 
 #[tokio::test]
-async fn c13_a_grant_that_a_frozen_replica_does_not_confirm_is_given_back() {
+async fn c13_a_grant_that_a_frozen_replica_does_not_confirm_is_released() {
     let (store, replica) = replicated(QUERY).await;
     replica.pause().unwrap();
     // This is the first request of the connection, for which a WAIT of its own would count the
@@ -186,7 +186,7 @@ async fn note_without_confirmation(options: RedisOptions) {
 }
 
 #[tokio::test]
-async fn c13_more_replicas_than_there_are_is_an_error_that_counts_them() {
+async fn c13_too_large_wait_replicas_is_an_error_with_both_numbers() {
     let (store, _replica) = replicated("?wait_replicas=2&wait_timeout=1s").await;
     let error = store.claim("a").attempt(Wait::No).await.unwrap_err();
     assert!(error.to_string().contains("1 of 2 did within 1s"), "{error}");
@@ -238,7 +238,7 @@ async fn c10_many_renewals_wait_for_replicas_at_once() {
 }
 
 #[tokio::test]
-async fn c5_a_grant_that_is_not_confirmed_and_can_not_be_given_back_is_unknown() {
+async fn c5_an_unconfirmed_grant_that_can_not_be_released_is_unknown() {
     let (store, replica) = replicated("").await;
     let rules = ["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-del"];
     store.admin.ask::<()>(&rules).await;
@@ -288,7 +288,7 @@ async fn c13_a_primary_that_is_demoted_while_replicas_are_waited_for_is_a_tempor
 }
 
 #[tokio::test]
-async fn c6_an_attempt_that_is_dropped_while_it_waits_for_replicas_holds_up_nobody() {
+async fn c6_an_attempt_dropped_while_it_waits_for_replicas_delays_no_other() {
     let (store, replica) = replicated("?wait_replicas=1&wait_timeout=60s").await;
     replica.pause().unwrap();
     let mut dropped = Vec::new();
@@ -311,7 +311,7 @@ async fn c6_an_attempt_that_is_dropped_while_it_waits_for_replicas_holds_up_nobo
 
 /// Later versions have changed which writes a WAIT counts.
 #[tokio::test]
-async fn c10_valkey_confirms_what_was_written_and_no_more() {
+async fn c10_valkey_confirms_only_what_was_written() {
     let Some(program) = valkey_server() else {
         eprintln!("not tested: there is no valkey-server");
         return;

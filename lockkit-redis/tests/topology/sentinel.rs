@@ -123,7 +123,7 @@ async fn c1_the_right_primary_is_not_left_because_of_a_single_sentinel() {
 }
 
 #[tokio::test]
-async fn c13_a_primary_that_is_away_is_named() {
+async fn c13_an_unreachable_primary_is_named() {
     let mut group = SentinelGroup::start_with(calm()).unwrap();
     let url = format!("{}?connect_timeout=500ms", group.url());
     let named = format!("127.0.0.1:{} (the primary of ", group.servers()[0].port());
@@ -165,7 +165,7 @@ async fn c9_a_failover_is_followed_by_holders_and_waiters() {
 }
 
 #[tokio::test]
-async fn c13_a_primary_that_was_demoted_is_left_for_the_one_that_the_sentinels_name() {
+async fn c13_a_demoted_primary_is_left_for_the_one_that_the_sentinels_name() {
     let group = SentinelGroup::start_with(calm()).unwrap();
     let redis = connect(&group.url()).await.unwrap();
     let mut holder = redis.claim(spec("a")).unwrap();
@@ -201,7 +201,7 @@ async fn c13_a_try_on_a_primary_that_was_demoted_is_answered_by_the_new_primary(
 }
 
 #[tokio::test]
-async fn c8_a_primary_that_lost_its_replicas_is_left_for_the_one_that_the_sentinels_name() {
+async fn c8_a_primary_without_replicas_is_left_for_the_one_that_the_sentinels_name() {
     for (query, least) in [("?wait_replicas=1&wait_timeout=300ms", "0"), ("", "1")] {
         let group = SentinelGroup::start_with(calm()).unwrap();
         let redis = connect(&format!("{}{query}", group.url())).await.unwrap();

@@ -32,7 +32,7 @@ fn names_of_curator_and_of_our_own_are_read() {
 }
 
 #[test]
-fn c13_what_is_no_part_of_the_lock_is_named() {
+fn c13_a_foreign_node_in_the_folder_is_named() {
     for stranger in [
         "held",
         "lock",
@@ -85,7 +85,7 @@ fn c12_the_order_survives_the_overflow_of_the_counter() {
 }
 
 #[test]
-fn c12_a_reader_waits_for_the_nearest_writer_before_it_and_a_writer_for_anybody() {
+fn c12_a_reader_waits_for_the_nearest_earlier_writer_and_a_writer_for_the_nearest_node() {
     let r1 = "_c_a-__READ__0000000001";
     let w2 = "_c_b-__WRIT__0000000002";
     let r3 = "_c_c-__READ__0000000003";
@@ -266,13 +266,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn c12_what_the_server_makes_of_a_stem_is_read_as_it_was_meant(role in role(), id: u32, sequence: i32) {
+    fn c12_the_servers_spelling_of_a_stem_is_understood(role in role(), id: u32, sequence: i32) {
         prop_assert_eq!(parse(&name(role, id, sequence)), Some((role, sequence)));
     }
 
     /// The server writes each number in one way, and lockkit writes its own parts in one way.
     #[test]
-    fn c13_no_other_node_is_taken_for_one_in_the_queue(node in node()) {
+    fn c13_no_foreign_node_counts_as_a_queue_entry(node in node()) {
         if let Some((role, sequence)) = parse(&node) {
             let end = format!("{}{sequence:010}", role.stem(""));
             let end = end.trim_start_matches("_c_").trim_start_matches('-');
@@ -286,7 +286,7 @@ proptest! {
     /// The order is by number, also across an overflow of the server's counter, in whatever order
     /// the names are listed.
     #[test]
-    fn c12_the_queue_is_the_same_for_all_who_look(
+    fn c12_the_queue_is_the_same_for_all_clients(
         (first, steps, order) in (any::<i32>(), prop::collection::vec(1..200_000_000i32, 1..10))
             .prop_flat_map(|(first, steps)| {
                 let order = Just((0..steps.len()).collect::<Vec<_>>()).prop_shuffle();
@@ -305,12 +305,12 @@ proptest! {
     }
 
     #[test]
-    fn c8_nobody_sleeps_through_its_turn_at_a_mutex(n in 1..8usize, leaving in prop::collection::vec(0..8usize, 8)) {
+    fn c8_no_waiter_misses_its_turn_at_a_mutex(n in 1..8usize, leaving in prop::collection::vec(0..8usize, 8)) {
         check(Kind::Mutex, vec![Role::Lock; n], leaving, &[])?;
     }
 
     #[test]
-    fn c8_nobody_sleeps_through_its_turn_at_a_read_write_lock(
+    fn c8_no_waiter_misses_its_turn_at_a_read_write_lock(
         writers in prop::collection::vec(any::<bool>(), 1..9),
         leaving in prop::collection::vec(0..8usize, 9),
         becomes in prop::collection::vec(any::<bool>(), 9),
@@ -320,7 +320,7 @@ proptest! {
     }
 
     #[test]
-    fn c8_nobody_sleeps_through_its_turn_at_a_semaphore(
+    fn c8_no_waiter_misses_its_turn_at_a_semaphore(
         limit in 1..6u32,
         counts in prop::collection::vec(1..6u32, 1..12),
         leaving in prop::collection::vec(0..12usize, 12),

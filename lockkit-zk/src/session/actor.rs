@@ -164,11 +164,12 @@ impl Actor<'_> {
             Err(error) if fate(&error) == Fate::SessionOver => self.shared.end(),
             // The next open of a session reports the reason.
             Err(error) if fate(&error) == Fate::Refused && self.shared.remaining().is_zero() => {
-                tracing::warn!(target: "lockkit", %error, "heartbeats are refused: the session is given up");
+                tracing::warn!(target: "lockkit", %error, "the server refuses heartbeats, so \
+                                                           lockkit gives up the session");
                 self.shared.end();
             }
             Err(error) => {
-                tracing::debug!(target: "lockkit", %error, "a heartbeat was not answered")
+                tracing::debug!(target: "lockkit", %error, "the server did not answer a heartbeat")
             }
         }
     }
@@ -211,7 +212,8 @@ impl Actor<'_> {
         };
         let found = lock(&self.shared.unanswered).found(folder, &children);
         for cleanup in &found {
-            tracing::debug!(target: "lockkit", ?cleanup, "a node was made long after its claim had given it up");
+            tracing::debug!(target: "lockkit", ?cleanup, "the server created a node long after its \
+                                                          claim gave up");
         }
         lock(&self.shared.cleanups).extend(found);
     }
@@ -229,7 +231,8 @@ impl Actor<'_> {
             Fate::Unknown => lock(&self.shared.cleanups).push(cleanup),
             Fate::SessionOver => self.shared.end(),
             Fate::Refused => {
-                tracing::warn!(target: "lockkit", %error, ?cleanup, "a node of an abandoned claim can't be deleted");
+                tracing::warn!(target: "lockkit", %error, ?cleanup, "could not delete a node of an \
+                                                                     abandoned claim");
             }
         }
     }

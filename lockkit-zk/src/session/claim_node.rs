@@ -73,7 +73,7 @@ impl ClaimNode {
         let Some(cleanup) = &mut self.cleanup else { return Ok(false) };
         let found = cleanup.find(&client).await;
         let found = found.map_err(|e| {
-            session.failed(e, Phase::Write, "looking for what was made in", cleanup.folder())
+            session.failed(e, Phase::Write, "looking for lockkit's node in", cleanup.folder())
         })?;
         match found {
             Some((path, stat)) if stat.ephemeral_owner == session.id => {

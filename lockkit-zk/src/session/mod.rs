@@ -144,7 +144,7 @@ impl Session {
         // With a longer wait, the core would give up first, and report no reason.
         match tokio::time::timeout(op_timeout / 2, ready).await {
             Ok(ready) => ready,
-            Err(_) => Err(self.shared.unproven("nothing is locked on it")),
+            Err(_) => Err(self.shared.unproven("lockkit takes no lock on it")),
         }
     }
 
@@ -162,7 +162,7 @@ impl Session {
         }
         Err(self
             .shared
-            .unproven("the locks on it are lost unless heartbeats prove it")
+            .unproven("its locks are lost unless a heartbeat proves it again")
             .with_outcome_unknown())
     }
 
@@ -250,21 +250,24 @@ impl Shared {
         let timeout = self.timeout;
         let left = self.remaining();
         let why = match *lock(&self.beat) {
-            None => "no heartbeat was answered yet".to_owned(),
+            None => "the server has not answered a heartbeat yet".to_owned(),
             Some((answered, took)) if answered.until(now) > timeout / STALE => {
                 format!(
-                    "no heartbeat was answered for {:.1?}, and the last one took {took:.1?}",
+                    "the server has not answered a heartbeat for {:.1?}, and the last one took \
+                     {took:.1?}",
                     answered.until(now)
                 )
             }
             Some((_, took)) => {
                 format!(
-                    "heartbeats are answered, but the last one took {took:.1?}: use a longer session_timeout"
+                    "the server answers heartbeats, but the last one took {took:.1?}; use a longer \
+                     session_timeout"
                 )
             }
         };
         let reason = format!(
-            "the session is proven for {left:.1?} more of its timeout of {timeout:?}, so {consequence}; {why}"
+            "heartbeats prove the session for only {left:.1?} more, and its timeout is \
+             {timeout:?}, so {consequence}; {why}"
         );
         error::ours(ErrorKind::Unavailable, reason)
     }
@@ -298,7 +301,7 @@ fn is_final(state: SessionState) -> bool {
 }
 
 fn over() -> Error {
-    error::ours(ErrorKind::Unavailable, "the session is over; the next attempt opens a new one")
+    error::ours(ErrorKind::Unavailable, "the session has ended; the next attempt opens a new one")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -314,11 +317,10 @@ mod tests {
     #[test]
     fn c13_a_session_that_is_not_proven_says_why() {
         let shared = Shared::new(Duration::from_secs(600), Clock::Boot.now());
-        let reason = || shared.unproven("nothing is locked on it").to_string();
-        assert!(reason().contains("no heartbeat was answered yet"), "{}", reason());
+        let reason = || shared.unproven("lockkit takes no lock on it").to_string();
+        assert!(reason().contains("the server has not answered a heartbeat yet"), "{}", reason());
         *lock(&shared.beat) = Some((Clock::Boot.now(), Duration::from_secs(120)));
-        let slow =
-            "heartbeats are answered, but the last one took 120.0s: use a longer session_timeout";
+        let slow = "the server answers heartbeats, but the last one took 120.0s; use a longer session_timeout";
         assert!(reason().contains(slow), "{}", reason());
     }
 }

@@ -32,12 +32,12 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
     let Ok(runtime) = Handle::try_current() else {
         return Err(error::ours(
             ErrorKind::NoRuntime,
-            "a session can only be opened inside a tokio runtime",
+            "could not open a session outside of a tokio runtime; call lockkit inside one",
         ));
     };
     if !has_timers() {
-        let reason =
-            "the tokio runtime here has no timers; build it with `enable_time` or `enable_all`";
+        let reason = "the tokio runtime here has no timers; build the runtime with `enable_time` \
+                      or `enable_all`";
         return Err(error::ours(ErrorKind::NoRuntime, reason));
     }
     let connecting = Clock::Boot.now();
@@ -116,7 +116,9 @@ async fn connect(config: &Config) -> Result<Client> {
             Err(from_zk(error, Phase::Read, "opening a session at", &config.connect_string()))
         }
         Ok(Err(error)) => Err(unreachable(config, &error.to_string()).await),
-        Err(_) => Err(unreachable(config, &format!("none was granted within {patience:?}")).await),
+        Err(_) => {
+            Err(unreachable(config, &format!("no server granted one within {patience:?}")).await)
+        }
     }
 }
 
@@ -124,7 +126,7 @@ async fn connect(config: &Config) -> Result<Client> {
 async fn unreachable(config: &Config, said: &str) -> Error {
     let found = join_all(config.servers().iter().map(async |server| {
         let found = match knock(server, KNOCK).await {
-            Ok(()) => format!("takes connections but grants no session: {}", suspicion(config)),
+            Ok(()) => format!("accepts connections, but grants no session: {}", suspicion(config)),
             Err(why) => why,
         };
         format!("{}: {found}", address(&server.0, server.1))
@@ -141,7 +143,7 @@ async fn unreachable_at_all(config: &Config) -> Error {
         Some(format!("{}: {refused}", address(&server.0, server.1)))
     }));
     match found.await.into_iter().collect::<Option<Vec<_>>>() {
-        Some(found) => no_session("no server takes connections", &found),
+        Some(found) => no_session("no server accepts connections", &found),
         None => pending().await,
     }
 }
@@ -156,7 +158,10 @@ async fn knock((host, port): &(String, u16), patience: Duration) -> Result<(), S
 }
 
 fn no_session(said: &str, found: &[String]) -> Error {
-    let reason = format!("no session with the ZooKeeper servers ({said}). {}", found.join("; "));
+    let reason = format!(
+        "could not open a session with the ZooKeeper servers ({said}). {}",
+        found.join("; ")
+    );
     error::ours(ErrorKind::Unavailable, reason)
 }
 
@@ -164,11 +169,12 @@ fn no_session(said: &str, found: &[String]) -> Error {
 fn suspicion(config: &Config) -> &'static str {
     #[cfg(feature = "tls")]
     if config.tls.is_some() {
-        return "its certificate may not be signed by the parameter ca or not name this host, it may want a \
-                certificate of the client (cert and key), have no quorum, or not be ZooKeeper's secureClientPort";
+        return "perhaps its certificate is not signed by the parameter ca or does not name this \
+                host, it requires a client certificate (cert and key), it has no quorum, or this \
+                is not ZooKeeper's secureClientPort";
     }
     let _ = config;
-    "it may have no quorum, or not be ZooKeeper's client port"
+    "perhaps it has no quorum, or this is not ZooKeeper's client port"
 }
 
 /// Checks that the chroot exists. lockkit never makes it, because a typing error would separate
@@ -179,7 +185,7 @@ async fn check_chroot(client: &Client, config: &Config) -> Result<()> {
         Ok(Some(_)) => Ok(()),
         Ok(None) => {
             let reason = format!(
-                "the chroot {chroot:?} does not exist; create that node, or correct the URL"
+                "the chroot {chroot:?} does not exist; create the node, or correct the URL"
             );
             Err(error::ours(ErrorKind::InvalidUrl, reason))
         }

@@ -152,7 +152,7 @@ mod tests {
     /// After the first of three answers, the leader may have read nothing from the follower until
     /// the third.
     #[test]
-    fn c3_after_a_stall_only_what_was_answered_before_it_counts() {
+    fn c3_after_a_stall_only_earlier_answers_count() {
         let mut proof = proof(false);
         steady(&mut proof, 1..10);
         assert_eq!(proof.at(), s(5.0));

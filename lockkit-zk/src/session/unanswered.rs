@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_requests_of_a_folder_share_their_looks_and_end() {
+    fn unanswered_requests_of_a_folder_share_their_polls_and_end() {
         let mut unanswered = UnansweredRequests::default();
         unanswered.add(queue_node("a-lock-"));
         unanswered.add(queue_node("b-lock-"));

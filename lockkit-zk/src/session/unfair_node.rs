@@ -94,7 +94,7 @@ impl UnfairNode {
             Ok(results) => match results.first() {
                 Some(MultiWriteResult::SetData { stat }) => Ok(*stat),
                 _ => Err(Error::UnexpectedError(
-                    "a transaction was answered with other results".to_owned(),
+                    "the server answered a transaction with unexpected results".to_owned(),
                 )),
             },
             Err(error) => Err(error.into()),

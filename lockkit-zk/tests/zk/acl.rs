@@ -58,7 +58,7 @@ async fn c13_locks_of_their_creator_are_closed_to_others_and_open_to_him() {
 
 /// The folder of a lock may belong to another user even where the prefix is open.
 #[tokio::test]
-async fn c13_a_lock_that_is_somebody_elses_is_permission_denied_whatever_is_asked() {
+async fn c13_each_request_for_a_lock_of_another_user_is_permission_denied() {
     let bed = Bed::shared();
     let open = bed.connect("").await;
     let mine = connect_in_the_end(&bed.url_as("ann:hunter2", "acl=creator")).await;

@@ -174,7 +174,7 @@ async fn c6_sessions_without_a_connection_are_closed_at_once() {
 }
 
 #[tokio::test]
-async fn who_gives_up_and_who_holds_takes_no_room_from_the_waiters() {
+async fn cancelled_calls_and_holders_take_no_room_from_waiters() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
     let name = long_name(WAITERS);

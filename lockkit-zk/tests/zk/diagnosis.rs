@@ -5,7 +5,7 @@ use lockkit_core::spi::{Admin as _, Severity};
 use crate::support::*;
 
 #[tokio::test]
-async fn c14_one_server_whose_bounds_changed_the_timeout_is_told() {
+async fn c14_one_server_whose_bounds_changed_the_timeout_is_reported() {
     let bed = Bed::shared();
     for (query, timeout) in
         [("session_timeout=5s", Severity::Good), ("session_timeout=20m", Severity::Note)]

@@ -80,7 +80,7 @@ async fn c1_a_writer_waits_for_a_reader_that_took_over_the_place_of_a_writer() {
 
 /// A thread may also release its read lock first. It then still holds the write lock.
 #[tokio::test]
-async fn c1_a_reader_that_ends_before_its_write_lock_lets_nobody_in() {
+async fn c1_a_reader_that_ends_before_its_write_lock_admits_no_other_client() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
     let java = Java::write(&bed, &zk).await;

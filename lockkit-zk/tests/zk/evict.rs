@@ -14,7 +14,7 @@ use crate::support::*;
 const HEARTBEATS_S: u64 = 24;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c3_a_holder_whose_node_is_deleted_is_told_within_a_heartbeat() {
+async fn c3_a_holder_learns_within_a_heartbeat_that_its_node_was_deleted() {
     let bed = Bed::shared();
     let with_heartbeats = session(HEARTBEATS_S);
     for query in [with_heartbeats.clone(), format!("{with_heartbeats}&fair=false")] {
@@ -77,7 +77,7 @@ async fn c12_a_waiter_whose_node_is_deleted_queues_up_anew() {
 /// The watch says that the holder is gone. No heartbeat has seen yet that the waiter's own node is
 /// gone as well.
 #[tokio::test]
-async fn c8_a_waiter_whose_node_went_together_with_the_holders_gets_a_new_one() {
+async fn c8_a_waiter_whose_node_was_deleted_with_the_holders_gets_a_new_node() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
     let admin = bed.admin().await;

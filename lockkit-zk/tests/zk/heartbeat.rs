@@ -134,7 +134,7 @@ async fn c3_one_deleted_node_of_thousands_is_found_within_a_round_of_looks() {
 
 /// With one heartbeat each minute, only the holder's own request finds it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c3_a_holder_who_renews_by_hand_asks_the_server() {
+async fn c3_a_manual_renewal_asks_the_server() {
     for fair in ["true", "false"] {
         let bed = Bed::shared();
         let locker = bed.locker(&format!("fair={fair}")).await;

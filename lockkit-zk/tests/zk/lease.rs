@@ -139,7 +139,7 @@ async fn c8_c10_a_hardly_proven_session_renews_nothing_and_grants_only_what_has_
     hasty.op_timeout = HELD;
     let refused = zk.claim(hasty).unwrap().attempt(Wait::Queue).await.unwrap_err();
     for error in [error, refused] {
-        assert!(error.to_string().contains("the session is proven for "), "{error}");
+        assert!(error.to_string().contains("prove the session for only "), "{error}");
     }
     let asked = Clock::Boot.now();
     bed.allow_heartbeats(&admin, true).await;

@@ -116,7 +116,7 @@ async fn release_in_vain(claim: &mut Box<dyn Claim>) {
 }
 
 #[tokio::test]
-async fn c7_a_release_whose_delete_was_swallowed_is_repeated_until_the_node_is_gone() {
+async fn c7_a_release_whose_delete_was_lost_is_repeated_until_the_node_is_deleted() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy("").await;
     let mut holder = claim(&zk, "a");

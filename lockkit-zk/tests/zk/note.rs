@@ -62,7 +62,7 @@ async fn c11_a_note_outlasts_the_folder_of_its_lock_and_is_no_part_of_it() {
 
 /// A node in the queue is not a grant yet.
 #[tokio::test]
-async fn c2_who_waits_writes_no_note() {
+async fn c2_a_waiter_writes_no_note() {
     let bed = Bed::shared();
     for query in BOTH {
         let bed = bed.with(query);
@@ -83,7 +83,7 @@ async fn c2_who_waits_writes_no_note() {
 /// The client has not noticed the deletion yet. The test catches a claim that only reads before it
 /// writes, or that relies on what it remembers.
 #[tokio::test]
-async fn c2_a_node_that_an_operator_deletes_takes_the_right_to_the_note_with_it() {
+async fn c2_a_holder_whose_node_was_deleted_can_not_write_the_note() {
     let bed = Bed::shared();
     let admin = bed.admin().await;
     for query in BOTH {
@@ -157,7 +157,7 @@ async fn c5_a_note_that_was_deleted_by_hand_begins_anew() {
 }
 
 #[tokio::test]
-async fn c13_what_is_no_note_is_an_error_that_names_the_node_and_is_left_alone() {
+async fn c13_foreign_data_in_place_of_a_note_is_an_error_with_its_node_and_left_alone() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
     let admin = bed.admin().await;
@@ -182,7 +182,7 @@ async fn c13_what_is_no_note_is_an_error_that_names_the_node_and_is_left_alone()
 }
 
 #[tokio::test]
-async fn c14_the_time_is_told_after_somebody_deleted_the_clock() {
+async fn c14_the_time_is_reported_after_the_clock_node_was_deleted() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
     let admin = bed.admin().await;

@@ -10,7 +10,7 @@ use crate::support::*;
 const SESSION: Duration = Duration::from_secs(16);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c3_a_pause_shorter_than_the_lease_is_survived_and_a_longer_one_is_told_in_time() {
+async fn c3_a_pause_shorter_than_the_lease_is_survived_and_a_longer_one_is_reported_in_time() {
     let bed = Bed::own();
     let query = session(SESSION.as_secs());
     let holding = bed.locker(&query).await;

@@ -59,7 +59,7 @@ async fn c8_a_waiter_behind_one_that_was_granted_before_its_watch_gets_its_permi
 
 /// The first list of a waiter grants it, and shows a claim behind it that took it for a waiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c8_a_waiter_whose_first_look_grants_tells_the_one_behind_it() {
+async fn c8_a_waiter_that_is_granted_at_once_wakes_the_next() {
     let bed = Bed::shared();
     let (slow, proxy) = bed.behind_proxy("").await;
     let fast = bed.connect("").await;
@@ -87,7 +87,7 @@ async fn c8_a_waiter_whose_first_look_grants_tells_the_one_behind_it() {
 
 /// A poll that only checks that the node ahead exists never finds that this node holds a permit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c8_a_grant_that_nobody_was_told_of_is_found_by_a_poll() {
+async fn c8_a_poll_finds_a_grant_without_a_wake_up() {
     let bed = Bed::shared();
     let (slow, proxy) = bed.behind_proxy("").await;
     let fast = bed.connect("").await;

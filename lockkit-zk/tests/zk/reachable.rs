@@ -60,7 +60,7 @@ async fn c13_each_server_that_gives_no_session_is_named_with_its_reason() {
 }
 
 #[tokio::test]
-async fn c13_what_is_no_zookeeper_gives_no_session() {
+async fn c13_a_server_that_is_no_zookeeper_gives_no_session() {
     let echo = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = echo.local_addr().unwrap();
     let serving = tokio::spawn(async move {
@@ -76,7 +76,7 @@ async fn c13_what_is_no_zookeeper_gives_no_session() {
         }
     });
     let error = unreachable(&addr.to_string()).await;
-    assert!(error.to_string().contains("not be ZooKeeper's"), "{error}");
+    assert!(error.to_string().contains("not ZooKeeper's"), "{error}");
     serving.abort();
 }
 
@@ -107,7 +107,7 @@ async fn c13_a_black_hole_in_the_list_costs_no_more_than_its_connect_timeout() {
 /// Catches a client that stays with the first server until it gives up: its next attempt may begin
 /// with another server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c13_one_try_goes_on_from_a_black_hole_to_the_next_server() {
+async fn c13_one_try_moves_from_a_black_hole_to_the_next_server() {
     let bed = Bed::shared();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = listener.local_addr().unwrap();

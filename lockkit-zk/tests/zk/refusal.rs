@@ -75,7 +75,7 @@ fn c13_parameters_that_make_no_sense_are_refused_without_a_server() {
 }
 
 #[tokio::test]
-async fn c13_a_ttl_below_the_negotiated_session_timeout_is_refused_and_both_are_told() {
+async fn c13_a_ttl_below_the_negotiated_session_timeout_is_refused_and_both_are_named() {
     let bed = Bed::shared();
     let locker = bed.locker("session_timeout=2s").await;
     assert_eq!(locker.descriptor().min_ttl, Duration::from_secs(2));
@@ -117,7 +117,7 @@ async fn try_permit(zk: &ZooKeeper, limit: u32, wait: Wait) -> Result<(), Error>
 }
 
 #[tokio::test]
-async fn c13_two_numbers_of_permits_for_one_name_are_refused_with_both() {
+async fn c13_two_limits_for_one_name_are_refused_with_both_numbers() {
     let bed = Bed::shared();
     let locker = bed.locker("").await;
     let guard = locker.semaphore("a", 3).unwrap().acquire().await.unwrap();
@@ -126,7 +126,8 @@ async fn c13_two_numbers_of_permits_for_one_name_are_refused_with_both() {
         let error = try_permit(&zk, 2, wait).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOption);
         assert!(
-            error.to_string().contains("with 3 permits") && error.to_string().contains("with 2"),
+            error.to_string().contains("limit of 3 permits")
+                && error.to_string().contains("uses 2"),
             "{error}"
         );
     }
@@ -162,7 +163,7 @@ async fn c13_a_folder_that_is_not_a_locks_is_wrong_type_and_is_left_alone() {
         }
         let text = errors[0].to_string();
         assert!(
-            [theirs, &folder, "kazoo's locks are not supported"]
+            [theirs, &folder, "lockkit does not support kazoo's locks"]
                 .iter()
                 .all(|part| text.contains(part)),
             "{text}"

@@ -88,7 +88,7 @@ async fn c4_an_unanswered_create_of_a_session_that_expired_is_not_adopted_by_the
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c3_a_holder_that_is_cut_off_knows_before_the_server_lets_the_next_one_in() {
+async fn c3_a_cut_off_holder_learns_of_its_loss_before_the_next_grant() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy(&session(9)).await;
     let cut_off = locker(zk);
@@ -122,7 +122,7 @@ async fn c3_a_holder_that_is_cut_off_knows_before_the_server_lets_the_next_one_i
 }
 
 #[tokio::test]
-async fn c9_shutdown_ends_the_session_and_what_is_held_with_it() {
+async fn c9_shutdown_ends_the_session_and_its_locks() {
     let bed = Bed::shared();
     let locker = bed.locker("").await;
     let guard = locker.mutex("a").unwrap().lock().await.unwrap();

@@ -47,7 +47,7 @@ async fn c13_zks_needs_a_certificate_that_it_trusts() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
     assert!(
-        unavailable[0].to_string().contains("not be signed by the parameter ca"),
+        unavailable[0].to_string().contains("not signed by the parameter ca"),
         "{}",
         unavailable[0]
     );

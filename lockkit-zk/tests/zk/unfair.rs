@@ -143,7 +143,7 @@ async fn c1_a_prefix_that_is_made_anew_keeps_the_strategy_of_its_live_locker() {
 }
 
 #[tokio::test]
-async fn c2_a_holder_whose_node_is_replaced_at_once_is_told_by_a_heartbeat() {
+async fn c2_a_heartbeat_reports_the_loss_of_a_node_that_was_replaced_at_once() {
     let bed = Bed::shared();
     let one = bed.connect(&format!("{QUERY}&{}", session(24))).await;
     let two = bed.connect(QUERY).await;
@@ -181,7 +181,7 @@ async fn c2_a_holder_that_asks_again_after_its_node_was_deleted_gets_no_grant_of
 /// The reverse case: after the prefix was deleted under a locker without queues, clients with
 /// queues come first.
 #[tokio::test]
-async fn c1_nobody_is_granted_beside_a_queue_that_was_there_first() {
+async fn c1_no_client_is_granted_beside_an_earlier_queue() {
     let bed = Bed::shared();
     let unfair = bed.connect(QUERY).await;
     let admin = bed.admin().await;

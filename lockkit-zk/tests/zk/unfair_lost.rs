@@ -106,8 +106,7 @@ async fn c2_c7_a_release_asked_again_after_its_folder_was_reaped_spares_the_next
 }
 
 #[tokio::test]
-async fn c1_c2_an_attempt_that_was_lost_on_its_way_neither_takes_over_nor_frees_what_another_task_holds()
- {
+async fn c1_c2_a_lost_attempt_neither_takes_nor_frees_the_lock_of_another_task() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy(QUERY).await;
     let admin = bed.admin().await;
@@ -145,7 +144,7 @@ async fn c1_c2_an_attempt_that_was_lost_on_its_way_neither_takes_over_nor_frees_
 }
 
 #[tokio::test]
-async fn c7_a_release_after_an_unanswered_attempt_frees_it_and_does_not_say_that_it_was_held() {
+async fn c7_a_release_after_an_unanswered_attempt_frees_the_lock_and_answers_not_held() {
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy(QUERY).await;
     let admin = bed.admin().await;

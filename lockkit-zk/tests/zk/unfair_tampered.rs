@@ -42,7 +42,7 @@ async fn c2_a_release_after_the_folder_was_made_anew_spares_the_next_owner() {
 /// Catches a release that takes each write to the folder for a change of the owner, and so leaves
 /// its node.
 #[tokio::test]
-async fn c7_a_release_after_somebody_wrote_to_the_folder_leaves_no_ghost() {
+async fn c7_a_release_after_a_foreign_write_to_the_folder_leaves_no_ghost() {
     let bed = Bed::shared();
     let one = bed.connect(QUERY).await;
     let two = bed.connect(QUERY).await;

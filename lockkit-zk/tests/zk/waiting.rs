@@ -12,7 +12,7 @@ use tokio::{task::JoinSet, time::timeout};
 use crate::support::*;
 
 #[tokio::test]
-async fn c1_the_one_behind_a_waiter_that_gives_up_is_not_the_first() {
+async fn c1_a_waiter_behind_one_that_gave_up_is_not_yet_the_first() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
     let mut claims = [(); 4].map(|()| claim(&zk, "a"));
@@ -38,7 +38,7 @@ async fn c1_the_one_behind_a_waiter_that_gives_up_is_not_the_first() {
 }
 
 #[tokio::test]
-async fn c1_a_waiter_whose_predecessors_go_at_once_looks_again() {
+async fn c1_a_waiter_whose_predecessors_leave_at_once_lists_the_folder_again() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
     let mut claims = [(); 3].map(|()| claim(&zk, "a"));
@@ -147,7 +147,7 @@ async fn c1_c8_a_waiter_is_neither_granted_nor_kept_busy_by_a_change_of_its_pred
 /// Each waiter watches only the one before it, whose node stays. So a granted waiter must mark its
 /// node.
 #[tokio::test]
-async fn c8_one_release_wakes_all_whom_its_permits_suffice_for() {
+async fn c8_one_release_wakes_all_waiters_that_its_permits_satisfy() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
     let permits = |count: u32| {

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_command_line_has_no_secrets() {
+    fn messages_about_a_command_line_have_no_secrets() {
         let words = ["--urls=redis://me:s3cret@h/", "a b=redis://:s3cret@h/", "me:s3cret@h"]
             .map(str::to_owned);
         let text = format!("no '{}', no '{}', no '{}'", words[0], words[1], words[2]);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_called_by_its_product_and_what_sets_it_apart() {
+    fn a_store_is_named_by_its_product_and_its_distinctive_setting() {
         for (product, url, expected) in [
             ("Redis", "redis://h/", "redis"),
             ("MariaDB", "mysql://h/d", "mariadb-optimistic"),

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_is_told_if_there_is_one_beyond_it() {
+    fn a_percentile_is_shown_if_a_sample_lies_beyond_it() {
         let of = |count| Durations::of(0..count).unwrap();
         assert!(of(100).tell(99.0) && !of(99).tell(99.0));
         let curve = of(200).curve().unwrap();

@@ -111,7 +111,7 @@ fn a_whole_run_shows_no_password_and_writes_its_reports() {
 }
 
 #[test]
-fn what_is_wrong_with_a_url_is_one_line_and_exit_code_2() {
+fn a_bad_url_gives_one_line_and_exit_code_2() {
     for (url, reason) in [
         ("nosuch://me:s3cr3tword@h/", "nosuch://"),
         ("redis://me:s3cr3tword@127.0.0.1:1/", "127.0.0.1:1"),

@@ -120,7 +120,7 @@ mod tests {
     const STALL: Duration = Duration::from_millis(50);
 
     #[test]
-    fn a_stall_is_measured_although_it_goes_on() {
+    fn a_stall_is_measured_while_it_lasts() {
         let meter = StallMeter::start();
         let gaps = meter.shared.gaps();
         thread::sleep(STALL);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_a_restart_is_forgotten() {
+    fn values_before_a_restart_are_forgotten() {
         let meter = StallMeter::start();
         meter.shared.gaps().longest = STALL * 1_000;
         assert!(meter.longest() >= STALL * 1_000);

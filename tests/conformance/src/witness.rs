@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_not_reported_in_any_order_of_record() {
+    fn allowed_histories_are_not_reported_in_any_order_of_records() {
         assert_eq!(
             witness(&[(9, ALONE, 30, 40), (3, ALONE, 0, 10), (5, ALONE, 10, 30)]).verify(),
             3
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_c4_what_is_not_allowed_is_seen() {
+    fn c1_c4_each_forbidden_history_is_found() {
         for (wrong, says) in [
             (&[(3, ALONE, 0, 10), (5, ALONE, 9, 30)][..], "C1"),
             (&[(3, ALONE, 0, 10), (3, ALONE, 20, 30)], "C4: two grants share"),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn c4_a_token_below_one_that_was_there_before_it_was_asked_for_is_seen() {
+    fn c4_a_token_below_an_earlier_one_is_reported() {
         let zero = Instant::now();
         for (asked, is_right) in [(15, true), (25, false)] {
             let witness = Witness::default();

@@ -87,7 +87,7 @@ async fn c13_urls_that_mean_nothing_are_refused() {
     .await;
     refused("memory://?token_base=-1", ErrorKind::InvalidUrl, &["token_base", "whole number"])
         .await;
-    refused("memory://?label=%ff", ErrorKind::InvalidUrl, &["not UTF-8"]).await;
+    refused("memory://?label=%ff", ErrorKind::InvalidUrl, &["must be UTF-8"]).await;
     refused("memory://\n", ErrorKind::InvalidUrl, &["control character"]).await;
     refused("memory://host", ErrorKind::InvalidUrl, &["on memory", "write memory://"]).await;
     refused("memory://?hunter2@host", ErrorKind::UnknownParameter, &["percent-encoded"]).await;
@@ -111,7 +111,7 @@ mod mysql {
         )
         .await;
         let url = server.admin_url().replace("/lockkit", "/nowhere") + PATIENT;
-        refused(&url, ErrorKind::InvalidUrl, &["nowhere", "make the database first"]).await;
+        refused(&url, ErrorKind::InvalidUrl, &["nowhere", "the database does not exist"]).await;
     }
 
     #[tokio::test]

@@ -167,7 +167,7 @@ fn a_label_that_the_metric_does_not_have_is_seen() {
 
 /// A locker's labels agree with the table that the other tests use.
 #[tokio::test]
-async fn a_locker_tells_the_labels_of_the_table() {
+async fn a_locker_reports_the_labels_of_the_table() {
     let recorder = metrics_util::debugging::DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _installed = metrics::set_default_local_recorder(&recorder);

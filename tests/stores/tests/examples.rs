@@ -43,8 +43,8 @@ const OTHERS: [&str; 3] = ["custom_backend", "quorum", "swap_backend"];
 
 /// The examples that a store can't run, and the text of its refusal.
 const LEFT_OUT: [(&str, &str, &str); 2] = [
-    ("mariadb-pessimistic", "cache_refresh", "has no read/write locks"),
-    ("mariadb-pessimistic", "rate_limit", "has no semaphores"),
+    ("mariadb-pessimistic", "cache_refresh", "does not support read/write locks"),
+    ("mariadb-pessimistic", "rate_limit", "does not support semaphores"),
 ];
 
 /// The bound for an example, which takes a few seconds.

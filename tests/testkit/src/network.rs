@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_network_is_gone_and_so_is_one_of_a_killed_process() {
+    fn networks_of_dropped_handles_and_killed_processes_are_removed() {
         if !possible() {
             return;
         }
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_end_hears_nothing_until_it_is_healed_and_the_others_do() {
+    fn a_cut_end_receives_nothing_until_it_is_healed_and_the_others_do() {
         if !possible() {
             return;
         }

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_stalls_unless_it_is_paused_and_goes_on_until_it_ends() {
+    fn a_server_stalls_until_it_ends_unless_it_is_paused() {
         let dir = tempfile::tempdir().unwrap();
         let server =
             ServerProcess::spawn(Path::new("sleep"), ["1000"], &dir.path().join("log")).unwrap();

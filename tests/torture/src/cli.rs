@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_typed_wrong_is_told_without_its_password() {
+    fn a_mistyped_argument_is_reported_without_its_password() {
         for words in [
             &["run", "--ttl=redis://:secret@h"][..],
             &["run", "--ttl", "redis://:secret@h"],

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_no_fault_is_refused() {
+    fn an_argument_of_no_fault_is_refused() {
         let of = |strikes: &[&str], heals: &[&str]| {
             Commands::new("x://h".to_owned(), &texts(strikes), &texts(heals), &[])
                 .unwrap_err()
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_is_told_without_what_it_was() {
+    fn a_failed_command_is_reported_without_its_arguments() {
         let strike = "bad=: redis-cli -a secret; exit 3";
         let mut site = Commands::new("x://h".to_owned(), &texts(&[strike]), &[], &[]).unwrap();
         let faults = site.faults();

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_stands_between_a_client_and_servers_that_name_others() {
+    async fn no_proxy_is_put_before_servers_that_name_others() {
         for url in [
             "redis+sentinel://h/main",
             "redis+cluster://h",

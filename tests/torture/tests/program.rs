@@ -23,7 +23,7 @@ fn a_seed_is_played_again_to_the_last_line() {
 }
 
 #[test]
-fn c13_what_can_not_be_done_is_told_without_a_password() {
+fn c13_a_refused_operation_is_reported_without_a_password() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out").display().to_string();
     for (arguments, text) in [

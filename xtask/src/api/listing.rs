@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_rustdoc_is_told_from_ours() {
+    fn another_rustdoc_is_distinguished_from_ours() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("lockkit_core.json");
         fs::write(&file, format!(r#"{{"format_version": {FORMAT}}}"#)).unwrap();

@@ -51,7 +51,7 @@ fn published(service: &Value) -> Vec<(u16, u16)> {
 }
 
 #[test]
-fn each_service_is_pinned_keeps_its_data_and_tells_when_it_is_ready() {
+fn each_service_is_pinned_keeps_its_data_and_reports_readiness() {
     let compose = compose();
     let all = services(&compose, "all");
     assert_eq!(all.len(), compose["services"].as_object().unwrap().len(), "`all` is not all");

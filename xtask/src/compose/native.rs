@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn impossible_arguments_are_refused() {
         let said = failure(&mut with_offset(0, &["up", "postgres"]));
         assert!(
             said.contains("no profile is called postgres") && said.contains("mariadb"),

@@ -1,10 +1,13 @@
-//! Checks the documents: links lead somewhere, guarantees name their tests, the READMEs of two
-//! languages agree, and the English is plain.
+//! Checks the documents: links lead somewhere, guarantees name their tests, and the READMEs of two
+//! languages agree. The English is plain, and the page of errors is that of the code.
 
 mod anchor;
 mod comments;
 mod english;
+mod errors;
 mod link;
+mod literals;
+mod messages;
 mod page;
 mod proof;
 mod twin;
@@ -23,11 +26,16 @@ use crate::{files, run::root};
 /// All pages, by their paths from the root.
 type Pages = BTreeMap<PathBuf, Page>;
 
-/// Checks all Markdown files of the workspace.
+/// Checks all Markdown files of the workspace. With `bless`, first writes the page that a program
+/// writes.
 ///
 /// # Errors
 /// Names each fault with its file and line.
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(bless: bool) -> Result<()> {
+    if bless {
+        errors::write(root())?;
+    }
+    errors::check(root())?;
     let checked = check(root())?;
     println!("    docs: {checked} pages, ok");
     Ok(())

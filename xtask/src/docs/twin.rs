@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn each_other_difference_is_told() {
+    fn each_other_difference_is_reported() {
         for (from, to, told) in [
             ("## 存储", "### 存储", "headings of the levels [H1, H3]"),
             ("| 一 | 二 |\n", "| 一 | 二 |\n| 三 | 四 |\n", "tables of the sizes 2×2"),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_language_that_is_missing_is_told() {
+    fn a_missing_language_is_reported() {
         let mut faults = Vec::new();
         check(&[(ENGLISH.into(), Page::read(README))].into(), &mut faults);
         assert!(

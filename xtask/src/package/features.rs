@@ -69,7 +69,7 @@ mod tests {
     use crate::members::members;
 
     #[test]
-    fn a_feature_that_is_missing_and_one_that_is_gone_are_named() {
+    fn missing_and_removed_features_are_named() {
         let member =
             members().unwrap().into_iter().find(|member| member.name == "lockkit-redis").unwrap();
         let table = |name: &str| {

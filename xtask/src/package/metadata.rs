@@ -50,7 +50,7 @@ mod tests {
     use crate::members::members;
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_programs_are_named() {
         let mut member =
             members().unwrap().into_iter().find(|member| member.name == "lockkit-redis").unwrap();
         assert!(faults(&member).is_empty());

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_what_failed_tests_said_and_nothing_else() {
+    fn keeps_only_the_output_of_failed_tests() {
         let failures = read(
             "test a ... ok\ntest b ... FAILED\n\nfailures:\n---- b ----\nwhy\nfailures:\n    b\n\
                              test result: FAILED. 1 passed; 1 failed\ntest result: ok. 1 passed\nnoise\n",

@@ -29,19 +29,21 @@ pub(super) fn exceptions(descriptor: &Descriptor, settings: &[Diagnostic]) -> Ve
             exceptions.async_failover && !is_without_replicas(settings),
             "failover",
             "a grant may be lost",
-            "a replica that becomes the primary may not know the last grants: what the lock protects should check tokens",
+            "a replica that becomes the primary may not know the last grants; let the protected \
+             resource check tokens",
         ),
         (
             exceptions.connection_bound,
             "connections",
             "a lock ends with its connection",
-            "the store may free a lock as soon as its connection dies; the holder hears of it, and may do so late",
+            "the store may free a lock as soon as its connection breaks; the holder may notice \
+             that late",
         ),
         (
             exceptions.no_lease,
             "leases",
             "none",
-            "a lock is freed by its process alone: one that hangs holds it for ever, and nobody else can lose it",
+            "only its process frees a lock, so a process that hangs holds the lock for ever",
         ),
         (
             exceptions.server_clock_step,
@@ -90,11 +92,11 @@ pub(super) async fn health(locker: &Locker) -> Diagnostic {
                 return diagnostic;
             }
             diagnostic.with_advice(
-                "each lock and release takes at least so long; use a store that is nearer",
+                "each lock and each release takes at least this long; use a nearer store",
             )
         }
         Err(error) => Diagnostic::new(Severity::Unsafe, "server", error.to_string())
-            .with_advice("the store does not work for locks now"),
+            .with_advice("the store does not grant locks now"),
     }
 }
 
@@ -108,7 +110,7 @@ pub(super) async fn clock(locker: &Locker) -> Option<Diagnostic> {
         return Some(Diagnostic::new(
             Severity::Unknown,
             "clocks",
-            "the store's clock can't be asked",
+            "could not read the store's clock",
         ));
     };
     let trip = asked.elapsed().unwrap_or_default();
@@ -144,7 +146,7 @@ pub(super) async fn rate(locker: &Locker) -> Option<Diagnostic> {
         None => Diagnostic::new(
             Severity::Unknown,
             "clock's rate",
-            "the store's clock can't be asked, or went back",
+            "could not read the store's clock, or it went back",
         ),
         Some(ppm) => judge_rate(&ppm),
     })
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failover_is_told_where_one_server_may_have_a_replica() {
+    fn a_possible_failover_is_reported_if_a_server_may_have_a_replica() {
         let replication = |slot: &str, found: &str| {
             Diagnostic::new(Severity::Note, format!("replication{slot}"), found)
         };

@@ -73,7 +73,7 @@ fn print(store: &Store, diagnostics: &[Diagnostic]) -> Result<()> {
     let bad = diagnostics.iter().filter(|diagnostic| diagnostic.severity >= Severity::Weak).count();
     let name = store.locker.descriptor().name;
     output::line(match bad {
-        0 => format!("\nThe locks of this {name} store are worth what they promise."),
+        0 => format!("\nThe locks of this {name} store keep their promises."),
         1 => format!("\nOne thing weakens the locks of this {name} store."),
         bad => format!("\n{bad} things weaken the locks of this {name} store."),
     })

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) async fn probe(store: &Store) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
     if let Err(error) = steps(store, &mut diagnostics).await {
-        let advice = "jobs can't run under locks of this store";
+        let advice = "this store can't lock jobs";
         diagnostics.push(
             Diagnostic::new(Severity::Unsafe, "a lock", error.to_string()).with_advice(advice),
         );
@@ -37,7 +37,7 @@ async fn steps(store: &Store, diagnostics: &mut Vec<Diagnostic>) -> Result<()> {
             diagnostics.push(Diagnostic::new(
                 Severity::Unknown,
                 "a lock",
-                format!("{NAME:?} is another's"),
+                format!("another client has {NAME:?}"),
             ));
             return Ok(());
         }
@@ -51,8 +51,8 @@ async fn steps(store: &Store, diagnostics: &mut Vec<Diagnostic>) -> Result<()> {
     match guard.release().await {
         Ok(()) => tell("release", since),
         Err(error) if error.kind() == ErrorKind::Lost => {
-            let advice = "a lock was lost within an instant: another program uses lockkit's records, or the server is \
-                          not what it seems";
+            let advice = "a lock was lost at once; another program changes lockkit's records, or \
+                          the server is not the one in the URL";
             diagnostics.push(
                 Diagnostic::new(Severity::Unsafe, "release", "the lock was lost")
                     .with_advice(advice),

@@ -82,7 +82,7 @@ async fn ask(
     say(
         output,
         format_args!(
-            "asking {} to stop; what stays is freed in {patience:?} all the same (--now: at once)",
+            "asking {} to stop; lockkit frees the lock by force in {patience:?} (--now: at once)",
             target.who()
         ),
     );
@@ -102,7 +102,7 @@ async fn ask(
 
 async fn wait_for(store: &Store, target: &Target, patience: Duration) -> Result<Vec<u64>> {
     let since = Instant::now();
-    let mut seen = Err(Error::new("the store was not asked"));
+    let mut seen = Err(Error::new("lockkit did not ask the store"));
     loop {
         let inspection = store.locker.inspect(&target.name).await;
         seen = match inspection {
@@ -126,7 +126,7 @@ async fn wait_for(store: &Store, target: &Target, patience: Duration) -> Result<
 
 async fn interrupted(signals: &Signals) -> Error {
     signals.end().await;
-    Error::new("interrupted: the ask was taken back; who heard it before, stops all the same")
+    Error::new("interrupted: lockkit withdrew the request, but a holder that saw it stops anyway")
 }
 
 /// How a lock was freed.
@@ -139,7 +139,8 @@ enum How {
 async fn freed(store: &Store, target: &Target, holder: &HolderView, gone: &[u64]) -> Result<How> {
     let Some(token) = holder.token else {
         let text = format!(
-            "{} holds {}, and only that program can give it back",
+            "could not free a lock of a program that is not lockkit: {} holds {}, and only that \
+             program can release it",
             holder.who(),
             target.name
         );
@@ -162,7 +163,7 @@ fn tell(target: &Target, holder: &HolderView, how: How, output: &OutputArguments
             "how": match how { How::GivenBack => "given-back", How::Forced => "forced" },
         })),
         (Format::Text, How::GivenBack) => output::line(format_args!(
-            "freed {}: {} (token {token}) gave it back",
+            "freed {}: {} (token {token}) released it",
             target.name,
             holder.who()
         )),

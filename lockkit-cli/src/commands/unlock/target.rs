@@ -42,10 +42,10 @@ impl Target {
             held.into_iter().filter(|view| view.holders.iter().any(has_token)).collect();
         let Some(mut view) = only(name, with_token)? else {
             return Ok(Found::Other(match who.is_empty() {
-                true => format!("nobody holds {name:?}, with token {token} or another one"),
+                true => format!("no client holds {name:?}, with token {token} or another token"),
                 false => {
                     format!(
-                        "{name:?} is held with another token than {token}, by {}",
+                        "no client holds {name:?} with token {token}, but it is held by {}",
                         who.join(" and ")
                     )
                 }
@@ -80,5 +80,5 @@ fn only(name: &str, mut views: Vec<LockView>) -> Result<Option<LockView>> {
         return Ok(view);
     }
     let kinds: Vec<_> = views.iter().chain(&view).map(|view| view.kind).collect();
-    Err(Error::new(format!("{name:?} is held as {}: say which with --kind", kinds.join(" and "))))
+    Err(Error::new(format!("{name:?} is held as {}; choose one with --kind", kinds.join(" and "))))
 }

@@ -47,7 +47,7 @@ mod models {
 
     /// loom reports a task that sleeps and is never woken.
     #[test]
-    fn loom_c6_an_attempt_hears_that_its_caller_has_gone() {
+    fn loom_c6_an_attempt_hears_that_its_caller_was_cancelled() {
         check(|| {
             let abandoned = Arc::new(CallerGone::new());
             let caller = {

@@ -46,7 +46,7 @@ mod models {
     use crate::sync::check;
 
     #[test]
-    fn loom_c7_exactly_one_takes_what_was_transferred() {
+    fn loom_c7_exactly_one_call_takes_a_transfer() {
         check(|| {
             let unclaimed = Arc::new(Offered::new());
             // Before all others, because a real taker knows of the lock through a mutex.
@@ -63,7 +63,7 @@ mod models {
 
     /// `Hold::lose` against `InLine::receive`.
     #[test]
-    fn loom_c3_a_loss_in_the_moment_of_the_transfer_is_told_or_refused_to_the_caller() {
+    fn loom_c3_a_loss_during_the_transfer_is_reported_or_refused_to_the_caller() {
         check(|| {
             let shared = Arc::new((Offered::new(), Flag::new(false)));
             shared.0.leave();

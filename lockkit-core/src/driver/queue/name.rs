@@ -258,7 +258,7 @@ mod tests {
 
     /// The gates of 100,000 held locks are a table of 131,072 of them, beside their names.
     #[test]
-    fn a_name_with_one_alone_takes_three_words() {
+    fn a_name_with_one_contender_takes_three_words() {
         assert_eq!(size_of::<Gate>(), 24);
     }
 }

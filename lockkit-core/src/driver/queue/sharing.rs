@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_takes_nothing_any_more() {
+    fn a_cancelled_call_takes_nothing() {
         let mut peers = Peers::default();
         let [first, second, third] = [1, 2, 3].map(|n| Ticket::new(n).unwrap());
         let never = Tick::NEVER;

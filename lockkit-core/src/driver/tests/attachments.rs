@@ -51,7 +51,7 @@ async fn a_store_without_attachments_gives_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c7_a_dropped_guard_is_told_once_and_before_the_release() {
+async fn c7_an_observer_hears_of_a_dropped_guard_once_and_before_the_release() {
     for kind in KINDS {
         let world = world(kind, Attaches::Note);
         let guard = world.mutex("a").lock().await.unwrap();
@@ -67,7 +67,7 @@ async fn c7_a_dropped_guard_is_told_once_and_before_the_release() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c7_the_release_waits_until_the_drop_was_told() {
+async fn c7_the_release_waits_until_observers_heard_of_the_drop() {
     let world = world(Kind::Ttl, Attaches::Slow);
     world.store.set_latency(Duration::ZERO);
     let guard = world.mutex("a").lock().await.unwrap();
@@ -113,7 +113,7 @@ async fn c7_a_release_that_never_began_is_a_drop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c7_the_drop_of_a_guard_that_was_lost_is_told_too() {
+async fn c7_an_observer_hears_of_the_drop_of_a_lost_guard_too() {
     let world = world(Kind::Ttl, Attaches::Note);
     let guard = world.mutex("a").lock().await.unwrap();
     world.store.always(Op::KeepAlive, Fault::Hang);

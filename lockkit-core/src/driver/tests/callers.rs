@@ -89,7 +89,7 @@ async fn c8_an_attempt_leaves_the_store_when_the_bound_has_passed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_a_caller_that_waits_has_not_gone() {
+async fn c8_a_waiting_caller_is_not_cancelled() {
     let (world, other) = taken();
     let mutex = world.mutex("a");
     let start = time::Instant::now();

@@ -88,7 +88,7 @@ async fn c6_thousands_of_futures_dropped_anywhere_leave_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c6_an_abandoned_attempt_is_finished_and_taken_back() {
+async fn c6_an_abandoned_attempt_is_finished_and_undone() {
     let world = World::new(Kind::Ttl);
     world.store.set_latency(ms(100));
     let mutex = world.mutex("a");

@@ -37,7 +37,7 @@ async fn c5_giving_up_after_an_unknown_attempt_releases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c5_an_unknown_attempt_is_taken_back_though_a_later_one_was_refused() {
+async fn c5_an_unknown_attempt_is_undone_although_a_later_one_was_refused() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex("a").lock().await.unwrap();
     world.store.once(Op::Attempt, [Fault::LoseReply]);

@@ -17,7 +17,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn c3_a_hold_that_nobody_renews_is_announced() {
+async fn c3_the_end_of_an_unrenewed_hold_is_announced() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex_with("a", manual()).lock().await.unwrap();
     let start = Instant::now();
@@ -105,7 +105,7 @@ async fn c3_a_loss_completes_the_warning_and_a_release_never() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_a_shutdown_announces_the_end_of_what_is_held() {
+async fn c3_a_shutdown_announces_the_end_of_each_hold() {
     for kind in KINDS {
         let world = World::new(kind);
         let guard = world.mutex("a").lock().await.unwrap();

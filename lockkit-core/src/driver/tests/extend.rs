@@ -83,7 +83,7 @@ async fn c3_max_hold_caps_an_extension() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c13_what_can_not_be_extended_says_so() {
+async fn c13_an_impossible_extension_is_an_error() {
     for kind in KINDS {
         let world = World::new(kind);
         let guard = world.mutex("a").lock().await.unwrap();
@@ -107,7 +107,7 @@ async fn c13_what_can_not_be_extended_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_extending_what_was_evicted_tells_so() {
+async fn c3_extending_an_evicted_lock_reports_the_loss() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex_with("a", manual()).lock().await.unwrap();
     world.store.evict_all();
@@ -130,7 +130,7 @@ async fn c6_an_extension_whose_caller_goes_is_finished() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_a_shutdown_that_has_begun_ends_it_all_the_same() {
+async fn c3_a_shutdown_that_has_begun_ends_an_extended_hold() {
     let world = World::tuned(Kind::Ttl, |fake| fake);
     let guard = world.mutex("a").lock().await.unwrap();
     let (done, left) = tokio::join!(world.locker.shutdown(), async {
@@ -144,7 +144,7 @@ async fn c3_a_shutdown_that_has_begun_ends_it_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c6_what_was_extended_is_given_back_for_as_long_as_it_may_live() {
+async fn c6_a_release_is_retried_until_an_extended_lease_ends() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex_with("a", manual()).lock().await.unwrap();
     guard.extend(secs(600)).await.unwrap();

@@ -131,7 +131,7 @@ async fn c12_an_outsider_is_served_between_transfers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_a_try_behind_a_holder_of_this_process_asks_nobody() {
+async fn c8_a_try_behind_a_holder_of_this_process_sends_no_request() {
     let world = World::gated(Kind::Ttl);
     let guard = world.mutex("a").try_lock().await.unwrap().unwrap();
     assert!(world.mutex("a").try_lock().await.unwrap().is_none());
@@ -144,7 +144,7 @@ async fn c8_a_try_behind_a_holder_of_this_process_asks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_a_holder_that_lost_the_lock_keeps_nobody_out() {
+async fn c3_a_holder_that_lost_the_lock_blocks_no_other_client() {
     for kind in [Kind::Ttl, Kind::Push] {
         let world = World::gated(kind);
         let guard = world.mutex_with("a", manual()).lock().await.unwrap();

@@ -37,7 +37,7 @@ macro_rules! poll {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_a_release_that_nobody_polls_holds_up_no_waiter() {
+async fn c8_an_unpolled_release_delays_no_waiter() {
     let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
     let mutex = world.mutex("a");
@@ -61,7 +61,7 @@ async fn c8_a_release_that_nobody_polls_holds_up_no_waiter() {
 
 /// The lock that was handed to the call was taken back meanwhile.
 #[tokio::test(start_paused = true)]
-async fn c8_a_call_that_is_not_polled_until_its_bound_has_passed_finds_it_taken() {
+async fn c8_a_call_first_polled_after_its_bound_finds_the_lock_taken() {
     // Before the bound, and so close to it that no answer comes in time.
     for late in [ms(1_200), ms(1_499), Duration::from_micros(1_499_900)] {
         let world = World::transferring();
@@ -83,7 +83,7 @@ async fn c8_a_call_that_is_not_polled_until_its_bound_has_passed_finds_it_taken(
 
 /// A task finds the store in trouble at the moment when a transfer fails.
 #[tokio::test(start_paused = true)]
-async fn c8_a_promise_that_is_broken_while_the_line_is_let_in_strands_nobody() {
+async fn c8_an_offer_that_fails_while_the_queue_moves_strands_no_waiter() {
     let world = World::transferring();
     let mutex = world.mutex("a");
     let options = checked(options());
@@ -159,7 +159,7 @@ async fn a_gate_behind_a_long_hold_gets_over_its_trouble() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c13_an_error_for_good_is_told_to_all_at_once() {
+async fn c13_a_permanent_error_reaches_all_waiters_at_once() {
     let world = World::gated(Kind::Ttl);
     world.store.set_latency(ms(200));
     world.store.always(Op::Attempt, Fault::Fail(ErrorKind::PermissionDenied));
@@ -184,7 +184,7 @@ impl Observer for Ear {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_acquired_is_not_given_back() {
+async fn a_lock_that_was_not_acquired_is_not_released() {
     let ear = Arc::new(Ear::default());
     let heard: Arc<Ear> = Arc::clone(&ear);
     let world = World::transferring_as(|builder| builder.observer(heard));
@@ -213,7 +213,7 @@ async fn c14_a_try_after_a_forced_release_gets_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_a_hold_that_is_freed_while_it_is_transferred_lets_the_next_one_in() {
+async fn c8_a_hold_freed_during_its_transfer_admits_the_next_waiter() {
     let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
     let name = guard.name().clone();
@@ -268,7 +268,7 @@ fn c5_a_transfer_that_was_cut_off_is_followed_by_a_release_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wake_up_takes_no_lock_from_one_who_was_just_given_it() {
+async fn a_wake_up_takes_no_lock_from_its_new_holder() {
     let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
     let mutex = world.mutex("a");
@@ -315,7 +315,7 @@ async fn c6_to_leave_a_long_line_costs_little() {
 
 /// The end of one hold lets the next task in at once, without a look at the clock.
 #[tokio::test(start_paused = true)]
-async fn c8_each_way_out_lets_the_next_one_in_at_once() {
+async fn c8_each_end_of_a_hold_admits_the_next_waiter_at_once() {
     for way in ["release", "drop", "lost", "refused", "cancelled"] {
         let world = World::gated(Kind::Push);
         let guard = world.mutex_with("a", manual()).lock().await.unwrap();
@@ -371,7 +371,7 @@ async fn c8_each_way_out_lets_the_next_one_in_at_once() {
 
 /// The lock is released at once, and not only after it stayed unclaimed for long.
 #[tokio::test(start_paused = true)]
-async fn c6_a_transfer_to_one_who_goes_meanwhile_is_given_back_at_once() {
+async fn c6_a_transfer_to_a_cancelled_call_is_released_at_once() {
     let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
     let first = world.mutex("a");
@@ -395,7 +395,7 @@ async fn c6_a_transfer_to_one_who_goes_meanwhile_is_given_back_at_once() {
 
 /// While a task of this process waits in the store, the lock goes by way of the store.
 #[tokio::test(start_paused = true)]
-async fn c12_no_transfer_overtakes_the_one_who_waits_in_the_store() {
+async fn c12_no_transfer_overtakes_a_waiter_in_the_store() {
     let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));

@@ -66,7 +66,7 @@ async fn c6_a_release_dropped_at_any_instant_still_hands_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_a_task_that_does_not_look_is_passed_over() {
+async fn c8_an_unpolled_task_is_passed_over() {
     for hands_over in [false, true] {
         let world = if hands_over { World::transferring() } else { World::gated(Kind::Ttl) };
         let guard = world.mutex("a").lock().await.unwrap();
@@ -94,7 +94,7 @@ async fn c8_a_task_that_does_not_look_is_passed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c13_in_trouble_each_task_hears_of_it_as_soon_as_alone() {
+async fn c13_in_an_outage_each_task_gets_its_error_as_soon_as_alone() {
     for kind in [Kind::Ttl, Kind::Queue] {
         let world = World::gated(kind);
         world.store.always(Op::Attempt, Fault::Fail(ErrorKind::Unavailable));
@@ -107,7 +107,7 @@ async fn c13_in_trouble_each_task_hears_of_it_as_soon_as_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c13_a_silent_store_is_told_to_all_who_stand_in_line() {
+async fn c13_a_silent_store_is_reported_to_all_tasks_in_line() {
     let world = World::gated(Kind::Ttl);
     world.store.always(Op::Attempt, Fault::Hang);
     let start = Instant::now();
@@ -185,7 +185,7 @@ async fn c3_a_transfer_whose_answer_comes_after_its_lease_grants_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c6_panics_of_a_transfer_hurt_nobody() {
+async fn c6_panics_of_a_transfer_harm_no_other_call() {
     for fault in [Fault::Panic, Fault::PanicAfter] {
         let world = World::transferring();
         let guard = world.mutex("a").lock().await.unwrap();

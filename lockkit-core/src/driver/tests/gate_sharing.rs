@@ -123,7 +123,7 @@ async fn of_a_crowd_behind_another_process_only_the_first_ones_wait_in_the_store
 
 /// Catches a gate that lets all readers in because they have room together.
 #[tokio::test(start_paused = true)]
-async fn c8_readers_behind_one_that_waits_in_the_store_come_in_when_it_has_the_lock() {
+async fn c8_readers_behind_a_reader_that_waits_in_the_store_enter_with_it() {
     let world = world();
     let foreign = world.locker.clone().with_process_gate(false).rw_lock("a").unwrap();
     let writes = foreign.write().await.unwrap();
@@ -272,7 +272,7 @@ async fn c8_a_reader_that_is_not_polled_any_more_is_passed_over() {
 /// Catches a gate that lets all tasks in because one asks with a wrong limit, and a gate that lets
 /// that task wait.
 #[tokio::test(start_paused = true)]
-async fn c13_one_with_another_limit_is_told_so_and_opens_the_gate_for_nobody() {
+async fn c13_a_claim_with_another_limit_is_refused_and_opens_the_gate_for_no_other() {
     let world = world();
     let held = world.permits(1).acquire().await.unwrap();
     let mut tasks = JoinSet::new();

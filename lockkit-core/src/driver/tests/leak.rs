@@ -31,7 +31,7 @@ async fn c10_a_leaked_hold_is_renewed_without_guard_and_locker_and_freed_by_max_
 }
 
 #[tokio::test(start_paused = true)]
-async fn c9_a_manual_one_lapses_with_its_lease() {
+async fn c9_a_manual_lock_ends_with_its_lease() {
     let world = World::new(Kind::Ttl);
     let start = Instant::now();
     let lost = world.mutex_with("a", manual()).lock().await.unwrap().leak();
@@ -43,7 +43,7 @@ async fn c9_a_manual_one_lapses_with_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c7_a_shutdown_ends_what_was_leaked_at_once() {
+async fn c7_a_shutdown_ends_leaked_locks_at_once() {
     for kind in KINDS {
         for options in [options(), manual(), options().with_max_hold(secs(60))] {
             let world = World::new(kind);
@@ -59,7 +59,7 @@ async fn c7_a_shutdown_ends_what_was_leaked_at_once() {
 
 /// The user of the guard leaks it, while the shutdown waits for it.
 #[tokio::test(start_paused = true)]
-async fn c7_what_is_leaked_during_a_shutdown_ends_at_once() {
+async fn c7_a_lock_leaked_during_a_shutdown_ends_at_once() {
     for kind in KINDS {
         let world = World::new(kind);
         let guard = world.mutex("a").lock().await.unwrap();
@@ -77,7 +77,7 @@ async fn c7_what_is_leaked_during_a_shutdown_ends_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_a_leaked_hold_that_is_lost_tells_so_and_ends() {
+async fn c3_a_lost_leaked_hold_reports_the_loss_and_ends() {
     for kind in KINDS {
         let world = World::new(kind);
         let lost = world.mutex("a").lock().await.unwrap().leak();
@@ -89,7 +89,7 @@ async fn c3_a_leaked_hold_that_is_lost_tells_so_and_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_leaking_what_is_lost_leaves_nothing() {
+async fn c3_leaking_a_lost_lock_leaves_nothing() {
     for kind in KINDS {
         let world = World::new(kind);
         let guard = world.mutex("a").lock().await.unwrap();
@@ -101,7 +101,7 @@ async fn c3_leaking_what_is_lost_leaves_nothing() {
 }
 
 #[test]
-fn c6_what_was_leaked_keeps_nothing_beyond_its_runtime() {
+fn c6_a_leaked_lock_keeps_nothing_beyond_its_runtime() {
     for kind in KINDS {
         let runtime = runtimes::threads();
         let world = runtimes::world(kind);
@@ -115,7 +115,7 @@ fn c6_what_was_leaked_keeps_nothing_beyond_its_runtime() {
 }
 
 #[test]
-fn c6_what_is_leaked_after_its_runtime_has_gone_keeps_nothing() {
+fn c6_a_lock_leaked_after_its_runtime_ended_keeps_nothing() {
     for kind in KINDS {
         let runtime = runtimes::threads();
         let world = runtimes::world(kind);

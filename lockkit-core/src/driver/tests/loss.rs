@@ -120,7 +120,7 @@ async fn c3_work_that_ends_after_the_deadline_is_not_called_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_a_scope_whose_lock_was_evicted_unnoticed_says_so() {
+async fn c3_a_scope_reports_an_unnoticed_eviction_at_its_end() {
     let world = World::new(Kind::Ttl);
     let mutex = world.mutex("a");
     let outcome = mutex.scope(async |_| world.store.evict_all()).await;

@@ -73,7 +73,7 @@ async fn a_renewal_by_hand_moves_the_next_automatic_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_renewing_what_was_evicted_tells_so() {
+async fn c3_renewing_an_evicted_lock_reports_the_loss() {
     for kind in KINDS {
         let world = World::new(kind);
         let guard = world.mutex_with("a", manual()).lock().await.unwrap();
@@ -104,7 +104,7 @@ async fn a_manual_guard_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_automatic_renewal_that_met_one_by_hand_is_not_sent_too() {
+async fn an_automatic_renewal_is_skipped_after_a_manual_one() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex("a").lock().await.unwrap();
     time::sleep(ms(850)).await;
@@ -153,7 +153,7 @@ async fn a_timer_that_came_due_too_early_renews_no_manual_hold() {
 /// A future that has the claim and is not polled must not make the background task spin past the
 /// deadline.
 #[test]
-fn a_renewal_that_nobody_polls_hides_no_loss_and_makes_no_busy_loop() {
+fn an_unpolled_renewal_hides_no_loss_and_makes_no_busy_loop() {
     for options in [manual(), super::options()] {
         let (done, proof) = std::sync::mpsc::channel();
         let work = async move {
@@ -197,7 +197,7 @@ async fn c7_many_renewals_in_flight_do_not_keep_a_release_from_being_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_at_a_manual_hold_does_not_make_it_longer() {
+async fn an_inspection_of_a_manual_hold_does_not_extend_it() {
     let world = World::new(Kind::Push);
     world.store.set_lease(Lease::For(TTL));
     let guard = world.mutex_with("a", manual()).lock().await.unwrap();
@@ -213,7 +213,7 @@ async fn a_look_at_a_manual_hold_does_not_make_it_longer() {
 
 /// A store's report of a long lease is as old as its answer, so a look asks for the whole rest.
 #[tokio::test(start_paused = true)]
-async fn c2_a_look_takes_nothing_from_an_extension() {
+async fn c2_an_inspection_does_not_shorten_an_extension() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex_with("a", manual()).lock().await.unwrap();
     guard.extend(secs(60)).await.unwrap();

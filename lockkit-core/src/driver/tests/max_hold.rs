@@ -29,7 +29,7 @@ async fn c3_a_hold_ends_exactly_at_its_max_and_is_freed_at_once() {
         assert!(guard.remaining() <= ms(3), "{kind:?} {:?}", guard.remaining());
         let lost = guard.lost().await;
         assert_eq!(
-            (lost, lost.to_string().contains("as long as its options allow")),
+            (lost, lost.to_string().contains("held for max_hold")),
             (LossReason::MaxHold, true)
         );
         assert!(

@@ -18,7 +18,7 @@ fn set(world: &World, names: &[&str], options: LockOptions) -> MutexSet {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_one_bound_holds_for_all_names_and_what_was_taken_is_given_back_before() {
+async fn c8_one_bound_holds_for_all_names_and_taken_names_are_released_before() {
     for kind in KINDS {
         let world = World::new(kind);
         let b = world.mutex("b").lock().await.unwrap();
@@ -103,7 +103,7 @@ async fn c3_a_loss_while_others_are_waited_for_ends_the_call() {
 
 /// The first lock is not renewed by hand during the wait.
 #[tokio::test(start_paused = true)]
-async fn c3_a_manual_lease_that_ends_during_the_wait_is_told() {
+async fn c3_the_end_of_a_manual_lease_during_the_wait_is_reported() {
     let world = World::new(Kind::Ttl);
     let b = world.mutex("b").lock().await.unwrap();
     let all = set(&world, &["a", "b"], manual());
@@ -130,7 +130,7 @@ async fn c8_a_silent_store_does_not_hold_the_caller_up_beyond_its_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c7_a_release_goes_on_after_a_failure_and_names_what_was_not_freed() {
+async fn c7_a_release_continues_after_a_failure_and_names_the_locks_not_freed() {
     for kind in KINDS {
         let world = World::new(kind);
         let all = set(&world, &["a", "b", "c"], options());
@@ -138,7 +138,7 @@ async fn c7_a_release_goes_on_after_a_failure_and_names_what_was_not_freed() {
         world.store.evict("b");
         let error = guard.release().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Lost, "{kind:?}");
-        assert!(error.to_string().contains("lost before were [mutex \"b\"]"), "{error}");
+        assert!(error.to_string().contains("lost before: [mutex \"b\"]"), "{error}");
         assert_eq!(world.store.holders(), 0, "{kind:?}");
 
         let guard = all.lock().await.unwrap();
@@ -146,7 +146,7 @@ async fn c7_a_release_goes_on_after_a_failure_and_names_what_was_not_freed() {
         world.store.once(Op::Release, [Fault::Fail(ErrorKind::PermissionDenied)]);
         let error = guard.release().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
-        for named in ["mutex \"c\"", "lost before were [mutex \"a\"]"] {
+        for named in ["mutex \"c\"", "lost before: [mutex \"a\"]"] {
             assert!(error.to_string().contains(named), "{error}");
         }
         assert_eq!(world.store.holder("b"), None, "{kind:?}: it gave up after a failure");
@@ -157,7 +157,7 @@ async fn c7_a_release_goes_on_after_a_failure_and_names_what_was_not_freed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_the_signal_and_the_run_tell_which_one_was_lost() {
+async fn c3_the_signal_and_the_run_name_the_lost_lock() {
     let world = World::new(Kind::Ttl);
     let all = set(&world, &["a", "b", "c"], options());
     let guard = all.lock().await.unwrap();

@@ -90,7 +90,7 @@ async fn c10_a_note_without_an_answer_delays_a_renewal_by_one_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c10_a_renewal_by_hand_that_fails_does_not_delay_the_one_that_is_due() {
+async fn c10_a_failed_manual_renewal_does_not_delay_the_automatic_one() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex("a").lock().await.unwrap();
     time::sleep(ms(850)).await;

@@ -123,7 +123,7 @@ fn c7_with_neither_runtime_nor_keeper_a_release_is_an_unknown_outcome() {
 }
 
 #[test]
-fn a_keeper_that_goes_answers_those_who_wait_for_it() {
+fn a_keeper_that_ends_answers_its_waiting_callers() {
     let world = world(Kind::Ttl);
     let runtime = single(); // not driven from here on
     let guard = runtime.block_on(world.mutex("a").lock()).unwrap();

@@ -102,7 +102,7 @@ async fn c3_a_lost_hold_is_never_replaced_under_its_guards() {
         for _ in 0..2 {
             let error = mutex(&owner, "a").lock().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Lost, "{kind:?}");
-            assert!(error.to_string().contains("guards of it still live"), "{error}");
+            assert!(error.to_string().contains("guards of it still exist"), "{error}");
             assert_eq!(mutex(&owner, "a").try_lock().await.unwrap_err().kind(), ErrorKind::Lost);
         }
         let told = first.release().await.unwrap_err();
@@ -123,7 +123,7 @@ async fn c3_a_lost_hold_is_never_replaced_under_its_guards() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c8_of_two_calls_at_once_one_asks_the_store() {
+async fn c8_only_one_of_two_simultaneous_calls_asks_the_store() {
     for kind in KINDS {
         let world = World::new(kind);
         let owner = world.locker.owner();
@@ -153,7 +153,7 @@ async fn c8_of_two_calls_at_once_one_asks_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c6_when_the_one_that_asks_is_cancelled_the_other_goes_on() {
+async fn c6_if_the_asking_call_is_cancelled_the_other_continues() {
     for kind in KINDS {
         let world = World::new(kind);
         let owner = world.locker.owner();
@@ -213,7 +213,7 @@ async fn c8_a_call_that_is_not_polled_holds_others_up_for_their_bounds_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c13_when_the_one_that_asks_fails_the_other_asks() {
+async fn c13_if_the_asking_call_fails_the_other_call_asks() {
     let world = World::new(Kind::Ttl);
     let owner = world.locker.owner();
     let (a, b) = (mutex(&owner, "a"), mutex(&owner, "a"));
@@ -228,7 +228,7 @@ async fn c13_when_the_one_that_asks_fails_the_other_asks() {
 
 /// The store is dead: all calls of an owner fail at the same time, and not one after the other.
 #[tokio::test(start_paused = true)]
-async fn c13_calls_of_one_owner_hear_together_that_the_store_is_gone() {
+async fn c13_all_calls_of_one_owner_fail_together_when_the_store_stops() {
     for fault in [Fault::Hang, Fault::Fail(ErrorKind::Unavailable)] {
         let world = World::new(Kind::Ttl);
         let owner = world.locker.owner();
@@ -259,7 +259,7 @@ async fn c13_calls_of_one_owner_hear_together_that_the_store_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c13_tries_of_one_owner_hear_together_that_the_store_is_gone() {
+async fn c13_all_tries_of_one_owner_fail_together_when_the_store_stops() {
     let world = World::new(Kind::Ttl);
     let owner = world.locker.owner();
     world.store.always(Op::Attempt, Fault::Hang);

@@ -24,7 +24,7 @@ async fn c7_after_an_unknown_release_not_held_means_freed_before_the_deadline() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn c7_not_held_is_told_when_no_release_was_unknown() {
+async fn c7_not_held_is_reported_if_no_release_was_unknown() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex("a").lock().await.unwrap();
     world.store.evict_all();

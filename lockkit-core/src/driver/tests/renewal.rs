@@ -187,7 +187,7 @@ async fn c10_the_renewal_pace_recovers_after_unknown_renewals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c10_a_renewal_takes_at_most_op_timeout_or_what_is_left_of_the_lease() {
+async fn c10_a_renewal_takes_at_most_op_timeout_or_the_rest_of_the_lease() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex("a").lock().await.unwrap();
     world.store.always(Op::KeepAlive, Fault::Hang);

@@ -105,7 +105,7 @@ fn c3_a_session_guard_is_lost_with_its_runtime() {
 /// So much work is due at once that the background task yields before it has begun all of it. Then
 /// its runtime ends.
 #[test]
-fn c7_c10_what_was_due_when_the_runtime_ended_is_adopted() {
+fn c7_c10_work_that_was_due_when_the_runtime_ended_is_adopted() {
     for kind in KINDS {
         let world = world(kind);
         world.store.set_latency(ms(0));
@@ -197,7 +197,7 @@ impl Observer for Deaf {
 
 /// Neither the agenda nor a hold keeps the other alive once no task can do the work.
 #[test]
-fn a_guard_dropped_when_runtime_and_locker_are_gone_leaks_nothing() {
+fn a_guard_dropped_after_runtime_and_locker_leaks_nothing() {
     for (kind, wake) in [(Kind::Ttl, false), (Kind::Push, false), (Kind::Push, true)] {
         for renewal in [Renewal::Auto, Renewal::Manual] {
             let ear = Arc::new(Deaf);
@@ -229,7 +229,7 @@ fn a_guard_dropped_when_runtime_and_locker_are_gone_leaks_nothing() {
 }
 
 #[test]
-fn a_runtime_shut_down_when_locker_and_guard_are_gone_leaks_nothing() {
+fn a_runtime_shut_down_after_locker_and_guard_leaks_nothing() {
     let World { store, locker } = world(Kind::Push);
     let runtime = threads();
     let guard = runtime.block_on(locker.mutex("a").unwrap().lock()).unwrap();

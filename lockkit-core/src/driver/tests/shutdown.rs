@@ -61,7 +61,7 @@ async fn waiters_end_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn guards_that_are_held_on_are_lost_within_one_ttl_and_not_renewed() {
+async fn guards_held_during_a_shutdown_are_lost_within_one_ttl_and_not_renewed() {
     for kind in KINDS {
         for renewal in [Renewal::Auto, Renewal::Manual] {
             let world = World::new(kind);
@@ -130,7 +130,7 @@ async fn c3_a_session_that_ends_during_the_shutdown_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_waits_for_what_dropped_guards_and_futures_left() {
+async fn it_waits_for_the_cleanup_of_dropped_guards_and_futures() {
     for kind in KINDS {
         let world = World::new(kind);
         let guards =
@@ -146,7 +146,7 @@ async fn it_waits_for_what_dropped_guards_and_futures_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_is_answered_after_the_shutdown_began_is_taken_back() {
+async fn a_grant_that_arrives_after_the_shutdown_began_is_undone() {
     for kind in KINDS {
         let world = World::new(kind);
         world.store.once(Op::Attempt, [Fault::SlowReply(ms(300))]);
@@ -161,7 +161,7 @@ async fn a_grant_that_is_answered_after_the_shutdown_began_is_taken_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_is_answered_as_the_shutdown_begins_is_taken_back() {
+async fn a_grant_that_arrives_as_the_shutdown_begins_is_undone() {
     let world = World::new(Kind::Ttl);
     let mutex = world.mutex("a");
     let mut locking = Box::pin(mutex.lock());
@@ -176,7 +176,7 @@ async fn a_grant_that_is_answered_as_the_shutdown_begins_is_taken_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c6_a_shutdown_that_is_dropped_goes_on_and_can_be_repeated() {
+async fn c6_a_dropped_shutdown_continues_and_can_be_repeated() {
     for close in [None, Some(Fault::SlowReply(ms(300)))] {
         let world = World::new(Kind::Ttl);
         world.store.once(Op::Close, close);
@@ -203,7 +203,7 @@ async fn shutdowns_at_the_same_time_close_once() {
 
 /// The first call is closing the store, is pinned, and is not polled any more.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_that_nobody_polls_does_not_hang_the_next() {
+async fn an_unpolled_shutdown_does_not_hang_the_next() {
     let world = World::new(Kind::Ttl);
     world.store.once(Op::Close, [Fault::SlowReply(ms(300))]);
     let locker = world.locker.clone();
@@ -236,7 +236,7 @@ async fn a_backend_that_can_not_be_closed_is_asked_again_by_the_next_call() {
 /// A pinned future that is not polled any more keeps its claim. The shutdown must not wait for it
 /// for ever.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_nobody_polls_does_not_hang_it() {
+async fn an_unpolled_call_does_not_hang_it() {
     for kind in KINDS {
         let world = World::new(kind);
         let guard = world.mutex("a").lock().await.unwrap();

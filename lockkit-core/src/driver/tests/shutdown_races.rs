@@ -126,7 +126,7 @@ fn c6_a_shutdown_outlives_the_runtime_of_the_keeper() {
 
 /// A runtime that shuts down takes no new task, and waits until each of its tasks has paused.
 #[test]
-fn c6_a_shutdown_in_a_runtime_that_goes_lets_it_go() {
+fn c6_a_shutdown_does_not_delay_the_end_of_its_runtime() {
     let world = world(Kind::Ttl);
     let runtime = threads();
     let mutex = world.mutex_with("a", options().with_ttl(secs(100)));

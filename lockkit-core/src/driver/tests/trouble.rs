@@ -66,7 +66,7 @@ async fn only_continuous_trouble_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bounded_wait_tells_the_trouble_at_its_bound() {
+async fn a_bounded_wait_reports_the_last_error_at_its_bound() {
     let world = World::new(Kind::Ttl);
     world.store.always(Op::Attempt, Fault::Fail(ErrorKind::StoreLoading));
     let start = Instant::now();
@@ -99,7 +99,7 @@ async fn a_permanent_error_comes_at_once() {
 /// Found by the simulation of lockkit-torture: the last error was returned unchanged, whatever an
 /// earlier attempt had done.
 #[tokio::test(start_paused = true)]
-async fn c5_an_error_says_nothing_for_certain_after_an_attempt_that_may_have_been_applied() {
+async fn c5_an_error_after_an_attempt_that_may_have_been_applied_is_unknown() {
     let denied = Fault::Fail(ErrorKind::PermissionDenied);
     let refused = Fault::Fail(ErrorKind::Unavailable);
     for (faults, unknown) in [
@@ -131,7 +131,7 @@ async fn c5_a_grant_that_comes_too_late_for_a_hold_is_no_failure_for_certain() {
 /// The holder's release may grant the lock to the first in the queue, without a request of that
 /// waiter.
 #[tokio::test(start_paused = true)]
-async fn c5_an_error_with_a_place_in_the_queue_says_nothing_for_certain() {
+async fn c5_an_error_with_a_place_in_the_queue_is_unknown() {
     for kind in KINDS {
         let world = World::new(kind);
         let holder = world.mutex("a").lock().await.unwrap();
@@ -150,7 +150,7 @@ async fn c5_an_error_with_a_place_in_the_queue_says_nothing_for_certain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c5_a_shutdown_during_an_attempt_says_nothing_for_certain() {
+async fn c5_a_shutdown_during_an_attempt_has_an_unknown_outcome() {
     for kind in KINDS {
         let world = World::new(kind);
         world.store.once(Op::Attempt, [Fault::HangAfter]);

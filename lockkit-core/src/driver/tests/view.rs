@@ -22,7 +22,7 @@ async fn assert_ended(hold: &Hold) {
     assert!(hold.remaining().is_zero());
     let renewal = hold.renew().await.unwrap_err();
     assert_eq!((renewal.kind(), renewal.operation()), (ErrorKind::Lost, Some("renew")));
-    assert!(renewal.to_string().contains("given back"), "{renewal}");
+    assert!(renewal.to_string().contains("released before"), "{renewal}");
     assert_eq!(hold.extend(TTL).await.unwrap_err().kind(), ErrorKind::Lost);
     let note = hold.write_note(&Note::default().next("late")).await.unwrap_err();
     assert_eq!(note.kind(), ErrorKind::Lost);
@@ -56,7 +56,7 @@ async fn a_view_ends_with_its_guard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_view_tells_a_loss_as_the_guard_does() {
+async fn a_view_reports_a_loss_as_the_guard_does() {
     let world = World::new(Kind::Ttl);
     let guard = world.mutex_with("a", manual()).lock().await.unwrap();
     let hold = guard.hold();

@@ -147,7 +147,7 @@ async fn c3_an_eviction_while_the_grant_is_on_its_way_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manual_guard_that_was_woken_looks_once_and_not_again() {
+async fn a_woken_manual_guard_asks_the_store_only_once() {
     let world = World::new(Kind::Push);
     let guard = world.mutex_with("a", manual()).lock().await.unwrap();
     world.store.wake_all();
@@ -159,7 +159,7 @@ async fn a_manual_guard_that_was_woken_looks_once_and_not_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manual_guard_that_was_woken_looks_until_it_knows() {
+async fn a_woken_manual_guard_asks_the_store_until_it_gets_an_answer() {
     let world = World::new(Kind::Push);
     let guard = world.mutex_with("a", manual()).lock().await.unwrap();
     world.store.once(Op::KeepAlive, [Fault::Fail(ErrorKind::Unavailable); 2]);

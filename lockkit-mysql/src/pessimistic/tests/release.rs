@@ -15,13 +15,13 @@ use crate::strategy::Locking as _;
 const LONG: Duration = Duration::from_secs(60);
 
 on_each! {
-    c7_what_fails_behind_the_commit_undoes_no_release,
+    c7_a_failure_after_the_commit_undoes_no_release,
     c7_a_connection_that_breaks_behind_the_commit_undoes_no_release,
     c7_a_release_that_the_server_has_refused_is_unknown_even_if_its_connection_goes_at_once,
 }
 
 /// Catches a release that was committed, and is reported as refused.
-async fn c7_what_fails_behind_the_commit_undoes_no_release(flavor: SqlFlavor) {
+async fn c7_a_failure_after_the_commit_undoes_no_release(flavor: SqlFlavor) {
     let world = World::start(flavor).await;
     for (script, is_done) in [
         ("START TRANSACTION;SELECT 1;COMMIT;SELECT nothing", true),

@@ -31,22 +31,22 @@ pub(super) fn batches() -> [Mutant; 9] {
             &[LOCK_LEFT],
         ),
         script(
-            "a batch that grants before a waiter",
+            "a batch that grants although a client waits",
             &[("batch", "not values[i] and not is_waited_for(i)", "not values[i]")],
             &[OVERTAKEN, "a holder is still in the queue"],
         ),
         script(
-            "a batch that grants a lock that is taken",
+            "a batch that grants a held lock",
             &[("batch", "not values[i] and ", ""), ("batch", ", 'NX')", ")")],
-            &["someone else's lock is taken away"],
+            &["a client took another client's lock away"],
         ),
         script(
-            "a batch that grants without an end",
+            "a batch that grants without a lease",
             &[("batch", "'PX', ARGV[1 + owner], ", "")],
-            &["a lock that never lapses"],
+            &["a lock without a lease"],
         ),
         script(
-            "a batch that counts no token",
+            "a batch that grants without a token",
             &[("batch", "redis.call('SET', KEYS[1], token(#free))", "")],
             &[UNTOLD],
         ),
@@ -56,19 +56,19 @@ pub(super) fn batches() -> [Mutant; 9] {
             &["a grant didn't raise the token", "the token fell"],
         ),
         script(
-            "a batch that frees without compare",
+            "a batch that frees without comparing the owner",
             &[("batch", "values[i] == ARGV[2 + i]", "values[i]")],
-            &["someone else's lock is taken away"],
+            &["a client took another client's lock away"],
         ),
         script(
-            "a batch that frees before a waiter",
+            "a batch that frees although a client waits",
             &[("batch", "ARGV[2 + i] and not is_waited_for(i)", "ARGV[2 + i]")],
             &[NOT_GIVEN],
         ),
         script(
             "a batch that frees nothing",
             &[("batch", "redis.call('DEL', unpack(freed))", "")],
-            &["released, and still held", LOCK_LEFT],
+            &["the lock is held after its release", LOCK_LEFT],
         ),
     ]
 }
@@ -77,42 +77,42 @@ pub(super) fn batches() -> [Mutant; 9] {
 fn hand_overs() -> Vec<Mutant> {
     vec![
         script(
-            "no not_after",
+            "an attempt without not_after",
             &[("acquire", "if now > tonumber(ARGV[3]) then return {2, now} end", "")],
             &[LOCK_LEFT, PLACE_LEFT],
         ),
         script(
-            "not_after one tick late",
+            "an attempt one tick after not_after",
             &[("acquire", "now > tonumber(ARGV[3])", "now > ARGV[3] + 1e5")],
             &[LOCK_LEFT, PLACE_LEFT],
         ),
         script(
-            "a hand-over that never lapses",
+            "a hand-over without a lease",
             &[("hand_over", "':' .. owner, 'PX', lease)", "':' .. owner)")],
-            &["a lock that never lapses"],
+            &["a lock without a lease"],
         ),
         script(
-            "a hand-over for a whole lease",
+            "a hand-over for a whole lease, not the claim window",
             &[("acquire", "give(owner, token, window)", "give(owner, token, ARGV[2])")],
             &[WINDOW],
         ),
         script(
-            "a hand-over to the dead",
+            "a hand-over to a dead waiter",
             &[("hand_over", "tonumber(redis.call('ZSCORE', live, waiter) or 0) < now", "false")],
             &[DEAF],
         ),
         script(
-            "a hand-over to the deaf",
+            "a hand-over to a waiter without a connection",
             &[("hand_over", "if deaf[client] and not asking[waiter] then", "if false then")],
             &[DEAF],
         ),
         script(
-            "a live waiter taken for dead",
+            "a live waiter that counts as dead",
             &[("hand_over", "tonumber(redis.call('ZSCORE', live, waiter) or 0) < now", "true")],
             &["a waiter lost its place"],
         ),
         script(
-            "a passed-over waiter loses its place",
+            "a waiter that is passed over and loses its place",
             &[("hand_over", "redis.call('ZADD', queue, unpack(away))", "forget(away[2])")],
             &["a waiter lost its place"],
         ),
@@ -123,39 +123,39 @@ fn hand_overs() -> Vec<Mutant> {
 fn full_or_denied_servers() -> Vec<Mutant> {
     vec![
         script(
-            "a waiter that is set aside for ever",
+            "a waiter that is passed over for ever",
             &[
                 ("acquire", "redis.call('ZADD', queue, digits(place - aside), waiter)", ""),
                 ("refresh", "redis.call('ZADD', queue, digits(place - aside), waiter)", ""),
             ],
-            &["a waiter that asks is still set aside", "a holder is still in the queue"],
+            &["a waiter that asks is still passed over", "a holder is still in the queue"],
         ),
         script(
-            "a waiter that a full server keeps no place for",
+            "a refresh that a full server refuses",
             &[("refresh", "    write_though_full()\n  end\n  local last", "  end\n  local last")],
             &[REFUSED],
         ),
         script(
-            "a lock that is freed for the dead",
+            "a transfer that yields to dead waiters",
             &[(
                 "transfer",
                 "redis.call('ZCOUNT', live, digits(now), '+inf') > 0",
                 "redis.call('EXISTS', queue) == 1",
             )],
-            &["handed over to nobody"],
+            &["the lock is free after a transfer, and no client waits"],
         ),
         script(
-            "a hand-over inside the process that a full server refuses",
+            "a transfer that a full server refuses",
             &[("transfer", "write_though_full()\ngive", "give")],
             &[REFUSED],
         ),
         script(
-            "a token that a full server does not raise",
+            "a raise that a full server refuses",
             &[("raise_token", "touch(KEYS[1], value, left)", "")],
-            &[REFUSED, "not raised to what was asked for"],
+            &[REFUSED, "the token is below the requested one"],
         ),
         script(
-            "a lock kept from one who can't be told",
+            "a transfer that yields and keeps the lock",
             &[(
                 "transfer",
                 "    redis.call('DEL', lock)\n    return {4, now}",
@@ -170,17 +170,17 @@ fn full_or_denied_servers() -> Vec<Mutant> {
 fn tokens() -> Vec<Mutant> {
     vec![
         script(
-            "a new owner still queued",
+            "a new owner that stays in the queue",
             &[("hand_over", "  forget(waiter)\n  give(", "  give(")],
             &["a holder is still in the queue"],
         ),
         script(
-            "a token that is not counted",
+            "a token that the counter does not record",
             &[("hand_over", "redis.call('SET', counter, digits(token))", "")],
             &[UNTOLD],
         ),
         script(
-            "a token of a free lock that is not counted",
+            "a token of a free lock that the counter does not record",
             &[("acquire", "redis.call('SET', KEYS[2], token)", "")],
             &[UNTOLD],
         ),
@@ -190,12 +190,12 @@ fn tokens() -> Vec<Mutant> {
             &["a grant didn't raise the token", "the token fell"],
         ),
         script(
-            "a counter that lapses",
+            "a counter that expires",
             &[("hand_over", "digits(token))", "digits(token), 'PX', 100)")],
-            &["the counter lapses"],
+            &["the counter expires"],
         ),
         script(
-            "a token that is only the time",
+            "a token that is only the clock",
             &[(
                 "hand_over",
                 "math.max((last and tonumber(string.match(last, '^%d+')) or 0) + 1, now)",
@@ -219,22 +219,22 @@ fn tokens() -> Vec<Mutant> {
 fn releases() -> Vec<Mutant> {
     vec![
         script(
-            "a release without compare",
+            "a release without comparing the owner",
             &[("release", "owner == string.match(ARGV[1], '^%d*:(.*)$')", "owner")],
-            &["someone else's lock is taken away"],
+            &["a client took another client's lock away"],
         ),
         script(
-            "a quick release without compare",
+            "a quick release without comparing the owner",
             &[("release", "redis.call('GET', KEYS[1]) == ARGV[1]", "redis.call('GET', KEYS[1])")],
-            &["someone else's lock is taken away"],
+            &["a client took another client's lock away"],
         ),
         script(
-            "a quick release that looks at no waiter",
+            "a quick release that ignores waiters",
             &[("release", " and redis.call('EXISTS', KEYS[3]) == 0", "")],
             &[NOT_GIVEN],
         ),
         script(
-            "a quick grant that looks at no waiter",
+            "a quick grant that ignores waiters",
             &[(
                 "acquire",
                 "redis.call('EXISTS', KEYS[1], KEYS[3])",
@@ -243,31 +243,31 @@ fn releases() -> Vec<Mutant> {
             &[OVERTAKEN, "a holder is still in the queue"],
         ),
         script(
-            "a quick grant of a lock that is taken",
+            "a quick grant of a held lock",
             &[(
                 "acquire",
                 "redis.call('EXISTS', KEYS[1], KEYS[3])",
                 "redis.call('EXISTS', KEYS[3])",
             )],
-            &["someone else's lock is taken away"],
+            &["a client took another client's lock away"],
         ),
         script(
-            "a release that hands nothing over",
+            "a release without a hand-over",
             &[("release", "redis.call('EXISTS', queue) == 1", "false")],
             &[NOT_GIVEN],
         ),
         script(
-            "a release that stays in the queue",
+            "a release that leaves its owner in the queue",
             &[("release", "if ARGV[2] ~= '' then forget(ARGV[2]) end", "")],
-            &[PLACE_LEFT, DEAF, "released, and still held"],
+            &[PLACE_LEFT, DEAF, "the lock is held after its release"],
         ),
         script(
-            "a release that is always final",
+            "a release that always reports a final outcome",
             &[("release", "clock() <= tonumber(ARGV[3])", "false")],
             &[LOCK_LEFT, PLACE_LEFT],
         ),
         script(
-            "a release that is final a moment early",
+            "a release that reports a final outcome too early",
             &[("release", "clock() <= tonumber(ARGV[3])", "clock() < tonumber(ARGV[3])")],
             &[LOCK_LEFT, PLACE_LEFT],
         ),
@@ -278,7 +278,7 @@ fn releases() -> Vec<Mutant> {
 fn places() -> Vec<Mutant> {
     vec![
         script(
-            "a newcomer barges",
+            "a newcomer that overtakes the queue",
             &[(
                 "acquire",
                 "if last then first, all = hand_over(now, token, ARGV[7], ARGV[8], {[waiter] = true}) end",
@@ -287,7 +287,7 @@ fn places() -> Vec<Mutant> {
             &[OVERTAKEN, "a holder is still in the queue"],
         ),
         script(
-            "one who asks again goes to the end",
+            "a waiter that loses its place when it asks again",
             &[
                 ("acquire", "if waits and not waited", "if waits"),
                 ("acquire", "'NX', new_place", "new_place"),
@@ -295,12 +295,12 @@ fn places() -> Vec<Mutant> {
             &["the order of the queue changed"],
         ),
         script(
-            "one who comes last goes first",
+            "a queue that serves the last waiter first",
             &[("acquire", "new_place(now, last), waiter", "1, waiter")],
             &["a newcomer is not the last"],
         ),
         script(
-            "places by the clock alone",
+            "places that follow only the clock",
             &[("acquire", "new_place(now, last), waiter", "now, waiter")],
             &["a newcomer is not the last"],
         ),
@@ -316,12 +316,12 @@ fn places() -> Vec<Mutant> {
 fn leases() -> Vec<Mutant> {
     vec![
         script(
-            "a retry that shortens",
+            "a retry that shortens the lease",
             &[("acquire", "math.max(redis.call('PTTL', lock), lease)", "lease")],
             &["a lease was shortened"],
         ),
         script(
-            "a retry that leaves the lease",
+            "a retry that does not extend the lease",
             &[("acquire", "redis.call('PEXPIRE', lock, left)", "")],
             &[TOO_LONG, FALSE, TWO],
         ),
@@ -335,12 +335,12 @@ fn leases() -> Vec<Mutant> {
             &["a retry changed the token"],
         ),
         script(
-            "a renewal without compare",
+            "a renewal without comparing the owner",
             &[("extend", "string.match(value, '^%d+:(.*)$') == ARGV[1]", "true")],
             &["someone else's lease was changed"],
         ),
         script(
-            "a renewal that re-creates",
+            "a renewal that creates a deleted lock again",
             &[(
                 "extend",
                 "redis.call('DEL', lock)",
@@ -349,7 +349,7 @@ fn leases() -> Vec<Mutant> {
             &["a grant didn't raise the token", UNTOLD, LOCK_LEFT],
         ),
         script(
-            "a renewal that is answered, and not done",
+            "a renewal that reports success and does nothing",
             &[("extend", "touch(KEYS[1], value, left)", "")],
             &[TOO_LONG, FALSE, TWO],
         ),
@@ -360,22 +360,22 @@ fn leases() -> Vec<Mutant> {
 fn refreshes() -> Vec<Mutant> {
     vec![
         script(
-            "a refresh that re-creates",
+            "a refresh that adds a missing entry",
             &[("refresh", "'XX', 'CH'", "'CH'")],
             &[DIFFER, PLACE_LEFT],
         ),
         script(
-            "a refresh that keeps nobody alive",
+            "a refresh that does not keep the waiter alive",
             &[("refresh", "now + liveness * 1000", "now - 1")],
             &["a waiter lost its place"],
         ),
         script(
-            "a refresh that leaves a lapsed lock",
+            "a refresh that ignores an expired lock",
             &[("refresh", "ttl == -2", "false")],
             &[NOT_GIVEN],
         ),
         script(
-            "a forced release of whatever is there",
+            "a forced release without a hand-over",
             &[("force_release", "hand_over(now, next_token(now), ARGV[2], ARGV[3], {})", "")],
             &[NOT_GIVEN],
         ),
@@ -386,19 +386,22 @@ fn refreshes() -> Vec<Mutant> {
 fn transfers() -> Vec<Mutant> {
     vec![
         script(
-            "a hand-over without compare",
+            "a transfer without comparing the owner",
             &[("transfer", "if owner ~= ARGV[1] then", "if not owner then")],
-            &["someone else's lock is taken away", "a hand-over of what was not held"],
+            &[
+                "a client took another client's lock away",
+                "a client transferred a lock that it did not hold",
+            ],
         ),
         script(
-            "a hand-over that re-creates",
+            "a transfer that creates a deleted lock again",
             &[("transfer", "if owner ~= ARGV[1] then", "if owner and owner ~= ARGV[1] then")],
-            &["a hand-over of what was not held"],
+            &["a client transferred a lock that it did not hold"],
         ),
         script(
-            "a hand-over that is done late",
+            "a transfer after not_after",
             &[("transfer", "if now > tonumber(ARGV[4]) then return {2, now} end", "")],
-            &["a late hand-over was done"],
+            &["a transfer was done after not_after"],
         ),
         script(
             "a hand-over with the old token",
@@ -410,7 +413,7 @@ fn transfers() -> Vec<Mutant> {
             &["a grant didn't raise the token"],
         ),
         script(
-            "a hand-over that leaves the token with the previous owner",
+            "a transfer that does not move the token",
             &[(
                 "transfer",
                 "give(ARGV[2], token, lease)",
@@ -425,22 +428,25 @@ fn transfers() -> Vec<Mutant> {
 fn turns() -> Vec<Mutant> {
     vec![
         script(
-            "a hand-over of what is left of the lease",
+            "a hand-over with the remaining lease",
             &[("transfer", "tonumber(ARGV[3])", "redis.call('PTTL', lock)")],
             &["a grant's lease is not what was asked for"],
         ),
         script(
-            "a hand-over that passes those who wait over",
+            "a hand-over that ignores waiters",
             &[("transfer", "ARGV[5] == '1' and", "false and")],
             &[PASSED_OVER],
         ),
         script(
-            "a hand-over that always yields",
+            "a hand-over that always goes to a waiter",
             &[("transfer", "ARGV[5] == '1' and", "")],
-            &["given to one who was not to go first", "handed over to nobody"],
+            &[
+                "the lock went to a waiter that is not the first",
+                "the lock is free after a transfer, and no client waits",
+            ],
         ),
         script(
-            "a hand-over that passes over those who can't be told",
+            "a transfer that ignores waiters without a connection",
             &[(
                 "transfer",
                 "if redis.call('ZCOUNT', live, digits(now), '+inf') > 0 then",
@@ -449,9 +455,9 @@ fn turns() -> Vec<Mutant> {
             &[PASSED_OVER],
         ),
         script(
-            "a release that leaves the new owner",
+            "a release that forgets the new owner",
             &[("release", " or owner == ARGV[6]", "")],
-            &[LOCK_LEFT, "released, and still held"],
+            &[LOCK_LEFT, "the lock is held after its release"],
         ),
     ]
 }
@@ -460,12 +466,12 @@ fn turns() -> Vec<Mutant> {
 fn raises() -> Vec<Mutant> {
     vec![
         script(
-            "a token raised without compare",
+            "a raise without comparing the owner",
             &[("raise_token", "owner == ARGV[1]", "owner")],
             &["a retry changed the token"],
         ),
         script(
-            "a token raised for the asker, whoever holds",
+            "a raise for any owner",
             &[
                 ("raise_token", "owner == ARGV[1]", "owner"),
                 (
@@ -474,36 +480,36 @@ fn raises() -> Vec<Mutant> {
                     "digits(raised) .. ':' .. ARGV[1]",
                 ),
             ],
-            &[WINDOW, "a retry changed the token", "someone else's lock is taken away"],
+            &[WINDOW, "a retry changed the token", "a client took another client's lock away"],
         ),
         script(
-            "a token raised to less than was asked for",
+            "a raise to a smaller token than requested",
             &[("raise_token", "tonumber(ARGV[2]))", "tonumber(ARGV[2]) - 1)")],
-            &["not raised to what was asked for"],
+            &["the token is below the requested one"],
         ),
         script(
-            "a token that rises each time that it is asked for",
+            "a raise that raises the token at each retry",
             &[("raise_token", "math.max(tonumber(token),", "math.max(tonumber(token) + 1,")],
-            &["not raised to what was asked for"],
+            &["the token is below the requested one"],
         ),
         script(
-            "a raised token that is answered, and not kept",
+            "a raise that reports success and does nothing",
             &[("raise_token", "redis.call('SET', KEYS[1], digits(raised) .. ':' .. owner)", "")],
             &[UNTOLD],
         ),
         script(
-            "a raised token that is not counted",
+            "a raise that the counter does not record",
             &[("raise_token", "redis.call('SET', KEYS[2], digits(raised))", "")],
             &[UNTOLD],
         ),
         script(
-            "a raised token for ever",
+            "a raised token without an expiry",
             &[(
                 "raise_token",
                 "if left >= 0 then redis.call('PEXPIRE', KEYS[1], math.max(left, 1)) end",
                 "",
             )],
-            &["a lock that never lapses"],
+            &["a lock without a lease"],
         ),
     ]
 }

@@ -15,7 +15,7 @@ use crate::support::*;
 fn assert_newer(error: &Error, key: &str) {
     let text = error.to_string();
     assert_eq!(error.kind(), ErrorKind::NewerFormat, "{text}");
-    assert!(text.contains("written by a newer lockkit") && text.contains(key), "{text}");
+    assert!(text.contains("a newer lockkit wrote") && text.contains(key), "{text}");
     assert!(!text.contains("choose another"), "{text}");
     assert!(!error.is_temporary(), "{text}");
 }
@@ -46,7 +46,7 @@ fn kept(kind: Kind) -> [String; 2] {
 }
 
 #[tokio::test]
-async fn c1_c13_what_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
+async fn c1_c13_data_of_a_newer_lockkit_is_refused_and_not_changed() {
     for (kind, mode) in modes() {
         for (dump, listed) in kept(kind).into_iter().zip([false, true]) {
             let store = Store::start().await;
@@ -147,7 +147,7 @@ async fn c13_a_waiter_writes_nothing_to_a_name_that_was_taken_over_by_a_newer_lo
 
 /// The operator follows docs/operations.md, once every process has stopped.
 #[tokio::test]
-async fn c4_c13_a_name_goes_on_from_the_token_that_an_operator_puts_in_the_place_of_a_mark() {
+async fn c4_c13_tokens_continue_from_the_number_that_an_operator_writes_over_a_mark() {
     const LAST: u64 = 4_102_444_800_000_007;
     for (kind, mode) in modes() {
         let store = Store::start().await;
@@ -212,7 +212,7 @@ async fn c1_c4_a_waiter_whose_name_was_taken_over_by_a_newer_lockkit_gets_the_er
 }
 
 #[tokio::test]
-async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_left_as_it_is() {
+async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_not_changed() {
     let store = Store::start().await;
     let mut claim = holder(&store, "a").await;
     let key = "lockkit:mutex:{a}:note";

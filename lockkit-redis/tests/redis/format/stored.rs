@@ -34,7 +34,7 @@ fn held() -> [(Kind, Mode, u128, Mode, u128); 3] {
 }
 
 #[tokio::test]
-async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_served_and_tokens_rise() {
+async fn c1_c4_c14_data_of_0_1_0_is_read_its_waiters_are_served_and_tokens_rise() {
     let store = Store::start().await;
     store.admin.load(STORED).await;
     let mut ear = TcpStream::connect(("127.0.0.1", store.server.port())).await.unwrap();
@@ -105,7 +105,7 @@ async fn c5_c13_the_note_and_the_limit_that_0_1_0_has_stored_are_kept() {
 
 /// If you change the stored data, change this test, and use a new format: see docs/operations.md.
 #[tokio::test]
-async fn c1_what_is_stored_has_the_form_of_0_1_0() {
+async fn c1_stored_data_has_the_format_of_0_1_0() {
     let store = Store::start().await;
     let mut all = Vec::new();
     for (kind, mode, _, _, _) in held() {

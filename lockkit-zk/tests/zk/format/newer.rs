@@ -12,14 +12,14 @@ const OF_FORMAT_2: &str = "lockkit/2 000000000000000000000000000000a1 host-1";
 fn assert_newer(error: &Error, path: &str) {
     let text = error.to_string();
     assert_eq!(error.kind(), ErrorKind::NewerFormat, "{text}");
-    assert!(text.contains("written by a newer lockkit") && text.contains(path), "{text}");
+    assert!(text.contains("a newer lockkit wrote") && text.contains(path), "{text}");
     assert!(!text.contains("use another"), "{text}");
     assert!(!error.is_temporary() && !error.is_outcome_unknown(), "{text}");
 }
 
 /// A later layout marks its format in the folder of all mutexes, whatever it changes.
 #[tokio::test]
-async fn c1_c13_a_prefix_that_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
+async fn c1_c13_a_prefix_of_a_newer_lockkit_is_refused_and_not_changed() {
     for (folder, query) in
         [("mutex", ""), ("mutex", UNFAIR), ("election", ""), ("election", UNFAIR)]
     {
@@ -44,7 +44,7 @@ async fn c1_c13_a_prefix_that_a_newer_lockkit_keeps_is_refused_and_left_as_it_is
 }
 
 #[tokio::test]
-async fn c1_c13_a_lock_that_a_newer_lockkit_keeps_is_refused_and_left_as_it_is() {
+async fn c1_c13_a_lock_of_a_newer_lockkit_is_refused_and_not_changed() {
     for kind in [Kind::Mutex, Kind::Election, Kind::RwLock, Kind::Semaphore] {
         let bed = Bed::shared();
         let admin = bed.admin().await;
@@ -85,7 +85,7 @@ async fn c1_c13_a_lock_that_a_newer_lockkit_keeps_is_refused_and_left_as_it_is()
 
 /// In a queue the node's name counts: claims wait for its owner, and never free it.
 #[tokio::test]
-async fn c1_c14_a_holder_with_newer_data_is_waited_for_and_left_as_it_is() {
+async fn c1_c14_waiters_wait_for_a_holder_with_newer_data_and_do_not_change_it() {
     for (query, node) in
         [("", "_c_0123456789abcdef0123456789abcdef-lock-0000000000"), (UNFAIR, "held")]
     {
@@ -114,7 +114,7 @@ async fn c1_c14_a_holder_with_newer_data_is_waited_for_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_left_as_it_is() {
+async fn c5_c13_a_note_of_a_newer_lockkit_is_refused_and_not_changed() {
     let bed = Bed::shared();
     let admin = bed.admin().await;
     let dump = "lasting note\nlasting note/mutex\nlasting note/mutex/orders lockkit/2 7 x";

@@ -29,7 +29,7 @@ fn modes() -> [(Kind, Mode, Mode); 3] {
 }
 
 #[tokio::test]
-async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_tokens_rise() {
+async fn c1_c4_c14_data_of_0_1_0_is_read_its_waiters_are_respected_and_tokens_rise() {
     let bed = Bed::shared();
     let admin = bed.admin().await;
     bed.load(&admin, QUEUES).await;
@@ -77,7 +77,7 @@ async fn c1_c4_c14_what_0_1_0_has_stored_is_read_its_waiters_are_respected_and_t
 }
 
 #[tokio::test]
-async fn c1_c14_what_0_1_0_has_stored_without_queues_is_read_and_respected() {
+async fn c1_c14_data_of_0_1_0_without_queues_is_read_and_respected() {
     let bed = Bed::shared();
     let admin = bed.admin().await;
     bed.load(&admin, SINGLE).await;
@@ -98,7 +98,7 @@ async fn c1_c14_what_0_1_0_has_stored_without_queues_is_read_and_respected() {
 
 /// If you change a stored form, change this test, and define a new format: see docs/operations.md.
 #[tokio::test]
-async fn c1_what_is_stored_has_the_form_of_0_1_0() {
+async fn c1_stored_data_has_the_format_of_0_1_0() {
     let bed = Bed::shared();
     let zk = bed.connect("").await;
     let admin = bed.admin().await;

@@ -210,12 +210,12 @@ async fn sql(flavor: SqlFlavor) {
 }
 
 #[tokio::test]
-async fn a_pair_on_mariadb_is_what_it_says_and_leaves_nothing() {
+async fn a_pair_on_mariadb_measures_its_case_and_leaves_nothing() {
     sql(SqlFlavor::MariaDb).await;
 }
 
 #[tokio::test]
-async fn a_pair_on_mysql_is_what_it_says_and_leaves_nothing() {
+async fn a_pair_on_mysql_measures_its_case_and_leaves_nothing() {
     match mysql_is_there() {
         Ok(()) => sql(SqlFlavor::MySql).await,
         Err(reason) => eprintln!("skipped: {reason}"),
@@ -257,7 +257,7 @@ async fn there_is_nothing_under_memory() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_opened_says_so_in_one_line_without_the_password() {
+async fn a_store_that_can_not_be_opened_is_reported_in_one_line_without_the_password() {
     let redis = RedisServer::start_with(["--requirepass", "secret"]).unwrap();
     let sql = SqlServer::start(SqlFlavor::MariaDb).unwrap();
     for url in [

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_stands_behind_its_floor_and_is_the_median_of_rounds() {
+    fn the_ratio_follows_its_floor_and_is_the_median_of_rounds() {
         let report = sample::tiny([10.0, 10.0, 60.0], [20.0, 10.0, 20.0]);
         let table = scenario(&report, Scenario::OwnNames);
         let at = table.headings.iter().position(|heading| heading == "÷ bare driver").unwrap();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_says_why_once() {
+    fn a_missing_figure_is_explained_once() {
         let mut report = sample::tiny([1.0; 3], [1.0; 3]);
         for outcome in &mut report.outcomes {
             outcome.verdict = Verdict::Failed { reason: "no route".into() };

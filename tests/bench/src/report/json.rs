@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn a_written_history_is_read_back() {
         let report = sample::report();
         assert_eq!(read(&report.to_json().unwrap()).unwrap(), report);
     }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_file_and_say_what_to_give() {
+    fn errors_name_the_file_and_the_remedy() {
         for json in ["", "[]", "{}", r#"{"schema": 1}"#, "# Markdown"] {
             let error = read(json).unwrap_err().to_string();
             assert!(error.contains("some.json is not a report; give the JSON file"), "{error}");

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_alone_has_a_typical_case_even_if_it_is_of_one_process() {
+    fn a_single_store_has_a_typical_case_even_with_one_process() {
         let mut report = sample::report();
         report.stores.retain(|store| store.id == "memory");
         let case = report.typical(Scenario::HotName, Metric::GrantsPerSecond).unwrap();

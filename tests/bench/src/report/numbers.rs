@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_says_its_unit_only_where_it_differs() {
+    fn a_range_shows_its_unit_only_if_it_differs() {
         let same = Series(vec![1_200.0, 1_300.0, 1_400.0]);
         assert_eq!(with_range(Metric::WaitP50Us, &same), "1.30 ms (1.20–1.40)");
         let mixed = Series(vec![900.0, 1_300.0, 1_400.0]);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glance_says_why_a_figure_is_missing() {
+    fn the_summary_explains_a_missing_figure() {
         let mut report = sample::tiny([1.0; 3], [1.0; 3]);
         let mut other = sample::store("other", "Redis", crate::report::GuaranteeClass::Volatile);
         other.version = "7".into();

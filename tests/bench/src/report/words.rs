@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_tells_its_parameters_and_nothing_else() {
+    fn a_case_shows_its_parameters_and_nothing_else() {
         let case_of =
             Case { tasks: Some(64), processes: Some(1), hold_ms: Some(2.0), ..Case::default() };
         assert_eq!(case(&case_of), "64 tasks, 1 process, 2 ms hold");

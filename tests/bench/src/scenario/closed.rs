@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_of_tasks_is_told_only_with_enough_grants_for_each() {
+    fn the_share_of_tasks_is_shown_only_with_enough_grants_for_each() {
         for (served, ratio) in
             [(&[30_u64, 20][..], Some(1.5)), (&[20, 19], None), (&[100], None), (&[], None)]
         {
@@ -250,7 +250,7 @@ mod tests {
 
     /// A figure that leaves out starved tasks shows an unfair store only when it is not too unfair.
     #[test]
-    fn who_is_starved_is_not_left_out() {
+    fn a_starved_task_is_listed() {
         for (served, ratio) in [(&[3_000_u64, 10][..], 300.0), (&[100, 100, 0], f64::INFINITY)] {
             let mut sample = Sample::new().unwrap();
             put_fairness(&mut sample, served);

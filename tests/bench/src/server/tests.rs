@@ -117,7 +117,7 @@ async fn a_redis_with_replicas_may_fail_over() {
 }
 
 #[tokio::test]
-async fn what_a_locker_knows_is_added() {
+async fn facts_of_the_locker_are_added() {
     let server = RedisServer::start().unwrap();
     let locker = lockkit::connect(&server.url()).await.unwrap();
     let facts = facts(&server.url()).await.of(&locker).await;
@@ -130,7 +130,7 @@ async fn what_a_locker_knows_is_added() {
 }
 
 #[tokio::test]
-async fn a_redis_that_does_not_tell_is_not_trusted() {
+async fn a_redis_that_hides_its_settings_is_not_trusted() {
     let server =
         RedisServer::start_with(["--appendonly", "yes", "--appendfsync", "always"]).unwrap();
     server
@@ -147,7 +147,7 @@ async fn a_redis_that_does_not_tell_is_not_trusted() {
 }
 
 #[tokio::test]
-async fn topologies_of_redis_are_told() {
+async fn topologies_of_redis_are_reported() {
     let cluster = RedisCluster::start().unwrap();
     let of_cluster = facts(&cluster.url()).await;
     assert!(value(&of_cluster, "failover").starts_with("a cluster of "), "{of_cluster:?}");
@@ -270,7 +270,7 @@ async fn a_majority_that_syncs_is_consensus() {
 }
 
 #[tokio::test]
-async fn a_zookeeper_without_words_tells_nothing_and_is_not_trusted() {
+async fn a_zookeeper_without_four_letter_words_is_not_trusted() {
     let options =
         ZooKeeperOptions::default().with_durable().with_config("4lw.commands.whitelist=srvr,envi");
     let zookeeper = ZooKeeperServer::start_with(options).unwrap();

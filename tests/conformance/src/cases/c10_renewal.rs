@@ -23,21 +23,22 @@ use crate::{
 
 cases! {
     c10_a_live_holder_keeps_it_for_many_leases: Needs::MUTEX.lease(),
-        "no renewal, or one that comes too late, or that fails on its second turn";
+        "a backend that renews never, too late, or only once";
     c10_a_short_outage_ends_nothing: Needs::MUTEX.lease(),
-        "an unknown renewal that is taken for a loss";
+        "a driver that takes a renewal without an answer for a loss";
     c10_an_unknown_renewal_extends_nothing: Needs::EXCLUSIVE.lease(),
-        "an unknown renewal that is taken for a success";
+        "a driver that takes a renewal without an answer for a success";
     c10_a_lost_renewal_is_believed: Needs::EXCLUSIVE.lease(),
-        "a renewal whose answer 'not yours' is ignored: the holder goes on for ever";
+        "a driver that ignores the answer 'not yours' to a renewal, so the holder continues for \
+         ever";
     c10_a_full_store_ends_no_hold: Needs::EXCLUSIVE.lease().hook(Hook::Fill),
-        "a renewal that needs room in the store, and is refused with all else when the store is full";
+        "a renewal that needs space in the store, so a full store refuses it";
     c10_nothing_is_renewed_after_its_release: Needs::EXCLUSIVE.lease(),
-        "a renewal in flight, or queued, while the release is sent";
+        "a driver that sends a release while a renewal is queued or in flight";
     c10_notes_back_to_back_do_not_starve_renewal: Needs::MUTEX.ability(Ability::Notes).lease(),
-        "a note that counts as a renewal, or that keeps one from being sent";
+        "a note that counts as a renewal, or that delays renewals";
     c10_slow_round_trips_end_no_hold: Needs::MUTEX.lease(),
-        "an answer that counts for nothing because it is late: a store that is always a little slow keeps no lock then";
+        "a driver that ignores late answers, so a slow store loses every lock";
 }
 
 async fn c10_a_live_holder_keeps_it_for_many_leases(env: Env) {

@@ -12,11 +12,11 @@ cases! {
     c11_names_that_look_alike_are_different_locks: Needs::EXCLUSIVE,
         "escaping that maps two names to one; a store that compares without case, blanks or accents";
     c11_each_name_is_found_again: Needs::EXCLUSIVE,
-        "a name that is written one way and read another";
+        "a store that writes a name in one form and reads another form";
     c11_kinds_are_namespaces: Needs::EXCLUSIVE,
         "a mutex and a semaphore of one name that block each other";
     c11_bad_names_are_refused: Needs::EXCLUSIVE,
-        "a name that reaches a store which cuts it or can't hold it";
+        "a store that truncates names";
 }
 
 /// Names that a store might confuse with each other, or with its own records.

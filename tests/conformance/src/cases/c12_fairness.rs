@@ -12,11 +12,11 @@ use crate::{
 
 cases! {
     c12_waiters_are_granted_in_order: Needs::EXCLUSIVE.fair(),
-        "a queue in memory of each client; a broadcast that lets all race";
+        "a queue in each client instead of the store; a broadcast after which all waiters race";
     c12_a_newcomer_never_barges: Needs::EXCLUSIVE.fair(),
-        "a free lock that is given to whoever asks first";
+        "a store that grants a free lock to a newcomer before the first waiter";
     c12_leavers_do_not_change_the_order: Needs::EXCLUSIVE.fair(),
-        "a place that moves when one ahead of it leaves";
+        "a queue that changes its order when a waiter leaves";
 }
 
 async fn c12_waiters_are_granted_in_order(env: Env) {

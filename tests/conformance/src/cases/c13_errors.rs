@@ -14,15 +14,15 @@ use crate::{
 
 cases! {
     c13_bad_options_are_refused: Needs::EXCLUSIVE,
-        "options that contradict each other and are silently changed";
+        "a backend that silently changes contradictory options";
     c13_an_unreachable_store_is_an_error_in_time: Needs::EXCLUSIVE,
-        "a hang, a panic, or 'busy' when nobody could be asked";
+        "a hang, a panic, or 'busy' when the store can't be reached";
     c13_a_silent_store_is_an_error_in_time: Needs::EXCLUSIVE,
         "a request without a timeout";
-    c13_what_the_store_cannot_do_is_refused: Needs::MUTEX,
-        "a capability that is off and half works";
+    c13_unsupported_operations_are_refused: Needs::MUTEX,
+        "a capability that is off, but partly works";
     c13_an_outage_heals: Needs::EXCLUSIVE,
-        "a client that never connects again";
+        "a client that never reconnects";
 }
 
 async fn c13_bad_options_are_refused(env: Env) {
@@ -100,7 +100,7 @@ fn says_it_all(error: &Error, kind: ErrorKind) {
     assert!(!text.contains('\n'), "an error is one line: {text}");
 }
 
-async fn c13_what_the_store_cannot_do_is_refused(env: Env) {
+async fn c13_unsupported_operations_are_refused(env: Env) {
     let locker = env.locker().await;
     for flavor in [Flavor::Mutex, Flavor::Writer, Flavor::OnePermit] {
         let made = flavor.lock(&locker, "x", long());

@@ -16,23 +16,23 @@ use crate::{
 };
 
 cases! {
-    c14_inspection_tells_who_holds_it: Needs::EXCLUSIVE,
-        "an inspection that makes up or mixes up holders";
+    c14_inspection_shows_the_holder: Needs::EXCLUSIVE,
+        "an inspection that invents holders, or mixes them up";
     c14_inspection_changes_nothing: Needs::EXCLUSIVE.lease(),
-        "an inspection that renews or creates what it looks at";
+        "an inspection that renews or creates a lock";
     c14_an_ended_lease_is_not_shown: Needs::EXCLUSIVE.lease(),
-        "a holder that is shown after its lease";
+        "an inspection that shows a holder after the end of its lease";
     c14_waiters_are_counted: Needs::EXCLUSIVE,
-        "a number of waiters that is claimed and wrong";
+        "a store that claims to count waiters, and counts wrong";
     c14_force_release_frees_the_grant_with_that_token: Needs::EXCLUSIVE,
-        "an operator's release that the holder or the next waiter never learns of";
+        "a forced release that does not reach the holder or the next waiter";
     c14_force_release_of_another_token_changes_nothing: Needs::EXCLUSIVE,
-        "an operator who is late and frees the next holder's lock";
+        "a late forced release that frees the next holder's lock";
     c14_a_foreign_lock_is_respected_and_never_freed: Needs::MUTEX.hook(Hook::Foreign),
-        "another program's lock that is overwritten, freed, or not seen";
+        "a backend that overwrites, frees or ignores another program's lock";
 }
 
-async fn c14_inspection_tells_who_holds_it(env: Env) {
+async fn c14_inspection_shows_the_holder(env: Env) {
     let a = env.locker().await;
     let b = env.locker().await;
     let watch = env.lock(&b, "x", long());

@@ -13,11 +13,12 @@ use crate::{
 
 cases! {
     c1_a_held_lock_is_refused_to_others: Needs::EXCLUSIVE,
-        "a store that grants what is held, or that mixes up two names";
+        "a store that grants a held lock, or that mixes up two names";
     c1_a_storm_of_tasks_never_overlaps: Needs::EXCLUSIVE,
-        "check and set that are not atomic; no second look at the store after a wait";
+        "a check and a set that are not atomic; a waiter that takes the lock without asking the \
+         store again";
     c1_overstayed_leases_never_overlap: Needs::EXCLUSIVE.lease(),
-        "a local deadline that ends after the store's, such as one that is counted from the reply";
+        "a local deadline after the store's, for example one that counts from the reply";
 }
 
 async fn c1_a_held_lock_is_refused_to_others(env: Env) {

@@ -19,15 +19,16 @@ cases! {
     c2_a_past_owners_drop_changes_nothing: Needs::EXCLUSIVE,
         "a background release that deletes without comparing the owner";
     c2_a_past_owners_renewal_is_refused: Needs::EXCLUSIVE,
-        "a renewal that looks whether the lock is held, and not by whom";
+        "a renewal that checks that the lock is held, but not by which owner";
     c2_a_past_owners_renewal_changes_nothing: Needs::EXCLUSIVE.claim_lease(),
-        "a renewal that extends whatever record is there";
+        "a renewal that extends the record of another owner";
     c2_a_renewal_never_recreates: Needs::EXCLUSIVE,
-        "a renewal that writes the record again when it is gone";
+        "a renewal that creates a deleted record again";
     c2_a_renewal_never_shortens: Needs::EXCLUSIVE.claim_lease(),
-        "a renewal or a retry that sets the lease instead of extending it";
+        "a renewal or a retry that shortens the lease, because it sets the lease instead of \
+         extending it";
     c2_each_claim_has_a_fresh_owner: Needs::EXCLUSIVE,
-        "an owner id per process or per locker: two tasks of one process would free each other's locks";
+        "an owner id per process or per locker, so two tasks of one process free each other's locks";
 }
 
 async fn c2_a_past_owners_release_changes_nothing(env: Env) {

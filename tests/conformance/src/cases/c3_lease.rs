@@ -20,22 +20,24 @@ use crate::{
 
 cases! {
     c3_the_deadline_counts_from_before_the_request: Needs::EXCLUSIVE.lease(),
-        "a deadline that is counted from the reply: it ends after the store's lease when the reply was slow";
+        "a deadline that counts from the reply, so a slow reply makes it later than the store's \
+         lease";
     c3_a_renewals_deadline_counts_from_before_the_request: Needs::EXCLUSIVE.lease(),
-        "a renewed deadline that is counted from the reply";
+        "a renewed deadline that counts from the reply";
     c3_a_lease_that_ended_is_never_held_again: Needs::EXCLUSIVE.lease(),
-        "a late renewal that revives a lock which its holder has seen lost";
+        "a late renewal that revives a lock after its holder saw the loss";
     c3_a_silent_store_loses_the_lock_before_it_can_regrant: Needs::EXCLUSIVE.lease(),
-        "renewal failures that are only logged; a loss signal that waits for a request to end";
+        "a driver that only logs failed renewals; a loss signal that waits for a request in flight";
     c3_the_store_keeps_what_it_confirmed: Needs::EXCLUSIVE.lease(),
-        "a lease that is told by what does not prove it: the store frees it before its holder's deadline";
+        "a backend that reports a lease without proof, so the store frees the lock before its \
+         holder's deadline";
     c3_a_paused_store_loses_the_lock_in_time: Needs::EXCLUSIVE.lease().hook(Hook::Pause),
-        "a loss signal that needs the store's answer";
+        "a loss signal that waits for an answer of the store";
     c3_a_clock_that_goes_back_promises_no_more_than_was_asked:
         Needs::MUTEX.claim_lease().hook(Hook::ClockBack),
         "an answer with what is left by the store's clock: it may be set right again, and the lease ends with that";
     c3_remaining_never_exceeds_the_lease: Needs::EXCLUSIVE.lease(),
-        "leases that add up when they are renewed";
+        "renewals that add a lease to the remaining one";
 }
 
 /// When the guard will see its lease as over, rounded down.

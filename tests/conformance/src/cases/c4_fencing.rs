@@ -10,17 +10,17 @@ use crate::{
 
 cases! {
     c4_tokens_rise_over_releases: Needs::EXCLUSIVE,
-        "a constant token, a token per connection, or one that repeats after an idle time";
+        "a constant token, a token per connection, or a token that repeats after an idle time";
     c4_tokens_rise_over_expiry: Needs::EXCLUSIVE.lease(),
-        "a token that is stored in the record that expires";
+        "a token in the record of the lease, which expires";
     c4_tokens_rise_over_eviction: Needs::EXCLUSIVE,
-        "a token that is deleted with the lock";
+        "a store that deletes the token with the lock";
     c4_tokens_rise_over_data_loss: Needs::EXCLUSIVE.hook(Hook::Flush),
-        "a bare counter: it starts again at 1 when the store has lost its data";
+        "a plain counter, which starts again at 1 after the store lost its data";
     c4_tokens_rise_over_a_restart: Needs::EXCLUSIVE.hook(Hook::Restart),
-        "a counter that is not persistent";
+        "a counter only in memory";
     c4_the_token_base_is_added: Needs::EXCLUSIVE,
-        "a move to another store that makes tokens fall, or a force_release that forgets the base";
+        "a backend that ignores token_base, or a forced release that does";
 }
 
 async fn c4_tokens_rise_over_releases(env: Env) {

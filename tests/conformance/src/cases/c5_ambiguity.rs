@@ -27,21 +27,24 @@ use crate::{
 
 cases! {
     c5_reply_lost_same_token: Needs::EXCLUSIVE,
-        "a retry that does not know its own grant: it waits for itself, or takes a second token";
+        "a retry that does not recognise its own grant, so it waits for itself or takes a second \
+         token";
     c5_a_retry_reports_a_lease_that_the_store_has: Needs::EXCLUSIVE.lease(),
-        "a retry that answers the whole ttl, or none, for a lease that is half over";
-    c5_giving_up_removes_what_it_left: Needs::EXCLUSIVE,
-        "a wait that ends with a grant nobody knows of: the name is blocked for a whole lease";
-    c5_dropping_removes_what_it_left: Needs::EXCLUSIVE,
-        "a cancelled call whose request was applied and is forgotten";
-    c5_a_failed_try_removes_what_it_left: Needs::EXCLUSIVE,
-        "an error that is reported as if nothing could have happened";
+        "a retry that reports the whole ttl, or none, for a lease that is half over";
+    c5_a_wait_that_ends_cleans_up: Needs::EXCLUSIVE,
+        "a wait that ends, but leaves a grant, which blocks the name for a whole lease";
+    c5_a_dropped_call_cleans_up: Needs::EXCLUSIVE,
+        "a cancelled call that does not undo its applied request";
+    c5_a_failed_try_cleans_up: Needs::EXCLUSIVE,
+        "an error with a known outcome although the store may have applied the request";
     c5_a_storm_of_faults_breaks_nothing: Needs::EXCLUSIVE,
-        "any of the above, in a combination that nobody thought of";
+        "any of these faults, in random combinations";
     c5_a_late_request_does_nothing: Needs::EXCLUSIVE.hook(Hook::Wire),
-        "a request without a not-after time: applied after the release, it blocks the name for a whole lease";
+        "a request without a not-after time, which the store applies after the release, so it \
+         blocks the name for a whole lease";
     c5_a_request_behind_the_release_is_undone: Needs::EXCLUSIVE.hook(Hook::Wire),
-        "a release that takes a broken connection for an empty one: an attempt that still arrives is forgotten";
+        "a release that ignores an attempt on a broken connection, although the attempt may still \
+         arrive";
 }
 
 async fn c5_reply_lost_same_token(env: Env) {
@@ -104,7 +107,7 @@ async fn c5_a_retry_reports_a_lease_that_the_store_has(env: Env) {
     .await;
 }
 
-async fn c5_giving_up_removes_what_it_left(env: Env) {
+async fn c5_a_wait_that_ends_cleans_up(env: Env) {
     unknown_attempt_leaves_nothing(env, async |lock, bound| {
         let given_up = lock.lock_timeout(bound).await;
         assert!(!matches!(given_up, Ok(Some(_))), "a grant without a reply");
@@ -112,14 +115,14 @@ async fn c5_giving_up_removes_what_it_left(env: Env) {
     .await;
 }
 
-async fn c5_dropping_removes_what_it_left(env: Env) {
+async fn c5_a_dropped_call_cleans_up(env: Env) {
     unknown_attempt_leaves_nothing(env, async |lock, bound| {
         timeout(bound, lock.lock()).await.expect_err("a grant without a reply");
     })
     .await;
 }
 
-async fn c5_a_failed_try_removes_what_it_left(env: Env) {
+async fn c5_a_failed_try_cleans_up(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let healthy = env.lock(&env.locker().await, "x", long());
     let lock = env.lock(&locker, "x", long().with_op_timeout(env.bound() * 2));

@@ -23,17 +23,17 @@ use crate::{
 
 cases! {
     c6_dropped_lock_calls_leave_nothing: Needs::EXCLUSIVE,
-        "a cancelled call whose request is applied and forgotten";
+        "a cancelled call that does not undo its applied request";
     c6_dropped_lock_calls_leave_nothing_when_contended: Needs::EXCLUSIVE,
-        "a cancelled waiter that stays in the queue, or takes a grant with it";
+        "a cancelled waiter that stays in the queue, or keeps a grant";
     c6_a_release_dropped_midway_still_frees: Needs::EXCLUSIVE,
-        "a release that is cancelled with its caller";
+        "a release that ends when its caller is cancelled";
     c6_a_cancelled_waiter_passes_its_wake_up_on: Needs::EXCLUSIVE,
-        "a wake-up that goes to a waiter which has just left";
+        "a wake-up that is lost with a cancelled waiter";
     c6_a_cancelled_waiter_leaves_the_store_at_once: Needs::EXCLUSIVE.blocking(),
-        "an attempt that waits on inside the store for nobody, and takes the next turn";
+        "an attempt that still waits in the store after its caller left, and takes the next turn";
     c6_dropped_tries_and_inspections_leave_nothing: Needs::EXCLUSIVE,
-        "a try that is cancelled and forgotten; a connection that is lost with its caller";
+        "a cancelled try that leaves a lock; a connection that is lost with its caller";
 }
 
 const TASKS: usize = 16;

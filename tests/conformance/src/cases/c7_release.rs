@@ -21,27 +21,27 @@ use crate::{
 };
 
 cases! {
-    c7_a_release_says_freed_or_not_held: Needs::EXCLUSIVE.lease(),
-        "a release that reports success for a lock that was lost";
+    c7_a_release_reports_freed_or_not_held: Needs::EXCLUSIVE.lease(),
+        "a release that reports success for a lost lock";
     c7_a_release_is_idempotent: Needs::EXCLUSIVE,
-        "a second release that fails, or frees what another one holds by now";
+        "a second release that fails, or frees the lock of the next holder";
     c7_a_release_whose_reply_is_lost_is_freed: Needs::EXCLUSIVE,
-        "a retried release that reports `NotHeld` for what it freed itself";
+        "a retried release that reports `NotHeld` for a lock that its first request freed";
     c7_a_dropped_guard_frees: Needs::EXCLUSIVE,
         "a guard without a Drop";
     c7_a_guard_dropped_outside_a_runtime_frees: Needs::EXCLUSIVE,
-        "a Drop that spawns: it panics outside a runtime";
+        "a Drop that spawns a task, and so panics outside a runtime";
     c7_a_release_outside_a_runtime_frees: Needs::EXCLUSIVE,
         "a release that panics without a runtime, or waits there for ever";
     c7_shutdown_waits_for_dropped_guards: Needs::EXCLUSIVE,
-        "a shutdown that leaves background releases undone";
-    c7_what_its_runtime_left_undone_is_released: Needs::EXCLUSIVE,
-        "a release, or a connection, that is lost with the runtime that it began on";
-    c7_shutdown_refuses_and_ends_what_waits: Needs::EXCLUSIVE.lease(),
-        "a shutdown that grants on, hangs on a waiter, or leaves a holder without a signal";
+        "a shutdown that does not wait for background releases";
+    c7_a_release_that_its_runtime_did_not_finish_is_done: Needs::EXCLUSIVE,
+        "a release, or a connection, that is lost when its runtime ends";
+    c7_shutdown_refuses_new_calls_and_ends_waits: Needs::EXCLUSIVE.lease(),
+        "a shutdown that still grants locks, waits for a waiter, or sends a holder no loss signal";
 }
 
-async fn c7_a_release_says_freed_or_not_held(env: Env) {
+async fn c7_a_release_reports_freed_or_not_held(env: Env) {
     let locker = env.locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     guard.release().await.unwrap();
@@ -161,7 +161,7 @@ async fn c7_shutdown_waits_for_dropped_guards(env: Env) {
     }
 }
 
-async fn c7_what_its_runtime_left_undone_is_released(env: Env) {
+async fn c7_a_release_that_its_runtime_did_not_finish_is_done(env: Env) {
     let a = env.locker().await;
     let b = env.locker().await;
     let names: Vec<_> = (0..8).map(|n| format!("x{n}")).collect();
@@ -190,7 +190,7 @@ async fn c7_what_its_runtime_left_undone_is_released(env: Env) {
     }
 }
 
-async fn c7_shutdown_refuses_and_ends_what_waits(env: Env) {
+async fn c7_shutdown_refuses_new_calls_and_ends_waits(env: Env) {
     let a = env.locker().await;
     let b = env.locker().await;
     let watch = env.lock(&b, "x", long());

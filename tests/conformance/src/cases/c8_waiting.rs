@@ -16,27 +16,27 @@ use crate::{
 
 cases! {
     c8_contention_is_no_error: Needs::EXCLUSIVE,
-        "a busy lock that is reported as a failure";
+        "a backend that reports a busy lock as an error";
     c8_a_wait_bound_is_kept: Needs::EXCLUSIVE,
-        "a bound that is rounded up to the poll interval, or forgotten while a request hangs";
+        "a bound that is rounded up to the poll interval, or ignored while a request hangs";
     c8_a_bound_is_kept_while_the_store_is_out_of_reach: Needs::EXCLUSIVE,
-        "a store that connects anew by a call which blocks the thread, or which nothing can cut short";
+        "a backend that reconnects by a call that blocks the thread or can't be cancelled";
     c8_a_wait_that_timed_out_is_out_of_the_queue: Needs::EXCLUSIVE,
-        "a queue entry that outlives its call and is granted to nobody";
+        "a queue entry that outlives its call, so the store grants the lock to no caller";
     c8_a_waiter_gets_it_after_a_release: Needs::EXCLUSIVE,
-        "a waiter that sleeps through the release";
+        "a waiter that does not notice the release";
     c8_a_waiter_gets_it_after_an_expiry: Needs::EXCLUSIVE.lease(),
-        "a waiter that is woken by releases only";
+        "a waiter that only releases wake, and expired leases do not";
     c8_a_push_beats_the_poll: Needs::EXCLUSIVE.push(),
-        "wake-ups that are claimed and never come";
+        "a store that claims to send wake-ups, and sends none";
     c8_a_lost_wake_up_costs_only_latency: Needs::EXCLUSIVE,
-        "a waiter that relies on the wake-up";
+        "a waiter that never polls";
     c8_a_spurious_wake_up_grants_nothing: Needs::EXCLUSIVE,
-        "a waiter that takes a wake-up for a grant and does not look again";
+        "a waiter that takes a wake-up for a grant, and does not ask the store";
     c8_every_waiter_ends: Needs::EXCLUSIVE,
-        "a wake-up that is swallowed by one that can't use it";
+        "a wake-up that reaches only a waiter that can't use it";
     c8_one_release_does_not_wake_all: Needs::EXCLUSIVE.push().fair(),
-        "a broadcast: each release costs a request of each waiter";
+        "a broadcast, so each release costs one request of each waiter";
 }
 
 async fn c8_contention_is_no_error(env: Env) {

@@ -13,9 +13,9 @@ use crate::{
 
 cases! {
     c9_a_dead_holder_frees_within_its_lease: Needs::EXCLUSIVE.lease(),
-        "a lock without a lease; one that the server renews for a dead client";
+        "a lock without a lease; a lock that the server renews for a dead client";
     c9_a_dead_waiter_does_not_block_the_queue: Needs::MUTEX.lease(),
-        "a queue that waits for a dead head for ever";
+        "a queue that waits for ever for a dead first waiter";
 }
 
 fn options(env: &Env) -> LockOptions {

@@ -32,25 +32,25 @@ cases! {
     c1_election_one_leads_at_a_time: NEEDS,
         "candidates that do not exclude each other";
     c12_election_candidates_lead_in_their_order: NEEDS.fair(),
-        "a race for a leadership that becomes free";
+        "candidates that race for a free leadership";
     c14_election_others_see_the_value_and_the_term: NEEDS,
-        "a value that comes later than the leadership, or stays longer";
+        "a value that appears after the leadership starts, or stays after it ends";
     c13_election_the_value_is_checked_and_kept_as_it_is: NEEDS,
-        "a value that breaks a record or a log, or that a store cuts off or changes";
+        "a value that breaks a record or a log, or that a store truncates or changes";
     c4_election_terms_rise_from_leader_to_leader: NEEDS,
-        "a term that starts anew when a leader resigned, was dropped, or was evicted";
+        "a term that restarts after a leader resigned, was dropped, or was evicted";
     c7_election_a_resignation_hands_over: NEEDS,
-        "a leader that resigned and is waited for until its lease ends";
+        "candidates that wait for the lease of a leader that resigned";
     c3_election_a_lost_leadership_ends_the_work_and_is_fought_for_again: NEEDS.lease(),
-        "work that goes on after the loss, or that is not begun again";
+        "work that continues after the loss, or that does not start again";
     c7_election_work_that_is_done_ends_the_leadership: NEEDS,
-        "a helper that leads on, or keeps the output to itself";
+        "a helper that still leads after its work, or does not return the output";
     c6_election_a_dropped_campaign_leaves_nothing: NEEDS,
-        "a candidate that is gone and gets its turn";
+        "a dropped candidate that is elected";
     c6_election_a_shutdown_ends_campaigns_and_watches: NEEDS,
-        "a watch or a candidate that hangs in a locker that was shut down";
+        "a watch or a candidate that hangs after the shutdown of its locker";
     c14_election_a_foreign_holder_is_no_leader_of_ours: NEEDS.hook(Hook::Foreign),
-        "a leader without a term, or one elected beside it";
+        "a foreign leader without a term, or a second leader beside it";
 }
 
 pub(super) fn election(env: &Env, locker: &Locker, options: LockOptions) -> Election {

@@ -16,17 +16,18 @@ use crate::{
 
 cases! {
     c14_election_an_observer_sees_every_settled_leader: NEEDS,
-        "a watch that misses a leader, or tells one twice, or the past";
-    c8_election_a_watch_tells_that_nobody_leads: NEEDS,
-        "a watch that waits for the first leader, or that keeps the last one";
+        "a watch that misses a leader, or reports one twice or out of order";
+    c8_election_a_watch_reports_a_vacancy: NEEDS,
+        "a watch that does not report a vacancy, at the start or after a leader";
     c8_election_a_watch_that_is_dropped_midway_misses_nothing: NEEDS,
-        "a watch that forgets what it saw when a `select!` takes another turn";
-    c8_election_all_watches_are_told: NEEDS,
-        "a look that only one of several watches hears of, or that a watch which is not polled keeps to itself";
+        "a watch that forgets a leader when its future is dropped in a `select!`";
+    c8_election_all_watches_hear_of_a_change: NEEDS,
+        "an observation that reaches only one of several watches, or that an unpolled watch blocks";
     c6_election_a_dropped_watch_leaves_nothing: NEEDS,
-        "a subscription, a request or a task of an observer that is gone";
-    c13_election_a_watch_tells_of_a_store_in_trouble: NEEDS.hook(Hook::Pause),
-        "a watch that goes on telling of a leader whom nobody can ask for, or that gives up for ever";
+        "a dropped observer that leaves a subscription, a request or a task";
+    c13_election_a_watch_reports_a_failing_store: NEEDS.hook(Hook::Pause),
+        "a watch that reports an old leader while the store can't be reached, or that never \
+         recovers";
 }
 
 async fn c14_election_an_observer_sees_every_settled_leader(env: Env) {
@@ -79,7 +80,7 @@ async fn c14_election_an_observer_sees_every_settled_leader(env: Env) {
     assert_eq!(seen, leaders, "C14: not each settled leader once and in order");
 }
 
-async fn c8_election_a_watch_tells_that_nobody_leads(env: Env) {
+async fn c8_election_a_watch_reports_a_vacancy(env: Env) {
     let a = env.locker().await;
     let b = env.locker().await;
     let candidate = election(&env, &a, long());
@@ -125,7 +126,7 @@ async fn c8_election_a_watch_that_is_dropped_midway_misses_nothing(env: Env) {
     }
 }
 
-async fn c8_election_all_watches_are_told(env: Env) {
+async fn c8_election_all_watches_hear_of_a_change(env: Env) {
     let a = env.locker().await;
     let b = env.locker().await;
     let candidate = election(&env, &a, long());
@@ -183,7 +184,7 @@ async fn c6_election_a_dropped_watch_leaves_nothing(env: Env) {
     drop(leading);
 }
 
-async fn c13_election_a_watch_tells_of_a_store_in_trouble(env: Env) {
+async fn c13_election_a_watch_reports_a_failing_store(env: Env) {
     let options = LockOptions::new().with_ttl(env.ttl(SHORT)).with_op_timeout(env.ttl(SHORT) / 3);
     let locker = env.locker().await.with_defaults(options.clone()).unwrap();
     // Only the watch must get short requests, and so be in trouble soon.

@@ -16,15 +16,15 @@ use crate::{
 
 cases! {
     c12_tasks_of_one_process_are_served_in_order: Needs::MUTEX,
-        "a crowd in which any task may be the next";
+        "tasks of one process that are served in no order";
     c12_others_are_served_between_transfers: Needs::MUTEX.ability(Ability::Transfer).fair(),
-        "a process that keeps a lock among its own tasks";
+        "a process that passes a lock only among its own tasks";
     c8_a_crowd_of_one_process_costs_little: Needs::MUTEX,
-        "tasks of one process that each poll the store, or wait there";
+        "tasks of one process that each poll the store, or queue there";
     c8_a_transfer_costs_one_request: Needs::MUTEX.ability(Ability::Transfer),
-        "a transfer by way of the queue in the store";
+        "a transfer inside a process through the queue of the store";
     c6_a_crowd_that_is_cancelled_leaves_nothing: Needs::MUTEX,
-        "a lock that was handed to somebody who had gone";
+        "a lock that is transferred to a cancelled call";
 }
 
 const CROWD: usize = 24;

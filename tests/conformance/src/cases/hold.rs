@@ -20,21 +20,23 @@ use crate::{
 
 cases! {
     c3_a_hold_ends_at_its_max_and_is_freed: Needs::EXCLUSIVE,
-        "a renewal that prolongs a hold beyond its max; a hold that is over and still looks held, or blocks the next";
+        "a renewal that extends a hold beyond max_hold; an ended hold that looks held, or blocks \
+         the next holder";
     c10_a_hold_with_a_max_is_renewed_until_then: Needs::MUTEX.lease(),
-        "a hold that ends with its lease because its end is known";
+        "a driver that does not renew a hold with a max_hold";
     c3_a_warning_comes_before_the_end: Needs::MUTEX,
-        "a warning that comes with the loss, or for each renewal, or after a release";
+        "a warning that comes only with the loss, at each renewal, or after a release";
     c3_an_extended_hold_lasts_that_long: Needs::MUTEX.ability(Ability::Extend),
-        "an extension that only this process believes in; a renewal that takes it back";
-    c13_what_can_not_be_extended_says_so: Needs::MUTEX,
-        "an extension that is silently a renewal";
+        "an extension that the store does not know; a renewal that revokes an extension";
+    c13_an_impossible_extension_is_an_error: Needs::MUTEX,
+        "an extension that silently renews for the ttl";
     c10_a_leaked_lock_stays_without_its_locker: Needs::EXCLUSIVE,
-        "a lock without a guard that ends with the last locker; a loss of it that nobody tells, or that stays for ever";
-    c7_a_shutdown_frees_what_was_leaked: Needs::EXCLUSIVE,
-        "a shutdown that waits for a guard which is no more, or leaves its lock behind";
+        "a leaked lock that ends with the last locker, whose loss is not reported, or that stays \
+         for ever";
+    c7_a_shutdown_frees_leaked_locks: Needs::EXCLUSIVE,
+        "a shutdown that waits for a leaked guard, or leaves its lock behind";
     c9_a_manual_lock_that_was_leaked_lapses: Needs::MUTEX.claim_lease(),
-        "a lock without a guard that is renewed against its options, or freed early";
+        "a leaked lock that is renewed against its options, or freed early";
 }
 
 /// The hold ends after the first lease would end.
@@ -160,7 +162,7 @@ async fn c3_an_extended_hold_lasts_that_long(env: Env) {
     .await;
 }
 
-async fn c13_what_can_not_be_extended_says_so(env: Env) {
+async fn c13_an_impossible_extension_is_an_error(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     drop(line.take_calls());
@@ -200,7 +202,7 @@ async fn c10_a_leaked_lock_stays_without_its_locker(env: Env) {
     .await;
 }
 
-async fn c7_a_shutdown_frees_what_was_leaked(env: Env) {
+async fn c7_a_shutdown_frees_leaked_locks(env: Env) {
     let a = env.locker().await;
     let b = env.locker().await;
     let other = env.lock(&b, "x", long());

@@ -26,23 +26,23 @@ use crate::{
 
 cases! {
     c1_all_names_of_a_set_are_locked: Needs::MUTEX,
-        "a set that locks some of its names, or a name of its own for the set";
+        "a set that locks only some of its names, or only a name of the set";
     c8_a_set_is_all_or_nothing: Needs::MUTEX,
-        "what was taken stays taken when another name is busy";
+        "a failed call for a set that keeps the names it took";
     c8_one_bound_holds_for_the_whole_set: Needs::MUTEX,
-        "a bound for each name: the call lasts as many times as long";
+        "a bound for each name instead of the whole call";
     c11_a_set_is_sorted_and_has_no_name_twice: Needs::MUTEX,
-        "a set that is taken in the order it was given in, or that waits for itself";
-    c7_a_set_is_given_back_in_reverse: Needs::MUTEX,
-        "the first one is free first, and its next holder meets the others still taken";
+        "a set that is locked in the caller's order, or that waits for itself";
+    c7_a_set_is_released_in_reverse: Needs::MUTEX,
+        "a set that frees its first name first, so the next holder finds the other names taken";
     c3_a_set_is_lost_with_any_of_its_locks: Needs::MUTEX,
-        "a signal that watches the first lock only";
+        "a loss signal that watches only the first lock";
     c3_a_loss_while_the_set_waits_ends_the_call: Needs::MUTEX,
-        "a set that is handed out with a lock that was lost meanwhile, or waits on for nothing";
+        "a set that is granted after one of its locks was lost, or that still waits then";
     c6_a_cancelled_call_for_a_set_leaves_nothing: Needs::MUTEX,
-        "a cancelled call that keeps what it had taken";
+        "a cancelled call that keeps the names it took";
     c1_c6_overlapping_sets_never_lock_each_other_out: Needs::MUTEX,
-        "a circle of sets that wait for each other; a set that is held in part after a cancellation";
+        "sets that wait for each other in a circle; a set that is partly held after a cancellation";
 }
 
 fn set(env: &Env, locker: &Locker, names: &[&str], options: LockOptions) -> MutexSet {
@@ -152,7 +152,7 @@ async fn c11_a_set_is_sorted_and_has_no_name_twice(env: Env) {
     give_back(held).await;
 }
 
-async fn c7_a_set_is_given_back_in_reverse(env: Env) {
+async fn c7_a_set_is_released_in_reverse(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let all = set(&env, &locker, &["c", "a", "b"], long());
     for dropped in [false, true] {

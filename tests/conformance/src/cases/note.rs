@@ -23,29 +23,30 @@ use crate::{
 
 cases! {
     c2_only_the_present_holder_writes_the_note: Needs::MUTEX.ability(Ability::Notes),
-        "a note that is written without a look at the owner, or that is gone with the lock";
+        "a note that is written without a check of the owner, or that is deleted with the lock";
     c2_a_note_changes_neither_lease_nor_token: Needs::MUTEX.ability(Ability::Notes).lease(),
-        "a note that renews the lease, or that takes the holder's place";
+        "a note that renews the lease, or changes the holder";
     c2_a_holder_whose_lock_was_freed_writes_no_note: Needs::MUTEX.ability(Ability::Notes),
-        "a note that goes by what the claim remembers";
+        "a note that the claim writes without a check in the store";
     c5_an_older_note_never_replaces_a_newer_one: Needs::MUTEX.ability(Ability::Notes),
-        "a request that was late, and undoes what was written after it";
+        "a late request that overwrites a newer note";
     c5_a_note_whose_reply_is_lost_is_written: Needs::MUTEX.ability(Ability::Notes),
-        "a note that is given up, or that a second request finds outdated by the first";
-    c5_a_note_whose_outcome_is_unknown_is_not_told_as_unwritten: Needs::MUTEX.ability(Ability::Notes),
-        "an answer to the second request that is taken for one to the first";
+        "a note without a retry, or a retry that takes the note of its first request for a newer \
+         one";
+    c5_a_note_with_an_unknown_outcome_is_not_reported_as_unwritten: Needs::MUTEX.ability(Ability::Notes),
+        "a driver that takes the answer to the second request for an answer to the first";
     c6_a_note_is_written_though_its_caller_has_left: Needs::MUTEX.ability(Ability::Notes),
-        "a note whose request ends with the future that asked for it";
+        "a note whose request is cancelled with its future";
     c5_a_late_note_does_nothing: Needs::MUTEX.ability(Ability::Notes).hook(Hook::Wire),
-        "a note that arrives when the next holder has written its own";
+        "a late note that overwrites the next holder's note";
     c11_notes_of_two_names_never_meet: Needs::MUTEX.ability(Ability::Notes),
-        "a note that is found by a shortened name, or without its kind";
-    c11_a_note_says_what_was_written: Needs::MUTEX.ability(Ability::Notes),
-        "a text that is cut, trimmed, escaped or folded";
-    c13_what_has_no_note_says_so: Needs::MUTEX.ability(Ability::Notes),
-        "a note of any length, or one that is lost without a word";
-    c14_the_store_tells_the_time: Needs::MUTEX.ability(Ability::Time),
-        "a time in another unit or zone, or one that stands still";
+        "notes that are found by a shortened name, or without the kind";
+    c11_a_note_is_read_as_it_was_written: Needs::MUTEX.ability(Ability::Notes),
+        "a store that truncates, trims, escapes or folds a text";
+    c13_a_note_of_a_kind_without_notes_is_an_error: Needs::MUTEX.ability(Ability::Notes),
+        "a note without a length limit, or one that is lost without an error";
+    c14_the_store_reports_its_time: Needs::MUTEX.ability(Ability::Time),
+        "a time in another unit or zone, or one that does not advance";
 }
 
 async fn attempt(claim: &mut dyn Claim) -> bool {
@@ -192,7 +193,7 @@ async fn c5_a_note_whose_reply_is_lost_is_written(env: Env) {
     give_back(guard).await;
 }
 
-async fn c5_a_note_whose_outcome_is_unknown_is_not_told_as_unwritten(env: Env) {
+async fn c5_a_note_with_an_unknown_outcome_is_not_reported_as_unwritten(env: Env) {
     let (locker, link) = faulty_locker(&env).await;
     let healthy = env.locker().await;
     let lock = env.lock(&locker, "x", long());
@@ -296,7 +297,7 @@ async fn c11_notes_of_two_names_never_meet(env: Env) {
     leader.resign().await.unwrap();
 }
 
-async fn c11_a_note_says_what_was_written(env: Env) {
+async fn c11_a_note_is_read_as_it_was_written(env: Env) {
     let locker = env.locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     let whole = "\u{1f512}".repeat(MAX_NOTE_BYTES / 4);
@@ -322,7 +323,7 @@ async fn c11_a_note_says_what_was_written(env: Env) {
     give_back(guard).await;
 }
 
-async fn c13_what_has_no_note_says_so(env: Env) {
+async fn c13_a_note_of_a_kind_without_notes_is_an_error(env: Env) {
     let locker = env.locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     let error = guard.write_note(&note(1, &"x".repeat(MAX_NOTE_BYTES + 1))).await.unwrap_err();
@@ -348,7 +349,7 @@ async fn c13_what_has_no_note_says_so(env: Env) {
 /// of their clocks by hours, but never by years.
 const DAYS: Duration = Duration::from_secs(3 * 24 * 3_600);
 
-async fn c14_the_store_tells_the_time(env: Env) {
+async fn c14_the_store_reports_its_time(env: Env) {
     let locker = env.locker().await;
     let before = locker.time().await.unwrap();
     let here = SystemTime::now();

@@ -14,13 +14,13 @@ use crate::{
 
 cases! {
     c14_names_in_use_are_listed_by_prefix: Needs::EXCLUSIVE.ability(Ability::Names),
-        "a list with names that nobody uses, without some that are used, or of another kind";
+        "a list that has unused names or names of another kind, or that misses used names";
     c14_names_are_listed_as_they_were_given: Needs::EXCLUSIVE.ability(Ability::Names),
-        "a prefix that is taken for a pattern, or names that stay escaped";
+        "a prefix that acts as a pattern, or a list with escaped names";
     c14_health_needs_no_lock: Needs::MUTEX,
-        "a sign of life that takes a lock, or that a busy one stops";
+        "a health check that takes a lock, or that fails when a lock is busy";
     c14_a_silent_store_is_not_healthy: Needs::MUTEX.hook(Hook::Pause),
-        "a sign of life that is answered from memory";
+        "a health check that does not ask the store";
 }
 
 async fn listed(env: &Env, prefix: &str) -> BTreeSet<String> {

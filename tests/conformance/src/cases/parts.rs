@@ -18,13 +18,13 @@ const GRANTS: usize = 10;
 
 cases! {
     c4_tokens_rise_whichever_part_joins_late: NEEDS,
-        "the token of the parts that answered, without regard to those that granted before";
+        "a token from the parts that answered, which ignores parts that granted before";
     c14_no_other_token_is_shown_while_a_part_is_late_or_silent: NEEDS,
-        "a look at a part of the store that shows what only this part knows";
+        "an inspection that shows the state of one part only";
     c14_a_held_lock_is_never_called_free_while_a_part_is_silent: NEEDS,
-        "an operator who is told that a held lock is not held";
+        "a forced release that reports a held lock as free";
     c14_election_a_leader_has_one_term_whichever_part_is_silent: NEEDS.ability(Ability::Labels),
-        "a silent part that makes observers see another term, or nobody";
+        "a silent part that makes observers see another term, or no leader";
 }
 
 /// A part with this delay does not take part in the grant, if the others are enough.

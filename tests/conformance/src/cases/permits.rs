@@ -20,21 +20,21 @@ cases! {
     c1_a_storm_on_permits_never_exceeds_the_limit: Needs::PERMITS,
         "a count that goes wrong under load";
     c2_one_permits_release_leaves_the_others: Needs::PERMITS,
-        "a release that gives more back than it took";
+        "a release that frees more permits than the claim took";
     c4_no_two_permits_share_a_token: Needs::PERMITS,
         "one token for all permits that are taken together";
     c5_a_permits_lost_reply_same_token: Needs::PERMITS,
-        "a permit that is taken twice by a retry";
+        "a retry that takes a second permit";
     c8_a_waiter_gets_a_permit_that_comes_back: Needs::PERMITS,
-        "a waiter for many permits that is never woken, or is passed by";
+        "a waiter for many permits that is never woken, or that others overtake";
     c9_a_dead_permit_frees_within_its_lease: Needs::PERMITS.lease(),
         "permits that share one lease";
     c13_impossible_permits_are_refused: Needs::PERMITS,
-        "a wait for more permits than there are";
+        "a wait for more permits than the limit";
     c13_a_mismatch_of_limits_is_an_error: Needs::PERMITS,
-        "two limits for one name: the larger one breaks the promise of the smaller";
+        "two limits for one name, of which the larger one breaks the smaller one's promise";
     c14_all_permits_are_shown: Needs::PERMITS,
-        "an inspection that knows one holder only";
+        "an inspection that shows only one holder";
 }
 
 const LIMIT: u32 = 3;

@@ -17,25 +17,25 @@ use crate::{
 
 cases! {
     c1_readers_share_and_exclude_the_writer: Needs::READ_WRITE,
-        "a reader that excludes readers, or a writer that gets in beside one";
+        "a reader that excludes readers, or a writer that is granted beside a reader";
     c1_a_storm_of_readers_and_writers_never_overlaps: Needs::READ_WRITE,
         "a count of readers that goes wrong under load";
     c2_one_readers_release_leaves_the_others: Needs::READ_WRITE,
         "a reader that frees the whole lock";
     c4_a_readers_token_lies_between_its_writers: Needs::READ_WRITE,
-        "a reader's token that a writer shares, so that a stale reader passes for the writer";
+        "a reader and a writer with one token, so a stale reader can write";
     c5_a_readers_lost_reply_same_token: Needs::READ_WRITE,
-        "a reader that is counted twice after a retry";
+        "a retry that counts a reader twice";
     c8_a_writer_gets_it_after_the_last_reader: Needs::READ_WRITE,
-        "a writer that is woken by the first reader's release only";
+        "a writer that is woken only by the release of the first reader";
     c9_a_dead_reader_frees_within_its_lease: Needs::READ_WRITE.lease(),
-        "readers that share one lease, renewed by the live ones";
+        "readers that share one lease, which live readers renew";
     c10_a_live_reader_keeps_it_for_many_leases: Needs::READ_WRITE.lease(),
-        "a renewal that knows writers only";
+        "a renewal that renews only writers";
     c12_writers_are_not_starved: Needs::READ_WRITE.fair(),
-        "readers that come and go and never let a writer in";
+        "new readers that are granted before a waiting writer";
     c14_all_readers_are_shown: Needs::READ_WRITE,
-        "an inspection that knows one holder only";
+        "an inspection that shows only one holder";
 }
 
 async fn rw(env: &Env, options: LockOptions) -> RwLock {

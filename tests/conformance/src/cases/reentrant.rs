@@ -22,17 +22,18 @@ use crate::{
 
 cases! {
     c2_an_owner_takes_it_again_without_a_request: Needs::MUTEX,
-        "a reentrant lock that asks the store, gets another token, or is freed by the first release";
+        "a reentrant lock that asks the store again, gets another token, or is freed by its first \
+         release";
     c1_a_reentrant_lock_excludes_all_others: Needs::MUTEX,
-        "a plain mutex or another owner of the same process that is let in";
+        "a lock that is granted to a plain mutex or another owner of the same process";
     c3_a_lost_hold_is_not_taken_again_under_its_guards: Needs::MUTEX,
-        "a new hold under guards that still believe in the old one";
-    c8_of_two_calls_of_an_owner_one_asks_the_store: Needs::MUTEX,
-        "two claims of one owner, of which one waits for the other";
+        "a new hold while guards of the lost hold still exist";
+    c8_only_one_of_two_calls_of_an_owner_asks_the_store: Needs::MUTEX,
+        "two claims of one owner, one of which waits for the other";
     c6_a_cancelled_call_of_an_owner_leaves_the_others_going: Needs::MUTEX,
-        "a call that waits for one that was cancelled";
+        "a call that waits for a cancelled call";
     c1_c6_owners_under_cancellations_exclude_each_other: Needs::MUTEX,
-        "a count that is off after a cancellation: the lock is freed under a guard, or never";
+        "a wrong count of guards after a cancellation, so the lock is freed too early, or never";
 }
 
 fn mutex(env: &Env, owner: &Owner, name: &str, options: LockOptions) -> ReentrantMutex {
@@ -125,7 +126,7 @@ async fn c3_a_lost_hold_is_not_taken_again_under_its_guards(env: Env) {
     .await;
 }
 
-async fn c8_of_two_calls_of_an_owner_one_asks_the_store(env: Env) {
+async fn c8_only_one_of_two_calls_of_an_owner_asks_the_store(env: Env) {
     let (locker, line) = env.spied_locker().await;
     let owner = locker.owner();
     let lock = mutex(&env, &owner, "x", long());

@@ -14,17 +14,17 @@ use crate::{
 
 cases! {
     c4_a_raised_token_is_below_all_later_ones: Needs::MUTEX.ability(Ability::RaiseToken),
-        "a token that is raised for its holder only, so that the next one is smaller";
+        "a token that is raised only for its holder, so the next token is smaller";
     c4_a_token_is_never_lowered: Needs::MUTEX.ability(Ability::RaiseToken),
-        "a floor that is written as it is";
+        "a raise that lowers a larger token";
     c2_a_past_owner_raises_nothing: Needs::MUTEX.ability(Ability::RaiseToken),
-        "a floor that is written without a look at the owner";
+        "a raise without a check of the owner";
     c3_an_extended_lease_is_that_long: Needs::MUTEX.ability(Ability::Extend),
-        "an extension by the old ttl, or one that shortens";
-    c2_no_renewal_takes_from_what_was_confirmed: Needs::MUTEX.ability(Ability::Extend),
-        "a renewal for less than what is left, after which the holder believes less";
+        "an extension by the old ttl, or one that shortens the lease";
+    c2_no_renewal_shortens_a_confirmed_lease: Needs::MUTEX.ability(Ability::Extend),
+        "a renewal for a shorter time that shortens the holder's deadline";
     c2_a_past_owner_extends_nothing: Needs::MUTEX.ability(Ability::Extend),
-        "an extension that re-creates, or takes from the next owner";
+        "an extension that creates a deleted lock again, or takes the lock of the next owner";
 }
 
 async fn granted(claim: &mut dyn Claim) -> FencingToken {
@@ -130,7 +130,7 @@ async fn c3_an_extended_lease_is_that_long(env: Env) {
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
-async fn c2_no_renewal_takes_from_what_was_confirmed(env: Env) {
+async fn c2_no_renewal_shortens_a_confirmed_lease(env: Env) {
     let locker = env.locker().await;
     let options = env.fleeting(AMPLE);
     let ttl = options.ttl();

@@ -24,17 +24,17 @@ const TRANSFER: Needs = Needs::MUTEX.ability(Ability::Transfer);
 
 cases! {
     c1_a_transfer_leaves_no_gap: TRANSFER,
-        "a release followed by an acquisition";
-    c2_the_previous_owner_has_no_say_after_a_transfer: TRANSFER,
-        "a transfer that keeps the owner, or leaves the previous one in place";
+        "a transfer that releases the lock and then acquires it";
+    c2_the_previous_owner_can_do_nothing_after_a_transfer: TRANSFER,
+        "a transfer that keeps the previous owner";
     c4_a_transfer_raises_the_token: TRANSFER,
-        "a new holder under the old token";
-    c7_a_transfer_of_what_was_lost_grants_nothing: TRANSFER,
-        "a transfer without a look at the owner";
+        "a transfer that keeps the token";
+    c7_a_transfer_of_a_lost_lock_grants_nothing: TRANSFER,
+        "a transfer without a check of the owner";
     c12_waiters_in_the_store_go_first_by_policy: TRANSFER.fair(),
         "a process that transfers the lock for ever while others wait";
     c5_a_transfer_without_an_answer_is_undone: TRANSFER,
-        "a lock that stays with a new owner of whom nobody knows";
+        "a transfer without an answer that leaves the lock with an unknown owner";
 }
 
 fn spec(env: &Env, label: &str) -> ClaimSpec {
@@ -103,7 +103,7 @@ async fn c1_a_transfer_leaves_no_gap(env: Env) {
     outsider.await.unwrap();
 }
 
-async fn c2_the_previous_owner_has_no_say_after_a_transfer(env: Env) {
+async fn c2_the_previous_owner_can_do_nothing_after_a_transfer(env: Env) {
     let a = env.backend().await;
     let b = env.backend().await;
     let (mut claim, to, old, token) = transferred(&env, &a).await;
@@ -147,7 +147,7 @@ async fn c4_a_transfer_raises_the_token(env: Env) {
     assert_eq!(next.release().await.unwrap(), Released::Freed);
 }
 
-async fn c7_a_transfer_of_what_was_lost_grants_nothing(env: Env) {
+async fn c7_a_transfer_of_a_lost_lock_grants_nothing(env: Env) {
     let a = env.backend().await;
     let b = env.backend().await;
     let mut past = env.claim(&*a, "x", &long());

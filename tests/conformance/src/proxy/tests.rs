@@ -151,7 +151,7 @@ async fn a_cut_counts_from_when_it_was_set_and_comes_within_a_message() {
 }
 
 #[tokio::test]
-async fn a_heal_delivers_what_is_late_at_once_and_in_order() {
+async fn a_heal_delivers_late_messages_at_once_and_in_order() {
     let (proxy, mut client, mut ear) = start().await;
     proxy.set(|t| t.up.delay = LONG * 6);
     for n in 0..5_u8 {
@@ -179,7 +179,7 @@ async fn resets_all_with_rst() {
 }
 
 #[tokio::test]
-async fn delivers_a_request_after_its_client_is_gone() {
+async fn delivers_a_request_after_its_client_left() {
     let (proxy, mut client, mut ear) = start().await;
     round_trip(&mut client).await.unwrap();
     ear.recv().await.unwrap();

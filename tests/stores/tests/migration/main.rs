@@ -127,7 +127,7 @@ async fn c13_a_base_below_the_old_stores_tokens_is_refused_and_nothing_is_left()
     let leading = lockkit::connect(&all_of(&[&low, &redis.url()])).await.unwrap();
     let error = leading.mutex(NAMES[0]).unwrap().try_lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOption);
-    assert!(error.to_string().contains("with token_base 1000 in it, is smaller"), "{error}");
+    assert!(error.to_string().contains("which includes token_base 1000, is smaller"), "{error}");
     for url in [redis.url(), zookeeper.url()] {
         let locker = lockkit::connect(&url).await.unwrap();
         let options = LockOptions::new().with_ttl(Duration::from_secs(20));

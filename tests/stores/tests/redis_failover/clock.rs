@@ -35,7 +35,7 @@ fn spawn_waiter(
 }
 
 #[tokio::test]
-async fn c1_a_step_forward_frees_early_and_a_holder_is_told_at_its_next_renewal() {
+async fn c1_a_clock_step_forward_frees_early_and_the_next_renewal_reports_the_loss() {
     let server = start();
     let first = connect(&server.url()).await;
     let second = connect(&server.url()).await;
@@ -191,7 +191,7 @@ async fn c5_after_a_step_the_first_answer_corrects_the_idea_of_the_servers_time(
 /// A request was sent before a step back, and arrives after its caller has given up. lockkit
 /// releases it again and again for one ttl.
 #[tokio::test]
-async fn c5_what_was_under_way_at_a_step_back_may_come_late_and_is_taken_back() {
+async fn c5_a_request_in_flight_at_a_step_back_may_be_late_and_is_undone() {
     let server = start();
     let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await.unwrap();
     let locker = connect(&format!("redis://{}/", proxy.addr())).await;

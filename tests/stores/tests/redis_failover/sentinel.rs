@@ -328,11 +328,11 @@ fn eventually_demoted(server: &RedisServer) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_c3_c4_c8_a_killed_primary_is_followed_and_nobody_believes_for_too_long() {
+async fn c1_c3_c4_c8_a_killed_primary_is_followed_and_no_holder_believes_for_too_long() {
     fail_over(Fall::Killed).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_c3_c4_c8_a_stopped_primary_is_followed_and_when_it_goes_on_it_is_left() {
+async fn c1_c3_c4_c8_a_stopped_primary_is_followed_and_is_left_when_it_resumes() {
     fail_over(Fall::Stopped).await;
 }

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_compiler_is_named_with_what_installs_one() {
+    fn a_missing_compiler_is_named_with_its_package() {
         let nowhere = Path::new("nowhere");
         let error =
             compile(OsStr::new("lockkit-no-such-cc"), nowhere, nowhere).unwrap_err().to_string();

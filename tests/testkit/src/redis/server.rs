@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_answers_pauses_goes_on_and_restarts_on_its_port() {
+    fn a_server_answers_pauses_continues_and_restarts_on_its_port() {
         let mut server = RedisServer::start().unwrap();
         assert_eq!(say(&server, "SET a b\r\n"), "+OK\r\n");
         server.pause().unwrap();
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tls_port_speaks_tls_and_asks_for_a_certificate_only_if_told_to() {
+    fn a_tls_port_speaks_tls_and_requires_a_certificate_only_on_request() {
         let start =
             |clients| RedisServer::start_as(RedisOptions::default().with_tls(clients)).unwrap();
         let server = start(ClientCertificates::Ignored);

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_majority_nobody_serves_until_it_is_back() {
+    fn without_a_majority_no_server_serves_until_it_is_back() {
         let ensemble = start();
         let leader = ensemble.leader().unwrap();
         let followers = ensemble.followers();

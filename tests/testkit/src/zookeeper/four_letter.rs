@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_is_told_only_by_a_server_that_serves() {
+    fn only_a_serving_server_reports_its_mode() {
         assert_eq!(mode("Zxid: 0x0\nMode: standalone\nNode count: 5\n"), Some("standalone"));
         assert_eq!(mode("This ZooKeeper instance is not currently serving requests\n"), None);
     }

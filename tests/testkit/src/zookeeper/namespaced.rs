@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn an_isolated_follower_is_out_of_reach_and_the_others_go_on() {
+    fn an_isolated_follower_is_out_of_reach_and_the_others_continue() {
         if !possible() {
             return;
         }

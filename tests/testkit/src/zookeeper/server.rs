@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_answers_pauses_goes_on_and_restarts_with_its_data() {
+    fn a_server_answers_pauses_continues_and_restarts_with_its_data() {
         let mut server = ZooKeeperServer::start().unwrap();
         assert_eq!(server.mode().unwrap().as_deref(), Some("standalone"));
         let empty = nodes(&server);

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_makes_the_same_plan_and_another_one_another() {
+    fn equal_seeds_make_equal_plans_and_different_seeds_different_ones() {
         let span = Duration::from_secs(60);
         assert_eq!(deck().draw(7, span), deck().draw(7, span));
         assert_ne!(deck().draw(7, span), deck().draw(8, span));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_done_before_one_is_done_again_and_all_is_healed_in_time() {
+    fn each_kind_of_fault_comes_once_before_any_repeats_and_all_heal_in_time() {
         let span = Duration::from_secs(90);
         let plan = deck().draw(1, span);
         let kinds = |strikes: &[Strike]| {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_wanted_is_done() {
+    fn only_chosen_faults_are_planned() {
         let deck = Deck { only: vec!["kill-holder".to_owned(), "stop".to_owned()], ..deck() };
         let plan = deck.draw(1, Duration::from_secs(60));
         assert!(plan.ours.iter().all(|strike| strike.what.kind() == "kill-holder"));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_nobody_knows_is_refused_and_the_known_ones_are_named() {
+    fn an_unknown_fault_is_refused_and_the_known_ones_are_named() {
         let refused = |only: &[&str], has_links| {
             let only = only.iter().map(|kind| (*kind).to_owned()).collect();
             Deck { only, has_links, ..deck() }.refuse_unknown().err().map(|error| error.to_string())

@@ -35,7 +35,7 @@ fn violation(told: &HistoryBuilder) -> (Verdict, Violation) {
 }
 
 #[test]
-fn a_page_says_first_that_all_is_well() {
+fn a_page_of_a_good_run_starts_with_the_verdict() {
     let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
     told.released(10, op, Outcome::Freed);
@@ -50,7 +50,7 @@ fn a_page_says_first_that_all_is_well() {
 }
 
 #[test]
-fn a_page_tells_what_was_broken_with_times_from_its_first_record() {
+fn a_page_shows_violations_with_times_from_its_first_record() {
     let (verdict, _) = violation(&overtaken());
     let page = markdown(&verdict, "redis");
     assert!(page.contains("**Promises were broken**"), "{page}");
@@ -107,7 +107,7 @@ fn a_picture_is_whole_and_escaped() {
 }
 
 #[test]
-fn a_picture_of_what_never_ended_and_of_nothing_at_all() {
+fn a_picture_shows_unended_spans_and_an_empty_run() {
     let mut told = HistoryBuilder::new();
     told.holder(0, 1, 1);
     told.asks(50, 2);
@@ -143,7 +143,7 @@ fn a_picture_of_a_hold_without_a_lease_ends_with_the_history() {
 }
 
 #[test]
-fn a_picture_of_a_look() {
+fn a_picture_shows_an_inspection() {
     let mut told = HistoryBuilder::new();
     let one = told.holder(0, 1, 1);
     let two = told.asks(3, 2);

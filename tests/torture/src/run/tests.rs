@@ -26,7 +26,7 @@ fn round(folder: &Path, only: &[&str]) -> Round {
 }
 
 #[tokio::test]
-async fn a_round_in_which_nobody_gets_a_lock_is_no_proof() {
+async fn a_round_without_a_grant_is_no_proof() {
     let folder = tempfile::tempdir().unwrap();
     let outcome =
         arena(UNTIL_THE_END).play(&round(folder.path(), &["none"]), |_| {}).await.unwrap();
@@ -40,7 +40,7 @@ async fn a_round_in_which_nobody_gets_a_lock_is_no_proof() {
 }
 
 #[tokio::test]
-async fn a_holder_dies_at_the_end_with_time_to_tell_who_follows() {
+async fn a_holder_dies_early_enough_to_see_its_successor() {
     let folder = tempfile::tempdir().unwrap();
     // The pause leaves hardly any time for another fault.
     let round = Round { pause: Duration::from_secs(60), ..round(folder.path(), &[KILL_HOLDER]) };
@@ -53,7 +53,7 @@ async fn a_holder_dies_at_the_end_with_time_to_tell_who_follows() {
 }
 
 #[tokio::test]
-async fn a_fault_that_nobody_knows_and_a_folder_in_use_are_refused_before_the_round() {
+async fn an_unknown_fault_and_a_used_folder_are_refused_before_the_round() {
     let folder = tempfile::tempdir().unwrap();
     let typo = round(&folder.path().join("typo"), &["kil-holder"]);
     let told = arena(UNTIL_THE_END).play(&typo, |_| {}).await.unwrap_err().to_string();
@@ -69,7 +69,7 @@ async fn a_fault_that_nobody_knows_and_a_folder_in_use_are_refused_before_the_ro
 }
 
 #[tokio::test]
-async fn what_there_is_of_a_round_without_a_register_is_judged() {
+async fn a_round_without_a_register_is_judged() {
     let folder = tempfile::tempdir().unwrap();
     let dies =
         format!("case \"$role\" in *'\"register\":{{'*) sleep 0.2; exit 1;; esac; {UNTIL_THE_END}");

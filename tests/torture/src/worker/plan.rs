@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_makes_the_same_plans_and_another_one_others() {
+    fn equal_seeds_make_equal_plans_for_all_and_different_seeds_different_ones() {
         let plans = |seed, process, task| plans(seed, process, task, Duration::ZERO);
         assert_eq!(plans(1, 2, 3), plans(1, 2, 3));
         for other in [plans(2, 2, 3), plans(1, 3, 3), plans(1, 2, 4)] {

@@ -57,7 +57,7 @@ fn worse_is_less_throughput_and_more_of_all_else() {
 }
 
 #[test]
-fn what_overlaps_is_noise_however_far_the_medians_are_apart() {
+fn overlapping_ranges_are_noise_whatever_the_medians() {
     let old = series(Metric::GrantsPerSecond, &[100.0, 101.0, 50.0, 100.0, 101.0]);
     let new = series(Metric::GrantsPerSecond, &[51.0, 50.0, 52.0, 51.0, 51.0]);
     assert_eq!(counts(&compare(&old, &new)), (0, 0));
@@ -132,7 +132,7 @@ fn leaner_requests_are_an_improvement_although_the_bare_driver_went_along() {
 }
 
 #[test]
-fn what_failed_or_vanished_is_a_regression() {
+fn a_failed_or_missing_case_is_a_regression() {
     let old = sample::report();
     let mut failed = old.clone();
     failed.outcomes[0].verdict = Verdict::Failed { reason: "no\nroute".into() };
@@ -197,7 +197,7 @@ fn an_open_loop_at_another_rate_is_not_compared() {
 }
 
 #[test]
-fn what_nobody_tried_is_not_run_and_no_regression() {
+fn an_untried_case_is_not_run_and_no_regression() {
     let old = sample::report();
     let mut fewer_stores = old.clone();
     fewer_stores.stores.retain(|store| store.id != "redis");
@@ -257,7 +257,7 @@ fn nothing_in_common_is_no_regression_but_incomparable() {
 }
 
 #[test]
-fn four_rounds_are_too_few_to_tell() {
+fn four_rounds_are_too_few_for_a_verdict() {
     let found =
         compare(&series(Metric::WaitP50Us, &[1.0; 4]), &series(Metric::WaitP50Us, &[9.0; 5]));
     assert!(!found.is_regression());

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_figure_has_a_row_that_says_so() {
+    fn a_case_without_a_figure_has_a_row_with_the_cause() {
         let svg = drawn(&sample::report(), Scenario::Semaphore, Metric::GrantsPerSecond);
         assert!(svg.contains("failed<title>failed: could not take"), "{svg}");
     }

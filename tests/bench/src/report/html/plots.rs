@@ -177,7 +177,7 @@ mod tests {
     /// The 100th percentile is infinitely far out on this scale. It is drawn at the place of the
     /// slowest of this many grants.
     #[test]
-    fn the_slowest_grant_stands_at_the_end_of_its_line() {
+    fn the_slowest_grant_is_at_the_end_of_its_line() {
         let report = sample::report();
         let case = report.cases(Scenario::Uncontended)[0];
         let (x, _, lines) = percentiles(&report, Scenario::Uncontended, case).unwrap();

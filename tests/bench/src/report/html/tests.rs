@@ -55,7 +55,7 @@ fn servers_and_urls_cannot_write_markup() {
 
 /// One task got nothing at all: the page shows an infinite ratio, and the pictures stay right.
 #[test]
-fn what_has_no_end_can_be_shown() {
+fn unended_spans_can_be_shown() {
     let mut report = sample::report();
     for outcome in &mut report.outcomes {
         let Verdict::Measured { figures, .. } = &mut outcome.verdict else { continue };
@@ -117,7 +117,7 @@ fn colours_of_drawings_are_those_of_the_style_sheet() {
 }
 
 #[test]
-fn every_picture_has_a_name_for_who_cannot_see_it() {
+fn every_picture_has_a_text_for_blind_readers() {
     let page = html(&sample::report());
     let pictures = page.matches("role=\"img\"").count();
     assert!(pictures > 10);

@@ -57,7 +57,7 @@ fn the_lower_latency_and_the_higher_throughput_win() {
 /// The medians differ twofold, but one round of the slow store was as fast as one round of the fast
 /// store.
 #[test]
-fn nobody_wins_where_ranges_overlap() {
+fn no_store_wins_if_ranges_overlap() {
     let report =
         latency(&[("b", DURABLE, &[20.0, 22.0, 11.5]), ("a", DURABLE, &[10.0, 11.0, 12.0])]);
     let text = said(&report, "Lowest latency");
@@ -118,7 +118,7 @@ fn a_quick_run_and_one_of_two_rounds_are_too_short() {
 }
 
 #[test]
-fn a_store_of_one_process_is_never_put_forward() {
+fn a_store_of_one_process_is_never_recommended() {
     let report = latency(&[
         ("memory", GuaranteeClass::Process, &[1.0, 1.0, 1.0]),
         ("a", DURABLE, &[9.0, 9.0, 9.0]),
@@ -193,7 +193,7 @@ fn only_a_majority_survives_the_loss_of_a_server() {
 
 /// The unfair store served most evenly in this run only by luck: it does not promise it.
 #[test]
-fn fair_is_only_who_serves_in_order() {
+fn only_a_store_that_serves_in_order_is_fair() {
     let stores: [Rounds<'_>; 3] = [
         ("x-optimistic", DURABLE, &[1.0, 1.0, 1.0]),
         ("a", DURABLE, &[1.2, 1.2, 1.2]),
@@ -227,7 +227,7 @@ fn without_a_rival_there_is_no_winner() {
 }
 
 #[test]
-fn who_failed_is_not_passed_over_in_silence() {
+fn a_failed_store_is_listed() {
     let mut report =
         latency(&[("a", DURABLE, &[1.0; 3]), ("b", DURABLE, &[9.0; 3]), ("c", DURABLE, &[0.1; 3])]);
     report.outcomes[2].verdict = Verdict::Failed { reason: "down".into() };
@@ -252,7 +252,7 @@ fn a_winner_that_failed_elsewhere_comes_with_a_warning() {
 
 /// A store without a ratio served some tasks too seldom. It is worse, and must not be left out.
 #[test]
-fn who_was_measured_without_the_figure_is_listed() {
+fn a_store_measured_without_the_figure_is_listed() {
     let stores: [Rounds<'_>; 2] = [("a", DURABLE, &[1.2; 3]), ("b", DURABLE, &[3.0; 3])];
     let mut report = report(Scenario::HotName, Metric::MostOverLeast, &stores);
     report.outcomes[1] = outcome("b", Scenario::HotName, Metric::GrantsPerSecond, &[5.0; 3]);
@@ -262,7 +262,7 @@ fn who_was_measured_without_the_figure_is_listed() {
 }
 
 #[test]
-fn who_has_mysql_learns_which_of_its_strategies_is_better_at_what() {
+fn the_verdict_compares_the_strategies_of_mysql() {
     let report = sample::report();
     let answer = answer(&report, "You already have MySQL or MariaDB");
     assert!(
@@ -284,7 +284,7 @@ fn who_has_mysql_learns_which_of_its_strategies_is_better_at_what() {
 }
 
 #[test]
-fn who_has_redis_learns_the_ratio_to_the_lock_that_needs_no_library() {
+fn the_verdict_compares_redis_with_a_lock_without_a_library() {
     let answer = answer(&sample::report(), "You already have Redis");
     let text = answer.text.join(" ");
     assert!(
@@ -295,7 +295,7 @@ fn who_has_redis_learns_the_ratio_to_the_lock_that_needs_no_library() {
 
 /// Catches an answer that praises a connection's lock for its milliseconds, without a warning.
 #[test]
-fn who_recovers_first_is_said_with_what_was_killed() {
+fn the_fastest_recovery_is_named_with_the_killed_process() {
     let stores: [Rounds<'_>; 2] =
         [("link", DURABLE, &[2.0, 2.1, 2.2]), ("lease", DURABLE, &[1_500.0, 1_600.0, 1_700.0])];
     let report = report(Scenario::Recovery, Metric::RecoveryMs, &stores);

@@ -60,7 +60,7 @@ fn a_key_lives_on_one_node_and_moves_with_its_slot() {
 }
 
 #[test]
-fn a_replica_takes_over_when_it_is_told_to_and_when_its_master_is_killed() {
+fn a_replica_takes_over_on_command_and_when_its_master_is_killed() {
     let options = RedisClusterOptions::default().with_replicas().with_node_timeout(NODE_TIMEOUT);
     let mut cluster = RedisCluster::start_with(options).unwrap();
     assert_eq!(cluster.nodes().len(), 6);

@@ -24,13 +24,13 @@ fn released(outcome: Outcome, look: u64) -> HistoryBuilder {
 }
 
 #[test]
-fn c5_what_failed_for_certain_is_not_there() {
+fn c5_a_claim_that_failed_for_certain_is_not_in_the_store() {
     refused(Refusal::Failed("no quorum".to_owned()), 50).is_fine();
     refused(Refusal::Failed("no quorum".to_owned()), 51).breaks(Rule::Ambiguity);
 }
 
 #[test]
-fn c5_what_may_have_been_done_is_gone_when_its_lease_has_passed() {
+fn c5_a_possible_grant_ends_with_its_lease() {
     for why in [Refusal::TimedOut, Refusal::Cancelled, Refusal::Unknown("reset".to_owned())] {
         refused(why.clone(), 1150).is_fine();
         refused(why, 1151).breaks(Rule::Ambiguity);
@@ -38,7 +38,7 @@ fn c5_what_may_have_been_done_is_gone_when_its_lease_has_passed() {
 }
 
 #[test]
-fn c5_what_was_busy_is_not_there_soon_after_unless_a_fault_was_at_work() {
+fn c5_a_busy_claim_is_not_granted_soon_after_without_a_fault() {
     refused(Refusal::Busy, 150).is_fine();
     refused(Refusal::Busy, 151).breaks(Rule::Ambiguity);
     for why in ["link-reset", "weather"] {
@@ -48,14 +48,14 @@ fn c5_what_was_busy_is_not_there_soon_after_unless_a_fault_was_at_work() {
 }
 
 #[test]
-fn c5_no_fault_excuses_what_failed_for_certain() {
+fn c5_no_fault_excuses_a_grant_of_a_request_that_failed_for_certain() {
     let mut told = refused(Refusal::Failed("no quorum".to_owned()), 51);
     told.fault(10, 20, "failover", None, Some("a failover may lose a lock"))
         .breaks(Rule::Ambiguity);
 }
 
 #[test]
-fn c7_what_was_freed_is_free() {
+fn c7_a_released_lock_is_free() {
     released(Outcome::Freed, 50).is_fine();
     let violation = released(Outcome::Freed, 51).breaks(Rule::Ambiguity);
     assert_eq!(
@@ -77,13 +77,13 @@ fn c7_an_unknown_release_is_over_when_the_lease_has_passed() {
 }
 
 #[test]
-fn c5_a_fault_gives_it_more_time() {
+fn c5_a_fault_extends_the_bound_of_an_unknown_request() {
     let mut told = refused(Refusal::Unknown("reset".to_owned()), 2100);
     told.fault(1000, 1200, "pause", None, None).is_fine();
 }
 
 #[test]
-fn c9_a_dead_holder_is_gone_when_its_lease_has_passed() {
+fn c9_a_dead_holder_ends_with_its_lease() {
     for (look, fine) in [(1201, true), (1202, false)] {
         let mut told = HistoryBuilder::new();
         let op = told.holder(0, 1, 1);
@@ -97,7 +97,7 @@ fn c9_a_dead_holder_is_gone_when_its_lease_has_passed() {
 }
 
 #[test]
-fn c7_what_a_failover_brings_back_is_documented() {
+fn c7_a_lock_that_a_failover_brings_back_is_documented() {
     let mut told = released(Outcome::Freed, 100);
     told.fault(60, 70, "failover", None, Some("a failover may bring a lock back"));
     assert_eq!(told.is_fine().documented.len(), 1);
@@ -108,7 +108,7 @@ fn applied(told: &mut HistoryBuilder, at: u64, op: Op) -> &mut HistoryBuilder {
 }
 
 #[test]
-fn c5_what_failed_for_certain_was_not_applied() {
+fn c5_a_request_that_failed_for_certain_was_not_applied() {
     let mut told = HistoryBuilder::new();
     let op = told.asks(0, 1);
     applied(&mut told, 10, op)
@@ -121,7 +121,7 @@ fn c5_what_failed_for_certain_was_not_applied() {
 }
 
 #[test]
-fn c5_what_was_taken_back_or_is_unknown_may_have_been_applied() {
+fn c5_a_cancelled_or_unknown_request_may_have_been_applied() {
     let mut told = HistoryBuilder::new();
     let op = told.asks(0, 1);
     applied(&mut told, 10, op).write(15, DIRECTOR, Event::Gone { op });

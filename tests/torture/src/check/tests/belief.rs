@@ -29,7 +29,7 @@ fn c3_nothing_is_held_past_its_end_or_after_its_loss() {
 }
 
 #[test]
-fn c3_a_locker_that_renews_writes_nothing_of_it() {
+fn c3_automatic_renewals_need_no_record() {
     let mut told = HistoryBuilder::new();
     let op = told.renewed(Renewal::Auto).holder(0, 1, 1);
     told.holds(1500, op, 2300).released(1600, op, Outcome::Freed).is_fine();
@@ -62,7 +62,7 @@ fn c2_a_lease_is_never_shortened() {
 }
 
 #[test]
-fn c3_a_lease_is_no_longer_than_what_was_asked_for() {
+fn c3_a_lease_is_no_longer_than_requested() {
     let renewed = |until| held(|told, op| _ = told.renews(500, op).holds(510, op, until));
     renewed(1550).is_fine();
     renewed(1561).breaks(Rule::Belief);
@@ -87,7 +87,7 @@ fn c10_a_longest_hold_cuts_the_lease() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn impossible_answers_are_reported() {
     let nobody = Op { process: 1, number: 99 };
     held(|told, _| _ = told.lost(10, nobody)).breaks(Rule::Belief);
     held(|told, op| _ = told.granted(10, op, 1, 1000)).breaks(Rule::Belief);
@@ -107,7 +107,7 @@ fn what_makes_no_sense_is_told() {
 }
 
 #[test]
-fn what_nobody_can_ask_for_is_told() {
+fn impossible_requests_are_reported() {
     let cases =
         [(mutex(), Mode::Shared), (rw_lock(), Mode::Permits(1)), (semaphore(2), Mode::Permits(3))];
     for (lock, mode) in cases {

@@ -35,7 +35,7 @@ fn c1_intervals_that_touch_are_fine() {
 }
 
 #[test]
-fn c1_two_that_hold_at_once_are_told_once() {
+fn c1_two_simultaneous_holders_are_reported_once() {
     let (mut told, first, _) = two(50);
     let violation = told.released(60, first, Outcome::Freed).breaks(Rule::Exclusion);
     assert_eq!(
@@ -151,7 +151,7 @@ fn c1_two_that_were_granted_after_the_heal_are_not_excused() {
 }
 
 #[test]
-fn c1_a_fault_of_somebody_else_excuses_nothing() {
+fn c1_a_fault_of_another_server_excuses_nothing() {
     for (victim, documented) in [(1, true), (3, false)] {
         let (mut told, first, _) = two(50);
         told.fault(2, 3, "link-reset", Some(victim), Some("a connection that dies frees its lock"));
@@ -165,7 +165,7 @@ fn c1_a_fault_of_somebody_else_excuses_nothing() {
 }
 
 #[test]
-fn c14_one_look_at_two_is_told() {
+fn c14_one_inspection_with_two_holders_is_reported() {
     let mut told = with(mutex(), Mode::Exclusive);
     let one = told.asks(0, 1);
     let two = told.asks(0, 2);
@@ -177,7 +177,7 @@ fn c14_one_look_at_two_is_told() {
 }
 
 #[test]
-fn c1_a_history_that_is_broken_all_over_is_told_in_short() {
+fn c1_a_history_full_of_violations_is_summarised() {
     let mut told = HistoryBuilder::new();
     let ops: Vec<Op> = (0..60).map(|n| told.holder(0, n, u64::from(n) + 1)).collect();
     for op in ops {
@@ -189,7 +189,7 @@ fn c1_a_history_that_is_broken_all_over_is_told_in_short() {
 }
 
 #[test]
-fn c1_a_writer_among_many_readers_is_told_in_short() {
+fn c1_a_writer_among_many_readers_is_summarised() {
     let mut told = with(rw_lock(), Mode::Shared);
     let mut ops: Vec<Op> = (0..30).map(|n| told.holder(0, n, u64::from(n) + 1)).collect();
     ops.push(told.of(rw_lock(), Mode::Exclusive).holder(10, 50, 50));

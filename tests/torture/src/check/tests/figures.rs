@@ -33,7 +33,7 @@ fn all_is_counted_once() {
 }
 
 #[test]
-fn a_recovery_is_from_the_kill_to_the_next_grant_of_what_was_held() {
+fn a_recovery_lasts_from_the_kill_to_the_next_grant_of_the_held_name() {
     let mut told = HistoryBuilder::new();
     told.holder(0, 1, 1);
     let waiter = told.asks(50, 2);

@@ -5,7 +5,7 @@ use crate::{
 };
 
 #[test]
-fn c6_what_is_left_is_told() {
+fn c6_leaks_are_reported() {
     let mut told = HistoryBuilder::new();
     told.write(0, DIRECTOR, Event::Leaks { what: "the key torture:x".to_owned() });
     assert_eq!(told.breaks(Rule::Leaks).what, "left in the store: the key torture:x");
@@ -16,7 +16,7 @@ fn c6_what_is_left_is_told() {
 }
 
 #[test]
-fn c6_the_last_look_shows_nobody() {
+fn c6_the_last_inspection_shows_no_holder() {
     let look = |waiters| Event::Seen { lock: mutex(), answered: 1, holders: Vec::new(), waiters };
     let mut told = HistoryBuilder::new();
     told.ends(0, 1)

@@ -20,7 +20,7 @@ fn by_hand(write: impl FnOnce(&mut HistoryBuilder, Op)) -> HistoryBuilder {
 }
 
 #[test]
-fn c3_a_listener_is_told_at_the_end_of_its_lease() {
+fn c3_a_listener_learns_of_the_end_of_its_lease() {
     by_hand(|told, op| _ = told.told(1000, op)).is_fine();
     by_hand(|told, op| _ = told.told(1100, op)).is_fine();
     let violation = by_hand(|told, op| _ = told.told(1101, op)).breaks(Rule::Loss);
@@ -29,7 +29,7 @@ fn c3_a_listener_is_told_at_the_end_of_its_lease() {
 }
 
 #[test]
-fn c3_a_listener_that_is_never_told_is_seen() {
+fn c3_a_loss_that_never_reaches_its_listener_is_reported() {
     let violation = by_hand(|_, _| {}).breaks(Rule::Loss);
     assert_eq!(
         violation.what,
@@ -63,7 +63,7 @@ fn c3_an_older_grant_whose_answer_comes_late_takes_nothing() {
 }
 
 #[test]
-fn c3_one_who_did_not_listen_need_not_be_told() {
+fn c3_a_holder_that_did_not_listen_need_not_learn_of_its_loss() {
     let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
     told.released(6000, op, Outcome::NotHeld).is_fine();
@@ -73,7 +73,7 @@ fn c3_one_who_did_not_listen_need_not_be_told() {
 }
 
 #[test]
-fn c3_a_renewal_puts_the_end_off_and_one_that_failed_does_not() {
+fn c3_a_renewal_moves_the_end_and_a_failed_one_does_not() {
     let renewed = |error, told_at| {
         by_hand(|told, op| {
             told.renews(900, op).renewed_by_hand(910, op, error);
@@ -92,7 +92,7 @@ fn c3_a_renewal_puts_the_end_off_and_one_that_failed_does_not() {
 }
 
 #[test]
-fn c3_what_a_locker_renewed_is_known_when_the_holder_asks() {
+fn c3_a_holder_that_asks_sees_the_lockers_renewals() {
     let auto = |write: fn(&mut HistoryBuilder, Op)| listening(Renewal::Auto, write);
     auto(|told, op| _ = told.told(3000, op)).is_fine();
     auto(|told, op| _ = told.lost(3000, op).told(3001, op)).is_fine();
@@ -101,7 +101,7 @@ fn c3_what_a_locker_renewed_is_known_when_the_holder_asks() {
 }
 
 #[test]
-fn c3_a_listener_is_told_before_somebody_else_has_it() {
+fn c3_a_listener_learns_of_the_loss_before_the_next_grant() {
     let taken = |told_at, renewal| {
         let mut told = HistoryBuilder::new();
         let first = told.early().renewed(renewal).holder(0, 1, 1);
@@ -132,7 +132,7 @@ fn c3_a_listener_is_told_before_somebody_else_has_it() {
 }
 
 #[test]
-fn c3_readers_and_those_of_other_locks_take_nothing_from_a_reader() {
+fn c3_readers_and_holders_of_other_locks_do_not_shorten_a_lease_of_a_reader() {
     let beside = |lock: Lock, mode| {
         let mut told = HistoryBuilder::new();
         let first = told.early().renewed(Renewal::Auto).of(rw_lock(), Mode::Shared).holder(0, 1, 1);
@@ -151,7 +151,7 @@ fn c3_readers_and_those_of_other_locks_take_nothing_from_a_reader() {
 }
 
 #[test]
-fn c3_the_end_of_the_longest_hold_is_told_too() {
+fn c3_the_end_by_max_hold_is_announced_too() {
     for (told_at, fine) in [(2050, true), (2200, false)] {
         let mut told = HistoryBuilder::new();
         let op = told.early().renewed(Renewal::Auto).at_most(ms(2000)).holder(0, 1, 1);
@@ -165,7 +165,7 @@ fn c3_the_end_of_the_longest_hold_is_told_too() {
 }
 
 #[test]
-fn c3_time_in_which_the_process_got_no_turn_does_not_count() {
+fn c3_time_without_cpu_does_not_count() {
     let late = |told_at, write: fn(&mut HistoryBuilder)| {
         by_hand(|told, op| {
             write(told);
@@ -188,7 +188,7 @@ fn c3_time_in_which_the_process_got_no_turn_does_not_count() {
 }
 
 #[test]
-fn c3_the_dead_are_told_nothing() {
+fn c3_dead_processes_need_no_loss_signal() {
     for (wrote, fine) in [(900, true), (1050, true), (1500, false)] {
         let mut told = HistoryBuilder::new();
         let op = told.holder(0, 1, 1);

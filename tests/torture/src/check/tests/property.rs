@@ -216,7 +216,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn what_a_right_store_does_is_fine(turns in turns()) {
+    fn a_correct_store_passes(turns in turns()) {
         let verdict = verdict(&mut told(&turns));
         prop_assert_eq!(verdict.violations, Vec::new());
         prop_assert_eq!(verdict.documented, Vec::new());

@@ -37,7 +37,7 @@ fn c4_a_smaller_token_is_taken() {
 }
 
 #[test]
-fn c4_a_register_that_forgets_is_told() {
+fn c4_a_register_that_forgets_is_reported() {
     let mut told = HistoryBuilder::new();
     let first = told.holder(0, 1, 5);
     told.wrote(2, first, 5, 0, true, false).wrote(20, first, 5, 0, true, false).released(
@@ -49,7 +49,7 @@ fn c4_a_register_that_forgets_is_told() {
 }
 
 #[test]
-fn c4_a_refusal_without_a_larger_token_is_told() {
+fn c4_a_refusal_without_a_larger_token_is_reported() {
     let mut told = HistoryBuilder::new();
     let first = told.holder(0, 1, 5);
     told.released(10, first, Outcome::Freed).wrote(20, first, 5, 0, false, true);
@@ -75,13 +75,13 @@ fn refused(mode: Mode, careless: bool, weakens: Option<&str>) -> HistoryBuilder 
 }
 
 #[test]
-fn c1_who_holds_and_is_careful_is_not_refused() {
+fn c1_a_careful_holder_is_not_refused() {
     let violation = refused(Mode::Exclusive, false, None).breaks(Rule::Register);
     assert_eq!(violation.what, "p1.1 held with token 1 and was refused, because 2 had been taken");
 }
 
 #[test]
-fn c1_who_is_careless_or_reads_may_be_refused() {
+fn c1_a_careless_holder_or_a_reader_may_be_refused() {
     refused(Mode::Exclusive, true, None).is_fine();
     refused(Mode::Shared, false, None).is_fine();
 }
@@ -94,7 +94,7 @@ fn c1_a_documented_refusal_is_set_apart() {
 }
 
 #[test]
-fn c1_who_has_lost_or_gives_back_may_be_refused() {
+fn c1_a_writer_that_lost_or_releases_may_be_refused() {
     let mut told = HistoryBuilder::new();
     let first = told.holder(0, 1, 1);
     let second = told.asks(3, 2);

@@ -31,7 +31,7 @@ fn c9_a_dead_holder_is_followed_within_its_lease() {
 }
 
 #[test]
-fn c9_nobody_follows_in_time() {
+fn c9_a_missing_successor_is_reported() {
     let (mut told, waiter) = killed();
     let violation = granted(&mut told, waiter, 1300).breaks(Rule::Takeover);
     assert!(
@@ -58,7 +58,7 @@ fn c9_a_reader_that_died_alone_is_followed_too() {
 }
 
 #[test]
-fn c9_who_waits_only_after_the_lease_is_not_kept_waiting_either() {
+fn c9_a_waiter_that_asks_after_the_lease_is_not_delayed_either() {
     let mut told = HistoryBuilder::new();
     told.holder(0, 1, 1);
     told.killed(100, 1);
@@ -69,7 +69,7 @@ fn c9_who_waits_only_after_the_lease_is_not_kept_waiting_either() {
 }
 
 #[test]
-fn c9_nobody_who_waited_to_the_bound_was_kept_waiting() {
+fn c9_a_waiter_that_stopped_at_its_bound_was_not_delayed() {
     let mut told = HistoryBuilder::new();
     told.holder(0, 1, 1);
     told.patient(Patience::For(super::builder::ms(900)));
@@ -79,7 +79,7 @@ fn c9_nobody_who_waited_to_the_bound_was_kept_waiting() {
 }
 
 #[test]
-fn c9_another_one_that_waited_and_died_costs_its_own_bound() {
+fn c9_each_dead_waiter_adds_its_own_bound() {
     let (mut told, waiter) = killed();
     told.asks(60, 3);
     told.killed(400, 3);
@@ -89,7 +89,7 @@ fn c9_another_one_that_waited_and_died_costs_its_own_bound() {
 }
 
 #[test]
-fn c9_a_claim_of_unknown_outcome_may_be_in_the_way() {
+fn c9_a_claim_of_unknown_outcome_may_delay_the_next() {
     let (mut told, waiter) = killed();
     let other = told.asks(60, 3);
     told.refused(800, other, Refusal::Unknown("timed out".to_owned()));
@@ -97,7 +97,7 @@ fn c9_a_claim_of_unknown_outcome_may_be_in_the_way() {
 }
 
 #[test]
-fn c9_a_fault_of_the_servers_puts_it_off() {
+fn c9_a_fault_of_the_servers_extends_the_bound() {
     let (mut told, waiter) = killed();
     told.fault(600, 1600, "pause", None, None);
     let slow = told.clone();
@@ -113,7 +113,7 @@ fn c9_a_waiter_that_was_hit_itself_proves_nothing() {
 }
 
 #[test]
-fn c9_what_was_given_back_or_over_before_is_nobodys_delay() {
+fn c9_a_lock_released_or_ended_before_delays_no_waiter() {
     let mut told = HistoryBuilder::new();
     let first = told.holder(0, 1, 1);
     told.released(20, first, Outcome::Freed).killed(100, 1);
@@ -122,7 +122,7 @@ fn c9_what_was_given_back_or_over_before_is_nobodys_delay() {
 }
 
 #[test]
-fn c9_a_cancelled_claim_of_a_process_that_died_then_may_be_in_the_way() {
+fn c9_a_claim_cancelled_by_a_dead_process_may_delay_the_next() {
     let (mut told, waiter) = killed();
     let other = told.asks(60, 3);
     told.refused(350, other, Refusal::Cancelled).killed(400, 3);
@@ -130,7 +130,7 @@ fn c9_a_cancelled_claim_of_a_process_that_died_then_may_be_in_the_way() {
 }
 
 #[test]
-fn c9_who_asks_long_after_is_kept_waiting_by_something_else() {
+fn c9_a_waiter_that_asks_long_after_is_delayed_by_another_cause() {
     let mut told = HistoryBuilder::new();
     told.holder(0, 1, 1);
     told.killed(100, 1);
@@ -139,7 +139,7 @@ fn c9_who_asks_long_after_is_kept_waiting_by_something_else() {
 }
 
 #[test]
-fn c9_a_history_that_ends_before_the_bound_tells_nothing_of_it() {
+fn c9_a_history_that_ends_before_the_bound_proves_nothing() {
     let (mut told, _) = killed();
     told.asks(1150, 3);
     told.killed(1150, 3);
@@ -147,7 +147,7 @@ fn c9_a_history_that_ends_before_the_bound_tells_nothing_of_it() {
 }
 
 #[test]
-fn c9_a_death_while_it_asks_or_gives_back_is_followed_too() {
+fn c9_a_death_during_a_request_or_a_release_is_followed_too() {
     for releasing in [true, false] {
         for (at, fine) in [(1150, true), (1300, false)] {
             let mut told = HistoryBuilder::new();

@@ -20,14 +20,14 @@ fn c4_tokens_that_rise_are_fine() {
 }
 
 #[test]
-fn c4_a_token_that_falls_is_told_with_the_larger_one_before() {
+fn c4_a_falling_token_is_reported_with_the_larger_one_before() {
     let violation = in_turn(&[1, 7, 5, 8]).breaks(Rule::Tokens);
     assert_eq!(violation.what, "p1.3 got token 5, though 7 was known before it asked");
     assert_eq!(violation.slice.len(), 3);
 }
 
 #[test]
-fn c4_a_token_of_two_is_told_once() {
+fn c4_a_token_of_two_grants_is_reported_once() {
     let violation = in_turn(&[1, 1]).breaks(Rule::Tokens);
     assert_eq!(violation.what, "token 1 was given to p1.1 and to p1.2");
 }
@@ -43,7 +43,7 @@ fn c4_readers_and_permits_share_no_token_either() {
 }
 
 #[test]
-fn c4_who_asked_before_may_have_a_smaller_token() {
+fn c4_an_earlier_attempt_may_get_a_smaller_token() {
     let mut told = HistoryBuilder::new();
     let first = told.asks(0, 1);
     let second = told.asks(0, 2);
@@ -66,7 +66,7 @@ fn waited(modes: [(crate::history::Lock, Mode); 2], tokens: [u64; 2]) -> History
 }
 
 #[test]
-fn c4_who_holds_has_a_larger_token_than_whoever_was_granted_before() {
+fn c4_a_holder_has_a_larger_token_than_each_earlier_grant() {
     let exclusive = || (mutex(), Mode::Exclusive);
     waited([exclusive(), exclusive()], [3, 5]).is_fine();
     let violation = waited([exclusive(), exclusive()], [5, 3]).breaks(Rule::Tokens);
@@ -96,7 +96,7 @@ fn c4_permits_that_exclude_each_other_have_rising_tokens() {
 }
 
 #[test]
-fn c2_an_owner_of_two_is_told() {
+fn c2_an_owner_of_two_claims_is_reported() {
     let mut told = HistoryBuilder::new();
     for (at, process) in [(0, 1), (2000, 2)] {
         let op = told.asks(at, process);
@@ -109,7 +109,7 @@ fn c2_an_owner_of_two_is_told() {
 }
 
 #[test]
-fn c4_what_was_granted_at_the_same_instant_was_not_known_before() {
+fn c4_a_grant_at_the_same_instant_was_not_known_before() {
     let mut told = HistoryBuilder::new();
     told.of(rw_lock(), Mode::Shared);
     let first = told.asks(0, 1);
@@ -150,7 +150,7 @@ fn c4_a_claim_that_is_seen_with_another_token_than_its_own() {
 
 /// Before the grant, some members of a quorum may not be raised yet. After the grant they are.
 #[test]
-fn c14_a_look_after_the_grant_shows_no_smaller_token() {
+fn c14_an_inspection_after_the_grant_shows_no_smaller_token() {
     for (look, fine) in [(5, true), (10, true), (11, false)] {
         let mut told = HistoryBuilder::new();
         let op = told.asks(1, 1);

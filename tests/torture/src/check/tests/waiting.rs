@@ -28,7 +28,7 @@ fn c8_a_killed_process_leaves_its_history_cut() {
 }
 
 #[test]
-fn c8_who_ended_in_order_is_not_excused_because_it_is_gone() {
+fn c8_a_process_that_ended_in_order_is_not_excused() {
     let mut told = HistoryBuilder::new();
     told.asks(0, 1);
     told.ends(100, 1)
@@ -83,7 +83,7 @@ fn c8_a_grant_after_the_bound_is_late_as_well() {
 }
 
 #[test]
-fn c8_a_lock_that_nobody_has_is_not_busy() {
+fn c8_a_free_lock_is_not_busy() {
     for (end, fine) in [(2000, true), (1000, false)] {
         let mut told = HistoryBuilder::new();
         let first = told.holder(900, 2, 1);
