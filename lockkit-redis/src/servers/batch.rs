@@ -32,13 +32,13 @@ use crate::{
 const MOST: usize = 32;
 /// How many requests of any kind are under way before others are collected.
 const BUSY: usize = 4;
-/// How many batches are under way at once. So both sides have work, and a request waits for a part
-/// of a round trip only.
+/// How many batches are under way at once. With one, the client and the server would wait for each
+/// other.
 const UNDER_WAY: usize = 3;
 /// How much longer a batch lasts than its callers wait. The callers must see their own timeout.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// What one owner wants to do with an exclusive lock.
+/// The wish of one owner of an exclusive lock.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Acquire it, if it is free. The lease is in ms, and `not_after` is the server's time in µs.

@@ -23,9 +23,9 @@ enum Before {
     Free,
     Ours,
     Others,
-    /// Free, and somebody waits.
+    /// Free, with a waiter.
     Waited,
-    /// Ours, and somebody waits.
+    /// Ours, with a waiter.
     OursWaited,
     /// A key of another type.
     Strange,

@@ -1,5 +1,6 @@
 //! Puts faults into the scripts and into the client. The model must find each of them.
 
+mod batch;
 mod scripts;
 
 use crate::{BATCHED, CLOCK_STEPS, DENIED, drain::HANGS, rules::Flaw, world::Setting};
@@ -67,7 +68,7 @@ const DIFFER: &str = "the queue and the liveness entries differ";
 
 pub(crate) fn mutants() -> Vec<Mutant> {
     let mut mutants = scripts::all();
-    mutants.extend(scripts::batches().map(|mutant| Mutant { setting: Some(BATCHED), ..mutant }));
+    mutants.extend(batch::all().map(|mutant| Mutant { setting: Some(BATCHED), ..mutant }));
     mutants.extend([
         client(
             Flaw::ProofFromReceipt,

@@ -107,7 +107,7 @@ async fn c6_claims_that_give_up_before_or_after_their_batch_was_sent_leave_no_lo
     }
 }
 
-/// Each reply is late, so the claims give up after the server has said that it doesn't know the
+/// Each reply is late. So the claims give up after the server has said that it doesn't know the
 /// script, and before the client hears that.
 #[tokio::test]
 async fn c6_a_batch_that_the_server_did_not_know_is_not_sent_again_for_claims_that_gave_up() {
@@ -210,7 +210,7 @@ async fn c8_batches_are_sent_beside_many_other_requests() {
     }
 }
 
-/// Futures that nobody polls keep their requests under way.
+/// Futures that are not polled keep their requests under way.
 #[tokio::test]
 async fn c8_claims_whose_callers_are_not_polled_hold_nobody_up() {
     let store = Store::start().await;

@@ -25,7 +25,7 @@ const METRICS: [Metric; 15] = [
     Metric::LeaseMs,
 ];
 
-/// Whether the figures of the rivals stand beside lockkit's, without a ratio.
+/// Whether the rivals' figures are shown too, without a ratio.
 const fn is_of_rivals_too(metric: Metric) -> bool {
     matches!(metric, Metric::MostOverLeast | Metric::ClientCpuUs | Metric::ServerCpuUs)
 }

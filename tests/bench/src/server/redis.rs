@@ -37,7 +37,7 @@ const SETTINGS: [(&str, &str); 6] = [
 /// Commands that are no requests of clients, although the server counts them in the same way.
 /// lockkit's scripts call them, or replicas, or a client that asks for the counts. A client of
 /// lockkit sends none of them.
-pub(super) const NOT_OF_CLIENTS: [&str; 30] = [
+pub(super) const NOT_OF_CLIENTS: [&str; 31] = [
     "del",
     "exists",
     "get",
@@ -49,6 +49,7 @@ pub(super) const NOT_OF_CLIENTS: [&str; 30] = [
     "hmset",
     "hset",
     "info",
+    "mget",
     "pexpire",
     "psync",
     "pttl",
