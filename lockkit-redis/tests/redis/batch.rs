@@ -25,7 +25,7 @@ async fn acquire_all(claims: &mut [Box<dyn Claim>]) -> BTreeSet<u64> {
 }
 
 async fn release_all(claims: &mut [Box<dyn Claim>]) -> Vec<Released> {
-    join_all(claims.iter_mut().map(|claim| finally_released(claim))).await
+    join_all(claims.iter_mut().map(finally_released)).await
 }
 
 async fn assert_only_counter(store: &Store) {
