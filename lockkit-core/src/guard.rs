@@ -14,7 +14,7 @@ use tokio::{runtime::Handle as Runtime, sync::oneshot};
 use crate::{
     driver::{
         agenda::Cleanup,
-        hold::{Hold as Held, lost_as},
+        held::{Held, lost_as},
         keeper::Keeper,
         release::release_held,
     },

@@ -9,7 +9,7 @@ use crate::{
     clock::Clock,
     driver::{
         acquire::acquire,
-        hold::Hold,
+        held::Held,
         request::{Bound, Request},
     },
     error::{Error, ErrorKind, Result},
@@ -84,7 +84,7 @@ impl Handle {
     }
 
     /// Makes one more guard of the same hold. All guards but one must be disarmed.
-    pub(crate) fn another_guard(&self, held: Arc<Hold>) -> LockGuard {
+    pub(crate) fn another_guard(&self, held: Arc<Held>) -> LockGuard {
         LockGuard::new(held, Arc::clone(&self.locker.keeper))
     }
 

@@ -6,7 +6,7 @@ use crate::{
     driver::{
         agenda::Agenda,
         finishing::{Finishing, shared},
-        hold::Hold as Held,
+        held::Held,
         keeper,
         note::write_note,
         renew::renew_now,

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::Handle as Runtime;
 
 use crate::{
-    driver::hold::{Ending, Hold},
+    driver::held::{Ending, Held},
     name::LockName,
     spi::LossReason,
 };
@@ -38,10 +38,10 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Lost(pub(crate) Arc<Hold>);
+pub struct Lost(pub(crate) Arc<Held>);
 
 impl Lost {
-    pub(crate) fn new(held: Arc<Hold>) -> Self {
+    pub(crate) fn new(held: Arc<Held>) -> Self {
         Self(held)
     }
 

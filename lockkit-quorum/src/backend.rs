@@ -8,7 +8,7 @@ use lockkit_core::{
     Error, ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
         Admin, Backend, Claim, ClaimSpec, Descriptor, Diagnostic, Holder, Inspection, Mode,
-        Released, Role, Severity,
+        Released, Role, Severity, operator,
     },
 };
 use tokio::time;
@@ -20,7 +20,6 @@ use crate::{
     member::{Member, NAME, describe},
     members::Members,
     need::Need,
-    operator,
     sweeper::Sweeper,
 };
 

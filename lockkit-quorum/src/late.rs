@@ -16,15 +16,12 @@ use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Kind, LockName, Registry, Result, Tick,
     spi::{
         Admin, Attempt, Backend, Claim, ClaimSpec, Descriptor, Diagnostic, Inspection, LossReason,
-        Released, RenewalOutcome, Role, Wait,
+        Released, RenewalOutcome, Role, Wait, operator,
     },
     url::StoreUrl,
 };
 
-use crate::{
-    member::{NAME, lacking},
-    operator,
-};
+use crate::member::{NAME, lacking};
 
 /// The pause after a failure, in which no caller tries again.
 const PAUSE: Duration = Duration::from_millis(500);

@@ -69,7 +69,6 @@ mod late;
 mod member;
 mod members;
 mod need;
-mod operator;
 mod sweeper;
 #[cfg(test)]
 mod tests;

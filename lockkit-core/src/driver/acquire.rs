@@ -10,7 +10,7 @@ use tracing::Span;
 use super::{
     agenda::Agenda,
     competition::{Competition, Race},
-    hold::Hold,
+    held::Held,
     line::{Called, InLine},
     live::{Life, LiveClaim},
     pending::PendingClaim,
@@ -30,7 +30,7 @@ use crate::{
 /// # Cancel safety
 /// Cancel safe: dropping it moves the claim, or its attempt in flight, to the background task,
 /// which releases it.
-pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option<Arc<Hold>>> {
+pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option<Arc<Held>>> {
     let Request { backend, keeper, name, .. } = request;
     let explain = |error: Error| {
         error.with_operation("lock").with_backend(backend.descriptor().name).with_name(name)
@@ -83,7 +83,7 @@ impl<'a> Call<'a> {
         self.started.until(self.request.keeper.locker().clock.now())
     }
 
-    fn end(mut self, outcome: &Result<Option<(Arc<Hold>, u32)>>) {
+    fn end(mut self, outcome: &Result<Option<(Arc<Held>, u32)>>) {
         self.ended = true;
         let span = Span::current();
         match outcome {
@@ -121,7 +121,7 @@ impl Drop for Call<'_> {
 
 enum Outcome {
     /// The lock, and the number of attempts that it took.
-    Granted(Arc<Hold>, u32),
+    Granted(Arc<Held>, u32),
     /// The lock was transferred to this call and given back, because the caller did not look in
     /// time.
     Missed,
@@ -135,7 +135,7 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
     let agenda = keeper.agenda();
     let locker = keeper.locker();
     let listener = Arc::clone(agenda);
-    let held = Arc::new(Hold::new(name.clone(), mode, Arc::clone(options), listener));
+    let held = Arc::new(Held::new(name.clone(), mode, Arc::clone(options), listener));
     let life = Life::new(Arc::clone(locker), options.limits.ttl);
     locker.check_open()?;
     let claim = backend.claim(spec_of(request, &held))?;
@@ -190,7 +190,7 @@ fn wait_in_line(
     Box::pin(async move { line.wait(stop).await })
 }
 
-fn spec_of(Request { name, mode, options, .. }: Request<'_>, held: &Arc<Hold>) -> ClaimSpec {
+fn spec_of(Request { name, mode, options, .. }: Request<'_>, held: &Arc<Held>) -> ClaimSpec {
     let CheckedOptions { options, limits } = &**options;
     let mut spec = ClaimSpec::new(name.clone(), held.asks_as, mode, limits.ttl, limits.op_timeout);
     spec.label.clone_from(&options.label);

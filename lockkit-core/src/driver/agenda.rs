@@ -17,7 +17,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::{
-    hold::{Hold, HoldListener, Ticket},
+    held::{Held, HoldListener, Ticket},
     live::LiveClaim,
     locker_state::LockerState,
     queue::Gates,
@@ -49,14 +49,14 @@ pub(crate) type Worker = fn(Arc<Agenda>) -> BoxFuture<'static, ()>;
 /// Something left behind that the background task finishes.
 pub(crate) enum Cleanup {
     /// An attempt whose caller dropped its call.
-    Attempt(Attempting, Arc<Hold>),
+    Attempt(Attempting, Arc<Held>),
     /// A claim whose caller dropped its call, and which may have left something in the store.
-    Claim(LiveClaim, Arc<Hold>),
+    Claim(LiveClaim, Arc<Held>),
     /// A future that was dropped midway.
     Finish(BoxFuture<'static, ()>),
     /// A guard that was dropped, or whose lock was lost. The sender is there if a caller waits for
     /// the outcome.
-    Release(Arc<Hold>, Option<oneshot::Sender<Result<Released>>>),
+    Release(Arc<Held>, Option<oneshot::Sender<Result<Released>>>),
 }
 
 impl Cleanup {
@@ -79,9 +79,9 @@ pub(crate) struct Agenda {
 type KeptAlive = Arc<dyn Any + Send + Sync>;
 
 struct State {
-    timers: BTreeMap<(Tick, u64), Arc<Hold>>,
+    timers: BTreeMap<(Tick, u64), Arc<Held>>,
     cleanups: Vec<Cleanup>,
-    woken: Vec<Arc<Hold>>,
+    woken: Vec<Arc<Held>>,
     /// By timer id: for each hold without a guard, the value that it keeps alive. The value is
     /// dropped when the task ends with its runtime.
     leaked: BTreeMap<u64, Option<KeptAlive>>,
@@ -95,9 +95,9 @@ struct State {
 
 /// The work that the task takes out of the agenda at one time.
 pub(crate) struct Work {
-    pub(crate) due: Vec<Arc<Hold>>,
+    pub(crate) due: Vec<Arc<Held>>,
     pub(crate) cleanups: Vec<Cleanup>,
-    pub(crate) woken: Vec<Arc<Hold>>,
+    pub(crate) woken: Vec<Arc<Held>>,
     pub(crate) next: Tick,
     /// No more work can come.
     pub(crate) last: bool,
@@ -137,7 +137,7 @@ impl Agenda {
 
     /// Puts a renewal in. This is one cheap insert, and it wakes the task only if the task would
     /// sleep too long.
-    pub(crate) fn schedule(&self, held: &Arc<Hold>, due: Tick) {
+    pub(crate) fn schedule(&self, held: &Arc<Held>, due: Tick) {
         let wake = self.lock().insert(held, due);
         if wake {
             self.locker.work.notify_one();
@@ -145,7 +145,7 @@ impl Agenda {
     }
 
     /// Moves a renewal, unless it is in flight.
-    pub(crate) fn reschedule(&self, held: &Arc<Hold>, due: Tick) {
+    pub(crate) fn reschedule(&self, held: &Arc<Held>, due: Tick) {
         let wake = {
             let mut state = self.lock();
             state.remove(held).is_some() && state.insert(held, due)
@@ -158,7 +158,7 @@ impl Agenda {
     /// Takes the renewal out for good, and adds the cleanup. A cleanup that no caller waits for is
     /// added only once. If no task works here, a caller that waits for the outcome learns that at
     /// once.
-    pub(crate) fn retire(&self, held: &Arc<Hold>, mut cleanup: Option<Cleanup>) {
+    pub(crate) fn retire(&self, held: &Arc<Held>, mut cleanup: Option<Cleanup>) {
         let dropped = {
             let mut state = self.lock();
             let unheard = match &mut cleanup {
@@ -178,14 +178,14 @@ impl Agenda {
     }
 
     /// Makes a renewal due now. A renewal in flight sees `woken` when it ends.
-    pub(crate) fn hasten(&self, held: &Arc<Hold>) {
+    pub(crate) fn hasten(&self, held: &Arc<Held>) {
         self.reschedule(held, AT_ONCE);
     }
 
     /// Keeps the hold without a guard, and keeps its `keeper` alive for it. If a shutdown has
     /// begun, the hold ends now. Nothing is kept if the hold is over already. Without a task,
     /// `keeper` is not kept, because it would never be dropped.
-    pub(crate) fn leak(&self, held: &Arc<Hold>, keeper: KeptAlive) {
+    pub(crate) fn leak(&self, held: &Arc<Held>, keeper: KeptAlive) {
         let mut keeper = Some(keeper);
         // Dropped only after the lock is free, because each of these may be the last reference.
         let (_before, wake) = {
@@ -307,7 +307,7 @@ impl Agenda {
     }
 }
 
-type Hopeless = (Vec<Cleanup>, Vec<Arc<Hold>>);
+type Hopeless = (Vec<Cleanup>, Vec<Arc<Held>>);
 
 /// Drops the claims, even where a loss signal still has a reference to the hold. Never call this
 /// under the agenda's lock.
@@ -320,7 +320,7 @@ fn discard((cleanups, holds): Hopeless) {
     holds.iter().for_each(|held| discard_claim(held));
 }
 
-fn discard_claim(held: &Hold) {
+fn discard_claim(held: &Held) {
     if let Ok(mut slot) = held.slot.try_lock() {
         let claim = slot.take();
         drop(slot);
@@ -331,7 +331,7 @@ fn discard_claim(held: &Hold) {
 impl State {
     /// Puts a timer in; true if the task would sleep past `due`. After `retire` this does nothing.
     /// A shutdown ends each hold in time, whatever `due` is.
-    fn insert(&mut self, held: &Arc<Hold>, due: Tick) -> bool {
+    fn insert(&mut self, held: &Arc<Held>, due: Tick) -> bool {
         if held.retired.load(Relaxed) {
             return false;
         }
@@ -365,7 +365,7 @@ impl State {
         }
     }
 
-    fn remove(&mut self, held: &Hold) -> Option<Arc<Hold>> {
+    fn remove(&mut self, held: &Held) -> Option<Arc<Held>> {
         let due = held.timer.due.swap(Tick::NEVER.nanos(), Relaxed);
         if due == Tick::NEVER.nanos() {
             return None;
@@ -379,12 +379,12 @@ impl HoldListener for Agenda {
         &self.locker
     }
 
-    fn woken(&self, held: Arc<Hold>) {
+    fn woken(&self, held: Arc<Held>) {
         self.wake_with(|state| state.woken.push(held));
     }
 
     /// Never call this under the agenda's lock.
-    fn left(&self, held: &Hold, ticket: Ticket) {
+    fn left(&self, held: &Held, ticket: Ticket) {
         self.gates.leave(&held.name, ticket, self.locker.clock.now());
     }
 }

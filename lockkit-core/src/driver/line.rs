@@ -4,7 +4,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use super::{
     agenda::{Agenda, Cleanup},
-    hold::{Hold, Ticket},
+    held::{Held, Ticket},
     keeper, pacing,
     queue::{Slot, Waiter},
 };
@@ -120,13 +120,13 @@ impl Drop for InLine<'_> {
 
 /// Gives back a lock that was handed to a waiter which did not take it, unless that was done
 /// before.
-pub(super) fn give_back_unclaimed(agenda: &Agenda, held: &Arc<Hold>) {
+pub(super) fn give_back_unclaimed(agenda: &Agenda, held: &Arc<Held>) {
     if held.claim_it() {
         take_back(agenda, held);
     }
 }
 
-fn take_back(agenda: &Agenda, held: &Arc<Hold>) {
+fn take_back(agenda: &Agenda, held: &Arc<Held>) {
     held.end_unseen();
     agenda.retire(held, Some(Cleanup::Release(Arc::clone(held), None)));
 }

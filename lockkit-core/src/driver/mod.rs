@@ -26,7 +26,7 @@ pub(crate) mod agenda;
 mod competition;
 pub(crate) mod finishing;
 mod flags;
-pub(crate) mod hold;
+pub(crate) mod held;
 pub(crate) mod keeper;
 mod line;
 pub(crate) mod live;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::MutexGuard;
 
-use super::{agenda::Agenda, hold::Hold, live::LiveClaim, renew::free_lost};
+use super::{agenda::Agenda, held::Held, live::LiveClaim, renew::free_lost};
 use crate::{
     error::{Error, ErrorKind, Result},
     spi::{LossReason, Note, Noted},
@@ -16,7 +16,7 @@ use crate::{
 ///
 /// # Errors
 /// [`ErrorKind::Lost`] if the lock is lost; any other error may mean that the outcome is unknown.
-pub(crate) async fn write_note(agenda: Arc<Agenda>, held: Arc<Hold>, note: Note) -> Result<Noted> {
+pub(crate) async fn write_note(agenda: Arc<Agenda>, held: Arc<Held>, note: Note) -> Result<Noted> {
     let clock = held.locker().clock;
     let end = clock.now().after(held.limits().op_timeout * 2).min(held.deadline());
     let mut pause = held.limits().op_timeout / 64;
@@ -44,7 +44,7 @@ pub(crate) async fn write_note(agenda: Arc<Agenda>, held: Arc<Hold>, note: Note)
 }
 
 /// Makes one attempt. Between two attempts, the claim is free for a renewal.
-async fn attempt(held: &Hold, note: &Note, budget: Duration) -> Result<Noted> {
+async fn attempt(held: &Held, note: &Note, budget: Duration) -> Result<Noted> {
     let clock = held.locker().clock;
     let end = clock.now().after(budget);
     let mut slot = take_slot(held, budget).await?;
@@ -60,7 +60,7 @@ async fn attempt(held: &Hold, note: &Note, budget: Duration) -> Result<Noted> {
     }
 }
 
-async fn take_slot(held: &Hold, budget: Duration) -> Result<MutexGuard<'_, Option<LiveClaim>>> {
+async fn take_slot(held: &Held, budget: Duration) -> Result<MutexGuard<'_, Option<LiveClaim>>> {
     match within(budget, held.slot.lock()).await {
         Some(slot) => Ok(slot),
         None if !held.is_held() => Err(held.lost_error()),

@@ -5,7 +5,7 @@ use std::{future::poll_fn, sync::Arc, time::Duration};
 use super::{
     agenda::{Agenda, Attempting, Cleanup},
     finishing::Finishing,
-    hold::Hold,
+    held::Held,
     live::LiveClaim,
     pacing,
     release::{Unreleased, clean_up},
@@ -28,7 +28,7 @@ pub(super) struct PendingClaim<'a> {
     /// The outcome of an attempt is unknown: the store may still apply it, whatever it answered to
     /// a later attempt.
     unknown: bool,
-    pub(super) held: Arc<Hold>,
+    pub(super) held: Arc<Held>,
     agenda: &'a Arc<Agenda>,
 }
 
@@ -39,7 +39,7 @@ enum State {
 }
 
 impl<'a> PendingClaim<'a> {
-    pub(super) fn new(claim: LiveClaim, held: Arc<Hold>, agenda: &'a Arc<Agenda>) -> Self {
+    pub(super) fn new(claim: LiveClaim, held: Arc<Held>, agenda: &'a Arc<Agenda>) -> Self {
         Self { state: State::Idle(claim), dirty: false, unknown: false, held, agenda }
     }
 

@@ -9,7 +9,7 @@ use tracing::Instrument as _;
 
 use super::{
     agenda::{Agenda, Cleanup},
-    hold::Hold,
+    held::Held,
     line::give_back_unclaimed,
     live::LiveClaim,
 };
@@ -26,7 +26,7 @@ const LEAST_TRIES: u32 = 5;
 const MOST_COMEBACKS: u8 = 8;
 
 /// Removes what an abandoned claim may have left in the store.
-pub(super) async fn clean_up(agenda: Arc<Agenda>, claim: LiveClaim, held: Arc<Hold>) {
+pub(super) async fn clean_up(agenda: Arc<Agenda>, claim: LiveClaim, held: Arc<Held>) {
     if let Err(error) = Unreleased::new(agenda, Some(claim), Arc::clone(&held)).release().await {
         let error = held.explain(error, "clean up");
         let last_resort = held.locker().last_resort;
@@ -38,12 +38,12 @@ pub(super) async fn clean_up(agenda: Arc<Agenda>, claim: LiveClaim, held: Arc<Ho
 
 /// Releases the lock of a guard. Its renewal was retired before: no renewal starts any more, and
 /// this call waits for the one in flight (C10).
-pub(crate) async fn release_held(agenda: Arc<Agenda>, held: Arc<Hold>) -> Result<Released> {
+pub(crate) async fn release_held(agenda: Arc<Agenda>, held: Arc<Held>) -> Result<Released> {
     let span = held.release_span();
     released(agenda, held).instrument(span).await
 }
 
-async fn released(agenda: Arc<Agenda>, held: Arc<Hold>) -> Result<Released> {
+async fn released(agenda: Arc<Agenda>, held: Arc<Held>) -> Result<Released> {
     let mut unreleased = Unreleased::new(agenda, None, Arc::clone(&held));
     // Not bounded, because a claim that stayed in the slot would never be released. Each renewal is
     // bounded, as long as it is polled.
@@ -70,12 +70,12 @@ pub(super) struct Unreleased {
     agenda: Arc<Agenda>,
     /// `None`: the claim is still in its slot.
     claim: Option<LiveClaim>,
-    held: Arc<Hold>,
+    held: Arc<Held>,
     settled: bool,
 }
 
 impl Unreleased {
-    pub(super) fn new(agenda: Arc<Agenda>, claim: Option<LiveClaim>, held: Arc<Hold>) -> Self {
+    pub(super) fn new(agenda: Arc<Agenda>, claim: Option<LiveClaim>, held: Arc<Held>) -> Self {
         Self { agenda, claim, held, settled: false }
     }
 
@@ -187,7 +187,7 @@ impl Drop for Unreleased {
 
 /// Until when something that a claim left in the store may live: for one ttl. If the lease was
 /// extended by hand and ends later, until the end of that lease.
-fn lives_until(held: &Hold, now: Tick) -> Tick {
+fn lives_until(held: &Held, now: Tick) -> Tick {
     let ttl = now.after(held.limits().ttl);
     let extended = held.lease_end();
     if extended == Tick::NEVER { ttl } else { ttl.max(extended) }
@@ -199,7 +199,7 @@ fn lives_until(held: &Hold, now: Tick) -> Tick {
 /// # Errors
 /// The last error of the store. The outcome is then unknown, and the lease or the backend ends the
 /// lock.
-async fn give_up(claim: &mut LiveClaim, held: &Hold, mut unknown: bool) -> Result<Released> {
+async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Result<Released> {
     let clock = held.locker().clock;
     let mut tries = 0;
     let mut pause = FIRST_PAUSE;

@@ -10,7 +10,7 @@ use tracing::Instrument as _;
 
 use super::{
     agenda::{Agenda, Cleanup},
-    hold::{Ending, Hold},
+    held::{Ending, Held},
     line::give_back_unclaimed,
     live::LiveClaim,
     pacing,
@@ -26,7 +26,7 @@ use crate::{
 
 /// Works on a timer that is due. It renews the hold, records a loss, or ends a hold that a shutdown
 /// found still held.
-pub(super) fn renew_due(agenda: Arc<Agenda>, held: Arc<Hold>) -> impl Future<Output = ()> {
+pub(super) fn renew_due(agenda: Arc<Agenda>, held: Arc<Held>) -> impl Future<Output = ()> {
     // Made before the first poll. A runtime may end before that poll, and the next task must find
     // the timer.
     work_on(NextTimer { agenda, held, woken: false, due: None })
@@ -94,7 +94,7 @@ async fn work_on(mut next: NextTimer) {
 }
 
 /// Whether a timer must ask the store although no wake-up made it due.
-fn is_regular(held: &Hold, is_draining: bool, is_renewed: bool) -> bool {
+fn is_regular(held: &Held, is_draining: bool, is_renewed: bool) -> bool {
     match held.options.options.renewal() {
         // The deadline ends the hold. A session has no deadline, so it must be watched to the end.
         _ if is_draining && held.lease_end() != Tick::NEVER => false,
@@ -111,7 +111,7 @@ fn is_regular(held: &Hold, is_draining: bool, is_renewed: bool) -> bool {
 /// [`ErrorKind::Lost`] if the lock is lost; any other error means that the outcome is unknown.
 pub(crate) async fn renew_now(
     agenda: Arc<Agenda>,
-    held: Arc<Hold>,
+    held: Arc<Held>,
     lease: Option<Duration>,
 ) -> Result<()> {
     let outcome = match within(held.limits().op_timeout, held.slot.lock()).await {
@@ -163,7 +163,7 @@ impl RenewKind {
 }
 
 /// Makes one request for renewal, and acts on its answer.
-async fn renew_once(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<()> {
+async fn renew_once(held: &Held, claim: &mut LiveClaim, kind: RenewKind) -> Result<()> {
     let span = held.renew_span();
     let margin = held.remaining();
     let outcome = ask(held, claim, kind).instrument(span).await;
@@ -184,7 +184,7 @@ async fn renew_once(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Resu
 }
 
 /// Sends the request, and returns how long it took.
-async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Duration> {
+async fn ask(held: &Held, claim: &mut LiveClaim, kind: RenewKind) -> Result<Duration> {
     let clock = held.locker().clock;
     let asked = clock.now();
     let budget = held.limits().op_timeout.min(asked.until(held.deadline()));
@@ -233,7 +233,7 @@ async fn ask(held: &Hold, claim: &mut LiveClaim, kind: RenewKind) -> Result<Dura
 
 /// The lock is lost, so the background task frees its rest in the store early. It does not free a
 /// lock that was given back: the call that released it wants to hear the outcome.
-pub(super) fn free_lost(agenda: &Agenda, held: &Arc<Hold>) {
+pub(super) fn free_lost(agenda: &Agenda, held: &Arc<Held>) {
     if held.ending() == Some(Ending::GivenBack) {
         return;
     }
@@ -244,7 +244,7 @@ pub(super) fn free_lost(agenda: &Agenda, held: &Arc<Hold>) {
 /// before the renewal begins, or midway.
 struct NextTimer {
     agenda: Arc<Agenda>,
-    held: Arc<Hold>,
+    held: Arc<Held>,
     woken: bool,
     due: Option<Tick>,
 }

@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::SetOnce;
 
 use crate::{
-    driver::{hold::Hold, request::Bound},
+    driver::{held::Held, request::Bound},
     error::Error,
     name::LockName,
 };
@@ -25,7 +25,7 @@ enum Entry {
     /// A call of this owner asks the store.
     Asked(Arc<Asking>),
     Hold {
-        held: Arc<Hold>,
+        held: Arc<Held>,
         guards: usize,
     },
 }
@@ -55,7 +55,7 @@ pub(super) enum Part {
     /// Ask the store.
     Ask(Asker),
     /// Join this hold of the owner. The table has counted one more guard for it.
-    Join(Arc<Hold>),
+    Join(Arc<Held>),
     /// Wait for the end of another call.
     Wait(Arc<Asking>),
 }
@@ -117,7 +117,7 @@ impl Asker {
         self.end = end;
     }
 
-    pub(super) fn won(self, held: &Arc<Hold>) {
+    pub(super) fn won(self, held: &Arc<Held>) {
         let hold = Entry::Hold { held: Arc::clone(held), guards: 1 };
         self.table.lock().insert(self.name.clone(), hold);
     }

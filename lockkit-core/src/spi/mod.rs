@@ -8,7 +8,8 @@
 //! * A backend whose claims live on its session ([`LeaseScope::Session`]) keeps up that session,
 //!   and does nothing else by itself.
 //! * A backend that has other backends as members asks them as the core does. It bounds each
-//!   request by [`bounded`], and counts a lease until its [`deadline`](Lease::deadline).
+//!   request by [`bounded`], counts a lease until its [`deadline`](Lease::deadline), and asks a
+//!   member for an operator by [`operator`].
 //!
 //! Implement both traits, and [`Connector`](crate::Connector), under `#[async_trait::async_trait]`
 //! from the crate `async-trait`. A test with `lockkit-conformance` then proves the capabilities
@@ -26,7 +27,7 @@ mod inspection;
 mod lease;
 mod note;
 mod occupancy;
-pub(crate) mod operator;
+pub mod operator;
 mod server_clock;
 mod wake;
 

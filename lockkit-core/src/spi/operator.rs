@@ -1,4 +1,4 @@
-//! Sends the questions of operators to any store, with or without an [`Admin`].
+//! Asks any store the questions of operators, with or without an [`Admin`].
 
 use super::{Admin, Backend, Diagnostic, Role};
 use crate::{
@@ -13,7 +13,10 @@ pub(crate) fn admin_of<'a>(backend: &'a dyn Backend, what: &str) -> Result<&'a d
 }
 
 /// Probes a store. If it has no [`Admin`], the function inspects a lock that no claim uses.
-pub(crate) async fn probe(backend: &dyn Backend) -> Result<Role> {
+///
+/// # Errors
+/// The store did not answer, or refused.
+pub async fn probe(backend: &dyn Backend) -> Result<Role> {
     if let Some(admin) = backend.admin() {
         return admin.probe().await;
     }
@@ -21,15 +24,20 @@ pub(crate) async fn probe(backend: &dyn Backend) -> Result<Role> {
     Ok(Role::Unknown)
 }
 
-pub(crate) async fn names(
-    backend: &dyn Backend,
-    kind: Kind,
-    prefix: &str,
-) -> Result<Vec<LockName>> {
+/// Lists the names of a kind that begin with `prefix`, as [`Admin::names`] does.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported): the store has no [`Admin`]. Otherwise
+/// those of [`Admin::names`].
+pub async fn names(backend: &dyn Backend, kind: Kind, prefix: &str) -> Result<Vec<LockName>> {
     admin_of(backend, "lists of names")?.names(kind, prefix).await
 }
 
-pub(crate) async fn diagnose(backend: &dyn Backend) -> Result<Vec<Diagnostic>> {
+/// Diagnoses a store. Finds nothing in a store without an [`Admin`].
+///
+/// # Errors
+/// Those of [`Admin::diagnose`].
+pub async fn diagnose(backend: &dyn Backend) -> Result<Vec<Diagnostic>> {
     match backend.admin() {
         Some(admin) => admin.diagnose().await,
         None => Ok(Vec::new()),

@@ -30,7 +30,7 @@ use lockkit_core::{
 use super::{
     poller::poll,
     record::{Answer, Form, LockRequest, Predecessor, TokenRange, TransferAnswer},
-    renewal::Hold,
+    renewal::Renewal,
     row::LONGEST,
     store::Store,
     unanswered::UnansweredRequests,
@@ -255,7 +255,7 @@ impl Claim for LeaseClaim {
                 format!("the lease is {lease:?}, but this store records at most {LONGEST:?}");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
-        let hold = Hold {
+        let hold = Renewal {
             name: self.spec.name.clone(),
             owner: self.owner.clone(),
             tokens,

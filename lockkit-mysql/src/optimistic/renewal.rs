@@ -37,9 +37,9 @@ const MOST: usize = 256;
 const GATHERING: Duration = Duration::from_millis(1);
 const WHAT: &str = "renewing leases";
 
-/// One hold to renew.
+/// The renewal of one hold.
 #[derive(Clone, Debug)]
-pub(crate) struct Hold {
+pub(crate) struct Renewal {
     pub(crate) name: LockName,
     pub(crate) owner: String,
     pub(crate) tokens: TokenRange,
@@ -78,7 +78,7 @@ pub(crate) struct Renewals {
 /// A request that others may join. Each claim that waits for it drives it. It belongs to none of
 /// them, and has no task.
 struct Batch {
-    holds: Arc<Mutex<Vec<Hold>>>,
+    holds: Arc<Mutex<Vec<Renewal>>>,
     request: WeakShared<Request>,
 }
 
@@ -97,8 +97,8 @@ impl Renewals {
     ///
     /// # Cancel safety
     /// Cancel safe for the other holds.
-    pub(crate) async fn renew(self: &Arc<Self>, hold: Hold) -> Result<RenewalOutcome> {
-        let Hold { has_holders, lease, op_timeout, .. } = hold;
+    pub(crate) async fn renew(self: &Arc<Self>, hold: Renewal) -> Result<RenewalOutcome> {
+        let Renewal { has_holders, lease, op_timeout, .. } = hold;
         let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
         let sort = Sort { runtime, has_holders, lease, op_timeout };
         if lock(&self.alone).is_none_or(|until| Clock::Boot.now() >= until) {
@@ -118,7 +118,7 @@ impl Renewals {
         }
     }
 
-    fn join(self: &Arc<Self>, sort: Sort, hold: Hold) -> (usize, Shared<Request>) {
+    fn join(self: &Arc<Self>, sort: Sort, hold: Renewal) -> (usize, Shared<Request>) {
         let mut open = lock(&self.open);
         if let Some(batch) = open.get(&sort)
             && let Some(request) = batch.request.upgrade()
@@ -138,7 +138,7 @@ impl Renewals {
         (0, request)
     }
 
-    async fn send(self: Arc<Self>, sort: Sort, holds: Arc<Mutex<Vec<Hold>>>) -> Answer {
+    async fn send(self: Arc<Self>, sort: Sort, holds: Arc<Mutex<Vec<Renewal>>>) -> Answer {
         // All claims that are due now get their turn to join. A yield would not be enough, because
         // the claim that drives this may poll twice in a row.
         time::sleep(GATHERING).await;
@@ -167,7 +167,7 @@ impl Renewals {
     async fn renew_all(
         &self,
         sort: Sort,
-        holds: &[Hold],
+        holds: &[Renewal],
     ) -> Result<Vec<RenewalOutcome>, Option<Error>> {
         let mut connection = self.connection(sort.op_timeout).await.map_err(Some)?;
         let table = if sort.has_holders { &self.holder } else { &self.lock };
@@ -205,7 +205,7 @@ async fn renew(
     connection: &mut Connection,
     table: &str,
     sort: Sort,
-    holds: &[Hold],
+    holds: &[Renewal],
     changed: &mut u64,
 ) -> Result<Vec<RenewalOutcome>, my::Error> {
     let lease = sort.lease.as_micros();
@@ -239,7 +239,7 @@ async fn renew(
         .flat_map(|step| &step.rows)
         .filter_map(|row| Some(([value(row, 0)?, value(row, 1)?, value(row, 2)?], value(row, 3)?)))
         .collect();
-    let outcome = |hold: &Hold| {
+    let outcome = |hold: &Renewal| {
         let key = [hold.name.kind().as_str(), hold.name.as_str(), &hold.owner].map(str::to_owned);
         let left = found.get(&key).and_then(|left| u64::try_from(*left).ok());
         match left.filter(|left| *left > 0) {
@@ -254,7 +254,7 @@ async fn renew(
     Ok(holds.iter().map(outcome).collect())
 }
 
-fn row(hold: &Hold) -> String {
+fn row(hold: &Renewal) -> String {
     let text = |text: &str| literal(text.as_bytes());
     let kind = text(hold.name.kind().as_str());
     let name = text(hold.name.as_str());

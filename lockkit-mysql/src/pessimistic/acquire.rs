@@ -7,7 +7,7 @@ use mysql_async as my;
 
 use super::{
     Store,
-    hold::{Hold, PingOutcome},
+    row_lock::{PingOutcome, RowLock},
     sql::Key,
 };
 use crate::{
@@ -27,7 +27,7 @@ const CREATED: usize = 2;
 /// A locked row, before there is a grant.
 #[derive(Debug)]
 pub(super) struct Locked {
-    pub(super) hold: Hold,
+    pub(super) hold: RowLock,
     /// How long the lease of a dead holder may still last, by that holder's own clock.
     pub(super) open: Duration,
 }
@@ -75,8 +75,13 @@ impl Store {
                                 "the server reports that there is no transaction",
                             ));
                         }
-                        let hold =
-                            Hold::new(Arc::clone(self), Arc::clone(key), connection, token, sent);
+                        let hold = RowLock::new(
+                            Arc::clone(self),
+                            Arc::clone(key),
+                            connection,
+                            token,
+                            sent,
+                        );
                         return Ok(Some(Locked { hold, open }));
                     }
                     (script, row) = (key.create(&self.sql) + &lock, ROW + CREATED);
@@ -102,7 +107,12 @@ impl Store {
     /// # Errors
     /// Returns the server's error, or [`ErrorKind::Unavailable`] if the row was lost meanwhile. A
     /// late request changes nothing, or it only makes the next claim read the token once more.
-    pub(super) async fn bump(&self, key: &Key, hold: &mut Hold, patience: Duration) -> Result<()> {
+    pub(super) async fn bump(
+        &self,
+        key: &Key,
+        hold: &mut RowLock,
+        patience: Duration,
+    ) -> Result<()> {
         let what = "raising the token";
         let mut side = self.pool.get_side(patience).await?;
         for _ in 0..RACES {
@@ -128,7 +138,7 @@ impl Store {
     }
 
     /// The new token, or 0.
-    async fn try_bump(&self, side: &mut Checkout, key: &Key, hold: &mut Hold) -> Result<u64> {
+    async fn try_bump(&self, side: &mut Checkout, key: &Key, hold: &mut RowLock) -> Result<u64> {
         let mut races = 0;
         let bump = if hold.last_token() == 0 { &self.sql.first_bump } else { &self.sql.bump };
         loop {
@@ -148,7 +158,7 @@ impl Store {
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if there is no proof. Then the hold can't be used.
-    pub(super) async fn prove(&self, hold: &mut Hold) -> Result<Tick> {
+    pub(super) async fn prove(&self, hold: &mut RowLock) -> Result<Tick> {
         let life = self.pool.checked(hold.ping().await, Phase::Read, "checking the row's lock")?;
         match life {
             PingOutcome::Alive { at } => Ok(at),

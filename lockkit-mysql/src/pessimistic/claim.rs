@@ -26,8 +26,8 @@ use tokio::{
 use super::{
     MAX_PATIENCE, MIN_TTL, Store,
     acquire::{Locked, end_of},
-    hold::{End, Hold, PingOutcome},
     inspect::is_alive,
+    row_lock::{End, PingOutcome, RowLock},
     sql::{Key, LEAST_OPEN, LONGEST},
     transaction::LockTransaction,
 };
@@ -63,8 +63,8 @@ pub(crate) struct RowClaim {
 enum Stage {
     Nothing,
     /// The row is ours, and the lease of a dead holder may last until then.
-    Open(Box<Hold>, Tick),
-    Held(Arc<Mutex<Hold>>, Arc<LockTransaction>),
+    Open(Box<RowLock>, Tick),
+    Held(Arc<Mutex<RowLock>>, Arc<LockTransaction>),
     /// A release got no answer, and the server may not have noticed yet that the connection is
     /// gone.
     Disconnected {
@@ -143,7 +143,7 @@ impl RowClaim {
     }
 
     /// Raises the token and makes the grant. If the call is dropped midway, the row is free again.
-    async fn grant(&mut self, mut hold: Hold) -> Result<Attempt> {
+    async fn grant(&mut self, mut hold: RowLock) -> Result<Attempt> {
         self.store.bump(&self.key, &mut hold, self.patience()).await?;
         // If the lease has become older during the wait for the row, a new proof is better.
         let at = match hold.proven() {
@@ -226,7 +226,7 @@ impl RowClaim {
     }
 
     /// Keeps the row until the lease of a dead holder has ended for sure.
-    async fn wait_out(&mut self, mut hold: Hold, until: Tick) -> Result<Option<Attempt>> {
+    async fn wait_out(&mut self, mut hold: RowLock, until: Tick) -> Result<Option<Attempt>> {
         let left = Clock::Boot.now().until(until);
         let least_s = if left.is_zero() { 0 } else { LEAST_OPEN };
         if !hold.set_idle(least_s).await {
@@ -283,7 +283,7 @@ impl RowClaim {
 
     async fn finish(
         &mut self,
-        hold: &Mutex<Hold>,
+        hold: &Mutex<RowLock>,
         transaction: &LockTransaction,
     ) -> Result<Released> {
         let deadline = Clock::Boot.now().after(self.spec.op_timeout * 7 / 8);

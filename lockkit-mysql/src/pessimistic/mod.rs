@@ -11,8 +11,8 @@
 mod acquire;
 mod claim;
 mod gc;
-mod hold;
 mod inspect;
+mod row_lock;
 mod sql;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use lockkit_core::{
 use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
 use mysql_async::{Conn, Opts, Params, Row, prelude::Queryable as _};
 
-use super::{Pessimistic, Store, acquire::Locked, hold::End, sql::Key};
+use super::{Pessimistic, Store, acquire::Locked, row_lock::End, sql::Key};
 use crate::{config::Config, pool::Pool, schema, strategy::Locking as _};
 
 /// A server may stall for two seconds, and then it has a lot to do.

@@ -9,7 +9,7 @@ use lockkit_core::{Clock, Error, ErrorKind, LockGuard, Result, spi::Attachment};
 use mysql_async::Conn;
 use tokio::sync::{Mutex, MutexGuard, Notify};
 
-use super::hold::Hold;
+use super::row_lock::RowLock;
 use crate::error;
 
 /// The transaction that holds a lock of the pessimistic strategy, for statements of your own.
@@ -49,7 +49,7 @@ use crate::error;
 #[derive(Debug)]
 pub struct LockTransaction {
     /// The claim has the hold. A handle that outlives the claim must not keep the lock.
-    hold: Weak<Mutex<Hold>>,
+    hold: Weak<Mutex<RowLock>>,
     /// The holder has released the lock.
     is_wanted: AtomicBool,
     /// The holder has dropped its guard, or is gone.
@@ -58,7 +58,7 @@ pub struct LockTransaction {
 }
 
 impl LockTransaction {
-    pub(super) fn new(hold: &Arc<Mutex<Hold>>) -> Self {
+    pub(super) fn new(hold: &Arc<Mutex<RowLock>>) -> Self {
         let is_wanted = AtomicBool::new(false);
         let is_dropped = AtomicBool::new(false);
         Self { hold: Arc::downgrade(hold), is_wanted, is_dropped, interrupt: Notify::new() }
@@ -138,7 +138,7 @@ impl LockTransaction {
 
     /// The hold, for its end. Waits for a `run` that is in order, and interrupts a `run` whose
     /// result is not wanted.
-    pub(super) async fn seize<'a>(&self, hold: &'a Mutex<Hold>) -> MutexGuard<'a, Hold> {
+    pub(super) async fn seize<'a>(&self, hold: &'a Mutex<RowLock>) -> MutexGuard<'a, RowLock> {
         if !self.is_wanted() {
             self.guard_dropped();
         }

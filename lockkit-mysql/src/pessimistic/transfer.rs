@@ -9,7 +9,7 @@ use mysql_async as my;
 use super::{
     Store,
     acquire::RACES,
-    hold::{Hold, PingOutcome},
+    row_lock::{PingOutcome, RowLock},
     sql::Key,
 };
 use crate::error::{self, Phase};
@@ -27,7 +27,7 @@ impl Store {
     /// the token then, and the hold can be released for either.
     pub(super) async fn transfer(
         &self,
-        hold: &mut Hold,
+        hold: &mut RowLock,
         key: &Key,
         successor: &Arc<Key>,
         op_timeout: Duration,

@@ -61,7 +61,7 @@ mod models {
         });
     }
 
-    /// `Hold::lose` against `InLine::receive`.
+    /// `Held::lose` against `InLine::receive`.
     #[test]
     fn loom_c3_a_loss_during_the_transfer_is_reported_or_refused_to_the_caller() {
         check(|| {

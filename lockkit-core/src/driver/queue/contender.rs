@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use crate::{
     clock::Tick,
-    driver::hold::{Hold, Ticket},
+    driver::held::{Held, Ticket},
 };
 
 /// A task that has the lock, or competes for it in the store.
@@ -15,11 +15,11 @@ pub(super) struct Contender {
     /// life.
     pub(super) at: Tick,
     /// `None` while it competes.
-    held: Option<Weak<Hold>>,
+    held: Option<Weak<Held>>,
 }
 
 impl Contender {
-    pub(super) fn holder(ticket: Ticket, since: Tick, held: &Arc<Hold>) -> Self {
+    pub(super) fn holder(ticket: Ticket, since: Tick, held: &Arc<Held>) -> Self {
         Self { ticket, at: since, held: Some(Arc::downgrade(held)) }
     }
 
@@ -38,7 +38,7 @@ impl Contender {
 
     /// The hold, while it lives. Never drop it under the lock of the gates, because it may be the
     /// last reference.
-    pub(super) fn hold(&self) -> Option<Arc<Hold>> {
+    pub(super) fn hold(&self) -> Option<Arc<Held>> {
         self.held.as_ref()?.upgrade()
     }
 

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     clock::Tick,
-    driver::hold::{Hold, Ticket},
+    driver::held::{Held, Ticket},
     name::{Kind, LockName},
     spi::{Descriptor, Mode, QueuePolicy, Wakeable as _},
     token::FencingToken,
@@ -81,7 +81,7 @@ impl Gates {
     }
 
     /// Lets a task in that asks once and does not wait.
-    pub(in crate::driver) fn try_enter<'a>(&'a self, held: &'a Hold) -> Entry<'a> {
+    pub(in crate::driver) fn try_enter<'a>(&'a self, held: &'a Held) -> Entry<'a> {
         let now = held.locker().clock.now();
         let mut names = self.lock();
         let gate = match names.entry(held.name.clone()) {
@@ -107,7 +107,7 @@ impl Gates {
     /// Lets a task in that is ready to wait.
     pub(in crate::driver) fn enter<'a>(
         &'a self,
-        held: &'a Hold,
+        held: &'a Held,
         waiter: impl FnOnce(Ticket) -> Waiter,
     ) -> Entry<'a> {
         let now = held.locker().clock.now();
@@ -136,7 +136,7 @@ impl Gates {
     fn first<'a>(
         &'a self,
         place: hash_map::VacantEntry<'_, LockName, Gate>,
-        held: &'a Hold,
+        held: &'a Held,
         now: Tick,
     ) -> Turn<'a> {
         if held.mode != Mode::Exclusive {
@@ -147,17 +147,17 @@ impl Gates {
         self.turn_of(held, ticket)
     }
 
-    fn turn<'a>(&'a self, queue: &mut NameQueue, held: &'a Hold, now: Tick) -> Turn<'a> {
+    fn turn<'a>(&'a self, queue: &mut NameQueue, held: &'a Held, now: Tick) -> Turn<'a> {
         let ticket = self.ticket();
         queue.compete(Contender::rival(ticket, now.after(self.silence_of(held))), held.mode);
         self.turn_of(held, ticket)
     }
 
-    pub(in crate::driver) fn turn_of<'a>(&'a self, held: &'a Hold, ticket: Ticket) -> Turn<'a> {
+    pub(in crate::driver) fn turn_of<'a>(&'a self, held: &'a Held, ticket: Ticket) -> Turn<'a> {
         Turn { gates: self, held, ticket: Some(ticket) }
     }
 
-    fn silence_of(&self, held: &Hold) -> Duration {
+    fn silence_of(&self, held: &Held) -> Duration {
         self.silence.saturating_add(held.limits().op_timeout)
     }
 
@@ -258,7 +258,7 @@ impl Gates {
     }
 
     /// The first in line, to whom this holder's release may transfer the lock.
-    pub(in crate::driver) fn transfer(&self, held: &Hold) -> Option<Transfer<'_>> {
+    pub(in crate::driver) fn transfer(&self, held: &Held) -> Option<Transfer<'_>> {
         let ticket = held.ticket()?;
         let is_transferred = matches!(held.name.kind(), Kind::Election | Kind::Mutex);
         if !self.transfers || !is_transferred || held.locker().is_draining() {
@@ -298,7 +298,7 @@ fn wake(waiters: impl IntoIterator<Item = Arc<Waiter>>) {
 /// The right to compete in the store. When it is dropped, it passes to the next in line.
 pub(in crate::driver) struct Turn<'a> {
     gates: &'a Gates,
-    held: &'a Hold,
+    held: &'a Held,
     ticket: Option<Ticket>,
 }
 
@@ -318,7 +318,7 @@ impl Turn<'_> {
     }
 
     /// The lock is granted: from now on its hold keeps the gate closed.
-    pub(in crate::driver) fn wins(mut self, held: &Arc<Hold>) {
+    pub(in crate::driver) fn wins(mut self, held: &Arc<Held>) {
         let Some(ticket) = self.ticket.take() else { return };
         let holder = Contender::holder(ticket, held.granted_at(), held);
         let mut names = self.gates.lock();

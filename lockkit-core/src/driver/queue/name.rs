@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use super::{contender::Contender, sharing::Peers, waiter::Waiter};
 use crate::{
     clock::Tick,
-    driver::hold::{Hold, Ticket},
+    driver::held::{Held, Ticket},
     spi::Mode,
 };
 
@@ -55,7 +55,7 @@ impl Gate {
 
     /// The holds that have the lock. Never drop them under the lock of the gates, because each may
     /// be the last reference.
-    pub(super) fn holders(&self) -> Vec<Arc<Hold>> {
+    pub(super) fn holders(&self) -> Vec<Arc<Held>> {
         match self {
             Self::Alone(one) => one.hold().into_iter().collect(),
             Self::Crowded(queue) => {
@@ -65,7 +65,7 @@ impl Gate {
     }
 
     /// The hold that has the lock exclusively. Never drop it under the lock of the gates either.
-    pub(super) fn exclusive_holder(&self) -> Option<Arc<Hold>> {
+    pub(super) fn exclusive_holder(&self) -> Option<Arc<Held>> {
         match self {
             Self::Alone(one) => one.hold(),
             Self::Crowded(queue) if !queue.holders.usage().is_exclusive() => None,

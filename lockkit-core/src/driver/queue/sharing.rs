@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::contender::Contender;
 use crate::{
     clock::Tick,
-    driver::hold::Ticket,
+    driver::held::Ticket,
     spi::{Mode, Occupancy},
 };
 

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use crate::{
     clock::Tick,
     driver::{
-        hold::{Hold, Ticket},
+        held::{Held, Ticket},
         live::LiveClaim,
     },
     name::LockName,
@@ -20,7 +20,7 @@ use crate::{
 
 /// A task in line, as the gate sees it.
 pub(in crate::driver) struct Waiter {
-    pub(in crate::driver) held: Arc<Hold>,
+    pub(in crate::driver) held: Arc<Held>,
     pub(in crate::driver) place: Ticket,
     /// The claim as which the task would hold the lock.
     spec: ClaimSpec,
@@ -48,7 +48,7 @@ pub(in crate::driver) enum Slot {
 
 impl Waiter {
     pub(in crate::driver) fn new(
-        held: Arc<Hold>,
+        held: Arc<Held>,
         place: Ticket,
         spec: ClaimSpec,
         token_base: u64,

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::{World, ms};
 use crate::{
-    Error, Hold, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::hold::Hold as Held,
-    fake::Kind,
+    Error, Hold, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::held::Held, fake::Kind,
 };
 
 fn shared<T: Send + Sync + 'static>() {}

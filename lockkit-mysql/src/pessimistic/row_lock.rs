@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// An open transaction that has the row's lock, for as long as its connection lives.
-pub(super) struct Hold {
+pub(super) struct RowLock {
     store: Arc<Store>,
     key: Arc<Key>,
     line: Line,
@@ -106,7 +106,7 @@ impl End {
     }
 }
 
-impl Hold {
+impl RowLock {
     pub(super) fn new(
         store: Arc<Store>,
         key: Arc<Key>,
@@ -462,9 +462,9 @@ fn set_idle(idle_s: u64) -> String {
     format!("SET SESSION wait_timeout={idle_s}")
 }
 
-impl fmt::Debug for Hold {
+impl fmt::Debug for RowLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").field("token", &self.token).finish_non_exhaustive()
+        f.debug_struct("RowLock").field("token", &self.token).finish_non_exhaustive()
     }
 }
 

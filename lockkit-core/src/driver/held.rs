@@ -42,10 +42,10 @@ pub(crate) trait HoldListener: Send + Sync {
     fn locker(&self) -> &LockerState;
 
     /// The store woke the holder, because the lock may be lost.
-    fn woken(&self, held: Arc<Hold>);
+    fn woken(&self, held: Arc<Held>);
 
     /// The hold no longer keeps other tasks of this process out.
-    fn left(&self, held: &Hold, ticket: Ticket);
+    fn left(&self, held: &Held, ticket: Ticket);
 }
 
 /// The place of a hold's timer in the agenda. A timer is removed exactly, so the agenda keeps no
@@ -92,7 +92,7 @@ pub(crate) enum Ending {
 }
 
 /// One claim, from before its first attempt to after its release.
-pub(crate) struct Hold {
+pub(crate) struct Held {
     pub(crate) name: LockName,
     /// The owner under which the hold asks for the lock.
     pub(super) asks_as: OwnerId,
@@ -138,7 +138,7 @@ struct Extras {
     owner: Option<OwnerId>,
 }
 
-impl Hold {
+impl Held {
     pub(crate) fn new(
         name: LockName,
         mode: Mode,
@@ -423,9 +423,9 @@ pub(crate) fn lost_as(reason: LossReason) -> Error {
     Error::new(ErrorKind::Lost, format!("the lock was lost: {reason}"))
 }
 
-impl fmt::Debug for Hold {
+impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold")
+        f.debug_struct("Held")
             .field("name", &self.name)
             .field("mode", &self.mode)
             .field("ending", &self.ending)
@@ -433,13 +433,13 @@ impl fmt::Debug for Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for Held {
     fn drop(&mut self) {
         self.pass_on();
     }
 }
 
-impl Wakeable for Hold {
+impl Wakeable for Held {
     fn wake(self: Arc<Self>) {
         match self.woken.wake() {
             WakeTarget::Waiter => self.signal.notify_one(),
@@ -454,7 +454,7 @@ impl Wakeable for Hold {
     }
 }
 
-impl Attendance for Hold {
+impl Attendance for Held {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.abandoned.poll(cx)
     }
