@@ -14,7 +14,7 @@ use crate::{
     script::{Arg, Call},
     servers::{Cluster, Endpoint, Link, Node, Route, Sentinels, Topology},
     shared::Shared,
-    waiting::{Batch, Registration, WaiterRegistry},
+    waiting::{RefreshBatch, Registration, WaiterRegistry},
 };
 
 /// After this time, the next request sees that a connection has been silent for too long, and takes
@@ -131,7 +131,7 @@ impl Store {
 
     /// Asks about each group by itself. All requests run at once: one after the other, they would
     /// take longer than a waiter has.
-    async fn refresh_apart(&self, batch: Batch, base: &str) -> Result<()> {
+    async fn refresh_apart(&self, batch: RefreshBatch, base: &str) -> Result<()> {
         let answers = batch.apart().map(async |batch| (self.refresh_batch(&batch).await, batch));
         let mut own = Ok(());
         for (answer, batch) in join_all(answers).await {
@@ -149,13 +149,13 @@ impl Store {
 
     /// Asks about a batch. Other waiters wait for the answer, and the caller may be very patient.
     /// So the call ends when the connection is no longer trusted.
-    async fn refresh_batch(&self, batch: &Batch) -> Result<()> {
+    async fn refresh_batch(&self, batch: &RefreshBatch) -> Result<()> {
         let patience = self.config().connect_timeout.saturating_add(MISTRUST);
         let answer = time::timeout(patience, self.ask_about(batch)).await;
         answer.unwrap_or_else(|_| Err(error::opening(&OpenError::Silent, self.config())))
     }
 
-    async fn ask_about(&self, batch: &Batch) -> Result<()> {
+    async fn ask_about(&self, batch: &RefreshBatch) -> Result<()> {
         let Some(keys) = batch.first_keys() else { return Ok(()) };
         let script = &batch.family.scripts().refresh;
         let mut route = self.route(batch.slot());

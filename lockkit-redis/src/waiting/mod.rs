@@ -13,7 +13,7 @@ mod waiter;
 pub(crate) use self::refresh::answers;
 pub(crate) use self::{
     handover::{ClockReading, Handover},
-    refresh::Batch,
+    refresh::RefreshBatch,
     registry::WaiterRegistry,
     waiter::{NO_CHANNEL, News, Registration, Waiter, hears, liveness, period, window},
 };

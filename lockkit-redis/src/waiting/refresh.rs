@@ -18,7 +18,7 @@ const MOST_GROUPS: usize = 64;
 /// The groups of one call of the script. They are of one family, and of one slot where that
 /// matters.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub(crate) struct RefreshBatch {
     pub(crate) family: Family,
     groups: Vec<Turn>,
 }
@@ -29,7 +29,7 @@ struct Turn {
     waiters: Vec<(OwnerId, Arc<str>, Duration)>,
 }
 
-impl Batch {
+impl RefreshBatch {
     pub(crate) fn slot(&self) -> u16 {
         self.groups.first().map_or(0, |turn| turn.keys.slot)
     }
@@ -83,11 +83,11 @@ impl WaiterRegistry {
     }
 
     /// The batches to ask about now, for all groups or for one.
-    pub(crate) fn due(&self, only: Option<&str>) -> Vec<Batch> {
+    pub(crate) fn due(&self, only: Option<&str>) -> Vec<RefreshBatch> {
         let now = Clock::Boot.now();
         let mut inner = self.lock();
         let Inner { groups, owners } = &mut *inner;
-        let mut batches: Vec<Batch> = Vec::new();
+        let mut batches: Vec<RefreshBatch> = Vec::new();
         let wanted: Vec<&WaiterGroup> = match only {
             Some(base) => groups.get(base).into_iter().collect(),
             None => groups.values().collect(),
@@ -117,7 +117,7 @@ impl WaiterRegistry {
                 });
                 match open {
                     Some(batch) => batch.groups.push(turn),
-                    None => batches.push(Batch { family: group.family, groups: vec![turn] }),
+                    None => batches.push(RefreshBatch { family: group.family, groups: vec![turn] }),
                 }
             }
         }
@@ -126,7 +126,7 @@ impl WaiterRegistry {
 
     /// Postpones these groups until their next turn. Their waiters ask for themselves, and get the
     /// error.
-    pub(crate) fn put_off(&self, batch: &Batch) {
+    pub(crate) fn put_off(&self, batch: &RefreshBatch) {
         let mut inner = self.lock();
         for turn in &batch.groups {
             if let Some(group) = inner.groups.get_mut(&turn.keys.base) {
@@ -144,7 +144,7 @@ impl WaiterRegistry {
     /// messages can't arrive on this connection.
     pub(crate) fn refreshed(
         &self,
-        batch: &Batch,
+        batch: &RefreshBatch,
         link: &Link,
         sent: Tick,
         reply: &Value,
