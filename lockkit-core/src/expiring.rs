@@ -15,7 +15,7 @@ use crate::{
     clock::Tick,
     driver::{
         agenda::{Agenda, Cleanup},
-        hold::{Ending, Hold},
+        held::{Ending, Held},
         keeper,
     },
 };
@@ -46,12 +46,12 @@ use crate::{
 #[derive(Clone)]
 pub struct Expiring {
     agenda: Arc<Agenda>,
-    held: Arc<Hold>,
+    held: Arc<Held>,
     before: Duration,
 }
 
 impl Expiring {
-    pub(crate) fn new(agenda: Arc<Agenda>, held: Arc<Hold>, before: Duration) -> Self {
+    pub(crate) fn new(agenda: Arc<Agenda>, held: Arc<Held>, before: Duration) -> Self {
         Self { agenda, held, before }
     }
 
