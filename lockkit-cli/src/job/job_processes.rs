@@ -75,8 +75,8 @@ impl JobProcesses {
         processes.into_iter().filter(is_of_it).collect()
     }
 
-    /// Sends the signals to all of them, and returns how many there were.
-    pub(super) fn signal(&self, signals: &[Signal]) -> usize {
+    /// Sends the signals to all of them, and returns them.
+    pub(super) fn signal(&self, signals: &[Signal]) -> Vec<Process> {
         let found = self.find();
         self.signal_group(&found, signals);
         // A watchdog among them is of an inner job that has a lock of its own. That watchdog may
@@ -84,7 +84,7 @@ impl JobProcesses {
         let (last, first): (Vec<_>, Vec<_>) =
             found.iter().copied().partition(|process| is_watchdog(process.pid));
         self.signal_others(if first.is_empty() { &last } else { &first }, signals);
-        found.len()
+        found
     }
 
     /// Sends the signals to the group of the job, if one of `found` is in it. One call signals the
@@ -111,27 +111,29 @@ impl JobProcesses {
 
     /// Kills the processes of the job that are found without reading the marks of all processes.
     /// The kernel delays such a read while the process changes its memory. So one process that
-    /// waits for a disk could delay the kill. Returns how many there were.
-    fn kill_unmarked(&self) -> usize {
+    /// waits for a disk could delay the kill. Returns them.
+    fn kill_unmarked(&self) -> Vec<Process> {
         let mut found = self.among(all(), |_| false);
         self.signal_group(&found, &[Signal::KILL]);
         found.retain(|process| !is_watchdog(process.pid));
         self.signal_others(&found, &[Signal::KILL]);
-        found.len()
+        found
     }
 
     /// Kills processes until none is left that can be killed now, and returns how many it killed.
     /// Returns `None` if some are left. A process that waits for a disk dies later.
     pub(super) fn kill(&self, rounds: usize) -> Option<usize> {
-        let mut killed = self.kill_unmarked();
+        // A process that was killed may live for some rounds more, and counts once.
+        let by_start = |process: &Process| (raw(process.pid), process.start);
+        let mut killed: HashSet<_> = self.kill_unmarked().iter().map(by_start).collect();
         let mut quiet = 0;
         for _ in 0..rounds {
             let found = self.signal(&[Signal::KILL]);
-            killed += found;
-            quiet = if found == 0 { quiet + 1 } else { 0 };
+            killed.extend(found.iter().map(by_start));
+            quiet = if found.is_empty() { quiet + 1 } else { 0 };
             // A process that is about to begin another program has no environment for a moment.
             if quiet == QUIET_ROUNDS {
-                return Some(killed);
+                return Some(killed.len());
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -296,7 +298,7 @@ mod tests {
             mark: Some("job of this test".to_owned()),
             ..JobProcesses::default()
         };
-        assert_eq!(job.kill_unmarked(), 1);
+        assert_eq!(job.kill_unmarked(), [known]);
         known_child.wait().unwrap();
         assert_eq!(one(raw(marked.pid)), Some(marked), "it is found by its mark alone");
         assert_eq!(job.kill(100), Some(1));

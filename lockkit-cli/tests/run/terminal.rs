@@ -191,7 +191,7 @@ fn suspend() -> Result<(), Failed> {
     shell.types("stty tostop; $L run job sh -c 'echo re\"\"ady; read x; echo \"got <$x>\"'\n");
     shell.shows("ready");
     shell.types("\x1a");
-    shell.shows("can't suspend a command");
+    shell.shows("lockkit continues the stopped command");
     shell.types("on\n");
     shell.shows("got <on>");
     shell.shows(PROMPT);

@@ -218,7 +218,8 @@ async fn c13_without_a_majority_it_is_an_error_that_names_the_members() {
     assert_eq!(
         error.to_string(),
         "2 of 5 members granted, 3 are needed: member 1 (fake): as ordered; member 2 (fake): the store did not \
-         answer within 1s; member 4 (fake): the store did not answer within 1s"
+         answer within 1s; is the store running and reachable?; member 4 (fake): the store did not answer within 1s; \
+         is the store running and reachable?"
     );
     assert!(error.is_temporary() && !error.is_outcome_unknown());
     assert_eq!(held_by(&[fakes[2].clone(), fakes[4].clone()]).await, 0);

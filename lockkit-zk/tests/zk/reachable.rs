@@ -48,7 +48,7 @@ async fn c13_each_server_that_gives_no_session_is_named_with_its_reason() {
 
     let error = unreachable(&format!("{closed},{silent}")).await;
     assert!(error.to_string().contains(&format!("{closed}: Connection refused")), "{error}");
-    assert!(error.to_string().contains(&format!("{silent}: takes connections")), "{error}");
+    assert!(error.to_string().contains(&format!("{silent}: accepts connections")), "{error}");
 
     let error = unreachable("no-such-host.invalid:2181").await;
     assert!(error.to_string().contains("no-such-host.invalid:2181: "), "{error}");

@@ -40,7 +40,7 @@ pub(crate) async fn unlock(
             return Ok(Exit::Busy(Exit::BUSY));
         }
         Found::Free => {
-            say(output, format_args!("nobody holds {:?}", arguments.look.name));
+            say(output, format_args!("no client holds {:?}", arguments.look.name));
             return Ok(Exit::Done);
         }
     };
