@@ -317,10 +317,21 @@ const NO_RIGHTS: &str = "the user lacks rights; lockkit needs ~<prefix>:* &<pref
                          +subscribe +pubsub|numsub, on a cluster also +cluster|slots +asking +spublish +ssubscribe \
                          +sunsubscribe +pubsub|shardnumsub, and with wait_replicas +wait";
 
+/// True if the user may run scripts, and lacks a right that this script needs.
+pub(crate) fn lacks_right_of_script(error: &RedisError) -> bool {
+    error.detail().is_some_and(is_right_of_scripts)
+}
+
+fn is_right_of_scripts(detail: &str) -> bool {
+    ["user executing the script can't", "ACL failure in script"]
+        .iter()
+        .any(|text| detail.contains(text))
+}
+
 /// Depending on the server's version, some errors have no code of their own.
 fn plain_meaning(detail: &str) -> (ErrorKind, &'static str) {
     let has = |text| detail.contains(text);
-    if has("user executing the script can't") || has("ACL failure in script") {
+    if is_right_of_scripts(detail) {
         (ErrorKind::PermissionDenied, NO_RIGHTS)
     } else if has(NON_LOCAL_KEY) {
         (

@@ -13,16 +13,17 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    task::{Context, Waker},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
 use lockkit_core::{Clock, Tick};
-use redis::{ErrorKind, RedisResult, ServerErrorKind, Value};
+use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::{sync::oneshot, task::unconstrained, time};
 
 use super::link::Link;
 use crate::{
+    error,
     family::BATCH,
     keys::Keys,
     script::{self, Arg, Call},
@@ -179,22 +180,28 @@ fn send_next(link: &Arc<Link>) {
         let entries = next.take();
         let Some(deadline) = entries.iter().map(|entry| entry.deadline).max() else { return };
         next.under_way += 1;
-        let batch = Batch { link: Arc::clone(link), is_over: false };
         let mut exchange = Box::pin(unconstrained(exchange(Arc::clone(link), entries)));
         // The first step puts the batch on the connection, unless the client library's queue is
         // full. The lock keeps this in order with the requests of callers that give up.
-        let poll = exchange.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let first = exchange.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         drop(next);
-        if poll.is_ready() {
+        let batch = Batch { link: Arc::clone(link), is_over: false };
+        if let Poll::Ready((entries, answer)) = first {
+            answer_all(entries, &answer);
             batch.end();
             continue;
         }
         let patience = Clock::Boot.now().until(deadline).saturating_add(SLACK);
         #[expect(clippy::disallowed_methods, reason = "one for each batch, until its answer")]
         link.runtime().spawn(async move {
-            // Without a bound, a silent server would keep the connection for ever.
-            let _ = time::timeout(patience, exchange).await;
             let link = Arc::clone(&batch.link);
+            // Without a bound, a silent server would keep the connection for ever.
+            if let Ok((entries, answer)) = time::timeout(patience, exchange).await {
+                answer_all(entries, &answer);
+                if let Err(error) = answer {
+                    refused(&link, &error).await;
+                }
+            }
             batch.end();
             send_next(&link);
         });
@@ -220,53 +227,58 @@ impl Drop for Batch {
     }
 }
 
-/// Sends a batch, and gives the answers to the tasks.
-async fn exchange(link: Arc<Link>, mut entries: Vec<Entry>) {
+/// The server's time, and a number for each request.
+type Numbers = (i64, Vec<i64>);
+
+/// Sends a batch. The releases come first.
+async fn exchange(link: Arc<Link>, mut entries: Vec<Entry>) -> (Vec<Entry>, RedisResult<Numbers>) {
     entries.sort_by_key(|entry| matches!(entry.request, Request::Acquire { .. }));
-    match run(&link, &entries).await {
-        Ok((now, numbers)) => reply_to(entries, |at| {
-            let number = numbers.get(at).copied().unwrap_or_default();
-            Ok((number != 0).then_some(Done { now, number }))
-        }),
-        // The server did nothing: it doesn't know the script, or refuses the keys of one request.
-        Err(error) if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) => {
-            reply_to(entries, |_| Ok(None));
-            match error.kind() {
-                ErrorKind::Server(ServerErrorKind::NoScript) => teach(&link).await,
-                ErrorKind::Server(ServerErrorKind::NoPerm) => {
-                    link.batches.forbidden.store(true, Ordering::Relaxed);
-                }
-                _ => {}
-            }
-        }
-        Err(error) => reply_to(entries, |_| Err(error.clone())),
-    }
+    let answer = run(&link, &entries).await;
+    (entries, answer)
 }
 
-fn reply_to(entries: Vec<Entry>, answer: impl Fn(usize) -> Answer) {
+/// Gives the answers to the callers. One that gave up needs none.
+fn answer_all(entries: Vec<Entry>, answer: &RedisResult<Numbers>) {
     for (at, entry) in entries.into_iter().enumerate() {
-        // A caller that gave up needs no answer.
-        let _ = entry.answer.send(answer(at));
+        let own = match answer {
+            Ok((now, numbers)) => {
+                let number = numbers.get(at).copied().unwrap_or_default();
+                Ok((number != 0).then_some(Done { now: *now, number }))
+            }
+            // The server did nothing: it doesn't know the script, or refuses the keys of one
+            // request, or the first write.
+            Err(error) if is_refusal(error) => Ok(None),
+            Err(error) => Err(error.clone()),
+        };
+        let _ = entry.answer.send(own);
     }
 }
 
-/// Tells the server the script. The batch is not sent again, because the requests of callers that
-/// gave up would come after what these have sent since.
-async fn teach(link: &Link) {
-    let call = Call { script: &BATCH, keys: &[], args: &[] };
-    if let Err(error) = link.ask(&call.by_text()).await {
-        tracing::debug!(target: "lockkit", %error, "the server did not take a script");
+fn is_refusal(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
+}
+
+/// Does what the next batches need after a refusal. This batch is not sent again, because the
+/// requests of callers that gave up would come after what these have sent since.
+async fn refused(link: &Link, error: &RedisError) {
+    if error::lacks_right_of_script(error) {
+        link.batches.forbidden.store(true, Ordering::Relaxed);
+    }
+    if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) {
+        // The server learns the script.
+        let call = Call { script: &BATCH, keys: &[], args: &[] };
+        if let Err(error) = link.ask(&call.by_text()).await {
+            tracing::debug!(target: "lockkit", %error, "the server did not take a script");
+        }
     }
 }
 
-/// Runs the script. Returns the server's time, and a number for each request. Releases come first.
-async fn run(link: &Link, entries: &[Entry]) -> RedisResult<(i64, Vec<i64>)> {
+async fn run(link: &Link, entries: &[Entry]) -> RedisResult<Numbers> {
     let mut keys = vec![entries.first().map_or("", |entry| &entry.keys.counter)];
     keys.extend(entries.iter().map(|entry| entry.keys.lock.as_str()));
     keys.extend(entries.iter().map(|entry| entry.keys.queue.as_str()));
-    let mut earliest_end = i64::MAX;
     let mut releases = 0;
-    let mut texts = Vec::with_capacity(2 * entries.len());
+    let mut texts = Vec::with_capacity(3 * entries.len());
     for entry in entries {
         match &entry.request {
             Request::Release { grant } => {
@@ -274,12 +286,11 @@ async fn run(link: &Link, entries: &[Entry]) -> RedisResult<(i64, Vec<i64>)> {
                 texts.push(Arg::Text(grant));
             }
             Request::Acquire { owner, lease, not_after } => {
-                earliest_end = earliest_end.min(*not_after);
-                texts.extend([Arg::Text(owner), Arg::Number(*lease)]);
+                texts.extend([Arg::Text(owner), Arg::Number(*lease), Arg::Number(*not_after)]);
             }
         }
     }
-    let mut args = vec![Arg::Number(earliest_end), Arg::Number(releases)];
+    let mut args = vec![Arg::Number(releases)];
     args.extend(texts);
     let call = Call { script: &BATCH, keys: &keys, args: &args };
     let reply = link.ask(&call.by_hash()).await?;

@@ -1,7 +1,7 @@
 //! Logs in on a new connection, checks the server, and subscribes to our messages.
 
 use std::{
-    panic,
+    io, panic,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -84,20 +84,20 @@ async fn driven(
     protocol: ProtocolVersion,
     settings: AsyncConnectionConfig,
 ) -> RedisResult<(MultiplexedConnection, Handle)> {
-    loop {
-        let runtime = Handle::current();
-        let shared = Arc::clone(shared);
-        let address = address.clone();
-        let settings = settings.clone();
-        // The task ends with this future.
-        let mut opening = JoinSet::new();
-        opening.spawn(async move { connect(&shared.config, &address, protocol, settings).await });
-        match opening.join_next().await {
-            Some(Ok(connection)) => return Ok((connection?, runtime)),
-            Some(Err(error)) if error.is_panic() => panic::resume_unwind(error.into_panic()),
-            // That runtime has ended, and the present one opens another connection.
-            _ => {}
-        }
+    let ended = || io::Error::new(io::ErrorKind::NotConnected, "the tokio runtime has ended");
+    let runtime = Handle::try_current().map_err(|_| ended())?;
+    let shared = Arc::clone(shared);
+    let address = address.clone();
+    // The task ends with this future.
+    let mut opening = JoinSet::new();
+    opening.spawn_on(
+        async move { connect(&shared.config, &address, protocol, settings).await },
+        &runtime,
+    );
+    match opening.join_next().await {
+        Some(Ok(connection)) => Ok((connection?, runtime)),
+        Some(Err(error)) if error.is_panic() => panic::resume_unwind(error.into_panic()),
+        _ => Err(ended().into()),
     }
 }
 

@@ -117,9 +117,10 @@ fn batch(
     let mut keys = vec!["counter".to_owned()];
     keys.extend((0..all).map(|item| format!("lock{item}")));
     keys.extend((0..all).map(|item| format!("queue{item}")));
-    let mut args = vec![not_after.to_owned(), releases.to_string()];
+    let mut args = vec![releases.to_string()];
     args.extend((0..releases).map(|item| format!("5:{}", owner(item))));
-    args.extend((releases..all).flat_map(|item| [owner(item), "700".to_owned()]));
+    let attempt = |item| [owner(item), "700".to_owned(), not_after.to_owned()];
+    args.extend((releases..all).flat_map(attempt));
     let Outcome { store, answer, .. } = run(scripts, before, NOW, "batch", &keys, &args);
     let Ok(Reply::List(answers)) = answer else {
         assert_eq!(*store, *before, "a refused batch did something");
@@ -178,7 +179,7 @@ fn c4_no_token_is_given_by_texts_of_other_lengths() {
     let alone = run(&scripts, &before, LONG_AGO, "acquire", &keys, &args);
     assert_eq!((*alone.store).clone(), before, "the quick path gives a token below the last one");
     let keys = ["counter", "lock0", "queue0"].map(str::to_owned);
-    let args = [LATER.to_owned(), "0".to_owned(), owner(0), "700".to_owned()];
+    let args = ["0".to_owned(), owner(0), "700".to_owned(), LATER.to_owned()];
     let batch = run(&scripts, &before, LONG_AGO, "batch", &keys, &args);
     assert_eq!((*batch.store).clone(), before, "a batch gives a token below the last one");
 }

@@ -242,7 +242,7 @@ impl Redis {
         let args = match call {
             Call::Acquire { lease, not_after } => {
                 let not_after = text(ms(not_after) * 1000);
-                vec![not_after, "0".into(), owner, text(i64::from(lease) * TICK)]
+                vec!["0".into(), owner, text(i64::from(lease) * TICK), not_after]
             }
             Call::Release {
                 unanswered: None,
@@ -252,7 +252,7 @@ impl Redis {
                 token: 1..,
             } => {
                 let Call::Release { token, .. } = call else { unreachable!() };
-                vec!["0".into(), "1".into(), format!("{token}:{owner}").into()]
+                vec!["1".into(), format!("{token}:{owner}").into()]
             }
             _ => return None,
         };

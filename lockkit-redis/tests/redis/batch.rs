@@ -1,6 +1,13 @@
 //! Tests claims that share a busy connection, so that their requests go together.
 
-use std::{collections::BTreeSet, fs, num::NonZeroU32, sync::atomic::Ordering, time::Duration};
+use std::{
+    collections::BTreeSet,
+    fs,
+    num::NonZeroU32,
+    sync::{atomic::Ordering, mpsc},
+    thread,
+    time::Duration,
+};
 
 use futures_util::{FutureExt as _, future::join_all};
 use lockkit_core::{
@@ -8,7 +15,7 @@ use lockkit_core::{
     spi::{Attempt, Backend as _, Claim, ClaimSpec, Mode, Released, Wait},
 };
 use lockkit_redis::redis::Script;
-use tokio::time::timeout;
+use tokio::{runtime::Builder, time::timeout};
 
 use crate::{proxy::Proxy, support::*};
 
@@ -243,6 +250,44 @@ async fn c13_a_counter_of_another_type_stays_as_it_is() {
     let left: Vec<String> = store.admin.ask(&["LRANGE", &counter_key(), "0", "-1"]).await;
     assert_eq!(left, ["foreign"]);
     assert_eq!(store.admin.keys().await, [counter_key()]);
+}
+
+/// The user's rights are those of a lockkit without batches.
+#[tokio::test]
+async fn c13_a_user_without_the_right_for_batches_sends_each_request_alone() {
+    let store = Store::start().await;
+    let user = ["ACL", "SETUSER", "u", "reset", "on", ">hunter2", "~*", "&*", "+@all", "-mget"];
+    store.admin.ask::<()>(&user).await;
+    let url = store.server.url().replace("://", "://u:hunter2@");
+    let redis = connect(&url).await.unwrap();
+    let claim = |at: usize| redis.claim(spec(&format!("name-{at}"))).unwrap();
+    let mut all: Vec<_> = (0..CLAIMS).map(claim).collect();
+    for _ in 0..3 {
+        acquire_all(&mut all).await;
+        assert_eq!(release_all(&mut all).await, [Released::Freed; CLAIMS]);
+    }
+    store.admin.reset_calls().await;
+    acquire_all(&mut all).await;
+    assert_eq!(store.admin.requests().await, u64::try_from(CLAIMS).unwrap());
+}
+
+/// A runtime that ends drops all its tasks.
+#[test]
+fn c8_no_connection_is_opened_in_a_runtime_that_has_ended() {
+    let live = Builder::new_current_thread().enable_all().build().unwrap();
+    let store = live.block_on(Store::start());
+    let ended = Builder::new_current_thread().enable_all().build().unwrap();
+    let handle = ended.handle().clone();
+    drop(ended);
+    let url = store.server.url();
+    let (done, end) = mpsc::channel();
+    thread::spawn(move || {
+        let _inside = handle.enter();
+        let opened = futures_util::FutureExt::now_or_never(connect(&url));
+        done.send(opened.is_none_or(|opened| opened.is_ok())).unwrap();
+    });
+    assert_eq!(end.recv_timeout(SOON), Ok(false), "the attempt to connect never ends");
+    live.block_on(async { drop(store) });
 }
 
 /// The open connections to a port of this machine.

@@ -7,7 +7,7 @@ pub(super) fn all() -> [Mutant; 9] {
     [
         script(
             "a batch that grants late",
-            &[("batch", "now <= tonumber(ARGV[1])", "true")],
+            &[("batch", "now <= tonumber(ARGV[owner_of(i) + 2])", "true")],
             &[LOCK_LEFT],
         ),
         script(
@@ -22,12 +22,12 @@ pub(super) fn all() -> [Mutant; 9] {
         ),
         script(
             "a batch that grants without a lease",
-            &[("batch", "'PX', ARGV[1 + owner], ", "")],
+            &[("batch", "'PX', ARGV[owner + 1], ", "")],
             &["a lock without a lease"],
         ),
         script(
             "a batch that grants without a token",
-            &[("batch", "redis.call('SET', KEYS[1], token(#free))", "")],
+            &[("batch", "if #free > 0 then redis.call('SET', KEYS[1], token(#free)) end", "")],
             &[UNTOLD],
         ),
         script(
@@ -37,12 +37,12 @@ pub(super) fn all() -> [Mutant; 9] {
         ),
         script(
             "a batch that frees without comparing the owner",
-            &[("batch", "values[i] == ARGV[2 + i]", "values[i]")],
+            &[("batch", "values[i] == ARGV[1 + i]", "values[i]")],
             &["a client took another client's lock away"],
         ),
         script(
             "a batch that frees although a client waits",
-            &[("batch", "ARGV[2 + i] and not is_waited_for(i)", "ARGV[2 + i]")],
+            &[("batch", "ARGV[1 + i] and not is_waited_for(i)", "ARGV[1 + i]")],
             &[NOT_GIVEN],
         ),
         script(
