@@ -238,7 +238,7 @@ impl<'a> Running<'a> {
         loop {
             self.refresh_or_kill();
             self.reap();
-            if self.processes.signal(&[Signal::KILL]) == 0 {
+            if self.processes.signal(&[Signal::KILL]).is_empty() {
                 return Ok(());
             }
             if !told && begun.elapsed() > KILLED {

@@ -1,7 +1,7 @@
 //! Tests that all commands work on each store. The command line gives up the record of a run after
 //! three seconds, so the servers of these tests never stall.
 
-use std::{fs, process::Command};
+use std::{fs, process::Command, time::Duration};
 
 use libtest_mimic::Failed;
 use lockkit_fixture::{
@@ -49,7 +49,9 @@ fn redis() -> Result<(), Failed> {
 }
 
 fn zookeeper() -> Result<(), Failed> {
-    let mut server = zookeeper_from_env_or_start(ZooKeeperOptions::default())?;
+    // Sessions of 10 s: on a busy machine, a run needs that much time between two heartbeats.
+    let options = ZooKeeperOptions::default().with_tick(Duration::from_millis(500));
+    let mut server = zookeeper_from_env_or_start(options)?;
     server.server.iter_mut().for_each(|server| server.never_stall());
     all(&server.url)
 }

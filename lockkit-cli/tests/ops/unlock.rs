@@ -212,7 +212,7 @@ fn two_kinds() -> Result<(), Failed> {
 fn free() -> Result<(), Failed> {
     let place = Place::new();
     let unlock = good(place.lockkit(["unlock", "job", "--force", "--reason=test"]));
-    assert!(said(&unlock).contains("nobody holds"), "{}", said(&unlock));
+    assert!(said(&unlock).contains("no client holds"), "{}", said(&unlock));
     assert_eq!(run(place.lockkit(["unlock", "job", "--token=1"])).status.code(), Some(75));
     for incomplete in [&["unlock", "job"][..], &["unlock", "job", "--force"]] {
         assert_eq!(run(place.lockkit(incomplete)).status.code(), Some(125));

@@ -47,7 +47,10 @@ fn bad_input() -> Result<(), Failed> {
         (&["run", "--url", "memory://", "job", "true"], "belongs to one process"),
         (&["run", "--url", "redis://u:hunter2@h/", "--local", "job", "true"], "names two stores"),
         (&["run", "--local", "--url-file", "/hunter2", "job", "true"], "names two stores"),
-        (&["run", "--url-file", "/no/such/file", "job", "true"], "could not read the URL from the file /no/such/file"),
+        (
+            &["run", "--url-file", "/no/such/file", "job", "true"],
+            "could not read the URL from the file /no/such/file",
+        ),
         (&["run", "--url-file", "/dev/null", "job", "true"], "is not a URL"),
         (&["run", "-n", "--url", "redis://u:hunter2@127.0.0.1:1/", "job", "true"], "127.0.0.1:1"),
         (&["run", &status, "job", "true"], "status file"),
