@@ -49,8 +49,8 @@ fn redis() -> Result<(), Failed> {
 }
 
 fn zookeeper() -> Result<(), Failed> {
-    // Sessions of 10 s: on a busy machine, a run needs that much time between two heartbeats.
-    let options = ZooKeeperOptions::default().with_tick(Duration::from_millis(500));
+    // Sessions of 8 s: on a busy machine, a run needs that much time between two heartbeats.
+    let options = ZooKeeperOptions::default().with_tick(Duration::from_millis(400));
     let mut server = zookeeper_from_env_or_start(options)?;
     server.server.iter_mut().for_each(|server| server.never_stall());
     all(&server.url)
