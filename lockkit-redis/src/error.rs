@@ -323,9 +323,7 @@ pub(crate) fn lacks_right_of_script(error: &RedisError) -> bool {
 }
 
 fn is_right_of_scripts(detail: &str) -> bool {
-    ["user executing the script can't", "ACL failure in script"]
-        .iter()
-        .any(|text| detail.contains(text))
+    detail.contains("user executing the script can't") || detail.contains("ACL failure in script")
 }
 
 /// Depending on the server's version, some errors have no code of their own.
