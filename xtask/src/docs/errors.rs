@@ -58,7 +58,7 @@ pub(super) fn write(root: &Path) -> Result<()> {
 /// Compares the page with the code.
 ///
 /// # Errors
-/// As [`write`], and if the page differs.
+/// As [`write()`], and if the page differs.
 pub(super) fn check(root: &Path) -> Result<()> {
     let found = fs::read_to_string(root.join(PAGE)).context(PAGE)?;
     ensure!(found == page(root)?, "{PAGE} differs from the code: run `cargo xtask docs --bless`");
