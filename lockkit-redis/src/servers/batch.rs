@@ -39,7 +39,7 @@ const UNDER_WAY: usize = 3;
 /// How much longer a batch lasts than its callers wait. The callers must see their own timeout.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// The wish of one owner of an exclusive lock.
+/// A request of one owner about an exclusive lock.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Acquire it, if it is free. The lease is in ms, and `not_after` is the server's time in µs.
@@ -294,9 +294,10 @@ async fn run(link: &Link, entries: &[Entry]) -> RedisResult<Numbers> {
     args.extend(texts);
     let call = Call { script: &BATCH, keys: &keys, args: &args };
     let reply = link.ask(&call.by_hash()).await?;
-    let mut numbers: Vec<i64> = redis::from_redis_value(reply)?;
-    if numbers.len() != 1 + entries.len() {
-        return Err(script::strange(&Value::Nil));
+    let Value::Array(fields) = &reply else { return Err(script::strange(&reply)) };
+    let (now, numbers) = fields.split_first().ok_or_else(|| script::strange(&reply))?;
+    if numbers.len() != entries.len() {
+        return Err(script::strange(&reply));
     }
-    Ok((numbers.remove(0), numbers))
+    Ok((script::number(now)?, numbers.iter().map(script::number).collect::<RedisResult<_>>()?))
 }

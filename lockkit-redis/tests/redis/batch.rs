@@ -22,8 +22,13 @@ use crate::{proxy::Proxy, support::*};
 /// How many claims ask at the same time.
 const CLAIMS: usize = 100;
 
+/// Each name has characters that lockkit escapes in a key.
+fn name(at: usize) -> String {
+    format!("a/{{b}}%{at}")
+}
+
 fn claims(store: &Store) -> Vec<Box<dyn Claim>> {
-    (0..CLAIMS).map(|at| store.claim(&format!("name-{at}"))).collect()
+    (0..CLAIMS).map(|at| store.claim(&name(at))).collect()
 }
 
 async fn acquire_all(claims: &mut [Box<dyn Claim>]) -> BTreeSet<u64> {
@@ -67,7 +72,7 @@ async fn c1_a_batch_leaves_a_lock_with_its_holder_and_grants_the_others() {
     let mut all = claims(&store);
     acquire_all(&mut all).await;
     release_all(&mut all).await;
-    let mut holder = store.claim("name-50");
+    let mut holder = store.claim(&name(50));
     granted(holder.attempt(Wait::No).await);
     let answers = join_all(all.iter_mut().map(|claim| claim.attempt(Wait::No))).await;
     for (at, answer) in answers.into_iter().enumerate() {
@@ -269,6 +274,30 @@ async fn c13_a_user_without_the_right_for_batches_sends_each_request_alone() {
     store.admin.reset_calls().await;
     acquire_all(&mut all).await;
     assert_eq!(store.admin.requests().await, u64::try_from(CLAIMS).unwrap());
+}
+
+/// The user may delete keys, and no longer set them. A batch with a release and an attempt is
+/// refused.
+#[tokio::test]
+async fn c7_a_refused_batch_has_freed_no_lock() {
+    let store = Store::start().await;
+    let user = ["ACL", "SETUSER", "u", "reset", "on", ">hunter2", "~*", "&*", "+@all"];
+    store.admin.ask::<()>(&user).await;
+    let url = store.server.url().replace("://", "://u:hunter2@");
+    let redis = connect(&url).await.unwrap();
+    let claim = |at: usize| redis.claim(spec(&name(at))).unwrap();
+    let mut all: Vec<_> = (0..CLAIMS).map(claim).collect();
+    acquire_all(&mut all).await;
+    release_all(&mut all).await;
+    let (held, others) = all.split_at_mut(CLAIMS / 2);
+    acquire_all(held).await;
+    store.admin.ask::<()>(&["ACL", "SETUSER", "u", "-set"]).await;
+    let attempts = join_all(others.iter_mut().map(|claim| claim.attempt(Wait::No)));
+    let (released, refused) = tokio::join!(release_all(held), attempts);
+    assert_eq!(released, [Released::Freed; CLAIMS / 2]);
+    for answer in refused {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    }
 }
 
 /// A runtime that ends drops all its tasks.
