@@ -385,7 +385,7 @@ impl HoldListener for Agenda {
 
     /// Never call this under the agenda's lock.
     fn left(&self, held: &Held, ticket: Ticket) {
-        self.gates.leave(&held.name, ticket, self.locker.clock.now());
+        self.gates.leave(&held.name, ticket, self.locker.clock);
     }
 }
 

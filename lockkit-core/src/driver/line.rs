@@ -110,7 +110,7 @@ impl Drop for InLine<'_> {
         match slot {
             Slot::Promised | Slot::Waiting => self.agenda.gates.forget(&self.waiter),
             Slot::Turn { ticket, .. } => {
-                self.agenda.gates.leave(&held.name, ticket, held.locker().clock.now())
+                self.agenda.gates.leave(&held.name, ticket, held.locker().clock)
             }
             Slot::Handed => give_back_unclaimed(self.agenda, held),
             Slot::Gone | Slot::Open => {}

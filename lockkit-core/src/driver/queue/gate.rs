@@ -26,7 +26,7 @@ use super::{
     waiter::{Slot, Waiter},
 };
 use crate::{
-    clock::Tick,
+    clock::{Clock, Tick},
     driver::held::{Held, Ticket},
     name::{Kind, LockName},
     spi::{Descriptor, Mode, QueuePolicy, Wakeable as _},
@@ -166,14 +166,14 @@ impl Gates {
     }
 
     /// Ends a turn or a hold, and lets the next task in.
-    pub(in crate::driver) fn leave(&self, name: &LockName, ticket: Ticket, now: Tick) {
+    pub(in crate::driver) fn leave(&self, name: &LockName, ticket: Ticket, clock: Clock) {
         let mut names = self.lock();
         let hash_map::Entry::Occupied(mut place) = names.entry(name.clone()) else { return };
         let (next, is_last) = match place.get_mut() {
             Gate::Alone(one) => (Vec::new(), one.ticket == ticket),
             Gate::Crowded(queue) => {
                 queue.forget(ticket);
-                let next = self.advance(queue, now, Duration::ZERO);
+                let next = self.advance(queue, clock.now(), Duration::ZERO);
                 (next, queue.is_idle())
             }
         };
@@ -264,9 +264,9 @@ impl Gates {
         if !self.transfers || !is_transferred || held.locker().is_draining() {
             return None;
         }
-        let now = held.locker().clock.now();
         let mut names = self.lock();
         let Some(Gate::Crowded(queue)) = names.get_mut(&held.name) else { return None };
+        let now = held.locker().clock.now();
         if !queue.is_held_by(ticket) || queue.has_rival_at(now) {
             return None;
         }
@@ -339,7 +339,7 @@ impl Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            self.gates.leave(&self.held.name, ticket, self.held.locker().clock.now());
+            self.gates.leave(&self.held.name, ticket, self.held.locker().clock);
         }
     }
 }
