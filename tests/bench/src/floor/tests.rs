@@ -1,4 +1,4 @@
-//! Tests on real servers that the floors send what they claim, and leave nothing behind.
+//! Tests on real servers that the floors send the documented requests, and leave nothing behind.
 
 use std::time::{Duration, Instant};
 
@@ -253,7 +253,7 @@ async fn a_pair_is_held_as_long_as_asked_after_its_grant() {
 
 #[tokio::test]
 async fn there_is_nothing_under_memory() {
-    assert_eq!(floor("memory://").await.absence(), Some("there is no driver under it"));
+    assert_eq!(floor("memory://").await.absence(), Some("this store uses no driver"));
 }
 
 #[tokio::test]

@@ -88,7 +88,7 @@ fn requests_are_counted_so_two_percent_count() {
     assert!(found.to_string().contains("from nothing"), "{found}");
 }
 
-/// The new machine has half the speed, and lockkit is as near to the bare driver as before.
+/// The new machine has half the speed, so the ratio of lockkit to the bare driver is the same.
 #[test]
 fn another_machine_is_no_regression_where_the_floor_went_along() {
     let old = sample::tiny([100.0, 90.0, 95.0, 96.0, 94.0], [110.0, 100.0, 105.0, 106.0, 104.0]);
@@ -264,7 +264,7 @@ fn four_rounds_are_too_few_for_a_verdict() {
     let text = found.to_string();
     assert!(text.contains("Too few rounds to tell:\n  only, Many names"), "{text}");
     assert!(text.contains("1 figure has fewer than 5 rounds"), "{text}");
-    assert!(!found.is_comparable() && text.ends_with("Nothing could be compared.\n"), "{text}");
+    assert!(!found.is_comparable() && text.ends_with("No figure could be compared.\n"), "{text}");
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn other_settings_and_versions_are_warned_of() {
     for part in [
         "redis is another server: Redis 7.1",
         "zookeeper settings: durability = some",
-        "kind of run: whole",
+        "kind of run: full",
         "mysql-optimistic is at another address",
     ] {
         assert!(text.contains(part), "{part}: {text}");

@@ -53,7 +53,7 @@ fn servers_and_urls_cannot_write_markup() {
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
 }
 
-/// One task got nothing at all: the page shows an infinite ratio, and the pictures stay right.
+/// If a task got no grant, the page shows an infinite ratio, and the pictures have no bad numbers.
 #[test]
 fn unended_spans_can_be_shown() {
     let mut report = sample::report();
