@@ -1,4 +1,4 @@
-//! Real processes on a real store: they record their steps, and none outlives its parent.
+//! Tests real processes on a real store. They record their steps, and no child outlives its parent.
 //!
 //! The test binary starts itself again as the child, and as a parent that is killed.
 
@@ -270,11 +270,11 @@ async fn broken() -> Result<(), Failed> {
     register.kill().await?;
     let start = Instant::now();
     while !holder.has_ended() {
-        assert!(start.elapsed() < SOON, "it goes on without a register");
+        assert!(start.elapsed() < SOON, "it continues without a register");
         sleep(Duration::from_millis(50)).await;
     }
     let error = holder.end(SOON).await.unwrap_err().to_string();
-    assert!(error.contains("process 5 could not go on"), "{error}");
+    assert!(error.contains("process 5 failed"), "{error}");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Thousands of simulated runs, one for each seed: none of them breaks a promise, and each can be
+//! Thousands of simulated runs, one for each seed. No run breaks a promise, and each run can be
 //! repeated.
 //!
 //! `LOCKKIT_TORTURE_SEEDS=20000..90000` chooses other seeds.

@@ -111,12 +111,12 @@ fn lacks(total: &Total) -> Vec<String> {
     let rounds = u64::from(total.rounds);
     let least = least_grants(&round(0, MIDDLE, PathBuf::new()));
     let mut lacks: Vec<_> =
-        total.error.iter().map(|error| format!("it could not go on: {error}")).collect();
+        total.error.iter().map(|error| format!("stopped by an error: {error}")).collect();
     if figures.grants <= least * rounds || figures.accepted <= LEAST_WRITES * rounds {
         lacks.push(format!("too little: {} grants, {} writes", figures.grants, figures.accepted));
     }
     if !total.missing.is_empty() {
-        lacks.push(format!("planned, and never done: {:?}", total.missing));
+        lacks.push(format!("planned, but never happened: {:?}", total.missing));
     }
     lacks
 }

@@ -10,7 +10,7 @@ use super::{
 use crate::history::{Patience, Refusal};
 
 /// The longest time of a request that does not wait: the bounds of one round trip and of one
-/// request that takes it back.
+/// request that undoes it.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
@@ -34,22 +34,29 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             && is_idle(index, claim, index.at(place))
         {
             let what = format!(
-                "{} was told that it was busy, and nobody else had it or asked for it",
+                "{} was refused because the lock was busy, but no other claim had it or asked for \
+                 it",
                 claim.op
             );
             add(index.at(place), what, Some(place));
         }
         let Some(answer) = index.answer(claim) else {
             if !index.was_cut_off(process) {
-                add(from, format!("{} never got an answer, and its process lived", claim.op), None);
+                add(
+                    from,
+                    format!("{} never got an answer, although its process lived", claim.op),
+                    None,
+                );
             }
             continue;
         };
         if let (Some(releases), None) = (claim.releases, claim.released)
             && !index.was_cut_off(process)
         {
-            let what =
-                format!("{} was never told how its release ended, and its process lived", claim.op);
+            let what = format!(
+                "{} never got the result of its release, although its process lived",
+                claim.op
+            );
             add(index.at(releases), what, Some(releases));
         }
         let bound = match claim.patience {
@@ -65,7 +72,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             let bound = between(0, bound);
             add(
                 from.saturating_add(nanos(bound)),
-                format!("{} took {took:?}, not {bound:?}", claim.op),
+                format!("{} took {took:?}, but its bound is {bound:?}", claim.op),
                 Some(answer),
             );
         }
@@ -73,7 +80,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
 }
 
 /// Whether no other claim can have had the lock, or been ahead in the queue, up to then. All other
-/// claims were over long enough before, and no fault struck.
+/// claims must have ended long enough before, and no fault may have happened.
 fn is_idle(index: &Index<'_>, claim: &Claim<'_>, to: u64) -> bool {
     let Some(lock) = index.lock_number(claim.lock) else { return false };
     let from = index.at(claim.asks).saturating_sub(index.aftermath());

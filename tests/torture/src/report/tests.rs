@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// The store frees a lock early while its holder is stopped. Another holder gets the lock, and the
-/// first one writes late.
+/// first holder writes late.
 fn overtaken() -> HistoryBuilder {
     let mut told = HistoryBuilder::new();
     told.renewed(Renewal::Auto).of(Lock::Mutex("a<b> & |c_d|".to_owned()), Mode::Exclusive);
@@ -42,7 +42,7 @@ fn a_page_of_a_good_run_starts_with_the_verdict() {
     let page = markdown(&told.verdict(), "redis");
     assert!(
         page.starts_with(
-            "# redis\n\n**Every promise was kept** over 1 requests, 1 grants and 0 faults.\n"
+            "# redis\n\n**The locks kept every promise** in 1 requests, 1 grants and 0 faults.\n"
         ),
         "{page}"
     );
@@ -61,7 +61,7 @@ fn a_page_shows_violations_with_times_from_its_first_record() {
         "{page}"
     );
     assert!(
-        page.contains("     320.000 ms  director  fault 1 strikes: stop-holder, somebody\n"),
+        page.contains("     320.000 ms  director  fault 1 begins: stop-holder, somebody\n"),
         "{page}"
     );
 }

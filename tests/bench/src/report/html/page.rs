@@ -115,9 +115,9 @@ fn how_to_read() -> Markup {
             h2 { "How to read this" }
             ul {
                 li {
-                    "Each figure is the median of the rounds. The range after it, and the thin line \
-                     on a bar, show the smallest and the largest round. In each round all stores had \
-                     a turn, so a slow minute of the machine affects all of them."
+                    "Each figure is the median of the rounds. The range after it, and the thin \
+                     line on a bar, show the smallest and the largest round. In each round all \
+                     stores had a turn, so a slow minute of the machine affects all of them."
                 }
                 li {
                     "If the ranges of two stores overlap, this run does not prove which store is \
@@ -133,17 +133,17 @@ fn how_to_read() -> Markup {
                 li {
                     "Half of all waits are shorter than " b { "p50" }
                     ", and 99 of 100 waits are shorter than " b { "p99" }
-                    ". A store with a good p50 and a bad p99 is fast for most waiters and very slow \
-                     for some."
+                    ". A store with a good p50 and a bad p99 is fast for most waiters and very \
+                     slow for some."
                 }
                 li {
                     b { "Most ÷ least" }
-                    " compares the task that got the lock most often with the task that got it least \
-                     often: 1 is fair."
+                    " compares the task that got the lock most often with the task that got it \
+                     least often: 1 is fair."
                 }
                 li {
-                    "A slanted gap in a bar means that the bar is far longer than the picture. Such \
-                     locks are for one process, and cannot replace the other stores."
+                    "A slanted gap in a bar means that the bar is far longer than the picture. \
+                     Such locks are for one process, and cannot replace the other stores."
                 }
             }
         }

@@ -33,7 +33,7 @@ fn c4_a_smaller_token_is_taken() {
         Outcome::Freed,
     );
     let violation = told.breaks(Rule::Register);
-    assert_eq!(violation.what, "the register took token 1 of p1.1 after token 2");
+    assert_eq!(violation.what, "the register accepted token 1 of p1.1 after token 2");
 }
 
 #[test]
@@ -77,7 +77,10 @@ fn refused(mode: Mode, careless: bool, weakens: Option<&str>) -> HistoryBuilder 
 #[test]
 fn c1_a_careful_holder_is_not_refused() {
     let violation = refused(Mode::Exclusive, false, None).breaks(Rule::Register);
-    assert_eq!(violation.what, "p1.1 held with token 1 and was refused, because 2 had been taken");
+    assert_eq!(
+        violation.what,
+        "p1.1 held with token 1 and was refused, because the register had accepted 2"
+    );
 }
 
 #[test]

@@ -35,7 +35,9 @@ fn c9_a_missing_successor_is_reported() {
     let (mut told, waiter) = killed();
     let violation = granted(&mut told, waiter, 1300).breaks(Rule::Takeover);
     assert!(
-        violation.what.starts_with("p1.3 died with what p2.4 waited for: nobody had it 1.1s later"),
+        violation.what.starts_with(
+            "p1.3 died with the lock that p2.4 waited for. No claim had it 1.1s later"
+        ),
         "{violation:?}"
     );
 }

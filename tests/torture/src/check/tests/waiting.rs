@@ -9,7 +9,10 @@ fn c8_a_request_that_never_ends() {
     let mut told = HistoryBuilder::new();
     told.asks(0, 1);
     told.ends(9000, 1);
-    assert_eq!(told.breaks(Rule::Waiting).what, "p1.1 never got an answer, and its process lived");
+    assert_eq!(
+        told.breaks(Rule::Waiting).what,
+        "p1.1 never got an answer, although its process lived"
+    );
 }
 
 #[test]
