@@ -1,4 +1,4 @@
-//! Tests locks among real processes. This program starts itself again as such a process; an
+//! Tests locks among real processes. This program starts itself again as such a process, and an
 //! environment variable selects its role.
 
 use std::{
