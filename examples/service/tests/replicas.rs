@@ -26,14 +26,14 @@ const TTL: Duration = Duration::from_secs(2);
 const SLACK: Duration = Duration::from_secs(5);
 
 #[test]
-fn c9_c4_on_files_a_killed_leader_is_followed_at_once() {
+fn c9_c4_on_files_another_replica_leads_at_once_after_a_kill() {
     let folder = TempDir::new().unwrap();
     let took = killed_leader(&file_url(&folder), &folder);
     assert!(took < SLACK, "{took:?}");
 }
 
 #[test]
-fn c9_c4_on_redis_a_killed_leader_is_followed_when_its_lease_has_ended() {
+fn c9_c4_on_redis_another_replica_leads_after_the_lease_of_a_killed_leader() {
     let folder = TempDir::new().unwrap();
     let redis = RedisServer::start().unwrap();
     let took = killed_leader(&format!("{}?ttl={}s", redis.url(), TTL.as_secs()), &folder);
@@ -42,7 +42,7 @@ fn c9_c4_on_redis_a_killed_leader_is_followed_when_its_lease_has_ended() {
 
 /// The leases last longer than the test waits.
 #[test]
-fn c7_a_leader_stopped_in_order_is_followed_at_once() {
+fn c7_another_replica_leads_at_once_after_an_orderly_stop() {
     let folder = TempDir::new().unwrap();
     let redis = RedisServer::start().unwrap();
     for url in [file_url(&folder), format!("{}?ttl=60s", redis.url())] {

@@ -86,7 +86,7 @@ async fn c5_a_release_undoes_an_earlier_abandoned_attempt() {
 }
 
 #[tokio::test]
-async fn c13_a_file_that_another_process_keeps_is_an_error_in_time() {
+async fn c13_a_file_locked_by_another_process_gives_an_error_in_time() {
     let stage = Stage::new().await;
     let _writer = stage.sql("BEGIN IMMEDIATE");
     let error = stage.claim(LEASE).attempt(Wait::No).await.unwrap_err();
@@ -97,7 +97,7 @@ async fn c13_a_file_that_another_process_keeps_is_an_error_in_time() {
 }
 
 #[tokio::test]
-async fn c4_tokens_rise_when_the_clock_was_set_back_and_the_store_opened_again() {
+async fn c4_tokens_rise_after_a_clock_step_back_and_a_reopening() {
     let mut stage = Stage::new().await;
     let last = 1 << 60;
     stage.sql(&format!("UPDATE lockkit_store SET last_token = {last}"));
@@ -110,7 +110,7 @@ async fn c4_tokens_rise_when_the_clock_was_set_back_and_the_store_opened_again()
 }
 
 #[tokio::test]
-async fn c4_tokens_rise_over_a_restored_backup() {
+async fn c4_tokens_rise_after_a_backup_is_restored() {
     let stage = Stage::new().await;
     let mut claim = stage.claim(LEASE);
     let first = token_of(&mut claim).await;
@@ -121,7 +121,7 @@ async fn c4_tokens_rise_over_a_restored_backup() {
 }
 
 #[tokio::test]
-async fn c13_a_file_that_is_no_store_is_refused() {
+async fn c13_a_file_that_is_not_a_store_is_refused() {
     async fn refused(file: &Path) -> ErrorKind {
         let error = Sqlite::open(Config::new(file)).await.unwrap_err();
         let text = error.to_string();
@@ -145,7 +145,7 @@ async fn c13_a_file_that_is_no_store_is_refused() {
 }
 
 #[tokio::test]
-async fn a_closed_store_says_so() {
+async fn a_closed_store_returns_a_closed_error() {
     let stage = Stage::new().await;
     stage.store.close().await.unwrap();
     assert_eq!(stage.store.inspect(&name()).await.unwrap_err().kind(), ErrorKind::Closed);
@@ -156,7 +156,7 @@ async fn a_closed_store_says_so() {
 }
 
 #[tokio::test]
-async fn a_new_file_can_be_opened_by_many_at_once() {
+async fn many_processes_can_open_a_new_file_at_once() {
     for _ in 0..5 {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("locks.db");

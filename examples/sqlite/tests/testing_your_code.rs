@@ -28,7 +28,7 @@ async fn copy_files(locker: &Locker, copied: &Mutex<Vec<u32>>) -> lockkit::Resul
 }
 
 #[tokio::test]
-async fn one_store_and_two_lockers_are_two_processes() -> lockkit::Result<()> {
+async fn two_lockers_on_one_store_act_like_two_processes() -> lockkit::Result<()> {
     let store = Memory::new();
     let ours = Locker::new(store.clone());
     let theirs = Locker::new(store.clone());
@@ -51,7 +51,7 @@ fn on_tokios_clock() -> (Memory, Locker) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_of_work_under_a_lease_of_half_a_minute() -> lockkit::Result<()> {
+async fn renewals_keep_a_short_lease_during_an_hour_of_work() -> lockkit::Result<()> {
     let (_, locker) = on_tokios_clock();
     let copied = Mutex::default();
     assert!(copy_files(&locker, &copied).await?);
@@ -77,7 +77,7 @@ async fn an_unrenewed_lease_ends() -> lockkit::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_ends_when_the_lock_is_evicted() -> lockkit::Result<()> {
+async fn work_stops_when_an_operator_evicts_the_lock() -> lockkit::Result<()> {
     let (_, locker) = on_tokios_clock();
     let copied = Arc::new(Mutex::default());
     let locker_of_work = locker.clone();
@@ -95,7 +95,7 @@ async fn work_ends_when_the_lock_is_evicted() -> lockkit::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_ends_in_time_when_the_store_falls_silent() -> lockkit::Result<()> {
+async fn work_stops_in_time_when_the_store_stops_answering() -> lockkit::Result<()> {
     let store = Faulty::new(Arc::new(Memory::with_clock(Clock::Tokio)));
     let line = store.line();
     let locker = Locker::builder(Arc::new(store)).clock(Clock::Tokio).build();
@@ -109,7 +109,7 @@ async fn work_ends_in_time_when_the_store_falls_silent() -> lockkit::Result<()> 
 }
 
 #[tokio::test]
-async fn a_grant_whose_reply_was_lost_is_not_left_behind() -> lockkit::Result<()> {
+async fn a_grant_with_a_lost_reply_is_undone() -> lockkit::Result<()> {
     let memory = Memory::new();
     let store = Faulty::new(Arc::new(memory.clone()));
     let line = store.line();

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_secret_is_shown() {
+    fn urls_are_shown_without_secrets() {
         for (url, expected) in [
             ("redis://127.0.0.1:6379/", "redis://127.0.0.1:6379/"),
             ("redis://:s3cret@h/0", "redis://:***@h/0"),

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_run_on_five_stores_takes_at_most_25_minutes_and_a_quick_one_3() {
+    fn a_full_run_takes_at_most_25_minutes_and_a_quick_run_3() {
         let full = estimate(&plan(false, 5, &[]), 5, 1, Duration::from_millis(400));
         assert!(full <= Duration::from_secs(25 * 60), "{full:?}");
         let quick = estimate(&plan(true, 3, &[]), 5, 1, Duration::from_millis(100));

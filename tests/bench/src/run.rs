@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_began_in_a_second() {
+    fn the_start_of_a_run_has_whole_seconds() {
         let time: Timestamp = "2026-01-02T03:04:05.678901234Z".parse().unwrap();
         assert_eq!(to_the_second(time), "2026-01-02T03:04:05Z");
     }

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_travel_as_counts() {
+    fn durations_survive_the_transfer_as_counts() {
         let one = Durations::of([5, 5, 7_000_000]).unwrap();
         let mut other = Durations::new().unwrap();
         other.add_counts(&one.counts());

@@ -202,7 +202,7 @@ mod tests {
 
     /// Catches a target that returns the count's error: a case with working locks would fail.
     #[tokio::test]
-    async fn a_counter_that_fails_or_hangs_is_no_counter() {
+    async fn a_counter_that_fails_or_hangs_gives_no_count() {
         let silences = AtomicU32::new(0);
         let within = Duration::from_millis(10);
         assert_eq!(told(&Counter::Tells(7), &silences, within).await, Some(7));

@@ -136,7 +136,7 @@ fn a_bad_url_gives_one_line_and_exit_code_2() {
 
 /// `memory://` has no rslock, and neither has a program that was built without it.
 #[test]
-fn a_peer_that_can_not_be_measured_is_one_line_and_exit_code_2() {
+fn an_unmeasurable_peer_gives_one_line_and_exit_code_2() {
     let reason = if cfg!(feature = "rslock") {
         "error: cannot measure --peer rslock on memory://, because rslock needs one Redis server \
          only"
@@ -179,7 +179,7 @@ fn a_mistyped_command_line_shows_no_password() {
 }
 
 #[test]
-fn urls_come_from_a_file_as_well() {
+fn a_file_can_contain_the_urls() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("urls");
     fs::write(&file, "# two of them\n\n one=memory://\nmemory://\n").unwrap();

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_end_receives_nothing_until_it_is_healed_and_the_others_do() {
+    fn a_cut_host_receives_nothing_until_the_heal_and_other_hosts_do() {
         if !possible() {
             return;
         }

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_no_verdict_and_no_excuse() {
+    fn an_error_neither_replaces_nor_excuses_a_verdict() {
         assert_eq!(judged(0, None).unwrap(), ExitCode::SUCCESS);
         assert_eq!(judged(1, None).unwrap(), ExitCode::FAILURE);
         assert_eq!(judged(1, Some("the register".to_owned())).unwrap(), ExitCode::FAILURE);

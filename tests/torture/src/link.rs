@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cut_midway_tears_a_message_of_an_old_connection() {
+    async fn a_cut_midway_breaks_a_message_of_an_old_connection() {
         for chance in 0..2 {
             let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let link = Link::to(&format!("redis://{}", server.local_addr().unwrap()))
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_proxy_is_put_before_servers_that_name_others() {
+    async fn servers_that_name_other_addresses_get_no_proxy() {
         for url in [
             "redis+sentinel://h/main",
             "redis+cluster://h",

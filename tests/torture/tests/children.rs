@@ -54,12 +54,12 @@ fn trials() -> Vec<Trial> {
         Trial::test(name, move || block_on(case()))
     }
     vec![
-        trial("c6_c8_what_begins_ends_and_nothing_is_left", orderly),
-        trial("a_killed_child_is_followed_and_its_history_is_readable", killed),
-        trial("a_stopped_child_is_silent_and_goes_on", stopped),
-        trial("c5_errors_of_the_store_are_written_down_and_the_work_goes_on", store_hurt),
+        trial("c6_c8_every_claim_ends_without_leftovers", orderly),
+        trial("a_killed_childs_locks_pass_on_and_its_history_is_readable", killed),
+        trial("a_stopped_child_is_silent_and_continues_later", stopped),
+        trial("c5_errors_of_the_store_are_recorded_and_the_work_continues", store_hurt),
         trial("a_child_can_start_while_its_store_is_down", store_down),
-        trial("a_broken_set_up_is_told", broken),
+        trial("a_broken_set_up_is_reported", broken),
         trial("no_child_outlives_its_parent", orphans),
     ]
 }

@@ -10,7 +10,7 @@ fn torture(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn a_seed_is_played_again_to_the_last_line() {
+fn a_seed_gives_the_same_output_again() {
     let (code, first, errors) = torture(&["simulate", "--seed", "42"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(

@@ -99,14 +99,14 @@ fn c1_to_c10_hold_in_each_simulated_run() {
 }
 
 #[test]
-fn the_same_seed_does_the_same_in_another_process() {
+fn the_same_seed_gives_the_same_run_in_another_process() {
     let digests = || REPEATED.map(|seed| simulate(seed).digest).collect::<Vec<_>>();
     if env::var_os(REPEATS).is_some() {
         println!("{REPEATS} {:?}", digests());
         return;
     }
     let repeated = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "the_same_seed_does_the_same_in_another_process", "--nocapture"])
+        .args(["--exact", "the_same_seed_gives_the_same_run_in_another_process", "--nocapture"])
         .env(REPEATS, "1")
         .output()
         .unwrap();

@@ -174,7 +174,7 @@ mod tests {
 
     /// A user compares with the lock that needs no library, so its ratio comes first.
     #[test]
-    fn the_ratio_to_the_classic_comes_before_those_to_the_bare_driver_and_to_a_peer() {
+    fn the_ratio_to_the_classic_comes_first() {
         let report = sample::report();
         let of = |scenario_: Scenario| {
             let headings = scenario(&report, scenario_).headings;

@@ -142,7 +142,7 @@ mod tests {
     use crate::report::sample;
 
     #[test]
-    fn the_typical_hot_name_is_that_of_many_processes_without_hold() {
+    fn the_typical_hot_name_case_has_many_processes_and_no_hold() {
         let report = sample::report();
         let case = report.typical(Scenario::HotName, Metric::GrantsPerSecond).unwrap();
         assert_eq!((case.tasks, case.processes, case.hold_ms), (Some(64), Some(8), Some(0.0)));

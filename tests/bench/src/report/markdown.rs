@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_each_floor_is_and_how_to_read_the_figures() {
+    fn the_report_explains_the_rivals_and_the_figures() {
         let report = sample::report();
         let text = markdown(&report);
         for scenario in report.scenarios() {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_run_is_called_so_once() {
+    fn a_short_run_has_one_warning() {
         let long = sample::report();
         let quick = Report { is_quick: true, ..long.clone() };
         let mut two_rounds = Report { rounds: 2, ..long.clone() };

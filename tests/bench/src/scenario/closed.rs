@@ -279,7 +279,7 @@ mod tests {
 
     /// Catches tasks that stop when the window closes: the last waiters would have short waits.
     #[tokio::test(flavor = "multi_thread")]
-    async fn the_last_in_line_wait_as_long_as_all_others() {
+    async fn the_last_waiters_wait_as_long_as_all_others() {
         let mutex = lockkit::Locker::memory().mutex("closed").unwrap();
         let window = Window::after_warm_up(Instant::now(), Duration::from_millis(400));
         let tasks = 8;

@@ -222,7 +222,7 @@ mod tests {
     /// Catches a loop that measures from the actual start: it would see only the four slow requests
     /// that it has places for.
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_stall_is_in_the_waits_of_all_that_were_due_meanwhile() {
+    async fn a_stall_delays_all_requests_that_were_due_meanwhile() {
         let meter = StallMeter::start();
         let locker = Locker::memory();
         let mutexes = mutexes(&locker);

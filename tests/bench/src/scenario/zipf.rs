@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_of_the_driver_share_the_names_out() {
+    fn clients_of_the_driver_never_share_a_name() {
         let case = Case { names: Some(10_000), ..Case::default() };
         assert_eq!([64, 16, 20_000].map(|clients| share(&case, clients)), [156, 625, 1]);
         let ranks = Ranks::new(156).unwrap();

@@ -42,7 +42,7 @@ fn is_version(version: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_process_is_no_server() {
+async fn memory_reports_no_server() {
     let server = open("memory://").await.unwrap();
     assert_eq!(persistently(async || server.facts().await).await.guarantee.class, Class::Process);
     assert_eq!(server.requests().await.unwrap(), None);
@@ -163,7 +163,7 @@ async fn topologies_of_redis_are_reported() {
 }
 
 #[tokio::test]
-async fn valkey_is_called_by_its_name() {
+async fn valkey_is_reported_as_valkey() {
     let Some(server) = RedisServer::start_valkey().unwrap() else {
         return eprintln!("skipped: there is no Valkey");
     };
@@ -176,7 +176,7 @@ async fn valkey_is_called_by_its_name() {
 
 #[cfg(feature = "tls")]
 #[tokio::test]
-async fn servers_behind_tls_are_asked_as_well() {
+async fn servers_behind_tls_report_their_settings() {
     let redis =
         RedisServer::start_as(RedisOptions::default().with_tls(ClientCertificates::Demanded))
             .unwrap();
@@ -210,7 +210,7 @@ async fn servers_behind_tls_are_asked_as_well() {
 
 /// The count must include neither a `GET` inside a script nor the request for the count.
 #[tokio::test]
-async fn redis_requests_are_those_of_clients() {
+async fn redis_counts_only_requests_of_clients() {
     let redis = RedisServer::start().unwrap();
     let server = persistently(async || open(&redis.url()).await).await;
     let before = server.requests().await.unwrap().unwrap();

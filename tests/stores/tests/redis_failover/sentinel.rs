@@ -328,11 +328,11 @@ fn eventually_demoted(server: &RedisServer) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_c3_c4_c8_a_killed_primary_is_followed_and_no_holder_believes_for_too_long() {
+async fn c1_c3_c4_c8_a_replica_replaces_a_killed_primary_and_holders_stop_in_time() {
     fail_over(Fall::Killed).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_c3_c4_c8_a_stopped_primary_is_followed_and_is_left_when_it_resumes() {
+async fn c1_c3_c4_c8_a_replica_replaces_a_stopped_primary_and_clients_leave_the_old_one() {
     fail_over(Fall::Stopped).await;
 }

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn three_servers_agree_and_elect_another_leader_when_theirs_is_killed() {
+    fn three_servers_elect_another_leader_after_a_kill() {
         let mut ensemble = start();
         let leader = ensemble.leader().unwrap();
         let followers = ensemble.followers();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_majority_no_server_serves_until_it_is_back() {
+    fn no_server_serves_without_a_majority() {
         let ensemble = start();
         let leader = ensemble.leader().unwrap();
         let followers = ensemble.followers();

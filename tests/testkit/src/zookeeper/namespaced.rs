@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_leader_is_replaced_while_clients_reach_it_and_it_follows_once_healed() {
+    fn a_cut_leader_is_replaced_and_follows_after_the_heal() {
         if !possible() {
             return;
         }
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn an_isolated_follower_is_out_of_reach_and_the_others_continue() {
+    fn an_isolated_follower_is_unreachable_and_the_others_continue() {
         if !possible() {
             return;
         }

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_observer_that_dies_is_noted_and_replaced_and_a_register_that_dies_ends_the_round() {
+    async fn a_dead_observer_is_replaced_and_a_dead_register_ends_the_round() {
         let folder = tempfile::tempdir().unwrap();
         let notes =
             Notes::new(Writer::create(&folder.path().join("director.jsonl"), DIRECTOR).unwrap());

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bad_line_is_an_error_and_a_cut_one_is_none() {
+    async fn a_bad_line_is_an_error_but_an_incomplete_line_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let history = Writer::create(&folder.path().join("register.jsonl"), REGISTER).unwrap();
         let server = Server::start(history).await.unwrap();

@@ -79,7 +79,7 @@ fn a_page_has_a_row_of_recoveries_for_each_kind_of_fault() {
 }
 
 #[test]
-fn no_error_text_ends_its_block() {
+fn no_error_text_ends_its_code_block() {
     let mut told = HistoryBuilder::new();
     let op = told.asks(0, 1);
     told.refused(1, op, Refusal::Failed("first\n```\n# second".to_owned())).seen(2, 9, &[(op, 1)]);
@@ -97,7 +97,7 @@ fn drawn(name: &str, told: &HistoryBuilder) -> String {
 }
 
 #[test]
-fn a_picture_is_whole_and_escaped() {
+fn a_picture_is_complete_and_escaped() {
     let picture = drawn("overtaken.svg", &overtaken());
     assert!(picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>"));
     assert!(picture.contains("a&lt;b&gt; &amp; |c_d|") && !picture.contains("a<b>"));

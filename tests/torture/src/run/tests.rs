@@ -26,7 +26,7 @@ fn round(folder: &Path, only: &[&str]) -> Round {
 }
 
 #[tokio::test]
-async fn a_round_without_a_grant_is_no_proof() {
+async fn a_round_without_a_grant_proves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let outcome =
         arena(UNTIL_THE_END).play(&round(folder.path(), &["none"]), |_| {}).await.unwrap();

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_name_is_wanted_in_each_kind() {
+    fn each_kind_of_lock_has_the_same_names() {
         let locks = Locks::of(&Workload::new(1, 1), &Locker::memory()).unwrap();
         let name = || "torture/hot-0".to_owned();
         for lock in [

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_can_be_done_is_done() {
+    fn plans_contain_every_kind_of_step() {
         let plans = plans(7, 1, 1, Duration::ZERO);
         let some =
             |what: &str, is: &dyn Fn(&Plan) -> bool| assert!(plans.iter().any(is), "no {what}");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn options_keep_their_relations_also_where_leases_are_long() {
+    fn options_keep_their_relations_with_long_leases() {
         let least = Duration::from_secs(4);
         for plan in plans(7, 1, 1, least) {
             assert!(plan.ttl >= least, "{plan:?}");

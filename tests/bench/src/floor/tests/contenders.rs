@@ -155,7 +155,7 @@ async fn c1_a_locked_file_excludes_and_leaves_nothing() {
 
 /// A thread that waits for a file must not keep the lock for a client that was stopped.
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_a_client_that_stops_while_it_waits_for_a_file_does_not_keep_it() {
+async fn c6_a_client_stopped_during_its_wait_does_not_keep_the_file_lock() {
     let folder = tempfile::tempdir().unwrap();
     let classic = rival(&format!("file://{}", folder.path().display()), Side::Classic).await;
     let mut clients = classic.clients(2).await.unwrap();
@@ -195,7 +195,7 @@ mod rslock {
     /// Catches a run that waits for its time limit, because rslock repeats a failed request for
     /// ever.
     #[tokio::test]
-    async fn a_server_that_rslock_can_not_reach_is_a_reason_without_the_password() {
+    async fn an_unreachable_server_gives_rslock_a_reason_without_the_password() {
         let rslock = rslock("redis://:hunter2@127.0.0.1:1/").await;
         let reason = rslock.absence().unwrap();
         assert!(

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_never_cover_each_other_nor_leave_the_picture() {
+    fn names_do_not_overlap_and_stay_in_the_picture() {
         for ends in [vec![10, 10, 10], vec![300, 310, 319, 320], vec![5, 100, 101, 200]] {
             let placed = spread(ends.iter().map(|y| ((0, *y), ())).collect());
             let labels: Vec<_> = placed.iter().map(|(_, label, ())| *label).collect();

@@ -83,7 +83,7 @@ fn an_overlap_with_any_other_store_is_seen() {
 }
 
 #[test]
-fn a_lead_of_less_than_five_percent_is_none() {
+fn a_lead_of_less_than_five_percent_does_not_win() {
     let near =
         latency(&[("a", DURABLE, &[100.0, 100.1, 100.2]), ("b", DURABLE, &[104.0, 104.1, 104.2])]);
     assert!(said(&near, "Lowest latency").contains("can't be distinguished"));
@@ -299,7 +299,7 @@ fn the_verdict_compares_redis_with_a_lock_without_a_library() {
 
 /// Catches an answer that praises a connection's lock for its milliseconds, without a warning.
 #[test]
-fn the_fastest_recovery_is_named_with_the_killed_process() {
+fn the_fastest_recovery_comes_with_a_warning_about_the_killed_process() {
     let stores: [Rounds<'_>; 2] =
         [("link", DURABLE, &[2.0, 2.1, 2.2]), ("lease", DURABLE, &[1_500.0, 1_600.0, 1_700.0])];
     let report = report(Scenario::Recovery, Metric::RecoveryMs, &stores);

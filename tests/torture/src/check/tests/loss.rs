@@ -148,7 +148,7 @@ fn c3_readers_and_holders_of_other_locks_do_not_shorten_a_lease_of_a_reader() {
 }
 
 #[test]
-fn c3_the_end_by_max_hold_is_announced_too() {
+fn c3_the_end_by_max_hold_also_gives_a_loss_signal() {
     for (told_at, fine) in [(2050, true), (2200, false)] {
         let mut told = HistoryBuilder::new();
         let op = told.early().renewed(Renewal::Auto).at_most(ms(2000)).holder(0, 1, 1);

@@ -38,7 +38,7 @@ fn c10_a_loss_before_the_end_of_the_lease_needs_a_cause() {
 }
 
 #[test]
-fn c10_a_live_holder_is_renewed_unless_something_is_wrong() {
+fn c10_a_live_holder_must_be_renewed_unless_a_fault_prevents_it() {
     let silence = "link-silence";
     let slow = "link-slow";
     for (fault, fine) in [

@@ -71,7 +71,7 @@ fn c8_time_in_which_the_process_was_stopped_does_not_count() {
 }
 
 #[test]
-fn c8_a_bound_is_kept_also_when_the_way_to_the_store_is_cut() {
+fn c8_a_bound_is_kept_even_if_the_link_is_cut() {
     for victim in [Some(1), None] {
         let mut told = waits(Patience::For(ms(300)), Refusal::TimedOut, 900);
         told.fault(200, 800, "link-silence", victim, None).breaks(Rule::Waiting);
