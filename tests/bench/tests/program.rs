@@ -196,7 +196,7 @@ fn a_file_can_contain_the_urls() {
     let report = folder.path().join("out/report.json");
     let output = Command::new(program()).arg("compare").args([&report, &report]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(2), "one round is too few to tell: {told}");
+    assert_eq!(output.status.code(), Some(2), "one round is too few to decide: {told}");
     assert!(told.contains("No figure could be compared"), "{told}");
 }
 

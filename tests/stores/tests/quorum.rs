@@ -86,8 +86,8 @@ impl Five {
     fn left(&self, places: &[usize]) -> String {
         let keys = places.iter().map(|place| {
             let script = "local left = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
-                          if string.sub(key, -6) ~= ':token' and string.sub(key, -5) ~= ':keys' then left[#left + 1] = key end end \
-                          return table.concat(left, ' ')";
+                          if string.sub(key, -6) ~= ':token' and string.sub(key, -5) ~= ':keys' \
+                          then left[#left + 1] = key end end return table.concat(left, ' ')";
             self.servers[*place].ask(["EVAL", script, "0"]).unwrap().text()
         });
         keys.filter(|keys| !keys.is_empty()).collect::<Vec<_>>().join(", ")
@@ -340,7 +340,7 @@ async fn c8_members_that_are_down_at_the_start_join_later() {
     drop(mutex.lock().await.unwrap());
     five.silence(&[1, 4]);
     sleep(ms(600)).await;
-    let second = mutex.lock_timeout(SOON).await.expect("nobody else is there");
+    let second = mutex.lock_timeout(SOON).await.expect("no other claim wants the lock");
     assert!(second.fencing_token() > token);
     second.release().await.unwrap();
     locker.shutdown().await.unwrap();

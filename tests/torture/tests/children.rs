@@ -162,7 +162,7 @@ async fn killed() -> Result<(), Failed> {
     first.kill().await?;
     assert!(first.has_ended() && !is_alive(id));
     first.kill().await?;
-    assert!(first.stop().is_err(), "there is nobody to stop");
+    assert!(first.stop().is_err(), "no process is left to stop");
     let second = bed.holder(2, 4).await?;
     let names_of_the_dead: BTreeSet<_> = left_by(&bed.history(), 1);
     bed.until("all that the dead one held is granted again", |history| {
@@ -193,7 +193,7 @@ async fn stopped() -> Result<(), Failed> {
         "it is stopped"
     );
     first.go_on()?;
-    bed.until("it goes on", |history| {
+    bed.until("it continues", |history| {
         history.iter().filter(|it| it.process == 1).count() > lines + 20
     })
     .await;
@@ -211,7 +211,7 @@ async fn store_hurt() -> Result<(), Failed> {
     let is_grant = |event: &Event| matches!(event, Event::Granted { .. });
     bed.until("a grant", |history| any(history, is_grant)).await;
     bed.redis.pause()?;
-    bed.until("somebody does not know", |history| {
+    bed.until("a claim has an unknown outcome", |history| {
         any(history, |event| matches!(event, Event::Refused { why: Refusal::Unknown(_), .. }))
     })
     .await;
@@ -221,7 +221,7 @@ async fn store_hurt() -> Result<(), Failed> {
     bed.until("errors", |history| count(history, errors) > before + 5).await;
     bed.redis.restart()?;
     let before = count(&bed.history(), is_grant);
-    bed.until("it goes on", |history| count(history, is_grant) > before + 10).await;
+    bed.until("it continues", |history| count(history, is_grant) > before + 10).await;
     assert!(holder.end(SOON).await?);
     let history = bed.end().await?;
     assert_complete(&history, &[1]);
@@ -380,7 +380,7 @@ fn assert_complete(history: &[Record], processes: &[u32]) {
             _ => {}
         }
     }
-    assert!(!claims.is_empty(), "nobody asked for anything");
+    assert!(!claims.is_empty(), "no process sent a request");
     let open: Vec<_> = claims.iter().filter(|(_, at)| **at != At::Over).collect();
     assert!(open.is_empty(), "{open:?}");
 }

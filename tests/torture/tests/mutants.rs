@@ -118,7 +118,7 @@ fn caught(what: &str, ear: Ear, words: &[String], rules: &[Rule]) -> Result<(), 
         }
         told.extend(outcome.verdict.violations.into_iter().map(|found| found.what));
     }
-    Err(format!("{what} was not caught by {rules:?} in {ROUNDS} rounds; what was told: {told:?}")
+    Err(format!("{what} was not caught by {rules:?} in {ROUNDS} rounds; the findings: {told:?}")
         .into())
 }
 

@@ -38,8 +38,8 @@ impl Store for SqliteStore {
     }
 }
 
-/// The folder is in memory if the system has such a place, because cases give requests at most 20
-/// ms, and a busy disk takes longer.
+/// The folder is in memory if the system has such a place. Cases give requests at most 20 ms, and a
+/// busy disk takes longer.
 fn folder() -> io::Result<TempDir> {
     const MEMORY: &str = "/dev/shm";
     if Path::new(MEMORY).is_dir() { TempDir::new_in(MEMORY) } else { TempDir::new() }

@@ -110,7 +110,7 @@ impl FloorClient for FileClient {
 }
 
 /// Waits in a thread. If the client is dropped meanwhile, the thread has the last handle of the
-/// file, so the system frees the lock as soon as the thread gets it.
+/// file. Then the system frees the lock as soon as the thread gets it.
 async fn wait(file: &Arc<File>) -> Result<()> {
     let file = Arc::clone(file);
     let waited = tokio::task::spawn_blocking(move || file.lock()).await;

@@ -46,9 +46,9 @@ impl Rival {
         floor.clients(usize::try_from(tasks).unwrap_or(usize::MAX)).await
     }
 
-    /// Keeps the clients for the next measurement. The clients of contenders end instead, because
-    /// each has a connection on MySQL, and a server does not allow enough connections for all sides
-    /// at once.
+    /// Keeps the clients for the next measurement. The clients of contenders end instead. On
+    /// MySQL each of them has a connection, and a server does not allow enough connections for all
+    /// sides at once.
     pub(crate) async fn keep(&self, tasks: u32, clients: Clients) {
         if self.side == Side::Floor {
             *self.kept.lock().await = (tasks, clients);

@@ -66,7 +66,10 @@ async fn c1_a_clock_step_forward_frees_early_and_the_next_renewal_reports_the_lo
         if name == "renewed" {
             assert_eq!(stale.lost().wait().await, LossReason::Evicted, "{mode:?}");
             let told = stepped.elapsed();
-            assert!(told < RENEWAL + SOON, "{mode:?} was told {told:?} after the step");
+            assert!(
+                told < RENEWAL + SOON,
+                "{mode:?}: the loss signal came {told:?} after the step"
+            );
         } else {
             assert!(stale.is_held(), "{mode:?}: nothing was asked of the store");
             assert!(is_lost(&stale.renew().await.unwrap_err()), "{mode:?}");
@@ -139,7 +142,7 @@ async fn c8_a_step_back_blocks_no_waiter_and_no_live_holder() {
             assert!(granted - released < SOON, "{mode:?}");
             assert!(
                 guard.fencing_token() > last,
-                "{mode:?}: the clock has gone back, a token must not"
+                "{mode:?}: the clock went back, but a token must not"
             );
             last = guard.fencing_token();
             guard.release().await.unwrap();

@@ -446,7 +446,7 @@ mod tests {
         server.ask(["SET", "brief", "x", "PX", "20"]).unwrap();
         let deadline = Instant::now() + START_TIMEOUT;
         while server.ask(["DBSIZE"]).unwrap() != RedisReply::Integer(1) {
-            assert!(Instant::now() < deadline, "the timer stands still");
+            assert!(Instant::now() < deadline, "the timer does not advance");
             thread::sleep(Duration::from_millis(5));
         }
 

@@ -164,7 +164,7 @@ impl ZooKeeperEnsemble {
     fn state(&self) -> String {
         let states = self.nodes.iter().map(|node| match node.probe_mode() {
             Ok(Some(mode)) => format!("{} is {mode}", node.addr()),
-            Ok(None) => format!("{} serves nobody", node.addr()),
+            Ok(None) => format!("{} serves no client", node.addr()),
             Err(error) => format!("{error:#}"),
         });
         format!(

@@ -63,7 +63,7 @@ mod tests {
         let next = ensemble.leader_other_than(leader).unwrap();
         create(ensemble.node(next).addr(), "/by-the-next-leader");
         poll(|| ensemble.node(leader).mode().unwrap().is_none().then_some(()))
-            .expect("a leader without its quorum answers, and serves nobody");
+            .expect("a leader without its quorum answers, but serves no client");
         ensemble.heal().unwrap();
         ensemble.wait_until_whole().unwrap();
         assert_eq!(ensemble.leader().unwrap(), next);

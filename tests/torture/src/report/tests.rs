@@ -61,7 +61,7 @@ fn a_page_shows_violations_with_times_from_its_first_record() {
         "{page}"
     );
     assert!(
-        page.contains("     320.000 ms  director  fault 1 begins: stop-holder, somebody\n"),
+        page.contains("     320.000 ms  director  fault 1 begins: stop-holder, the target\n"),
         "{page}"
     );
 }
@@ -102,7 +102,7 @@ fn a_picture_is_complete_and_escaped() {
     assert!(picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>"));
     assert!(picture.contains("a&lt;b&gt; &amp; |c_d|") && !picture.contains("a<b>"));
     assert!(picture.contains("prefers-color-scheme: dark"));
-    assert!(picture.contains("class=\"clash\"") && picture.contains("stop-holder: somebody"));
+    assert!(picture.contains("class=\"clash\"") && picture.contains("stop-holder: the target"));
     assert_eq!(picture.matches("class=\"refused\"").count(), 2, "the late write, and the legend");
 }
 

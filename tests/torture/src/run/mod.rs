@@ -72,7 +72,7 @@ pub struct Outcome {
     pub plan: Plan,
     /// The kinds of faults without time left, once for each fault.
     pub skipped: Vec<&'static str>,
-    /// The reason why a verdict without violations proves nothing, if there is one: the round
+    /// The reason why a verdict without violations proves nothing, if there is one. The round
     /// failed, no lock was granted, or a process did no work.
     pub error: Option<String>,
 }

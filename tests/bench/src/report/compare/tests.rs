@@ -262,7 +262,7 @@ fn four_rounds_are_too_few_for_a_verdict() {
         compare(&series(Metric::WaitP50Us, &[1.0; 4]), &series(Metric::WaitP50Us, &[9.0; 5]));
     assert!(!found.is_regression());
     let text = found.to_string();
-    assert!(text.contains("Too few rounds to tell:\n  only, Many names"), "{text}");
+    assert!(text.contains("Too few rounds to decide:\n  only, Many names"), "{text}");
     assert!(text.contains("1 figure has fewer than 5 rounds"), "{text}");
     assert!(!found.is_comparable() && text.ends_with("No figure could be compared.\n"), "{text}");
 }

@@ -18,7 +18,7 @@ impl fmt::Display for Comparison {
         changes(f, "Better", &self.better)?;
         lines(f, "New", &self.gained)?;
         changes(f, "Changed, but decided by chance", &self.noisy)?;
-        changes(f, "Too few rounds to tell", &self.untold)?;
+        changes(f, "Too few rounds to decide", &self.untold)?;
         lines(f, "Not compared", &self.not_compared)?;
         match self.too_few_rounds {
             0 => {}
