@@ -108,8 +108,8 @@ pub enum Rule {
     /// (a) The register accepted a token below an earlier accepted token (C4), or refused a holder
     /// that held (C1).
     Register,
-    /// (b) Two exclusive holders hold at the same time, or permits in use exceed the limit (C1,
-    /// C3).
+    /// (b) An exclusive holder holds at the same time as another holder, or the permits in use
+    /// exceed the limit (C1, C3).
     Exclusion,
     /// (c) A lock stayed taken for too long after its holder had died (C9).
     Takeover,
