@@ -206,7 +206,8 @@ impl RedisClaim {
             Acquired::Mismatch { limit, .. } => {
                 let wanted = self.permits.map_or(0, |permits| permits.limit);
                 let reason = format!(
-                    "the name is in use with {limit} permits, and this claim says that there are {wanted}; all must agree"
+                    "the name is in use with {limit} permits, and this claim says that there are \
+                     {wanted}; all must agree"
                 );
                 error::ours(ErrorKind::InvalidOption, reason)
             }
@@ -217,8 +218,8 @@ impl RedisClaim {
 
     fn exhausted(&self) -> Error {
         let reason = format!(
-            "the token in the key {:?} has reached 2^53 and can't rise any more; if nothing has stored such a token, \
-             delete the key",
+            "the token in the key {:?} has reached 2^53 and can't rise any more; if nothing has \
+             stored such a token, delete the key",
             self.keys.counter
         );
         error::ours(ErrorKind::Unexpected, reason)
@@ -226,7 +227,8 @@ impl RedisClaim {
 
     fn late(&self) -> Error {
         let reason = format!(
-            "the request took longer than op_timeout ({:?}) to reach the server, which therefore ignored it",
+            "the request took longer than op_timeout ({:?}) to reach the server, which therefore \
+             ignored it",
             self.spec.op_timeout
         );
         error::ours(ErrorKind::Unavailable, reason)
@@ -270,6 +272,37 @@ impl RedisClaim {
     fn window(&self) -> Duration {
         waiting::window(self.spec.op_timeout, self.spec.ttl)
     }
+
+    async fn send_release(
+        &self,
+        destination: &Destination,
+        grant: &str,
+        deadline: Tick,
+    ) -> RedisResult<i64> {
+        let may_apply_until = self.unanswered.may_outlast_release(destination.link.number());
+        let is_settled = self.token.is_some() && may_apply_until == 0;
+        if is_settled && self.may_join_batch(destination) {
+            let request = Request::Release { grant: grant.to_owned() };
+            if batch::join(&destination.link, &self.keys, request, deadline).await?.is_some() {
+                return Ok(1);
+            }
+        }
+        let (publish, channels) = self.store.channels(&destination.link, &self.keys);
+        let args = [
+            Arg::Text(grant),
+            Arg::Text(self.member.as_deref().unwrap_or_default()),
+            Arg::Number(may_apply_until),
+            Arg::Text(publish),
+            Arg::Text(&channels),
+            Arg::Text(self.successor.as_deref().unwrap_or_default()),
+        ];
+        let call = Call {
+            script: &self.family.scripts().release,
+            keys: &self.keys.of(self.family),
+            args: if self.successor.is_some() { &args } else { &args[..5] },
+        };
+        script::number(&destination.run(&call).await?)
+    }
 }
 
 #[async_trait]
@@ -306,39 +339,12 @@ impl Claim for RedisClaim {
             return Ok(Released::NotHeld);
         }
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
-        let store = Arc::clone(&self.store);
-        let mut route = store.route(self.keys.slot);
-        let grant = self.grant();
-        let answer = loop {
-            let destination = route.next().await?;
-            let may_apply_until = self.unanswered.release(destination.link.number());
-            let settled = self.token.is_some() && may_apply_until == 0;
-            if settled && self.may_join_batch(&destination) {
-                let request = Request::Release { grant: grant.clone() };
-                let answer = batch::join(&destination.link, &self.keys, request, deadline).await;
-                if let Some(Some(_)) = route.arrive(&destination, answer, Phase::Write).await? {
-                    break 1;
-                }
-            }
-            let (publish, channels) = store.channels(&destination.link, &self.keys);
-            let args = [
-                Arg::Text(&grant),
-                Arg::Text(self.member.as_deref().unwrap_or_default()),
-                Arg::Number(may_apply_until),
-                Arg::Text(publish),
-                Arg::Text(&channels),
-                Arg::Text(self.successor.as_deref().unwrap_or_default()),
-            ];
-            let call = Call {
-                script: &self.family.scripts().release,
-                keys: &self.keys.of(self.family),
-                args: if self.successor.is_some() { &args } else { &args[..5] },
-            };
-            let answer = destination.run(&call).await.and_then(|reply| script::number(&reply));
-            if let Some(answer) = route.arrive(&destination, answer, Phase::Write).await? {
-                break answer;
-            }
+        let grant = &*self.grant();
+        let claim = &*self;
+        let free = |destination: Arc<Destination>| async move {
+            claim.send_release(&destination, grant, deadline).await
         };
+        let answer = claim.store.route(claim.keys.slot).lead(Phase::Write, free).await?;
         let released = match answer {
             0 | 2 => Released::NotHeld,
             1 => Released::Freed,

@@ -1,6 +1,6 @@
 //! Reports how the settings of a server endanger its locks.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use lockkit_core::{
     Result,
@@ -8,7 +8,12 @@ use lockkit_core::{
 };
 use redis::{Cmd, RedisResult, Value};
 
-use crate::{error::Phase, role, servers::Link, store::Store};
+use crate::{
+    error::Phase,
+    role,
+    servers::{Destination, Link},
+    store::Store,
+};
 
 const SETTINGS: [&str; 4] =
     ["appendfsync", "maxmemory", "maxmemory-policy", "min-replicas-to-write"];
@@ -59,14 +64,10 @@ impl Facts {
 }
 
 async fn ask(store: &Store, slot: u16) -> Result<Facts> {
-    let mut route = store.route(slot);
-    loop {
-        let destination = route.next().await?;
-        let answer = facts_of(&destination.link).await.and_then(Facts::of_primary);
-        if let Some(facts) = route.arrive(&destination, answer, Phase::Read).await? {
-            return Ok(facts);
-        }
-    }
+    let facts = |destination: Arc<Destination>| async move {
+        facts_of(&destination.link).await?.of_primary()
+    };
+    store.route(slot).lead(Phase::Read, facts).await
 }
 
 /// Asks for the facts. A fact that we may not ask for is left out; a broken connection is an error.
@@ -136,8 +137,8 @@ fn restart(facts: &Facts) -> Diagnostic {
         None => unknown("appendfsync", "CONFIG GET appendfsync"),
         Some("always") => Diagnostic::new(Severity::Good, what, "append-only file, appendfsync always"),
         Some(other) => Diagnostic::new(Severity::Weak, what, format!("append-only file, appendfsync {other}")).with_advice(
-            "a crash of the machine loses the grants of the last second or more; set appendfsync always, or let the \
-             resource compare fencing tokens",
+            "a crash of the machine loses the grants of the last second or more; set appendfsync \
+             always, or let the resource compare fencing tokens",
         ),
     }
 }

@@ -1,6 +1,6 @@
 //! Inspects and frees locks for an operator.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use lockkit_core::{
     FencingToken, Kind, OwnerId, Result,
@@ -13,6 +13,7 @@ use crate::{
     family::Family,
     keys::Keys,
     script::{self, Arg, Call},
+    servers::Destination,
     store::Store,
 };
 
@@ -37,24 +38,21 @@ pub(crate) async fn force_release(
     keys: &Keys,
     token: FencingToken,
 ) -> Result<Released> {
-    let token = token.to_string();
-    let mut route = store.route(keys.slot);
-    loop {
-        let destination = route.next().await?;
+    let token = &token.to_string();
+    let free = |destination: Arc<Destination>| async move {
         let (publish, channels) = store.channels(&destination.link, keys);
-        let args = [Arg::Text(&token), Arg::Text(publish), Arg::Text(&channels)];
+        let args = [Arg::Text(token), Arg::Text(publish), Arg::Text(&channels)];
         let call = Call {
             script: &keys.family().scripts().force_release,
             keys: &keys.of(keys.family()),
             args: &args,
         };
-        let answer = destination.run(&call).await.and_then(|reply| script::number(&reply));
-        match route.arrive(&destination, answer, Phase::Write).await? {
-            Some(-1) => return Err(error::newer(&keys.counter)),
-            Some(1) => return Ok(Released::Freed),
-            Some(_) => return Ok(Released::NotHeld),
-            None => {}
-        }
+        script::number(&destination.run(&call).await?)
+    };
+    match store.route(keys.slot).lead(Phase::Write, free).await? {
+        -1 => Err(error::newer(&keys.counter)),
+        1 => Ok(Released::Freed),
+        _ => Ok(Released::NotHeld),
     }
 }
 

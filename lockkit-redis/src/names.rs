@@ -1,6 +1,6 @@
 //! Lists the names that are in use, and probes the server.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use lockkit_core::{
@@ -102,17 +102,15 @@ async fn is_used(store: &Store, keys: &Keys, kind: Kind) -> Result<bool> {
 /// that, too, and so would one that can't serve its part of a cluster. So the server is asked for a
 /// key as well.
 pub(crate) async fn probe(store: &Store, keys: &Keys) -> Result<Role> {
-    let mut route = store.route(keys.slot);
-    loop {
-        let destination = route.next().await?;
-        let answer = role_of(&destination.link, &keys.counter).await;
-        let Some(role) = route.arrive(&destination, answer, Phase::Read).await? else { continue };
-        if role == Role::Replica {
-            // Another server is the primary now.
-            store.mark_suspect(keys.slot);
-        }
-        return Ok(role);
+    let ask = |destination: Arc<Destination>| async move {
+        role_of(&destination.link, &keys.counter).await
+    };
+    let role = store.route(keys.slot).lead(Phase::Read, ask).await?;
+    if role == Role::Replica {
+        // Another server is the primary now.
+        store.mark_suspect(keys.slot);
     }
+    Ok(role)
 }
 
 async fn role_of(link: &Link, key: &str) -> RedisResult<Role> {

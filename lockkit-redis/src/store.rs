@@ -12,7 +12,7 @@ use crate::{
     error::{self, OpenError, Phase},
     keys::Keys,
     script::{Arg, Call},
-    servers::{Cluster, Endpoint, Link, Node, Route, Sentinels, Topology},
+    servers::{Cluster, Destination, Endpoint, Link, Node, Route, Sentinels, Topology},
     shared::Shared,
     waiting::{RefreshBatch, Registration, WaiterRegistry},
 };
@@ -87,14 +87,9 @@ impl Store {
 
     /// Runs a script on the server that has the slot.
     pub(crate) async fn run(&self, slot: u16, phase: Phase, call: &Call<'_>) -> Result<Value> {
-        let mut route = self.route(slot);
-        loop {
-            let destination = route.next().await?;
-            let answer = destination.run(call).await;
-            if let Some(answer) = route.arrive(&destination, answer, phase).await? {
-                return Ok(answer);
-            }
-        }
+        self.route(slot)
+            .lead(phase, |destination: Arc<Destination>| async move { destination.run(call).await })
+            .await
     }
 
     /// Bounds a request that has no other bound, by the time for which a silent connection is
@@ -158,30 +153,22 @@ impl Store {
     async fn ask_about(&self, batch: &RefreshBatch) -> Result<()> {
         let Some(keys) = batch.first_keys() else { return Ok(()) };
         let script = &batch.family.scripts().refresh;
-        let mut route = self.route(batch.slot());
-        loop {
-            let destination = route.next().await?;
+        let names = &batch.keys();
+        let refresh = |destination: Arc<Destination>| async move {
             let (publish, channels) = self.channels(&destination.link, keys);
-            let names = batch.keys();
             let args: Vec<_> = [Arg::Text(publish), Arg::Text(&channels)]
                 .into_iter()
                 .chain(batch.args())
                 .collect();
-            let call = Call { script, keys: &names, args: &args };
+            let call = Call { script, keys: names, args: &args };
             let sent = Clock::Boot.now();
-            let answer = match destination.enter(self.waiters(), batch.base()).await {
-                Ok(()) => destination.run(&call).await,
-                Err(error) => Err(error),
-            };
-            let answer = answer.and_then(|reply| {
-                let now = self.waiters().refreshed(batch, &destination.link, sent, &reply)?;
-                destination.link.clock().observe(sent, now, Clock::Boot.now());
-                Ok(())
-            });
-            if route.arrive(&destination, answer, Phase::Read).await?.is_some() {
-                return Ok(());
-            }
-        }
+            destination.enter(self.waiters(), batch.base()).await?;
+            let reply = destination.run(&call).await?;
+            let now = self.waiters().refreshed(batch, &destination.link, sent, &reply)?;
+            destination.link.clock().observe(sent, now, Clock::Boot.now());
+            Ok(())
+        };
+        self.route(batch.slot()).lead(Phase::Read, refresh).await
     }
 
     /// Closes all connections.

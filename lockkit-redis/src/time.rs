@@ -1,11 +1,19 @@
 //! Reads the servers' clock.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use lockkit_core::Result;
 use redis::{Pipeline, RedisResult, Value};
 
-use crate::{error::Phase, role, script, servers::Link, store::Store};
+use crate::{
+    error::Phase,
+    role, script,
+    servers::{Destination, Link},
+    store::Store,
+};
 
 /// On a cluster, the clock of the node that has this slot counts.
 const SLOT: u16 = 0;
@@ -13,13 +21,11 @@ const SLOT: u16 = 0;
 /// The wall clock of the primary.
 pub(crate) async fn time(store: &Store) -> Result<SystemTime> {
     let mut route = store.route(SLOT);
-    loop {
-        let destination = route.next().await?;
-        let answer = time_of(&destination.link).await;
-        if let Some(time) = route.arrive(&destination, answer, Phase::Read).await? {
-            return Ok(time);
-        }
-    }
+    route
+        .lead(Phase::Read, |destination: Arc<Destination>| async move {
+            time_of(&destination.link).await
+        })
+        .await
 }
 
 /// The time of one server. A server that is no longer the primary has another clock than the

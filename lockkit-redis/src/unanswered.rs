@@ -38,11 +38,11 @@ impl UnansweredRequests {
         self.current = Some(Sent { connection, not_after, earlier_not_after });
     }
 
-    /// Call before a release is sent. Returns until when an unanswered attempt may be applied, or 0
-    /// if none can be.
-    pub(crate) fn release(&mut self, connection: u64) -> i64 {
-        self.switch_to(connection);
-        self.may_apply_until
+    /// Returns until when an unanswered attempt may be applied after a release on this connection,
+    /// or 0 if none can be.
+    pub(crate) fn may_outlast_release(&self, connection: u64) -> i64 {
+        let other = self.current.as_ref().filter(|sent| sent.connection != connection);
+        self.may_apply_until.max(other.map_or(0, Sent::latest))
     }
 
     /// Call when an attempt was refused. It did nothing, and its refusal says nothing about earlier
@@ -90,9 +90,9 @@ mod tests {
 
     #[test]
     fn c5_nothing_sent_is_nothing_unanswered() {
-        let mut unanswered = UnansweredRequests::default();
+        let unanswered = UnansweredRequests::default();
         assert!(!unanswered.is_any());
-        assert_eq!(unanswered.release(1), 0);
+        assert_eq!(unanswered.may_outlast_release(1), 0);
     }
 
     #[test]
@@ -102,16 +102,16 @@ mod tests {
 
     #[test]
     fn c5_a_release_overtakes_nothing_on_its_own_connection() {
-        let mut unanswered = one_unanswered();
-        assert_eq!(unanswered.release(1), 0);
+        let unanswered = one_unanswered();
+        assert_eq!(unanswered.may_outlast_release(1), 0);
         assert!(unanswered.is_any(), "the release may get no reply either");
     }
 
     #[test]
     fn c5_a_release_on_another_connection_may_be_overtaken() {
-        let mut unanswered = one_unanswered();
-        assert_eq!(unanswered.release(2), 100);
-        assert_eq!(unanswered.release(2), 100, "also when it is sent again");
+        let unanswered = one_unanswered();
+        assert_eq!(unanswered.may_outlast_release(2), 100);
+        assert_eq!(unanswered.may_outlast_release(2), 100, "also when it is sent again");
         assert!(unanswered.is_any());
     }
 
@@ -121,7 +121,7 @@ mod tests {
         unanswered.attempt(1, 200);
         unanswered.settled(50);
         assert!(!unanswered.is_any());
-        assert_eq!(unanswered.release(2), 0);
+        assert_eq!(unanswered.may_outlast_release(2), 0);
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
             unanswered.attempt(2, 200);
             unanswered.settled(now);
             assert_eq!(
-                (unanswered.is_any(), unanswered.release(2)),
+                (unanswered.is_any(), unanswered.may_outlast_release(2)),
                 (until > 0, until),
                 "at {now}"
             );
@@ -145,7 +145,7 @@ mod tests {
             for (connection, not_after) in (1..).zip(not_after) {
                 unanswered.attempt(connection, not_after);
             }
-            assert_eq!(unanswered.release(9), 300, "{not_after:?}");
+            assert_eq!(unanswered.may_outlast_release(9), 300, "{not_after:?}");
         }
     }
 
@@ -154,7 +154,7 @@ mod tests {
         let mut unanswered = one_unanswered();
         unanswered.refused();
         assert!(!unanswered.is_any());
-        assert_eq!(unanswered.release(2), 0);
+        assert_eq!(unanswered.may_outlast_release(2), 0);
     }
 
     #[test]
@@ -166,12 +166,12 @@ mod tests {
             unanswered.refused();
             assert!(unanswered.is_any());
         }
-        assert_eq!(unanswered.release(2), 100, "not 200: that one did nothing");
+        assert_eq!(unanswered.may_outlast_release(2), 100, "not 200: that one did nothing");
         let mut unanswered = one_unanswered();
         unanswered.attempt(2, 200);
         unanswered.refused();
         assert!(unanswered.is_any());
-        assert_eq!(unanswered.release(2), 100);
+        assert_eq!(unanswered.may_outlast_release(2), 100);
     }
 
     #[test]
@@ -182,6 +182,6 @@ mod tests {
         unanswered.attempt(1, 300);
         unanswered.settled(50);
         assert!(!unanswered.is_any());
-        assert_eq!(unanswered.release(2), 0);
+        assert_eq!(unanswered.may_outlast_release(2), 0);
     }
 }

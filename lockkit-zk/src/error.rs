@@ -50,72 +50,65 @@ pub(crate) fn fate(error: &zk::Error) -> Fate {
 
 /// Translates an error that occurred during `what` at `path`.
 pub(crate) fn from_zk(error: zk::Error, phase: Phase, what: &str, path: &str) -> Error {
+    let (kind, advice) = kind_and_advice(&error);
+    let unknown = phase == Phase::Write && fate(&error) == Fate::Unknown;
+    let ours = ours(kind, format!("{what} {path:?} failed: {error}; {advice}")).with_source(error);
+    if unknown { ours.with_outcome_unknown() } else { ours }
+}
+
+fn kind_and_advice(error: &zk::Error) -> (ErrorKind, &'static str) {
     use zk::Error as E;
-    let (kind, advice): (_, Cow<'_, str>) = match &error {
+    match error {
         E::NoAuth => (
             ErrorKind::PermissionDenied,
             "the ACL of the node or of its folder does not allow this; use the credentials that \
-             created the node, or another prefix"
-                .into(),
+             created the node, or another prefix",
         ),
         E::AuthFailed => (
             ErrorKind::Authentication,
-            "the server refused the credentials; check the ones in the URL".into(),
+            "the server refused the credentials; check the ones in the URL",
         ),
         E::InvalidAcl => (
             ErrorKind::Authentication,
             "the server knows no user as the owner of the node; acl=creator needs user:password@ \
-             in the URL"
-                .into(),
+             in the URL",
         ),
         E::NotReadOnly => (
             ErrorKind::ReadOnly,
-            "the server has lost its quorum and takes no writes; check the other servers"
-                .into(),
+            "the server has lost its quorum and takes no writes; check the other servers",
         ),
-        E::QuotaExceeded => (
-            ErrorKind::StoreFull,
-            "the quota of this part of the tree is used up; raise it"
-                .into(),
-        ),
+        E::QuotaExceeded => {
+            (ErrorKind::StoreFull, "the quota of this part of the tree is used up; raise it")
+        }
         E::NoNode => (
             ErrorKind::Unavailable,
             "another client deleted the chroot, or a folder of lockkit; try again, and leave these \
-             nodes alone"
-                .into(),
+             nodes alone",
         ),
         E::NoChildrenForEphemerals => (
             ErrorKind::WrongType,
             "an ephemeral node of another program is in the place of lockkit's folder; use another \
-             prefix"
-                .into(),
+             prefix",
         ),
         E::Unimplemented => (
             ErrorKind::Unsupported,
-            "the server does not know this request; lockkit needs ZooKeeper 3.6 or later"
-                .into(),
+            "the server does not know this request; lockkit needs ZooKeeper 3.6 or later",
         ),
         E::UnexpectedErrorCode(EPHEMERAL_ON_LOCAL_SESSION) => (
             ErrorKind::Unsupported,
             "the server makes local sessions, which can't own locks; set \
-             localSessionsUpgradingEnabled=true"
-                .into(),
+             localSessionsUpgradingEnabled=true",
         ),
-        E::SessionExpired | E::ClientClosed | E::SessionMoved => (
-            ErrorKind::Unavailable,
-            "the session has ended; the next attempt opens a new one".into(),
-        ),
-        _ if fate(&error) == Fate::Unknown => (
+        E::SessionExpired | E::ClientClosed | E::SessionMoved => {
+            (ErrorKind::Unavailable, "the session has ended; the next attempt opens a new one")
+        }
+        _ if fate(error) == Fate::Unknown => (
             ErrorKind::Unavailable,
             "the connection broke, or the server fell silent; is the ensemble running and \
-             reachable?"
-                .into(),
+             reachable?",
         ),
-        _ => (ErrorKind::Unexpected, "no known server gives this answer".into()),
-    };
-    let unknown = phase == Phase::Write && fate(&error) == Fate::Unknown;
-    let ours = ours(kind, format!("{what} {path:?} failed: {error}; {advice}")).with_source(error);
-    if unknown { ours.with_outcome_unknown() } else { ours }
+        _ => (ErrorKind::Unexpected, "no known server gives this answer"),
+    }
 }
 
 /// An error of this backend.

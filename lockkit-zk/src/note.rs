@@ -71,20 +71,10 @@ pub(crate) async fn write(
         for (path, version) in proofs {
             writer.add_check_version(path, *version).map_err(failed)?;
         }
-        match (&stored, noted) {
-            // A revision only rises, so the note that was read is enough. The transaction still
-            // checks whether the grant holds.
-            (_, Noted::Outdated | Noted::NotHeld) => {}
-            (Some((stored, version)), Noted::Written) if stored == note => {
-                writer.add_check_version(&path, *version).map_err(failed)?;
-            }
-            (Some((_, version)), Noted::Written) => {
-                writer.add_set_data(&path, &to_bytes(note), Some(*version)).map_err(failed)?;
-            }
-            (None, Noted::Written) => {
-                let persistent = CreateMode::Persistent.with_acls(pool.config().acl.acls());
-                writer.add_create(&path, &to_bytes(note), &persistent).map_err(failed)?;
-            }
+        // A revision only rises, so the note that was read is enough for any other answer. The
+        // transaction still checks whether the grant holds.
+        if noted == Noted::Written {
+            replace(&mut writer, stored.as_ref(), note, &path, pool).map_err(failed)?;
         }
         let (index, source) = match commit(&client, pool, &folder, writer).await {
             Ok(_) => return Ok(Outcome::Noted(noted)),
@@ -112,6 +102,24 @@ pub(crate) async fn write(
              again"
         ),
     ))
+}
+
+/// Adds the change from the stored note, with the version of its node, to the new one.
+fn replace(
+    writer: &mut MultiWriter<'_>,
+    stored: Option<&(Note, i32)>,
+    note: &Note,
+    path: &str,
+    pool: &Pool,
+) -> Result<(), ZkError> {
+    match stored {
+        Some((stored, version)) if stored == note => writer.add_check_version(path, *version),
+        Some((_, version)) => writer.add_set_data(path, &to_bytes(note), Some(*version)),
+        None => {
+            let persistent = CreateMode::Persistent.with_acls(pool.config().acl.acls());
+            writer.add_create(path, &to_bytes(note), &persistent)
+        }
+    }
 }
 
 /// Commits the transaction. Right before it, makes the folder of the notes, unless the folder

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{Read as _, stdin},
+    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
@@ -56,21 +57,8 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
     };
     let mut look = Instant::now() + LOOK;
     loop {
-        let at = if orders.is_overdue() { BootTime::NEVER } else { orders.deadline };
-        // Zero turns the timer off.
-        let value = if at == BootTime::NEVER { Timespec::default() } else { timespec(at.0.max(1)) };
-        let setting = Itimerspec { it_interval: Timespec::default(), it_value: value };
-        timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &setting)
-            .map_err(|error| Error::of("could not set the timer", error))?;
-        let input = stdin();
-        let mut wait = [PollFd::new(&input, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
-        let pause = look.saturating_duration_since(Instant::now());
-        match poll(&mut wait, Some(&timespec(u64::try_from(pause.as_nanos()).unwrap_or(0)))) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => {
-                return Err(Error::of("could not wait for the pipe and the timer", error));
-            }
-        }
+        let kill_at = if orders.is_overdue() { BootTime::NEVER } else { orders.deadline };
+        wait(&timer, kill_at, look)?;
         let heard = orders.hear();
         processes.group = orders.group;
         match heard {
@@ -89,7 +77,8 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
                 kill(
                     arguments,
                     &mut processes,
-                    "lockkit is stopped and its lock is about to end, so the watchdog kills its job",
+                    "lockkit is stopped and its lock is about to end, so the watchdog kills its \
+                     job",
                 );
             }
             Heard::Orders => {}
@@ -101,6 +90,23 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
             // the time.
             look = begun + (begun.elapsed() * 100).max(LOOK);
         }
+    }
+}
+
+/// Waits for orders, but not beyond one of these times.
+fn wait(timer: &OwnedFd, kill_at: BootTime, look: Instant) -> Result<()> {
+    // Zero turns the timer off.
+    let value =
+        if kill_at == BootTime::NEVER { Timespec::default() } else { timespec(kill_at.0.max(1)) };
+    let setting = Itimerspec { it_interval: Timespec::default(), it_value: value };
+    timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &setting)
+        .map_err(|error| Error::of("could not set the timer", error))?;
+    let input = stdin();
+    let mut sources = [PollFd::new(&input, PollFlags::IN), PollFd::new(timer, PollFlags::IN)];
+    let pause = look.saturating_duration_since(Instant::now());
+    match poll(&mut sources, Some(&timespec(u64::try_from(pause.as_nanos()).unwrap_or(0)))) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(Error::of("could not wait for the pipe and the timer", error)),
     }
 }
 

@@ -24,18 +24,13 @@ impl RedisClaim {
             return Err(error::ours(ErrorKind::Unsupported, reason));
         };
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
-        let store = Arc::clone(&self.store);
-        let mut route = store.route(self.keys.slot).alone();
+        let mut route = self.store.route(self.keys.slot).alone();
         let mut late = 0;
         loop {
-            let destination = route.next().await?;
-            let sent = Clock::Boot.now();
-            let answers = self.send_note(&destination, script, note, deadline).await;
-            let Some((answer, waited)) = route.arrive(&destination, answers, Phase::Write).await?
-            else {
-                continue;
+            let write = |destination: Arc<Destination>| async move {
+                self.send_note(&destination, script, note, deadline).await
             };
-            destination.link.clock().observe(sent, answer.now(), Clock::Boot.now());
+            let (answer, waited) = route.lead(Phase::Write, write).await?;
             return match answer {
                 Written::Yes { .. } => {
                     self.confirm(waited, "a note")?;
@@ -54,6 +49,7 @@ impl RedisClaim {
         }
     }
 
+    /// Sends the note, and learns the server's time from the answer.
     async fn send_note(
         &self,
         destination: &Destination,
@@ -70,7 +66,10 @@ impl RedisClaim {
             Arg::Text(&note.text),
         ];
         let call = Call { script, keys: &[&self.keys.lock, &key], args: &args };
+        let sent = Clock::Boot.now();
         let (reply, waited) = destination.run_confirmed(&call, self.replicas()).await?;
-        Ok((Written::from_reply(&reply)?, waited))
+        let answer = Written::from_reply(&reply)?;
+        destination.link.clock().observe(sent, answer.now(), Clock::Boot.now());
+        Ok((answer, waited))
     }
 }

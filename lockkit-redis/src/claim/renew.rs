@@ -1,6 +1,6 @@
 //! Renews the lease of a grant, and raises its token.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use lockkit_core::{
     Clock, Error, ErrorKind, FencingToken, Result,
@@ -13,7 +13,7 @@ use crate::{
     error::{self, Phase},
     family::Family,
     script::{Arg, Call, Source},
-    servers::replicas,
+    servers::{Destination, replicas},
 };
 
 /// A script counts exactly up to this number.
@@ -78,15 +78,11 @@ impl RedisClaim {
         keys: &[&str],
         args: &[Arg<'_>],
     ) -> Result<(Value, Option<Waited>)> {
-        let call = Call { script, keys, args };
-        let mut route = self.store.route(self.keys.slot).alone();
-        loop {
-            let destination = route.next().await?;
-            let answers = destination.run_confirmed(&call, self.replicas()).await;
-            if let Some(answers) = route.arrive(&destination, answers, Phase::Write).await? {
-                return Ok(answers);
-            }
-        }
+        let call = &Call { script, keys, args };
+        let run = |destination: Arc<Destination>| async move {
+            destination.run_confirmed(call, self.replicas()).await
+        };
+        self.store.route(self.keys.slot).alone().lead(Phase::Write, run).await
     }
 
     /// Returns an error with an unknown outcome, unless enough replicas have confirmed the request.

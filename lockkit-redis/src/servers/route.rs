@@ -134,6 +134,27 @@ impl<'a> Route<'a> {
         self
     }
 
+    /// Sends a request until a server answers it.
+    ///
+    /// The destination is shared, because a closure that borrows it has a future that is not `Send`
+    /// (rust-lang/rust#102211).
+    pub(crate) async fn lead<T, F>(
+        &mut self,
+        phase: Phase,
+        request: impl Fn(Arc<Destination>) -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        loop {
+            let destination = Arc::new(self.next().await?);
+            let answer = request(Arc::clone(&destination)).await;
+            if let Some(answer) = self.arrive(&destination, answer, phase).await? {
+                return Ok(answer);
+            }
+        }
+    }
+
     /// The next server to ask.
     pub(crate) async fn next(&mut self) -> Result<Destination> {
         self.shared.waiters.sweep();

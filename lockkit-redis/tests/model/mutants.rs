@@ -69,7 +69,24 @@ const DIFFER: &str = "the queue and the liveness entries differ";
 pub(crate) fn mutants() -> Vec<Mutant> {
     let mut mutants = scripts::all();
     mutants.extend(batch::all().map(|mutant| Mutant { setting: Some(BATCHED), ..mutant }));
-    mutants.extend([
+    mutants.extend(clients());
+    let clock = client(
+        Flaw::ProofWithoutClock,
+        "a proof that ignores steps of the clock",
+        &["a proof reaches into the future"],
+    );
+    mutants.push(Mutant { setting: Some(CLOCK_STEPS), ..clock });
+    let refused = script(
+        "a hand-over that stops when a message is refused",
+        &[("hand_over", "redis.pcall(", "redis.call(")],
+        &[REFUSED, NOT_GIVEN],
+    );
+    mutants.push(Mutant { setting: Some(DENIED), ..refused });
+    mutants
+}
+
+fn clients() -> [Mutant; 11] {
+    [
         client(
             Flaw::ProofFromReceipt,
             "a proof whose window starts at the receipt",
@@ -113,18 +130,5 @@ pub(crate) fn mutants() -> Vec<Mutant> {
             "a cancelled call that sends no request",
             &[LOCK_LEFT, PLACE_LEFT],
         ),
-    ]);
-    let clock = client(
-        Flaw::ProofWithoutClock,
-        "a proof that ignores steps of the clock",
-        &["a proof reaches into the future"],
-    );
-    mutants.push(Mutant { setting: Some(CLOCK_STEPS), ..clock });
-    let refused = script(
-        "a hand-over that stops when a message is refused",
-        &[("hand_over", "redis.pcall(", "redis.call(")],
-        &[REFUSED, NOT_GIVEN],
-    );
-    mutants.push(Mutant { setting: Some(DENIED), ..refused });
-    mutants
+    ]
 }

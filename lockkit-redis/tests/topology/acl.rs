@@ -84,7 +84,11 @@ async fn exercise(redis: &Redis) {
         }
         assert_eq!(late.release().await.unwrap(), Released::Freed);
     }
-    // So many that some of them are sent together.
+    exercise_batches(redis).await;
+}
+
+/// Acquires and releases so many locks that some of them are sent together.
+async fn exercise_batches(redis: &Redis) {
     let mut crowd: Vec<_> =
         (0..50).map(|at| redis.claim(spec_of(&format!("a{at}"))).unwrap()).collect();
     for answer in join_all(crowd.iter_mut().map(|claim| claim.attempt(Wait::No))).await {

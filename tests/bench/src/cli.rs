@@ -19,7 +19,7 @@ use crate::{
     options::Options,
     peer::Peer,
     progress::Shown,
-    report::{Outcome, Report, Scenario, Side, Verdict, compare, html, markdown},
+    report::{Outcome, Report, Scenario, Side, Verdict, compare, html, markdown, picture},
     run::run,
     target::Address,
     worker::worker,
@@ -47,7 +47,7 @@ enum Command {
         /// report.json of the later run
         new: PathBuf,
     },
-    /// Writes report.md and report.html from a report.json
+    /// Writes report.md, report.html and own-names.svg from a report.json
     Report {
         /// report.json of a run
         json: PathBuf,
@@ -90,7 +90,7 @@ struct RunArguments {
     /// Another lock library to measure, on one Redis server
     #[arg(long, value_name = "LIBRARY")]
     peer: Option<Peer>,
-    /// The folder to write report.json, report.md and report.html to
+    /// The folder to write report.json, report.md, report.html and own-names.svg to
     #[arg(long, value_name = "FOLDER", default_value = "lockkit-bench-report")]
     out: PathBuf,
 }
@@ -166,7 +166,7 @@ async fn measure(
     let report = run(&options, &Shown::new(), stop).await?;
     write(&out, "report.json", &report.to_json()?)?;
     write_readable(&report, &out)?;
-    eprintln!("wrote {}/report.json, report.md and report.html", out.display());
+    eprintln!("wrote {}/report.json, report.md, report.html and own-names.svg", out.display());
     if !has_figures(&report) {
         return Err(Error::new(
             "nothing could be measured; the report gives the reason for each case",
@@ -264,7 +264,8 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
 /// Writes the report as Markdown and as HTML.
 fn write_readable(report: &Report, folder: &Path) -> Result<()> {
     write(folder, "report.md", &markdown(report))?;
-    write(folder, "report.html", &html(report))
+    write(folder, "report.html", &html(report))?;
+    picture(report).map_or(Ok(()), |svg| write(folder, "own-names.svg", &svg))
 }
 
 fn compare_files(old: &Path, new: &Path) -> Result<ExitCode> {

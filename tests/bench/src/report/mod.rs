@@ -19,7 +19,7 @@ pub(crate) const ROUND_TRIP: &str = "round trip";
 
 pub use self::{
     compare::{Comparison, compare},
-    html::html,
+    html::{html, picture},
     markdown::markdown,
     model::{
         Better, Case, Curve, Guarantee, GuaranteeClass, Host, Metric, Outcome, Report, SCHEMA,

@@ -1,5 +1,5 @@
-//! (b) An exclusive holder never holds a lock at the same time as another holder, and the permits in
-//! use never exceed the limit.
+//! (b) An exclusive holder never holds a lock at the same time as another holder, and the permits
+//! in use never exceed the limit.
 
 use std::collections::BTreeSet;
 

@@ -8,7 +8,10 @@ use crate::report::{
     Case, GuaranteeClass, Metric, Report, Scenario, Series, Side, lookup, numbers, table, words,
 };
 
-const WIDTH: f64 = 820.0;
+/// The part of a style sheet that bars need, beside the palette.
+pub(super) const STYLE: &str = include_str!("bars.css");
+
+pub(super) const WIDTH: f64 = 820.0;
 /// The x position where bars begin.
 const LEFT: f64 = 180.0;
 /// The length of the longest bar. The text after the bar needs the remaining width.
@@ -30,14 +33,14 @@ struct Row<'a> {
     missing: String,
 }
 
-/// The bars of a case. Returns `None` if no store has the figure.
+/// The bars of a case, and their height. Returns `None` if no store has the figure.
 pub(super) fn draw(
     report: &Report,
     scenario: Scenario,
     case: &Case,
     metric: Metric,
     title: &str,
-) -> Option<Markup> {
+) -> Option<(Markup, f64)> {
     let rows: Vec<_> = rows(report, scenario, case, metric);
     let scale = scale(&rows)?;
     let mut top = 4.0;
@@ -46,13 +49,14 @@ pub(super) fn draw(
         drawn.push((top, row));
         top += BAR + STEP + row.rivals.iter().map(|_| STEP).sum::<f64>();
     }
-    Some(html! {
+    let bars = html! {
         svg.bars viewBox=(format!("0 0 {WIDTH} {top}")) role="img" aria-label=(title) {
             title { (title) }
             @for (top, row) in &drawn { (draw_row(row, *top, scale, metric)) }
             line.axis x1=(LEFT) x2=(LEFT) y1="0" y2=(top) {}
         }
-    })
+    };
+    Some((bars, top))
 }
 
 fn rows<'a>(report: &'a Report, scenario: Scenario, case: &Case, metric: Metric) -> Vec<Row<'a>> {
@@ -185,7 +189,7 @@ mod tests {
 
     fn drawn(report: &Report, scenario: Scenario, metric: Metric) -> String {
         let case = report.typical(scenario, metric).unwrap();
-        draw(report, scenario, case, metric, "the title").unwrap().into_string()
+        draw(report, scenario, case, metric, "the title").unwrap().0.into_string()
     }
 
     /// Memory locks are a hundred times as fast, so all other bars would look alike.

@@ -58,7 +58,7 @@ fn all_bars(report: &Report, scenario: Scenario, metric: Metric, about: &str) ->
     html! {
         @for case in drawn(report, scenario, metric) {
             @let title = format!("{about}: {}", words::case(case));
-            @if let Some(svg) = bars::draw(report, scenario, case, metric, &title) {
+            @if let Some((svg, _)) = bars::draw(report, scenario, case, metric, &title) {
                 (figure(&html! { (title) " " span.wish { (wish) } }, &svg))
             }
         }

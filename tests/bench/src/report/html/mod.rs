@@ -5,9 +5,10 @@ mod figures;
 mod lines;
 mod page;
 mod palette;
+mod picture;
 mod plots;
 
-pub use self::page::html;
+pub use self::{page::html, picture::picture};
 
 #[cfg(test)]
 mod tests;

@@ -52,7 +52,7 @@ fn head(report: &Report) -> Markup {
             meta name="color-scheme" content="light dark";
             meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
             title { "Locks compared: lockkit " (report.lockkit) }
-            style { (PreEscaped(include_str!("style.css"))) (PreEscaped(palette::css())) }
+            style { (PreEscaped(bars::STYLE)) (PreEscaped(include_str!("style.css"))) (PreEscaped(palette::css())) }
         }
     }
 }
