@@ -16,7 +16,8 @@ const ATTEMPT: Duration = Duration::from_secs(3);
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     let slack = nanos(index.terms.slack);
     for claim in &index.claims {
-        let process = claim.op.process;
+        let op = claim.op;
+        let process = op.process;
         let from = index.at(claim.asks);
         let mut add = |at: u64, what: String, last| {
             let lock = Some(claim.lock);
@@ -33,30 +34,20 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
         if let Some((place, Refusal::Busy)) = index.refusal(claim)
             && is_idle(index, claim, index.at(place))
         {
-            let what = format!(
-                "{} was refused because the lock was busy, but no other claim had it or asked for \
-                 it",
-                claim.op
-            );
+            let what = format!("{op} was refused as busy, but no other claim had or wanted the lock");
             add(index.at(place), what, Some(place));
         }
         let Some(answer) = index.answer(claim) else {
             if !index.was_cut_off(process) {
-                add(
-                    from,
-                    format!("{} never got an answer, although its process lived", claim.op),
-                    None,
-                );
+                add(from, format!("{op} never got an answer, although its process lived"), None);
             }
             continue;
         };
         if let (Some(releases), None) = (claim.releases, claim.released)
             && !index.was_cut_off(process)
         {
-            let what = format!(
-                "{} never got the result of its release, although its process lived",
-                claim.op
-            );
+            let what =
+                format!("{op} never got the result of its release, although its process lived");
             add(index.at(releases), what, Some(releases));
         }
         let bound = match claim.patience {
@@ -72,7 +63,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             let bound = between(0, bound);
             add(
                 from.saturating_add(nanos(bound)),
-                format!("{} took {took:?}, but its bound is {bound:?}", claim.op),
+                format!("{op} took {took:?}, but its bound is {bound:?}"),
                 Some(answer),
             );
         }
