@@ -315,7 +315,10 @@ fn cant_start(program: &str) -> String {
 pub(crate) fn possible() -> bool {
     let possible = Network::probe();
     if let Err(reason) = &possible {
-        let _ = writeln!(std::io::stderr(), "LEFT OUT, no network namespaces here: {reason:#}");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED, because network namespaces are not available: {reason:#}"
+        );
     }
     possible.is_ok()
 }

@@ -76,7 +76,7 @@ fn c1_to_c10_hold_in_each_simulated_run() {
         "{count} seeds, {records} records in {:?}; {documented} documented weaknesses",
         started.elapsed()
     );
-    println!("what went wrong: {faults:?}");
+    println!("faults: {faults:?}");
     assert!(broken.is_empty(), "{} of {count} seeds break a promise: {broken:?}", broken.len());
     if seeds == SEEDS {
         // A simulation in which nothing goes wrong proves little.

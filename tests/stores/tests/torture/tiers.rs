@@ -152,7 +152,9 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, Failed> {
         cli.stores.iter().find(|name| places.iter().all(|(known, _)| known != name))
     {
         let known: Vec<_> = places.iter().map(|(name, _)| *name).collect();
-        return Err(format!("there is no store {unknown}; there are {}", known.join(", ")).into());
+        return Err(
+            format!("the store {unknown} is unknown; known stores: {}", known.join(", ")).into()
+        );
     }
     places
         .retain(|(name, _)| cli.stores.is_empty() || cli.stores.iter().any(|store| store == name));

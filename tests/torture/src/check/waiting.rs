@@ -34,7 +34,8 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
         if let Some((place, Refusal::Busy)) = index.refusal(claim)
             && is_idle(index, claim, index.at(place))
         {
-            let what = format!("{op} was refused as busy, but no other claim had or wanted the lock");
+            let what =
+                format!("{op} was refused as busy, but no other claim had or wanted the lock");
             add(index.at(place), what, Some(place));
         }
         let Some(answer) = index.answer(claim) else {
