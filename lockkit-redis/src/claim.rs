@@ -206,8 +206,7 @@ impl RedisClaim {
             Acquired::Mismatch { limit, .. } => {
                 let wanted = self.permits.map_or(0, |permits| permits.limit);
                 let reason = format!(
-                    "the name is in use with {limit} permits, and this claim says that there are \
-                     {wanted}; all must agree"
+                    "the name is in use with {limit} permits, and this claim says that there are {wanted}; all must agree"
                 );
                 error::ours(ErrorKind::InvalidOption, reason)
             }
@@ -218,8 +217,8 @@ impl RedisClaim {
 
     fn exhausted(&self) -> Error {
         let reason = format!(
-            "the token in the key {:?} has reached 2^53 and can't rise any more; if nothing has \
-             stored such a token, delete the key",
+            "the token in the key {:?} has reached 2^53 and can't rise any more; if nothing has stored such a token, \
+             delete the key",
             self.keys.counter
         );
         error::ours(ErrorKind::Unexpected, reason)
@@ -227,8 +226,7 @@ impl RedisClaim {
 
     fn late(&self) -> Error {
         let reason = format!(
-            "the request took longer than op_timeout ({:?}) to reach the server, which therefore \
-             ignored it",
+            "the request took longer than op_timeout ({:?}) to reach the server, which therefore ignored it",
             self.spec.op_timeout
         );
         error::ours(ErrorKind::Unavailable, reason)

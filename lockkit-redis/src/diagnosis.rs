@@ -135,17 +135,10 @@ fn restart(facts: &Facts) -> Diagnostic {
     }
     match facts.setting("appendfsync") {
         None => unknown("appendfsync", "CONFIG GET appendfsync"),
-        Some("always") => {
-            Diagnostic::new(Severity::Good, what, "append-only file, appendfsync always")
-        }
-        Some(other) => Diagnostic::new(
-            Severity::Weak,
-            what,
-            format!("append-only file, appendfsync {other}"),
-        )
-        .with_advice(
-            "a crash of the machine loses the grants of the last second or more; set appendfsync \
-             always, or let the resource compare fencing tokens",
+        Some("always") => Diagnostic::new(Severity::Good, what, "append-only file, appendfsync always"),
+        Some(other) => Diagnostic::new(Severity::Weak, what, format!("append-only file, appendfsync {other}")).with_advice(
+            "a crash of the machine loses the grants of the last second or more; set appendfsync always, or let the \
+             resource compare fencing tokens",
         ),
     }
 }

@@ -77,8 +77,7 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
                 kill(
                     arguments,
                     &mut processes,
-                    "lockkit is stopped and its lock is about to end, so the watchdog kills its \
-                     job",
+                    "lockkit is stopped and its lock is about to end, so the watchdog kills its job",
                 );
             }
             Heard::Orders => {}
