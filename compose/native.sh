@@ -20,19 +20,19 @@ profiles=(mariadb mysql redis redis-cluster sentinel valkey zookeeper zookeeper-
 
 usage() {
     cat <<END
-The stores of compose/compose.yaml without containers: same ports, same URLs, same settings. Linux.
+The stores of compose/compose.yaml without containers, with the same ports, URLs and settings. Linux only.
 
-  native.sh up PROFILE…|all      installs what is missing (Debian, as root), starts, waits until all is ready for locks
-  native.sh down [PROFILE…|all]  stops what it started; data stays, unless you say --volumes
-  native.sh status               what runs
-  native.sh urls [PROFILE…|all]  where it is
-  native.sh ports [PROFILE…|all] the ports that it takes
-  native.sh settings             the settings that locks depend on
+  native.sh up PROFILE…|all      installs missing programs (Debian, as root), starts the servers, waits until they are ready
+  native.sh down [PROFILE…|all]  stops the servers that it started; --volumes also deletes their data
+  native.sh status               lists the servers, with processes and logs
+  native.sh urls [PROFILE…|all]  prints the URLs
+  native.sh ports [PROFILE…|all] prints the ports that the servers use
+  native.sh settings             prints the settings that locks depend on
 
 Profiles: ${profiles[*]}
 
-  LOCKKIT_PORT_OFFSET   is added to every port: ${offset}
-  LOCKKIT_NATIVE_HOME   data, logs and process ids: ${home}
+  LOCKKIT_PORT_OFFSET   a number to add to every port, now ${offset}
+  LOCKKIT_NATIVE_HOME   the folder of data, logs and process ids, now ${home}
 END
 }
 
@@ -41,7 +41,7 @@ die() {
     exit 1
 }
 
-# The servers of a profile: names, each with its port. Where one listens on more ports, these follow.
+# The servers of a profile: names, each with its port. If a server listens on more ports, these follow.
 servers_of() {
     case $1 in
     mariadb) echo "mariadb $(port 3306)" ;;
@@ -93,10 +93,10 @@ choose() {
             everything=yes
             return
         fi
-        [[ " ${profiles[*]} " == *" $name "* ]] || die "no profile is called $name. There are: ${profiles[*]} all"
+        [[ " ${profiles[*]} " == *" $name "* ]] || die "no profile is called $name; the profiles are: ${profiles[*]} all"
         [[ " ${chosen[*]} " == *" $name "* ]] || chosen+=("$name")
     done
-    [ ${#chosen[@]} -gt 0 ] || die "which one? ${profiles[*]} all"
+    [ ${#chosen[@]} -gt 0 ] || die "no profile was given; the profiles are: ${profiles[*]} all"
 }
 
 up() {
@@ -109,7 +109,7 @@ up() {
             server_runs "$home/$server-${rest%% *}" || ports_are_free "$profile" "$rest"
         done < <(servers_of "$profile")
     done
-    # Without it they would go on when this program has ended.
+    # Otherwise they would continue after the end of this program.
     trap 'kill "${pids[@]}" 2>/dev/null || true; exit 130' HUP INT TERM
     for profile in "${chosen[@]}"; do
         "up_${profile//-/_}" &
@@ -119,16 +119,16 @@ up() {
         if wait "${pids[i]}"; then echo "${chosen[i]} $(url_of "${chosen[i]}")"; else failed+=("${chosen[i]}"); fi
     done
     [ ${#failed[@]} -gt 0 ] || return 0
-    # So that a second `up` does not meet half of a group.
+    # Otherwise a second `up` would find an incomplete group.
     for profile in "${failed[@]}"; do stop_servers < <(folders_of "$profile") || true; done
-    die "not up: ${failed[*]}"
+    die "these servers did not start: ${failed[*]}"
 }
 
 ports_are_free() {
     local port
     for port in $2; do
-        ! listens "$port" || die "$1: another program listens on port $port; \`ss -ltnp\` says which. \
-End that one, or set LOCKKIT_PORT_OFFSET, to 10000 for example"
+        ! listens "$port" || die "$1: another program listens on port $port; find it by \`ss -ltnp\` and \
+end it, or set LOCKKIT_PORT_OFFSET, for example to 10000"
     done
 }
 
@@ -139,7 +139,7 @@ down() {
     done
     choose "${arguments[@]:-all}"
     one_at_a_time
-    # All: with whatever offset they were started.
+    # `all` includes servers with other offsets.
     if [ -n "$everything" ]; then
         readarray -t folders < <(all_folders)
     else
@@ -195,9 +195,9 @@ settings() {
     zookeeper_settings | sed 's/^/zookeeper /'
 }
 
-[[ $offset =~ ^[0-9]{1,5}$ ]] || die "LOCKKIT_PORT_OFFSET=$offset is no number to add to a port"
+[[ $offset =~ ^[0-9]{1,5}$ ]] || die "LOCKKIT_PORT_OFFSET=$offset is not a number that can be added to a port"
 offset=$((10#$offset))
-[ $((26381 + offset)) -le 65535 ] || die "LOCKKIT_PORT_OFFSET=$offset is too large: ports end at 65535"
+[ $((26381 + offset)) -le 65535 ] || die "LOCKKIT_PORT_OFFSET=$offset is too large, because ports end at 65535"
 [[ $home == /* ]] || home=$PWD/$home
 command=${1:-help}
 shift || true

@@ -10,8 +10,8 @@ use std::{env, time::Duration};
 use lockkit::{Locker, Result};
 use tokio::{task::JoinSet, time::sleep};
 
-/// Represents a cache on another server. It writes twice; no reader may read between the two
-/// writes.
+/// Represents a cache on another server. A write has two parts, and no reader may read between
+/// them.
 #[derive(Default)]
 struct Cache {
     head: AtomicU64,
@@ -23,7 +23,7 @@ impl Cache {
     async fn read(&self) -> u64 {
         let head = self.head.load(SeqCst);
         sleep(Duration::from_millis(1)).await;
-        assert_eq!(head, self.body.load(SeqCst), "half of a page");
+        assert_eq!(head, self.body.load(SeqCst), "a reader saw half of a page");
         head
     }
 
@@ -44,8 +44,8 @@ async fn page(locker: &Locker, cache: &Cache, wanted: u64) -> Result<u64> {
     if version >= wanted {
         return Ok(version);
     }
-    // No lock turns from shared to exclusive, because two would wait for each other. So check
-    // again.
+    // A shared lock cannot become exclusive, because two readers would wait for each other. So
+    // check again under the exclusive lock.
     let guard = lock.write().await?;
     if cache.read().await < wanted {
         guard.run(cache.refresh(wanted)).await?;
@@ -74,7 +74,7 @@ async fn main() -> Result<()> {
         read.expect("no reader panics")?;
     }
     let asked = cache.asked_source.load(SeqCst);
-    println!("30 readers on {}, the source was asked {asked} times", locker.descriptor().name);
-    assert!((1..=3).contains(&asked), "once for each version that somebody wanted, or less");
+    println!("30 readers on {} sent {asked} requests to the source", locker.descriptor().name);
+    assert!((1..=3).contains(&asked), "at most one request for each version");
     locker.shutdown().await
 }

@@ -1,8 +1,8 @@
-//! How long a hold lasts: a bound on it, a warning before its end, and a longer lease for one step.
-//! The last part keeps a lock taken for a while after the work.
+//! The length of a hold: a limit, a warning before its end, and a longer lease for one step. The
+//! last part keeps a lock taken for a while after the work.
 //!
 //! `cargo run --example hold_limits` runs on the embedded memory store, or on the store of its
-//! argument, a URL. On ZooKeeper a lease is that of the session, so it takes half a minute there.
+//! argument, a URL. On ZooKeeper the lease is the session, so the example takes half a minute.
 
 use std::{
     env,
@@ -23,9 +23,9 @@ async fn work_in_steps(guard: LockGuard) -> Result<()> {
             () = tokio::time::sleep(Duration::from_millis(50)) => steps += 1, // a step of the work
         }
     };
-    println!("{steps} steps are done, and {left:?} are left to tidy up");
-    assert!(steps > 0 && (guard.is_held() || left.is_zero())); // a machine that stood still is warned too late
-    println!("the release says: {:?}", guard.release().await?);
+    println!("{steps} steps are done, and {left:?} are left to clean up");
+    assert!(steps > 0 && (guard.is_held() || left.is_zero())); // a pause delays the warning
+    println!("the result of the release: {:?}", guard.release().await?);
     Ok(())
 }
 
@@ -33,11 +33,11 @@ async fn work_in_steps(guard: LockGuard) -> Result<()> {
 async fn runs_away(guard: LockGuard) {
     let started = Instant::now();
     let error = guard.run(std::future::pending::<()>()).await.unwrap_err();
-    println!("the one that ran away was stopped after {:?}: {error}", started.elapsed());
+    println!("lockkit stopped the endless work after {:?}: {error}", started.elapsed());
     assert_eq!(error.kind(), ErrorKind::Lost);
 }
 
-/// Runs one step that takes longer than the lease, while nothing can renew it.
+/// Runs one step that takes longer than the lease, and cannot renew it.
 async fn one_long_step(guard: LockGuard) -> Result<()> {
     match guard.extend(guard.remaining() * 3).await {
         Ok(left) => println!("the long step has {left:?}"),
@@ -50,12 +50,12 @@ async fn one_long_step(guard: LockGuard) -> Result<()> {
     Ok(())
 }
 
-/// The job must not run again for a while, on any machine, so no code releases its lock.
+/// The job must not run again for a while, on any machine, so this never releases its lock.
 async fn once_in_a_while(locker: &Locker, options: LockOptions) -> Result<()> {
     let job = locker.mutex("limits/job")?.with_options(options.with_renewal(Renewal::Manual))?;
     let Some(guard) = job.try_lock().await? else { return Ok(()) };
     let lost = guard.leak();
-    assert!(job.try_lock().await?.is_none(), "it has just run");
+    assert!(job.try_lock().await?.is_none(), "the job has just run");
     if lost.await == LossReason::Expired {
         println!("the job may run again: {}", job.lock().await?.is_held());
     }
@@ -72,7 +72,7 @@ async fn main() -> Result<()> {
     work_in_steps(capped.lock().await?).await?;
     runs_away(capped.lock().await?).await;
     one_long_step(capped.lock().await?).await?;
-    // On other stores the lock would be held for as long as the session or connection lives.
+    // On other stores the lock would last as long as the session or connection.
     if locker.descriptor().lease_scope == LeaseScope::Claim {
         once_in_a_while(&locker, options).await?;
     }

@@ -1,4 +1,4 @@
-//! Three nodes, one leader: the leader gives orders until it crashes, and then another node takes
+//! Three nodes and one leader. The leader gives orders until it crashes. Then another node takes
 //! over.
 //!
 //! `cargo run --example leader` runs on the embedded memory store, or on the store of its argument.
@@ -11,7 +11,7 @@ use tokio::{runtime::Runtime, sync::oneshot, time::sleep};
 
 const ELECTION: &str = "example/orders";
 
-/// The resource that the leader writes to. It refuses the leaders before the latest one it knows.
+/// The resource that the leader writes to. It refuses leaders that precede the latest leader.
 fn give_order(term: FencingToken) -> bool {
     static LATEST: AtomicU64 = AtomicU64::new(0);
     LATEST.fetch_max(term.get(), SeqCst) <= term.get()
@@ -21,12 +21,12 @@ async fn give_five(name: &str, hold: &Hold) {
     println!("{name:<4} leads in term {}", hold.fencing_token());
     for _ in 0..5 {
         sleep(Duration::from_millis(100)).await;
-        // The check is exact, and sends no request: a leader that lost its lease must not even try.
+        // The check is exact and sends no request. A leader without its lease must not even try.
         assert!(!hold.is_held() || give_order(hold.fencing_token()), "two leaders");
     }
 }
 
-/// Makes a node's own locker, for the embedded store of this process or for the store of a URL.
+/// Creates a node's own locker, for the embedded store of this process or for the store of a URL.
 async fn connect(url: Option<&str>, memory: &Memory) -> Result<Locker> {
     let locker = match url {
         Some(url) => lockkit::connect(url).await?,
@@ -36,12 +36,12 @@ async fn connect(url: Option<&str>, memory: &Memory) -> Result<Locker> {
     locker.with_defaults(LockOptions::new().with_ttl(ttl))
 }
 
-/// Leads, and then crashes with its tasks and connections, as if killed: it gives nothing back.
+/// Leads, and then crashes with its tasks and connections. It releases nothing, as after a kill.
 fn anna(url: Option<&str>, memory: &Memory, leads: oneshot::Sender<()>) -> Result<FencingToken> {
-    let runtime = Runtime::new().expect("a runtime of its own");
+    let runtime = Runtime::new().expect("a separate runtime");
     let leadership = runtime.block_on(async {
         let leadership = connect(url, memory).await?.election(ELECTION)?.campaign("anna").await?;
-        leads.send(()).expect("the others wait for it");
+        leads.send(()).expect("the other nodes wait for this");
         give_five("anna", &leadership.hold()).await;
         Result::Ok(leadership)
     })?;
@@ -49,7 +49,7 @@ fn anna(url: Option<&str>, memory: &Memory, leads: oneshot::Sender<()>) -> Resul
     Ok(leadership.term())
 }
 
-/// Needs no lock, and sees every leader that leads for a while.
+/// Observes the leaders without a lock. It sees each leader that leads for a while.
 async fn observer(mut watch: LeaderWatch) {
     while let Ok(leader) = watch.changed().await {
         println!("seen: {:?}", leader.map(|leader| leader.value));
@@ -74,6 +74,6 @@ async fn main() -> Result<()> {
     let store = locker.descriptor().name;
     println!("three leaders on {store}, in the terms {first}, {ben} and {cleo}");
     assert!(first < ben && first < cleo && ben != cleo, "each term is above those before");
-    assert!(!give_order(first), "an order of a past leader is refused");
+    assert!(!give_order(first), "the resource refuses an order of a past leader");
     locker.shutdown().await
 }

@@ -1,5 +1,4 @@
-//! Transfers between accounts: each transfer takes the locks of both accounts, and no two wait in a
-//! circle.
+//! Transfers between accounts. Each transfer takes the locks of both accounts, without a deadlock.
 //!
 //! `cargo run --example lock_all` runs on the embedded memory store, or on the store of its
 //! argument.
@@ -27,7 +26,7 @@ impl Account {
     fn add(&self, amount: i64, token: FencingToken) -> bool {
         let fresh = self.largest.fetch_max(token.get(), SeqCst) <= token.get();
         if fresh {
-            // Read and written in two steps: without the lock, amounts would get lost.
+            // The read and the write are two steps, so amounts would get lost without the lock.
             let balance = self.balance.load(SeqCst);
             std::thread::yield_now();
             self.balance.store(balance + amount, SeqCst);
@@ -40,17 +39,17 @@ async fn transfer(locker: &Locker, accounts: &[Account; 4], from: usize, to: usi
     let from_name = format!("account/{from}");
     let to_name = format!("account/{to}");
     let options = LockOptions::new().with_wait(Duration::from_secs(30));
-    // The names may be in any order: the locks are taken in the order of their names.
+    // The names may be in any order, because lockkit takes the locks in the order of their names.
     let both = locker.mutex_set([&from_name, &to_name])?.with_options(options)?.lock().await?;
-    let token = |name: &str| both.fencing_token(name).expect("it is one of the two");
+    let token = |name: &str| both.fencing_token(name).expect("it is one of the two names");
     let moved = both
         .run(async {
-            tokio::time::sleep(Duration::from_millis(1)).await; // checks, and what else it takes
+            tokio::time::sleep(Duration::from_millis(1)).await; // the checks of the transfer
             accounts[from].add(-10, token(&from_name)) && accounts[to].add(10, token(&to_name))
         })
         .await?;
     assert!(moved, "a stale token although the lock was held");
-    both.release().await // an error that names those that were lost while the money was moved
+    both.release().await // an error names the locks that were lost during the transfer
 }
 
 #[tokio::main]
@@ -71,9 +70,9 @@ async fn main() -> Result<()> {
     }
     let balances = accounts.each_ref().map(|account| account.balance.load(SeqCst));
     println!(
-        "12 transfers on {}, and the balances are what they were: {balances:?}",
+        "after 12 transfers on {}, the balances are unchanged: {balances:?}",
         locker.descriptor().name
     );
-    assert_eq!(balances, [0; 4], "as much came in as went out of each");
+    assert_eq!(balances, [0; 4], "each account sent as much as it received");
     locker.shutdown().await
 }

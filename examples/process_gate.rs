@@ -1,5 +1,5 @@
-//! Many tasks in one process want one lock. The tasks queue in the process, in order. Where the
-//! store can, the lock goes from one task to the next in one request.
+//! Many tasks in one process want one lock. The tasks queue in the process, in order. If the store
+//! supports it, one request transfers the lock from one task to the next.
 //!
 //! * `cargo run --example process_gate` runs on the embedded memory store.
 //! * `cargo run --features redis --example process_gate -- redis://127.0.0.1/` runs on Redis. Other
@@ -16,7 +16,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 const TASKS: usize = 64;
 
-/// Counts the requests that the tasks sent to get the lock. A transferred lock needed none.
+/// Counts the requests that the tasks sent to get the lock. A transferred lock needs none.
 #[derive(Debug, Default)]
 struct Requests(Mutex<u32>);
 
@@ -53,7 +53,7 @@ async fn crowd(url: &str, gated: bool, what: &str) -> Result<Vec<usize>> {
     let served = served.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(served.windows(2).all(|pair| pair[0].1 < pair[1].1), "a token fell");
     let asked = *requests.0.lock().unwrap_or_else(PoisonError::into_inner);
-    println!("{what:<16} {TASKS} grants in {:?}, {asked} requests to get them", start.elapsed());
+    println!("{what:<16} {TASKS} grants in {:?} with {asked} requests", start.elapsed());
     Ok(served.iter().map(|(n, _)| *n).collect())
 }
 
@@ -61,7 +61,7 @@ async fn crowd(url: &str, gated: bool, what: &str) -> Result<Vec<usize>> {
 async fn main() -> Result<()> {
     let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
     let order = crowd(&url, true, "with the gate").await?;
-    assert!(order.is_sorted(), "not in the order of asking: {order:?}");
-    crowd(&url, false, "without").await?;
+    assert!(order.is_sorted(), "not in the order of the requests: {order:?}");
+    crowd(&url, false, "without the gate").await?;
     Ok(())
 }

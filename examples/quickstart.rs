@@ -26,7 +26,7 @@ impl Record {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a violation if the previous holder has not heard that it lost the lock.
+    /// Counts a violation if the previous holder does not know that it lost the lock.
     fn enter(&self, guard: &LockGuard) {
         let before = self.with(|state| state.holder.replace(guard.lost()));
         let is_held = before.is_some_and(|before| !before.is_lost());

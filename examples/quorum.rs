@@ -1,9 +1,10 @@
-//! A lock over five stores: if two of them fail, the lock still works and its tokens continue to
+//! A lock over five stores. If two of them fail, the lock still works and its tokens continue to
 //! rise.
 //!
-//! * `cargo run --features quorum --example quorum` runs on embedded memory stores, and takes two
-//!   of them away.
-//! * `cargo run --features quorum,redis --example quorum -- 'quorum://?member=redis://a/&member=redis://b/&member=redis://c/'`
+//! * `cargo run --features quorum --example quorum` runs on embedded memory stores, two of which
+//!   fail.
+//! * `cargo run --features quorum,redis --example quorum --
+//! 'quorum://?member=redis://a/&member=redis://b/&member=redis://c/'`
 //!   runs on Redis servers.
 
 use std::{env, sync::Arc, time::Duration};
@@ -15,8 +16,8 @@ use lockkit::{
     {Kind, LockName, OwnerId},
 };
 
-/// Takes a lock at one member for another owner, who never gives it back. For this lock, that
-/// member is then as good as dead.
+/// Takes a lock at one member for another owner, which never releases it. For this lock, the
+/// member has then failed.
 async fn take_away(member: &Memory) -> Result<()> {
     let name = LockName::new(Kind::Mutex, "report")?;
     let ttl = Duration::from_secs(60);
@@ -24,7 +25,7 @@ async fn take_away(member: &Memory) -> Result<()> {
     member.claim(spec)?.attempt(Wait::No).await.map(drop)
 }
 
-/// Holds the lock in turn, and returns the number of tokens that did not rise.
+/// Takes the lock repeatedly, and returns the number of tokens that did not rise.
 async fn rounds(locker: &Locker, last: &mut u64) -> Result<u32> {
     let options =
         LockOptions::new().with_ttl(Duration::from_secs(10)).with_wait(Duration::from_secs(5));
@@ -34,7 +35,7 @@ async fn rounds(locker: &Locker, last: &mut u64) -> Result<u32> {
         let guard = report.lock().await?;
         let token = guard.fencing_token().get();
         println!(
-            "held with token {token}; another one gets it: {}",
+            "held with token {token}; another owner gets it: {}",
             report.try_lock().await?.is_some()
         );
         violations += u32::from(token <= *last);
@@ -60,11 +61,11 @@ async fn main() -> Result<()> {
         violations += rounds(&locker, &mut last).await?;
         take_away(&stores[0]).await?;
         take_away(&stores[3]).await?;
-        println!("two of five members are lost");
+        println!("two of five members have failed");
         violations += rounds(&locker, &mut last).await?;
         let strict = Locker::new(Quorum::with_need(members(), Need::All)?);
         let all = strict.mutex("report")?.try_lock().await?;
-        println!("all five grant it: {}", all.is_some());
+        println!("all five members grant it: {}", all.is_some());
         violations += u32::from(all.is_some());
         locker.shutdown().await?;
         strict.shutdown().await?;

@@ -43,12 +43,12 @@ async fn call(service: &Shared) {
 }
 
 async fn worker(number: u32, locker: Locker, service: Shared) -> Result<()> {
-    // All must name the same limit. While a permit is held or awaited, another limit is refused.
+    // All clients must name the same limit. lockkit refuses another limit while a permit is in use.
     let permits = locker.semaphore("example/calls", LIMIT)?;
     for _ in 0..CALLS_EACH {
         let permit = permits.acquire().await?;
         permit.run(call(&service)).await?;
-        // The permit is kept for a window longer than the call, so the limit becomes a rate.
+        // The worker keeps the permit for a window after the call, so the limit becomes a rate.
         sleep(WINDOW).await;
         println!("worker {number} called with token {}", permit.fencing_token());
         permit.release().await?;
@@ -71,8 +71,8 @@ async fn main() -> Result<()> {
     with(&service, |service| {
         let calls = service.starts.len();
         let store = locker.descriptor().name;
-        println!("{calls} calls on {store}, {} at a time at most", service.most);
-        assert!(service.most <= LIMIT, "more calls at a time than there are permits");
+        println!("{calls} calls on {store}, at most {} at a time", service.most);
+        assert!(service.most <= LIMIT, "more calls at a time than permits");
         let fourth = service.starts.windows(4).map(|starts| starts[3] - starts[0]).min();
         assert!(fourth.is_some_and(|gap| gap >= WINDOW), "four calls within {fourth:?}");
     });

@@ -1,5 +1,5 @@
-//! Functions that each lock what they change, and call each other. With an owner, the inner
-//! functions take the lock again.
+//! Each function locks the data that it changes, and the functions call each other. With an owner,
+//! the inner functions take the lock again.
 //!
 //! `cargo run --example reentrant` runs on the embedded memory store, or on the store of its
 //! argument, a URL.
@@ -8,34 +8,34 @@ use std::env;
 
 use lockkit::{FencingToken, Locker, Owner, Result};
 
-/// An order and the owner that works on it. The owner is passed by value or by clone, also to
-/// tasks.
+/// An order and the owner that works on it. Functions and tasks get the owner by value or as a
+/// clone.
 struct Order {
     owner: Owner,
     items: Vec<(&'static str, FencingToken)>,
 }
 
 impl Order {
-    /// Locks by itself, because it may also be called on its own.
+    /// Takes the lock itself, because callers may also call it directly.
     async fn add(&mut self, item: &'static str) -> Result<()> {
         let guard = self.owner.mutex("order/42")?.lock().await?;
         self.items.push((item, guard.fencing_token()));
         guard.release().await
     }
 
-    /// Adds both items; no other owner sees only one of them.
+    /// Adds both items. No other owner sees only one of them.
     async fn add_pair(&mut self, a: &'static str, b: &'static str) -> Result<()> {
         let guard = self.owner.mutex("order/42")?.lock().await?;
         for item in [a, b] {
-            self.add(item).await?; // at once, without a request to the store
+            self.add(item).await?; // immediate, without a request to the store
             assert!(guard.is_held());
         }
-        println!("the pair is in, under token {}", guard.fencing_token());
+        println!("added the pair under token {}", guard.fencing_token());
         guard.release().await
     }
 }
 
-/// Shows that another owner is excluded, also in this process.
+/// Shows that the lock excludes another owner, also in this process.
 async fn others_are_excluded(locker: &Locker, owner: &Owner) -> Result<()> {
     let guard = owner.mutex("order/42")?.lock().await?;
     let other = locker.owner().mutex("order/42")?;
@@ -47,9 +47,9 @@ async fn others_are_excluded(locker: &Locker, owner: &Owner) -> Result<()> {
         let again = helper.mutex("order/42")?.lock().await?;
         Ok(again.fencing_token())
     });
-    let token = help.await.expect("it does not panic")?;
+    let token = help.await.expect("the helper does not panic")?;
     assert_eq!(token, guard.fencing_token());
-    println!("the helper shares token {token}, and the others wait");
+    println!("the helper shares token {token}, and other owners wait");
     drop(guard);
     plain.lock().await?.release().await?;
     Ok(())

@@ -1,5 +1,5 @@
-//! A nightly job that exactly one of five hosts shall run. A lock selects the host, and a note
-//! beside it records that the job is done.
+//! A nightly job that exactly one of five hosts must run. A lock selects the host, and a note
+//! beside the lock records that the job is done.
 //!
 //! `cargo run --example singleton_job` runs on the embedded memory store, or on the store of its
 //! argument, a URL. It needs notes: all stores have them, except `quorum://`.
@@ -21,24 +21,22 @@ async fn job(night: u128) {
     RUNS.fetch_add(1, SeqCst);
 }
 
-/// The work of each host when its clock says that it is time; no clock is exact.
+/// The work of each host when its clock says that it is time. No clock is exact.
 async fn host(name: &str, locker: &Locker, night: u128) -> Result<bool> {
     let mutex = locker.mutex("example/nightly")?;
-    // A host that comes late has nothing to wait for.
+    // If another host does the job, this host need not wait.
     let Some(guard) = mutex.try_lock().await? else {
-        println!("{name}: another host is at it");
+        println!("{name}: another host is doing the job");
         return Ok(false);
     };
-    // This is checked under the lock, because another host may have done the job just before the
-    // lock.
+    // This check needs the lock, because another host may have done the job just before.
     let note = locker.note(mutex.name()).await?;
     if note.text.parse().is_ok_and(|done: u128| done >= night) {
-        println!("{name}: another host has done it");
+        println!("{name}: another host has done the job");
         guard.release().await?;
         return Ok(false);
     }
-    // If the lock is lost, the job is dropped at once, because another host may have begun it by
-    // then.
+    // If the lock is lost, lockkit drops the job at once, because another host may have begun it.
     match guard.run(job(night)).await {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::Lost => return Ok(false),
@@ -49,7 +47,7 @@ async fn host(name: &str, locker: &Locker, night: u128) -> Result<bool> {
     // token.
     let noted = guard.write_note(&note.next(night.to_string())).await?;
     assert_eq!(noted, Noted::Written, "the lock was lost after the job");
-    println!("{name}: did it under token {}", guard.fencing_token());
+    println!("{name}: did the job under token {}", guard.fencing_token());
     guard.release().await?;
     Ok(true)
 }
@@ -64,7 +62,7 @@ async fn main() -> Result<()> {
         let at = |name| host(name, &locker, night);
         let (a, b, c, d) =
             tokio::try_join!(at("host 1"), at("host 2"), at("host 3"), at("host 4"))?;
-        // The clock of host 5 is behind: the job is already done.
+        // The clock of host 5 is behind, so the job is already done.
         let late = host("host 5", &locker, night).await?;
         let did = [a, b, c, d, late].into_iter().filter(|did| *did).count();
         assert_eq!((did, late), (1, false), "exactly one of five");

@@ -1,8 +1,9 @@
-//! The same code on several stores side by side: it needs only what all stores have in common.
+//! The same code on several stores side by side. It needs only features that all stores have.
 //!
 //! * `cargo run --example swap_backend` runs on three embedded memory stores. With
 //!   `--features file` it runs on a folder as well.
-//! * `cargo run --features full --example swap_backend -- redis://127.0.0.1/ zk://127.0.0.1/ mysql://user:password@127.0.0.1/db`
+//! * `cargo run --features full --example swap_backend -- redis://127.0.0.1/ zk://127.0.0.1/
+//! mysql://user:password@127.0.0.1/db`
 //!   runs on those stores.
 
 use std::{
@@ -17,7 +18,7 @@ use tokio::task::JoinSet;
 const TASKS: u64 = 10;
 const TURNS: u64 = 5;
 
-/// Uses any store. If the lock excludes, no turn is lost, and tokens rise from turn to turn.
+/// Uses any store. If the lock excludes, no turn is lost, and each turn has a larger token.
 async fn count_up(locker: &Locker) -> Result<()> {
     // The number of turns so far, and the largest token.
     let shared = Arc::new(Mutex::new((0, 0)));
@@ -32,7 +33,7 @@ async fn count_up(locker: &Locker) -> Result<()> {
                 let (seen, largest) = *shared.lock().unwrap_or_else(PoisonError::into_inner);
                 tokio::task::yield_now().await;
                 *shared.lock().unwrap_or_else(PoisonError::into_inner) = (seen + 1, token);
-                assert!(largest < token, "the token {token} is not above those before");
+                assert!(largest < token, "the token {token} is not above earlier tokens");
                 guard.release().await?;
             }
             Ok::<_, lockkit::Error>(())
@@ -46,7 +47,7 @@ async fn count_up(locker: &Locker) -> Result<()> {
     Ok(())
 }
 
-/// The only lines that know a store; the rest of an application takes a `Locker`.
+/// The only lines that know a store. The rest of an application takes a `Locker`.
 async fn try_store(url: &str) -> Result<()> {
     let locker = lockkit::connect(url).await?;
     let start = Instant::now();

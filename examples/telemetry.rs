@@ -16,14 +16,14 @@ async fn main() -> Result<()> {
     // An application installs the exporter of its choice instead, for Prometheus or others.
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
-    recorder.install().expect("the only recorder");
+    recorder.install().expect("this is the only recorder");
 
     let url = env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
     let options = LockOptions::new().with_group("stock").with_label("worker 7");
     let locker = lockkit::builder(&url).await?.metrics().build().with_defaults(options)?;
 
     let health = locker.health().await?;
-    println!("the store is well: {} answered within {:?}", health.role, health.round_trip);
+    println!("the store is healthy: {} answered within {:?}", health.role, health.round_trip);
 
     let shelf = locker.mutex("stock/shelf 1")?;
     let guard = shelf.lock().await?;
@@ -38,10 +38,10 @@ async fn main() -> Result<()> {
             }
         }
     }
-    // An operator ends exactly that grant. Its holder learns of it.
+    // An operator ends exactly this grant, and its holder learns of it.
     assert_eq!(locker.force_release(shelf.name(), guard.fencing_token()).await?, Released::Freed);
-    guard.renew().await.expect_err("it is not ours any more");
-    println!("the holder was told: {}", guard.lost().await);
+    guard.renew().await.expect_err("this owner no longer has the lock");
+    println!("the holder got the loss signal: {}", guard.lost().await);
     drop(guard);
     locker.shutdown().await?;
 

@@ -2,26 +2,26 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # home is native.sh's
 
-# A server that takes longer has failed. A machine that builds on every core is slow.
+# The time for a server to start. It is long, because a busy machine is slow.
 start_seconds=90
 stop_seconds=60
 
-# Two at once would start a server twice. Held until this program ends; servers don't inherit it.
+# Two runs at once would start a server twice. This program holds the lock until its end, and servers don't inherit it.
 one_at_a_time() {
     mkdir -p "$home"
     chmod 700 "$home"
     exec 9>"$home/lock"
     flock --nonblock 9 && return
-    printf 'native.sh: another one works in %s: waiting for it\n' "$home" >&2
+    printf 'native.sh: another native.sh works in %s; waiting for it\n' "$home" >&2
     flock --timeout 120 9 || die "another native.sh still works in $home"
 }
 
-# What tells a process from any other that ever had its number: when it began, and since which boot that is counted.
-# Nothing, if it has ended.
+# Distinguishes a process from others that had the same number: its start time, and the boot that the time counts from.
+# Prints nothing if the process has ended.
 identity() {
     local stat
     stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
-    # The name, in parentheses, may hold anything. After it: the state, and as the twentieth the time of the start.
+    # The name, in parentheses, may contain any text. The state follows it, and the twentieth word is the start time.
     read -r -a stat <<<"${stat##*) }"
     # A zombie has ended.
     [ "${stat[0]}" = Z ] || echo "$1 ${stat[19]} $(cat /proc/sys/kernel/random/boot_id)"
@@ -35,22 +35,22 @@ server_runs() {
     [[ $pid =~ ^[0-9]+$ ]] && [ "$(identity "$pid")" = "$noted" ]
 }
 
-# start_server FOLDER PROGRAM ARGUMENT…: nothing if it runs already.
+# start_server FOLDER PROGRAM ARGUMENT…: does nothing if the server already runs.
 start_server() {
     local folder=$1
     shift
     server_runs "$folder" && return
     mkdir -p "$folder/data"
     printf '\n==> %s: %s\n' "$(date -Is)" "$*" >>"$folder/log"
-    # The process notes itself, and then becomes the server: there is no server without a note, whatever ends this program.
-    # shellcheck disable=SC2016 # for the shell that is started
+    # The process records itself, and then becomes the server. So each server has a record, even if this program is killed.
+    # shellcheck disable=SC2016 # the new shell expands it
     setsid bash -c '
         '"$(declare -f identity)"'
         identity $$ >"$1/pid.new" && mv "$1/pid.new" "$1/pid" && cd "$1/data" && shift && exec "$@"
     ' lockkit "$folder" "$@" </dev/null >>"$folder/log" 2>&1 9>&- &
 }
 
-# wait_for FOLDER… -- CONDITION…: until the condition holds, as long as all of the servers live.
+# wait_for FOLDER… -- CONDITION…: waits until the condition is true, as long as all of the servers live.
 wait_for() {
     local folders=() folder deadline=$((SECONDS + start_seconds))
     while [ "$1" != -- ]; do
@@ -60,7 +60,7 @@ wait_for() {
     shift
     until "$@" >/dev/null 2>&1; do
         for folder in "${folders[@]}"; do
-            # It may not have noted itself yet.
+            # It may not have recorded itself yet.
             [ ! -e "$folder/pid" ] || server_runs "$folder" || [ $SECONDS -lt $((deadline - start_seconds + 2)) ] ||
                 gone "$folder" "has ended"
         done
@@ -75,8 +75,8 @@ gone() {
     exit 1
 }
 
-# Asks the servers of the folders on standard input to end, and waits until they have. Sentinels first: they would take
-# the end of the others for a failure.
+# Asks the servers of the folders on standard input to end, and waits until they have ended. Sentinels end first, because
+# they would treat the end of the other servers as a failure.
 stop_servers() {
     local folder folders sentinels=() others=()
     readarray -t folders
@@ -98,7 +98,7 @@ end_servers() {
         while server_runs "$folder"; do
             read -r pid _ <"$folder/pid"
             [ $SECONDS -lt $deadline ] ||
-                die "${folder##*/}, process $pid, has not ended within $stop_seconds s; its log: $folder/log"
+                die "${folder##*/}, process $pid, did not end within $stop_seconds s; its log is $folder/log"
             sleep 0.1
         done
         rm -f "$folder/pid"

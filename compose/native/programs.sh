@@ -1,20 +1,20 @@
-# Which programs are needed, where they are, and how to get them. Read by native.sh.
+# Finds and installs the programs of the servers. Read by native.sh.
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # chosen and everything are native.sh's
 
 jars=(/usr/share/java/zookeeper.jar /usr/share/java/slf4j-simple.jar)
 cache=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/lockkit
 
-# Makes sure that what was chosen can be started. Of "all", what can't be had here is left out.
+# Makes sure that the chosen servers can be started. For "all", skips servers that are not available here.
 have_programs() {
     local profile packages=() kept=() reason
-    [ -r /proc/self/stat ] || die "this is for Linux: use compose.yaml here"
+    [ -r /proc/self/stat ] || die "this program needs Linux; use compose.yaml on this system"
     for profile in "${chosen[@]}"; do
         if is_there "$profile"; then
             kept+=("$profile")
         elif reason=$(not_a_package "$profile"); then
             [ -n "$everything" ] || die "$profile: $reason"
-            printf 'native.sh: LEFT OUT: %s: %s\n' "$profile" "$reason" >&2
+            printf 'native.sh: SKIPPED: %s: %s\n' "$profile" "$reason" >&2
         else
             kept+=("$profile")
             read -r -a packages <<<"${packages[*]} $(packages_for "$profile")"
@@ -23,7 +23,7 @@ have_programs() {
     chosen=("${kept[@]}")
     [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
     for profile in "${chosen[@]}"; do
-        is_there "$profile" || die "$profile is not there even with $(packages_for "$profile")"
+        is_there "$profile" || die "$profile is missing although $(packages_for "$profile") is installed"
     done
 }
 
@@ -37,7 +37,7 @@ is_there() {
     esac >/dev/null
 }
 
-# Debian's smallest packages with what a profile needs in them: none of these sets up a service.
+# Debian's smallest packages that contain the programs of a profile. None of them sets up a service.
 packages_for() {
     case $1 in
     mariadb) echo mariadb-server-core mariadb-client-core ;;
@@ -46,7 +46,7 @@ packages_for() {
     esac
 }
 
-# The way to what is in no package of Debian's releases.
+# How to get a program that no package of Debian's releases contains.
 not_a_package() {
     case $1 in
     mysql) echo "no MySQL on the PATH, and none in $(mysql_home). \`cargo xtask up mysql\` fetches one to there" ;;
@@ -58,22 +58,23 @@ Debian 13 has the package valkey-server, and \`cargo xtask test\` fetches one to
 
 install_packages() {
     local apt command
-    apt=$(find_program apt-get) || die "not installed, and this is no Debian: install what is in Debian's $*"
+    apt=$(find_program apt-get) ||
+        die "programs are missing, and this system is not Debian; install the programs of Debian's packages $*"
     command="apt-get update && apt-get install -y --no-install-recommends $*"
-    [ "$(id -u)" = 0 ] || die "not installed. Run this: sudo sh -c '$command'"
+    [ "$(id -u)" = 0 ] || die "programs are missing; run this: sudo sh -c '$command'"
     printf 'native.sh: installing %s\n' "$*"
     { "$apt" -qq update && DEBIAN_FRONTEND=noninteractive "$apt" -qq install -y --no-install-recommends "$@"; } >&2 ||
-        die "that failed: $command"
+        die "this command failed: $command"
 }
 
-# Debian keeps daemons where an ordinary user's PATH doesn't look.
+# Debian keeps daemons in folders outside of an ordinary user's PATH.
 find_program() {
     PATH=$PATH:/usr/sbin:/usr/local/sbin type -P "$1"
 }
 
 redis_server() {
     find_program redis-server && return
-    # In Debian's redis-tools, which has no service, it goes by this name: it is the server when it is called so.
+    # Debian's redis-tools, which has no service, has the server under this name. It is the server if called redis-server.
     local program
     program=$(find_program redis-check-rdb) || return
     mkdir -p "$home/bin"
@@ -106,15 +107,15 @@ mysql_home() {
     echo "${LOCKKIT_TEST_MYSQL_HOME:-$cache/mysql}"
 }
 
-# The program and its first arguments, one a line.
+# The program and its first arguments, one on each line.
 mysql_server() {
     local program folder libraries loader
-    # What is called mysqld may be a MariaDB.
+    # A program called mysqld may be MariaDB.
     if program=$(find_program mysqld) && [[ $("$program" --no-defaults --version) != *MariaDB* ]]; then
         printf '%s\n' "$program" --no-defaults
         return
     fi
-    # Built for another release of the system: with its own libraries, down to the loader, and files at other places.
+    # This program was built for another release of the system, so it needs its own loader, libraries and files.
     folder=$(mysql_home)
     libraries=$(compgen -G "$folder/usr/lib/*-linux-gnu") && loader=$(compgen -G "$libraries/ld-linux*") || return
     printf '%s\n' "${loader%%$'\n'*}" --library-path "$libraries" "$folder/usr/sbin/mysqld" --no-defaults \

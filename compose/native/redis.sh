@@ -1,4 +1,4 @@
-# Redis, Valkey, sentinels and a cluster. The reasons of the settings are in compose.yaml. Read by native.sh.
+# Redis, Valkey, sentinels and a cluster. compose.yaml has the reasons of the settings. Read by native.sh.
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # home is native.sh's
 
@@ -9,7 +9,7 @@ redis_cluster_settings=(
     --cluster-node-timeout 5000 --cluster-require-full-coverage no
 )
 
-# For the port of the first primary.
+# Takes the port of the first primary.
 sentinel_settings() {
     cat <<END
 protected-mode no
@@ -42,7 +42,7 @@ up_sentinel() {
         folder=$home/sentinel-server-$i-$port
         servers+=("$folder")
         mkdir -p "$folder/data"
-        # What a failover writes to this file must outlive the server.
+        # A failover writes to this file, so it must outlive the server.
         if [ ! -e "$folder/data/redis.conf" ]; then
             if [ "$i" = 1 ]; then echo; else echo "replicaof 127.0.0.1 $first"; fi >"$folder/data/redis.conf"
         fi
@@ -62,7 +62,7 @@ up_sentinel() {
     wait_for "${sentinels[@]}" "${servers[@]}" -- sentinels_agree
 }
 
-# The sentinels know each other and a primary, and that has a replica: without one it takes no writes.
+# Whether the sentinels know each other and a primary with a replica. Without a replica it refuses writes.
 sentinels_agree() {
     local i primary
     for i in 1 2 3; do
@@ -85,7 +85,7 @@ up_redis_cluster() {
     wait_for "${nodes[@]}" -- cluster_is_formed
 }
 
-# Deals the slots out and introduces the nodes to each other. What is done already, the nodes refuse to do again.
+# Assigns the slots, and connects the nodes. The nodes refuse steps that are already done.
 cluster_is_formed() {
     local i first
     first=$(port 7001)
@@ -100,7 +100,7 @@ cluster_is_formed() {
     cluster_is_ok
 }
 
-# A node that knows of no other slots takes its own for a whole cluster.
+# A node that knows only its own slots regards them as the whole cluster.
 cluster_is_ok() {
     local i
     for i in 1 2 3; do
@@ -109,7 +109,7 @@ cluster_is_ok() {
     done
 }
 
-# A server that is still loading its data answers something else.
+# A server that still loads its data gives another answer.
 answers() {
     [ "$(ask "$1" ping)" = PONG ]
 }

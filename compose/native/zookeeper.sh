@@ -1,4 +1,4 @@
-# ZooKeeper, one server or three. The reasons of the settings are in compose.yaml. Read by native.sh.
+# ZooKeeper, one server or three. compose.yaml has the reasons of the settings. Read by native.sh.
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # home is native.sh's
 
@@ -46,13 +46,13 @@ start_zookeeper() {
         printf '%s\n' "dataDir=$folder/data" "dataLogDir=$folder/datalog" "clientPort=$2" "clientPortAddress=$address"
         printf '%s\n' "${3:-}"
     } >"$folder/zoo.cfg"
-    # A small server, quick to start: no second compiler, one thread for garbage.
+    # For a small server that starts quickly: no second compiler, and one thread for garbage collection.
     start_server "$folder" "$(java_runtime)" -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
         -Dorg.slf4j.simpleLogger.showDateTime=true -cp "${jars[0]}:${jars[1]}" \
         org.apache.zookeeper.server.quorum.QuorumPeerMain "$folder/zoo.cfg"
 }
 
-# Not just alive: a server of an ensemble without its quorum answers too, but tells no mode.
+# A server of an ensemble without its quorum also answers, but reports no mode, so this looks for the mode.
 serves() {
     local answer
     answer=$(exec 3<>"/dev/tcp/127.0.0.1/$1" && printf srvr >&3 && timeout 4 cat <&3) && [[ $answer == *"Mode: "* ]]

@@ -25,7 +25,7 @@ impl spi::Claim for Claim {
             if stands && row.owner != spec.owner {
                 return Attempt::Busy { queued: false, retry_after: Some(now.until(row.end)) };
             }
-            // An owner that asks again, because the first answer was lost, gets the same grant.
+            // If the first answer was lost, the owner asks again, and gets the same grant.
             if !stands {
                 (row.owner, row.token) = (spec.owner, row.token + 1);
             }

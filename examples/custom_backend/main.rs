@@ -25,8 +25,8 @@ impl Connector for Tables {
     }
 
     async fn connect(&self, url: StoreUrl, _: &Registry) -> Result<Arc<dyn Backend>> {
-        // A parameter that is left over is an error: for `table://?tll=1s` the error asks whether
-        // ttl was meant.
+        // An unknown parameter is an error. For `table://?tll=1s` the error asks whether the user
+        // meant ttl.
         url.params.finish()?;
         Ok(Arc::new(Table::new()))
     }
@@ -44,7 +44,7 @@ async fn main() -> Result<()> {
     tokio::time::sleep(Duration::from_millis(600)).await;
     assert!(
         guard.is_held() && mutex.try_lock().await?.is_none(),
-        "it is renewed, and nobody else gets it"
+        "lockkit renews the lock, so no other owner gets it"
     );
     println!("held with token {} for three times its ttl", guard.fencing_token());
     guard.release().await?;
@@ -54,7 +54,7 @@ async fn main() -> Result<()> {
     let next = mutex.lock().await?;
     assert!(!paused.is_held() && paused.fencing_token() < next.fencing_token(), "two holders");
     println!(
-        "token {} was not renewed, {} came after it",
+        "the lease with token {} ended, and token {} followed",
         paused.fencing_token(),
         next.fencing_token()
     );

@@ -40,7 +40,7 @@ impl Table {
         work(rows.entry(name.clone()).or_insert(fresh), now)
     }
 
-    /// Ends the grant of a name if its lease is still valid and it is the grant that is meant.
+    /// Ends the grant of a name if its lease is still valid and it is the grant of the caller.
     pub(crate) fn free(&self, name: &LockName, is_meant: impl FnOnce(&Row) -> bool) -> Released {
         self.with(name, |row, now| {
             if now >= row.end || !is_meant(row) {

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn c13_a_url_that_makes_no_sense_is_refused() {
+    fn c13_an_invalid_url_is_refused() {
         for (bad, kind) in [
             ("file://", ErrorKind::InvalidUrl),
             ("file:///", ErrorKind::InvalidUrl),

@@ -1,4 +1,4 @@
-//! Measures all stores that are available here, on servers of its own.
+//! Starts servers, and measures all stores that are available on this machine.
 
 use std::{
     os::unix::process::CommandExt as _,
@@ -24,11 +24,10 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Fewer stores, and fewer and shorter cases: to see that everything works
+    /// Measures fewer stores, and fewer and shorter cases, to check that everything works
     #[arg(long)]
     quick: bool,
-    /// Only these stores. `redis` includes `redis-durable`; `zookeeper`, `mariadb` and `mysql`
-    /// include all of theirs
+    /// Measures only these stores. A name includes its variants: `redis` includes `redis-durable`
     #[arg(long = "store", value_name = "NAME")]
     stores: Vec<String>,
     /// Arguments for lockkit-bench: `cargo xtask bench -- --only hot-name`
@@ -40,10 +39,11 @@ pub(crate) struct Options {
 /// release mode.
 ///
 /// # Errors
-/// A server can't be started, the build fails, or lockkit-bench does.
+/// A server can't be started, the build fails, or lockkit-bench fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    // This comes first, because a signal must end a server that is still starting, too.
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("can't watch for Ctrl-C")?;
+    // This comes first, because a signal must also end a server that is still starting.
+    let mut signals =
+        Signals::new([SIGHUP, SIGINT, SIGTERM]).context("could not watch for Ctrl-C")?;
     for servers in [server::FOR_REDIS, server::FOR_ZOOKEEPER, server::FOR_MARIADB] {
         install::servers(servers)?;
     }
@@ -68,17 +68,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         command.arg("--out").arg(folder());
     }
     command.args(&options.arguments);
-    // The program has a group of its own, so that it gets a Ctrl-C once, from us.
+    // The program has its own process group, so it gets a Ctrl-C only once, from this program.
     let child = command.process_group(0).spawn();
-    let status =
-        until_ended(child.with_context(|| format!("can't start {}", shown(&command)))?, signals)?;
+    let status = until_ended(
+        child.with_context(|| format!("could not start {}", shown(&command)))?,
+        signals,
+    )?;
     if !status.success() {
         bail!("lockkit-bench failed ({status})");
     }
     Ok(())
 }
 
-/// The stores that the user asked for by name; all if there are no names.
+/// The stores that the user named, or all stores if the user named none.
 fn chosen(stores: Vec<(String, String)>, names: &[String]) -> Result<Vec<(String, String)>> {
     let is_meant = |name: &str, label: &str| {
         label.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
@@ -86,7 +88,7 @@ fn chosen(stores: Vec<(String, String)>, names: &[String]) -> Result<Vec<(String
     let labels: Vec<_> = stores.iter().map(|(label, _)| label.clone()).collect();
     for name in names {
         if !labels.iter().any(|label| is_meant(name, label)) {
-            bail!("there is no store {name} in this run; there are {}", labels.join(", "));
+            bail!("this run has no store {name}; it has {}", labels.join(", "));
         }
     }
     let is_wanted =
@@ -98,7 +100,7 @@ fn folder() -> PathBuf {
     target().join("bench")
 }
 
-/// Waits for the program, and passes our signals on to it.
+/// Waits for the program, and forwards signals to it.
 fn until_ended(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
     let pid = Pid::from_child(&child);
     let handle = signals.handle();
@@ -124,8 +126,7 @@ struct Stores {
 }
 
 impl Stores {
-    /// Starts the servers. All but the first Redis wait for the disk, as they should for users who
-    /// rely on their locks.
+    /// Starts the servers. All except the first Redis wait for the disk, as users of locks need.
     fn start(is_quick: bool) -> Result<Self> {
         let mut urls = Vec::new();
         let mut redis = vec![RedisServer::start()?];
@@ -139,7 +140,7 @@ impl Stores {
         let zookeeper = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_durable())?;
         urls.push(("zookeeper".to_owned(), zookeeper.url()));
         if !is_quick {
-            // A folder of locks is only for fair locks or only for unfair ones.
+            // One folder cannot contain fair and unfair locks.
             urls.push((
                 "zookeeper-unfair".to_owned(),
                 format!("{}?fair=false&prefix=lockkit-unfair", zookeeper.url()),
@@ -158,7 +159,7 @@ impl Stores {
             let server = SqlServer::start_with(flavor, ["--innodb-flush-log-at-trx-commit=1"])?;
             let name = flavor.to_string().to_ascii_lowercase();
             for strategy in ["optimistic", "pessimistic"] {
-                // A set of tables is only for one strategy.
+                // Two strategies cannot share a set of tables.
                 let url =
                     format!("{}?strategy={strategy}&table_prefix=lockkit_{strategy}", server.url());
                 urls.push((format!("{name}-{strategy}"), url));
@@ -194,7 +195,7 @@ mod tests {
         let error = labels(&["redi"]).unwrap_err();
         assert_eq!(
             error,
-            "there is no store redi in this run; there are redis, redis-durable, mysql-optimistic"
+            "this run has no store redi; it has redis, redis-durable, mysql-optimistic"
         );
     }
 

@@ -15,14 +15,14 @@ const VERSION: &str = "0.5.4";
 /// Renders docs/ into target/book.
 ///
 /// # Errors
-/// mdBook can't be had, or docs/SUMMARY.md names a page that is not there.
+/// mdBook can't be installed, or docs/SUMMARY.md names a missing page.
 pub(crate) fn build() -> Result<()> {
     let mut command = Command::new(mdbook()?);
     command.arg("build").arg(root()).arg("--dest-dir").arg(target().join("book"));
     step("the book", &mut command)
 }
 
-/// The program that is installed, else one of our own among the build results.
+/// The installed program, or else our own copy among the build results.
 fn mdbook() -> Result<PathBuf> {
     if let Some(program) = find_program("mdbook").filter(|program| tool::works(program)) {
         return Ok(program);
@@ -31,7 +31,7 @@ fn mdbook() -> Result<PathBuf> {
     if !tool::works(&own) {
         let mut build = tool::from_source("mdbook", VERSION);
         step("mdbook, from source", build.arg("--no-default-features"))
-            .context("mdbook can't be had, so the book is not rendered")?;
+            .context("could not install mdbook, so the book is not rendered")?;
     }
     Ok(own)
 }

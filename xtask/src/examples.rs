@@ -6,11 +6,11 @@ use anyhow::{Context, Result};
 
 use crate::{files, length};
 
-/// A reader sees an example from top to bottom on one screen.
+/// The most lines of an example, so that it fits on one screen.
 const MOST_LINES: usize = 80;
 
 /// The names of all examples in `folder`, as cargo knows them, in order. An example is a file, or a
-/// folder with a `main.rs`. A folder with a `Cargo.toml` is a package, with tests of its own.
+/// folder with a `main.rs`. A folder with a `Cargo.toml` is a package, which has its own tests.
 ///
 /// # Errors
 /// The folder can't be read.
@@ -27,8 +27,8 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Checks each of their files, except in packages. A package is not a single lesson, so it follows
-/// the rule for all source files.
+/// Checks each file of the examples, except in packages. A package follows the rule for all source
+/// files.
 ///
 /// # Errors
 /// Names each file that is too long.

@@ -1,4 +1,4 @@
-//! Finds the files of the workspace that are written by hand.
+//! Finds the handwritten files of the workspace.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Helps to fill a folder in another place and then rename it, so that it is whole or not there.
+//! Helps to fill a folder in another place and then rename it, so that it is complete or missing.
 
 use std::{
     fs,
@@ -15,13 +15,14 @@ pub(crate) fn beside(home: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Removes a folder if it is there.
+/// Removes a folder if it exists.
 ///
 /// # Errors
 /// The folder can't be removed.
 pub(crate) fn remove(folder: &Path) -> Result<()> {
     if folder.exists() {
-        fs::remove_dir_all(folder).with_context(|| format!("can't remove {}", folder.display()))?;
+        fs::remove_dir_all(folder)
+            .with_context(|| format!("could not remove {}", folder.display()))?;
     }
     Ok(())
 }

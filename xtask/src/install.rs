@@ -19,10 +19,10 @@ use crate::{
     server::{Server, find_program},
 };
 
-/// Makes sure that these servers can be started, and installs the missing ones.
+/// Makes sure that these servers can be started, and installs missing servers.
 ///
 /// # Errors
-/// A server is missing and can't be installed here. The message holds the one command that installs
+/// A server is missing and can't be installed here. The message contains the command that installs
 /// it.
 pub(crate) fn servers(wanted: &[&Server]) -> Result<()> {
     let is_root = rustix::process::geteuid().is_root();
@@ -36,14 +36,15 @@ pub(crate) fn servers(wanted: &[&Server]) -> Result<()> {
     }
     let Some(apt) = find_program("apt-get") else {
         bail!(
-            "{}; this is no Debian: install them{}",
+            "{}; this system is not Debian, so install them{}",
             not_installed(&missing),
             or_set_a_url(&missing)
         );
     };
     if !is_root {
         bail!(
-            "{}. Run this{}:\n  sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends {}'",
+            "{}. Run this{}:\n  sudo sh -c 'apt-get update && apt-get install -y \
+             --no-install-recommends {}'",
             not_installed(&missing),
             or_set_a_url(&missing),
             packages(&missing).join(" ")
@@ -53,7 +54,11 @@ pub(crate) fn servers(wanted: &[&Server]) -> Result<()> {
     Apt { command: vec![apt.into()], root: PathBuf::from("/") }.install(&packages(&missing))?;
     match missing.iter().find(|server| !server.is_there()) {
         Some(server) => {
-            bail!("{} is not there even with {}", server.name, server.packages.join(" and "))
+            bail!(
+                "{} is missing although {} is installed",
+                server.name,
+                server.packages.join(" and ")
+            )
         }
         None => Ok(()),
     }
@@ -64,8 +69,8 @@ fn not_installed(missing: &[&Server]) -> String {
     format!("not installed: {}", names.join(", "))
 }
 
-/// A hint for servers of the user's own. It is empty unless they could replace everything that is
-/// missing.
+/// A hint for users with their own servers. It is empty unless these could replace everything that
+/// is missing.
 fn or_set_a_url(missing: &[&Server]) -> String {
     let variables: Option<Vec<_>> = missing.iter().map(|server| server.url_variable).collect();
     variables.map_or_else(String::new, |variables| {
@@ -77,7 +82,7 @@ fn packages(missing: &[&Server]) -> Vec<&'static str> {
     missing.iter().flat_map(|server| server.packages).copied().collect()
 }
 
-/// Debian's package manager; in tests, a fake one and a temporary system.
+/// Debian's package manager. Tests use a fake one and a temporary system.
 #[derive(Debug)]
 struct Apt {
     command: Vec<OsString>,
@@ -87,7 +92,7 @@ struct Apt {
 impl Apt {
     /// Installs packages without a question, and without starting any service.
     fn install(&self, packages: &[&str]) -> Result<()> {
-        // Ctrl-C reaches apt-get too, which ends. We continue, to restore the policy.
+        // Ctrl-C also ends apt-get. This program continues, to restore the policy.
         let interrupted = Arc::new(AtomicBool::new(false));
         let watches = [SIGHUP, SIGINT, SIGTERM]
             .map(|signal| signal_hook::flag::register(signal, Arc::clone(&interrupted)));
@@ -95,7 +100,7 @@ impl Apt {
         let installed = self.update_and_install(packages, &interrupted);
         let left = no_services.leave();
         for watch in watches {
-            signal_hook::low_level::unregister(watch.context("can't watch for Ctrl-C")?);
+            signal_hook::low_level::unregister(watch.context("could not watch for Ctrl-C")?);
         }
         installed.and(left)
     }
@@ -139,11 +144,12 @@ mod tests {
         let script = root.path().join("apt-get");
         let here = root.path().display();
         let text = format!(
-            "sh {here}/usr/sbin/policy-rc.d\necho \"$* | services $? | $DEBIAN_FRONTEND\" >> {here}/log\n{then}\n"
+            "sh {here}/usr/sbin/policy-rc.d\necho \"$* | services $? | $DEBIAN_FRONTEND\" >> \
+             {here}/log\n{then}\n"
         );
         fs::write(&script, text).unwrap();
-        // sh runs it: a file that was just written can't safely be executed in a process with other
-        // threads.
+        // sh runs it, because a process with other threads can't safely execute a file that it has
+        // just written.
         let apt = Apt { command: vec!["sh".into(), script.into()], root: root.path().to_owned() };
         (root, apt)
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::files;
 
-/// A longer file does more than one job.
+/// The most lines of a source file.
 const MOST_LINES: usize = 500;
 
 /// Checks every Rust file under `folder`.

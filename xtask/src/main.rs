@@ -40,14 +40,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Installs the servers that are missing (Debian, as root) and runs the tests
+    /// Installs missing servers (on Debian, as root) and runs the tests
     Test {
-        /// All tests, with topologies of many servers, storms, mutants and models: for use before a
-        /// change is submitted
+        /// Runs all tests, including topologies of many servers, storms, mutants and models. Use
+        /// this before you submit a change
         #[arg(long, conflicts_with = "stress")]
         all: bool,
-        /// The everyday tests, this many times, beside busy loops and a busy disk, on servers that
-        /// stall
+        /// Runs the everyday tests this many times, on a busy machine and on servers that stall
         #[arg(long, value_name = "TIMES")]
         stress: Option<u32>,
         /// Arguments for `cargo test`: `cargo xtask test -- c2_`
@@ -59,30 +58,28 @@ enum Command {
     /// Packs every published crate, builds each from its package alone, and checks metadata and
     /// files
     Package {
-        /// Don't build them, which takes minutes; `cargo xtask ci` does the same
+        /// Skips the builds, which take minutes, as `cargo xtask ci` does
         #[arg(long)]
         no_verify: bool,
     },
     /// Compares the public interface of each library with docs/api
     Api {
-        /// Write docs/api again
+        /// Writes docs/api again
         #[arg(long)]
         bless: bool,
     },
-    /// Checks the servers for users in compose/, and tries each URL of native.sh
+    /// Checks the users' servers in compose/, and tries each URL of native.sh
     Compose,
-    /// Checks the documents: links, the tests that guarantees name, plain English, the page of
-    /// errors, and that the READMEs of two languages agree
+    /// Checks the documents: links, names of tests, plain English, the page of errors, and whether
+    /// the READMEs of two languages agree
     Docs {
-        /// Write docs/errors.md from the code
+        /// Writes docs/errors.md from the code
         #[arg(long)]
         bless: bool,
     },
-    /// Measures all stores on servers of its own, and writes report.html and other files to
-    /// target/bench
+    /// Starts servers, measures all stores, and writes report.html and other files to target/bench
     Bench(bench::Options),
-    /// Runs random work with random faults on all stores, on servers of its own, and a checker that
-    /// reads every step
+    /// Starts servers, runs random work with random faults on all stores, and checks every step
     Torture(torture::Options),
     /// Serves a store on 127.0.0.1 until Ctrl-C, for experiments
     Up { store: up::Store },

@@ -29,7 +29,7 @@ pub(crate) struct Member {
     pub(crate) is_published: bool,
     pub(crate) has_library: bool,
     pub(crate) version: String,
-    /// The rest, as `cargo metadata` reports it.
+    /// The other facts, as `cargo metadata` reports them.
     pub(crate) manifest: Value,
 }
 
@@ -46,7 +46,7 @@ impl Member {
 /// `cargo metadata` fails, or its answer has an unknown shape.
 pub(crate) fn members() -> Result<Vec<Member>> {
     let mut command = cargo(&["metadata", "--locked", "--no-deps", "--format-version", "1"]);
-    let output = command.output().context("can't start cargo metadata")?;
+    let output = command.output().context("could not start cargo metadata")?;
     ensure!(
         output.status.success(),
         "{} failed: {}",
@@ -107,7 +107,7 @@ mod tests {
         parse(b"{}").unwrap_err();
     }
 
-    /// The example is for other people, so the crates that they can use must be enough for it.
+    /// Users copy the example, so it must need only published crates.
     #[test]
     fn the_example_of_a_backend_uses_published_crates_only() {
         const EXAMPLE: &str = "lockkit-example-sqlite";
@@ -129,7 +129,7 @@ mod tests {
             );
             ours += 1;
         }
-        assert!(ours > 1, "{EXAMPLE} is no backend");
+        assert!(ours > 1, "{EXAMPLE} uses too few crates of lockkit");
     }
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
         for name in APART {
             assert!(
                 members.iter().any(|member| member.name == name),
-                "{name} is gone: APART is out of date"
+                "{name} no longer exists, so APART is out of date"
             );
         }
         assert!(

@@ -1,6 +1,5 @@
-//! Fetches a MySQL. Debian's releases have only MariaDB. MySQL is in the suite called unstable,
-//! whose packages can't be installed on a release. But they run from a folder, with the libraries
-//! that they were built for.
+//! Fetches MySQL. Debian's releases have only MariaDB. MySQL is in Debian's unstable suite, whose
+//! packages can't be installed on a release. They run from a folder, with their own libraries.
 
 use std::{
     env,
@@ -25,36 +24,36 @@ use crate::{
 };
 
 const PACKAGE: &str = "mysql-server-core";
-/// Beginnings of the names of dependencies that a server does not need, such as those for Perl
-/// scripts.
+/// Prefixes of dependencies that a server does not need, such as the needs of Perl scripts.
 const NOT_NEEDED: [&str; 5] = ["perl", "libperl", "libgdbm", "libdb5", "gcc-"];
 /// Debian's own keys, on a system that has them.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// This file marks a folder as ours, and names the version in it.
 const VERSION_FILE: &str = "lockkit-version";
 
-/// Whether there is a MySQL for the tests.
+/// Whether MySQL is available for the tests.
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Availability {
     There,
-    /// There is none, for this reason.
+    /// MySQL is missing, for this reason.
     Missing(String),
 }
 
 impl Availability {
-    /// Warns that some tests are left out.
+    /// Warns that some tests are skipped.
     pub(crate) fn warn(&self) {
         if let Self::Missing(reason) = self {
             let line = "=".repeat(80);
             eprintln!(
-                "\n{line}\nWARNING: no MySQL; what is for MySQL and MariaDB is tested on MariaDB alone.\n{reason}\n{line}"
+                "\n{line}\nWARNING: MySQL is missing; tests for MySQL and MariaDB run only on \
+                 MariaDB.\n{reason}\n{line}"
             );
         }
     }
 }
 
-/// Whether the tests already have a MySQL: one that can be started, or a server of the user's own.
+/// Whether the tests already have MySQL: a program to start, or the user's own server.
 pub(crate) fn look() -> Availability {
     if env::var_os(lockkit_fixture::MYSQL_URL_VARIABLE).is_some() {
         return Availability::There;
@@ -65,7 +64,7 @@ pub(crate) fn look() -> Availability {
     }
 }
 
-/// As [`offer`], but does nothing if the tests use a server of the user's own.
+/// As [`offer`], but does nothing if the tests use the user's own server.
 ///
 /// # Errors
 /// As for [`offer`].
@@ -80,19 +79,19 @@ pub(crate) fn offer_to_tests() -> Result<Availability> {
 /// the tests run without it.
 ///
 /// # Errors
-/// Only Ctrl-C, which must end the whole run.
+/// The user pressed Ctrl-C, which must end the whole run.
 pub(crate) fn offer() -> Result<Availability> {
     if lockkit_fixture::mysql_is_there().is_ok() {
         return Ok(Availability::There);
     }
     let interrupted = Arc::new(AtomicBool::new(false));
-    // Ctrl-C reaches the programs that we run, too, and they end. We continue, to clean up.
+    // Ctrl-C also ends the programs that this one runs. This program continues, to clean up.
     let watches = [SIGHUP, SIGINT, SIGTERM]
         .map(|signal| signal_hook::flag::register(signal, Arc::clone(&interrupted)));
     let start = Instant::now();
     let fetched = fetch();
     for watch in watches {
-        signal_hook::low_level::unregister(watch.context("can't watch for Ctrl-C")?);
+        signal_hook::low_level::unregister(watch.context("could not watch for Ctrl-C")?);
     }
     if interrupted.load(Ordering::Relaxed) {
         bail!("interrupted");
@@ -109,7 +108,7 @@ pub(crate) fn offer() -> Result<Availability> {
 fn fetch() -> Result<String> {
     let home = lockkit_fixture::mysql_home()?;
     let Some(apt) = find_program("apt-get") else {
-        bail!("this is no Debian: install MySQL's server, so that mysqld is on the PATH");
+        bail!("this system is not Debian; install MySQL's server, so that mysqld is on the PATH");
     };
     println!("\n==> fetching MySQL from Debian (50 MB, once) to {}", home.display());
     let fetch = Fetch { apt: vec![apt.into()], check: lockkit_fixture::unpacked_mysql, home };
@@ -132,11 +131,12 @@ impl Fetch {
         let is_ours = home.join(VERSION_FILE).exists();
         let is_empty = fs::read_dir(home).map_or(true, |mut entries| entries.next().is_none());
         if !is_ours && !is_empty {
-            bail!("{} holds something else", home.display());
+            bail!("{} contains other files", home.display());
         }
-        let parent = home.parent().context("no folder to unpack to")?;
-        fs::create_dir_all(parent).with_context(|| format!("can't make {}", parent.display()))?;
-        // Only one process does this at a time. The lock ends when its file is closed, for whatever
+        let parent = home.parent().context("the folder for MySQL has no parent")?;
+        fs::create_dir_all(parent)
+            .with_context(|| format!("could not create {}", parent.display()))?;
+        // Only one process does this at a time. The lock ends when its file is closed, for any
         // reason.
         let lock = File::create(beside(home, "lock"))?;
         lock.lock()?;
@@ -162,9 +162,9 @@ impl Fetch {
             [&parts, &archives, &root, &work.join("lists/partial"), &work.join("archives/partial")]
         {
             fs::create_dir_all(folder)
-                .with_context(|| format!("can't make {}", folder.display()))?;
+                .with_context(|| format!("could not create {}", folder.display()))?;
         }
-        // For this apt, no package is installed.
+        // This apt must assume that no package is installed.
         fs::write(work.join("status"), "")?;
         fs::write(work.join("apt.conf"), configuration(work))?;
         fs::write(parts.join("unstable.sources"), self.source()?)?;
@@ -202,15 +202,14 @@ impl Fetch {
         let targets = output(&mut query)?;
         let mirror = targets.lines().find_map(|line| line.strip_prefix("Debian Debian "));
         let Some(mirror) = mirror else {
-            bail!(
-                "apt knows no mirror of Debian (if this is one, `apt-get update` as root would tell it)"
-            );
+            bail!("apt knows no mirror of Debian; run `apt-get update` as root first");
         };
         // Without this file, apt's own trusted keys apply.
         let key =
             if Path::new(KEYS).is_file() { format!("Signed-By: {KEYS}\n") } else { String::new() };
         Ok(format!(
-            "Types: deb\nURIs: {mirror}\nSuites: unstable\nComponents: main\nTargets: Packages\n{key}"
+            "Types: deb\nURIs: {mirror}\nSuites: unstable\nComponents: main\nTargets: \
+             Packages\n{key}"
         ))
     }
 
@@ -222,7 +221,7 @@ impl Fetch {
         command
     }
 
-    /// An apt that neither reads nor touches the system's data, except for its proxies and keys.
+    /// An apt that neither reads nor changes the system's data, except for its proxies and keys.
     fn apt_in(&self, work: &Path) -> Command {
         let mut command = self.apt();
         command.arg("-c").arg(work.join("apt.conf"));
@@ -295,8 +294,9 @@ mod tests {
     /// Makes a package that contains a file with this text, in the working folder.
     fn package(text: &str) -> String {
         format!(
-            "mkdir -p p/DEBIAN; printf 'Package: p\\nVersion: 1\\nArchitecture: all\\nMaintainer: m\\n\
-             Description: d\\n' > p/DEBIAN/control; printf {text} > p/mysqld; dpkg-deb --build p p.deb"
+            "mkdir -p p/DEBIAN; printf 'Package: p\\nVersion: 1\\nArchitecture: all\\nMaintainer: \
+             m\\nDescription: d\\n' > p/DEBIAN/control; printf {text} > p/mysqld; dpkg-deb --build \
+             p p.deb"
         )
     }
 
@@ -359,7 +359,7 @@ mod tests {
         fs::create_dir_all(&fetch.home).unwrap();
         fs::write(fetch.home.join("precious"), "").unwrap();
         let error = fetch.run().unwrap_err().to_string();
-        assert!(error.contains("holds something else"), "{error}");
+        assert!(error.contains("contains other files"), "{error}");
         assert!(fetch.home.join("precious").exists());
     }
 }

@@ -24,7 +24,7 @@ impl NoServices {
     /// Refuses services under `root` (`/` except in tests).
     ///
     /// # Errors
-    /// The policy file can't be moved aside or written. Then it is unchanged.
+    /// The policy file can't be moved or written. Then it is unchanged.
     pub(crate) fn enter(root: &Path) -> Result<Self> {
         let folder = root.join("usr/sbin");
         let this = Self {
@@ -36,15 +36,16 @@ impl NoServices {
         match fs::rename(&this.policy, &this.saved) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             moved => {
-                moved.with_context(|| format!("can't move {} aside", this.policy.display()))?
+                moved.with_context(|| format!("could not rename {}", this.policy.display()))?
             }
         }
-        // From here on the drop of `this` restores the file, whatever fails.
+        // From here on the drop of `this` restores the file after any failure.
         let written = fs::write(&this.policy, REFUSE)
             .and_then(|()| fs::set_permissions(&this.policy, fs::Permissions::from_mode(0o755)));
         if let Err(error) = written {
             let _half_written = fs::remove_file(&this.policy);
-            return Err(error).with_context(|| format!("can't write {}", this.policy.display()));
+            return Err(error)
+                .with_context(|| format!("could not write {}", this.policy.display()));
         }
         Ok(this)
     }
@@ -52,7 +53,7 @@ impl NoServices {
     /// Restores the system's own policy.
     ///
     /// # Errors
-    /// The file can't be removed or moved. The message explains what to do by hand.
+    /// The file can't be removed or moved. The message explains the manual repair.
     pub(crate) fn leave(self) -> Result<()> {
         self.put_back()
     }
@@ -69,7 +70,7 @@ impl NoServices {
         done.with_context(|| {
             let policy = self.policy.display();
             let saved = self.saved.display();
-            format!("can't put {policy} back: if {saved} is there, move it to {policy}, else remove {policy}")
+            format!("could not restore {policy}: if {saved} exists, move it to {policy}, or else remove {policy}")
         })
     }
 }

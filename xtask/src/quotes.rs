@@ -1,4 +1,4 @@
-//! Checks that each block of code in a document that explains a program is a quote of the program.
+//! Checks that each block of code in some documents is a quote of a program.
 
 use std::{fs, path::Path};
 
@@ -77,7 +77,8 @@ fn blocks(document: &str) -> Result<Vec<Block<'_>>> {
     Ok(blocks)
 }
 
-/// Whether the lines begin with those of the part, if all are indented further by the same amount.
+/// Whether the lines begin with the lines of the part. All may have the same additional
+/// indentation.
 fn is_quoted(lines: &[&str], part: &[&str]) -> bool {
     let Some(lines) = lines.get(..part.len()) else { return false };
     let indent = |text: &str| text.len() - text.trim_start().len();

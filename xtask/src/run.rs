@@ -1,4 +1,4 @@
-//! Runs other programs in the workspace, and prints which.
+//! Runs other programs in the workspace, and prints their names.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,12 +8,12 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// The workspace's own folder, whatever the current folder is.
+/// The folder of the workspace, independent of the current folder.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// The folder of build results, which also holds tools of this workspace alone.
+/// The folder of build results, which also contains tools that only this workspace uses.
 pub(crate) fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => root().join(folder),
@@ -21,7 +21,7 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
-/// The cargo that called us, in the workspace's folder.
+/// The cargo that started this program, in the workspace's folder.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
@@ -33,7 +33,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 /// # Errors
 /// The command can't be started or fails; the error contains its standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("can't start {}", shown(command)))?;
+    let output = command.output().with_context(|| format!("could not start {}", shown(command)))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("{} failed ({}): {}", shown(command), output.status, said.trim());
@@ -49,7 +49,7 @@ pub(crate) fn step(title: &str, command: &mut Command) -> Result<()> {
     println!("\n==> {title}");
     let start = Instant::now();
     let status =
-        command.status().with_context(|| format!("{title}: can't start {}", shown(command)))?;
+        command.status().with_context(|| format!("{title}: could not start {}", shown(command)))?;
     if !status.success() {
         bail!("{title}: {} failed ({status})", shown(command));
     }
@@ -84,6 +84,6 @@ mod tests {
     fn a_program_that_is_not_there_is_an_error() {
         let error =
             step("the gate", &mut Command::new("lockkit-no-such-program")).unwrap_err().to_string();
-        assert_eq!(error, "the gate: can't start lockkit-no-such-program");
+        assert_eq!(error, "the gate: could not start lockkit-no-such-program");
     }
 }

@@ -8,23 +8,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A server that the tests start, or another thing that they need.
+/// A server that the tests start, or another need of the tests.
 #[derive(Debug)]
 pub(crate) struct Server {
     /// The common name.
     pub(crate) name: &'static str,
-    /// All of these must be there.
+    /// All of these parts must exist.
     pub(crate) parts: &'static [Part],
     /// The smallest Debian packages that contain the parts and set up no service.
     pub(crate) packages: &'static [&'static str],
-    /// If this variable is set, the tests use the user's own server, and nothing is started or
-    /// installed.
+    /// If this variable is set, the tests use the user's own server, and xtask starts and installs
+    /// none.
     pub(crate) url_variable: Option<&'static str>,
     /// Only root can use it, and only on Linux.
     pub(crate) only_for_root: bool,
 }
 
-/// A thing that is there or is not.
+/// A part that is installed or missing.
 #[derive(Debug)]
 pub(crate) enum Part {
     /// Any one of these programs is enough.
@@ -37,7 +37,7 @@ pub(crate) enum Part {
 
 const REDIS: Server = Server {
     name: "Redis",
-    // Debian has one binary under both names. It is the server if it is called `redis-server`. The
+    // Debian has one binary under both names. Under the name `redis-server` it is the server. The
     // package `redis-server` only adds a service that starts at boot.
     parts: &[Part::Program(&["redis-server", "redis-check-rdb"])],
     packages: &["redis-tools"],
@@ -131,7 +131,7 @@ pub(crate) const FOR_MARIADB: &[&Server] = &[&MARIADB];
 /// The needs of a ZooKeeper server.
 pub(crate) const FOR_ZOOKEEPER: &[&Server] = &[&ZOOKEEPER];
 
-/// The servers of native.sh that are in Debian's packages.
+/// The servers of native.sh that Debian's packages contain.
 pub(crate) const FOR_NATIVE: &[&Server] = &[&REDIS, &ZOOKEEPER, &MARIADB];
 
 /// Debian has daemons in folders that are not in an ordinary user's PATH.
@@ -140,13 +140,13 @@ const DAEMON_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 const JARS: &str = "/usr/share/java";
 
 impl Server {
-    /// Whether the tests could use it now.
+    /// Whether the tests can use it now.
     pub(crate) fn is_there(&self) -> bool {
         self.url_variable.is_some_and(is_set)
             || self.parts.iter().all(|part| part.is_in(&search_path(), Path::new(JARS)))
     }
 
-    /// Whether the tests of this user need it at all.
+    /// Whether the tests of this user need it.
     pub(crate) fn is_for(&self, is_root: bool) -> bool {
         !self.only_for_root || (is_root && cfg!(target_os = "linux"))
     }
@@ -177,7 +177,7 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
 
 fn search_path() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    // Java may be there without being in PATH.
+    // Java may be installed outside of PATH.
     let java = env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin"));
     env::split_paths(&path).chain(java).chain(DAEMON_FOLDERS.map(PathBuf::from)).collect()
 }
@@ -205,7 +205,10 @@ mod tests {
         assert!(!ANY.is_in(&folders, folder.path()));
         let file = folder.path().join("other");
         fs::write(&file, "").unwrap();
-        assert!(!ANY.is_in(&folders, folder.path()), "a file that can't be run is no program");
+        assert!(
+            !ANY.is_in(&folders, folder.path()),
+            "a file that is not executable is not a program"
+        );
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(ANY.is_in(&folders, folder.path()));
     }

@@ -1,4 +1,4 @@
-//! Programs of cargo that the checks use, installed among the build results where they are missing.
+//! Programs of cargo that the checks use. Missing programs are installed among the build results.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,7 +12,7 @@ pub(crate) fn folder() -> PathBuf {
     target().join("tools")
 }
 
-/// Whether the program is there and runs.
+/// Whether the program exists and runs.
 pub(crate) fn works(program: &Path) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
@@ -20,7 +20,8 @@ pub(crate) fn works(program: &Path) -> bool {
 /// Builds a released version into [`folder`].
 pub(crate) fn from_source(name: &str, version: &str) -> Command {
     let mut command = cargo(&["install", "--locked", "--debug", name, "--version", version]);
-    // In a temporary folder of its own: its hundreds of crates are of no use to the workspace.
+    // The build uses a temporary folder, because the workspace does not need its hundreds of
+    // crates.
     command.arg("--root").arg(folder()).env_remove("CARGO_TARGET_DIR");
     command
 }

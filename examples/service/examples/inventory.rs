@@ -1,7 +1,7 @@
-//! A shop with three services and one table of its stock, which must never sell more than there is.
+//! A shop with three services and one table of its stock. It must never sell more than it has.
 //!
-//! Without a lock it sells too much, and with a lock it does not. With a fencing token in the table
-//! it does not even if a service is paused past its lease.
+//! Without a lock the shop sells too much, and with a lock it does not. With a fencing token in the
+//! table, it is even correct if a service pauses past its lease.
 //!
 //! `cargo run --package lockkit-example-service --example inventory` runs on the embedded memory
 //! store, or on the store of its argument, a URL. On files a lock has no lease, so the example
@@ -57,13 +57,13 @@ async fn paused(slow: &Service, quick: &Service, locker: &Locker) -> Result<()> 
     let lock = locker.mutex("stock/teapot")?;
     let guard = lock.clone().with_options(options)?.lock().await?;
     let pieces = slow.pieces();
-    println!(
-        "one service saw {pieces} teapots, was paused, and lost its lock: {}",
-        guard.lost().await
-    );
+    println!("one service saw {pieces} teapots, paused, and lost its lock: {}", guard.lost().await);
     let sold = quick.serve(Some(&lock)).await?;
-    assert!(!slow.write(pieces - 1, guard.fencing_token()), "a stale token was taken");
-    println!("its late write of {} was refused: {sold} were sold meanwhile", pieces - 1);
+    assert!(!slow.write(pieces - 1, guard.fencing_token()), "the table accepted a stale token");
+    println!(
+        "the table refused its late write of {}, because {sold} were sold meanwhile",
+        pieces - 1
+    );
     assert_eq!(quick.pieces(), pieces - sold);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     Ok(())
@@ -81,7 +81,7 @@ async fn main() -> Result<()> {
     for (how, lock) in [("without a lock", None), ("with a lock", Some(&lock))] {
         a.0.execute_batch(STOCK).expect("a new stock");
         let (a, b, c) = tokio::try_join!(a.serve(lock), b.serve(lock), c.serve(lock))?;
-        println!("{how} {} of 10 teapots were sold", a + b + c);
+        println!("{how}, the shop sold {} of 10 teapots", a + b + c);
         assert_eq!(a + b + c > 10, lock.is_none());
     }
     a.0.execute_batch(STOCK).expect("a new stock");

@@ -1,4 +1,4 @@
-//! A shop as a service of several replicas: all replicas take orders, and the leader ships them.
+//! A shop as a service with several replicas. All replicas take orders, and the leader ships them.
 
 mod replica;
 mod shop;
@@ -22,7 +22,7 @@ use crate::{
     shop::Shop,
 };
 
-/// The reason why a request failed, in words.
+/// The reason why a request failed, as text.
 type Refusal = (StatusCode, String);
 
 #[tokio::main]
@@ -51,8 +51,8 @@ async fn main() -> Result<(), Failure> {
         // This returns only after an error from which the replica can't recover.
         led = replica.lead() => led?,
     }
-    // This waits until the leadership and all locks are given back, so that the next leader need
-    // not wait for the end of a lease.
+    // This waits until lockkit has released the leadership and all locks, so that the next leader
+    // need not wait for the end of a lease.
     replica.locker.shutdown().await?;
     println!("ended in order");
     Ok(())

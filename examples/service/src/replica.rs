@@ -1,4 +1,4 @@
-//! Does the work of a replica under locks: every replica takes orders, and the leader ships them.
+//! Does the work of a replica under locks. Each replica takes orders, and the leader ships them.
 
 use std::{
     error::Error,
@@ -20,7 +20,7 @@ pub(crate) struct Replica {
     pub(crate) locker: Locker,
     pub(crate) election: Election,
     pub(crate) shop: Shop,
-    /// Its latest term.
+    /// The latest term of the replica.
     term: Mutex<Option<Hold>>,
 }
 
@@ -30,13 +30,13 @@ impl Replica {
         Ok(Self { name, locker, election, shop, term: Mutex::default() })
     }
 
-    /// Whether this replica leads; exact, by the local clock.
+    /// Whether this replica leads. The answer is exact, by the local clock.
     pub(crate) fn is_leader(&self) -> bool {
         self.term.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(Hold::is_held)
     }
 
-    /// Gives an order the next number. If the client hangs up, the call is dropped and leaves
-    /// neither an order nor a lock.
+    /// Gives an order the next number. If the client disconnects, the server drops this call, which
+    /// leaves neither an order nor a lock.
     pub(crate) async fn take_order(&self) -> Result<(u64, FencingToken), Failure> {
         // With too many orders at once, this wait ends in an error.
         let guard = self.locker.mutex("shop/orders")?.lock_timeout(Duration::from_secs(10)).await?;
@@ -44,19 +44,18 @@ impl Replica {
         let token = guard.fencing_token();
         guard.run(sleep(Duration::from_millis(5))).await?; // the customer pays
         let placed = self.shop.place(number, token)?;
-        // The order is placed, whatever happens to the lock. The background task gives the lock
-        // back.
+        // The order is placed, even if the lock is lost. The background task releases the lock.
         drop(guard);
-        if placed { Ok((number, token)) } else { Err("the order took too long, try again".into()) }
+        if placed { Ok((number, token)) } else { Err("the order took too long; try again".into()) }
     }
 
-    /// Leads whenever it is this replica's turn, until an error that can't be mended.
+    /// Leads whenever the store elects this replica, until a permanent error.
     pub(crate) async fn lead(&self) -> Result<(), Failure> {
         self.election.lead(&self.name, |hold| self.ship(hold)).await??;
         Ok(())
     }
 
-    /// Ships orders. If the leadership is lost, this future is dropped at once.
+    /// Ships orders. If the replica loses the leadership, lockkit drops this future at once.
     async fn ship(&self, hold: Hold) -> rusqlite::Result<()> {
         *self.term.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold.clone());
         println!("leads in term {}", hold.fencing_token());
@@ -65,8 +64,8 @@ impl Replica {
                 sleep(Duration::from_millis(50)).await;
                 continue;
             };
-            sleep(Duration::from_millis(20)).await; // the parcel is packed
-            // The database refuses a leader that was paused after its last check.
+            sleep(Duration::from_millis(20)).await; // packs the parcel
+            // The database refuses a leader that paused after its last check.
             let shipped = self.shop.ship(order, hold.fencing_token())?;
             println!("order {order} is shipped: {shipped}");
         }

@@ -1,4 +1,4 @@
-//! Keeps the shop's database, which refuses writes of past holders.
+//! The shop's database, which refuses writes of past holders.
 
 use std::{
     path::PathBuf,
@@ -18,7 +18,7 @@ const FENCE: &str = "UPDATE fences SET token = ?2 WHERE name = ?1 AND token <= ?
 const NEXT: &str =
     "SELECT MIN(number) FROM orders WHERE number NOT IN (SELECT number FROM shipments)";
 
-/// One connection to the database. No table has a key that forbids the same number twice: only the
+/// One connection to the database. No table has a key that forbids a duplicate number. Only the
 /// locks and their tokens prevent it.
 pub(crate) struct Shop(Mutex<Connection>);
 
@@ -58,8 +58,7 @@ impl Shop {
         self.with(|shop| shop.query_one(sql, [], |row| Ok((row.get(0)?, row.get(1)?))))
     }
 
-    /// Compares the token and writes in one transaction, so that no other write comes between the
-    /// two.
+    /// Compares the token and writes in one transaction, so that no other write comes between.
     fn fenced(
         &self,
         fence: &str,
@@ -77,7 +76,7 @@ impl Shop {
         })
     }
 
-    /// Runs a call that blocks its thread; the runtime moves its other tasks to other threads.
+    /// Runs a call that blocks its thread. The runtime moves its other tasks to other threads.
     fn with<T>(&self, work: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
         tokio::task::block_in_place(|| {
             work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))

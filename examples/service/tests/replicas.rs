@@ -1,5 +1,5 @@
-//! Tests two replicas as real processes: one leads. If it is killed or ends, the other one follows
-//! and no order is lost.
+//! Tests two replicas as real processes, one of which leads. If the leader is killed or ends, the
+//! other replica leads, and no order is lost.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -19,21 +19,21 @@ use rusqlite::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// An event that takes longer than this never comes.
+/// The longest wait for an event.
 const PATIENCE: Duration = Duration::from_secs(20);
 const TTL: Duration = Duration::from_secs(2);
 /// The time that a busy machine needs beyond the lease.
 const SLACK: Duration = Duration::from_secs(5);
 
 #[test]
-fn c9_c4_on_files_a_killed_leader_is_followed_at_once() {
+fn c9_c4_on_files_another_replica_leads_at_once_after_a_kill() {
     let folder = TempDir::new().unwrap();
     let took = killed_leader(&file_url(&folder), &folder);
     assert!(took < SLACK, "{took:?}");
 }
 
 #[test]
-fn c9_c4_on_redis_a_killed_leader_is_followed_when_its_lease_has_ended() {
+fn c9_c4_on_redis_another_replica_leads_after_the_lease_of_a_killed_leader() {
     let folder = TempDir::new().unwrap();
     let redis = RedisServer::start().unwrap();
     let took = killed_leader(&format!("{}?ttl={}s", redis.url(), TTL.as_secs()), &folder);
@@ -42,7 +42,7 @@ fn c9_c4_on_redis_a_killed_leader_is_followed_when_its_lease_has_ended() {
 
 /// The leases last longer than the test waits.
 #[test]
-fn c7_a_leader_stopped_in_order_is_followed_at_once() {
+fn c7_another_replica_leads_at_once_after_an_orderly_stop() {
     let folder = TempDir::new().unwrap();
     let redis = RedisServer::start().unwrap();
     for url in [file_url(&folder), format!("{}?ttl=60s", redis.url())] {
@@ -55,7 +55,7 @@ fn c7_a_leader_stopped_in_order_is_followed_at_once() {
     }
 }
 
-/// Returns the time until the other replica led.
+/// Returns the time until the other replica leads.
 fn killed_leader(url: &str, folder: &TempDir) -> Duration {
     let (leader, follower, term) = two_replicas(url, folder);
     thread::scope(|scope| {
@@ -97,7 +97,7 @@ fn killed_leader(url: &str, folder: &TempDir) -> Duration {
 fn two_replicas(url: &str, folder: &TempDir) -> (Replica, Replica, u64) {
     let a = Replica::start(url, &database(folder));
     let b = Replica::start(url, &database(folder));
-    let term = until("both know who leads", || {
+    let term = until("both replicas know the leader", || {
         let a = a.status()?;
         let b = b.status()?;
         (a["leads"] != b["leads"] && a["term"] == b["term"]).then(|| a["term"].as_u64())?
@@ -119,12 +119,12 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(seen) = look() {
             return seen;
         }
-        assert!(Instant::now() < end, "waited in vain: {what}");
+        assert!(Instant::now() < end, "waited too long: {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// A replica process, which is killed when this is dropped.
+/// A replica process. Dropping this kills the process.
 struct Replica {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -166,14 +166,14 @@ impl Replica {
 
     fn leads_after(&self, term: u64) -> Duration {
         let start = Instant::now();
-        until("the other one leads", || {
+        until("the other replica leads", || {
             let status = self.status()?;
             (status["leads"] == true && status["term"].as_u64()? > term).then_some(())
         });
         start.elapsed()
     }
 
-    /// Returns status code and body; `None` if there is no answer.
+    /// Returns status code and body, or `None` without an answer.
     fn ask(&self, request: &str) -> Option<(u16, Value)> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;

@@ -19,8 +19,8 @@ use crate::{
     error::{BACKEND, ours},
 };
 
-/// A waiter asks after 10 ms, then less often, because each request keeps all others from the file
-/// for a moment.
+/// A waiter asks after 10 ms, then less often, because each request briefly locks the file for all
+/// other requests.
 const SHORTEST_POLL: Duration = Duration::from_millis(10);
 const LONGEST_POLL: Duration = Duration::from_millis(200);
 /// The longest poll with its jitter of 25 %.
@@ -42,13 +42,13 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the file, and creates what is missing.
+    /// Opens the file, and creates missing tables.
     ///
     /// # Errors
     /// The file can't be written, or is not a store of lockkit.
     ///
     /// # Cancel safety
-    /// Cancel safe: the file is closed again.
+    /// Cancel safe: dropping the call closes the file again.
     pub async fn open(config: Config) -> Result<Self> {
         Ok(Self { database: Arc::new(Database::open(config.file).await?) })
     }
@@ -63,7 +63,7 @@ impl Backend for Sqlite {
     fn claim(&self, spec: ClaimSpec) -> Result<Box<dyn Claim>> {
         if spec.mode != Mode::Exclusive {
             let reason =
-                format!("a {} can't be held in the mode {:?}", spec.name.kind(), spec.mode);
+                format!("a {} does not support the mode {:?}", spec.name.kind(), spec.mode);
             return Err(ours(ErrorKind::Unsupported, reason));
         }
         Ok(Box::new(SqliteClaim::new(Arc::clone(&self.database), spec)))
@@ -120,7 +120,7 @@ impl Backend for Sqlite {
 #[async_trait]
 impl Admin for Sqlite {
     async fn probe(&self) -> Result<Role> {
-        // A read works while another process keeps all others from writing; a lock does not.
+        // A read works while another process locks the file for writes, but a lock does not.
         self.database.write(Tick::NEVER, |_, _| Ok(Role::Primary)).await
     }
 

@@ -18,7 +18,7 @@ pub(crate) struct SqliteClaim {
     row: Arc<Row>,
 }
 
-/// The row that belongs to this claim and to no other, once the claim is granted.
+/// The row of this claim, once the claim is granted.
 #[derive(Debug)]
 struct Row {
     kind: &'static str,
@@ -64,7 +64,7 @@ impl Claim for SqliteClaim {
 
 impl Row {
     fn attempt(&self, file: &Transaction<'_>, now: i64) -> rusqlite::Result<Attempt> {
-        // This deletes the ended rows of all names, because nothing else removes the rows of dead
+        // This deletes the ended rows of all names, because no other code removes the rows of dead
         // holders.
         file.execute("DELETE FROM lockkit_locks WHERE expires_us < ?1", [now])?;
         let held = file
@@ -122,7 +122,7 @@ impl Row {
         Attempt::Granted(Grant::new(token, Lease::For(self.lease)))
     }
 
-    /// Uses an `UPDATE`, which never creates a row that is gone.
+    /// Uses an `UPDATE`, which never creates a deleted row again.
     fn keep_alive(&self, file: &Transaction<'_>, now: i64) -> rusqlite::Result<RenewalOutcome> {
         let renewed = file.execute(
             "UPDATE lockkit_locks SET expires_us = max(expires_us, ?4 + ?5)
@@ -139,7 +139,8 @@ impl Row {
     fn release(&self, file: &Transaction<'_>, now: i64) -> rusqlite::Result<Released> {
         let held = file
             .query_row(
-                "DELETE FROM lockkit_locks WHERE kind = ?1 AND name = ?2 AND owner = ?3 RETURNING expires_us >= ?4",
+                "DELETE FROM lockkit_locks WHERE kind = ?1 AND name = ?2 AND owner = ?3 RETURNING \
+                 expires_us >= ?4",
                 params![self.kind, self.name, self.owner, now],
                 |row| row.get(0),
             )

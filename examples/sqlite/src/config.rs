@@ -13,7 +13,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// A store in this file. The file is created if it is missing; its folder must exist.
+    /// A store in this file. Opening it creates a missing file, but its folder must exist.
     #[must_use]
     pub fn new(file: impl Into<PathBuf>) -> Self {
         Self { file: file.into() }
@@ -22,28 +22,29 @@ impl Config {
     /// Reads a store URL: `sqlite:///var/lib/app/locks.db`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] for a URL that makes no sense, [`ErrorKind::UnknownParameter`] for
-    /// an unknown parameter.
+    /// [`ErrorKind::InvalidUrl`] for an invalid URL, [`ErrorKind::UnknownParameter`] for an unknown
+    /// parameter.
     pub fn from_url(url: StoreUrl) -> Result<Self> {
         if !url.hosts().is_empty() {
             return Err(invalid(
-                "its file is on this host: write sqlite:///var/lib/app/locks.db, with three slashes",
+                "its file is on this host; write sqlite:///var/lib/app/locks.db, with three \
+                 slashes",
             ));
         }
         if url.username().is_some() || url.password().is_some() {
-            return Err(invalid("a file has no user and no password"));
+            return Err(invalid("a file has no user and no password; leave them out"));
         }
         if matches!(url.path(), "" | "/") {
             return Err(invalid("it names no file; write sqlite:///var/lib/app/locks.db"));
         }
-        // The registry has already taken out the parameters that every store knows, such as `ttl`.
+        // The registry has already removed the parameters that every store knows, such as `ttl`.
         url.params.finish()?;
         Ok(Self::new(url.path()))
     }
 }
 
 fn invalid(reason: &str) -> Error {
-    ours(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}"))
+    ours(ErrorKind::InvalidUrl, format!("cannot use the store URL: {reason}"))
 }
 
 #[cfg(test)]
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn c13_a_url_that_makes_no_sense_is_refused() {
+    fn c13_an_invalid_url_is_refused() {
         for (bad, kind) in [
             ("sqlite://", ErrorKind::InvalidUrl),
             ("sqlite:///", ErrorKind::InvalidUrl),

@@ -13,13 +13,13 @@ use tokio::sync::oneshot;
 
 use crate::error::{from_sqlite, ours};
 
-/// How long one request waits for the transactions of other processes. Each of these takes a
-/// fraction of a millisecond.
+/// The time for which one request waits for the transactions of other processes. Each of these
+/// takes a fraction of a millisecond.
 const BUSY: Duration = Duration::from_secs(1);
-/// As [`BUSY`], while the file is created: its first pages must be on the disk before others may
-/// read them.
+/// As [`BUSY`], during the creation of the file. Its first pages must be on the disk before other
+/// processes may read them.
 const BUSY_AT_FIRST: Duration = Duration::from_secs(10);
-/// How often a change is tried again for which SQLite itself does not wait.
+/// The number of retries of a change for which SQLite itself does not wait.
 const TRIES: usize = 100;
 
 /// The layout of the tables that this version reads and writes.
@@ -27,9 +27,8 @@ const VERSION: i64 = 1;
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
-/// One connection. Its thread does the requests one after the other, in the order in which they
-/// were made. It does abandoned requests too, so a release comes after every attempt that was given
-/// up.
+/// One connection. Its thread does the requests in the order of their calls. It also does abandoned
+/// requests, so a release comes after every abandoned attempt.
 #[derive(Debug)]
 pub(crate) struct Database {
     file: PathBuf,
@@ -43,7 +42,7 @@ struct Line {
 }
 
 impl Database {
-    /// Opens the file, and creates what is missing.
+    /// Opens the file, and creates missing tables.
     pub(crate) async fn open(file: PathBuf) -> Result<Self> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let (opened, outcome) = oneshot::channel();
@@ -62,7 +61,10 @@ impl Database {
         };
         let thread = thread::Builder::new().name("lockkit-sqlite".to_owned()).spawn(work);
         thread.map_err(|error| {
-            ours(ErrorKind::Unavailable, format!("there is no room for a thread: {error}"))
+            ours(
+                ErrorKind::Unavailable,
+                format!("could not start the thread of the store: {error}"),
+            )
         })?;
         outcome
             .await
@@ -79,14 +81,14 @@ impl Database {
     }
 
     /// Changes the file at one instant, while no other process can change it. `work` gets this
-    /// instant. If the instant comes after `not_after` on the boot clock, nothing is changed.
+    /// instant. If the instant is after `not_after` on the boot clock, this changes nothing.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         not_after: Tick,
         work: impl FnOnce(&Transaction<'_>, i64) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
-        // A deferred transaction could fail half-way: another process may have changed what was
-        // read before the first write.
+        // A deferred transaction could fail at its first write, because another process may have
+        // changed the rows that it read.
         self.run(TransactionBehavior::Immediate, not_after, work).await
     }
 
@@ -116,20 +118,20 @@ impl Database {
             .map_err(|_| ours(ErrorKind::Unexpected, "the thread of the store has ended"))
     }
 
-    /// Finishes all requests that were made until now, and closes the file.
+    /// Finishes all earlier requests, and closes the file.
     pub(crate) async fn close(&self) {
         let line = self.line.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Line { jobs, ended }) = line {
             drop(jobs);
-            // The receiver always gets an error, because nothing is ever sent. It means that the
-            // thread has ended.
+            // The thread never sends a message, so the receiver always gets an error. It means that
+            // the thread has ended.
             let _ended = ended.await;
         }
     }
 }
 
 fn connect(file: &Path) -> Result<Connection> {
-    let failed = |error| from_sqlite(error, "opening", file);
+    let failed = |error| from_sqlite(error, "could not open", file);
     let connection = Connection::open(file).map_err(failed)?;
     connection.busy_timeout(BUSY_AT_FIRST).map_err(failed)?;
     use_wal(&connection).map_err(failed)?;
@@ -139,7 +141,8 @@ fn connect(file: &Path) -> Result<Connection> {
         .map_err(failed)?;
     if found != VERSION {
         let text = format!(
-            "opening {file:?}: its tables have version {found}, and this program knows {VERSION}"
+            "could not open {file:?}: its tables have version {found}, and this program knows \
+             {VERSION}"
         );
         return Err(ours(ErrorKind::WrongType, text));
     }
@@ -148,8 +151,8 @@ fn connect(file: &Path) -> Result<Connection> {
 }
 
 /// Switches the file to WAL. SQLite does not wait for other processes that change the mode at the
-/// same time, as processes do that open a new file together. It does wait for them when a
-/// transaction begins.
+/// same time, for example if they open a new file together. It waits for them when a transaction
+/// begins.
 fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
     const SQL: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
     for _ in 0..TRIES {
@@ -170,11 +173,11 @@ fn transact<T>(
     file: &Path,
     work: impl FnOnce(&Transaction<'_>, i64) -> rusqlite::Result<T>,
 ) -> Result<T> {
-    let failed = |error| from_sqlite(error, "using", file);
+    let failed = |error| from_sqlite(error, "could not use", file);
     let transaction = connection.transaction_with_behavior(behavior).map_err(failed)?;
-    // Checked here, when no other process can write: before this, the request may have waited.
+    // This checks the time when no other process can write, because the request may have waited.
     if Clock::Boot.now() > not_after {
-        let text = format!("using {file:?}: others kept it for too long, and nothing was done");
+        let text = format!("could not use {file:?}: other processes locked it for too long");
         return Err(ours(ErrorKind::Unavailable, text));
     }
     let done = work(&transaction, wall_clock_us()).map_err(failed)?;
@@ -182,11 +185,11 @@ fn transact<T>(
     Ok(done)
 }
 
-/// SQLite's own clock counts milliseconds. Within one millisecond, a counter that was lost and
-/// started again would give the same token twice.
+/// The wall clock in microseconds. SQLite's own clock counts milliseconds, so a counter that was
+/// lost and started again within a millisecond would give the same token twice.
 #[expect(
     clippy::disallowed_methods,
-    reason = "all who use the file are on this host, and share its clock"
+    reason = "all users of the file are on this host, and share its clock"
 )]
 fn wall_clock_us() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

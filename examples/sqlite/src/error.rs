@@ -16,32 +16,24 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Err
 /// Translates an error of the operation `what` on `file`.
 pub(crate) fn from_sqlite(error: rusqlite::Error, what: &str, file: &Path) -> Error {
     let (kind, advice) = match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
-            ErrorKind::Unavailable,
-            "another process keeps it locked; end a transaction that somebody left open",
-        ),
-        Some(ErrorCode::CannotOpen) => (
-            ErrorKind::Unavailable,
-            "its folder must be there, and this user must be allowed to write in it",
-        ),
-        Some(ErrorCode::PermissionDenied) => (
-            ErrorKind::PermissionDenied,
-            "this user must be allowed to write the file and its folder",
-        ),
-        Some(ErrorCode::ReadOnly) => (
-            ErrorKind::ReadOnly,
-            "this user must be allowed to write the file, and its disk must take writes",
-        ),
-        Some(ErrorCode::DiskFull) => {
-            (ErrorKind::StoreFull, "there is no room for one more row; make some")
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            (ErrorKind::Unavailable, "another process keeps it locked; end its open transaction")
         }
+        Some(ErrorCode::CannotOpen) => {
+            (ErrorKind::Unavailable, "create its folder, and allow this user to write in it")
+        }
+        Some(ErrorCode::PermissionDenied) => {
+            (ErrorKind::PermissionDenied, "allow this user to write the file and its folder")
+        }
+        Some(ErrorCode::ReadOnly) => {
+            (ErrorKind::ReadOnly, "allow this user to write the file, and use a writable disk")
+        }
+        Some(ErrorCode::DiskFull) => (ErrorKind::StoreFull, "the disk is full; free some space"),
         Some(ErrorCode::NotADatabase | ErrorCode::Unknown) => {
-            (ErrorKind::WrongType, "it is no store of lockkit's; name another file")
+            (ErrorKind::WrongType, "the file is not a store of lockkit; name another file")
         }
-        Some(ErrorCode::SystemIoFailure) => {
-            (ErrorKind::Unavailable, "the disk does not do what it should")
-        }
-        _ => (ErrorKind::Unexpected, "look for a bug in this backend"),
+        Some(ErrorCode::SystemIoFailure) => (ErrorKind::Unavailable, "the disk failed; check it"),
+        _ => (ErrorKind::Unexpected, "this is probably a bug in this backend"),
     };
     ours(kind, format!("{what} {file:?}: {error}; {advice}")).with_source(error)
 }
@@ -65,9 +57,9 @@ mod tests {
             (ffi::SQLITE_MISUSE, K::Unexpected),
         ] {
             let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
-            let error = from_sqlite(error, "writing", Path::new("/a/b.db"));
+            let error = from_sqlite(error, "could not write", Path::new("/a/b.db"));
             assert_eq!(error.kind(), kind, "{error}");
-            assert!(error.to_string().starts_with("writing \"/a/b.db\": "), "{error}");
+            assert!(error.to_string().starts_with("could not write \"/a/b.db\": "), "{error}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A backend of lockkit that keeps its locks in one SQLite file: the worked example of
-//! `docs/write-a-backend.md`.
+//! A backend of lockkit that keeps its locks in one SQLite file. `docs/write-a-backend.md` explains
+//! it.
 //!
 //! ```text
 //! sqlite:///var/lib/app/locks.db
@@ -22,20 +22,20 @@
 //! ```
 //!
 //! The backend offers exclusive locks and elections between the processes of one host. Each lock is
-//! a row with an owner, a token and the end of its lease. Nothing wakes a waiter: it asks again
-//! after 10 ms, then less often, up to every 200 ms.
+//! a row with an owner, a token and the end of its lease. The store does not wake waiters. A waiter
+//! asks again after 10 ms, then less often, up to every 200 ms.
 //!
 //! * **The clock** is the wall clock of the host, read inside the transaction. If it is set
 //!   forward, leases end early and two owners may hold one lock. If it is set back, the lock of a
-//!   dead holder stays longer. The descriptor lists that as the exception `server_clock_step`.
+//!   dead holder stays longer. The descriptor lists this as the exception `server_clock_step`.
 //! * **Tokens** come from one counter for all names, which is never behind the wall clock in
-//!   microseconds. So the row of a free lock can be deleted. A restored backup gives no token
-//!   twice, unless the clock was set back as well.
+//!   microseconds. So the backend can delete the row of a free lock. A restored backup gives no
+//!   token twice, unless the clock was set back as well.
 //! * **A crash of the host** may lose the last transactions (`synchronous=NORMAL`). Each holder
 //!   that got its lock in such a transaction died with the host, and the counter continues from the
 //!   clock.
-//! * **A busy disk** can take longer to sync than a short lease lasts: use a ttl of a second or
-//!   more.
+//! * **A busy disk** can take longer to sync than a short lease lasts, so use a ttl of at least a
+//!   second.
 //! * **The file** must be on a disk of this host, because SQLite's WAL needs shared memory. Do not
 //!   remove the file while it is in use.
 

@@ -1,4 +1,4 @@
-//! Tests locks among real processes. This program starts itself again as such a process; an
+//! Tests locks among real processes. This program starts itself again as such a process, and an
 //! environment variable selects its role.
 
 use std::{
@@ -27,7 +27,7 @@ const TURNS: usize = 100;
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
     let Some(role) = env::var_os(ROLE) else {
         let trials = vec![
-            Trial::test("c9_a_killed_holder_frees_within_its_lease", killed),
+            Trial::test("c9_a_killed_holders_lock_is_free_after_its_lease", killed),
             Trial::test("c1_c4_increments_of_three_processes_are_not_lost", increments),
         ];
         return Ok(libtest_mimic::run(&Arguments::from_args(), trials).exit_code());

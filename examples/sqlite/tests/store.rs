@@ -1,5 +1,5 @@
-//! Tests that the suite can't do on a SQLite file, and tests with files that are no store of
-//! lockkit.
+//! Tests that the conformance suite can't do on a SQLite file, and tests with files that are not
+//! stores of lockkit.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -49,7 +49,7 @@ fn name() -> LockName {
 async fn token_of(claim: &mut Box<dyn Claim>) -> FencingToken {
     match claim.attempt(Wait::No).await.unwrap() {
         Attempt::Granted(grant) => grant.token,
-        Attempt::Busy { .. } => panic!("it is taken"),
+        Attempt::Busy { .. } => panic!("the lock is taken"),
     }
 }
 
@@ -60,7 +60,7 @@ async fn c5_a_late_attempt_does_nothing() {
     let mut claim = stage.claim(op_timeout);
     let not_after = Clock::Boot.now().after(op_timeout);
     let writer = stage.sql("BEGIN IMMEDIATE");
-    // The request was given up, or it was refused if this machine was too slow for that.
+    // The caller gave up the request, or the store refused it because this machine was too slow.
     let outcome = timeout(2 * op_timeout, claim.attempt(Wait::No)).await;
     assert!(!matches!(outcome, Ok(Ok(_))), "{outcome:?} while another process keeps the file");
     assert!(Clock::Boot.now() > not_after);
@@ -77,23 +77,27 @@ async fn c5_a_release_undoes_an_earlier_abandoned_attempt() {
         .await
         .expect_err("another process keeps the file");
     let (released, ()) = tokio::join!(claim.release(), async { drop(writer) });
-    assert_eq!(released.unwrap(), Released::Freed, "the attempt was in time, and came first");
+    assert_eq!(
+        released.unwrap(),
+        Released::Freed,
+        "the attempt was in time, and the store did it first"
+    );
     assert_eq!(stage.holders().await, 0);
 }
 
 #[tokio::test]
-async fn c13_a_file_that_another_process_keeps_is_an_error_in_time() {
+async fn c13_a_file_locked_by_another_process_gives_an_error_in_time() {
     let stage = Stage::new().await;
     let _writer = stage.sql("BEGIN IMMEDIATE");
     let error = stage.claim(LEASE).attempt(Wait::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.is_temporary() && !error.is_outcome_unknown(), "nothing was done: {error}");
+    assert!(error.is_temporary() && !error.is_outcome_unknown(), "nothing was changed: {error}");
     assert!(error.to_string().contains("another process keeps it locked"), "{error}");
-    stage.store.probe().await.expect_err("no lock can be had");
+    stage.store.probe().await.expect_err("the store can grant no lock");
 }
 
 #[tokio::test]
-async fn c4_tokens_rise_when_the_clock_was_set_back_and_the_store_opened_again() {
+async fn c4_tokens_rise_after_a_clock_step_back_and_a_reopening() {
     let mut stage = Stage::new().await;
     let last = 1 << 60;
     stage.sql(&format!("UPDATE lockkit_store SET last_token = {last}"));
@@ -106,18 +110,18 @@ async fn c4_tokens_rise_when_the_clock_was_set_back_and_the_store_opened_again()
 }
 
 #[tokio::test]
-async fn c4_tokens_rise_over_a_restored_backup() {
+async fn c4_tokens_rise_after_a_backup_is_restored() {
     let stage = Stage::new().await;
     let mut claim = stage.claim(LEASE);
     let first = token_of(&mut claim).await;
-    // The counter goes back to a state from before that grant.
+    // This restores the counter to its state before that grant.
     stage.sql("DELETE FROM lockkit_locks; UPDATE lockkit_store SET last_token = 0");
     assert!(token_of(&mut stage.claim(LEASE)).await > first);
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
 }
 
 #[tokio::test]
-async fn c13_a_file_that_is_no_store_is_refused() {
+async fn c13_a_file_that_is_not_a_store_is_refused() {
     async fn refused(file: &Path) -> ErrorKind {
         let error = Sqlite::open(Config::new(file)).await.unwrap_err();
         let text = error.to_string();
@@ -127,8 +131,11 @@ async fn c13_a_file_that_is_no_store_is_refused() {
     let stage = Stage::new().await;
     let folder = stage.folder.path();
     assert_eq!(refused(&folder.join("no-folder/locks.db")).await, ErrorKind::Unavailable);
-    fs::write(folder.join("text"), "no database, and long enough to be looked at as one".repeat(9))
-        .unwrap();
+    fs::write(
+        folder.join("text"),
+        "not a database, but long enough for SQLite to read it".repeat(9),
+    )
+    .unwrap();
     assert_eq!(refused(&folder.join("text")).await, ErrorKind::WrongType);
     stage.sql("UPDATE lockkit_store SET version = 2");
     assert_eq!(refused(&folder.join("locks.db")).await, ErrorKind::WrongType);
@@ -138,18 +145,18 @@ async fn c13_a_file_that_is_no_store_is_refused() {
 }
 
 #[tokio::test]
-async fn a_closed_store_says_so() {
+async fn a_closed_store_returns_a_closed_error() {
     let stage = Stage::new().await;
     stage.store.close().await.unwrap();
     assert_eq!(stage.store.inspect(&name()).await.unwrap_err().kind(), ErrorKind::Closed);
     assert!(
         !stage.folder.path().join("locks.db-wal").exists(),
-        "SQLite takes it away with the last connection"
+        "SQLite removes it with the last connection"
     );
 }
 
 #[tokio::test]
-async fn a_new_file_can_be_opened_by_many_at_once() {
+async fn many_processes_can_open_a_new_file_at_once() {
     for _ in 0..5 {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("locks.db");

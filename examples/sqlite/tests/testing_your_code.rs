@@ -1,4 +1,4 @@
-//! The tests that `docs/testing-your-code.md` shows: they test a program that uses lockkit.
+//! The tests of a program that uses lockkit. `docs/testing-your-code.md` shows them.
 
 use std::{
     sync::{Arc, Mutex},
@@ -23,27 +23,27 @@ async fn copy_files(locker: &Locker, copied: &Mutex<Vec<u32>>) -> lockkit::Resul
         }
     };
     guard.run(work).await?;
-    guard.release().await?; // an error if it was lost before
+    guard.release().await?; // returns an error if the lock was lost
     Ok(true)
 }
 
 #[tokio::test]
-async fn one_store_and_two_lockers_are_two_processes() -> lockkit::Result<()> {
+async fn two_lockers_on_one_store_act_like_two_processes() -> lockkit::Result<()> {
     let store = Memory::new();
     let ours = Locker::new(store.clone());
     let theirs = Locker::new(store.clone());
     let guard = theirs.mutex("copy")?.lock().await?;
     let copied = Mutex::default();
-    assert!(!copy_files(&ours, &copied).await?, "somebody else does it");
+    assert!(!copy_files(&ours, &copied).await?, "the other process does it");
     assert!(copied.lock().unwrap().is_empty());
     guard.release().await?;
     ours.shutdown().await?;
     theirs.shutdown().await?;
-    assert!(store.is_empty(), "nothing is left locked");
+    assert!(store.is_empty(), "no lock remains");
     Ok(())
 }
 
-/// A store and a locker on tokio's clock, which a test can pause.
+/// A store and a locker on tokio's clock. A test can pause this clock.
 fn on_tokios_clock() -> (Memory, Locker) {
     let store = Memory::with_clock(Clock::Tokio);
     let locker = Locker::builder(Arc::new(store.clone())).clock(Clock::Tokio).build();
@@ -51,7 +51,7 @@ fn on_tokios_clock() -> (Memory, Locker) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_of_work_under_a_lease_of_half_a_minute() -> lockkit::Result<()> {
+async fn renewals_keep_a_short_lease_during_an_hour_of_work() -> lockkit::Result<()> {
     let (_, locker) = on_tokios_clock();
     let copied = Mutex::default();
     assert!(copy_files(&locker, &copied).await?);
@@ -69,7 +69,7 @@ async fn an_unrenewed_lease_ends() -> lockkit::Result<()> {
     advance(Duration::from_secs(11)).await;
     assert!(!paused.is_held());
     assert_eq!(paused.lost().await, LossReason::Expired);
-    let next = mutex.try_lock().await?.expect("it is free again");
+    let next = mutex.try_lock().await?.expect("the lock is free again");
     assert!(next.fencing_token() > paused.fencing_token());
     assert_eq!(paused.release().await.unwrap_err().kind(), ErrorKind::Lost);
     next.release().await?;
@@ -77,7 +77,7 @@ async fn an_unrenewed_lease_ends() -> lockkit::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_ends_when_the_lock_is_evicted() -> lockkit::Result<()> {
+async fn work_stops_when_an_operator_evicts_the_lock() -> lockkit::Result<()> {
     let (_, locker) = on_tokios_clock();
     let copied = Arc::new(Mutex::default());
     let locker_of_work = locker.clone();
@@ -86,16 +86,16 @@ async fn work_ends_when_the_lock_is_evicted() -> lockkit::Result<()> {
     sleep(Duration::from_secs(150)).await;
     let mutex = locker.mutex("copy")?;
     let holder = mutex.inspect().await?.holders.remove(0);
-    let token = holder.token.expect("a client of lockkit has one");
+    let token = holder.token.expect("a client of lockkit has a token");
     assert_eq!(mutex.force_release(token).await?, Released::Freed);
-    let error = work.await.expect("no panic").expect_err("it was lost");
+    let error = work.await.expect("no panic").expect_err("the lock was lost");
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert_eq!(*copied.lock().unwrap(), [0, 1], "two minutes of work");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_ends_in_time_when_the_store_falls_silent() -> lockkit::Result<()> {
+async fn work_stops_in_time_when_the_store_stops_answering() -> lockkit::Result<()> {
     let store = Faulty::new(Arc::new(Memory::with_clock(Clock::Tokio)));
     let line = store.line();
     let locker = Locker::builder(Arc::new(store)).clock(Clock::Tokio).build();
@@ -109,7 +109,7 @@ async fn work_ends_in_time_when_the_store_falls_silent() -> lockkit::Result<()> 
 }
 
 #[tokio::test]
-async fn a_grant_whose_reply_was_lost_is_not_left_behind() -> lockkit::Result<()> {
+async fn a_grant_with_a_lost_reply_is_undone() -> lockkit::Result<()> {
     let memory = Memory::new();
     let store = Faulty::new(Arc::new(memory.clone()));
     let line = store.line();
@@ -117,15 +117,15 @@ async fn a_grant_whose_reply_was_lost_is_not_left_behind() -> lockkit::Result<()
     let locker = Locker::new(store).with_defaults(options)?;
     line.set(Faults::LOST_REPLIES);
     let error =
-        locker.mutex("copy")?.try_lock().await.expect_err("nobody knows whether it was granted");
+        locker.mutex("copy")?.try_lock().await.expect_err("the outcome of the attempt is unknown");
     assert!(error.is_outcome_unknown() && error.kind() == ErrorKind::Unavailable);
     line.heal();
     locker.shutdown().await?;
-    assert!(memory.is_empty(), "what it left was taken back");
+    assert!(memory.is_empty(), "lockkit undid the lost grant");
     Ok(())
 }
 
-/// The program's own write. It changes nothing if the holder was paused for too long.
+/// The program's own write. It changes nothing if the holder paused for too long.
 fn write_stock(db: &Connection, left: i64, token: FencingToken) -> rusqlite::Result<bool> {
     const SQL: &str = "UPDATE stock SET left = ?1, token = ?2 WHERE item = 'lamp' AND token <= ?2";
     let rows = db.execute(SQL, params![left, token.get().cast_signed()])?;
@@ -144,7 +144,7 @@ async fn a_late_write_changes_nothing() -> Result<(), Box<dyn std::error::Error>
     assert_eq!(mutex.force_release(paused.fencing_token()).await?, Released::Freed);
     let present: LockGuard = mutex.lock().await?;
     assert!(write_stock(&db, 9, present.fencing_token())?);
-    assert!(!write_stock(&db, 5, paused.fencing_token())?, "it comes too late");
+    assert!(!write_stock(&db, 5, paused.fencing_token())?, "the write comes too late");
     let left: i64 = db.query_row("SELECT left FROM stock", [], |row| row.get(0))?;
     assert_eq!(left, 9);
     Ok(())

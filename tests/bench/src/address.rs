@@ -4,8 +4,8 @@ use crate::error::{Error, Result};
 
 const HIDDEN: &str = "***";
 
-/// A URL without its secrets: its password, and parameters that hold one. Only the scheme is left
-/// of a URL that cannot be taken apart without doubt.
+/// A URL without its secrets, which are its password and parameters that hold a password. If the
+/// parts of a URL are ambiguous, the result shows only the scheme.
 pub(crate) fn shown(url: &str) -> String {
     let is_scheme = |scheme: &str| scheme.chars().all(|c| c.is_ascii_lowercase() || c == '+');
     let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
@@ -13,7 +13,7 @@ pub(crate) fn shown(url: &str) -> String {
     };
     let (rest, query) =
         rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
-    // This is part of a password with a bare '?', or of a quorum's member.
+    // This text is part of a password with a bare '?', or of a member of a quorum.
     if query.is_some_and(|query| query.contains('@')) {
         return format!("{scheme}://{HIDDEN}");
     }
@@ -101,7 +101,7 @@ pub(crate) fn id(product: &str, url: &str) -> String {
 /// A word of the command line: `URL`, or `label=URL`.
 ///
 /// # Errors
-/// A label that is not made of letters, digits, `.`, `-` and `_`.
+/// The label has other characters than letters, digits, `.`, `-` and `_`.
 pub(crate) fn parse(word: &str) -> Result<(Option<String>, String)> {
     let Some((label, url)) =
         word.split_once('=').filter(|(label, _)| !label.contains([':', '/', '?', '@']))
@@ -119,7 +119,7 @@ pub(crate) fn parse(word: &str) -> Result<(Option<String>, String)> {
 pub(crate) fn check_label(label: &str) -> Result<()> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     if label.is_empty() || !label.chars().all(is_fine) {
-        return Err(Error::new("a label is made of letters, digits, '.', '-' and '_'"));
+        return Err(Error::new("a label may contain only letters, digits, '.', '-' and '_'"));
     }
     Ok(())
 }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_secret_is_shown() {
+    fn urls_are_shown_without_secrets() {
         for (url, expected) in [
             ("redis://127.0.0.1:6379/", "redis://127.0.0.1:6379/"),
             ("redis://:s3cret@h/0", "redis://:***@h/0"),

@@ -1,5 +1,5 @@
-//! Starts child processes: this program again, which gets its orders through pipes. No child
-//! outlives a run.
+//! Starts child processes. Each runs this program again, and receives its orders through a pipe. No
+//! child outlives a run.
 
 use std::{
     ffi::OsString,
@@ -23,8 +23,7 @@ use crate::{
     worker::{Answer, Job, Order},
 };
 
-/// A child gives its locks back when its input ends. The parent kills the child if that takes
-/// longer.
+/// A child releases its locks when its input ends. The parent kills the child if this takes longer.
 const GRACE: Duration = Duration::from_secs(8);
 
 /// How to start a process that calls [`worker`](crate::worker).
@@ -44,12 +43,12 @@ impl WorkerCommand {
     pub fn this_program<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> Result<Self> {
         let program = std::env::current_exe();
         let program =
-            program.map_err(|error| Error::of("can't tell where this program is", error))?;
+            program.map_err(|error| Error::of("could not find the path of this program", error))?;
         Ok(Self { program, arguments: arguments.into_iter().map(Into::into).collect() })
     }
 
-    /// The words that a user types for a run: this program's name, or another program's name and
-    /// its command.
+    /// The words that a user types for a run: this program's name, or another program's name with
+    /// its subcommand.
     pub(crate) fn called(&self) -> String {
         let command = self.arguments.split_last().map(|(_, command)| command).unwrap_or_default();
         if command.is_empty() {
@@ -68,12 +67,12 @@ pub(crate) struct Children {
     reapers: Mutex<JoinSet<()>>,
 }
 
-/// One child. When this is dropped, the child's input ends, and the child gets time to end.
+/// One child. Dropping this closes the child's input, and gives the child time to end.
 #[derive(Debug)]
 pub(crate) struct Child {
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
-    /// A value on this channel means kill; dropping the sender means end.
+    /// A value on this channel kills the child. Dropping the sender lets the child end.
     kill: oneshot::Sender<()>,
     ended: oneshot::Receiver<Instant>,
 }
@@ -90,7 +89,7 @@ impl Children {
         // Ctrl-C in a terminal must reach only the parent, which lets its children end in order.
         command.process_group(0).kill_on_drop(true);
         let mut process =
-            command.spawn().map_err(|error| Error::of("can't start a child process", error))?;
+            command.spawn().map_err(|error| Error::of("could not start a child process", error))?;
         let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(Error::new("a child process has no pipes"));
         };
@@ -121,7 +120,8 @@ impl Children {
         reapers.spawn(reaper);
     }
 
-    /// Waits until all children have ended. It does not ask a child to end whose [`Child`] lives.
+    /// Waits until all children have ended. A child whose [`Child`] still lives gets no request to
+    /// end.
     pub(crate) async fn all_ended(&self) {
         let reapers =
             std::mem::take(&mut *self.reapers.lock().unwrap_or_else(PoisonError::into_inner));
@@ -145,37 +145,42 @@ impl Child {
     /// The next answer of the child.
     pub(crate) async fn answer(&mut self) -> Result<Answer> {
         let line = self.output.next_line().await;
-        let line = line.map_err(|error| Error::of("a child process can't be heard", error))?;
+        let line = line.map_err(|error| Error::of("could not read from a child process", error))?;
         let line =
             line.ok_or_else(|| Error::new("a child process ended before its work was done"))?;
         match serde_json::from_str(&line) {
             Ok(Answer::Failed { reason }) => Err(Error::new(reason)),
             Ok(answer) => Ok(answer),
-            Err(error) => Err(Error::of("a child process said what nobody understands", error)),
+            Err(error) => Err(Error::of("could not parse the answer of a child process", error)),
         }
     }
 
     /// Kills the child (SIGKILL), and returns when it ended.
     pub(crate) async fn kill(self) -> Result<Instant> {
         let _ = self.kill.send(());
-        self.ended.await.map_err(|_| Error::new("a child process was lost sight of"))
+        self.ended
+            .await
+            .map_err(|_| Error::new("the task that watches a child process ended early"))
     }
 
     /// Lets the child end, and waits for its end.
     pub(crate) async fn end(self) -> Result<()> {
         let Self { input, output: _output, kill, ended } = self;
         drop((input, kill));
-        ended.await.map(drop).map_err(|_| Error::new("a child process was lost sight of"))
+        ended
+            .await
+            .map(drop)
+            .map_err(|_| Error::new("the task that watches a child process ended early"))
     }
 
     async fn tell(&mut self, what: &impl Serialize) -> Result<()> {
         let line = serde_json::to_string(what)
-            .map_err(|error| Error::of("can't write an order", error))?;
-        let told = self.input.write_all(format!("{line}\n").as_bytes()).await;
-        told.map_err(|error| Error::of("a child process takes no orders", error))
+            .map_err(|error| Error::of("could not encode an order", error))?;
+        let written = self.input.write_all(format!("{line}\n").as_bytes()).await;
+        written.map_err(|error| Error::of("could not send an order to a child process", error))
     }
 }
 
 pub(crate) fn unexpected(answer: &Answer) -> Error {
-    Error::new(format!("a child process said something else than it was asked: {answer:?}"))
+    Error::new(format!("a child process sent an unexpected answer: {answer:?}"))
 }

@@ -25,7 +25,7 @@ use crate::{
     worker::worker,
 };
 
-/// Measures lockkit's locks on your own stores, beside the bare driver.
+/// Measures lockkit's locks on your own stores, and compares them with other locks.
 #[derive(Debug, Parser)]
 #[command(name = "lockkit-bench", version, args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -39,23 +39,23 @@ struct Cli {
 enum Command {
     /// Measures the stores (the default command)
     Run(RunArguments),
-    /// Compares two reports: 0 if nothing got worse, 1 if something did, 2 if they can't be
-    /// compared
+    /// Compares two reports. The exit code is 0 if nothing got worse, 1 if a figure got worse, and
+    /// 2 if the reports can't be compared
     Compare {
         /// report.json of the earlier run
         old: PathBuf,
         /// report.json of the later run
         new: PathBuf,
     },
-    /// Writes report.md, report.html and own-names.svg again from a report.json
+    /// Writes report.md, report.html and own-names.svg from a report.json
     Report {
         /// report.json of a run
         json: PathBuf,
-        /// The folder to write to (the folder of the JSON by default)
+        /// The folder to write to (default: the folder of the JSON file)
         #[arg(long, value_name = "FOLDER")]
         out: Option<PathBuf>,
     },
-    /// The work of a child process
+    /// Does the work of a child process
     #[command(hide = true)]
     Worker,
 }
@@ -65,47 +65,47 @@ struct RunArguments {
     /// A store, as `URL` or `label=URL`; repeat this option for each store
     #[arg(long = "url", value_name = "[LABEL=]URL")]
     urls: Vec<String>,
-    /// More stores, one a line, from a file or (-) standard input: all users of the machine can
-    /// read command lines
+    /// A file with more stores, one on each line, or - for standard input. It hides passwords,
+    /// because all users of the machine can read command lines
     #[arg(long, value_name = "FILE")]
     urls_from: Option<PathBuf>,
-    /// The names of the stores, in the order of their URLs
+    /// A name for a store; repeat this option for each store, in the order of the URLs
     #[arg(long = "label", value_name = "LABEL")]
     labels: Vec<String>,
-    /// Fewer and shorter cases, to check that everything works
+    /// Measures fewer and shorter cases, to check that everything works
     #[arg(long)]
     quick: bool,
-    /// How often each case is measured on each store
+    /// How many times to measure each case on each store
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: Option<u32>,
-    /// How long each measurement takes, such as 400ms
+    /// The length of each measurement, such as 400ms
     #[arg(long, value_parser = humantime::parse_duration)]
     slice: Option<Duration>,
-    /// Only this scenario, such as hot-name; repeat this option for more
+    /// Measures only this scenario, such as hot-name; repeat this option for more scenarios
     #[arg(long, value_name = "SCENARIO", num_args = 1.., value_parser = parse_scenario)]
     only: Vec<Scenario>,
-    /// Requests per second of the open loop (by default a share of the slowest store's rate)
+    /// Requests per second of the open loop (default: a share of the slowest store's rate)
     #[arg(long)]
     rate: Option<f64>,
-    /// Another lock library to measure too, on one Redis server
+    /// Another lock library to measure, on one Redis server
     #[arg(long, value_name = "LIBRARY")]
     peer: Option<Peer>,
-    /// The folder for report.json, report.md, report.html and own-names.svg
+    /// The folder to write report.json, report.md, report.html and own-names.svg to
     #[arg(long, value_name = "FOLDER", default_value = "lockkit-bench-report")]
     out: PathBuf,
 }
 
 /// Runs the whole program: reads the command line, does the work, and reports the result.
 ///
-/// The exit code is 0 if all went well, and 1 if a comparison found something worse. It is 2 for
+/// The exit code is 0 on success, and 1 if a comparison found a figure that got worse. It is 2 for
 /// any error, which includes a run that could measure nothing.
 pub async fn command_line() -> ExitCode {
     command_line_from(env::args_os(), ["worker"]).await
 }
 
-/// As [`command_line`], for a program that has this one as a command of its own. `words` begin with
-/// the name that the help shows. When that program is called with `worker_words`, it must call this
-/// function with the word `worker`.
+/// As [`command_line`], for a program that offers this program as a subcommand. `words` begin with
+/// the name that the help shows. When a child process starts that program with `worker_words`, the
+/// program must call this function with the word `worker`.
 pub async fn command_line_from(
     words: impl IntoIterator<Item = OsString>,
     worker_words: impl IntoIterator<Item = &'static str>,
@@ -113,7 +113,7 @@ pub async fn command_line_from(
     let words: Vec<_> = words.into_iter().collect();
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return told(&error, &words),
+        Err(error) => return print_error(&error, &words),
     };
     let start = || WorkerCommand::this_program(worker_words);
     let done = match cli.command {
@@ -134,7 +134,7 @@ pub async fn command_line_from(
 }
 
 /// Prints help to the standard output. An error repeats the mistyped words without their passwords.
-fn told(error: &clap::Error, words: &[OsString]) -> ExitCode {
+fn print_error(error: &clap::Error, words: &[OsString]) -> ExitCode {
     if !error.use_stderr() {
         return match error.print() {
             Ok(()) => ExitCode::SUCCESS,
@@ -153,11 +153,11 @@ async fn measure(
     let out = arguments.out.clone();
     let options = arguments.options(worker)?;
     // A folder that cannot be made is an error before the run takes its time.
-    let of = |error| Error::of(format!("{} can't be written", out.display()), error);
+    let of = |error| Error::of(format!("could not create the folder {}", out.display()), error);
     fs::create_dir_all(&out).map_err(of)?;
     let stop = stop()?;
     eprintln!(
-        "{}, {} of {}: about {}",
+        "measuring {} in {} of {}; this takes about {}",
         counted(options.addresses.len(), "store"),
         counted(options.rounds, "round"),
         humantime::format_duration(options.slice),
@@ -166,9 +166,11 @@ async fn measure(
     let report = run(&options, &Shown::new(), stop).await?;
     write(&out, "report.json", &report.to_json()?)?;
     write_readable(&report, &out)?;
-    eprintln!("written: {}/report.json, report.md, report.html and own-names.svg", out.display());
+    eprintln!("wrote {}/report.json, report.md, report.html and own-names.svg", out.display());
     if !has_figures(&report) {
-        return Err(Error::new("nothing could be measured: the report says why, case by case"));
+        return Err(Error::new(
+            "nothing could be measured; the report gives the reason for each case",
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -194,12 +196,13 @@ impl RunArguments {
             lines.iter().map(|line| parse_address(line)).collect::<Result<Vec<_>>>()?;
         if addresses.is_empty() {
             return Err(Error::new(
-                "no store is given: lockkit-bench --url redis://127.0.0.1:6379/ --url …",
+                "no store was given; give at least one: lockkit-bench --url \
+                 redis://127.0.0.1:6379/",
             ));
         }
         if !self.labels.is_empty() && self.labels.len() != addresses.len() {
             return Err(Error::new(format!(
-                "{} labels for {} URLs: give one for each, or write --url label=URL",
+                "{} labels for {} URLs; give a label for each URL, or write --url label=URL",
                 self.labels.len(),
                 addresses.len()
             )));
@@ -211,7 +214,7 @@ impl RunArguments {
         if let Some(rate) = self.rate
             && !(0.1..=1_000_000.0).contains(&rate)
         {
-            return Err(Error::new("a rate is between 0.1 and 1,000,000 requests in a second"));
+            return Err(Error::new("--rate must be between 0.1 and 1,000,000 requests per second"));
         }
         let worker = worker()?;
         let mut options = if self.quick {
@@ -228,9 +231,9 @@ impl RunArguments {
     }
 }
 
-/// Completes when the program is asked to end. A second request ends the program at once.
+/// Completes at the first signal to end. A second signal ends the program at once.
 fn stop() -> Result<impl Future<Output = ()>> {
-    let of = |error| Error::of("can't watch for Ctrl-C", error);
+    let of = |error| Error::of("could not watch for Ctrl-C", error);
     let mut signals = Vec::new();
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
         signals.push(signal(kind).map_err(of)?);
@@ -242,7 +245,7 @@ fn stop() -> Result<impl Future<Output = ()>> {
             futures_util::future::select_all(waits).await;
         };
         next().await;
-        eprintln!("stopping: locks are given back; once more to end at once");
+        eprintln!("stopping: releasing all locks; press Ctrl-C again to end at once");
         let _ = sender.send(());
         next().await;
         std::process::exit(130);
@@ -255,10 +258,10 @@ fn stop() -> Result<impl Future<Output = ()>> {
 fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
     let file = folder.join(name);
     fs::write(&file, text)
-        .map_err(|error| Error::of(format!("{} can't be written", file.display()), error))
+        .map_err(|error| Error::of(format!("could not write {}", file.display()), error))
 }
 
-/// Writes the forms of the report that people read.
+/// Writes the report as Markdown and as HTML.
 fn write_readable(report: &Report, folder: &Path) -> Result<()> {
     write(folder, "report.md", &markdown(report))?;
     write(folder, "report.html", &html(report))?;
@@ -278,8 +281,9 @@ fn compare_files(old: &Path, new: &Path) -> Result<ExitCode> {
 }
 
 fn render(json: &Path, out: &Path) -> Result<ExitCode> {
-    fs::create_dir_all(out)
-        .map_err(|error| Error::of(format!("{} can't be written", out.display()), error))?;
+    fs::create_dir_all(out).map_err(|error| {
+        Error::of(format!("could not create the folder {}", out.display()), error)
+    })?;
     write_readable(&Report::read(json)?, out)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -290,10 +294,10 @@ fn read(file: &Path) -> Result<String> {
     } else {
         fs::read_to_string(file)
     };
-    text.map_err(|error| Error::of(format!("no URLs can be read from {}", file.display()), error))
+    text.map_err(|error| Error::of(format!("could not read URLs from {}", file.display()), error))
 }
 
-/// The lines without blank lines, and without comments that begin with `#`.
+/// All lines except blank lines and comments, which begin with `#`.
 fn url_lines(text: &str) -> impl Iterator<Item = String> {
     let lines =
         text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -307,5 +311,5 @@ fn parse_address(word: &str) -> Result<Address> {
 
 fn parse_scenario(word: &str) -> Result<Scenario> {
     let json = serde_json::Value::String(word.to_owned());
-    serde_json::from_value(json).map_err(|error| Error::of("no such scenario", error))
+    serde_json::from_value(json).map_err(|error| Error::of("unknown scenario", error))
 }

@@ -14,8 +14,8 @@ pub(crate) fn nanos() -> u64 {
     sample::nanos(Duration::new(seconds, nanos))
 }
 
-/// The common instant as one of this process, even if it has passed: a late process must not shift
-/// the time that all processes measure.
+/// The common instant as an instant of this process, even if it has passed. A late process must not
+/// shift the time that all processes measure.
 pub(crate) fn instant(at: u64) -> Instant {
     let now = Instant::now();
     let common = nanos();

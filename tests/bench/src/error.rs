@@ -1,4 +1,4 @@
-//! The error of this crate: why a measurement or a report failed.
+//! The error of this crate: the action that failed, and its cause.
 
 use std::error::Error as StdError;
 

@@ -4,7 +4,7 @@ use lockkit::url::StoreUrl;
 
 use crate::error::{Error, Result};
 
-/// A kind of store that has its own way to be measured.
+/// A kind of store. Each kind has its own code to measure it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     File,
@@ -17,8 +17,8 @@ pub(crate) enum Family {
 impl Family {
     /// The kind, and the parts of the URL.
     pub(crate) fn of(url: &str) -> Result<(Self, StoreUrl)> {
-        let url = StoreUrl::parse(url)
-            .map_err(|error| Error::of("the store URL can't be used", error))?;
+        let url =
+            StoreUrl::parse(url).map_err(|error| Error::of("cannot use the store URL", error))?;
         let scheme = url.scheme();
         let all = [
             (Self::File, lockkit::file::SCHEMES),
@@ -30,7 +30,7 @@ impl Family {
         match all.into_iter().find(|(_, schemes)| schemes.contains(&scheme)) {
             Some((family, _)) => Ok((family, url)),
             None => Err(Error::new(format!(
-                "the store URL can't be used: there are no benchmarks for {scheme}://"
+                "cannot use the store URL: there are no benchmarks for {scheme}://"
             ))),
         }
     }
@@ -52,6 +52,6 @@ mod tests {
             assert_eq!(Family::of(url).unwrap().0, family);
         }
         let error = Family::of("etcd://h").unwrap_err().to_string();
-        assert_eq!(error, "the store URL can't be used: there are no benchmarks for etcd://");
+        assert_eq!(error, "cannot use the store URL: there are no benchmarks for etcd://");
     }
 }

@@ -17,18 +17,18 @@ use crate::{
 pub struct Options {
     /// The stores.
     pub addresses: Vec<Address>,
-    /// Fewer and shorter cases.
+    /// Whether to measure fewer and shorter cases.
     pub is_quick: bool,
-    /// How often each case is measured on each store.
+    /// How many times to measure each case on each store.
     pub rounds: u32,
-    /// How long each measurement takes.
+    /// The length of each measurement.
     pub slice: Duration,
-    /// Only these scenarios; an empty list means all.
+    /// The scenarios to measure; an empty list means all.
     pub only: Vec<Scenario>,
     /// Requests per second of [`Scenario::OpenLoop`]. `None` chooses a rate that the slowest store
-    /// has time for.
+    /// can serve.
     pub rate_per_second: Option<f64>,
-    /// Another lock library that is measured too.
+    /// Another lock library to measure.
     pub peer: Option<Peer>,
     /// How to start child processes.
     pub worker: WorkerCommand,
@@ -56,11 +56,11 @@ impl Options {
         Self { is_quick: true, rounds, slice, ..Self::full(addresses, worker) }
     }
 
-    /// About how long the run takes.
+    /// An estimate of the length of the run.
     #[must_use]
     pub fn estimate(&self) -> Duration {
         let stores = u32::try_from(self.addresses.len()).unwrap_or(u32::MAX);
-        // There is a classic, and perhaps a peer.
+        // The rivals that wait are a classic, and perhaps a peer.
         let contenders = 1 + u32::from(self.peer.is_some());
         plan::estimate(&self.plan(), stores, contenders, self.slice)
     }

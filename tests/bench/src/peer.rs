@@ -1,4 +1,4 @@
-//! Other lock libraries that lockkit is compared with, on request.
+//! Other lock libraries, which a run compares with lockkit on request.
 
 use crate::{
     address,
@@ -6,7 +6,7 @@ use crate::{
     family::Family,
 };
 
-/// A lock library that lockkit is compared with.
+/// A lock library to compare with lockkit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 #[non_exhaustive]
 pub enum Peer {
@@ -23,15 +23,15 @@ impl Peer {
         let Self::Rslock = self;
         if !cfg!(feature = "rslock") {
             return Err(Error::new(
-                "--peer rslock can't be measured, because this program was built without rslock; build lockkit-bench \
-                 with --features rslock",
+                "cannot measure --peer rslock, because this program was built without rslock; \
+                 build lockkit-bench with --features rslock",
             ));
         }
         let (_, parsed) = Family::of(url)?;
         if !matches!(parsed.scheme(), "redis" | "rediss") {
             return Err(Error::new(format!(
-                "--peer rslock can't be measured on {}, because it is measured on one Redis server only (redis:// or \
-                 rediss://); leave out that store, or --peer rslock",
+                "cannot measure --peer rslock on {}, because rslock needs one Redis server only \
+                 (redis:// or rediss://); leave out that store, or --peer rslock",
                 address::shown(url)
             )));
         }

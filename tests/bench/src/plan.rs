@@ -7,7 +7,7 @@ use crate::{
     scenario,
 };
 
-/// One case, and how often it is measured on each store.
+/// One case, and the number of its rounds on each store.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Planned {
     pub(crate) scenario: Scenario,
@@ -15,7 +15,7 @@ pub(crate) struct Planned {
     pub(crate) rounds: u32,
 }
 
-/// The rounds of a case that takes seconds: more rounds would add little.
+/// The rounds of a case that takes seconds. More rounds would add little.
 const LONG_ROUNDS: u32 = 3;
 
 /// All cases, in the order in which they are measured. If `only` is not empty, it names the
@@ -94,7 +94,7 @@ fn shared() -> Vec<(Scenario, Case)> {
     ]
 }
 
-/// Cases for which many short rounds are of no use.
+/// Cases that need few, long rounds.
 fn alone(locks: u32) -> Vec<(Scenario, Case)> {
     vec![
         (Scenario::OpenLoop, Case { names: Some(64), ..Case::default() }),
@@ -103,8 +103,7 @@ fn alone(locks: u32) -> Vec<(Scenario, Case)> {
     ]
 }
 
-/// An estimate of how long the whole plan takes on this many stores, each of which has this many
-/// contenders.
+/// An estimate of the length of the whole plan, on this many stores with this many contenders each.
 pub(crate) fn estimate(
     plan: &[Planned],
     stores: u32,
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_run_on_five_stores_takes_at_most_25_minutes_and_a_quick_one_3() {
+    fn a_full_run_takes_at_most_25_minutes_and_a_quick_run_3() {
         let full = estimate(&plan(false, 5, &[]), 5, 1, Duration::from_millis(400));
         assert!(full <= Duration::from_secs(25 * 60), "{full:?}");
         let quick = estimate(&plan(true, 3, &[]), 5, 1, Duration::from_millis(100));

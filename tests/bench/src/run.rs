@@ -23,18 +23,18 @@ use crate::{
     usage,
 };
 
-/// The bound for a slice that nothing else bounds: a store that grants nothing any more, and many
-/// tasks that wait for it.
+/// The bound for a slice without another bound. It ends a slice in which a store no longer grants,
+/// and many tasks wait.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The additional time for each of many locks that are taken one after the other, held, and given
-/// back, on a slow store.
+/// The additional time for each lock of a case that takes many locks in turn, holds them, and
+/// releases them, on a slow store.
 const PATIENCE_EACH: Duration = Duration::from_millis(20);
-/// The time to give locks back when a run ends.
+/// The time to release locks when a run ends.
 const FAREWELL: Duration = Duration::from_secs(15);
 /// The share of the slowest store's highest rate. No store builds up a queue at this rate.
 const OPEN_LOOP_SHARE: f64 = 0.3;
 
-/// Hears the progress of a run.
+/// Receives the progress of a run.
 pub trait Progress: Send + Sync {
     /// All stores are connected, and the measurements begin.
     fn begins(&self, steps: u64);
@@ -45,7 +45,7 @@ pub trait Progress: Send + Sync {
     /// The run is over, with or without an error.
     fn ends(&self);
 
-    /// The run is done, but something is not in order: for example, something was left in a store.
+    /// The run is done, but with a problem: for example, it left keys in a store.
     fn warns(&self, what: &str) {
         let _ = what;
     }
@@ -53,13 +53,13 @@ pub trait Progress: Send + Sync {
 
 /// Measures all stores, until the work is done or `stop` completes.
 ///
-/// A case that fails on a store is recorded, and the run continues. When `stop` completes, the run
-/// ends its child processes and gives its locks back before it returns. A lock that can't be given
-/// back is reported through [`Progress::warns`], and is no error.
+/// If a case fails on a store, the report contains the error, and the run continues. When `stop`
+/// completes, the run ends its child processes and releases its locks before it returns. If a lock
+/// can't be released, the run calls [`Progress::warns`] and returns no error.
 ///
 /// # Errors
-/// A store can't be reached at the start, the peer can't be measured on a store, or the run was
-/// stopped.
+/// The run can't reach a store at the start, the peer can't be measured on a store, or `stop`
+/// completed.
 ///
 /// # Cancel safety
 /// Not cancel safe: the locks remain until their leases end. Let `stop` complete instead.
@@ -70,7 +70,7 @@ pub async fn run(
 ) -> Result<Report> {
     if options.addresses.is_empty() || options.rounds == 0 || options.slice.is_zero() {
         return Err(Error::new(
-            "there is nothing to measure: give one URL at least, and rounds and slices above zero",
+            "there is nothing to measure; give at least one URL, and rounds and slices above zero",
         ));
     }
     for address in &options.addresses {
@@ -83,7 +83,7 @@ pub async fn run(
     tokio::pin!(stop);
     let outcome = tokio::select! {
         outcome = measure(options, progress, &children, &mut targets) => outcome,
-        () = stop => Err(Error::new("stopped before it was done; nothing was written")),
+        () = stop => Err(Error::new("the run was stopped before its end, so it wrote no report")),
     };
     progress.ends();
     children.all_ended().await;
@@ -92,8 +92,8 @@ pub async fn run(
             Ok(Ok(())) => {}
             Ok(Err(error)) => progress.warns(&error.to_string()),
             Err(_) => progress.warns(&format!(
-                "{} was not left in order within {}: locks end with their leases, and what the bare driver made \
-                 (names and tables that begin with lockkit-bench or lockkit_bench) may be left",
+                "could not clean up {} within {}; locks end with their leases, but names and \
+                 tables of the bare driver (lockkit-bench… and lockkit_bench…) may remain",
                 target.store.url,
                 humantime::format_duration(FAREWELL)
             )),
@@ -160,7 +160,7 @@ async fn measure(
     })
 }
 
-/// The time to the second, because fractions of a second are of no interest.
+/// The time in whole seconds.
 fn to_the_second(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -208,7 +208,7 @@ impl CpuTimes {
         Self { client: usage::cpu_time().ok(), server }
     }
 
-    /// Notes what each grant has cost since.
+    /// Records the cost of each grant since the start.
     async fn per_grant(self, target: &Target, sample: &mut Sample) {
         if sample.all_grants == 0 {
             return;
@@ -237,8 +237,8 @@ impl Run<'_> {
         let mut parts = self.parts(planned)?;
         let warm_up = u32::from(!scenario::has_own_warm_up(planned.scenario, &planned.case));
         for round in (1 - warm_up)..=planned.rounds {
-            // The first round, number 0, opens connections and fills caches; its results are not
-            // kept.
+            // The first round, number 0, opens connections and fills caches. The run discards its
+            // results.
             let slice = if round == 0 { self.slice / 4 } else { self.slice };
             for index in turns(round, parts.len()) {
                 let Some(part) = parts.get_mut(index) else { continue };
@@ -273,8 +273,8 @@ impl Run<'_> {
         Ok(parts.into_iter().map(outcome).collect())
     }
 
-    /// The parts of all sides that lockkit is compared with in this case, store by store, lockkit's
-    /// first. A part that can't be measured has the reason already.
+    /// The parts of all sides of this case, store by store, with lockkit's part first. A part that
+    /// can't be measured contains the reason already.
     fn parts(&self, planned: &Planned) -> Result<Vec<Part<'_>>> {
         let mut parts = Vec::new();
         for target in self.targets {
@@ -300,16 +300,19 @@ impl Run<'_> {
     async fn counted(&self, part: &Part<'_>, turn: &Turn<'_>, bound: Duration) -> Result<Sample> {
         let target = part.target;
         let before = target.requests().await;
-        // One process does all the work of these.
+        // One process does all the work of these scenarios.
         let used = match turn.scenario {
             Scenario::Uncontended | Scenario::OwnNames => Some(CpuTimes::of(target).await),
             _ => None,
         };
         let done = timeout(bound, part.work(turn)).await.unwrap_or_else(|_| {
-            Err(Error::new(format!("it was not done within {}", humantime::format_duration(bound))))
+            Err(Error::new(format!(
+                "the measurement did not end within {}",
+                humantime::format_duration(bound)
+            )))
         });
         if done.is_err() {
-            // Children that still give back what they hold would disturb the next measurement.
+            // Children that still release their locks would disturb the next measurement.
             self.children.all_ended().await;
         }
         let mut sample = done?;
@@ -332,7 +335,7 @@ impl Run<'_> {
         Ok(sample)
     }
 
-    /// The outcomes of a case that could not begin.
+    /// The outcomes of a case that could not start.
     fn failed(&self, planned: &Planned, error: &Error) -> Vec<Outcome> {
         let outcome = |target: &Target| Outcome {
             scenario: planned.scenario,
@@ -360,12 +363,12 @@ impl Run<'_> {
             .filter_map(|target| fastest(&known, &target.store.id))
             .min_by(f64::total_cmp);
         let slowest =
-            slowest.ok_or_else(|| Error::new("no store could do the uncontended pair"))?;
+            slowest.ok_or_else(|| Error::new("no store completed the uncontended case"))?;
         Ok(two_digits(slowest * OPEN_LOOP_SHARE).max(1.0))
     }
 }
 
-/// The parts in the order of their turns. Every second round has the opposite order: otherwise a
+/// The parts in the order of their turns. Every second round has the opposite order. Otherwise a
 /// machine that slowly gets faster or slower would always favor the same parts.
 fn turns(round: u32, parts: usize) -> Vec<usize> {
     let mut turns: Vec<_> = (0..parts).collect();
@@ -375,7 +378,7 @@ fn turns(round: u32, parts: usize) -> Vec<usize> {
     turns
 }
 
-/// The longest time that one turn may take.
+/// The maximum length of one turn.
 fn bound(planned: &Planned, slice: Duration) -> Duration {
     let each = match planned.scenario {
         Scenario::IdleLocks => PATIENCE_EACH * planned.case.names.unwrap_or(0),
@@ -395,7 +398,7 @@ fn keep(rounds: &mut Rounds, round: u32, sample: Result<Sample>) -> Result<()> {
     }
 }
 
-/// The pairs per second of one task on a store, by the bare driver where there is one.
+/// The pairs per second of one task on a store, by the bare driver if the store has one.
 fn fastest(outcomes: &[Outcome], store: &str) -> Option<f64> {
     let of = |side| {
         outcomes
@@ -410,13 +413,14 @@ fn fastest(outcomes: &[Outcome], store: &str) -> Option<f64> {
     of(Side::Floor).or_else(|| of(Side::Lockkit))
 }
 
-/// The value rounded to two digits, which are easy to type again.
+/// The value rounded to two digits, which a user can easily type again.
 fn two_digits(value: f64) -> f64 {
     let unit = 10_f64.powf(value.log10().floor() - 1.0);
     (value / unit).round() * unit
 }
 
-/// The case's number of how many. A case that is measured only for another case has no number.
+/// The number of the case and the count of cases, such as `2/13`. A case that is measured only for
+/// another case has no number.
 fn place(number: usize, cases: usize) -> String {
     if number < cases { format!("{}/{cases} ", number + 1) } else { String::new() }
 }
@@ -449,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_began_in_a_second() {
+    fn the_start_of_a_run_has_whole_seconds() {
         let time: Timestamp = "2026-01-02T03:04:05.678901234Z".parse().unwrap();
         assert_eq!(to_the_second(time), "2026-01-02T03:04:05Z");
     }

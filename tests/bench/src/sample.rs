@@ -28,7 +28,7 @@ pub(crate) struct Durations(Histogram<u64>);
 impl Durations {
     pub(crate) fn new() -> Result<Self> {
         let histogram = Histogram::new_with_bounds(1, nanos(LONGEST), DIGITS);
-        histogram.map(Self).map_err(|error| Error::of("can't make a histogram", error))
+        histogram.map(Self).map_err(|error| Error::of("could not create a histogram", error))
     }
 
     pub(crate) fn of(values: impl IntoIterator<Item = u64>) -> Result<Self> {
@@ -40,7 +40,7 @@ impl Durations {
     }
 
     pub(crate) fn add(&mut self, other: &Self) -> Result<()> {
-        self.0.add(&other.0).map_err(|error| Error::of("can't add histograms", error))
+        self.0.add(&other.0).map_err(|error| Error::of("could not add histograms", error))
     }
 
     /// The values and how often each occurred, in a form for another process.
@@ -61,8 +61,8 @@ impl Durations {
         self.0.is_empty()
     }
 
-    /// Whether there are enough values for one to be above the percentile. With fewer values, the
-    /// percentile would only be another name for the slowest.
+    /// Whether at least one value is above the percentile. With fewer values, the percentile would
+    /// be the slowest value.
     pub(crate) fn tell(&self, percentile: f64) -> bool {
         float(self.0.len()) * (100.0 - percentile) >= 100.0
     }
@@ -89,12 +89,12 @@ pub(crate) struct Sample {
     pub(crate) figures: BTreeMap<Metric, f64>,
     /// The durations that the case measures: waits, or gaps between a release and the next grant.
     pub(crate) durations: Durations,
-    /// All grants, also those before and after the measured time, because the requests of all of
-    /// them are counted.
+    /// All grants, including those before and after the measured time, because the server counts
+    /// the requests of all of them.
     pub(crate) all_grants: u64,
-    /// The server's count when the work began, if that was after the start of the turn.
+    /// The server's count at the start of the work, if the work began after the start of the turn.
     pub(crate) counted_from: Option<u64>,
-    /// The server's count when the work was over, if other requests followed.
+    /// The server's count at the end of the work, if other requests followed.
     pub(crate) counted_until: Option<u64>,
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct Rounds {
     figures: BTreeMap<Metric, Vec<f64>>,
     durations: Durations,
     rounds: usize,
-    /// Why the case has no figures; no further round is tried then.
+    /// The reason why the case has no figures. Then the run tries no further round.
     end: Option<Verdict>,
 }
 
@@ -145,8 +145,8 @@ impl Rounds {
         self.end = Some(Verdict::Failed { reason: reason.into() });
     }
 
-    /// Leaves out a metric that is missing in some round, because its values would seem to belong
-    /// to other rounds.
+    /// Leaves out a metric that is missing in a round. Otherwise its values would seem to belong to
+    /// other rounds.
     pub(crate) fn into_verdict(self) -> Verdict {
         if let Some(end) = self.end {
             return end;
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_travel_as_counts() {
+    fn durations_survive_the_transfer_as_counts() {
         let one = Durations::of([5, 5, 7_000_000]).unwrap();
         let mut other = Durations::new().unwrap();
         other.add_counts(&one.counts());

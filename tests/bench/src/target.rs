@@ -38,8 +38,8 @@ impl fmt::Debug for Address {
 }
 
 /// The time for a server to report its count, which is a few bytes.
-const TO_TELL: Duration = Duration::from_secs(2);
-/// How often a server may be too slow before it is not asked any more.
+const TO_REPORT: Duration = Duration::from_secs(2);
+/// The number of late reports after which the benchmark no longer asks the server.
 const MOST_SILENCES: u32 = 3;
 
 /// A store that is connected.
@@ -49,14 +49,14 @@ pub(crate) struct Target {
     pub(crate) store: Store,
     pub(crate) locker: Locker,
     server: Arc<dyn Server>,
-    /// How often the server did not report its count within [`TO_TELL`].
+    /// The number of times when the server did not report its count within [`TO_REPORT`].
     silences: AtomicU32,
-    /// All that lockkit is compared with here.
+    /// All rivals of lockkit on this store.
     pub(crate) rivals: Vec<Rival>,
 }
 
 impl Target {
-    /// Connects, and asks the server about itself. `taken` are the names of the other stores.
+    /// Connects, and reads the facts about the server. `taken` are the names of the other stores.
     pub(crate) async fn connect(
         address: &Address,
         taken: &[String],
@@ -64,7 +64,7 @@ impl Target {
     ) -> Result<Self> {
         let shown = address::shown(&address.url);
         let of = |error: Box<dyn StdError + Send + Sync>| {
-            Error::of(format!("{shown} can't be measured"), error)
+            Error::of(format!("cannot measure {shown}"), error)
         };
         let locker = lockkit::connect(&address.url).await.map_err(|error| of(error.into()))?;
         let server = server::open(&address.url).await.map_err(|error| of(error.into()))?;
@@ -90,16 +90,15 @@ impl Target {
         Ok(Self { url, store, locker, server, silences, rivals })
     }
 
-    /// The server's requests so far. `None` if the server does not report them, for whatever
-    /// reason: locks can be measured without this count.
+    /// The server's requests so far. `None` if the server does not report them, for any reason. The
+    /// benchmark can measure locks without this count.
     pub(crate) async fn requests(&self) -> Option<u64> {
-        told(&*self.server, &self.silences, TO_TELL).await
+        told(&*self.server, &self.silences, TO_REPORT).await
     }
 
-    /// The server's processor time so far. `None` if the server does not report it, for whatever
-    /// reason.
+    /// The server's processor time so far. `None` if the server does not report it, for any reason.
     pub(crate) async fn server_cpu_time(&self) -> Option<Duration> {
-        timeout(TO_TELL, self.server.cpu_time()).await.ok()?.ok()?
+        timeout(TO_REPORT, self.server.cpu_time()).await.ok()?.ok()?
     }
 
     /// The same store without the process gate: each task waits in the store.
@@ -112,15 +111,15 @@ impl Target {
         self.locker.descriptor().name == "memory"
     }
 
-    /// The URL for a holder whose death must be noticed after this time, where more than the lease
-    /// decides it.
+    /// The URL for a holder whose death other clients must notice after this time, if more than the
+    /// lease decides this.
     pub(crate) fn url_with_session(&self, timeout: Duration) -> Result<String> {
-        let url =
-            StoreUrl::parse(&self.url).map_err(|error| Error::of("a URL can't be read", error))?;
+        let url = StoreUrl::parse(&self.url)
+            .map_err(|error| Error::of("could not parse a URL", error))?;
         let mut params = url.params.clone();
         let is_set = params
             .text("session_timeout")
-            .map_err(|error| Error::of("a URL can't be read", error))?
+            .map_err(|error| Error::of("could not parse a URL", error))?
             .is_some();
         if !matches!(url.scheme(), "zk" | "zks") || is_set {
             return Ok(self.url.clone());
@@ -129,7 +128,7 @@ impl Target {
         Ok(format!("{}{mark}session_timeout={}ms", self.url, timeout.as_millis()))
     }
 
-    /// Gives back everything that this program has in the store.
+    /// Releases and removes everything that this program has in the store.
     pub(crate) async fn close(&self) -> Result<()> {
         // Two rivals may share a table, and a client of either may still use it.
         for rival in &self.rivals {
@@ -141,7 +140,7 @@ impl Target {
         }
         let shut_down = self.locker.shutdown().await;
         shut_down
-            .map_err(|error| Error::of(format!("{} was not left in order", self.store.url), error))
+            .map_err(|error| Error::of(format!("could not clean up {}", self.store.url), error))
             .and(closed)
     }
 }
@@ -201,9 +200,9 @@ mod tests {
         }
     }
 
-    /// A target that returns the count's error would fail a case whose locks work well.
+    /// Catches a target that returns the count's error: a case with working locks would fail.
     #[tokio::test]
-    async fn a_counter_that_fails_or_hangs_is_no_counter() {
+    async fn a_counter_that_fails_or_hangs_gives_no_count() {
         let silences = AtomicU32::new(0);
         let within = Duration::from_millis(10);
         assert_eq!(told(&Counter::Tells(7), &silences, within).await, Some(7));

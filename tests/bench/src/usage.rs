@@ -21,10 +21,9 @@ fn read<T>(kind: ProcessRefreshKind, what: impl FnOnce(&sysinfo::Process) -> T) 
     let mut system = System::new();
     let own = Pid::from_u32(std::process::id());
     system.refresh_processes_specifics(ProcessesToUpdate::Some(&[own]), true, kind);
-    system
-        .process(own)
-        .map(what)
-        .ok_or_else(|| Error::new("the system doesn't tell what this process uses"))
+    system.process(own).map(what).ok_or_else(|| {
+        Error::new("the system does not report the memory and processor time of this process")
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The work of a child process: it holds locks, or asks for them. It gets its orders on standard
-//! input, and ends with that input.
+//! The work of a child process, which holds locks or asks for them. It reads its orders from
+//! standard input, and ends at the end of that input.
 
 use std::{
     io::Write as _,
@@ -22,16 +22,16 @@ use crate::{
     usage,
 };
 
-/// The time for a process to give its locks back when it must end. Locks that it still holds then
-/// end with their leases.
+/// The time for a process to release its locks when it must end. Locks that it still holds
+/// afterwards end with their leases.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How many locks are asked for at once.
+/// The number of locks to ask for at once.
 const AT_ONCE: usize = 64;
 
 /// The first line that a child reads.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// The URL, with the password. It is on no command line, and in no environment.
+    /// The URL, with the password. No command line and no environment contains it.
     pub(crate) url: String,
     pub(crate) task: Task,
 }
@@ -55,8 +55,8 @@ pub(crate) enum Order {
     Run { start_ns: u64, slice: Duration },
     /// Report the cost of holding over this time.
     Watch { span: Duration },
-    /// Give back all locks. The child keeps them until then, because others count the requests of
-    /// holding.
+    /// Release all locks. The child keeps them until then, because the parent counts the requests
+    /// of holding.
     GiveBack,
 }
 
@@ -64,13 +64,13 @@ pub(crate) enum Order {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
-    /// The child is connected; or it is done, and holds nothing any more.
+    /// The child is connected, or it is done and holds no lock.
     Ready,
-    /// The lock is held, with this lease, which is never shorter than the store allows.
+    /// The child holds the lock with this lease, which is never shorter than the store allows.
     Holding {
         ttl: Duration,
     },
-    /// All locks are held, and each costs this much memory.
+    /// The child holds all locks, and each costs this much memory.
     Held {
         bytes_per_lock: f64,
     },
@@ -89,7 +89,7 @@ pub(crate) struct Share {
     /// Grants of each task within the window.
     pub(crate) served: Vec<u64>,
     pub(crate) all_grants: u64,
-    /// Nanoseconds, and how many waits were that long.
+    /// Nanoseconds, and the number of waits of that length.
     pub(crate) waits: Vec<(u64, u64)>,
 }
 
@@ -101,13 +101,15 @@ pub(crate) struct Share {
 /// dies. It needs a tokio runtime, preferably one with several threads.
 ///
 /// # Errors
-/// Standard input holds no order. The parent gets failures of the work itself as answers.
+/// Standard input contains no order. The parent receives failures of the work itself as answers.
 pub async fn worker() -> Result<()> {
     let mut lines = read_lines();
-    let first =
-        lines.recv().await.ok_or_else(|| Error::new("this command is for lockkit-bench itself"))?;
+    let first = lines
+        .recv()
+        .await
+        .ok_or_else(|| Error::new("only lockkit-bench itself runs this command"))?;
     let job: Job = serde_json::from_str(&first).map_err(|_| {
-        Error::new("this command is for lockkit-bench itself, and was told something else")
+        Error::new("only lockkit-bench itself runs this command, and its first line must be a job")
     })?;
     let (orders, mut received) = mpsc::unbounded_channel();
     let until_end = async {
@@ -130,13 +132,13 @@ pub async fn worker() -> Result<()> {
         () = until_end => Ok(()),
         done = serve(&locker, job.task, &mut received) => done,
     };
-    // Locks of work that was dropped are given back here.
+    // This releases the locks of dropped work.
     let _ = timeout(FAREWELL, locker.shutdown()).await;
     done.or_else(|error| say(&Answer::Failed { reason: error.to_string() }))
 }
 
-/// Reads lines of standard input, in a thread of its own. At the end of the input, the process gets
-/// some time, and is then ended.
+/// Reads lines of standard input, in a separate thread. After the end of the input, the process
+/// gets some time, and then the thread ends it.
 fn read_lines() -> UnboundedReceiver<String> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -163,8 +165,7 @@ async fn serve(locker: &Locker, task: Task, orders: &mut UnboundedReceiver<Order
         }
         Task::Idle { prefix, locks, ttl } => idle(locker, &prefix, locks, ttl, orders).await,
         Task::Hold { name, ttl } => {
-            // The least lease that the servers agreed to may be longer than the one that was asked
-            // for.
+            // The shortest lease that the servers allow may be longer than the requested lease.
             let ttl = ttl.max(locker.descriptor().min_ttl);
             let _guard = hold(locker, &name, ttl).await?;
             say(&Answer::Holding { ttl })?;
@@ -200,7 +201,10 @@ async fn idle(
     let used = usage::cpu_time()?.saturating_sub(cpu);
     let passed = start.elapsed();
     if let Some(lost) = guards.iter().find(|guard| !guard.is_held()) {
-        return Err(Error::new(format!("{} was lost while it was only held", lost.name())));
+        return Err(Error::new(format!(
+            "a child process lost {} while it only held it",
+            lost.name()
+        )));
     }
     say(&Answer::Watched { cpu_percent: 100.0 * used.as_secs_f64() / passed.as_secs_f64() })?;
     let Some(Order::GiveBack) = orders.recv().await else { return Ok(()) };
@@ -216,11 +220,11 @@ async fn hold(locker: &Locker, name: &str, ttl: Duration) -> Result<LockGuard> {
 }
 
 fn refused(error: lockkit::Error) -> Error {
-    Error::of("a child process", error)
+    Error::of("a child process could not take or release a lock", error)
 }
 
 fn say(answer: &Answer) -> Result<()> {
-    let of = |error| Error::of("can't answer the parent process", error);
+    let of = |error| Error::of("could not answer the parent process", error);
     let line = serde_json::to_string(answer).map_err(|error| of(error.into()))?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(of)

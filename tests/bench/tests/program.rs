@@ -1,4 +1,5 @@
-//! Tests the program from outside: how it ends, what it leaves, and what it shows.
+//! Tests the program from outside: its exit code, the files and locks that it leaves, and its
+//! output.
 
 mod support;
 
@@ -31,7 +32,8 @@ fn names_in_use(url: &str) -> Vec<String> {
     })
 }
 
-/// A program that kills its children, or lets the terminal kill them, leaves a thousand locks.
+/// Catches a program that kills its children, or lets the terminal kill them: a thousand locks
+/// would remain.
 #[test]
 fn ctrl_c_leaves_no_process_no_lock_and_no_report() {
     let (_server, url) = redis();
@@ -134,11 +136,12 @@ fn a_bad_url_gives_one_line_and_exit_code_2() {
 
 /// `memory://` has no rslock, and neither has a program that was built without it.
 #[test]
-fn a_peer_that_can_not_be_measured_is_one_line_and_exit_code_2() {
+fn an_unmeasurable_peer_gives_one_line_and_exit_code_2() {
     let reason = if cfg!(feature = "rslock") {
-        "error: --peer rslock can't be measured on memory://, because it is measured on one Redis server only"
+        "error: cannot measure --peer rslock on memory://, because rslock needs one Redis server \
+         only"
     } else {
-        "error: --peer rslock can't be measured, because this program was built without rslock"
+        "error: cannot measure --peer rslock, because this program was built without rslock"
     };
     let folder = tempfile::tempdir().unwrap();
     let arguments = ["--url", "memory://", "--quick", "--only", "uncontended", "--peer", "rslock"];
@@ -176,7 +179,7 @@ fn a_mistyped_command_line_shows_no_password() {
 }
 
 #[test]
-fn urls_come_from_a_file_as_well() {
+fn a_file_can_contain_the_urls() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("urls");
     fs::write(&file, "# two of them\n\n one=memory://\nmemory://\n").unwrap();
@@ -186,15 +189,15 @@ fn urls_come_from_a_file_as_well() {
     assert!(status.success(), "{}", said(folder.path()));
     let json = fs::read_to_string(folder.path().join("out/report.json")).unwrap();
     assert!(json.contains("\"one\"") && json.contains("\"memory\""), "{json}");
-    assert!(said(folder.path()).contains("2 stores, 1 round of 10ms"), "{}", said(folder.path()));
+    assert!(said(folder.path()).contains("2 stores in 1 round of 10ms"), "{}", said(folder.path()));
     assert!(said(folder.path()).contains("\n1/1 uncontended, 1 task\n"), "{}", said(folder.path()));
     let markdown = fs::read_to_string(folder.path().join("out/report.md")).unwrap();
-    assert!(markdown.contains("* 1 round, in each of which"), "{markdown}");
+    assert!(markdown.contains("* 1 round. In each round"), "{markdown}");
     let report = folder.path().join("out/report.json");
     let output = Command::new(program()).arg("compare").args([&report, &report]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(2), "one round is too few to tell: {told}");
-    assert!(told.contains("Nothing could be compared"), "{told}");
+    assert_eq!(output.status.code(), Some(2), "one round is too few to decide: {told}");
+    assert!(told.contains("No figure could be compared"), "{told}");
 }
 
 /// Recovery does not apply to the memory of one process: the program writes reports without
@@ -206,6 +209,6 @@ fn a_run_that_measured_nothing_fails() {
     let status = start(&arguments, folder.path()).wait().unwrap();
     assert_eq!(status.code(), Some(2), "{}", said(folder.path()));
     assert!(said(folder.path()).contains("nothing could be measured"), "{}", said(folder.path()));
-    assert!(said(folder.path()).contains("1 store, "), "{}", said(folder.path()));
+    assert!(said(folder.path()).contains("measuring 1 store in "), "{}", said(folder.path()));
     assert!(folder.path().join("out/report.md").exists());
 }

@@ -198,7 +198,7 @@ async fn a_store_that_stops_midway_is_recorded_and_the_run_continues() {
 
 /// A run that fails because of a table that could not be removed would lose the report of an hour.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_can_not_be_closed_in_order_is_a_warning() {
+async fn a_store_that_fails_to_close_gives_a_warning() {
     #[derive(Default)]
     struct Killer {
         server: std::sync::Mutex<Option<RedisServer>>,

@@ -23,7 +23,7 @@ async fn refused(url: &str, kind: ErrorKind, texts: &[&str]) {
 }
 
 #[test]
-fn c13_names_that_no_store_could_carry_are_refused() {
+fn c13_names_that_no_store_supports_are_refused() {
     let locker = Locker::memory();
     for (name, text) in [
         ("", "must not be empty"),
@@ -72,7 +72,7 @@ async fn c13_options_that_contradict_each_other_are_refused() {
 }
 
 #[tokio::test]
-async fn c13_urls_that_mean_nothing_are_refused() {
+async fn c13_meaningless_urls_are_refused() {
     refused("foo://x", ErrorKind::UnknownScheme, &["foo://", "memory://"]).await;
     refused("127.0.0.1:6379", ErrorKind::InvalidUrl, &["no scheme"]).await;
     refused("memory://?tll=3s", ErrorKind::UnknownParameter, &["\"tll\"", "did you mean ttl?"])
@@ -123,7 +123,7 @@ mod mysql {
     }
 
     #[tokio::test]
-    async fn c13_a_server_that_never_speaks_is_unavailable_after_the_connect_timeout() {
+    async fn c13_a_silent_server_is_unavailable_after_the_connect_timeout() {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url =
             format!("mysql://me:hunter2@{}/db?connect_timeout=100ms", silent.local_addr().unwrap());
@@ -138,7 +138,7 @@ mod redis {
     use super::*;
 
     #[tokio::test]
-    async fn c13_a_url_that_is_no_redis_url_is_refused() {
+    async fn c13_an_invalid_redis_url_is_refused() {
         for (url, kind, text) in [
             ("redis://127.0.0.1/?tll=3s", ErrorKind::UnknownParameter, "did you mean ttl?"),
             ("redis://127.0.0.1/notanumber", ErrorKind::InvalidUrl, "database"),
@@ -149,7 +149,7 @@ mod redis {
     }
 
     #[tokio::test]
-    async fn c13_a_wrong_password_and_none_at_all_are_refused() {
+    async fn c13_a_wrong_and_a_missing_password_are_refused() {
         let server = RedisServer::start_with(["--requirepass", "hunter2!"]).unwrap();
         let at = format!("127.0.0.1:{}", server.port());
         let refused = async |url: String| {

@@ -145,7 +145,7 @@ fn check(expression: &str, series: &BTreeSet<String>) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_label_that_the_metric_does_not_have_is_seen() {
+fn a_label_that_the_metric_lacks_is_found() {
     let labels = labels();
     assert_eq!(labels.keys().cloned().collect::<BTreeSet<_>>(), series());
     for (expression, fault) in [
@@ -204,7 +204,7 @@ async fn a_locker_reports_the_labels_of_the_table() {
 }
 
 #[test]
-fn the_dashboard_asks_for_metrics_that_there_are_and_for_all_of_them() {
+fn the_dashboard_uses_exactly_the_existing_metrics() {
     let dashboard: serde_json::Value =
         serde_json::from_str(include_str!("../../../docs/grafana/lockkit.json")).unwrap();
     let series = series();
@@ -220,7 +220,7 @@ fn the_dashboard_asks_for_metrics_that_there_are_and_for_all_of_them() {
 }
 
 #[test]
-fn the_alerts_ask_for_metrics_that_there_are() {
+fn the_alerts_use_existing_metrics() {
     let page = include_str!("../../../docs/operations.md");
     let alerts = page.split_once("```yaml").unwrap().1.split_once("```").unwrap().0;
     let rules: Vec<_> = alerts.split("- alert:").skip(1).collect();

@@ -210,7 +210,7 @@ fn program(example: &str) -> Result<PathBuf, Failed> {
     }
     let missing = program.display();
     Err(format!(
-        "{missing} is not there; build all: cargo build --workspace --all-features --examples"
+        "{missing} is missing; build it: cargo build --workspace --all-features --examples"
     )
     .into())
 }

@@ -173,7 +173,7 @@ async fn c4_an_upsert_that_was_refused_is_seen_whatever_the_connection_counts() 
 }
 
 #[tokio::test]
-async fn c11_names_that_differ_in_case_or_a_blank_have_rows_of_their_own_in_the_fence() {
+async fn c11_the_fence_has_separate_rows_for_names_that_differ_in_case_or_a_blank() {
     let mut database = Database::start(false).await;
     let [late, present] = database.two.tokens();
     let [table, fence] = statements("### Several rows or tables")[..] else {

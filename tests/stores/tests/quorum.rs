@@ -86,8 +86,8 @@ impl Five {
     fn left(&self, places: &[usize]) -> String {
         let keys = places.iter().map(|place| {
             let script = "local left = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
-                          if string.sub(key, -6) ~= ':token' and string.sub(key, -5) ~= ':keys' then left[#left + 1] = key end end \
-                          return table.concat(left, ' ')";
+                          if string.sub(key, -6) ~= ':token' and string.sub(key, -5) ~= ':keys' \
+                          then left[#left + 1] = key end end return table.concat(left, ' ')";
             self.servers[*place].ask(["EVAL", script, "0"]).unwrap().text()
         });
         keys.filter(|keys| !keys.is_empty()).collect::<Vec<_>>().join(", ")
@@ -202,7 +202,7 @@ impl Crowd {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_c4_c8_a_minority_may_die_or_fall_silent() {
+async fn c1_c4_c8_a_minority_may_fail_or_stop_answering() {
     let mut five = Five::start().await;
     let crowd = Crowd::start(&five, true).await;
     crowd.goes_on("all five", ms(1_500)).await;
@@ -220,7 +220,7 @@ async fn c1_c4_c8_a_minority_may_die_or_fall_silent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c4_tokens_rise_though_a_member_comes_back_empty_at_once() {
+async fn c4_tokens_rise_although_a_member_restarts_empty() {
     let mut five = Five::start().await;
     let crowd = Crowd::start(&five, false).await;
     for place in [2, 0, 2, 4] {
@@ -268,7 +268,7 @@ async fn c1_c4_a_storm_of_kills_and_partitions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() {
+async fn c13_c6_without_a_majority_a_claim_fails_in_time_without_leftovers() {
     const OP_TIMEOUT: Duration = ms(10_000);
     let mut five = Five::start().await;
     let locker = five.locker_with(LONG_TTL, OP_TIMEOUT).await;
@@ -324,7 +324,7 @@ async fn c13_c6_without_a_majority_it_is_an_error_in_time_and_nothing_is_left() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c8_members_that_are_down_at_the_start_come_later() {
+async fn c8_members_that_are_down_at_the_start_join_later() {
     let mut five = Five::start().await;
     five.servers[0].kill().unwrap();
     five.silence(&[3]);
@@ -340,7 +340,7 @@ async fn c8_members_that_are_down_at_the_start_come_later() {
     drop(mutex.lock().await.unwrap());
     five.silence(&[1, 4]);
     sleep(ms(600)).await;
-    let second = mutex.lock_timeout(SOON).await.expect("nobody else is there");
+    let second = mutex.lock_timeout(SOON).await.expect("no other claim wants the lock");
     assert!(second.fencing_token() > token);
     second.release().await.unwrap();
     locker.shutdown().await.unwrap();

@@ -17,7 +17,7 @@ const TASKS: usize = 8;
 const RUN: Duration = Duration::from_secs(6);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c5_script_flush_and_client_kill_do_not_fail_a_user() {
+async fn c5_script_flush_and_client_kill_fail_no_call() {
     // This must be the test's own server, because all its connections are killed.
     let server = RedisServer::start().unwrap();
     let url = format!("{}?prefix=lockkit-upheaval-{}", server.url(), std::process::id());

@@ -152,7 +152,7 @@ impl WakeSignal {
     /// # Panics
     /// No wake-up comes.
     pub async fn heard(&self) {
-        assert!(self.heard_within(SOON).await, "nobody rang");
+        assert!(self.heard_within(SOON).await, "no signal came");
     }
 
     /// Waits for a wake-up, but no longer than `bound`. Returns whether there was one.

@@ -132,7 +132,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn they_are_names((a, b) in two_names()) {
+        fn names_are_valid_and_different((a, b) in two_names()) {
             for name in [&a, &b] {
                 prop_assert!((1..=LONGEST).contains(&name.len()) && !name.contains(char::is_control), "{name:?}");
             }

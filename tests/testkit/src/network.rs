@@ -59,7 +59,8 @@ impl Network {
     pub(crate) fn is_possible() -> Result<(), String> {
         Self::probe().map_err(|error| {
             format!(
-                "servers can't be cut off from each other here, it takes Linux, root and iproute2: {error:#}"
+                "servers can't be cut off from each other here, it takes Linux, root and iproute2: \
+                 {error:#}"
             )
         })
     }
@@ -249,8 +250,8 @@ fn owner(name: &str, prefix: &str) -> Option<u32> {
     pid.parse().ok()
 }
 
-/// The first three bytes of an unused private network. Each process starts its search at a different
-/// one.
+/// The first three bytes of an unused private network. Each process starts its search at a
+/// different one.
 fn free_subnet(start: u32) -> Result<[u8; 3]> {
     for step in 0..SUBNET_ATTEMPTS {
         let [_, _, b, c] = start.wrapping_add(step).to_be_bytes();
@@ -314,7 +315,10 @@ fn cant_start(program: &str) -> String {
 pub(crate) fn possible() -> bool {
     let possible = Network::probe();
     if let Err(reason) = &possible {
-        let _ = writeln!(std::io::stderr(), "LEFT OUT, no network namespaces here: {reason:#}");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED, because network namespaces are not available: {reason:#}"
+        );
     }
     possible.is_ok()
 }
@@ -377,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_end_receives_nothing_until_it_is_healed_and_the_others_do() {
+    fn a_cut_host_receives_nothing_until_the_heal_and_other_hosts_do() {
         if !possible() {
             return;
         }

@@ -16,7 +16,7 @@ on_both! {
     statements_see_a_clock_of_its_own,
     the_authority_vouches_for_the_server,
     the_database_compares_without_case,
-    two_servers_do_not_meet,
+    two_servers_share_nothing,
     what_happens_in_the_server_can_be_seen,
 }
 
@@ -146,7 +146,7 @@ async fn the_authority_vouches_for_the_server(flavor: SqlFlavor) {
     Conn::new(opts.ssl_opts(trusting(other.tls_ca()))).await.unwrap_err();
 }
 
-async fn two_servers_do_not_meet(flavor: SqlFlavor) {
+async fn two_servers_share_nothing(flavor: SqlFlavor) {
     let a = SqlServer::start(flavor).unwrap();
     let b = SqlServer::start(flavor).unwrap();
     assert_ne!(a.port(), b.port());

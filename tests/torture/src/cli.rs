@@ -34,20 +34,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Lets processes take locks during faults, and checks their history: exit code 0 if every
-    /// promise was kept
+    /// Lets processes take locks during faults, and checks their history. The exit code is 0 if the
+    /// locks kept every promise, 1 if a promise was broken, and 2 if the run proves nothing
     Run(Box<RunArguments>),
     /// Checks the history of an earlier round again
     Check {
-        /// Its folder
+        /// The folder of the round
         folder: PathBuf,
     },
-    /// Runs the core on a scripted store with a simulated clock: a seed always gives the same run
+    /// Runs lockkit's core on a scripted store with a simulated clock. The same seed always gives
+    /// the same run
     Simulate {
         /// The first seed
         #[arg(long, default_value_t = 0)]
         seed: u64,
-        /// How many seeds
+        /// The number of seeds to run
         #[arg(long, default_value_t = 1)]
         count: u64,
     },
@@ -58,65 +59,66 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct RunArguments {
-    /// The store, as `lockkit::connect` takes it. All users of the machine can see a command line:
-    /// pass a URL with a password by `--url-from` or in the variable
+    /// The URL of the store. All users of the machine can see a command line, so pass a URL with a
+    /// password in the variable or by `--url-from`
     #[arg(long, env = "LOCKKIT_TORTURE_URL", hide_env_values = true)]
     url: Option<String>,
-    /// A file whose first line is the URL, or (-) standard input
+    /// A file whose first line is the URL, or - for standard input
     #[arg(long, value_name = "FILE", conflicts_with = "url")]
     url_from: Option<PathBuf>,
-    /// Processes that take locks
+    /// The number of processes that take locks
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     processes: u32,
-    /// Tasks of each process
+    /// The number of tasks in each process
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     tasks: u32,
-    /// Mutexes that two tasks rarely want at the same time
+    /// The number of mutexes that two tasks rarely want at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 16)]
     wide: u32,
-    /// A lease to choose from; repeat it for more
+    /// A lease to choose from; repeat this option for more
     #[arg(long = "ttl", value_name = "TIME", value_parser = humantime::parse_duration)]
     ttls: Vec<Duration>,
-    /// How long faults happen in a round
+    /// The time in each round during which faults happen
     #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
     span: Duration,
-    /// Repeats rounds for this many hours; else there is one round
+    /// Repeats rounds for this many hours (default: one round)
     #[arg(long)]
     hours: Option<f64>,
-    /// The time from the end of one fault to the next, on average
+    /// The average time from the end of one fault to the start of the next
     #[arg(long, value_name = "TIME", default_value = "1500ms", value_parser = humantime::parse_duration)]
     pause: Duration,
-    /// The time that a busy machine needs beyond the bounds of the contract
+    /// The extra time beyond the bounds of the contract, for a busy machine
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = humantime::parse_duration)]
     slack: Duration,
-    /// Determines all random choices
+    /// The seed of all random choices (default: random)
     #[arg(long)]
     seed: Option<u64>,
-    /// Only this kind of fault, such as kill-holder; repeat it for more, `none` for none
+    /// Only this kind of fault, such as kill-holder; repeat this option for more; `none` means no
+    /// fault
     #[arg(long = "fault", value_name = "KIND")]
     faults: Vec<String>,
-    /// A fault of the servers: `stop=kill -STOP 4711` runs this command in a shell, and --heal
-    /// undoes it
+    /// A command that causes a fault of the servers, such as `stop=kill -STOP 4711`. The program
+    /// runs it in a shell, and --heal undoes it
     #[arg(long = "strike", value_name = "KIND=COMMAND")]
     strikes: Vec<String>,
-    /// The command that undoes the fault of --strike with the same name
+    /// The command that undoes the --strike of the same kind
     #[arg(long = "heal", value_name = "KIND=COMMAND")]
     heals: Vec<String>,
-    /// Why a fault of --strike may break exclusion, in the words of your documentation: such a
+    /// The words of your documentation, if it says that a --strike may break exclusion. Such a
     /// break is then no error
     #[arg(long = "weakens", value_name = "KIND=WORDS")]
     weakens: Vec<String>,
-    /// Where histories and reports are written
+    /// The folder for histories and reports
     #[arg(long, value_name = "FOLDER", default_value = "lockkit-torture")]
     out: PathBuf,
 }
 
-/// The whole program. The exit code is 0 if every promise was kept, 1 if one was broken, and 2 if
-/// the run proves nothing.
+/// The whole program. The exit code is 0 if the locks kept every promise, 1 if a promise was
+/// broken, and 2 if the run proves nothing.
 pub async fn command_line() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return told(&error),
+        Err(error) => return print_error(&error),
     };
     let done = match cli.command {
         Command::Run(arguments) => torture(*arguments).await,
@@ -132,12 +134,12 @@ pub async fn command_line() -> ExitCode {
     })
 }
 
-/// A simulation makes its own runtime, and so needs a thread outside of this one.
+/// A simulation creates its own runtime, so it needs a thread outside of the present runtime.
 fn beside_the_runtime(
     work: impl FnOnce() -> Result<ExitCode> + Send + 'static,
 ) -> Result<ExitCode> {
     let done = std::thread::spawn(work).join();
-    done.unwrap_or_else(|_| Err(Error::new("the simulation has panicked")))
+    done.unwrap_or_else(|_| Err(Error::new("the simulation panicked")))
 }
 
 fn play(seed: u64, count: u64) -> Result<ExitCode> {
@@ -157,14 +159,13 @@ fn play(seed: u64, count: u64) -> Result<ExitCode> {
         }
     }
     if is_clean && count > 1 {
-        println!("{count} seeds: every promise was kept");
+        println!("{count} seeds: the locks kept every promise");
     }
     Ok(exit_code(is_clean))
 }
 
-/// Prints help as usual. Prints a usage error without the URLs in it, because they may hold
-/// passwords.
-fn told(error: &clap::Error) -> ExitCode {
+/// Prints help as usual. Prints a usage error without its URLs, because they may contain passwords.
+fn print_error(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return match error.print() {
             Ok(()) => ExitCode::SUCCESS,
@@ -178,7 +179,7 @@ fn told(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Replaces in the text each argument that holds a URL, and each option value that does.
+/// Replaces in the text each argument and each option value that contains a URL.
 fn without_urls(text: String, words: &[String]) -> String {
     let values = words.iter().flat_map(|word| {
         let value = word.split_once('=').map(|(_, value)| value);
@@ -195,15 +196,18 @@ async fn torture(arguments: RunArguments) -> Result<ExitCode> {
     let url = arguments.url()?;
     if url.starts_with("memory:") {
         return Err(Error::new(
-            "each process would have a memory store of its own; `simulate` needs no server",
+            "each process would have its own memory store; use `simulate`, which needs no server",
         ));
     }
-    // Connects once here, because a round retries for a while: between rounds the servers may need
+    // Connects once here, because a round retries for a while. Between rounds the servers may need
     // that time.
     let reached = lockkit::connect(&url)
         .await
-        .map_err(|error| Error::of("the store can't be reached", error))?;
-    reached.shutdown().await.map_err(|error| Error::of("the store can't be left", error))?;
+        .map_err(|error| Error::of("could not connect to the store", error))?;
+    reached
+        .shutdown()
+        .await
+        .map_err(|error| Error::of("could not disconnect from the store", error))?;
     let site: Box<dyn Site> = if arguments.strikes.is_empty() {
         Box::new(Elsewhere::new(url))
     } else {
@@ -229,16 +233,16 @@ async fn torture(arguments: RunArguments) -> Result<ExitCode> {
     println!("seed {seed}");
     let mut interrupt = signal(SignalKind::interrupt()).map_err(watching)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(watching)?;
-    // When `rounds` is dropped, its processes are killed.
+    // Dropping `rounds` kills its processes.
     tokio::select! {
         done = rounds(&arena, round, arguments.hours) => done,
-        _ = interrupt.recv() => Err(Error::new("interrupted")),
-        _ = terminate.recv() => Err(Error::new("interrupted")),
+        _ = interrupt.recv() => Err(Error::new("the run was interrupted")),
+        _ = terminate.recv() => Err(Error::new("the run was interrupted")),
     }
 }
 
 fn watching(error: io::Error) -> Error {
-    Error::of("can't watch for Ctrl-C", error)
+    Error::of("could not watch for Ctrl-C", error)
 }
 
 async fn rounds(arena: &Arena, round: Round, hours: Option<f64>) -> Result<ExitCode> {
@@ -251,7 +255,7 @@ async fn rounds(arena: &Arena, round: Round, hours: Option<f64>) -> Result<ExitC
         return judged(violations, outcome.error);
     };
     let time = Duration::try_from_secs_f64(hours * 3600.0)
-        .map_err(|error| Error::of(format!("--hours {hours}"), error))?;
+        .map_err(|error| Error::of(format!("cannot use --hours {hours}"), error))?;
     let next = |seed| {
         let mut next = round.clone();
         next.seed = seed;
@@ -261,19 +265,19 @@ async fn rounds(arena: &Arena, round: Round, hours: Option<f64>) -> Result<ExitC
     };
     let total = soak(arena, next, round.seed, time, false, |seed, total| {
         let summary = summary(total.violations.len(), total.error.as_deref());
-        println!("seed {seed}: {} grants so far, {summary}", total.figures.grants);
+        println!("seed {seed}: {} grants so far; {summary}", total.figures.grants);
     });
     let total = total.await;
     let path = round.folder.join("total.md");
     fs::create_dir_all(&round.folder)
         .and_then(|()| fs::write(&path, total.markdown(arena.name())))
-        .map_err(|error| Error::of(format!("{} can't be written", path.display()), error))?;
+        .map_err(|error| Error::of(format!("could not write {}", path.display()), error))?;
     println!("{}", path.display());
     judged(total.violations.len(), total.error)
 }
 
-/// A broken promise counts, whatever else failed. Without a broken promise, the error is the
-/// result.
+/// A broken promise is the result even if the run also failed. Without a broken promise, the error
+/// is the result.
 fn judged(violations: usize, error: Option<String>) -> Result<ExitCode> {
     match error.map(Error::new) {
         Some(error) if violations == 0 => Err(error),
@@ -287,8 +291,8 @@ fn judged(violations: usize, error: Option<String>) -> Result<ExitCode> {
 
 fn summary(violations: usize, error: Option<&str>) -> String {
     match violations {
-        0 if error.is_some() => "nothing can be told".to_owned(),
-        0 => "every promise was kept".to_owned(),
+        0 if error.is_some() => "the run proves nothing".to_owned(),
+        0 => "the locks kept every promise".to_owned(),
         1 => "1 promise was broken".to_owned(),
         more => format!("{more} promises were broken"),
     }
@@ -312,15 +316,19 @@ impl RunArguments {
             (None, Some(file)) if file.as_os_str() == "-" => {
                 let mut text = String::new();
                 let read = io::stdin().read_to_string(&mut text);
-                read.map_err(|error| Error::of("standard input can't be read", error))?;
+                read.map_err(|error| Error::of("could not read standard input", error))?;
                 text
             }
             (None, Some(file)) => fs::read_to_string(file)
-                .map_err(|error| Error::of(format!("{} can't be read", file.display()), error))?,
-            (None, None) => return Err(Error::new("which store? --url redis://127.0.0.1:6379")),
+                .map_err(|error| Error::of(format!("could not read {}", file.display()), error))?,
+            (None, None) => {
+                return Err(Error::new(
+                    "no store was given; give its URL: --url redis://127.0.0.1:6379",
+                ));
+            }
         };
         let first = text.lines().next().map(str::trim).filter(|line| !line.is_empty());
-        first.map(str::to_owned).ok_or_else(|| Error::new("there is no URL"))
+        first.map(str::to_owned).ok_or_else(|| Error::new("the input has no URL in its first line"))
     }
 }
 
@@ -345,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_no_verdict_and_no_excuse() {
+    fn an_error_neither_replaces_nor_excuses_a_verdict() {
         assert_eq!(judged(0, None).unwrap(), ExitCode::SUCCESS);
         assert_eq!(judged(1, None).unwrap(), ExitCode::FAILURE);
         assert_eq!(judged(1, Some("the register".to_owned())).unwrap(), ExitCode::FAILURE);

@@ -2,7 +2,8 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since the machine started, with the time in suspend: the same for all processes.
+/// Nanoseconds since the start of the machine, including the time in suspend. The clock is the same
+/// for all processes.
 #[must_use]
 pub fn now() -> u64 {
     let now = clock_gettime(ClockId::Boottime);

@@ -1,4 +1,4 @@
-//! A site whose servers are hurt by the user's own commands.
+//! A site that runs the user's commands to cause faults of the servers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,20 +18,20 @@ use crate::{
     site::{BoxError, ServerFault, Site},
 };
 
-/// A command that takes longer hangs.
+/// The longest time of a command.
 const BOUND: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// A store whose servers are hurt by shell commands.
+/// A store with shell commands that cause faults of its servers.
 #[derive(Debug)]
 pub(crate) struct Commands {
     url: String,
     faults: Vec<(ServerFault, Lines)>,
-    /// The position of the fault that was begun last.
+    /// The position of the latest fault.
     last: Option<usize>,
 }
 
-/// The commands that begin a fault and undo it.
+/// The commands that cause a fault and undo it.
 #[derive(Debug)]
 struct Lines {
     strike: String,
@@ -53,7 +53,7 @@ impl Commands {
             let heal = heals.remove(&kind);
             let longest = if heal.is_some() { Duration::from_secs(3) } else { Duration::ZERO };
             let fault = ServerFault {
-                // There are few of these, and they are needed until the process ends.
+                // There are few of these texts, and the process needs them until its end.
                 kind: kind.clone().leak(),
                 lasts: Duration::ZERO..=longest,
                 weakens: weakens.remove(&kind).map(|words| &*words.leak()),
@@ -73,16 +73,16 @@ fn pairs(option: &str, texts: &[String]) -> Result<BTreeMap<String, String>> {
     for text in texts {
         let Some((kind, value)) = text.split_once('=') else {
             // The text may be a command with a password.
-            return Err(Error::new(format!("{option} takes kind=…")));
+            return Err(Error::new(format!("{option} needs the form kind=…")));
         };
         if pairs.insert(kind.to_owned(), value.to_owned()).is_some() {
-            return Err(Error::new(format!("{option} {kind}=… is given twice")));
+            return Err(Error::new(format!("{option} {kind}=… was given twice")));
         }
     }
     Ok(pairs)
 }
 
-/// Runs a command. Errors don't repeat the command line, because it may hold passwords.
+/// Runs a command. Errors don't repeat the command line, because it may contain passwords.
 fn run(what: &str, line: &str, bound: Duration) -> Result<(), BoxError> {
     let start = Instant::now();
     // The shell has its own process group, so that a kill also reaches the commands that it waits
@@ -95,7 +95,7 @@ fn run(what: &str, line: &str, bound: Duration) -> Result<(), BoxError> {
             None if start.elapsed() < bound => sleep(BETWEEN_LOOKS),
             None => {
                 kill(&mut shell)?;
-                return Err(format!("{what}: its command was not done within {bound:?}").into());
+                return Err(format!("{what}: its command did not end within {bound:?}").into());
             }
         }
     }
@@ -123,7 +123,7 @@ impl Site for Commands {
     fn strike(&mut self, fault: &ServerFault, _: u64) -> Result<String, BoxError> {
         self.last = self.faults.iter().position(|(known, _)| known.kind == fault.kind);
         let lines = self.last.and_then(|place| self.faults.get(place));
-        let (fault, lines) = lines.ok_or("there is no such fault")?;
+        let (fault, lines) = lines.ok_or("this site has no such fault")?;
         run(&format!("--strike {}", fault.kind), &lines.strike, BOUND)?;
         Ok("the servers".to_owned())
     }
@@ -134,7 +134,7 @@ impl Site for Commands {
         {
             run(&format!("--heal {}", fault.kind), heal, BOUND)?;
         }
-        // Only after success: a command that failed is tried again at the end.
+        // This happens only after success, so the end of the run tries a failed command again.
         self.last = None;
         Ok(())
     }
@@ -145,7 +145,7 @@ impl Site for Commands {
 }
 
 impl Drop for Commands {
-    /// An interrupted run must not leave servers stopped.
+    /// An interrupted run must not leave stopped servers.
     fn drop(&mut self) {
         let _ = self.heal();
     }
@@ -178,7 +178,7 @@ mod tests {
         let mut interrupted = new();
         interrupted.strike(&faults[0], 0).unwrap();
         drop(interrupted);
-        assert!(!file.exists(), "an interrupted run leaves the servers as they were");
+        assert!(!file.exists(), "an interrupted run undoes the fault of the servers");
     }
 
     #[test]
@@ -189,8 +189,8 @@ mod tests {
                 .to_string()
         };
         assert_eq!(of(&["a=b"], &["c=d"]), "there is no --strike c=…");
-        assert_eq!(of(&["redis-cli -a secret"], &[]), "--strike takes kind=…");
-        assert_eq!(of(&["a=b", "a=c"], &[]), "--strike a=… is given twice");
+        assert_eq!(of(&["redis-cli -a secret"], &[]), "--strike needs the form kind=…");
+        assert_eq!(of(&["a=b", "a=c"], &[]), "--strike a=… was given twice");
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
         let file = folder.path().join("id");
         let line = format!("sleep 1000 & echo $! > {}; wait", file.display());
         let error = run("--strike hang", &line, Duration::from_secs(2)).unwrap_err().to_string();
-        assert_eq!(error, "--strike hang: its command was not done within 2s");
+        assert_eq!(error, "--strike hang: its command did not end within 2s");
         let id = std::fs::read_to_string(file).unwrap();
         let end = Instant::now() + Duration::from_secs(10);
         // Its parent has ended, so another process collects its exit status.

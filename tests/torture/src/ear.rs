@@ -1,5 +1,5 @@
-//! Simulates a core that signals a loss late or never. No backend can make the core do so, so this
-//! is put between the core and the holder.
+//! Simulates a core that signals a loss late or never. No backend can make the core do this, so
+//! this code is between the core and the holder.
 
 use std::{future::pending, time::Duration};
 
@@ -7,7 +7,7 @@ use lockkit::{LossReason, Lost};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-/// How the holder gets the loss signal.
+/// The way in which the holder gets the loss signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ear {
@@ -42,8 +42,7 @@ impl Signal {
         reason
     }
 
-    /// Does the work, and calls `tell` as soon as the loss signal comes, even while the work waits
-    /// for something else.
+    /// Does the work, and calls `tell` as soon as the loss signal comes, even while the work waits.
     pub(crate) async fn beside<T>(
         &self,
         tell: impl FnOnce(LossReason),

@@ -1,8 +1,8 @@
-//! The error of a run that could not be made, or of a history that could not be read.
+//! The error of a run that could not start, or of a history that could not be read.
 
 use std::error::Error as StdError;
 
-/// An error in one line: what failed, and why. It holds no passwords.
+/// An error in one line: what failed, and why. It contains no passwords.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}{}", .source.as_ref().map_or_else(String::new, |source| format!(": {source}")))]
 pub struct Error {

@@ -1,4 +1,4 @@
-//! The connections of one process to the servers. They can be broken without harm to other
+//! The connections of one process to the servers. A fault can break them without harm to other
 //! processes.
 
 use std::{fmt, net::SocketAddr, time::Duration};
@@ -20,21 +20,21 @@ const CONNECT: Duration = Duration::from_secs(2);
 pub(crate) enum LinkFault {
     /// Nothing passes, and no side gets an error. Sent data arrives when the fault is over.
     Silence,
-    /// Requests are executed, and their replies never come.
+    /// The servers execute requests, but the replies never arrive.
     LostReplies,
-    /// Requests arrive late, many of them after their sender has given up.
+    /// Requests arrive late, and many arrive after their sender has given up.
     LateRequests,
-    /// Each round trip takes this long, or up to an eighth longer. A lease of its own is still
-    /// renewed in time.
+    /// Each round trip takes this long, or up to an eighth longer. A locker still renews a lease
+    /// with its own time.
     Slow(Duration),
-    /// The same with longer round trips. Stores that need several of them in a lease have no time
-    /// for that.
+    /// The same with longer round trips. They are too long for stores that need several round trips
+    /// in a lease.
     Slower(Duration),
     /// No connection can be opened, and open connections are reset.
     Refused,
     /// Every connection is reset.
     Reset,
-    /// Every connection is reset at the client's end. Sent data arrives when the fault is over.
+    /// Every connection is reset at the client's side. Sent data arrives when the fault is over.
     ResetLate,
     /// Every connection is reset in the middle of a message.
     CutMidway,
@@ -67,7 +67,7 @@ impl LinkFault {
         }
     }
 
-    /// Whether the fault is over at once, with nothing to heal.
+    /// Whether the fault is over at once, without a heal.
     pub(crate) fn is_momentary(self) -> bool {
         matches!(self, Self::Reset)
     }
@@ -93,19 +93,19 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// Puts proxies in front of the servers of `url`. `None` if the servers send clients to other
-    /// addresses, or prove their identity by their name: then no proxy can be put between.
+    /// Puts proxies in front of the servers of `url`. Returns `None` if a proxy is impossible,
+    /// because the servers send clients to other addresses, or prove their identity by their name.
     pub(crate) async fn to(url: &str) -> Result<Option<Self>> {
-        let parsed = StoreUrl::parse(url)
-            .map_err(|error| Error::of("the store URL can't be used", error))?;
+        let parsed =
+            StoreUrl::parse(url).map_err(|error| Error::of("cannot use the store URL", error))?;
         let Some(default_port) = default_port(parsed.scheme()) else { return Ok(None) };
         let mut proxies = Vec::new();
         for host in parsed.hosts() {
             let server = reachable(&addresses(host, default_port).await?).await;
-            let server =
-                server.ok_or_else(|| Error::new(format!("{} has no address", host.name)))?;
+            let server = server
+                .ok_or_else(|| Error::new(format!("{} has no network address", host.name)))?;
             let proxy = Proxy::start(server).await;
-            proxies.push(proxy.map_err(|error| Error::of("a proxy can't be started", error))?);
+            proxies.push(proxy.map_err(|error| Error::of("could not start a proxy", error))?);
         }
         if proxies.is_empty() {
             return Ok(None);
@@ -117,8 +117,8 @@ impl Link {
 
     /// Whether a link to the servers of `url` is possible.
     pub(crate) fn fits(url: &str) -> Result<bool> {
-        let parsed = StoreUrl::parse(url)
-            .map_err(|error| Error::of("the store URL can't be used", error))?;
+        let parsed =
+            StoreUrl::parse(url).map_err(|error| Error::of("cannot use the store URL", error))?;
         Ok(default_port(parsed.scheme()).is_some() && !parsed.hosts().is_empty())
     }
 
@@ -153,7 +153,7 @@ impl Link {
                 LinkFault::Reset => proxy.reset_all(),
                 LinkFault::ResetLate => proxy.reset_clients(lasts),
                 LinkFault::CutMidway => proxy.set(|toxics| {
-                    // Cuts within the first few messages. Replies are shorter than requests.
+                    // This cuts within the first few messages. Replies are shorter than requests.
                     if chance.is_multiple_of(2) {
                         toxics.up.cut_after = Some(1 + chance / 2 % 300);
                     } else {
@@ -182,13 +182,13 @@ fn default_port(scheme: &str) -> Option<u16> {
 async fn addresses(host: &Host, default_port: u16) -> Result<Vec<SocketAddr>> {
     let asked = (host.name.as_str(), host.port.unwrap_or(default_port));
     let found = lookup_host(asked).await;
-    found
-        .map(Iterator::collect)
-        .map_err(|error| Error::of(format!("{} can't be found", host.name), error))
+    found.map(Iterator::collect).map_err(|error| {
+        Error::of(format!("could not look up the address of {}", host.name), error)
+    })
 }
 
-/// The first address that accepts a connection, as clients find it. If no address does now, the
-/// first of all.
+/// The first address that accepts a connection, as clients choose it. If no address accepts one
+/// now, the first address.
 async fn reachable(addresses: &[SocketAddr]) -> Option<SocketAddr> {
     for address in addresses {
         if let Ok(Ok(_)) = timeout(CONNECT, TcpStream::connect(address)).await {
@@ -233,12 +233,16 @@ mod tests {
         let first = SocketAddr::new("::1".parse().unwrap(), second.port());
         assert_eq!(reachable(&[first, second]).await, Some(second));
         drop(server);
-        assert_eq!(reachable(&[first, second]).await, Some(first), "it may be down, and come back");
+        assert_eq!(
+            reachable(&[first, second]).await,
+            Some(first),
+            "a server may be down for a while"
+        );
         assert_eq!(reachable(&[]).await, None);
     }
 
     #[tokio::test]
-    async fn a_cut_midway_tears_a_message_of_an_old_connection() {
+    async fn a_cut_midway_breaks_a_message_of_an_old_connection() {
         for chance in 0..2 {
             let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let link = Link::to(&format!("redis://{}", server.local_addr().unwrap()))
@@ -258,13 +262,13 @@ mod tests {
             from.write_all(&message).await.unwrap();
             let mut torn = Vec::new();
             to.read_to_end(&mut torn).await.unwrap_err();
-            // The reset may overtake the data.
+            // The reset may arrive before the data.
             assert!(torn.len() <= 1, "{}", torn.len());
         }
     }
 
     #[tokio::test]
-    async fn no_proxy_is_put_before_servers_that_name_others() {
+    async fn servers_that_name_other_addresses_get_no_proxy() {
         for url in [
             "redis+sentinel://h/main",
             "redis+cluster://h",

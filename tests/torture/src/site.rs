@@ -1,49 +1,49 @@
-//! The servers under test, and the faults that are possible on them.
+//! The servers under test, and their possible faults.
 
 use std::{error::Error as StdError, fmt, ops::RangeInclusive, time::Duration};
 
-/// The reason why a fault could not be done.
+/// The reason why a fault could not be caused.
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
-/// A store on servers that can be hurt. All calls may block: they run on a thread of their own, one
-/// at a time.
+/// A store on servers with faults. All calls may block. They run on a separate thread, one at a
+/// time.
 pub trait Site: fmt::Debug + Send + 'static {
     /// A short name, such as `redis-sentinel`.
     fn name(&self) -> &str;
 
-    /// The URL of the store, in an unused namespace: each call returns another one. Called at the
-    /// beginning of each round.
+    /// The URL of the store, in an unused namespace. Each call returns another URL. Each round
+    /// calls this at its start.
     ///
     /// # Errors
     /// The servers cannot serve.
     fn open(&mut self) -> Result<String, BoxError>;
 
-    /// URLs of the same store through its other servers, where several servers take writes. The
-    /// processes use the URLs in turn. Called after each [`open`](Self::open).
+    /// URLs of the same store through its other servers, if several servers accept writes. The
+    /// processes use the URLs in turn. Each round calls this after [`open`](Self::open).
     fn more_urls(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The faults that are possible on these servers.
+    /// The possible faults of these servers.
     fn faults(&self) -> Vec<ServerFault>;
 
-    /// Begins a fault. `chance` is a random number for the remaining choices, such as a node.
+    /// Causes a fault. `chance` is a random number for the remaining choices, such as a node.
     /// Returns the target of the fault.
     ///
     /// # Errors
-    /// The fault could not be done: the run ends.
+    /// The fault could not be caused. This ends the run.
     fn strike(&mut self, fault: &ServerFault, chance: u64) -> Result<String, BoxError>;
 
-    /// Ends the fault that was begun last, and returns when the servers serve again. Does nothing
-    /// for a fault that leaves nothing to heal.
+    /// Ends the latest fault, and returns when the servers serve again. Does nothing for a fault
+    /// that needs no heal.
     ///
     /// # Errors
-    /// The servers don't come back: the run ends.
+    /// The servers don't recover. This ends the run.
     fn heal(&mut self) -> Result<(), BoxError>;
 
-    /// Lists leftovers in the namespace of the last [`open`](Self::open), after all processes have
-    /// ended and all leases have passed. It does not list what an idle name may keep, such as its
-    /// last token.
+    /// Lists leftovers in the namespace of the last [`open`](Self::open), after all processes and
+    /// all leases have ended. It does not list entries that an idle name may keep, such as its last
+    /// token.
     ///
     /// # Errors
     /// The servers don't answer.
@@ -55,14 +55,14 @@ pub trait Site: fmt::Debug + Send + 'static {
 pub struct ServerFault {
     /// A short name, such as `kill` or `clock-forward`.
     pub kind: &'static str,
-    /// How long the fault lasts before [`Site::heal`]. 0 to 0 if it leaves nothing to heal.
+    /// The length of the fault before [`Site::heal`]. 0 to 0 if it needs no heal.
     pub lasts: RangeInclusive<Duration>,
-    /// Set if the store's documentation gives up exclusion because of the fault, until the leases
-    /// of that time are over. Tokens rise all the same.
+    /// The words of the store's documentation, if it says that the fault may break exclusion until
+    /// the leases of that time are over. Tokens must still rise.
     pub weakens: Option<&'static str>,
 }
 
-/// A store on servers that this program does not run, and so does not hurt.
+/// A store on servers that this program does not run, and so causes no faults of.
 #[derive(Debug)]
 pub struct Elsewhere {
     url: String,
@@ -89,7 +89,7 @@ impl Site for Elsewhere {
     }
 
     fn strike(&mut self, fault: &ServerFault, _: u64) -> Result<String, BoxError> {
-        Err(format!("{}: these servers are not ours to hurt", fault.kind).into())
+        Err(format!("cannot cause {}: the test did not start these servers", fault.kind).into())
     }
 
     fn heal(&mut self) -> Result<(), BoxError> {

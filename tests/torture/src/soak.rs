@@ -1,4 +1,4 @@
-//! Plays rounds one after the other, for a given time.
+//! Runs rounds in sequence, for a given time.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::PathBuf, time::Duration};
 
@@ -22,34 +22,33 @@ pub struct Total {
     pub figures: Figures,
     /// Broken promises, each with the seed of its round and the folder of its history.
     pub violations: Vec<(u64, PathBuf, Violation)>,
-    /// Documented weaknesses that showed, in the words of the documentation.
+    /// Documented weaknesses that appeared, in the words of the documentation.
     pub documented: BTreeSet<String>,
-    /// The kinds of faults that were planned, but neither happened nor were left out for lack of
-    /// time.
+    /// The planned kinds of faults that did not happen, although there was time.
     pub missing: BTreeSet<&'static str>,
-    /// Why the last round failed or could not be played, if so. The earlier rounds count all the
-    /// same.
+    /// The reason why the last round failed or could not start, if there is one. The earlier rounds
+    /// still count.
     pub error: Option<String>,
 }
 
-/// Plays rounds until `time` has passed, but at least one. `round` makes a round of a seed: first
-/// of `seed`, then of the seeds after it, each in a folder of its own.
+/// Runs rounds until `time` has passed, but at least one. `round` makes a round from a seed: first
+/// from `seed`, then from the seeds after it. Each round needs its own folder.
 ///
-/// Stops at the first round with a broken promise unless `goes_on`, and at a round that fails.
+/// Stops at the first round with a broken promise unless `continues`, and at a round that fails.
 /// Deletes the histories of all other rounds.
 pub async fn soak(
     arena: &Arena,
     round: impl Fn(u64) -> Round,
     seed: u64,
     time: Duration,
-    goes_on: bool,
+    continues: bool,
     mut tell: impl FnMut(u64, &Total),
 ) -> Total {
     let start = Instant::now();
     let mut total = Total::default();
     loop {
         let round = round(seed.wrapping_add(total.rounds.into()));
-        // Do not begin a round that would not end in time.
+        // Do not start a round that would not end in time.
         if total.rounds > 0 && start.elapsed() + round.span + round.calm > time {
             return total;
         }
@@ -60,7 +59,7 @@ pub async fn soak(
             total.error = Some(format!("seed {}: {error}", round.seed));
         }
         tell(round.seed, &total);
-        if total.error.is_some() || (!total.violations.is_empty() && !goes_on) {
+        if total.error.is_some() || (!total.violations.is_empty() && !continues) {
             return total;
         }
     }
@@ -78,8 +77,8 @@ impl Total {
         let found = verdict.violations.iter();
         self.violations.extend(found.map(|it| (round.seed, round.folder.clone(), it.clone())));
         if verdict.violations.is_empty() && outcome.error.is_none() {
-            // Histories take gigabytes in an hour. A folder that can't be deleted is no reason to
-            // stop.
+            // Histories take gigabytes in an hour. If the deletion of a folder fails, the rounds
+            // continue.
             let _ = fs::remove_dir_all(&round.folder);
         } else {
             outcome.write(&round.folder)?;
@@ -123,17 +122,17 @@ impl Total {
             self.violations.len()
         );
         if let Some(error) = &self.error {
-            let _ = writeln!(text, "* it could not go on: {error}");
+            let _ = writeln!(text, "* stopped by an error: {error}");
         }
         if !self.missing.is_empty() {
             let missing: Vec<_> = self.missing.iter().copied().collect();
-            let _ = writeln!(text, "* planned, and never done: {}", missing.join(", "));
+            let _ = writeln!(text, "* planned, but never happened: {}", missing.join(", "));
         }
         for (seed, _, violation) in &self.violations {
             let _ = writeln!(text, "* seed {seed}: {}: {}", violation.rule, violation.what);
         }
         for words in &self.documented {
-            let _ = writeln!(text, "* found, and documented: {words}");
+            let _ = writeln!(text, "* allowed by the documentation: {words}");
         }
         text.push_str(&report::tables(&self.figures));
         text
@@ -144,8 +143,8 @@ impl Total {
 #[must_use]
 pub fn overview(totals: &[(&str, &Total)]) -> String {
     let mut text =
-        "| store | minutes | faults | grants | losses told | writes taken | late writes refused | \
-         weaker, as documented | broken promises |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+        "| store | minutes | faults | grants | lost holds | writes accepted | late writes refused \
+         | allowed violations | broken promises |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n"
             .to_owned();
     let mut all = Total::default();
     for (name, total) in totals {

@@ -19,17 +19,18 @@ pub struct Workload {
     pub rw_locks: u32,
     /// Semaphores that all tasks want. None if the store has none.
     pub semaphores: u32,
-    /// More mutexes, which two tasks rarely want at a time.
+    /// More mutexes. Two tasks rarely want one of them at the same time.
     pub wide: u32,
-    /// Leases to choose from. A lease is never shorter than the store can give.
+    /// Leases to choose from. A lease is never shorter than the store offers.
     pub ttls: Vec<Duration>,
-    /// The longest time for which a lock is held on purpose.
+    /// The longest intended hold of a lock.
     pub longest_hold: Duration,
     /// A task rests for up to this long between two claims.
     pub longest_rest: Duration,
-    /// The first part of each name, which no other run on the same store uses.
+    /// The prefix of each name. No other run on the same store uses it.
     pub prefix: String,
-    /// How holders get the loss signal. The checker must catch anything but [`Ear::Sound`].
+    /// The way in which holders get the loss signal. The checker must catch all ways except
+    /// [`Ear::Sound`].
     #[serde(default)]
     pub ear: Ear,
 }

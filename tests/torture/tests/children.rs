@@ -1,4 +1,4 @@
-//! Real processes on a real store: they record their steps, and none outlives its parent.
+//! Tests real processes on a real store. They record their steps, and no child outlives its parent.
 //!
 //! The test binary starts itself again as the child, and as a parent that is killed.
 
@@ -54,12 +54,12 @@ fn trials() -> Vec<Trial> {
         Trial::test(name, move || block_on(case()))
     }
     vec![
-        trial("c6_c8_what_begins_ends_and_nothing_is_left", orderly),
-        trial("a_killed_child_is_followed_and_its_history_is_readable", killed),
-        trial("a_stopped_child_is_silent_and_goes_on", stopped),
-        trial("c5_errors_of_the_store_are_written_down_and_the_work_goes_on", store_hurt),
+        trial("c6_c8_every_claim_ends_without_leftovers", orderly),
+        trial("a_killed_childs_locks_pass_on_and_its_history_is_readable", killed),
+        trial("a_stopped_child_is_silent_and_continues_later", stopped),
+        trial("c5_errors_of_the_store_are_recorded_and_the_work_continues", store_hurt),
         trial("a_child_can_start_while_its_store_is_down", store_down),
-        trial("a_broken_set_up_is_told", broken),
+        trial("a_broken_set_up_is_reported", broken),
         trial("no_child_outlives_its_parent", orphans),
     ]
 }
@@ -162,7 +162,7 @@ async fn killed() -> Result<(), Failed> {
     first.kill().await?;
     assert!(first.has_ended() && !is_alive(id));
     first.kill().await?;
-    assert!(first.stop().is_err(), "there is nobody to stop");
+    assert!(first.stop().is_err(), "no process is left to stop");
     let second = bed.holder(2, 4).await?;
     let names_of_the_dead: BTreeSet<_> = left_by(&bed.history(), 1);
     bed.until("all that the dead one held is granted again", |history| {
@@ -193,7 +193,7 @@ async fn stopped() -> Result<(), Failed> {
         "it is stopped"
     );
     first.go_on()?;
-    bed.until("it goes on", |history| {
+    bed.until("it continues", |history| {
         history.iter().filter(|it| it.process == 1).count() > lines + 20
     })
     .await;
@@ -211,7 +211,7 @@ async fn store_hurt() -> Result<(), Failed> {
     let is_grant = |event: &Event| matches!(event, Event::Granted { .. });
     bed.until("a grant", |history| any(history, is_grant)).await;
     bed.redis.pause()?;
-    bed.until("somebody does not know", |history| {
+    bed.until("a claim has an unknown outcome", |history| {
         any(history, |event| matches!(event, Event::Refused { why: Refusal::Unknown(_), .. }))
     })
     .await;
@@ -221,7 +221,7 @@ async fn store_hurt() -> Result<(), Failed> {
     bed.until("errors", |history| count(history, errors) > before + 5).await;
     bed.redis.restart()?;
     let before = count(&bed.history(), is_grant);
-    bed.until("it goes on", |history| count(history, is_grant) > before + 10).await;
+    bed.until("it continues", |history| count(history, is_grant) > before + 10).await;
     assert!(holder.end(SOON).await?);
     let history = bed.end().await?;
     assert_complete(&history, &[1]);
@@ -270,11 +270,11 @@ async fn broken() -> Result<(), Failed> {
     register.kill().await?;
     let start = Instant::now();
     while !holder.has_ended() {
-        assert!(start.elapsed() < SOON, "it goes on without a register");
+        assert!(start.elapsed() < SOON, "it continues without a register");
         sleep(Duration::from_millis(50)).await;
     }
     let error = holder.end(SOON).await.unwrap_err().to_string();
-    assert!(error.contains("process 5 could not go on"), "{error}");
+    assert!(error.contains("process 5 failed"), "{error}");
     Ok(())
 }
 
@@ -380,7 +380,7 @@ fn assert_complete(history: &[Record], processes: &[u32]) {
             _ => {}
         }
     }
-    assert!(!claims.is_empty(), "nobody asked for anything");
+    assert!(!claims.is_empty(), "no process sent a request");
     let open: Vec<_> = claims.iter().filter(|(_, at)| **at != At::Over).collect();
     assert!(open.is_empty(), "{open:?}");
 }

@@ -1,5 +1,5 @@
-//! The whole program against stores that are wrong on purpose: real processes on a real Redis, each
-//! wrapped in a flaw.
+//! Tests the whole program against stores with deliberate flaws: real processes on a real Redis,
+//! each behind a flaw.
 //!
 //! The simulation tests the flaws that need a rare coincidence, or that Redis corrects by itself:
 //! see `self_test.rs`. There a seed repeats them. The test binary starts itself again as the
@@ -27,10 +27,10 @@ use lockkit_torture::{
 use tokio::runtime::{Builder, Runtime};
 
 const CHILD: &str = "be-a-mutant";
-/// A flaw shows in one round; a busy machine may need another.
+/// A flaw appears in one round. A busy machine may need another round.
 const ROUNDS: u64 = 4;
 
-/// The rules of which one must find the flaw.
+/// The rules for the flaw. At least one rule must find it.
 const CAUGHT: [(Flaw, &[Rule]); 4] = [
     (Flaw::ConstantToken, &[Rule::Tokens]),
     (Flaw::DeleteWithoutCompare, &[Rule::Exclusion, Rule::Register]),
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         };
     }
     let mut arguments = Arguments::from_args();
-    // The tests wait for leases more than they work.
+    // The tests spend most of their time on waits for leases.
     arguments.test_threads.get_or_insert(3);
     let mut trials: Vec<_> = CAUGHT
         .into_iter()
@@ -118,7 +118,7 @@ fn caught(what: &str, ear: Ear, words: &[String], rules: &[Rule]) -> Result<(), 
         }
         told.extend(outcome.verdict.violations.into_iter().map(|found| found.what));
     }
-    Err(format!("{what} was not caught by {rules:?} in {ROUNDS} rounds; what was told: {told:?}")
+    Err(format!("{what} was not caught by {rules:?} in {ROUNDS} rounds; the findings: {told:?}")
         .into())
 }
 

@@ -1,4 +1,4 @@
-//! The program as a user starts it.
+//! Tests the program as a user starts it.
 
 use std::process::{Command, Output};
 
@@ -10,16 +10,16 @@ fn torture(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn a_seed_is_played_again_to_the_last_line() {
+fn a_seed_gives_the_same_output_again() {
     let (code, first, errors) = torture(&["simulate", "--seed", "42"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(
-        first.starts_with("# seed 42, digest ") && first.contains("Every promise was kept"),
+        first.starts_with("# seed 42, digest ") && first.contains("The locks kept every promise"),
         "{first}"
     );
     assert_eq!(torture(&["simulate", "--seed", "42"]).1, first);
     let (code, many, _) = torture(&["simulate", "--seed", "7", "--count", "20"]);
-    assert_eq!((code, many.as_str()), (Some(0), "20 seeds: every promise was kept\n"));
+    assert_eq!((code, many.as_str()), (Some(0), "20 seeds: the locks kept every promise\n"));
 }
 
 #[test]
@@ -29,15 +29,15 @@ fn c13_a_refused_operation_is_reported_without_a_password() {
     for (arguments, text) in [
         (
             &["run", "--url", "redis://:hunter2@127.0.0.1:1/", "--out", &out][..],
-            "the store can't be reached",
+            "could not connect to the store",
         ),
         (&["run", "redis://:hunter2@127.0.0.1:1/"], "unexpected argument"),
         (&["run", "--ttl=redis://:hunter2@h"], "invalid value"),
-        (&["run", "--out", &out], "which store?"),
-        (&["run", "--url-from", "/nowhere", "--out", &out], "/nowhere can't be read"),
+        (&["run", "--out", &out], "no store was given"),
+        (&["run", "--url-from", "/nowhere", "--out", &out], "could not read /nowhere"),
         (
             &["run", "--url", "memory://", "--out", &out],
-            "each process would have a memory store of its own",
+            "each process would have its own memory store",
         ),
         (&["check", "/nowhere"], "/nowhere is not the folder of a round"),
     ] {

@@ -1,4 +1,4 @@
-//! Tests the checker with stores that are wrong on purpose. In the simulation, the rule against a
+//! Tests the checker with stores that have deliberate flaws. In the simulation, the rule against a
 //! flaw catches it within a fixed number of seeds. The right store is clean over the same seeds.
 
 #[path = "support/seeds.rs"]
@@ -21,8 +21,8 @@ use self::seeds::in_parallel;
 
 const SEEDS: Range<u64> = 0..1_500;
 
-/// The rules of which one must find the flaw. The other flaws need a case of the conformance suite,
-/// because no history shows them.
+/// The rules for the flaw. At least one rule must find it. The other flaws need a case of the
+/// conformance suite, because no history shows them.
 const CAUGHT: [(Flaw, &[Rule]); 21] = [
     (Flaw::AttemptByAnotherOwner, &[Rule::Exclusion, Rule::Leaks]),
     (Flaw::ConstantToken, &[Rule::Tokens]),

@@ -1,4 +1,4 @@
-//! Thousands of simulated runs, one for each seed: none of them breaks a promise, and each can be
+//! Thousands of simulated runs, one for each seed. No run breaks a promise, and each run can be
 //! repeated.
 //!
 //! `LOCKKIT_TORTURE_SEEDS=20000..90000` chooses other seeds.
@@ -76,7 +76,7 @@ fn c1_to_c10_hold_in_each_simulated_run() {
         "{count} seeds, {records} records in {:?}; {documented} documented weaknesses",
         started.elapsed()
     );
-    println!("what went wrong: {faults:?}");
+    println!("faults: {faults:?}");
     assert!(broken.is_empty(), "{} of {count} seeds break a promise: {broken:?}", broken.len());
     if seeds == SEEDS {
         // A simulation in which nothing goes wrong proves little.
@@ -99,14 +99,14 @@ fn c1_to_c10_hold_in_each_simulated_run() {
 }
 
 #[test]
-fn the_same_seed_does_the_same_in_another_process() {
+fn the_same_seed_gives_the_same_run_in_another_process() {
     let digests = || REPEATED.map(|seed| simulate(seed).digest).collect::<Vec<_>>();
     if env::var_os(REPEATS).is_some() {
         println!("{REPEATS} {:?}", digests());
         return;
     }
     let repeated = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "the_same_seed_does_the_same_in_another_process", "--nocapture"])
+        .args(["--exact", "the_same_seed_gives_the_same_run_in_another_process", "--nocapture"])
         .env(REPEATS, "1")
         .output()
         .unwrap();

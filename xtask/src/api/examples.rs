@@ -1,4 +1,4 @@
-//! Checks that each type that a user meets first has an example, which is a doc test.
+//! Checks that each type that users need first has an example in its documentation.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ const MAIN: [(&str, &[&str]); 6] = [
     ("lockkit-zk", &["Config", "ZooKeeper"]),
 ];
 
-/// The types among them that have no example.
+/// The types of this list without an example.
 ///
 /// # Errors
 /// rustdoc's output can't be read.

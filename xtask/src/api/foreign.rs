@@ -1,5 +1,5 @@
-//! Checks whose types a library shows, because a new major version of such a crate forces one of
-//! ours.
+//! Checks which crates' types a library shows, because a new major version of such a crate forces a
+//! new major version of ours.
 
 /// Crates of Rust and of lockkit. `futures_core` is there for its `BoxFuture`, an alias of std's
 /// types.

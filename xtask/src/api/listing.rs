@@ -55,20 +55,20 @@ pub(super) fn write() -> Result<PathBuf> {
     Ok(target().join("doc"))
 }
 
-/// A message, if this rustdoc writes a format that we can't read.
+/// A message, if this rustdoc writes a format that this program can't read.
 ///
 /// # Errors
-/// The output is no JSON at all.
+/// The output is not JSON.
 pub(super) fn other_format(folder: &Path) -> Result<Option<String>> {
     let json = json(folder, "lockkit-core")?;
     let format = json["format_version"].as_u64();
     Ok((format != Some(FORMAT)).then(|| {
         let found = format.map_or("none".to_owned(), |format| format.to_string());
-        format!("the public interface is compared with Rust 1.95, whose rustdoc writes format {FORMAT}; this one writes {found}")
+        format!("the comparison of the public interface needs Rust 1.95, whose rustdoc writes format {FORMAT}; this one writes {found}")
     }))
 }
 
-/// The interface of one crate, sorted, with a line for each item. It omits what the compiler
+/// The interface of one crate, sorted, with a line for each item. It omits traits that the compiler
 /// implements for every type.
 ///
 /// # Errors
@@ -83,7 +83,7 @@ pub(super) fn read(folder: &Path, member: &Member) -> Result<Vec<String>> {
     Ok(api.items().map(ToString::to_string).collect())
 }
 
-/// Everything that rustdoc wrote about a crate.
+/// The output of rustdoc about a crate.
 ///
 /// # Errors
 /// The file can't be read.

@@ -20,20 +20,20 @@ pub(crate) enum Purpose {
     Bless,
     /// Compares, and fails if it can't compare.
     Compare,
-    /// Compares, unless this rustdoc writes a format that we can't read.
+    /// Compares, unless this rustdoc writes a format that this program can't read.
     CompareIfPossible,
 }
 
 /// Lists the public items of each library, with all features.
 ///
 /// # Errors
-/// A listing has changed and `purpose` is not `Purpose::Bless`. A crate shows a type of a crate
-/// that it must not show. rustdoc's output can't be read.
+/// A listing has changed and `purpose` is not `Purpose::Bless`. A crate shows a forbidden type of
+/// another crate. rustdoc's output can't be read.
 pub(crate) fn run(purpose: Purpose) -> Result<()> {
     let written = listing::write()?;
     if let Some(other) = listing::other_format(&written)? {
         ensure!(purpose == Purpose::CompareIfPossible, other);
-        println!("    LEFT OUT: {other}");
+        println!("    SKIPPED: {other}");
         return Ok(());
     }
     let mut faults = examples::faults(&written)?;
@@ -48,7 +48,10 @@ pub(crate) fn run(purpose: Purpose) -> Result<()> {
             fs::write(&file, text).with_context(|| file.display().to_string())?;
         } else {
             let before = fs::read_to_string(&file).with_context(|| {
-                format!("{}: make it by `cargo xtask api --bless`", file.display())
+                format!(
+                    "could not read {}; run `cargo xtask api --bless` to write it",
+                    file.display()
+                )
             })?;
             faults.extend(
                 differences(&before, &text)
@@ -59,16 +62,16 @@ pub(crate) fn run(purpose: Purpose) -> Result<()> {
     }
     if !faults.is_empty() {
         bail!(
-            "the public interface; where only docs/api does not have it yet, run `cargo xtask api --bless`, and give what is \
-             gone or changed a line in CHANGELOG.md:\n  {}",
+            "the public interface differs from docs/api; if you want this change, run `cargo xtask \
+             api --bless`, and name removed and changed items in CHANGELOG.md:\n  {}",
             faults.join("\n  ")
         );
     }
-    println!("    the interfaces of {} libraries are those of docs/api", libraries.len());
+    println!("    the interfaces of {} libraries match docs/api", libraries.len());
     Ok(())
 }
 
-/// Whether other people build code on it. The interface of a program is its command line, even if
+/// Whether users build code on the crate. The interface of a program is its command line, even if
 /// it has public items.
 fn is_listed(member: &Member) -> bool {
     member.is_published && (member.is_for_users() || member.name == "lockkit-conformance")

@@ -54,7 +54,11 @@ fn published(service: &Value) -> Vec<(u16, u16)> {
 fn each_service_is_pinned_keeps_its_data_and_reports_readiness() {
     let compose = compose();
     let all = services(&compose, "all");
-    assert_eq!(all.len(), compose["services"].as_object().unwrap().len(), "`all` is not all");
+    assert_eq!(
+        all.len(),
+        compose["services"].as_object().unwrap().len(),
+        "the profile `all` lacks services"
+    );
     let volumes = compose["volumes"].as_object().unwrap();
     let mut used = BTreeSet::new();
     for (name, service) in all {
@@ -94,14 +98,15 @@ fn each_profile_has_the_ports_of_native_and_no_port_is_taken_twice() {
             .flat_map(|(_, service)| published(service))
             .map(|(outside, _)| outside)
             .collect();
-        // The first port of a server is for clients; the others are for servers among themselves.
+        // The first port of a server is for clients. The other ports are for connections between
+        // servers.
         let ports = native("ports").into_iter().filter(|(of, _)| *of == profile);
         let there: BTreeSet<u16> =
             ports.map(|(_, ports)| ports.split(' ').next().unwrap().parse().unwrap()).collect();
         assert_eq!(here, there, "{profile}");
         assert!(
             here.iter().all(|port| taken.insert(*port)),
-            "{profile} takes a port of another one"
+            "{profile} uses a port of another profile"
         );
     }
 }
@@ -210,7 +215,7 @@ fn the_page_for_users_has_each_profile_with_its_url() {
     }
 }
 
-/// A reader fills in the names of users and databases. A host with a port is one to connect to.
+/// A reader replaces the names of users and databases. A URL with a host and a port must work.
 #[test]
 fn a_url_of_the_readme_with_a_port_here_is_one_of_these() {
     let page = fs::read_to_string(root().join("README.md")).unwrap();
@@ -222,7 +227,7 @@ fn a_url_of_the_readme_with_a_port_here_is_one_of_these() {
     for word in shown {
         assert!(
             urls.iter().any(|(_, url)| url == word),
-            "{word} of README.md is at no server of compose/"
+            "no server of compose/ has the address {word} of README.md"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Checks the compose file with a client of compose, which needs no daemon for that.
+//! Checks the compose file with a client of compose. This needs no daemon.
 
 use std::{
     fs::{self, File},
@@ -15,7 +15,7 @@ use crate::{
 
 const FILE: &str = "compose/compose.yaml";
 
-/// Lets a client read the file, if one is available.
+/// Lets a client read the file, if a client is available.
 ///
 /// # Errors
 /// The client finds a fault.
@@ -34,7 +34,8 @@ pub(super) fn check() -> Result<()> {
     if !offer(&COMPOSE) {
         return Ok(());
     }
-    // The first generation, which Debian has, knows everything except the name of the project.
+    // The first generation of compose, which Debian has, supports everything except the name of the
+    // project.
     let text = fs::read_to_string(root().join(FILE)).context(FILE)?;
     let without_name =
         text.lines().filter(|line| !line.starts_with("name:")).collect::<Vec<_>>().join("\n");

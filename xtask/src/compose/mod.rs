@@ -20,8 +20,8 @@ use crate::{
 /// Checks both with standard tools, and tries each URL of native.sh.
 ///
 /// # Errors
-/// A fault was found, or a URL doesn't work. A tool that is not available here is no error, but a
-/// warning names it.
+/// A check found a fault, or a URL doesn't work. If a tool is not available, this prints a warning
+/// and returns no error.
 pub(crate) fn check() -> Result<()> {
     client::check()?;
     if offer(&SHELLCHECK) {
@@ -35,12 +35,15 @@ pub(crate) fn check() -> Result<()> {
     native::check()
 }
 
-/// Whether a tool is there, or could be installed. If not, it prints a warning.
+/// Whether a tool is installed, or could be installed. If not, this prints a warning.
 fn offer(tool: &Server) -> bool {
     let installed = install::servers(&[tool]);
     if let Err(error) = &installed {
         let line = "=".repeat(80);
-        eprintln!("\n{line}\nWARNING: {} does not look at compose/.\n{error:#}\n{line}", tool.name);
+        eprintln!(
+            "\n{line}\nWARNING: compose/ was not checked with {}.\n{error:#}\n{line}",
+            tool.name
+        );
     }
     installed.is_ok()
 }

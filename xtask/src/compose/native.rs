@@ -15,9 +15,9 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::run::{cargo, output, root, step, target};
 
-/// With these offsets, every port is below those that the system gives to outgoing connections.
+/// With these offsets, every port is below the ports of outgoing connections.
 const OFFSETS: std::ops::Range<u16> = 1000..6000;
-/// Cleans up when the other end of its standard input closes, however this program ends.
+/// Cleans up when its standard input closes, so it also works if this program is killed.
 const WATCHDOG: &str = r#"
 read -r _
 timeout 120 sh -c 'until "$0" down --volumes; do sleep 1; done' "$1" >/dev/null 2>&1
@@ -29,9 +29,9 @@ static NEXT: AtomicU16 = AtomicU16::new(0);
 /// Starts all servers, runs the quickstart on each URL, and checks that a restart keeps the data.
 ///
 /// # Errors
-/// Something does not work, or a server does not end.
+/// A URL does not work, or a server does not end.
 pub(super) fn check() -> Result<()> {
-    // `cargo test` will build all of these anyway.
+    // `cargo test` needs all of these builds later.
     let build = [
         "build",
         "--locked",
@@ -51,19 +51,15 @@ pub(super) fn check() -> Result<()> {
         output(Command::new(target().join("debug/examples/quickstart")).arg(url))?;
         token(url)
     })?;
-    ensure!(
-        !native.processes()?.is_empty(),
-        "no process is at work in {}",
-        native.home().display()
-    );
+    ensure!(!native.processes()?.is_empty(), "no process works in {}", native.home().display());
     native.down(&[])?;
-    ensure!(native.up_all()? == urls, "native.sh starts something else the second time");
+    ensure!(native.up_all()? == urls, "native.sh started other servers the second time");
     on_each(&urls, |url| {
-        let before = first.get(url).context("no token of the first time")?;
+        let before = first.get(url).context("the first run printed no token")?;
         let history = output(lockkit(url).args(["--format", "json", "history", LOCK]))?;
         ensure!(
             history.contains(&format!("\"token\":{before}")),
-            "the run with token {before} is forgotten: {history}"
+            "the history lacks the run with token {before}: {history}"
         );
         let next = token(url)?;
         ensure!(next > *before, "token {next} comes after {before}");
@@ -78,7 +74,7 @@ pub(super) fn check() -> Result<()> {
 /// Takes the lock once, as a user would.
 fn token(url: &str) -> Result<u64> {
     let said = output(lockkit(url).args(["run", LOCK, "--", "printenv", "LOCKKIT_TOKEN"]))?;
-    said.trim().parse().with_context(|| format!("no token: {said:?}"))
+    said.trim().parse().with_context(|| format!("the output has no token: {said:?}"))
 }
 
 fn lockkit(url: &str) -> Command {
@@ -96,18 +92,18 @@ fn on_each(
         let all: Vec<_> =
             urls.iter().map(|(profile, url)| (profile, url, scope.spawn(|| work(url)))).collect();
         let done = all.into_iter().map(|(profile, url, thread)| {
-            let result = thread.join().unwrap_or_else(|_| Err(anyhow!("it panicked")));
+            let result = thread.join().unwrap_or_else(|_| Err(anyhow!("the thread panicked")));
             Ok((url.clone(), result.with_context(|| format!("{profile}, {url}"))?))
         });
         done.collect()
     })
 }
 
-/// native.sh with a home and ports of its own. The servers that it has started end with this value.
+/// native.sh with its own home and ports. Its servers end when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Native {
     watchdog: Child,
-    /// This is closed first.
+    /// Closing this ends the servers. It must be the first field.
     hold: Option<ChildStdin>,
     offset: u16,
     home: tempfile::TempDir,
@@ -123,7 +119,8 @@ impl Native {
             .args(["sh", "-c", WATCHDOG, "watchdog"])
             .arg(script())
             .env("LOCKKIT_NATIVE_HOME", home.path());
-        let mut watchdog = watchdog.stdin(Stdio::piped()).spawn().context("can't start setsid")?;
+        let mut watchdog =
+            watchdog.stdin(Stdio::piped()).spawn().context("could not start setsid")?;
         Ok(Self { hold: watchdog.stdin.take(), watchdog, offset, home })
     }
 
@@ -137,11 +134,12 @@ impl Native {
         command
     }
 
-    /// Starts all; returns the profiles and URLs of the servers that are up then.
+    /// Starts all servers. Returns the profiles and URLs of the running servers.
     fn up_all(&mut self) -> Result<Vec<(String, String)>> {
         let mut command = self.command(&["up", "all"]);
-        // The user reads there what was left out and what failed.
-        let done = command.stderr(Stdio::inherit()).output().context("can't start native.sh")?;
+        // The standard error names skipped and failed servers, and the user reads it.
+        let done =
+            command.stderr(Stdio::inherit()).output().context("could not start native.sh")?;
         ensure!(done.status.success(), "native.sh up all failed ({})", done.status);
         let up = pairs(&String::from_utf8_lossy(&done.stdout));
         let mut wanted = pairs(&output(&mut self.command(&["urls"]))?);
@@ -159,12 +157,12 @@ impl Native {
         let mut command = self.command(&["down"]);
         output(command.args(arguments))?;
         let left = self.processes()?;
-        ensure!(left.is_empty(), "these live on after native.sh down: {left:?}");
+        ensure!(left.is_empty(), "these processes are still alive after native.sh down: {left:?}");
         Ok(())
     }
 
-    /// The processes that work in our home. All servers do, even those that native.sh has not
-    /// noted.
+    /// The processes whose working folder is in our home. This includes servers that native.sh has
+    /// not recorded.
     fn processes(&self) -> Result<Vec<PathBuf>> {
         let entries = fs::read_dir("/proc")?.filter_map(|entry| Some(entry.ok()?.path()));
         Ok(entries
@@ -207,7 +205,7 @@ fn free_offset() -> Result<u16> {
     let ports: Vec<u16> = pairs(&output(&mut with_offset(0, &["ports"]))?)
         .iter()
         .flat_map(|(_, ports)| ports.split(' '))
-        .map(|port| port.parse().with_context(|| format!("native.sh ports says {port:?}")))
+        .map(|port| port.parse().with_context(|| format!("native.sh ports printed {port:?}")))
         .collect::<Result<_>>()?;
     // Two runs at the same time, in this process or in others, begin with different offsets.
     let first =
@@ -218,7 +216,7 @@ fn free_offset() -> Result<u16> {
             return Ok(offset);
         }
     }
-    bail!("there is no offset with which all the ports of native.sh are free")
+    bail!("found no offset with which all ports of native.sh are free")
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -241,7 +239,7 @@ mod tests {
         let lives = stranger.try_wait().unwrap().is_none();
         stranger.kill().unwrap();
         stranger.wait().unwrap();
-        assert!(lives, "native.sh has ended a process of somebody else's");
+        assert!(lives, "native.sh ended a process that it had not started");
         assert!(!folder.join("pid").exists());
     }
 

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 pub(super) struct Anchors(HashMap<String, usize>);
 
 impl Anchors {
-    /// The name of the next heading. Of several headings with the same text, all but the first get
-    /// a number.
+    /// The name of the next heading. If several headings have the same text, all except the first
+    /// get a number.
     pub(super) fn next(&mut self, heading: &str) -> String {
         let name = slug(heading);
         let seen = self.0.entry(name.clone()).or_default();

@@ -1,4 +1,4 @@
-//! The comments of Rust files, read as pages: the rules of plain English hold for them too.
+//! Reads the comments of Rust files as pages, because the rules of plain English apply to them.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use super::page::Page;
 use crate::files;
 
-/// A comment of several lines, where the first of them is.
+/// A comment of several lines, and the number of its first line.
 #[derive(Debug)]
 pub(super) struct Comment {
     pub(super) path: PathBuf,
@@ -34,7 +34,7 @@ pub(super) fn read(root: &Path) -> Result<Vec<Comment>> {
     Ok(comments)
 }
 
-/// Neighbouring lines that hold nothing but a comment, with the number of the first one.
+/// Neighbouring lines with only a comment, and the number of the first line.
 fn of_source(source: &str) -> Vec<(usize, String)> {
     let mut blocks: Vec<(usize, String)> = Vec::new();
     let mut last = 0;

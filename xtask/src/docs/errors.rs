@@ -61,7 +61,7 @@ pub(super) fn write(root: &Path) -> Result<()> {
 /// As [`write()`], and if the page differs.
 pub(super) fn check(root: &Path) -> Result<()> {
     let found = fs::read_to_string(root.join(PAGE)).context(PAGE)?;
-    ensure!(found == page(root)?, "{PAGE} differs from the code: run `cargo xtask docs --bless`");
+    ensure!(found == page(root)?, "{PAGE} differs from the code; run `cargo xtask docs --bless`");
     Ok(())
 }
 
@@ -88,7 +88,7 @@ fn page(root: &Path) -> Result<String> {
             texts.iter().for_each(|message| text += &format!("* {}\n", code(message)));
         }
     }
-    // Messages that are left belong to another `ErrorKind`, such as that of a driver.
+    // The remaining messages belong to another `ErrorKind`, such as a driver's.
     Ok(text)
 }
 
@@ -156,7 +156,7 @@ fn kind(name: &str, doc: &str, is_temporary: bool) -> Result<Kind> {
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     Ok(Kind {
         name: name.to_owned(),
-        // Only the first paragraph: the others are for readers of the rustdoc.
+        // This takes only the first paragraph. The others are for readers of the rustdoc.
         cause: without_links(&one_line(cause.split("\n\n").next().unwrap_or_default())),
         remedy: capitalised(&one_line(remedy)),
         outcome: one_line(outcome),

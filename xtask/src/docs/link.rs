@@ -1,5 +1,5 @@
-//! Every link inside the repository leads somewhere, and the summary of docs/ links to each page.
-//! Links to other places are read, but not followed.
+//! Checks that the target of each link inside the repository exists, and that the summary of docs/
+//! links to each page. It parses links to other places, but does not follow them.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use super::{Pages, page::Page};
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Adds what is wrong with the links of these pages, which lie under `root`.
+/// Adds the faults of the links in these pages under `root`.
 pub(super) fn check(root: &Path, pages: &Pages, faults: &mut Vec<String>) {
     for (path, page) in pages {
         for link in &page.links {
@@ -32,7 +32,7 @@ pub(super) fn check(root: &Path, pages: &Pages, faults: &mut Vec<String>) {
     }
 }
 
-/// A page that the summary leaves out is in no book.
+/// Adds the pages that the summary lacks, because the book does not contain them.
 fn not_in_summary(summary: &Page, pages: &Pages) -> Vec<String> {
     let links = summary.links.iter().filter_map(|link| beside(Path::new(SUMMARY), &link.text));
     let listed: Vec<PathBuf> = links.collect();
@@ -40,7 +40,7 @@ fn not_in_summary(summary: &Page, pages: &Pages) -> Vec<String> {
         .keys()
         .filter(|path| path.starts_with("docs") && *path != Path::new(SUMMARY))
         .filter(|path| !listed.contains(path))
-        .map(|path| format!("{SUMMARY}: there is no link to {}", path.display()))
+        .map(|path| format!("{SUMMARY}: has no link to {}", path.display()))
         .collect()
 }
 
@@ -54,7 +54,7 @@ fn follow(
         return elsewhere(target);
     }
     if target.starts_with('/') {
-        return Err("is no relative one".to_owned());
+        return Err("is not relative".to_owned());
     }
     let (place, anchor) = match target.split_once('#') {
         Some((place, anchor)) => (place, Some(anchor)),
@@ -63,25 +63,25 @@ fn follow(
     let path = if place.is_empty() { Some(from.to_owned()) } else { beside(from, place) };
     let path = path.ok_or("leads out of the repository")?;
     if !root.join(&path).exists() {
-        return Err("leads nowhere".to_owned());
+        return Err("has no target".to_owned());
     }
     let Some(anchor) = anchor else { return Ok(()) };
     let found = match pages.get(&path) {
         Some(page) => page.has_anchor(anchor),
         None => is_line(&root.join(&path), anchor),
     };
-    if found { Ok(()) } else { Err(format!("has an anchor that {} has not", path.display())) }
+    if found { Ok(()) } else { Err(format!("has an anchor that {} lacks", path.display())) }
 }
 
 fn elsewhere(target: &str) -> Result<(), String> {
     match Url::parse(target) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.host().is_some() => Ok(()),
         Ok(url) => Err(format!("has the scheme {}, which readers can't follow", url.scheme())),
-        Err(error) => Err(format!("is no URL: {error}")),
+        Err(error) => Err(format!("is not a URL: {error}")),
     }
 }
 
-/// A path from the root; `None` if it leaves the root.
+/// A path from the root. Returns `None` if it leaves the root.
 fn beside(from: &Path, place: &str) -> Option<PathBuf> {
     let mut path = from.parent()?.to_owned();
     for part in Path::new(place).components() {
@@ -121,7 +121,8 @@ mod tests {
             ),
             (
                 "docs/b.md",
-                "## Two words\n[code](../src/lib.rs#L1-L2) <https://example.org/x#y> <a id=\"mark\"></a>\n",
+                "## Two words\n[code](../src/lib.rs#L1-L2) <https://example.org/x#y> <a \
+                 id=\"mark\"></a>\n",
             ),
             (
                 "README.md",
@@ -135,13 +136,13 @@ mod tests {
     #[test]
     fn each_link_that_leads_nowhere_is_named_with_its_line() {
         for (link, why) in [
-            ("gone.md", "leads nowhere"),
-            ("b.md#three", "an anchor that docs/b.md has not"),
-            ("#three", "an anchor that docs/a.md has not"),
+            ("gone.md", "has no target"),
+            ("b.md#three", "an anchor that docs/b.md lacks"),
+            ("#three", "an anchor that docs/a.md lacks"),
             ("../../other/README.md", "out of the repository"),
-            ("/docs/b.md", "no relative one"),
-            ("../src/lib.rs#L2", "an anchor that src/lib.rs has not"),
-            ("https://", "no URL"),
+            ("/docs/b.md", "is not relative"),
+            ("../src/lib.rs#L2", "an anchor that src/lib.rs lacks"),
+            ("https://", "not a URL"),
             ("file:///etc/passwd", "the scheme file"),
             ("crate::Locker", "scheme crate"),
         ] {
@@ -170,7 +171,7 @@ mod tests {
             ("docs/stores/c.md", "# C\n"),
             ("README.md", "# Read me\n"),
         ]);
-        let expected = "docs/SUMMARY.md: there is no link to docs/stores/c.md";
+        let expected = "docs/SUMMARY.md: has no link to docs/stores/c.md";
         assert_eq!(faults(&tree), [expected]);
     }
 }

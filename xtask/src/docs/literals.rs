@@ -1,10 +1,10 @@
 //! Splits Rust source into the tokens that the search for messages needs.
 
-/// A part of Rust source. Comments, lifetimes and literals that are no strings are left out.
+/// A part of Rust source. Comments, lifetimes and literals other than strings are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     Word(String),
-    /// A string, as its value is printed.
+    /// The value of a string.
     Text(String),
     Sign(char),
 }

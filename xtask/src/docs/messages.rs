@@ -13,14 +13,14 @@ pub(super) struct Message {
 
 /// The names by which the code calls `ErrorKind`.
 const KINDS: [&str; 2] = ["ErrorKind", "K"];
-/// The most tokens from the argument of a function that makes an error to the kind.
+/// The most tokens between the argument of a function that makes an error and the kind.
 const LONGEST_MAKER: usize = 60;
 /// Words that may precede a text in an expression.
 const WRAPPERS: [&str; 4] = ["format", "Cow", "String", "Some"];
 
-/// The messages of a file. Finds texts beside a kind, as in `ours(ErrorKind::Lost, "…")`, and texts
-/// that were bound to a name before. Finds also the texts for a function of the same file that
-/// makes an error from its argument, such as `invalid("…")`.
+/// The messages of a file. This finds texts beside a kind, as in `ours(ErrorKind::Lost, "…")`, and
+/// texts with a name. It also finds the texts for a function of the same file that makes an error
+/// from its argument, such as `invalid("…")`.
 pub(super) fn of(tokens: &[Token]) -> Vec<Message> {
     let makers = makers(tokens);
     let mut found = Vec::new();
@@ -38,7 +38,7 @@ pub(super) fn of(tokens: &[Token]) -> Vec<Message> {
     found
 }
 
-/// Whether it has words besides the values that are put in.
+/// Whether it has words in addition to its values.
 fn is_message(text: &str) -> bool {
     text.split_whitespace().filter(|word| word.starts_with(char::is_alphabetic)).count() > 1
 }
@@ -141,7 +141,7 @@ fn bound(tokens: &[Token], at: usize, name: &str) -> Vec<String> {
     let mut texts = Vec::new();
     for (at, token) in tokens.iter().enumerate().skip(start) {
         match token {
-            // A question, and no part of the message.
+            // This text is part of a condition, and not of the message.
             Token::Text(_) if at > 1 && tokens[at - 2].is_word("contains") => {}
             Token::Sign('(' | '{' | '[') => depth += 1,
             Token::Sign(')' | '}' | ']') => depth -= 1,
@@ -186,10 +186,13 @@ mod tests {
         for source in [
             "Error::new(ErrorKind::Lost, \"the lock {name} is … {ttl}\")",
             "ours(K::Lost, format!(\"the lock {name:?} is {} {ttl:.1?}\", 1))",
-            "let text = format!(\"the lock {name} is {:?} {ttl}\", x); Error::new(ErrorKind::Lost, text)",
+            "let text = format!(\"the lock {name} is {:?} {ttl}\", x); Error::new(ErrorKind::Lost, \
+             text)",
             "const TEXT: &str = \"the lock {name} is {} {ttl}\"; x => (K::Lost, TEXT),",
-            "let text = if x.contains(\"a b\") { \"the lock {name} is {} {ttl}\" }; (K::Lost, text)",
-            "fn lost(reason: &str) -> Error { ours(ErrorKind::Lost, reason) } lost(\"the lock {name} is … {ttl}\")",
+            "let text = if x.contains(\"a b\") { \"the lock {name} is {} {ttl}\" }; (K::Lost, \
+             text)",
+            "fn lost(reason: &str) -> Error { ours(ErrorKind::Lost, reason) } lost(\"the lock \
+             {name} is … {ttl}\")",
         ] {
             let text = "the lock {name} is … {ttl}".to_owned();
             assert_eq!(found(source), [("Lost".to_owned(), text)], "{source}");

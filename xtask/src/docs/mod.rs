@@ -1,5 +1,5 @@
-//! Checks the documents: links lead somewhere, guarantees name their tests, and the READMEs of two
-//! languages agree. The English is plain, and the page of errors is that of the code.
+//! Checks the documents. Each link has a target, each guarantee names its tests, and the READMEs of
+//! two languages agree. The English is plain, and the page of errors matches the code.
 
 mod anchor;
 mod comments;
@@ -26,8 +26,7 @@ use crate::{files, run::root};
 /// All pages, by their paths from the root.
 type Pages = BTreeMap<PathBuf, Page>;
 
-/// Checks all Markdown files of the workspace. With `bless`, first writes the page that a program
-/// writes.
+/// Checks all Markdown files of the workspace. With `bless`, first writes docs/errors.md.
 ///
 /// # Errors
 /// Names each fault with its file and line.
@@ -43,7 +42,7 @@ pub(crate) fn run(bless: bool) -> Result<()> {
 
 fn check(root: &Path) -> Result<usize> {
     let pages = pages(root)?;
-    // The tests of these rules contain made-up names, which prove nothing.
+    // The tests of these rules contain invented names, which prove nothing.
     let mut sources = files::with_extension(root, "rs")?;
     sources.retain(|file| !file.starts_with(root.join("xtask")));
     let mut faults = Vec::new();
@@ -55,7 +54,7 @@ fn check(root: &Path) -> Result<usize> {
     if faults.is_empty() {
         Ok(pages.len())
     } else {
-        bail!("the documents:\n  {}", faults.join("\n  "))
+        bail!("the documents have faults:\n  {}", faults.join("\n  "))
     }
 }
 

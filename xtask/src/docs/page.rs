@@ -19,7 +19,7 @@ pub(super) struct Page {
     pub(super) prose: Vec<Spot>,
     /// The text of the cells of tables.
     pub(super) cells: Vec<Spot>,
-    /// Targets of links besides headings: `<a id="…">`.
+    /// Other targets of links than headings: `<a id="…">`.
     pub(super) marks: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ impl Page {
     }
 }
 
-/// A page that is being read.
+/// The reader of a page.
 #[derive(Debug, Default)]
 struct Reader {
     page: Page,

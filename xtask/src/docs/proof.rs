@@ -26,7 +26,7 @@ pub(super) fn check(pages: &Pages, tests: &Tests, faults: &mut Vec<String>) {
         let is_a_promise = is_about_guarantees(path);
         for code in &page.codes {
             let name = code.text.as_str();
-            // On other pages, plain words with `_` in between may mean anything.
+            // On other pages, plain words with `_` in between need not be names of tests.
             let is_meant = if is_a_promise { is_test_name(name) } else { is_numbered(name) };
             if is_meant && !tests.0.contains(name) {
                 faults.push(format!("{}:{}: there is no test {name}", path.display(), code.line));
@@ -44,7 +44,7 @@ pub(super) fn check(pages: &Pages, tests: &Tests, faults: &mut Vec<String>) {
             if !is_shown {
                 let text: String = row.text.chars().take(60).collect();
                 faults.push(format!(
-                    "{}:{}: the row names no test, links to nothing and does not say {NOT_TESTED:?}: {text}",
+                    "{}:{}: the row has no test, no link and not the words {NOT_TESTED:?}: {text}",
                     path.display(),
                     row.line
                 ));
@@ -77,7 +77,7 @@ fn is_name(text: &str) -> bool {
         && text.split('_').all(|word| !word.is_empty() && word.chars().all(is_part))
 }
 
-/// The names of all functions, and of tests that are registered by a text.
+/// The names of all functions, and of tests that a program registers by a text.
 #[derive(Debug, Default)]
 pub(super) struct Tests(HashSet<String>);
 

@@ -1,5 +1,5 @@
-//! Checks that a README in two languages has the same content: the same shape, and the same parts
-//! that belong to no language.
+//! Checks that a README in two languages has the same content: the same structure, and the same
+//! parts that no language changes.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub(super) fn check(pages: &Pages, faults: &mut Vec<String>) {
         (Some(english), Some(chinese)) => compare(english, chinese, faults),
         (english, _) => {
             let name = if english.is_some() { CHINESE } else { ENGLISH };
-            faults.push(format!("{name} is missing: the README is kept in two languages"));
+            faults.push(format!("{name} is missing; the README must exist in two languages"));
         }
     }
 }
@@ -26,7 +26,7 @@ pub(super) fn check(pages: &Pages, faults: &mut Vec<String>) {
 fn compare(english: &Page, chinese: &Page, faults: &mut Vec<String>) {
     let mut differ = |what: &str, there: &str, here: &str| {
         if there != here {
-            faults.push(format!("{CHINESE} has {what} {here} where {ENGLISH} has {there}"));
+            faults.push(format!("{CHINESE} has {what} {here}, but {ENGLISH} has {there}"));
         }
     };
     let levels =
@@ -56,14 +56,14 @@ fn links(english: &[String], chinese: &[String], faults: &mut Vec<String>) {
                 Some(index) => {
                     rest.remove(index);
                 }
-                None => faults.push(format!("{name} has a link more than its twin: {target}")),
+                None => faults.push(format!("{name} has a link that its twin lacks: {target}")),
             }
         }
     }
 }
 
-/// The targets of the links, in order. Headings are counted, because each language names them in
-/// its own way. The other README has a name of its own.
+/// The targets of the links, in order. Headings are numbers, because each language has its own
+/// names for them. The other README has a special name.
 fn targets(page: &Page, twin: &str) -> Vec<String> {
     let mut targets: Vec<_> =
         page.links.iter().map(|link| target(page, twin, &link.text)).collect();
@@ -94,8 +94,8 @@ fn bare(block: &Block) -> (&str, Vec<String>) {
     (&block.language, block.text.lines().map(line).collect())
 }
 
-/// Cuts off the text of a comment. A comment begins the line or follows a blank, so that URLs and
-/// the `#` of a link do not count. A blank follows its sign, so that `#[test]` does not count.
+/// Removes the text of a comment. A comment begins the line or follows a blank, so URLs and the `#`
+/// of a link are not comments. A blank follows its sign, so `#[test]` is not a comment.
 fn silent(line: &str, sign: &str) -> String {
     let is_comment = |index: usize| {
         let before = line.get(..index);
@@ -159,9 +159,9 @@ mod tests {
             ("# as it is", "# 原样", "the code"),
             ("```sql\nSELECT 1; -- 一\n```\n", "", "blocks of code, in number 3"),
             ("```sql", "```text", "the code"),
-            ("(docs/a.md)", "(docs/b.md)", "a link more than its twin: docs/a.md"),
-            ("[存储](#存储)", "[存储](#lockkit)", "a link more than its twin: heading 1"),
-            ("[English](README.md)", "English", "a link more than its twin: the other README"),
+            ("(docs/a.md)", "(docs/b.md)", "a link that its twin lacks: docs/a.md"),
+            ("[存储](#存储)", "[存储](#lockkit)", "a link that its twin lacks: heading 1"),
+            ("[English](README.md)", "English", "a link that its twin lacks: the other README"),
         ] {
             let right = chinese();
             let faults = |text: &str| faults(text);

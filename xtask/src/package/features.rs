@@ -55,10 +55,11 @@ fn compare(member: &Member, tables: &[Vec<String>]) -> Vec<String> {
             missing.map(|name| fault(member, &format!("its table of features lacks `{name}`"))),
         );
         let unknown = table.iter().filter(|name| !member.features.contains(name));
-        faults
-            .extend(unknown.map(|name| {
-                fault(member, &format!("its table has `{name}`, which is no feature"))
-            }));
+        faults.extend(
+            unknown.map(|name| {
+                fault(member, &format!("its table has `{name}`, which is not a feature"))
+            }),
+        );
     }
     faults
 }
@@ -82,7 +83,7 @@ mod tests {
             compare(&member, &table("ssl")),
             [
                 "lockkit-redis: its table of features lacks `tls`",
-                "lockkit-redis: its table has `ssl`, which is no feature",
+                "lockkit-redis: its table has `ssl`, which is not a feature",
             ]
         );
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Checks that a package has all its files, and no others.
+//! Checks that a package has all its files and no other files.
 
 use std::{
     fs,
@@ -14,13 +14,13 @@ use crate::{
     run::{output, target},
 };
 
-/// The compressed size. The largest package has a third of it. A larger one contains a file that
-/// was not meant to be published.
+/// The largest compressed size, three times the size of the largest package. A larger package
+/// contains a file that must not be published.
 const MOST_BYTES: u64 = 600_000;
 
 const ALWAYS: [&str; 4] = ["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
-/// The files that are missing in the package that cargo has made, and those that must not be there.
+/// The missing and the forbidden files of the package that cargo has made.
 ///
 /// # Errors
 /// The package can't be read.
@@ -40,7 +40,7 @@ pub(super) fn faults(member: &Member) -> Result<Vec<String>> {
     if bytes > MOST_BYTES {
         faults.push(fault(
             member,
-            &format!("its package has {bytes} bytes; the bound is {MOST_BYTES}"),
+            &format!("its package has {bytes} bytes, but may have at most {MOST_BYTES}"),
         ));
     }
     Ok(faults)
@@ -49,7 +49,7 @@ pub(super) fn faults(member: &Member) -> Result<Vec<String>> {
 fn lacks_or_has_too_much(member: &Member, files: &[&str]) -> Vec<String> {
     let mut needed: Vec<PathBuf> = ALWAYS.iter().map(PathBuf::from).collect();
     for file in files.iter().filter(|file| file.starts_with("src/") && file.ends_with(".rs")) {
-        // cargo finds a missing file, so this check need not.
+        // cargo finds such a missing file itself.
         let source = fs::read_to_string(member.folder.join(file)).unwrap_or_default();
         needed.extend(included(Path::new(file), &source));
     }
@@ -70,7 +70,7 @@ fn lack(member: &Member, path: &Path) -> String {
     fault(member, &format!("its package lacks {}", path.display()))
 }
 
-/// All files of a folder. They include scripts whose names macros put together.
+/// All files of a folder, including scripts whose names are composed by macros.
 fn below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(root.join(folder)).with_context(|| folder.display().to_string())? {

@@ -18,24 +18,30 @@ pub(super) fn faults(member: &Member) -> Vec<String> {
             faults.push(fault(member, what));
         }
     };
-    expect(manifest["description"].as_str().is_some_and(|text| !text.is_empty()), "no description");
-    expect(manifest["license"] == "MIT OR Apache-2.0", "another license than the workspace's");
-    expect(manifest["rust_version"].is_string(), "no rust-version");
-    expect(manifest["readme"] == "README.md", "no README.md of its own");
+    expect(
+        manifest["description"].as_str().is_some_and(|text| !text.is_empty()),
+        "it has no description",
+    );
+    expect(manifest["license"] == "MIT OR Apache-2.0", "its license differs from the workspace's");
+    expect(manifest["rust_version"].is_string(), "it has no rust-version");
+    expect(manifest["readme"] == "README.md", "it has no README.md in its folder");
     let page = format!("https://docs.rs/{}", member.name);
-    expect(manifest["documentation"] == page.as_str(), "documentation is not its page on docs.rs");
+    expect(
+        manifest["documentation"] == page.as_str(),
+        "its documentation is not its page on docs.rs",
+    );
     let keywords = words(&manifest["keywords"]);
-    expect((1..=MOST).contains(&keywords.len()), "the registry takes one to five keywords");
+    expect((1..=MOST).contains(&keywords.len()), "the registry accepts one to five keywords");
     expect(keywords.iter().all(|word| word.len() <= LONGEST_KEYWORD), "a keyword is too long");
     expect(
         (1..=MOST).contains(&words(&manifest["categories"]).len()),
-        "the registry takes one to five categories",
+        "the registry accepts one to five categories",
     );
     let docs = &manifest["metadata"]["docs"]["rs"];
     let all = docs["all-features"] == true && words(&docs["rustdoc-args"]) == ["--cfg", "docsrs"];
     expect(
         all || !member.has_library,
-        "docs.rs is not told to show all features and what each is needed for",
+        "its metadata for docs.rs does not show all features and the items that need them",
     );
     faults
 }
@@ -60,9 +66,10 @@ mod tests {
         assert_eq!(
             faults(&member),
             [
-                "lockkit-redis: no README.md of its own",
+                "lockkit-redis: it has no README.md in its folder",
                 "lockkit-redis: a keyword is too long",
-                "lockkit-redis: docs.rs is not told to show all features and what each is needed for",
+                "lockkit-redis: its metadata for docs.rs does not show all features and the items \
+                 that need them",
             ]
         );
     }

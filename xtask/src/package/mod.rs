@@ -1,5 +1,4 @@
-//! Checks what is published: each crate's metadata, its table of features, and the files of its
-//! package.
+//! Checks each published crate: its metadata, its table of features, and the files of its package.
 
 mod features;
 mod files;
@@ -12,11 +11,11 @@ use crate::{
     run::{cargo, step},
 };
 
-/// Packs every published crate, in the order of their dependencies, and checks what is in each.
+/// Packs every published crate, in the order of their dependencies, and checks each package.
 ///
 /// # Errors
-/// A package can't be made, lacks a file or has too many. With `verify`, also if it does not build
-/// from the registry's files alone.
+/// A package can't be made, lacks a file or has a forbidden file. With `verify`, a package does not
+/// build from the registry's files alone.
 pub(crate) fn run(verify: bool) -> Result<()> {
     let members = members()?;
     let published: Vec<_> = members.iter().filter(|member| member.is_published).collect();
@@ -26,11 +25,11 @@ pub(crate) fn run(verify: bool) -> Result<()> {
         faults.extend(features::faults(member)?);
     }
     fail_on(&faults)?;
-    // Uncommitted changes are checked, too.
+    // This also checks uncommitted changes.
     let mut command = cargo(&["package", "--locked", "--quiet", "--allow-dirty"]);
     if !verify {
-        // Otherwise cargo would ask the registry for each package, without need. The lints before
-        // have fetched everything.
+        // Otherwise cargo would ask the registry for each package. The earlier lints have fetched
+        // everything.
         command.args(["--no-verify", "--offline"]);
     }
     command.args(published.iter().flat_map(|member| ["-p", &member.name]));
@@ -47,7 +46,7 @@ fn fail_on(faults: &[String]) -> Result<()> {
     if faults.is_empty() {
         Ok(())
     } else {
-        bail!("what is to be published:\n  {}", faults.join("\n  "))
+        bail!("the packages have faults:\n  {}", faults.join("\n  "))
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// The limit for each part, so that a test which prints endlessly does not hide the others.
+/// The limit for each part, so that a test with endless output does not hide the others.
 const MOST_LINES: usize = 200;
 
 /// The "failures:" parts of the output of many test programs.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     lines: Vec<String>,
-    /// The number of lines in the part that is being read.
+    /// The number of lines in the current part.
     read: Option<usize>,
 }
 
@@ -29,7 +29,7 @@ impl Failures {
         }
     }
 
-    /// The program has ended, with or without a closing line.
+    /// Ends the current part, because the program has ended, perhaps without a closing line.
     pub(crate) fn end_of_output(&mut self) {
         self.read = None;
     }
@@ -55,7 +55,8 @@ mod tests {
     fn keeps_only_the_output_of_failed_tests() {
         let failures = read(
             "test a ... ok\ntest b ... FAILED\n\nfailures:\n---- b ----\nwhy\nfailures:\n    b\n\
-                             test result: FAILED. 1 passed; 1 failed\ntest result: ok. 1 passed\nnoise\n",
+                             test result: FAILED. 1 passed; 1 failed\ntest result: ok. 1 \
+                             passed\nnoise\n",
         );
         assert_eq!(failures.to_string(), "---- b ----\nwhy\nfailures:\n    b\n");
         assert_eq!(read("test a ... ok\ntest result: ok. 1 passed; 0 failed\n").to_string(), "");

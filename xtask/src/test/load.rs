@@ -17,7 +17,7 @@ const BUSY_LOOPS: usize = 2;
 const WRITTEN_AT_ONCE: usize = 1 << 20;
 const MOST_WRITTEN: usize = 256;
 
-/// Two busy loops, and one loop that writes to the disk and waits for it, until this is dropped.
+/// Two busy loops, and one loop that writes to the disk and waits for it. Dropping this ends them.
 #[derive(Debug)]
 pub(super) struct Load {
     ends: Arc<AtomicBool>,
@@ -27,7 +27,7 @@ pub(super) struct Load {
 
 impl Load {
     /// # Errors
-    /// The file for the writes can't be made.
+    /// The file for the writes can't be created.
     pub(super) fn begin(folder: &Path) -> Result<Self> {
         let path = folder.join("load");
         let file = File::create(&path).with_context(|| path.display().to_string())?;
@@ -47,7 +47,7 @@ impl Load {
     }
 }
 
-/// Errors are ignored, because a full disk is load, too.
+/// Ignores errors, because a full disk is also load.
 fn write(mut file: File, ends: &AtomicBool) {
     let block = vec![0; WRITTEN_AT_ONCE];
     let mut written = 0;

@@ -20,7 +20,7 @@ use crate::{
     server, valkey,
 };
 
-/// The arguments after `--` are added to this.
+/// The words of the command before the user's arguments.
 const CHOSEN: [&str; 4] = ["test", "--workspace", "--all-features", "--no-fail-fast"];
 const EXAMPLES_OF_DOCUMENTATION: [&str; 4] = ["test", "--workspace", "--all-features", "--doc"];
 /// This tests the errors for stores whose features are off.
@@ -29,13 +29,12 @@ const WITHOUT_STORES: [&str; 6] =
 
 /// The models of protocols between threads without a mutex. loom tries every interleaving.
 const MODELS: [&str; 5] = ["test", "-p", "lockkit-core", "--lib", "loom_"];
-/// The most switches of a thread that need not wait. Each known way to break a model shows with
+/// The most switches of a thread that need not wait. Each known fault of a model appears with
 /// fewer.
 const MOST_PREEMPTIONS: &str = "3";
 
-/// A failure shows what was expected, so it needs no backtrace. To resolve the addresses of a
-/// backtrace keeps a core busy for longer than many leases of these tests. The mutants alone panic
-/// by the dozen.
+/// A failure shows the expected value, so it needs no backtrace. The resolution of a backtrace
+/// keeps a core busy for longer than many leases of these tests, and the mutants panic often.
 const NO_BACKTRACE: (&str, &str) = ("RUST_BACKTRACE", "0");
 
 /// Tests of stores wait for most of their time. So two cores can run this many tests at once, and
@@ -59,7 +58,7 @@ pub(crate) const LOCKED: &str = "--locked";
 /// `cargo test` chooses by them.
 ///
 /// # Errors
-/// A server is missing, a test fails, or none ran. A server is missing, a test fails, or none ran.
+/// A server is missing, a test fails, or no test ran.
 pub(crate) fn run(tier: Tier, arguments: &[String]) -> Result<()> {
     let mysql = install_servers(tier == Tier::Thorough || is_chosen(arguments))?;
     mysql.warn();
@@ -67,7 +66,7 @@ pub(crate) fn run(tier: Tier, arguments: &[String]) -> Result<()> {
         book::build()?;
     }
     let report = run_once(tier, arguments)?;
-    // The warning is repeated, because the first one has long scrolled away.
+    // This repeats the warning, because the first warning has scrolled away.
     mysql.warn();
     println!("\n{}", report.tally());
     report.end()
@@ -89,9 +88,9 @@ fn is_chosen(arguments: &[String]) -> bool {
     arguments.iter().any(|argument| argument != LOCKED)
 }
 
-/// Installs the needs of the everyday tier, or of all tests. Only the latter fetches a MySQL and a
-/// Valkey, of which Debian's releases have no package. The everyday tier tests them if they are
-/// already there.
+/// Installs the needs of the everyday tier, or of all tests. Only a run of all tests fetches MySQL
+/// and Valkey, which Debian's releases do not have. The everyday tier tests them if they are
+/// installed.
 fn install_servers(all: bool) -> Result<mysql::Availability> {
     if !all {
         install::servers(server::EVERYDAY)?;
@@ -102,14 +101,14 @@ fn install_servers(all: bool) -> Result<mysql::Availability> {
     mysql::offer_to_tests()
 }
 
-/// Runs the everyday tests, or those of `arguments`, `times` times. Meanwhile the machine is busy
-/// and the servers stall now and then. The next run starts even if one fails.
+/// Runs the everyday tests, or the tests of `arguments`, `times` times. Meanwhile the machine is
+/// busy and the servers sometimes stall. The next run starts even if one fails.
 ///
 /// # Errors
-/// A server is missing, or a test failed in any of the runs. The last output is that of the first
-/// such run.
+/// A server is missing, or a test failed in any of the runs. The last output belongs to the first
+/// failed run.
 pub(crate) fn stress(times: u32, arguments: &[String]) -> Result<()> {
-    ensure!(times > 0, "--stress 0 would prove nothing: give a number of runs");
+    ensure!(times > 0, "--stress 0 would prove nothing; give a larger number of runs");
     install_servers(is_chosen(arguments))?.warn();
     if !is_chosen(arguments) {
         // This comes before the load begins, because a slow compiler proves nothing.
@@ -166,7 +165,7 @@ fn run_programs(tier: Tier, arguments: &[String], report: &mut Report) -> Result
     Ok(())
 }
 
-/// Under stress, makes the servers stall now and then.
+/// Under stress, makes the servers stall sometimes.
 fn stalls(tier: Tier) -> Option<(&'static str, String)> {
     (tier == Tier::Stressed).then(|| (lockkit_fixture::STALLS_VARIABLE, "1".to_owned()))
 }
@@ -179,8 +178,7 @@ fn threads() -> String {
     env::var(TEST_THREADS).unwrap_or_else(|_| cores().max(LEAST_AT_ONCE).to_string())
 }
 
-/// The models have build results of their own, because all their dependencies are built with
-/// another flag.
+/// The models have separate build results, because all their dependencies need another flag.
 fn models() -> Command {
     let mut command = cargo(&MODELS);
     let flags = env::var("RUSTFLAGS").unwrap_or_default();

@@ -28,7 +28,7 @@ pub(super) struct Outcome {
 /// `logs`.
 ///
 /// # Errors
-/// A program can't be started, or its output can't be kept.
+/// A program can't be started, or its output can't be stored.
 pub(super) fn run(
     programs: Vec<Program>,
     lanes: usize,

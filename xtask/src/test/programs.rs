@@ -20,7 +20,7 @@ pub(super) struct Program {
     pub(super) file: PathBuf,
     /// The folder of its package, in which cargo runs test programs.
     pub(super) folder: PathBuf,
-    /// Tests whose names have one of these parts are left out.
+    /// The program skips tests whose names have one of these parts.
     pub(super) skips: &'static [&'static str],
 }
 
@@ -63,7 +63,7 @@ impl Program {
 pub(super) fn build(arguments: &[String]) -> Result<Vec<Program>> {
     let mut command = cargo(&["test", "--workspace", "--all-features", "--no-run"]);
     command.args(["--message-format", "json-render-diagnostics"]).args(arguments);
-    let mut child = command.stdout(Stdio::piped()).spawn().context("can't start cargo test")?;
+    let mut child = command.stdout(Stdio::piped()).spawn().context("could not start cargo test")?;
     let mut programs = Vec::new();
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines() {
@@ -75,7 +75,7 @@ pub(super) fn build(arguments: &[String]) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// The program of a message; `None` if the message is about anything else.
+/// The program of a message. Returns `None` for any other message.
 fn program(message: &Value) -> Option<Program> {
     if !message["profile"]["test"].as_bool()? {
         return None;

@@ -28,7 +28,7 @@ impl Report {
         }
     }
 
-    /// Runs a command of cargo, and passes its output on.
+    /// Runs a command of cargo, and forwards its output.
     pub(super) fn cargo(&mut self, command: &mut Command) -> Result<()> {
         println!("\n==> {}", shown(command));
         command.env(NO_BACKTRACE.0, NO_BACKTRACE.1).env(TEST_THREADS, threads());
@@ -43,7 +43,7 @@ impl Report {
         Ok(())
     }
 
-    /// How many tests passed, failed and were skipped.
+    /// The numbers of passed, failed and skipped tests.
     pub(super) fn tally(&self) -> &Tally {
         &self.tally
     }
@@ -56,7 +56,7 @@ impl Report {
         if self.again.is_empty() {
             return Ok(());
         }
-        println!("\n==> what failed");
+        println!("\n==> failures");
         for failures in &self.failures {
             println!("{failures}");
         }
@@ -64,17 +64,17 @@ impl Report {
     }
 }
 
-/// Passes the output on as it comes, counts the tests in it, and keeps the output of failed ones.
+/// Forwards the output at once, counts its tests, and keeps the output of failed tests.
 fn count(
     command: &mut Command,
     out: &mut impl Write,
     tally: &mut Tally,
     failures: &mut Failures,
 ) -> Result<bool> {
-    let mut child = command.stdout(Stdio::piped()).spawn().context("can't start cargo test")?;
+    let mut child = command.stdout(Stdio::piped()).spawn().context("could not start cargo test")?;
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).split(b'\n') {
-            let line = line.context("can't read the output of cargo test")?;
+            let line = line.context("could not read the output of cargo test")?;
             out.write_all(&line)?;
             out.write_all(b"\n")?;
             let line = String::from_utf8_lossy(&line);
@@ -90,7 +90,7 @@ fn count(
 mod tests {
     use super::*;
 
-    /// The output that was passed on, whether the command succeeded, and what was counted.
+    /// The forwarded output, whether the command succeeded, and the counts.
     fn counted(script: &str) -> (String, bool, Tally) {
         let mut out = Vec::new();
         let mut tally = Tally::default();

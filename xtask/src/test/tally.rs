@@ -32,7 +32,7 @@ impl Tally {
         }
     }
 
-    /// How many tests were executed.
+    /// The number of tests that ran.
     pub(crate) fn ran(self) -> u64 {
         self.passed + self.failed
     }
@@ -62,9 +62,11 @@ mod tests {
         for line in [
             "running 3 tests",
             "test a ... ok",
-            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.00s",
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 7 filtered out; finished \
+             in 0.00s",
             "",
-            "test result: FAILED. 20 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.25s",
+            "test result: FAILED. 20 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; \
+             finished in 1.25s",
             "note: 99 passed; 99 failed",
         ] {
             tally.read(line);

@@ -3,7 +3,7 @@
 use super::programs::Program;
 
 /// Programs of the thorough tier, by package and name. They are topologies of several servers,
-/// storms and models. Others repeat on other servers what the everyday tier has proved.
+/// storms and models. Some repeat tests of the everyday tier on other servers.
 const THOROUGH: [(&str, &str); 12] = [
     ("lockkit-conformance", "self_test"),
     ("lockkit-redis", "model"),
@@ -19,8 +19,7 @@ const THOROUGH: [(&str, &str); 12] = [
     ("lockkit-zk", "ensemble"),
 ];
 /// Tests of the thorough tier in everyday programs, by package, program and parts of their names.
-/// They are topologies, variants of a store, and MySQL where the same statements are proved on
-/// MariaDB.
+/// They are topologies, variants of a store, and MySQL if MariaDB tests the same statements.
 const THOROUGH_PARTS: [(&str, &str, &[&str]); 5] = [
     ("lockkit-mysql", "lockkit_mysql", &["galera", "tests::mysql::"]),
     ("lockkit-mysql", "mysql", &["galera::", "mysql::"]),
@@ -69,7 +68,7 @@ const FIRST: [(&str, &str); 10] = [
     ("lockkit-fixture", "lockkit_fixture"),
 ];
 
-/// Chooses which tests run.
+/// The choice of tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tier {
     Everyday,
@@ -92,7 +91,7 @@ pub(super) fn select(tier: Tier, programs: &mut Vec<Program>) {
     }
 }
 
-/// Whether no other program runs beside it.
+/// Whether no other program may run at the same time.
 pub(super) fn runs_alone(program: &Program) -> bool {
     is_one_of(&ALONE, program)
 }

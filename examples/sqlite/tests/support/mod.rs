@@ -1,4 +1,4 @@
-//! Makes the SQLite store under test, with its own file for each case.
+//! Creates the SQLite store under test, with a separate file for each case.
 
 use std::{
     io,
@@ -38,14 +38,14 @@ impl Store for SqliteStore {
     }
 }
 
-/// The folder is in memory if the system has such a place. Cases give requests no more than 20 ms,
-/// and a busy disk takes longer.
+/// The folder is in memory if the system has such a place. Cases give requests at most 20 ms, and a
+/// busy disk takes longer.
 fn folder() -> io::Result<TempDir> {
     const MEMORY: &str = "/dev/shm";
     if Path::new(MEMORY).is_dir() { TempDir::new_in(MEMORY) } else { TempDir::new() }
 }
 
-/// Works on the file as an operator does, without lockkit.
+/// Changes the file without lockkit, as an operator does.
 #[derive(Debug)]
 struct File(TempDir);
 

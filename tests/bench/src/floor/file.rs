@@ -18,7 +18,7 @@ use lockkit::{OwnerId, url::StoreUrl};
 use super::{Floor, FloorClient, Rival, held};
 use crate::{Error, Result, report::Side};
 
-/// All that lockkit is compared with in this folder.
+/// All rivals of lockkit in this folder.
 pub(super) fn rivals(url: &StoreUrl) -> Vec<Rival> {
     let sides = [Side::Classic, Side::Floor];
     match folder(url) {
@@ -45,7 +45,7 @@ fn folder(url: &StoreUrl) -> Result<PathBuf> {
 }
 
 fn failed(error: io::Error) -> Error {
-    Error::of("a bare file that is locked", error)
+    Error::of("the rival could not lock a file", error)
 }
 
 #[async_trait]
@@ -110,10 +110,11 @@ impl FloorClient for FileClient {
 }
 
 /// Waits in a thread. If the client is dropped meanwhile, the thread has the last handle of the
-/// file, and frees the lock as soon as it gets it.
+/// file. Then the system frees the lock as soon as the thread gets it.
 async fn wait(file: &Arc<File>) -> Result<()> {
     let file = Arc::clone(file);
     let waited = tokio::task::spawn_blocking(move || file.lock()).await;
-    let waited = waited.map_err(|error| Error::of("a thread that waits for a file", error))?;
+    let waited =
+        waited.map_err(|error| Error::of("the thread that waits for a file lock failed", error))?;
     waited.map_err(failed)
 }

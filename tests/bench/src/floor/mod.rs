@@ -1,5 +1,5 @@
-//! Everything that lockkit is compared with on a store: lockkit's own requests through the bare
-//! driver, and what programs use instead of lockkit.
+//! All rivals of lockkit on a store: lockkit's own requests through the bare driver, and the locks
+//! that programs use instead of lockkit.
 
 mod file;
 mod mysql;
@@ -21,8 +21,8 @@ use crate::{Result, family::Family, peer::Peer, report::Side};
 
 /// One way to do the work of locks without lockkit.
 ///
-/// The floor in the narrow sense ([`Side::Floor`]) is the least that a store must do: no retry, no
-/// renewal, no wait. All others are contenders: their locks exclude, and their clients wait.
+/// The floor in the narrow sense ([`Side::Floor`]) is the least work of a store: no retry, no
+/// renewal, no wait. All other rivals are contenders: their locks exclude, and their clients wait.
 #[async_trait]
 pub(crate) trait Floor: Send + Sync + Debug {
     /// Clients that together do the work of this many tasks. There are as many as lockkit's backend
@@ -37,13 +37,13 @@ pub(crate) trait Floor: Send + Sync + Debug {
 /// One task at work.
 #[async_trait]
 pub(crate) trait FloorClient: Send {
-    /// Takes a name, holds it for this long, and gives it back; returns when it had the name. A
-    /// contender waits while another client has the name. Of [`Side::Floor`], no other client may
+    /// Takes a name, holds it for this long, and releases it. Returns the instant of the grant. A
+    /// contender waits while another client has the name. For [`Side::Floor`], no other client may
     /// use the name.
     async fn pair(&mut self, name: &str, hold: Duration) -> Result<Instant>;
 }
 
-/// Holds a lock that was taken, as tasks with lockkit do, and returns the start of the hold.
+/// Holds a granted lock, as tasks with lockkit do, and returns the start of the hold.
 async fn held(hold: Duration) -> Instant {
     let granted = Instant::now();
     if !hold.is_zero() {
@@ -52,14 +52,13 @@ async fn held(hold: Duration) -> Instant {
     granted
 }
 
-/// Everything that lockkit is compared with on a store. On `memory` there is nothing, because no
-/// driver is under its locks.
+/// All rivals of lockkit on a store. `memory` has no rival, because its locks use no driver.
 pub(crate) async fn rivals(url: &str, peer: Option<Peer>) -> Result<Vec<Rival>> {
     let (family, parsed) = Family::of(url)?;
     Ok(match family {
         Family::File => file::rivals(&parsed),
         Family::Memory => {
-            let reason = "there is no driver under it".to_owned();
+            let reason = "this store uses no driver".to_owned();
             vec![Rival::without(Side::Floor, reason)]
         }
         Family::MySql => mysql::rivals(parsed).await,

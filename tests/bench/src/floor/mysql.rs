@@ -30,7 +30,7 @@ use crate::{Error, Result, report::Side};
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 const LEASE_US: u64 = 30_000_000;
 
-/// All that lockkit is compared with on this server.
+/// All rivals of lockkit on this server.
 pub(super) async fn rivals(url: StoreUrl) -> Vec<Rival> {
     let config = match Config::from_url(url).map_err(opening) {
         Ok(config) => config,
@@ -60,7 +60,7 @@ struct MySqlFloor(Arc<Shared>);
 struct Shared {
     config: Config,
     tables: Tables,
-    /// This connection is kept from the opening, and used again at the end.
+    /// The connection that created the tables, and drops them at the end.
     side: tokio::sync::Mutex<Option<Conn>>,
 }
 
@@ -81,10 +81,10 @@ impl Shared {
         };
         for statement in tables.create() {
             if let Err(error) = side.query_drop(statement).await {
-                // An error for one table may not concern the other, so both are dropped.
+                // If one table could not be created, the other may exist, so this drops both.
                 let _ = side.query_drop(tables.drop()).await;
-                let what =
-                    "making a table for the bare driver; the user needs the rights CREATE and DROP";
+                let what = "could not create a table of the bare driver (it needs the rights \
+                            CREATE and DROP)";
                 return Err(Error::of(what, error));
             }
         }
@@ -95,7 +95,7 @@ impl Shared {
     async fn close(&self) -> Result<()> {
         let dropping = |error| {
             Error::of(
-                format!("removing the tables of the bare driver ({})", self.tables.drop()),
+                format!("could not drop the tables of the bare driver ({})", self.tables.drop()),
                 error,
             )
         };
@@ -118,10 +118,10 @@ impl Tables {
             format!(
                 "CREATE TABLE {lock}(kind VARBINARY(16) NOT NULL,name VARBINARY(255) NOT NULL,\
                  owner VARBINARY(64) NOT NULL DEFAULT '',fence BIGINT UNSIGNED NOT NULL DEFAULT 0,\
-                 expires_us BIGINT UNSIGNED NOT NULL DEFAULT 0,touched_us BIGINT UNSIGNED NOT NULL DEFAULT 0,\
-                 acquired_us BIGINT UNSIGNED NOT NULL DEFAULT 0,wanted_us BIGINT UNSIGNED NOT NULL DEFAULT 0,\
-                 permits INT UNSIGNED NOT NULL DEFAULT 0,label VARBINARY(255) NOT NULL DEFAULT '',\
-                 PRIMARY KEY(kind,name)) ENGINE=InnoDB"
+                 expires_us BIGINT UNSIGNED NOT NULL DEFAULT 0,touched_us BIGINT UNSIGNED NOT NULL \
+                 DEFAULT 0,acquired_us BIGINT UNSIGNED NOT NULL DEFAULT 0,wanted_us BIGINT \
+                 UNSIGNED NOT NULL DEFAULT 0,permits INT UNSIGNED NOT NULL DEFAULT 0,label \
+                 VARBINARY(255) NOT NULL DEFAULT '',PRIMARY KEY(kind,name)) ENGINE=InnoDB"
             ),
             format!(
                 "CREATE TABLE {fence}(kind VARBINARY(16) NOT NULL,name VARBINARY(255) NOT NULL,\
@@ -136,11 +136,11 @@ impl Tables {
 }
 
 fn opening(error: lockkit::Error) -> Error {
-    Error::of("opening the bare driver of MySQL", error)
+    Error::of("could not connect the bare driver to MySQL", error)
 }
 
 fn failed(error: my::Error) -> Error {
-    Error::of("a statement of the bare driver on MySQL", error)
+    Error::of("a statement of the bare driver failed on MySQL", error)
 }
 
 #[async_trait]
@@ -162,7 +162,7 @@ impl Floor for MySqlFloor {
     }
 }
 
-/// Two updates that only write: they check no owner's turn, and ask for no time.
+/// Two updates that only write. They check no turn of an owner, and read no time.
 struct Updates {
     conn: Conn,
     owner: String,
@@ -175,7 +175,8 @@ impl Updates {
     async fn open(config: &Config, Tables { lock, .. }: &Tables) -> Result<Self> {
         let mut conn = config.open_bare().await.map_err(opening)?;
         let take = format!(
-            "UPDATE {lock} SET owner=?,fence=LAST_INSERT_ID(fence+1),expires_us=? WHERE kind='m' AND name=?"
+            "UPDATE {lock} SET owner=?,fence=LAST_INSERT_ID(fence+1),expires_us=? WHERE kind='m' \
+             AND name=?"
         );
         let take = conn.prep(take).await.map_err(failed)?;
         let free = format!("UPDATE {lock} SET owner='',expires_us=0 WHERE kind='m' AND name=?");

@@ -33,10 +33,10 @@ const LEASE_MS: u64 = 30_000;
 const WINDOW_MS: u64 = 3_000;
 /// Later than any request: 2^53 - 1.
 const NEVER: u64 = 9_007_199_254_740_991;
-/// How many names are removed at once.
+/// The number of names to remove at once.
 const AT_ONCE: usize = 64;
 
-/// All that lockkit is compared with on these servers.
+/// All rivals of lockkit on these servers.
 pub(super) async fn rivals(text: &str, url: StoreUrl, peer: Option<Peer>) -> Vec<Rival> {
     let mut rivals = match Shared::open(url).await {
         Ok(shared) => vec![
@@ -75,7 +75,7 @@ impl Shared {
         Ok(Arc::new(Self { servers, names: Mutex::default() }))
     }
 
-    /// Where a mutex of lockkit with this name would be. Its keys are removed at the end.
+    /// The keys that a mutex of lockkit with this name would use. The end of the run removes them.
     async fn mutex(&self, name: String) -> Result<BareMutex> {
         let mutex = self.servers.mutex(&name).await.map_err(opening)?;
         self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
@@ -90,13 +90,15 @@ impl Shared {
         stream::iter(removals).buffer_unordered(AT_ONCE).try_collect().await
     }
 
-    /// Removes what remains of a mutex: the lock of a client that was stopped.
+    /// Removes the keys of a mutex, which remain if its client was stopped.
     async fn remove(&self, name: String) -> Result<()> {
         let mut mutex = self.servers.mutex(&name).await.map_err(opening)?;
         let [lock, _counter, queue, live] = mutex.keys;
         let removed: Result<(), _> =
             cmd("DEL").arg(&[lock, queue, live]).query_async(&mut mutex.connection).await;
-        removed.map_err(|error| Error::of("removing what the bare client left in Redis", error))
+        removed.map_err(|error| {
+            Error::of("could not remove the keys of the bare client from Redis", error)
+        })
     }
 }
 
@@ -135,7 +137,7 @@ impl RedisFloor {
 }
 
 fn opening(error: lockkit::Error) -> Error {
-    Error::of("opening the bare client of Redis", error)
+    Error::of("could not connect the bare client to Redis", error)
 }
 
 #[async_trait]
@@ -186,14 +188,16 @@ impl FloorClient for RedisClient {
             self.mutexes.insert(name.to_owned(), mutex);
         }
         let Some(mutex) = self.mutexes.get_mut(name) else {
-            return Err(Error::new("what the bare client sends to Redis was not prepared"));
+            return Err(Error::new("the bare client has no prepared command for Redis"));
         };
-        let failed = |error| Error::of("a script of the bare client on Redis", error);
+        let failed = |error| Error::of("a script of the bare client failed on Redis", error);
         let args = acquire_args(&self.owner, mutex);
         let answer = self.scripts.acquire.run(mutex, &args).await.map_err(failed)?;
         // No other client wants the name, so the answer is the token alone.
         let Value::Int(token) = answer else {
-            return Err(Error::new(format!("the bare client got no lock on Redis: {answer:?}")));
+            return Err(Error::new(format!(
+                "Redis refused the lock of the bare client: {answer:?}"
+            )));
         };
         let granted = held(hold).await;
         let args = release_args(&format!("{token}:{}", self.owner), mutex);

@@ -1,4 +1,4 @@
-//! One rival of lockkit on one store, and its clients from one measurement to the next.
+//! One rival of lockkit on one store, and the clients that it keeps between measurements.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ type Clients = Vec<Box<dyn FloorClient>>;
 /// One rival of lockkit on one store.
 pub(crate) struct Rival {
     pub(crate) side: Side,
-    /// The rival, or the reason why there is none.
+    /// The rival, or the reason why it cannot run.
     floor: Result<Arc<dyn Floor>, String>,
-    /// The clients of the last time, and the number of tasks that they were for.
+    /// The clients of the previous measurement, and the number of its tasks.
     kept: Mutex<(u32, Clients)>,
 }
 
 impl Rival {
-    /// An error of the opening becomes the reason why there is no such rival.
+    /// If the rival could not open, the error becomes the reason why it cannot run.
     pub(super) fn new(side: Side, opened: Result<impl Floor + 'static>) -> Self {
         match opened {
             Ok(floor) => Self { side, floor: Ok(Arc::new(floor)), kept: Mutex::default() },
@@ -31,7 +31,7 @@ impl Rival {
         Self { side, floor: Err(reason), kept: Mutex::default() }
     }
 
-    /// The reason why there is no such rival.
+    /// The reason why the rival cannot run.
     pub(crate) fn absence(&self) -> Option<&str> {
         self.floor.as_ref().err().map(String::as_str)
     }
@@ -46,8 +46,9 @@ impl Rival {
         floor.clients(usize::try_from(tasks).unwrap_or(usize::MAX)).await
     }
 
-    /// Keeps the clients for the next measurement. Those of contenders end instead: on MySQL each
-    /// has a connection, and a server does not allow enough of them for all sides at once.
+    /// Keeps the clients for the next measurement. The clients of contenders end instead. On
+    /// MySQL each of them has a connection, and a server does not allow enough connections for all
+    /// sides at once.
     pub(crate) async fn keep(&self, tasks: u32, clients: Clients) {
         if self.side == Side::Floor {
             *self.kept.lock().await = (tasks, clients);
@@ -77,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts its clients that live.
+    /// Counts its living clients.
     #[derive(Debug, Default)]
     struct Counted(Arc<AtomicUsize>);
 

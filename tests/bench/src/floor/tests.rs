@@ -1,4 +1,4 @@
-//! Tests on real servers that the floors send what they claim, and leave nothing behind.
+//! Tests on real servers that the floors send the documented requests, and leave nothing behind.
 
 use std::time::{Duration, Instant};
 
@@ -88,7 +88,7 @@ async fn a_pair_on_a_file_excludes_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_pair_on_a_socket_with_a_password_and_a_database_is_the_same() {
+async fn a_pair_on_a_socket_with_password_and_database_is_two_requests() {
     let server = RedisServer::start_as(RedisOptions::default().with_password("hunter2")).unwrap();
     let url = format!("redis+unix://:hunter2@{}?db=3&prefix=mine", server.socket().display());
     assert_eq!(requests_per_pair(&url).await, 2);
@@ -112,7 +112,7 @@ async fn a_pair_behind_sentinels_goes_to_the_primary() {
 
 /// If lockkit's arguments change, the floor's arguments must change too.
 #[tokio::test]
-async fn the_floor_on_redis_sends_what_lockkit_sends() {
+async fn the_floor_on_redis_sends_the_requests_of_lockkit() {
     let server = RedisServer::start().unwrap();
     let locker = lockkit::connect(&server.url()).await.unwrap();
     let mutex = locker.mutex("bench/0/floor").unwrap();
@@ -178,7 +178,7 @@ async fn a_pair_on_zookeeper_without_a_queue_is_two_requests() {
 }
 
 #[tokio::test]
-async fn a_folder_that_the_servers_removed_is_made_anew() {
+async fn a_folder_that_the_servers_removed_is_created_again() {
     let server = ZooKeeperServer::start().unwrap();
     let floor = floor(&server.url()).await;
     let mut client = floor.clients(1).await.unwrap().remove(0);
@@ -223,7 +223,7 @@ async fn a_pair_on_mysql_measures_its_case_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_table_that_may_not_be_made_is_named_with_the_right_that_lacks() {
+async fn an_error_for_a_missing_right_names_the_table_rights() {
     let server = SqlServer::start(SqlFlavor::MariaDb).unwrap();
     let mut admin = Conn::new(Opts::from_url(&server.admin_url()).unwrap()).await.unwrap();
     admin.query_drop("CREATE DATABASE poor; CREATE USER poor@'%' IDENTIFIED BY 'hunter2'; GRANT SELECT ON poor.* TO poor@'%'").await.unwrap();
@@ -235,7 +235,7 @@ async fn a_table_that_may_not_be_made_is_named_with_the_right_that_lacks() {
 
 /// A client that gives back at once would be compared with work that includes the hold.
 #[tokio::test]
-async fn a_pair_is_held_as_long_as_asked_after_its_grant() {
+async fn a_pair_holds_the_name_for_the_requested_time() {
     const HOLD: Duration = Duration::from_millis(40);
     let redis = RedisServer::start().unwrap();
     let zookeeper = ZooKeeperServer::start().unwrap();
@@ -252,12 +252,12 @@ async fn a_pair_is_held_as_long_as_asked_after_its_grant() {
 }
 
 #[tokio::test]
-async fn there_is_nothing_under_memory() {
-    assert_eq!(floor("memory://").await.absence(), Some("there is no driver under it"));
+async fn memory_has_no_rival() {
+    assert_eq!(floor("memory://").await.absence(), Some("this store uses no driver"));
 }
 
 #[tokio::test]
-async fn a_store_that_can_not_be_opened_is_reported_in_one_line_without_the_password() {
+async fn an_opening_error_is_one_line_without_the_password() {
     let redis = RedisServer::start_with(["--requirepass", "secret"]).unwrap();
     let sql = SqlServer::start(SqlFlavor::MariaDb).unwrap();
     for url in [

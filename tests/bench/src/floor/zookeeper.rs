@@ -23,10 +23,10 @@ use lockkit::{
 use super::{Floor, FloorClient, Rival, held};
 use crate::{Error, Result, report::Side};
 
-/// How many folders are removed at once.
+/// The number of folders to remove at once.
 const AT_ONCE: usize = 64;
 
-/// All that lockkit is compared with on these servers.
+/// All rivals of lockkit on these servers.
 pub(super) async fn rivals(url: StoreUrl) -> Vec<Rival> {
     let sides = [Side::Classic, Side::Floor];
     match ZooKeeperFloor::open(url).await {
@@ -71,15 +71,15 @@ impl ZooKeeperFloor {
 }
 
 fn opening(error: lockkit::Error) -> Error {
-    Error::of("opening the bare client of ZooKeeper", error)
+    Error::of("could not connect the bare client to ZooKeeper", error)
 }
 
 fn cleaning(error: ZkError) -> Error {
-    Error::of("removing what the bare client left in ZooKeeper", error)
+    Error::of("could not remove the nodes of the bare client from ZooKeeper", error)
 }
 
 fn failed(error: ZkError) -> Error {
-    Error::of("a request of the bare client to ZooKeeper", error)
+    Error::of("a request of the bare client to ZooKeeper failed", error)
 }
 
 #[async_trait]
@@ -122,7 +122,8 @@ impl ZooKeeperClient {
         let ZooKeeperFloor { side, config, client, folders } = &self.floor;
         // A rival's name differs from the name of lockkit's own mutex.
         let made = config.make_mutex_folder(client, &format!("{name}/{side:?}")).await;
-        let folder = made.map_err(|error| Error::of("making a folder in ZooKeeper", error))?;
+        let folder =
+            made.map_err(|error| Error::of("could not create a folder in ZooKeeper", error))?;
         folders.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.clone());
         self.folders.insert(name.to_owned(), folder.clone());
         Ok(folder)

@@ -1,4 +1,4 @@
-//! Builds the table of a scenario: lockkit's figures, and what they are compared with.
+//! Builds the table of a scenario: lockkit's figures, and the figures of its rivals.
 
 use super::{
     Metric, Outcome, Report, Scenario, Side, Store, lookup,
@@ -75,8 +75,8 @@ impl Column {
     }
 }
 
-/// The columns of a scenario: behind the compared figure, each rival's figure with the ratio to it,
-/// and behind the fairness, that of each rival.
+/// The columns of a scenario. Each rival's figure and the ratio to it follow the compared figure.
+/// Each rival's fairness follows lockkit's fairness.
 fn columns(report: &Report, scenario: Scenario) -> Vec<Column> {
     let compared = compared(report, scenario);
     let was_run = |side| report.outcomes.iter().any(|o| o.scenario == scenario && o.side == side);
@@ -174,7 +174,7 @@ mod tests {
 
     /// A user compares with the lock that needs no library, so its ratio comes first.
     #[test]
-    fn the_ratio_to_the_classic_comes_before_those_to_the_bare_driver_and_to_a_peer() {
+    fn the_ratio_to_the_classic_comes_first() {
         let report = sample::report();
         let of = |scenario_: Scenario| {
             let headings = scenario(&report, scenario_).headings;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{Report, SCHEMA};
 use crate::{Error, Result};
 
-/// Only the field that decides whether the rest can be understood.
+/// Only the field that decides whether this version can read the other fields.
 #[derive(Deserialize)]
 struct Header {
     schema: u32,
@@ -30,7 +30,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// The file does not exist, is no report, or is a report of a later version of this program.
+    /// The file does not exist, is not a report, or is a report of a later version of this program.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let name = path.display();
@@ -53,8 +53,8 @@ impl Report {
         let Header { schema } = serde_json::from_str(&json).map_err(no_report)?;
         if schema > SCHEMA {
             return Err(Error::new(format!(
-                "{name} has schema {schema}, and this version of lockkit-bench knows schemas up to {SCHEMA}; use the \
-                 version that wrote it, or a later one"
+                "{name} has schema {schema}, and this version of lockkit-bench knows schemas up to \
+                 {SCHEMA}; use the version that wrote it, or a later one"
             )));
         }
         serde_json::from_str(&json).map_err(no_report)
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(read(&report.to_json().unwrap()).unwrap(), report);
     }
 
-    /// JSON has no infinity. A task that got nothing at all must not make the report of an hour
+    /// JSON has no infinity. A task that got no grant must not make the report of an hour
     /// unreadable.
     #[test]
     fn an_infinite_ratio_survives() {

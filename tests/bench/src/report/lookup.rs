@@ -64,9 +64,9 @@ impl Report {
         self.series(scenario, case, &store.id, Side::Lockkit, metric)
     }
 
-    /// The case that represents a scenario: the hardest that is still like everyday use. That is no
-    /// work under the lock, many processes, and about 64 tasks. A store's failure in that case does
-    /// not change the choice, because it would choose an easier case for all stores.
+    /// The case that represents a scenario: the hardest case that resembles everyday use. It has no
+    /// work under the lock, many processes, and about 64 tasks. If a store fails in that case, the
+    /// choice stays the same. Otherwise a failure would choose an easier case for all stores.
     pub(super) fn typical(&self, scenario: Scenario, metric: Metric) -> Option<&Case> {
         // A store of one process or one host can't run the harder cases. It decides only where
         // there is no other store.
@@ -82,7 +82,8 @@ impl Report {
         of(&is_shared).or_else(|| of(&|_| true))
     }
 
-    /// In how many cases of a scenario lockkit failed on a store, and how many cases there are.
+    /// The number of cases of a scenario in which lockkit failed on a store, and the number of
+    /// cases.
     pub(super) fn failures(&self, scenario: Scenario, store: &str) -> (usize, usize) {
         let of_store = |outcome: &&Outcome| {
             outcome.scenario == scenario && outcome.store == store && outcome.side == Side::Lockkit
@@ -141,7 +142,7 @@ mod tests {
     use crate::report::sample;
 
     #[test]
-    fn the_typical_hot_name_is_that_of_many_processes_without_hold() {
+    fn the_typical_hot_name_case_has_many_processes_and_no_hold() {
         let report = sample::report();
         let case = report.typical(Scenario::HotName, Metric::GrantsPerSecond).unwrap();
         assert_eq!((case.tasks, case.processes, case.hold_ms), (Some(64), Some(8), Some(0.0)));

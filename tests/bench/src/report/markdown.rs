@@ -42,15 +42,16 @@ fn head(report: &Report) -> String {
     }
     let _ = write!(
         text,
-        "* Begun: {}\n* Host: {}\n* {}\n\nTo repeat it:\n\n    {}\n\n",
+        "* Start: {}\n* Host: {}\n* {}\n\nTo repeat it:\n\n    {}\n\n",
         escaped(&report.started_at),
         escaped(&words::host(report)),
         escaped(&words::rounds(report)),
         one_line(&report.command)
     );
     text.push_str(
-        "Figures are medians of the rounds, with the smallest and largest round in parentheses. Ratios are calculated \
-         round by round, so that what the machine did to both sides cancels out.\n\n",
+        "Figures are medians of the rounds, with the smallest and largest round in parentheses. \
+         Ratios are calculated round by round, so effects of the machine on both sides cancel \
+         out.\n\n",
     );
     for note in words::NOTES {
         let _ = writeln!(text, "* {}", escaped(note));
@@ -97,7 +98,7 @@ fn push_verdict(text: &mut String, report: &Report) {
             let _ = writeln!(text, "* {}", escaped(line));
         }
         for line in answer.cautions.iter() {
-            let _ = writeln!(text, "* Beware: {}", escaped(line));
+            let _ = writeln!(text, "* Caution: {}", escaped(line));
         }
         if !answer.figures.is_empty() || !answer.cautions.is_empty() {
             text.push('\n');
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_each_floor_is_and_how_to_read_the_figures() {
+    fn the_report_explains_the_rivals_and_the_figures() {
         let report = sample::report();
         let text = markdown(&report);
         for scenario in report.scenarios() {
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_run_is_called_so_once() {
+    fn a_short_run_has_one_warning() {
         let long = sample::report();
         let quick = Report { is_quick: true, ..long.clone() };
         let mut two_rounds = Report { rounds: 2, ..long.clone() };

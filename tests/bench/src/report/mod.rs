@@ -14,7 +14,7 @@ mod table;
 mod verdict;
 mod words;
 
-/// The name of the [`Setting`] that is measured and not set: the time to the server and back.
+/// The name of the [`Setting`] that the run measures itself: the time to the server and back.
 pub(crate) const ROUND_TRIP: &str = "round trip";
 
 pub use self::{

@@ -17,18 +17,18 @@ pub struct Report {
     pub lockkit: String,
     /// The command that repeats the run, without passwords.
     pub command: String,
-    /// When it began, as RFC 3339 in UTC.
+    /// The start of the run, as RFC 3339 in UTC.
     pub started_at: String,
-    /// How long the run took.
+    /// The length of the run.
     pub took_seconds: f64,
-    /// How often each case was measured on each store, in turn with all the others.
+    /// How many times the run measured each case on each store, in turn with all other stores.
     pub rounds: u32,
-    /// How long one measurement took, where the case does not end by itself.
+    /// The length of one measurement, if the case does not end by itself.
     pub slice_seconds: f64,
-    /// A short run is long enough to check that everything works, but too short to choose a store
-    /// by.
+    /// Whether this was a quick run. It shows that everything works, but is too short to choose a
+    /// store.
     pub is_quick: bool,
-    /// Where the program ran.
+    /// The machine that the program ran on.
     pub host: Host,
     /// The stores, in the order of the command line.
     pub stores: Vec<Store>,
@@ -71,7 +71,7 @@ pub struct Store {
     pub guarantee: Guarantee,
     /// Whether waiters are served in order.
     pub is_fair: bool,
-    /// Whether the store tells a waiter that it is next, so that the waiter need not ask.
+    /// Whether the store notifies the next waiter, so that the waiter need not ask.
     pub is_pushed: bool,
 }
 
@@ -89,7 +89,7 @@ pub struct Setting {
 /// The guarantee of a lock on a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guarantee {
-    /// In one word.
+    /// The class, in one word.
     pub class: GuaranteeClass,
     /// In one sentence: the promise, and the faults that break it.
     pub text: String,
@@ -127,13 +127,13 @@ pub enum Scenario {
     Zipf,
     /// All tasks want one name.
     HotName,
-    /// From one owner's release to the next owner's grant, through the store.
+    /// The time from one owner's release to the next owner's grant, through the store.
     HandOff,
     /// Readers and writers of one name.
     ReadWrite,
     /// Permits of one semaphore.
     Semaphore,
-    /// All tasks want one name, and each waits in the store: no gate in the process.
+    /// All tasks want one name, and each waits in the store, without the gate of the process.
     Crowd,
     /// Locks that are only held and renewed.
     IdleLocks,
@@ -156,7 +156,7 @@ pub struct Case {
     /// Different names of locks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub names: Option<u32>,
-    /// How long each grant is held.
+    /// The length of each hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_ms: Option<f64>,
     /// How many of a hundred claims only read.
@@ -190,7 +190,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// All that lockkit is compared with, in the order of the report.
+    /// All rivals of lockkit, in the order of the report.
     pub const RIVALS: [Self; 4] = [Self::Classic, Self::RowLock, Self::Floor, Self::Rslock];
 }
 
@@ -205,12 +205,12 @@ pub struct Outcome {
     pub store: String,
     /// The software that did the work.
     pub side: Side,
-    /// The figures, or why there are none.
+    /// The figures, or the reason why there are none.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
 
-/// The figures of a case, or why there are none.
+/// The figures of a case, or the reason why there are none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Verdict {
@@ -224,7 +224,7 @@ pub enum Verdict {
     },
     /// The store can't do it, or the server doesn't report it.
     NotApplicable {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The case failed.
@@ -307,7 +307,7 @@ impl From<Vec<Option<f64>>> for Series {
 }
 
 impl Series {
-    /// The middle value; of an even number of values, the mean of the two in the middle.
+    /// The middle value, or the mean of the two middle values.
     #[must_use]
     pub fn median(&self) -> Option<f64> {
         let mut sorted = self.0.clone();
@@ -332,7 +332,7 @@ impl Series {
         self.0.iter().copied().max_by(f64::total_cmp)
     }
 
-    /// Whether both ranges have a common value: then neither series can be called the larger one.
+    /// Whether both ranges have a common value. Then neither series is the larger one.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self.min(), self.max(), other.min(), other.max()) {
@@ -343,8 +343,8 @@ impl Series {
         }
     }
 
-    /// Divides this series by the other, round by round. An effect of the machine on both sides of
-    /// a round cancels out.
+    /// Divides this series by the other, round by round, so an effect of the machine on both sides
+    /// of a round cancels out.
     #[must_use]
     pub fn over(&self, other: &Self) -> Self {
         Self(self.0.iter().zip(&other.0).map(|(one, other)| one / other).collect())

@@ -31,7 +31,7 @@ pub(in crate::report) fn store(id: &str, product: &str, class: GuaranteeClass) -
         settings: vec![Setting {
             name: "durability".into(),
             value: "some".into(),
-            meaning: "grants are written before they are told".into(),
+            meaning: "the server writes each grant to disk before it answers".into(),
         }],
         guarantee: Guarantee { class, text: super::words::class(class).into() },
         is_fair: !id.contains("optimistic"),

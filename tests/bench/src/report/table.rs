@@ -69,28 +69,21 @@ pub(super) fn reason(outcome: &Outcome) -> Option<String> {
     }
 }
 
-/// The reason why a figure is missing, in a case that was measured or in one that was not.
+/// The reason why a figure is missing, in a measured or an unmeasured case.
 pub(super) fn absence(outcome: &Outcome, metric: Metric) -> Option<String> {
     let lacks = || outcome.series(metric).is_none();
-    reason(outcome)
-        .or_else(|| lacks().then(|| format!("measured without this: {}", words::lack(metric))))
+    reason(outcome).or_else(|| {
+        lacks().then(|| format!("measured without this figure: {}", words::lack(metric)))
+    })
 }
 
 /// The table of the stores, with the guarantee of a lock on each.
 pub(super) fn stores(report: &Report) -> Table {
     let yes = |yes: bool| Cell::of(if yes { "yes" } else { "no" });
     let mut table = Table {
-        headings: [
-            "store",
-            "version",
-            "guarantee",
-            "what that means",
-            "in order",
-            "told when next",
-            "settings",
-        ]
-        .map(String::from)
-        .to_vec(),
+        headings: ["store", "version", "guarantee", "meaning", "in order", "notified", "settings"]
+            .map(String::from)
+            .to_vec(),
         ..Table::default()
     };
     for store in &report.stores {
@@ -106,7 +99,7 @@ pub(super) fn stores(report: &Report) -> Table {
             Cell::of(&store.guarantee.text),
             yes(store.is_fair),
             yes(store.is_pushed),
-            Cell::of(if settings.is_empty() { "not told".into() } else { settings.join("; ") }),
+            Cell::of(if settings.is_empty() { "not reported".into() } else { settings.join("; ") }),
         ]);
     }
     table
@@ -114,7 +107,7 @@ pub(super) fn stores(report: &Report) -> Table {
 
 /// The figures that matter for most decisions.
 const GLANCE: [(&str, Scenario, Metric); 7] = [
-    ("wait, nobody else", Scenario::Uncontended, Metric::WaitP50Us),
+    ("wait, no contention", Scenario::Uncontended, Metric::WaitP50Us),
     ("many names", Scenario::OwnNames, Metric::GrantsPerSecond),
     ("one hot name", Scenario::HotName, Metric::GrantsPerSecond),
     ("its p99 wait", Scenario::HotName, Metric::WaitP99Us),

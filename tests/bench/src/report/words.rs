@@ -5,14 +5,14 @@ use super::{Case, GuaranteeClass, Metric, Report, Scenario, Side, Store, numbers
 /// The heading of a scenario.
 pub(super) const fn title(scenario: Scenario) -> &'static str {
     match scenario {
-        Scenario::Uncontended => "One task, nobody else",
+        Scenario::Uncontended => "One task, no contention",
         Scenario::OwnNames => "Many names, one task each",
         Scenario::Zipf => "Many names, some popular",
         Scenario::HotName => "One hot name",
         Scenario::HandOff => "Hand-off",
         Scenario::ReadWrite => "Readers and writers",
         Scenario::Semaphore => "Semaphore",
-        Scenario::Crowd => "A crowd in the store",
+        Scenario::Crowd => "Many waiters in the store",
         Scenario::IdleLocks => "Idle locks",
         Scenario::Recovery => "Recovery after a crash",
         Scenario::OpenLoop => "Requests at a fixed rate",
@@ -23,43 +23,44 @@ pub(super) const fn title(scenario: Scenario) -> &'static str {
 pub(super) const fn explanation(scenario: Scenario) -> &'static str {
     match scenario {
         Scenario::Uncontended => {
-            "One task takes and gives back a name that nobody else wants: what a lock costs when there is no \
-                queue."
+            "One task takes and releases a name that no other task wants. This shows the cost of a \
+             lock without a queue."
         }
         Scenario::OwnNames => {
-            "Each task has a name of its own, so nobody waits for anybody: how many locks the store can do at \
-                once."
+            "Each task has its own name, so no task waits for another. This shows how many locks \
+             the store can grant at once."
         }
         Scenario::Zipf => {
-            "Tasks pick from many names, some of which are far more popular (Zipf, exponent 1): most locks \
-                are free, some have queues."
+            "Tasks choose among many names, and some names are far more popular than others (Zipf, \
+             exponent 1). Most locks are free, and some have queues."
         }
         Scenario::HotName => {
-            "Everybody wants the same name: how fast it goes round, how long one waits, and whether all get \
-                their share."
+            "All tasks want the same name. This shows the rate of grants, the length of a wait, \
+             and whether each task gets its share."
         }
         Scenario::HandOff => {
-            "From the release by one to the grant of the next, each waiting in the store: the time in which \
-                nobody has the lock."
+            "The time from one task's release to the next task's grant. All waiters wait in the \
+             store. No task has the lock in this time."
         }
         Scenario::ReadWrite => {
-            "Most tasks only read, and readers may share; a writer wants the name alone."
+            "Most tasks only read, and readers share the name. A writer needs the name alone."
         }
-        Scenario::Semaphore => "A few permits for many tasks.",
+        Scenario::Semaphore => "Many tasks share a few permits.",
         Scenario::Crowd => {
-            "Everybody wants the same name, and each waits in the store for itself: what a long queue costs \
-                the server."
+            "All tasks want the same name, and each task waits in the store. This shows the cost \
+             of a long queue for the server."
         }
         Scenario::IdleLocks => {
-            "Locks are held and renewed while nothing else happens: what they cost the server and this process."
+            "The process only holds and renews locks. This shows their cost for the server and for \
+             the process."
         }
         Scenario::Recovery => {
-            "A process that holds the lock is killed: how long until another one gets it. The lease sets the \
-                scale."
+            "The benchmark kills a process that holds the lock. This shows the time until another \
+             process gets the lock. It depends mostly on the lease."
         }
         Scenario::OpenLoop => {
-            "Requests come at a fixed rate, however slow the answers are, and the wait counts from the moment \
-                a request was due: a stall is felt by all who come during it."
+            "Requests come at a fixed rate, even if the answers are slow. A wait counts from the \
+             moment when the request was due, so a stall delays all requests that come during it."
         }
     }
 }
@@ -75,62 +76,66 @@ pub(super) const fn side(side: Side) -> &'static str {
     }
 }
 
-/// The work of the classic beside a scenario, where it has any. A row lock and a peer do the same.
+/// The work of the classic in a scenario, if it takes part. A row lock and a peer do the same.
 pub(super) const fn classic(scenario: Scenario) -> Option<&'static str> {
     match scenario {
-        Scenario::Uncontended => Some("one client does the same."),
-        Scenario::OwnNames => Some("as many clients as tasks do the same."),
+        Scenario::Uncontended => Some("one client does the same work."),
+        Scenario::OwnNames => Some("there is a client for each task. They do the same work."),
         Scenario::HotName => Some(
-            "as many clients as tasks want the same name and wait for each other, in the cases of one process.",
+            "there is a client for each task. They want the same name and wait for each other. The \
+             classic is measured in the cases with one process.",
         ),
         _ => None,
     }
 }
 
-/// The bare driver's work beside a scenario, where it has any.
+/// The bare driver's work in a scenario, if it takes part.
 pub(super) const fn floor(scenario: Scenario) -> Option<&'static str> {
     Some(match scenario {
-        Scenario::Uncontended => "one client takes and gives back one name, again and again.",
-        Scenario::OwnNames => "as many clients as tasks, each with a name of its own.",
+        Scenario::Uncontended => "one client takes and releases one name, again and again.",
+        Scenario::OwnNames => "there is a client for each task. Each client has its own name.",
         Scenario::Zipf => {
-            "as many clients as tasks, each with its share of the names, drawn in the same way: nobody waits for anybody. \
-             What popular names make their tasks wait is in lockkit's figures only."
+            "there is a client for each task. Each client has its own share of the names, and \
+             chooses among them in the same way, so no client waits for another. Only lockkit's \
+             figures include the waits for popular names."
         }
         Scenario::HotName | Scenario::Crowd => {
-            "one client takes the name, holds it for as long as the case says, and gives it back, with nobody else \
-             about: the server's part of a turn. lockkit can be faster, as it hands a lock over with one request."
+            "one client takes the name, holds it as long as the case says, and releases it. No \
+             other client wants the name. This is the server's part of a turn. lockkit can be \
+             faster, because it transfers a lock with one request."
         }
         Scenario::HandOff => {
-            "one client gives the name back and takes it again, with nobody else about: what lies between two grants \
-             at least, without the way to another client."
+            "one client releases the name and takes it again. No other client wants the name. This \
+             is the least time between two grants, without the way to another client."
         }
         Scenario::ReadWrite => {
-            "as many clients as tasks, each with a name of its own, as if all only read. Writers that keep readers out \
-             are in lockkit's figures only."
+            "there is a client for each task. Each client has its own name, as if all tasks only \
+             read. Only lockkit's figures include the waits for writers."
         }
         Scenario::Semaphore => {
-            "as many clients as there are permits, each with a name of its own: what the permits could do if nobody \
-             had to wait for one."
+            "there is a client for each permit. Each client has its own name. This is the highest \
+             rate of the permits, because no client waits for one."
         }
         Scenario::OpenLoop => {
-            "as many clients as names do what is due at the same rate, and their waits count from the moment it was \
-             due as well. How much is done is given by the rate, so that only waits are compared."
+            "there is a client for each name. The clients send the due requests at the same rate, \
+             and a wait also counts from the moment when the request was due. The rate is fixed, \
+             so the report compares only the waits."
         }
         Scenario::IdleLocks | Scenario::Recovery => return None,
     })
 }
 
-/// Why a measured case may lack a figure.
+/// The reason why a measured case may lack a figure.
 pub(super) const fn lack(metric: Metric) -> &'static str {
     match metric {
-        Metric::MostOverLeast => "too few grants for each task to call it luck or not",
+        Metric::MostOverLeast => "too few grants for each task, so the figure would be chance",
         Metric::WaitP99Us | Metric::HandOffP99Us => {
-            "with fewer than 100 in a round it would be the slowest one"
+            "a round had fewer than 100 values, so p99 would be the slowest one"
         }
-        Metric::ClientCpuUs => "the system does not tell it",
-        Metric::ServerCpuUs => "the server does not tell its processor time",
+        Metric::ClientCpuUs => "the system does not report it",
+        Metric::ServerCpuUs => "the server does not report its processor time",
         Metric::RequestsPerGrant | Metric::IdleRequestsPerSecond => {
-            "the server does not tell its counts"
+            "the server does not report its counts"
         }
         _ => "there was nothing to count",
     }
@@ -138,20 +143,25 @@ pub(super) const fn lack(metric: Metric) -> &'static str {
 
 /// Notes that explain the figures, for both forms of the report.
 pub(super) const NOTES: [&str; 5] = [
-    "The classic is what programs do without a lock library. On Redis it is SET NX PX with a random token, and a script \
-     that deletes the key if it still has that token; a client that finds the key asks again after a random pause of up \
-     to 10 ms. On MySQL it is GET_LOCK, on ZooKeeper the lock recipe of the client library, which frees a lock in the \
-     background, and in a folder flock. None has a fencing token, and on Redis it has no renewal and no queue: a ratio \
-     below 1 is the price of those. The row lock of MySQL is BEGIN, SELECT … FOR UPDATE and COMMIT.",
-    "The bare driver is the least that the store has to do for the same work: on Redis the scripts that lockkit sends, on \
-     ZooKeeper create, exists and delete, on MySQL two updates, or a transaction with a row lock, in a folder a file \
-     that the system locks. It does not retry, renew, or wait for anybody. Each scenario says what it does there.",
-    "Requests are counted by the server, which does not tell whose they are: on one that others use, theirs are among \
-     those for each grant and those of idle locks.",
-    "p99 takes 100 waits in a round at least, and is left out where there were fewer. Most ÷ least takes 20 grants for \
-     each task on average; it has no end (∞) where somebody got nothing.",
-    "Recovery is measured by killing the process. Its system closes its connections at once, which frees locks that hang \
-     on a connection; where a whole machine or its network vanishes, these take until the server notices.",
+    "The classic is the lock that programs use without a lock library. On Redis it is SET NX PX \
+     with a random token, and a script that deletes the key if it still has that token. A client \
+     that finds the key asks again after a random pause of up to 10 ms. On MySQL it is GET_LOCK. \
+     On ZooKeeper it is the lock recipe of the client library, which frees a lock in the \
+     background. In a folder it is flock. No classic has a fencing token, and on Redis it has no \
+     renewal and no queue. A ratio below 1 is the price of these features. The row lock of MySQL \
+     is BEGIN, SELECT … FOR UPDATE and COMMIT.",
+    "The bare driver does the least work that the store needs for the same locks. On Redis it \
+     sends the scripts that lockkit sends. On ZooKeeper it sends create, exists and delete. On \
+     MySQL it sends two updates, or a transaction with a row lock. In a folder it locks a file. \
+     The bare driver does not retry, renew or wait. Each scenario describes its work there.",
+    "The server counts the requests, and does not report which client sent them. If other clients \
+     use the server, their requests are part of the requests per grant and of the requests when \
+     idle.",
+    "p99 needs at least 100 waits in a round, and is left out of rounds with fewer. Most ÷ least \
+     needs 20 grants for each task on average. It is infinite (∞) if a task got no grant.",
+    "The benchmark measures recovery by killing the process. The system then closes the \
+     connections of the process at once, which frees the locks that depend on a connection. If a \
+     whole machine or its network fails, these locks stay until the server notices.",
 ];
 
 /// The parameters of a case, such as `64 tasks, 8 processes, 2 ms hold`.
@@ -170,7 +180,7 @@ pub(super) fn case(case: &Case) -> String {
         case.ttl_ms.map(|ttl| format!("{} lease", duration_ms(ttl))),
     ];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
-    if parts.is_empty() { "as is".into() } else { parts.join(", ") }
+    if parts.is_empty() { "default".into() } else { parts.join(", ") }
 }
 
 fn duration_ms(ms: u32) -> String {
@@ -204,16 +214,16 @@ pub(super) const fn class(class: GuaranteeClass) -> &'static str {
         GuaranteeClass::Process => "no other process sees these locks",
         GuaranteeClass::Host => "no other host sees these locks",
         GuaranteeClass::Volatile => {
-            "a restart of the server forgets the locks, and two may then hold one"
+            "a restart of the server forgets the locks, so two holders are possible"
         }
         GuaranteeClass::AsynchronousFailover => {
-            "a replica that takes over may not know the last grants, and two may then hold one"
+            "a replica that takes over may lack the last grants, so two holders are possible"
         }
         GuaranteeClass::OneDurableServer => {
-            "locks outlive a crash of the server, but while it is down nobody gets one"
+            "locks survive a crash of the server, but the server grants none while it is down"
         }
         GuaranteeClass::Consensus => {
-            "a majority agrees on each grant: the loss of a minority is survived"
+            "a majority agrees on each grant, and the locks survive the loss of a minority"
         }
     }
 }
@@ -227,7 +237,7 @@ pub(super) fn product(store: &Store) -> String {
 pub(super) fn host(report: &Report) -> String {
     let host = &report.host;
     let load = if host.load_before > 0.3 {
-        format!("load {:.2} before the run: other work was going on", host.load_before)
+        format!("load {:.2} before the run, because other programs were at work", host.load_before)
     } else {
         format!("load {:.2} before the run", host.load_before)
     };
@@ -244,7 +254,7 @@ pub(super) fn host(report: &Report) -> String {
 /// The number and length of the rounds, in one line.
 pub(super) fn rounds(report: &Report) -> String {
     format!(
-        "{}, in each of which all stores had their turn, {} s a turn; {} in all",
+        "{}. In each round all stores had a turn of {} s. The run took {}",
         if report.rounds == 1 { "1 round".to_owned() } else { format!("{} rounds", report.rounds) },
         report.slice_seconds,
         took(report.took_seconds)
@@ -259,18 +269,18 @@ fn took(seconds: f64) -> String {
     }
 }
 
-/// With fewer rounds, nothing is known about the noise.
+/// With fewer rounds, the noise is unknown.
 pub(super) const MIN_ROUNDS: u32 = 3;
 
-/// Why this run is too short to choose a store by, if it is. A report says it once.
+/// The reason why this run is too short to choose a store, if it is. A report contains it once.
 pub(super) const fn too_short(report: &Report) -> Option<&'static str> {
     if report.is_quick {
         Some(
-            "This was a quick run: it shows that all works, and is too short to choose a store by. Measure without --quick, \
-             in 3 rounds or more.",
+            "This was a quick run. It shows that everything works, but it is too short to choose a \
+             store. Measure without --quick, in 3 rounds or more.",
         )
     } else if report.rounds < MIN_ROUNDS {
-        Some("This run is too short to choose a store by: measure in 3 rounds or more.")
+        Some("This run is too short to choose a store. Measure in 3 rounds or more.")
     } else {
         None
     }
@@ -297,7 +307,7 @@ mod tests {
             case(&Case { names: Some(10_000), ttl_ms: Some(30_000), ..Case::default() }),
             "10,000 names, 30 s lease"
         );
-        assert_eq!(case(&Case::default()), "as is");
+        assert_eq!(case(&Case::default()), "default");
     }
 
     #[test]

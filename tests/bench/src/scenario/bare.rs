@@ -1,5 +1,5 @@
-//! Measures the rivals: pairs of the bare driver on names that no other client wants, and pairs of
-//! contenders, whose clients wait for each other.
+//! Measures the rivals. The bare driver takes and releases names that no other client wants. The
+//! clients of contenders wait for each other.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ pub(super) async fn pairs(turn: &Turn<'_>, rival: &Rival, tasks: u32) -> Result<
         put_fairness(&mut sample, &served);
     }
     if turn.scenario == Scenario::HandOff {
-        // The time between two grants is that of giving back and taking.
+        // The time between two grants is the time to release the name and to take it again.
         put_gaps(&mut sample, Durations::of(tallies.into_iter().flat_map(|tally| tally.took))?);
     }
     Ok(sample)
@@ -56,7 +56,7 @@ pub(super) async fn pairs(turn: &Turn<'_>, rival: &Rival, tasks: u32) -> Result<
 /// The names that one client takes. Clients of the bare driver never share a name.
 enum Names {
     One(String),
-    /// The client's share of many names, some of which it takes more often.
+    /// The client's share of many names. It takes some names more often than others.
     Popular(String, Ranks),
 }
 
@@ -84,7 +84,7 @@ async fn all(
     }
     let mut done = Vec::new();
     while let Some(task) = tasks.join_next().await {
-        done.push(task.map_err(|error| Error::of("a task came to a bad end", error))??);
+        done.push(task.map_err(|error| Error::of("a task of the benchmark failed", error))??);
     }
     Ok(done.into_iter().unzip())
 }
@@ -113,7 +113,8 @@ async fn repeat(
             tally.inside += 1;
             tally.took.push(nanos(done - asked));
         }
-        // A client that never waits would keep the thread, and the other clients would get nothing.
+        // A client that never waits would keep the thread, and the other clients would get no
+        // grant.
         task::coop::consume_budget().await;
     }
 }
@@ -127,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// A client that reports in which task it works.
+    /// A client that reports the task in which it works.
     struct Teller(mpsc::UnboundedSender<task::Id>);
 
     #[async_trait]

@@ -1,4 +1,5 @@
-//! Tasks that ask again as soon as they have given back. All scenarios but the open loop use them.
+//! Tasks that ask for a lock again as soon as they have released it. All scenarios except the open
+//! loop use them.
 
 use std::{
     sync::{
@@ -19,21 +20,22 @@ use crate::{
     sample::{Durations, Sample, float, nanos},
 };
 
-/// The least number of grants per task, on average, for which most over least means much.
+/// The least number of grants per task, on average, that makes the ratio of most to least
+/// meaningful.
 const GRANTS_FOR_FAIRNESS: u64 = 20;
 
-/// How many windows long the tasks that were served continue to ask. Without them, the tasks that
-/// still wait since the window would be granted too soon. A starved task waits longer than that,
-/// and its wait counts at least that much.
+/// The time, in windows, during which served tasks continue to ask after the window. Without them,
+/// the tasks that still wait since the window would get their grants too soon. A starved task waits
+/// longer, and its wait counts at least this time.
 const DRAIN: u32 = 4;
 
-/// The lock that a task asks for, again and again.
+/// The lock that a task repeatedly asks for.
 #[derive(Clone)]
 pub(crate) enum Want {
     Mutex(Mutex),
-    /// One of many names, some of which are chosen more often.
+    /// One of many names. The task chooses some names more often than others.
     Popular(Arc<Popular>),
-    /// Reads in this many of a hundred times, and otherwise writes.
+    /// Reads in this many of a hundred turns, and writes in the others.
     ReadWrite(RwLock, u32),
     Permit(Semaphore),
 }
@@ -52,8 +54,8 @@ impl Want {
     }
 }
 
-/// The measured part of the time. The work begins before the window, and all tasks that wait at its
-/// end are still served.
+/// The measured part of the time. The work begins before the window, and all tasks that wait at the
+/// end of the window still get their grants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) from: Instant,
@@ -147,7 +149,7 @@ pub(crate) async fn closed_loop(
     }
     let mut tallies = Vec::new();
     while let Some(tally) = tasks.join_next().await {
-        tallies.push(tally.map_err(|error| Error::of("a task came to a bad end", error))??);
+        tallies.push(tally.map_err(|error| Error::of("a task of the benchmark failed", error))??);
     }
     Ok(tallies)
 }
@@ -190,16 +192,16 @@ async fn work(
             last.called();
         }
         guard.release().await.map_err(refused)?;
-        // A store that answers without waiting would let the first task keep the thread to itself.
+        // If a store answers without waiting, the first task would keep the thread to itself.
         tokio::task::coop::consume_budget().await;
     }
 }
 
 fn refused(error: lockkit::Error) -> Error {
-    Error::of("a lock could not be had or given back", error)
+    Error::of("could not take or release a lock", error)
 }
 
-/// The figures of all tasks together, with hand-offs where there are any.
+/// The figures of all tasks together, with hand-offs if there are any.
 pub(crate) fn sample(tallies: &[Tally], window: &Window) -> Result<Sample> {
     let mut sample = Sample::new()?;
     let served: Vec<_> = tallies.iter().map(|tally| tally.inside).collect();
@@ -222,7 +224,7 @@ pub(crate) fn put_waits(sample: &mut Sample, waits: Durations) {
     sample.durations = waits;
 }
 
-/// Adds the ratio of most to least grants, which is infinite if one task was never served.
+/// Adds the ratio of most to least grants, which is infinite if one task got no grant.
 pub(crate) fn put_fairness(sample: &mut Sample, served: &[u64]) {
     let tasks = u64::try_from(served.len()).unwrap_or(u64::MAX);
     if let (Some(&most), Some(&least)) = (served.iter().max(), served.iter().min())
@@ -248,7 +250,7 @@ mod tests {
         }
     }
 
-    /// A figure that leaves out starved tasks shows an unfair store only when it is not too unfair.
+    /// Catches a figure that leaves out starved tasks, and so makes a very unfair store look fair.
     #[test]
     fn a_starved_task_is_listed() {
         for (served, ratio) in [(&[3_000_u64, 10][..], 300.0), (&[100, 100, 0], f64::INFINITY)] {
@@ -275,9 +277,9 @@ mod tests {
         }
     }
 
-    /// If tasks stop to hold or to ask when the window closes, the last in line have short waits.
+    /// Catches tasks that stop when the window closes: the last waiters would have short waits.
     #[tokio::test(flavor = "multi_thread")]
-    async fn the_last_in_line_wait_as_long_as_all_others() {
+    async fn the_last_waiters_wait_as_long_as_all_others() {
         let mutex = lockkit::Locker::memory().mutex("closed").unwrap();
         let window = Window::after_warm_up(Instant::now(), Duration::from_millis(400));
         let tasks = 8;

@@ -1,4 +1,4 @@
-//! All tasks want one name and wait in the store: this measures the value of the store's queue.
+//! All tasks want one name and wait in the store. This measures the cost of the store's queue.
 
 use super::{
     Turn,

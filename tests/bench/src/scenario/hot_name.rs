@@ -1,4 +1,4 @@
-//! All tasks want one name, in one process, or in several that start together.
+//! All tasks want one name, in one process, or in several processes that start together.
 
 use std::time::{Duration, Instant};
 

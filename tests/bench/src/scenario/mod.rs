@@ -1,4 +1,4 @@
-//! The kinds of work, one file each, and the loops that they share.
+//! The scenarios, with one file each, and the loops that they share.
 
 mod bare;
 pub(crate) mod closed;
@@ -58,7 +58,7 @@ pub(crate) fn obstacle(scenario: Scenario, case: &Case, target: &Target) -> Opti
     let capabilities = &descriptor.capabilities;
     let is_apart = case.processes.unwrap_or(1) > 1 || scenario == Scenario::Recovery;
     if is_apart && target.is_within_process() {
-        return Some("its locks are for the tasks of one process".to_owned());
+        return Some("its locks are only for the tasks of one process".to_owned());
     }
     match scenario {
         Scenario::ReadWrite if !capabilities.shared => {
@@ -66,20 +66,20 @@ pub(crate) fn obstacle(scenario: Scenario, case: &Case, target: &Target) -> Opti
         }
         Scenario::Semaphore if !capabilities.permits => Some("it has no semaphores".to_owned()),
         Scenario::IdleLocks if descriptor.lease_scope == LeaseScope::Connection => Some(
-            "each lock takes a connection of its own, so that thousands can't be held at once"
+            "each lock needs its own connection, so a process can't hold thousands at once"
                 .to_owned(),
         ),
         Scenario::Crowd if case.tasks > Some(CROWD_OF_ALL) && descriptor.name != "zookeeper" => {
             Some(format!(
-                "more than {CROWD_OF_ALL} that wait in the store by themselves are for ZooKeeper"
+                "only ZooKeeper is measured with more than {CROWD_OF_ALL} waiters in the store"
             ))
         }
         _ => None,
     }
 }
 
-/// Whether a round of warm-up would change nothing: a slice begins with new processes, or warms up
-/// by itself.
+/// Whether a round of warm-up is useless, because a slice begins with new processes, or warms up by
+/// itself.
 pub(crate) fn has_own_warm_up(scenario: Scenario, case: &Case) -> bool {
     matches!(scenario, Scenario::IdleLocks | Scenario::Recovery | Scenario::OpenLoop)
         || case.processes > Some(1)
@@ -88,7 +88,7 @@ pub(crate) fn has_own_warm_up(scenario: Scenario, case: &Case) -> bool {
 /// Does the work with lockkit.
 ///
 /// # Errors
-/// The store refused, or a child process failed.
+/// The store returned an error, or a child process failed.
 pub(crate) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     match turn.scenario {
         Scenario::Uncontended => uncontended::lockkit(turn).await,
@@ -105,7 +105,7 @@ pub(crate) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     }
 }
 
-/// How many clients of a rival do a case; `None` if lockkit is not compared with it there.
+/// The number of a rival's clients in a case. `None` if the rival does not take part in the case.
 pub(crate) fn clients(side: Side, scenario: Scenario, case: &Case) -> Option<u32> {
     match side {
         Side::Lockkit => None,
@@ -114,8 +114,8 @@ pub(crate) fn clients(side: Side, scenario: Scenario, case: &Case) -> Option<u32
     }
 }
 
-/// How many clients of a contender do a case. The locks of a contender exclude, so its clients
-/// do the same work as lockkit's tasks. If all want one name, they wait for each other.
+/// The number of a contender's clients in a case. The locks of a contender exclude, so its clients
+/// do the same work as lockkit's tasks. If all clients want one name, they wait for each other.
 pub(crate) fn contenders(scenario: Scenario, case: &Case) -> Option<u32> {
     match scenario {
         Scenario::Uncontended | Scenario::OwnNames => case.tasks,
@@ -124,11 +124,11 @@ pub(crate) fn contenders(scenario: Scenario, case: &Case) -> Option<u32> {
     }
 }
 
-/// How many clients of the bare driver do the least of the same work; `None` if there is nothing to
-/// compare with.
+/// The number of the bare driver's clients that do the least of the same work. `None` if the bare
+/// driver does not take part in the case.
 ///
-/// For a name that one owner has at a time, one client gives it back and takes it again, in a row.
-/// A hand-over can't cost a store less. The exception is a hand-over within the process, which is
+/// If a name has one owner at a time, one client releases it and takes it again, in a row. A
+/// hand-over can't cost a store less. The exception is a hand-over within the process, which needs
 /// one request and not two. Clients of popular names choose as lockkit's tasks do, each from its
 /// own share of the names. Clients for readers and writers all have names of their own, as if all
 /// only read.
@@ -154,5 +154,5 @@ pub(crate) async fn rival(turn: &Turn<'_>, rival: &Rival, clients: u32) -> Resul
 }
 
 fn lock_error(error: lockkit::Error) -> Error {
-    Error::of("a lock can't be used", error)
+    Error::of("could not create a lock", error)
 }

@@ -1,6 +1,6 @@
-//! Requests come at a fixed rate, however slow the answers are. A request's wait counts from the
-//! instant at which it was due. So a store that stalls for a while delays all requests that came
-//! meanwhile, and not just the one that was in progress.
+//! Requests come at a fixed rate, even if the answers are slow. A request's wait counts from the
+//! instant at which it was due. So a store that stalls for a while delays all requests that come
+//! during the stall, and not just the request in progress.
 
 use std::{
     sync::Arc,
@@ -23,10 +23,10 @@ use crate::{
     sample::{Durations, Sample, float, nanos},
 };
 
-/// How many requests may be in progress. Later requests still count from the instant at which they
-/// were due.
+/// The highest number of requests in progress. Later requests still count from the instant at which
+/// they were due.
 const MOST_AT_ONCE: usize = 1_024;
-/// How many slices long the loop is: at a low rate, one slice would hold too few requests to
+/// The length of the loop in slices. At a low rate, one slice would contain too few requests to
 /// measure the slowest.
 const SHORTEST: u32 = 4;
 
@@ -99,7 +99,7 @@ async fn offer(mutexes: Vec<Mutex>, times: Times, most_at_once: usize) -> Result
         let room = Arc::clone(&room);
         let sender = sender.clone();
         let task = async move {
-            // A request that waits for room is late, as it should be.
+            // A request that waits for a free place is late, and its wait counts.
             let _place = room.acquire().await;
             let _ = sender.send(pair(&mutex, due).await);
         };
@@ -170,10 +170,11 @@ fn sample(waits: Vec<u64>) -> Result<Sample> {
 }
 
 fn bad_end(error: JoinError) -> Error {
-    Error::of("a task came to a bad end", error)
+    Error::of("a task of the benchmark failed", error)
 }
 
-/// The tasks of all requests, sent when the last request has come. Dropping this stops the tasks.
+/// The tasks of all requests. The thread sends them after the last request. Dropping this stops the
+/// tasks.
 type Tasks = mpsc::Receiver<JoinSet<()>>;
 
 async fn all_well(mut tasks: Tasks) -> Result<()> {
@@ -184,9 +185,9 @@ async fn all_well(mut tasks: Tasks) -> Result<()> {
     Ok(())
 }
 
-/// Asks at the instants at which requests are due, from a thread of its own. The runtime's timer
-/// counts in milliseconds, which is longer than a fast store takes. A hop from task to task would
-/// take too long too.
+/// Sends requests at the instants at which they are due, from a separate thread. The runtime's
+/// timer counts in milliseconds, and a fast store answers sooner. A hop from task to task would
+/// also take too long.
 fn arrivals(
     times: Times,
     mut ask: impl FnMut(Instant, &mut JoinSet<()>, &Handle) + Send + 'static,
@@ -218,10 +219,10 @@ mod tests {
         (0..4).map(|number| locker.mutex(&format!("open/{number}")).unwrap()).collect()
     }
 
-    /// A loop that measures from the actual start sees only the four slow requests that there is
-    /// room for.
+    /// Catches a loop that measures from the actual start: it would see only the four slow requests
+    /// that it has places for.
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_stall_is_in_the_waits_of_all_that_were_due_meanwhile() {
+    async fn a_stall_delays_all_requests_that_were_due_meanwhile() {
         let meter = StallMeter::start();
         let locker = Locker::memory();
         let mutexes = mutexes(&locker);

@@ -14,7 +14,7 @@ use crate::{
     worker::{Answer, Job, Task},
 };
 
-/// The time for the waiter to get in line.
+/// The time for the waiter to join the queue.
 const BEFORE_THE_KILL: Duration = Duration::from_millis(300);
 
 pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
@@ -34,7 +34,7 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
         guard.release().await.map_err(lock_error)?;
         Ok(granted)
     });
-    // The random part lets the kill hit every phase of a lease and its renewals.
+    // With a random delay, the kill hits every phase of a lease and its renewals.
     sleep(BEFORE_THE_KILL + rand::rng().random_range(Duration::ZERO..ttl * 2 / 3)).await;
     if !waiting.is_empty() && waiting.try_join_next().is_some() {
         return Err(Error::new("the lock was granted while another process held it"));
@@ -42,8 +42,8 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     let killed = holder.kill().await?;
     let granted = waiting.join_next().await;
     let granted: Result<Instant> = granted
-        .ok_or_else(|| Error::new("nobody waited"))?
-        .map_err(|error| Error::of("a task came to a bad end", error))?;
+        .ok_or_else(|| Error::new("the waiting task ended early"))?
+        .map_err(|error| Error::of("a task of the benchmark failed", error))?;
     let mut sample = Sample::new()?;
     sample.put(Metric::LeaseMs, ttl.as_secs_f64() * 1_000.0);
     sample.put(

@@ -1,4 +1,4 @@
-//! Many tasks over many names, of which some are popular.
+//! Many tasks choose among many names, and some names are popular.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) async fn lockkit(turn: &Turn<'_>) -> Result<Sample> {
     repeat(turn, vec![Want::Popular(popular); turn.tasks()]).await
 }
 
-/// Mutexes that are chosen with a Zipf distribution: the first one most often.
+/// Mutexes to choose with a Zipf distribution: the first one most often.
 #[derive(Debug)]
 pub(crate) struct Popular {
     mutexes: Vec<Mutex>,
@@ -41,7 +41,8 @@ pub(super) struct Ranks {
 impl Ranks {
     pub(super) fn new(count: u32) -> Result<Self> {
         let zipf = Zipf::new(f64::from(count), EXPONENT);
-        let zipf = zipf.map_err(|error| Error::of("can't choose among names", error))?;
+        let zipf =
+            zipf.map_err(|error| Error::of("could not prepare the choice of names", error))?;
         Ok(Self { zipf, count })
     }
 
@@ -50,15 +51,14 @@ impl Ranks {
     }
 }
 
-/// How many of the names each client of the bare driver has for itself. Two clients must not share
-/// a name.
+/// The number of names of each client of the bare driver. Two clients must not share a name.
 pub(super) fn share(case: &Case, clients: u32) -> u32 {
     (case.names.unwrap_or(1) / clients.max(1)).max(1)
 }
 
 impl Popular {
     pub(crate) fn new(locker: &Locker, prefix: &str, names: u32) -> Result<Self> {
-        let of = |error| Error::of("can't choose among names", error);
+        let of = |error| Error::of("could not prepare the choice of names", error);
         let mutexes = (0..names).map(|number| locker.mutex(&format!("{prefix}/{number}")));
         let mutexes = mutexes.collect::<lockkit::Result<_>>().map_err(of)?;
         Ok(Self { mutexes, ranks: Ranks::new(names)? })
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_of_the_driver_share_the_names_out() {
+    fn clients_of_the_driver_never_share_a_name() {
         let case = Case { names: Some(10_000), ..Case::default() };
         assert_eq!([64, 16, 20_000].map(|clients| share(&case, clients)), [156, 625, 1]);
         let ranks = Ranks::new(156).unwrap();

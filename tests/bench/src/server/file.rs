@@ -20,16 +20,11 @@ impl FileServer {
 #[async_trait]
 impl Server for FileServer {
     async fn facts(&self) -> Result<Facts> {
-        let text =
-            "Locks are known to the processes of this host only; each ends with its process.";
+        let text = "Only the processes of this host see these locks. A lock ends with its process.";
         Ok(Facts {
             product: "file".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            settings: vec![setting(
-                "folder",
-                Some(&self.folder),
-                "there is nothing to ask over a network",
-            )],
+            settings: vec![setting("folder", Some(&self.folder), "no request goes over a network")],
             guarantee: guarantee(GuaranteeClass::Host, text),
         })
     }

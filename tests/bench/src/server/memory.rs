@@ -11,14 +11,15 @@ pub(crate) struct MemoryServer;
 #[async_trait]
 impl Server for MemoryServer {
     async fn facts(&self) -> Result<Facts> {
-        let text = "Locks are known to the tasks of this process only, and end with it.";
+        let text =
+            "Only the tasks of this process see these locks. The locks end with the process.";
         Ok(Facts {
             product: "memory".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             settings: vec![setting(
                 "server",
                 Some("this process"),
-                "there is nothing to ask over a network",
+                "no request goes over a network",
             )],
             guarantee: guarantee(GuaranteeClass::Process, text),
         })

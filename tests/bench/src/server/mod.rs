@@ -29,19 +29,19 @@ pub(crate) struct Facts {
     pub(crate) version: String,
     /// The settings for durability and similar matters.
     pub(crate) settings: Vec<Setting>,
-    /// The guarantee of a lock on the server, never better than the settings that were read prove.
+    /// The guarantee of a lock on the server. It is never better than the known settings prove.
     pub(crate) guarantee: Guarantee,
 }
 
 impl Facts {
-    /// Adds the facts that a locker knows: faults that break its promises even on the best server,
-    /// and the time to the store and back.
+    /// Adds the facts that a locker knows: faults that break its guarantees even on the best
+    /// server, and the time to the store and back.
     pub(crate) async fn of(mut self, locker: &Locker) -> Self {
         let exceptions = locker.descriptor().exceptions;
         for (applies, text) in [
             (
                 exceptions.connection_bound,
-                "A connection that dies may free its locks before their leases end.",
+                "If a connection breaks, the server may free its locks before their leases end.",
             ),
             (
                 exceptions.no_lease,
@@ -64,8 +64,7 @@ impl Facts {
             .await
             .ok()
             .map(|health| format!("{} µs", health.round_trip.as_micros()));
-        let meaning =
-            "from here to the server and back, one sign of life: no grant can come sooner";
+        let meaning = "the time of one ping to the server and back; no grant is faster";
         self.settings.push(setting(ROUND_TRIP, trip.as_deref(), meaning));
         self
     }
@@ -77,8 +76,8 @@ pub(crate) trait Server: Send + Sync + Debug {
     /// The facts for the report.
     async fn facts(&self) -> Result<Facts>;
 
-    /// The clients' requests so far, as the server counts them, without those that asked for the
-    /// count. `None` if the server does not report it.
+    /// The clients' requests so far, as the server counts them, without the requests for the count
+    /// itself. `None` if the server does not report it.
     async fn requests(&self) -> Result<Option<u64>>;
 
     /// The server's processor time so far. `None` if the server does not report it.
@@ -100,13 +99,13 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Server>> {
 }
 
 /// The value of a setting that the server does not report.
-const NOT_TOLD: &str = "not told";
+const NOT_REPORTED: &str = "not reported";
 
 /// A setting and its meaning for locks. A setting that the server does not report is included too.
 fn setting(name: &str, value: Option<&str>, meaning: &str) -> Setting {
     Setting {
         name: name.to_owned(),
-        value: value.unwrap_or(NOT_TOLD).to_owned(),
+        value: value.unwrap_or(NOT_REPORTED).to_owned(),
         meaning: meaning.to_owned(),
     }
 }

@@ -23,17 +23,20 @@ use crate::{
 
 /// The settings to ask for, and their meanings.
 const SETTINGS: [(&str, &str); 6] = [
-    ("innodb_flush_log_at_trx_commit", "with 1, each grant is on disk before it is answered"),
-    ("log_bin", "without a binary log nobody can take over"),
-    ("sync_binlog", "with a binary log and not 1, a crash may take back the last grants"),
-    ("innodb_flush_method", "a method without syncs makes all of that void"),
-    ("transaction_isolation", "lockkit's own sessions have READ-COMMITTED"),
-    ("tx_isolation", "lockkit's own sessions have READ-COMMITTED"),
+    (
+        "innodb_flush_log_at_trx_commit",
+        "with 1, the server writes each grant to disk before it answers",
+    ),
+    ("log_bin", "without a binary log, no replica can take over"),
+    ("sync_binlog", "with a binary log and another value than 1, a crash may lose the last grants"),
+    ("innodb_flush_method", "with a method without syncs, no write is safe on disk"),
+    ("transaction_isolation", "lockkit's own sessions use READ-COMMITTED"),
+    ("tx_isolation", "lockkit's own sessions use READ-COMMITTED"),
 ];
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version','version_comment',\
     'innodb_flush_log_at_trx_commit','log_bin','sync_binlog','innodb_flush_method','transaction_isolation',\
     'tx_isolation','wsrep_on','group_replication_group_name')";
-/// Each server knows only one of the two statements, and only some users may send them.
+/// Each server accepts only one of the two statements, and only some users may send them.
 const REPLICAS: [&str; 2] = ["SHOW REPLICAS", "SHOW SLAVE HOSTS"];
 
 #[derive(Debug)]
@@ -45,7 +48,7 @@ pub(crate) struct MySqlServer {
 #[derive(Debug)]
 struct State {
     conn: Option<Conn>,
-    /// The number of our own statements so far.
+    /// The number of this client's own statements so far.
     asked: u64,
 }
 
@@ -80,11 +83,11 @@ impl State {
 }
 
 fn opening(error: lockkit::Error) -> Error {
-    Error::of("connecting to MySQL", error)
+    Error::of("could not connect to MySQL", error)
 }
 
 fn asking(error: my::Error) -> Error {
-    Error::of("asking MySQL about itself", error)
+    Error::of("could not read the state of MySQL", error)
 }
 
 #[async_trait]
@@ -109,12 +112,12 @@ impl Server for MySqlServer {
             .map(|(name, meaning)| setting(name, told.get(*name).map(String::as_str), meaning))
             .collect();
         let comment = told.get("version_comment").map(String::as_str);
-        settings.push(setting("version_comment", comment, "who built it"));
+        settings.push(setting("version_comment", comment, "the build of the server"));
         let count = replicas.map(|count| count.to_string());
         settings.push(setting(
             "replicas",
             count.as_deref(),
-            "they hear of a grant after it was made",
+            "a replica receives a grant after the server made it",
         ));
         Ok(Facts { product, version, settings, guarantee: judge(&told, replicas) })
     }
@@ -163,25 +166,28 @@ fn judge(told: &BTreeMap<String, String>, replicas: Option<usize>) -> Guarantee 
     match followers {
         _ if is_group => guarantee(
             Class::AsynchronousFailover,
-            "Other servers of its group confirm each grant before it is made, not that they have it: after a failover \
-             the last grants may be missing.",
+            "The other servers of the group certify each grant, but do not confirm that they \
+             applied it. After a failover the last grants may be missing.",
         ),
         _ if !is_durable => guarantee(
             Class::Volatile,
-            "A grant is answered before it is on disk: a crash of the machine forgets the last ones.",
+            "The server answers before a grant is on disk. A crash of the machine loses the last \
+             grants.",
         ),
         Some(0) => guarantee(
             Class::OneDurableServer,
-            "Each grant is on disk before it is answered; while the server is down, nobody gets a lock.",
+            "The server writes each grant to disk before it answers. While it is down, no client \
+             gets a lock.",
         ),
         Some(_) => guarantee(
             Class::AsynchronousFailover,
-            "A replica that takes over may not have heard of the last grants: two may then hold the same lock.",
+            "A replica that takes over may lack the last grants. Then two clients may hold the \
+             same lock.",
         ),
         None => guarantee(
             Class::AsynchronousFailover,
-            "Each grant is on disk before it is answered; whether there are replicas this user may not ask, and one that \
-             takes over may not have heard of the last grants.",
+            "The server writes each grant to disk before it answers. This user may not list the \
+             replicas, and a replica that takes over may lack the last grants.",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! Describes Redis and Valkey: one server, or all that keep locks in a cluster.
+//! Describes Redis and Valkey: one server, or all servers of a cluster that keep locks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,19 +23,16 @@ use crate::{
 
 /// The settings to ask for with `CONFIG GET`, and their meanings.
 const SETTINGS: [(&str, &str); 6] = [
-    ("appendonly", "whether each change is written to a file at all"),
-    (
-        "appendfsync",
-        "when that file is on disk: always is before the answer, everysec up to a second later",
-    ),
-    ("no-appendfsync-on-rewrite", "with yes, the file is not synced while it is written anew"),
-    ("save", "when snapshots are taken, which bring back old locks and not the last ones"),
-    ("maxmemory-policy", "anything but noeviction may evict locks that are held"),
-    ("min-replicas-to-write", "a primary that sees fewer replicas takes no locks"),
+    ("appendonly", "whether the server writes each change to a file"),
+    ("appendfsync", "always syncs the file before the answer, everysec up to a second later"),
+    ("no-appendfsync-on-rewrite", "with yes, the server does not sync the file during a rewrite"),
+    ("save", "the times of snapshots; a snapshot restores old locks, but not the last ones"),
+    ("maxmemory-policy", "any value except noeviction may evict held locks"),
+    ("min-replicas-to-write", "a primary with fewer replicas grants no locks"),
 ];
 
-/// Commands that are no requests of clients, although the server counts them in the same way.
-/// lockkit's scripts call them, or replicas, or a client that asks for the counts. A client of
+/// Commands that are not requests of clients, although the server counts them in the same way.
+/// lockkit's scripts call them, or replicas, or the client that reads the counts. A client of
 /// lockkit sends none of them.
 pub(super) const NOT_OF_CLIENTS: [&str; 31] = [
     "del",
@@ -100,11 +97,11 @@ impl RedisServers {
 }
 
 fn opening(error: lockkit::Error) -> Error {
-    Error::of("connecting to Redis", error)
+    Error::of("could not connect to Redis", error)
 }
 
 fn asking(error: RedisError) -> Error {
-    Error::of("asking Redis about itself", error)
+    Error::of("could not read the state of Redis", error)
 }
 
 #[async_trait]
@@ -178,13 +175,13 @@ impl RedisServers {
             _ => "none in the URL".to_owned(),
         };
         vec![
-            setting("role", role.as_deref(), "locks are taken on a primary (master)"),
+            setting("role", role.as_deref(), "a primary (master) grants the locks"),
             setting(
                 "connected_slaves",
                 replicas.as_deref(),
-                "replicas, which hear of a lock after its grant",
+                "replicas, which receive a lock after its grant",
             ),
-            setting("failover", Some(&failover), "who makes a replica the primary"),
+            setting("failover", Some(&failover), "the part of the set-up that promotes a replica"),
         ]
     }
 }
@@ -199,7 +196,8 @@ impl ServerReply {
     }
 }
 
-/// A refusal is no error: the user may lack the right, or a service may have removed the command.
+/// A refusal is not an error. The user may lack the right, or a service may have removed the
+/// command.
 async fn told(mut connection: MultiplexedConnection) -> Result<ServerReply, RedisError> {
     let mut told = ServerReply::default();
     for section in ["server", "replication"] {
@@ -256,7 +254,7 @@ fn cpu_time(info: &str) -> Option<Duration> {
 }
 
 fn worst(all: impl Iterator<Item = Guarantee>) -> Guarantee {
-    let nothing = || guarantee(GuaranteeClass::Volatile, "No server was there to be asked.");
+    let nothing = || guarantee(GuaranteeClass::Volatile, "No server reported its settings.");
     all.min_by_key(|guarantee| guarantee.class).unwrap_or_else(nothing)
 }
 
@@ -270,36 +268,40 @@ fn judge(told: &ServerReply, has_failover: bool) -> Guarantee {
     match (told.config("appendonly"), told.config("appendfsync")) {
         _ if evicts => guarantee(
             Class::Volatile,
-            "Under memory pressure the server may evict locks that are held.",
+            "The server may evict held locks if it runs short of memory.",
         ),
         (None, _) => guarantee(
             Class::Volatile,
-            "The server does not tell whether it keeps locks on disk: a restart may forget all of them.",
+            "The server does not report whether it keeps locks on disk. A restart may forget all \
+             of them.",
         ),
         (Some("yes"), Some("always")) if told.config("no-appendfsync-on-rewrite") != Some("no") => {
             guarantee(
                 Class::Volatile,
-                "While the append-only file is written anew, grants are answered before they are on disk \
-             (no-appendfsync-on-rewrite): a crash of the machine then forgets them.",
+                "While the server rewrites its append-only file, it answers before grants are on \
+                 disk (no-appendfsync-on-rewrite). A crash of the machine then loses them.",
             )
         }
         (Some("yes"), Some("always")) if may_fail_over => guarantee(
             Class::AsynchronousFailover,
-            "A replica that takes over may not have heard of the last grants: two may then hold the same lock.",
+            "A replica that takes over may lack the last grants. Then two clients may hold the \
+             same lock.",
         ),
         (Some("yes"), Some("always")) => guarantee(
             Class::OneDurableServer,
-            "Each grant is on disk before it is answered; while the server is down, nobody gets a lock.",
+            "The server writes each grant to disk before it answers. While it is down, no client \
+             gets a lock.",
         ),
-        // The guarantee is the same with replicas: a primary that comes back has forgotten grants,
-        // too.
+        // The guarantee is the same with replicas, because a restarted primary has also lost
+        // grants.
         (Some("yes"), _) => guarantee(
             Class::Volatile,
-            "A crash of the machine forgets the grants of the last second; appendfsync=always would keep them.",
+            "A crash of the machine loses the grants of the last second. appendfsync=always keeps \
+             them.",
         ),
         _ => guarantee(
             Class::Volatile,
-            "A restart of the server forgets all locks, or brings back those of its last snapshot.",
+            "A restart of the server loses all locks, or restores the locks of its last snapshot.",
         ),
     }
 }

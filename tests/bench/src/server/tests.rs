@@ -1,4 +1,4 @@
-//! Tests what real servers report, and the facts that follow from it.
+//! Tests the reports of real servers, and the facts that the benchmark derives from them.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::{Facts, open, redis::NOT_OF_CLIENTS};
 use crate::{Result, report::GuaranteeClass as Class};
 
-/// Asks a server again that pauses for a moment.
+/// Asks again if the server pauses for a moment.
 async fn persistently<T>(ask: impl AsyncFn() -> Result<T>) -> T {
     const SOON: Duration = Duration::from_secs(60);
     let start = Instant::now();
@@ -42,7 +42,7 @@ fn is_version(version: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_process_is_no_server() {
+async fn memory_reports_no_server() {
     let server = open("memory://").await.unwrap();
     assert_eq!(persistently(async || server.facts().await).await.guarantee.class, Class::Process);
     assert_eq!(server.requests().await.unwrap(), None);
@@ -141,7 +141,10 @@ async fn a_redis_that_hides_its_settings_is_not_trusted() {
     })
     .await;
     let facts = persistently(async || server.facts().await).await;
-    assert_eq!((value(&facts, "appendonly"), value(&facts, "role")), ("not told", "not told"));
+    assert_eq!(
+        (value(&facts, "appendonly"), value(&facts, "role")),
+        ("not reported", "not reported")
+    );
     assert_eq!((facts.guarantee.class, &*facts.version), (Class::Volatile, "unknown"));
     assert_eq!(server.requests().await.unwrap(), None);
 }
@@ -160,7 +163,7 @@ async fn topologies_of_redis_are_reported() {
 }
 
 #[tokio::test]
-async fn valkey_is_called_by_its_name() {
+async fn valkey_is_reported_as_valkey() {
     let Some(server) = RedisServer::start_valkey().unwrap() else {
         return eprintln!("skipped: there is no Valkey");
     };
@@ -173,7 +176,7 @@ async fn valkey_is_called_by_its_name() {
 
 #[cfg(feature = "tls")]
 #[tokio::test]
-async fn servers_behind_tls_are_asked_as_well() {
+async fn servers_behind_tls_report_their_settings() {
     let redis =
         RedisServer::start_as(RedisOptions::default().with_tls(ClientCertificates::Demanded))
             .unwrap();
@@ -205,9 +208,9 @@ async fn servers_behind_tls_are_asked_as_well() {
     assert_eq!(persistently(async || server.facts().await).await.guarantee.class, Class::Volatile);
 }
 
-/// Neither a `GET` inside a script nor the question for the count may count.
+/// The count must include neither a `GET` inside a script nor the request for the count.
 #[tokio::test]
-async fn redis_requests_are_those_of_clients() {
+async fn redis_counts_only_requests_of_clients() {
     let redis = RedisServer::start().unwrap();
     let server = persistently(async || open(&redis.url()).await).await;
     let before = server.requests().await.unwrap().unwrap();
@@ -216,7 +219,7 @@ async fn redis_requests_are_those_of_clients() {
     assert_eq!(server.requests().await.unwrap().unwrap() - before, 2);
 }
 
-/// A script's command that counts as a client's would make two requests of one.
+/// Catches a command of a script that counts as a request: one request would count twice.
 #[test]
 fn no_command_of_a_script_counts_as_a_request() {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lockkit-redis/src/scripts");
@@ -276,7 +279,10 @@ async fn a_zookeeper_without_four_letter_words_is_not_trusted() {
     let zookeeper = ZooKeeperServer::start_with(options).unwrap();
     let server = persistently(async || open(&zookeeper.url()).await).await;
     let facts = persistently(async || server.facts().await).await;
-    assert_eq!((facts.guarantee.class, value(&facts, "forceSync")), (Class::Volatile, "not told"));
+    assert_eq!(
+        (facts.guarantee.class, value(&facts, "forceSync")),
+        (Class::Volatile, "not reported")
+    );
     assert_eq!(server.requests().await.unwrap(), None);
 }
 
@@ -310,7 +316,7 @@ async fn sql(flavor: SqlFlavor, product: &str) {
         assert!(facts.product == product && is_version(&facts.version), "{facts:?}");
         assert!(server.version().contains(&facts.version), "{facts:?}");
         if class == Class::AsynchronousFailover {
-            assert_eq!(value(&facts, "replicas"), "not told");
+            assert_eq!(value(&facts, "replicas"), "not reported");
             let of_admin = self::facts(&server.admin_url()).await;
             let told = (value(&of_admin, "replicas"), of_admin.guarantee.class);
             assert_eq!(told, ("0", Class::OneDurableServer), "{of_admin:?}");

@@ -31,7 +31,7 @@ pub(crate) struct ZooKeeperServers {
     asked: Vec<AtomicU64>,
     /// Whether the four-letter words work: they are for ports without TLS.
     has_words: bool,
-    /// Whether some server did not report its counts. It will not report them later either, and a
+    /// Whether a server did not report its counts. It will not report them later either, and a
     /// refusal may take seconds.
     is_mute: AtomicBool,
 }
@@ -85,7 +85,7 @@ async fn end(client: Client) {
 }
 
 fn opening(error: lockkit::Error) -> Error {
-    Error::of("connecting to ZooKeeper", error)
+    Error::of("could not connect to ZooKeeper", error)
 }
 
 #[async_trait]
@@ -115,12 +115,13 @@ impl Server for ZooKeeperServers {
                 setting(
                     "mode",
                     modes.map(|modes| modes.join(", ")).as_deref(),
-                    "of the servers of the URL",
+                    "the roles of the servers in the URL",
                 ),
                 setting(
                     "forceSync",
                     forced.as_deref(),
-                    "whether a server waits for its disk before it confirms, as its count of syncs shows",
+                    "whether a server syncs its disk before it confirms; its count of syncs shows \
+                     this",
                 ),
             ],
             guarantee: judge(ensemble, syncs, self.addresses.len()),
@@ -192,9 +193,9 @@ fn judge(ensemble: Option<Ensemble>, syncs: usize, asked: usize) -> Guarantee {
         let class = if all_sync { Class::AsynchronousFailover } else { Class::Volatile };
         return guarantee(
             class,
-            "It is not known how many servers agree on each grant (name all in the URL, and allow the four-letter words \
-             srvr and mntr, or let this user read /zookeeper/config): another one that takes over may have forgotten \
-             the last grants.",
+            "The number of servers that agree on each grant is unknown. A server that takes over \
+             may lack the last grants. To prove more, name all servers in the URL, and allow the \
+             four-letter words srvr and mntr, or let this user read /zookeeper/config.",
         );
     };
     let voters = match ensemble {
@@ -205,25 +206,28 @@ fn judge(ensemble: Option<Ensemble>, syncs: usize, asked: usize) -> Guarantee {
         Some(voters @ 3..) if all_sync && syncs * 2 > voters => guarantee(
             Class::Consensus,
             format!(
-                "A majority of {voters} servers agrees on each grant, on disk; the loss of a minority is survived."
+                "A majority of {voters} servers writes each grant to disk. The locks survive the \
+                 loss of a minority."
             ),
         ),
         Some(voters @ 3..) => guarantee(
             Class::AsynchronousFailover,
             format!(
-                "A majority of {voters} servers agrees on each grant, but it is not known of enough of them that they \
-                 wait for their disks (name all in the URL, and allow the four-letter word mntr): if they don't, those \
-                 that crash forget the last grants, and may be the next majority."
+                "A majority of {voters} servers agrees on each grant, but too few are known to \
+                 sync their disks. Servers that do not sync lose the last grants in a crash, and \
+                 may form the next majority. To prove more, name all servers in the URL, and allow \
+                 the four-letter word mntr."
             ),
         ),
         _ if all_sync => guarantee(
             Class::OneDurableServer,
-            "Each grant is on disk before it is answered; with one server down, nobody gets a lock.",
+            "The server writes each grant to disk before it answers. With one server down, no \
+             client gets a lock.",
         ),
         _ => guarantee(
             Class::Volatile,
-            "It is not known that the server waits for its disk (allow the four-letter word mntr): if it doesn't, a \
-             crash of the machine forgets the last grants.",
+            "The server does not prove that it syncs its disk. Without syncs, a crash of the \
+             machine loses the last grants. To prove more, allow the four-letter word mntr.",
         ),
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), F
                     });
                 }
                 ["over"] => break,
-                _ => return Err("a process says what nobody understands".into()),
+                _ => return Err("could not parse the answer of a process".into()),
             }
         }
         member.ends()?;
@@ -75,7 +75,8 @@ pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), F
     let unequal = largest_f / fewest_f.max(1.0);
     let per_turn = float(usize::try_from(requests)?) / float(turns);
     println!(
-        "{name}: {shares:?} turns in {seconds:.1} s, {:.0}/s, most / least {unequal:.2}, {per_turn:.3} requests a turn",
+        "{name}: {shares:?} turns in {seconds:.1} s, {:.0}/s, most / least {unequal:.2}, \
+         {per_turn:.3} requests a turn",
         all_f / seconds
     );
     assert!(fewest >= ROUND * ROUNDS, "too few turns to judge: {shares:?}");

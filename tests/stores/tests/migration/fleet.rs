@@ -56,7 +56,7 @@ impl World {
             self.check();
             assert!(
                 start.elapsed() < PATIENCE,
-                "somebody gets no turn: {before:?}, {:?}",
+                "a service gets no turn: {before:?}, {:?}",
                 self.counts()
             );
             sleep(Duration::from_millis(2)).await;

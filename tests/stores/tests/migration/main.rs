@@ -50,7 +50,7 @@ async fn c1_c4_a_fleet_moves_to_zookeeper_and_back() {
 /// The base of the whole locker remains beside the members, and is added to the new store's base at
 /// the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_c4_a_fleet_that_has_a_base_moves_to_zookeeper_with_the_sum() {
+async fn c1_c4_a_fleet_with_a_token_base_moves_to_zookeeper_with_the_sum_of_bases() {
     let redis = redis();
     let zookeeper = zookeeper();
     let own = 4_000_000_000_000_000;
@@ -63,7 +63,7 @@ async fn c1_c4_a_fleet_that_has_a_base_moves_to_zookeeper_with_the_sum() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c4_a_fleet_that_stops_takes_a_base_along() {
+async fn c4_tokens_rise_when_a_stopped_fleet_moves_with_a_token_base() {
     let redis = redis();
     let zookeeper = zookeeper();
     let base = base_of_the_page();
@@ -120,7 +120,7 @@ async fn c4_tokens_fall_if_the_old_store_forgets_while_they_are_ahead_of_its_clo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c13_a_base_below_the_old_stores_tokens_is_refused_and_nothing_is_left() {
+async fn c13_a_base_below_the_old_stores_tokens_is_refused_without_leftovers() {
     let redis = redis();
     let zookeeper = zookeeper();
     let low = format!("{}?token_base=1000", zookeeper.url());

@@ -66,7 +66,10 @@ async fn c1_a_clock_step_forward_frees_early_and_the_next_renewal_reports_the_lo
         if name == "renewed" {
             assert_eq!(stale.lost().wait().await, LossReason::Evicted, "{mode:?}");
             let told = stepped.elapsed();
-            assert!(told < RENEWAL + SOON, "{mode:?} was told {told:?} after the step");
+            assert!(
+                told < RENEWAL + SOON,
+                "{mode:?}: the loss signal came {told:?} after the step"
+            );
         } else {
             assert!(stale.is_held(), "{mode:?}: nothing was asked of the store");
             assert!(is_lost(&stale.renew().await.unwrap_err()), "{mode:?}");
@@ -87,7 +90,7 @@ async fn c1_a_clock_step_forward_frees_early_and_the_next_renewal_reports_the_lo
 }
 
 #[tokio::test]
-async fn c9_a_step_back_keeps_a_dead_holders_lock_for_as_much_longer() {
+async fn c9_a_step_back_extends_a_dead_holders_lock_by_the_step() {
     let server = start();
     let locker = connect(&server.url()).await;
     let mut waiters = Vec::new();
@@ -116,7 +119,7 @@ async fn c9_a_step_back_keeps_a_dead_holders_lock_for_as_much_longer() {
 }
 
 #[tokio::test]
-async fn c8_a_step_back_hangs_no_waiter_and_loses_no_live_holder() {
+async fn c8_a_step_back_blocks_no_waiter_and_no_live_holder() {
     let server = start();
     let first = connect(&server.url()).await;
     let second = connect(&server.url()).await;
@@ -139,7 +142,7 @@ async fn c8_a_step_back_hangs_no_waiter_and_loses_no_live_holder() {
             assert!(granted - released < SOON, "{mode:?}");
             assert!(
                 guard.fencing_token() > last,
-                "{mode:?}: the clock has gone back, a token must not"
+                "{mode:?}: the clock went back, but a token must not"
             );
             last = guard.fencing_token();
             guard.release().await.unwrap();
@@ -153,7 +156,7 @@ async fn c8_a_step_back_hangs_no_waiter_and_loses_no_live_holder() {
 }
 
 #[tokio::test]
-async fn c4_tokens_rise_over_steps_and_the_last_one_is_kept() {
+async fn c4_tokens_rise_over_clock_steps_and_the_store_keeps_the_last_token() {
     let server = start();
     let locker = connect(&server.url()).await;
     for mode in [Mode::Mutex, Mode::Permit, Mode::Write] {
@@ -175,7 +178,7 @@ async fn c4_tokens_rise_over_steps_and_the_last_one_is_kept() {
 }
 
 #[tokio::test]
-async fn c5_after_a_step_the_first_answer_corrects_the_idea_of_the_servers_time() {
+async fn c5_after_a_step_the_first_answer_corrects_the_estimate_of_the_servers_time() {
     let server = start();
     let locker = connect(&server.url()).await;
     for direction in [ClockDirection::Forward, ClockDirection::Back] {
@@ -229,7 +232,7 @@ async fn c5_a_request_in_flight_at_a_step_back_may_be_late_and_is_undone() {
 /// A waiter that gets the lock by a hand-over has a claim window of 5 minutes. A waiter that asks
 /// the store has its whole ttl.
 #[tokio::test]
-async fn c3_a_hand_over_across_a_step_is_not_believed_without_asking() {
+async fn c3_a_waiter_checks_a_hand_over_across_a_clock_step() {
     let window = Duration::from_secs(300);
     let options = with_ttl(window * 12).with_op_timeout(window);
     let server = start();

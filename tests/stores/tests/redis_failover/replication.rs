@@ -85,7 +85,7 @@ async fn c1_c4_a_failover_that_loses_a_lock_grants_it_again_and_the_token_stops_
     assert_eq!(
         stale.lost().wait().await,
         LossReason::Expired,
-        "told at the local deadline at the latest"
+        "the loss signal comes by the local deadline"
     );
     assert!(fresh.is_held());
     fresh.release().await.unwrap();
@@ -140,7 +140,7 @@ async fn c4_a_new_primary_whose_clock_is_behind_loses_the_order_of_tokens_with_t
     let fresh = Mode::Mutex.try_lock(&second, "lost", with_ttl(TTL)).await.unwrap().unwrap();
     assert!(
         fresh.fencing_token() < lost_token,
-        "neither the last token nor the time tells the new primary"
+        "neither the last token nor the time reaches the new primary"
     );
     assert!(
         !register.write(fresh.fencing_token()),

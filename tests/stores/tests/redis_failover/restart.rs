@@ -18,7 +18,7 @@ async fn restart_under_a_holder(mut server: RedisServer, expect_kept: bool) {
         server.restart().unwrap();
         let other = try_through_restart(mode, &second).await;
         assert_eq!(other.is_none(), expect_kept, "{mode:?}");
-        assert!(held.is_held(), "{mode:?}: nobody has told it anything");
+        assert!(held.is_held(), "{mode:?}: the holder has got no signal");
         match other {
             None => {
                 held.renew().await.unwrap();

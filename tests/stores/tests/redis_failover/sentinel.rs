@@ -192,7 +192,8 @@ async fn fail_over(fall: Fall) {
     long_holders_hold_and_hand_over(long, queued).await;
     traffic.stop().await;
     println!(
-        "{fall:?}: the sentinels agreed after {agreed:?}, a try was granted after {granted:?}, a waiter after {last:?}"
+        "{fall:?}: the sentinels agreed after {agreed:?}, a try was granted after {granted:?}, a \
+         waiter after {last:?}"
     );
     assert!(
         granted < agreed + RECONNECT,
@@ -212,7 +213,7 @@ async fn fail_over(fall: Fall) {
         locker.shutdown().await.unwrap();
     }
     assert_eq!(keys_of_names(&group.servers()[new]), [""; 0]);
-    eventually("nobody is connected to the new primary", async || {
+    eventually("no client is connected to the new primary", async || {
         connections(&group.servers()[new]) == 0
     })
     .await;
@@ -235,7 +236,11 @@ async fn short_holders_hear_of_the_loss(short: Vec<LockGuard>, fell: Instant) {
         assert_eq!(held.lost().wait().await, LossReason::Expired);
         let told = fell.elapsed();
         assert!(!held.is_held());
-        assert!(told < SHORT + SLACK, "{}: told only {told:?} after the fall", held.name());
+        assert!(
+            told < SHORT + SLACK,
+            "{}: the loss signal came only {told:?} after the fall",
+            held.name()
+        );
     }
 }
 
@@ -288,7 +293,7 @@ async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2
     );
     assert!(
         second.fencing_token() > believer.fencing_token(),
-        "the token tells which is the later one"
+        "the later grant has the larger token"
     );
     let error = refused.unwrap_err().to_string();
     assert!(
@@ -305,7 +310,7 @@ async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2
     let demoted = Instant::now();
     assert_eq!(second.lost().wait().await, LossReason::Evicted);
     let told = demoted.elapsed();
-    assert!(told < TOLD, "told only {told:?} after the old primary's end");
+    assert!(told < TOLD, "the loss signal came only {told:?} after the old primary's end");
     for (locker, held) in [(idle, believer), (careful, alone)] {
         let next =
             Mode::Mutex.try_lock(locker, held.name().as_str(), with_ttl(LONG)).await.unwrap();
@@ -314,7 +319,7 @@ async fn old_primary_goes_on(group: &SentinelGroup, [idle, careful]: &[Locker; 2
         held.release().await.unwrap();
     }
     fresh.shutdown().await.unwrap();
-    eventually("nobody is connected to the old primary", async || connections(old) == 0).await;
+    eventually("no client is connected to the old primary", async || connections(old) == 0).await;
 }
 
 fn eventually_demoted(server: &RedisServer) {
@@ -328,11 +333,11 @@ fn eventually_demoted(server: &RedisServer) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_c3_c4_c8_a_killed_primary_is_followed_and_no_holder_believes_for_too_long() {
+async fn c1_c3_c4_c8_a_replica_replaces_a_killed_primary_and_holders_stop_in_time() {
     fail_over(Fall::Killed).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_c3_c4_c8_a_stopped_primary_is_followed_and_is_left_when_it_resumes() {
+async fn c1_c3_c4_c8_a_replica_replaces_a_stopped_primary_and_clients_leave_the_old_one() {
     fail_over(Fall::Stopped).await;
 }

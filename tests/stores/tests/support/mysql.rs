@@ -173,7 +173,7 @@ impl Harness for SqlHarness {
                 let holder =
                     format!("SELECT thread FROM {} WHERE kind=? AND name=?", table("fence"));
                 let thread: Option<u64> = admin.exec_first(holder, key()).await?;
-                let thread = thread.ok_or("nobody had it so far")?;
+                let thread = thread.ok_or("no connection has had the lock so far")?;
                 // Waits until the connection has ended and the row is free, because a killed
                 // connection needs some time to end.
                 while admin.query_drop(format!("KILL CONNECTION {thread}")).await.is_ok() {

@@ -370,7 +370,7 @@ impl Drop for RedisHarness {
         if self.filled.load(Ordering::Relaxed) {
             // A failed case must not affect the next ones, and a paused server could not process
             // the command.
-            self.place.servers.resume().expect("the server goes on");
+            self.place.servers.resume().expect("the server resumes");
             self.limit_memory(NO_LIMIT).expect("the server has room");
         }
     }

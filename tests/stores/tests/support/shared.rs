@@ -112,7 +112,7 @@ impl<S: Servers> Clone for Shared<S> {
 impl<S: Servers> Drop for Shared<S> {
     fn drop(&mut self) {
         // A failed case must not affect the next ones.
-        self.resume().expect("the servers go on");
+        self.resume().expect("the servers resume");
     }
 }
 

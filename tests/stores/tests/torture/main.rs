@@ -23,22 +23,23 @@ const TIERS: &str = "tiers";
 /// The seed is fixed, so that the faults are always the same, and each kind is among them.
 const SEED: u64 = 8;
 
-/// The second tier, which takes minutes on every store and topology; with --hours, the third tier
+/// Runs the second tier, which takes minutes on every store and topology. With --hours, runs the
+/// third tier
 #[derive(Debug, Parser)]
 struct Cli {
-    /// Continues, with more names and sometimes with a crowd, until this much time has passed
+    /// Continues for this many hours, with more names and sometimes with a crowd
     #[arg(long)]
     hours: Option<f64>,
-    /// Only this store; repeat this option for more
+    /// Tests only this store; repeat this option for more
     #[arg(long = "store", value_name = "NAME")]
     stores: Vec<String>,
     /// The seed of all random choices
     #[arg(long)]
     seed: Option<u64>,
-    /// Only this kind of fault; repeat this option for more
+    /// Causes only this kind of fault; repeat this option for more
     #[arg(long = "fault", value_name = "KIND")]
     faults: Vec<String>,
-    /// How many stores run at a time
+    /// The number of stores to test at a time
     #[arg(long, default_value_t = 2)]
     lanes: usize,
     /// The folder for reports, and for histories of rounds with a broken promise

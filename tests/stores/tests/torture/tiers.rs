@@ -111,12 +111,12 @@ fn lacks(total: &Total) -> Vec<String> {
     let rounds = u64::from(total.rounds);
     let least = least_grants(&round(0, MIDDLE, PathBuf::new()));
     let mut lacks: Vec<_> =
-        total.error.iter().map(|error| format!("it could not go on: {error}")).collect();
+        total.error.iter().map(|error| format!("stopped by an error: {error}")).collect();
     if figures.grants <= least * rounds || figures.accepted <= LEAST_WRITES * rounds {
         lacks.push(format!("too little: {} grants, {} writes", figures.grants, figures.accepted));
     }
     if !total.missing.is_empty() {
-        lacks.push(format!("planned, and never done: {:?}", total.missing));
+        lacks.push(format!("planned, but never happened: {:?}", total.missing));
     }
     lacks
 }
@@ -152,7 +152,9 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, Failed> {
         cli.stores.iter().find(|name| places.iter().all(|(known, _)| known != name))
     {
         let known: Vec<_> = places.iter().map(|(name, _)| *name).collect();
-        return Err(format!("there is no store {unknown}; there are {}", known.join(", ")).into());
+        return Err(
+            format!("the store {unknown} is unknown; known stores: {}", known.join(", ")).into()
+        );
     }
     places
         .retain(|(name, _)| cli.stores.is_empty() || cli.stores.iter().any(|store| store == name));

@@ -42,7 +42,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(120);
 
     #[test]
-    fn a_cut_primary_is_replaced_takes_writes_meanwhile_and_follows_once_healed() {
+    fn a_cut_primary_is_replaced_and_becomes_a_replica_after_the_heal() {
         if !possible() {
             return;
         }

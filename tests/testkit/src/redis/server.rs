@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_no_obstacle_and_a_bad_argument_shows_the_log() {
+    fn a_password_works_and_a_bad_argument_shows_the_log() {
         let server = RedisServer::start_with(["--requirepass", "secret"]).unwrap();
         assert_eq!(say(&server, "AUTH secret\r\n"), "+OK\r\n");
         let error = RedisServer::start_with(["--no-such-thing", "1"]).unwrap_err();
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn two_servers_do_not_meet() {
+    fn two_servers_share_nothing() {
         let a = RedisServer::start().unwrap();
         let b = RedisServer::start().unwrap();
         assert_ne!(a.port(), b.port());
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn time_and_expiry_follow_a_clock_of_its_own_and_timers_do_not() {
+    fn time_and_expiry_follow_the_servers_own_clock_but_timers_do_not() {
         let mut server = RedisServer::start_with_clock().unwrap();
         let time = |server: &RedisServer| -> i64 {
             server.ask(["TIME"]).unwrap().elements()[0].text().parse().unwrap()
@@ -446,7 +446,7 @@ mod tests {
         server.ask(["SET", "brief", "x", "PX", "20"]).unwrap();
         let deadline = Instant::now() + START_TIMEOUT;
         while server.ask(["DBSIZE"]).unwrap() != RedisReply::Integer(1) {
-            assert!(Instant::now() < deadline, "the timer stands still");
+            assert!(Instant::now() < deadline, "the timer does not advance");
             thread::sleep(Duration::from_millis(5));
         }
 
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_valkey_server_is_taken_where_there_is_one() {
+    fn a_valkey_server_is_used_if_it_is_installed() {
         let server = RedisServer::start_valkey().unwrap();
         assert_eq!(server.is_some(), program::valkey_server().is_some());
         if let Some(server) = server {

@@ -164,7 +164,7 @@ impl ZooKeeperEnsemble {
     fn state(&self) -> String {
         let states = self.nodes.iter().map(|node| match node.probe_mode() {
             Ok(Some(mode)) => format!("{} is {mode}", node.addr()),
-            Ok(None) => format!("{} serves nobody", node.addr()),
+            Ok(None) => format!("{} serves no client", node.addr()),
             Err(error) => format!("{error:#}"),
         });
         format!(
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn three_servers_agree_and_elect_another_leader_when_theirs_is_killed() {
+    fn three_servers_elect_another_leader_after_a_kill() {
         let mut ensemble = start();
         let leader = ensemble.leader().unwrap();
         let followers = ensemble.followers();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_majority_no_server_serves_until_it_is_back() {
+    fn no_server_serves_without_a_majority() {
         let ensemble = start();
         let leader = ensemble.leader().unwrap();
         let followers = ensemble.followers();

@@ -25,8 +25,11 @@ pub(super) fn ask(addr: SocketAddr, word: &str, timeout: Duration) -> Result<Str
 /// The figure `name` in an answer to `mntr`.
 pub(super) fn metric(reply: &str, name: &str) -> Result<u64> {
     let value = reply.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
-    let value = value.with_context(|| format!("`mntr` does not tell {name}; it says:\n{reply}"))?;
-    value.parse().with_context(|| format!("`mntr` tells {name} {value}, which is no whole number"))
+    let value =
+        value.with_context(|| format!("`mntr` does not report {name}; its answer:\n{reply}"))?;
+    value
+        .parse()
+        .with_context(|| format!("`mntr` reports {name} {value}, which is not a whole number"))
 }
 
 /// The mode of the server in an answer to `srvr`: `standalone`, `leader` or `follower`. `None`

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_leader_is_replaced_while_clients_reach_it_and_it_follows_once_healed() {
+    fn a_cut_leader_is_replaced_and_follows_after_the_heal() {
         if !possible() {
             return;
         }
@@ -63,14 +63,14 @@ mod tests {
         let next = ensemble.leader_other_than(leader).unwrap();
         create(ensemble.node(next).addr(), "/by-the-next-leader");
         poll(|| ensemble.node(leader).mode().unwrap().is_none().then_some(()))
-            .expect("a leader without its quorum answers, and serves nobody");
+            .expect("a leader without its quorum answers, but serves no client");
         ensemble.heal().unwrap();
         ensemble.wait_until_whole().unwrap();
         assert_eq!(ensemble.leader().unwrap(), next);
     }
 
     #[test]
-    fn an_isolated_follower_is_out_of_reach_and_the_others_continue() {
+    fn an_isolated_follower_is_unreachable_and_the_others_continue() {
         if !possible() {
             return;
         }

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn two_servers_do_not_meet() {
+    fn two_servers_share_nothing() {
         let a = ZooKeeperServer::start().unwrap();
         let b = ZooKeeperServer::start().unwrap();
         assert_ne!(a.addr(), b.addr());
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_spoken_on_its_own_port_with_the_certificate_that_is_named() {
+    fn the_tls_port_uses_the_named_certificate() {
         let server = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_tls()).unwrap();
         assert_eq!(server.four_letter("ruok").unwrap(), "imok");
         let addr = server.tls_addr().to_string();

@@ -1,5 +1,5 @@
-//! (f) A claim that was undone, by its answer, is no longer in the store. A certain answer counts
-//! at once, and any other one after the lease of the claim.
+//! (f) If an answer says that a claim was undone, the claim is no longer in the store. A certain
+//! answer counts at once, and an uncertain answer counts after the lease of the claim.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     store(index, findings);
 }
 
-/// The time from which a claim must not be in the store, and the record that says so.
+/// The time from which a claim must not be in the store, and the record that proves it.
 fn gone(index: &Index<'_>, claim: &Claim<'_>) -> Option<(u64, Place, &'static str)> {
     let process = claim.op.process;
     let later = |place: Place| index.bound(index.at(place), claim.lease, Some(process));
@@ -28,15 +28,19 @@ fn gone(index: &Index<'_>, claim: &Claim<'_>) -> Option<(u64, Place, &'static st
     };
     if let Some((place, why)) = index.refusal(claim) {
         return Some(match why {
-            Refusal::Failed(_) => (undone(place), place, "failed for certain"),
+            Refusal::Failed(_) => (undone(place), place, "certainly failed"),
             Refusal::Busy => {
                 let before = index.at(claim.asks).saturating_sub(claim.lease);
                 let is_certain =
                     index.disturbances(process, before, index.at(place)).next().is_none();
                 let from = index.at(place).saturating_add(nanos(index.terms.slack));
-                (if is_certain { from } else { later(place) }, place, "found it busy")
+                (
+                    if is_certain { from } else { later(place) },
+                    place,
+                    "was refused because the lock was busy",
+                )
             }
-            Refusal::TimedOut => (later(place), place, "gave up"),
+            Refusal::TimedOut => (later(place), place, "timed out"),
             Refusal::Cancelled => (later(place), place, "was cancelled"),
             Refusal::Unknown(_) => (later(place), place, "ended with an unknown outcome"),
         });
@@ -45,9 +49,11 @@ fn gone(index: &Index<'_>, claim: &Claim<'_>) -> Option<(u64, Place, &'static st
         && let Event::Released { outcome, .. } = &index.records[place].event
     {
         return Some(match outcome {
-            Outcome::Freed => (undone(place), place, "was told that it had freed it"),
+            Outcome::Freed => (undone(place), place, "released the lock"),
             // The local deadline comes before the end of the lease in the store.
-            Outcome::NotHeld => (later(place), place, "was told that it did not hold it"),
+            Outcome::NotHeld => {
+                (later(place), place, "learned at its release that it did not hold the lock")
+            }
             Outcome::Dropped => (later(place), place, "was dropped"),
             Outcome::Unknown(_) => (later(place), place, "was released with an unknown outcome"),
             Outcome::Failed(_) => (later(place), place, "could not be released"),
@@ -70,7 +76,9 @@ fn looks(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
                 continue;
             }
             let later = between(index.at(place), record.at);
-            let what = format!("{op} {said}, and is seen as a holder by a look {later:?} later");
+            let what = format!(
+                "{op} {said}, but a look at the store {later:?} later shows it as a holder"
+            );
             let slice =
                 vec![Some(claim.asks), claim.granted, claim.releases, Some(place), Some(look)];
             let rule = Rule::Ambiguity;
@@ -83,8 +91,8 @@ fn looks(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     }
 }
 
-/// The store's own records, where the history has them: a request that failed for certain was not
-/// applied.
+/// Checks the store's own records, if the history has them. The store must not apply a request that
+/// certainly failed.
 fn store(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     let mut applied: HashMap<Op, Place> = HashMap::new();
     let mut broken: Vec<(&Claim<'_>, Place)> = Vec::new();
@@ -109,7 +117,7 @@ fn store(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
         }
     }
     for (claim, place) in broken {
-        let what = format!("{} failed for certain, but the store had granted it", claim.op);
+        let what = format!("{} certainly failed, but the store had granted it", claim.op);
         let slice = vec![Some(claim.asks), Some(place), claim.refused];
         let rule = Rule::Ambiguity;
         let at = index.at(place);

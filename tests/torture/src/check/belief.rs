@@ -1,4 +1,5 @@
-//! A holder believes no longer than its answers allow, and the records of a process are consistent.
+//! A holder believes that it holds no longer than its answers allow, and the records of a process
+//! are consistent.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -30,9 +31,9 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
                 let what = match index.claim(&op) {
                     Some(claim) if claim.lock == lock => continue,
                     Some(_) => {
-                        format!("{op} is seen at another lock than the one that it asked for")
+                        format!("{op} asked for one lock, but the store shows it at another lock")
                     }
-                    None => format!("{op} is seen in the store, but nobody asked"),
+                    None => format!("{op} is in the store, but no process asked for it"),
                 };
                 if told.insert(op) {
                     findings.add(nonsense(index, None, place, Some(lock), what));
@@ -45,7 +46,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             Some(claim) => {
                 step(index, claim, place, &mut beliefs).or_else(|| asked(record, &mut limits))
             }
-            None => Some("did something, but never asked".to_owned()),
+            None => Some("did something without a request".to_owned()),
         };
         if let Some(wrong) = wrong
             && told.insert(op)
@@ -81,7 +82,7 @@ fn nonsense<'f>(
 fn after_death<'f>(index: &Index<'_>, place: Place) -> Option<Finding<'f>> {
     let record = &index.records[place];
     let died = index.death(record.process).filter(|died| index.at(*died) < record.at)?;
-    let what = format!("process {} wrote after it had died", record.process);
+    let what = format!("process {} wrote a record after its death", record.process);
     let slice = vec![Some(died), Some(place)];
     Some(Finding {
         rule: Rule::Belief,
@@ -93,7 +94,7 @@ fn after_death<'f>(index: &Index<'_>, place: Place) -> Option<Finding<'f>> {
     })
 }
 
-/// Says what is wrong with a request, if anything is.
+/// Describes the error in a request, if there is one.
 fn asked<'a>(record: &'a Record, limits: &mut HashMap<&'a str, u32>) -> Option<String> {
     let Event::Asks { lock, mode, .. } = &record.event else { return None };
     match (lock, mode) {
@@ -103,7 +104,9 @@ fn asked<'a>(record: &'a Record, limits: &mut HashMap<&'a str, u32>) -> Option<S
         (Lock::Semaphore { name, limit }, Mode::Permits(permits)) => {
             let first = *limits.entry(name).or_insert(*limit);
             if first != *limit {
-                Some(format!("asked for one of {limit} permits, but there were {first} before"))
+                Some(format!(
+                    "asked for one of {limit} permits, but an earlier request named {first}"
+                ))
             } else if (1..=*limit).contains(permits) {
                 None
             } else {
@@ -117,15 +120,15 @@ fn asked<'a>(record: &'a Record, limits: &mut HashMap<&'a str, u32>) -> Option<S
 /// The last answers to a holder.
 #[derive(Clone, Copy, Default)]
 struct Belief {
-    /// The latest end that an answer gave it.
+    /// The latest end of the hold in an answer.
     until: u64,
-    /// When the holder sent its last renewal by hand.
+    /// The time when the holder sent its last renewal by hand.
     renews: Option<u64>,
 }
 
 impl Belief {
-    /// How much earlier the next end may be than the latest one. An answer counts from before its
-    /// request, and the lease in it may be as old as the reply. The history does not have the
+    /// How much earlier the next end may be than the latest end. An answer counts from before its
+    /// request, and the lease in it may be as old as the reply. The history does not contain the
     /// renewals that the locker sends by itself.
     fn tolerance(self, claim: &Claim<'_>, now: u64, slack: Duration) -> u64 {
         let travel = match claim.renewal {
@@ -136,7 +139,7 @@ impl Belief {
     }
 }
 
-/// Says what is wrong with a step of a claim, if anything is.
+/// Describes the error in a step of a claim, if there is one.
 fn step(
     index: &Index<'_>,
     claim: &Claim<'_>,
@@ -150,10 +153,8 @@ fn step(
         return Some(format!("did something in process {}", record.process));
     }
     let before = |step| is_before(step, place);
-    let ungranted = || {
-        (!before(claim.granted))
-            .then(|| "did what only a holder does, but was not granted".to_owned())
-    };
+    let ungranted =
+        || (!before(claim.granted)).then(|| "did a step of a holder, but had no grant".to_owned());
     match &record.event {
         Event::Asks { .. } => (place != claim.asks).then(|| "asked twice".to_owned()),
         Event::Granted { until, .. } => {
@@ -161,14 +162,14 @@ fn step(
             if claim.granted != Some(place) {
                 Some("was granted twice".to_owned())
             } else if before(claim.refused) {
-                Some("was granted after it had been refused".to_owned())
+                Some("was granted after a refusal".to_owned())
             } else {
                 past_its_lease(index, claim, place, *until)
             }
         }
         Event::Refused { .. } => {
             if before(claim.granted) {
-                Some("was refused after it had been granted".to_owned())
+                Some("was refused after a grant".to_owned())
             } else {
                 (claim.refused != Some(place)).then(|| "was refused twice".to_owned())
             }
@@ -182,8 +183,7 @@ fn step(
             None
         }),
         Event::Released { .. } => ungranted().or_else(|| {
-            (!before(claim.releases))
-                .then(|| "was told how its release ended, but had not begun one".to_owned())
+            (!before(claim.releases)).then(|| "ended a release that it had not begun".to_owned())
         }),
         Event::Listens { .. }
         | Event::Told { .. }
@@ -201,7 +201,7 @@ fn is_before(step: Option<Place>, place: Place) -> bool {
     step.is_some_and(|step| step < place)
 }
 
-/// Says what is wrong with a hold until `until`, if anything is.
+/// Describes the error in a hold until `until`, if there is one.
 fn held(
     index: &Index<'_>,
     claim: &Claim<'_>,
@@ -214,23 +214,25 @@ fn held(
     let tolerance = belief.tolerance(claim, at, index.terms.slack);
     belief.until = largest.max(until);
     if is_before(claim.lost, place) {
-        Some("held after it had lost".to_owned())
+        Some("held the lock after its loss".to_owned())
     } else if is_before(claim.releases, place) {
-        Some("held after it had begun to release".to_owned())
+        Some("held the lock after the start of its release".to_owned())
     } else if claim.came_back == Some(place) {
         let over = between(largest, at);
-        Some(format!(
-            "held {over:?} after the end of what it had been told, and nothing had renewed it"
-        ))
+        Some(format!("held the lock {over:?} after the end of its lease, without a renewal"))
     } else if until.saturating_add(tolerance) < largest && claim.max_hold.is_none() {
-        Some(format!("held for {:?} less than it had been told", between(until, largest)))
+        Some(format!(
+            "held the lock for {:?} less than its answers allowed",
+            between(until, largest)
+        ))
     } else {
         past_its_lease(index, claim, place, until)
     }
 }
 
-/// A lease is never longer than its holder asked for, even if the store's clock steps. A lease that
-/// belongs to a session or a connection is as long as that lives, and so is not checked.
+/// A lease is never longer than its holder asked for, even if the store's clock steps. This does
+/// not check leases of a session or a connection, because they last as long as the session or the
+/// connection.
 fn past_its_lease(
     index: &Index<'_>,
     claim: &Claim<'_>,
@@ -241,18 +243,18 @@ fn past_its_lease(
     if !index.terms.ends_with_links && left > claim.lease.saturating_add(nanos(ROUNDING)) {
         let left = between(0, left);
         let lease = between(0, claim.lease);
-        return Some(format!("was to hold for {left:?}, and asked for no more than {lease:?}"));
+        return Some(format!("got a lease of {left:?}, but asked for at most {lease:?}"));
     }
     past_max_hold(index, claim, until)
 }
 
-/// A hold counts from its grant, which was before the record of the grant.
+/// A hold counts from its grant, which precedes the record of the grant.
 fn past_max_hold(index: &Index<'_>, claim: &Claim<'_>, until: u64) -> Option<String> {
     let granted = index.at(claim.granted?);
     let most = nanos(claim.max_hold?).saturating_add(nanos(ROUNDING));
     (until.saturating_sub(granted) > most).then(|| {
         format!(
-            "was to hold until {:?} after its grant, past its longest hold",
+            "got a lease until {:?} after its grant, which is past its longest hold",
             between(granted, until)
         )
     })
@@ -265,6 +267,6 @@ fn compared(index: &Index<'_>, claim: &Claim<'_>, lock: &Lock, token: u64) -> Op
             Some(format!("was granted token {own} and wrote with {token}"))
         }
         Some(_) => None,
-        None => Some("wrote, but was not granted".to_owned()),
+        None => Some("wrote without a grant".to_owned()),
     }
 }

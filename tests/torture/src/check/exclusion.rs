@@ -1,5 +1,5 @@
-//! (b) Two holders never hold a lock that only one of them can hold, and no more permits are held
-//! than exist.
+//! (b) An exclusive holder never holds a lock at the same time as another holder, and the permits
+//! in use never exceed the limit.
 
 use std::collections::BTreeSet;
 
@@ -29,19 +29,19 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     }
 }
 
-/// Says what is wrong with the holders that one look shows, if anything is.
+/// Describes the error in the holders that one look shows, if there is one.
 fn too_many(lock: &Lock, holders: &[Holder]) -> Option<String> {
     let exclusive = holders.iter().filter(|holder| holder.mode == Mode::Exclusive).count();
     if exclusive > 0 && holders.len() > 1 {
         return Some(format!(
-            "one look at the store shows {exclusive} exclusive of {} holders",
+            "one look at the store shows {} holders, and {exclusive} of them are exclusive",
             holders.len()
         ));
     }
     let permits: u64 = holders.iter().map(|holder| permits(holder.mode)).sum();
     match lock {
         Lock::Semaphore { limit, .. } if permits > u64::from(*limit) => {
-            Some(format!("one look at the store shows {permits} permits in use of {limit}"))
+            Some(format!("one look at the store shows {permits} of {limit} permits in use"))
         }
         _ => None,
     }
@@ -54,7 +54,7 @@ fn permits(mode: Mode) -> u64 {
     }
 }
 
-/// A hold: (end, beginning, its number among the holds of the lock).
+/// A hold: (end, start, its number among the holds of the lock).
 type Hold = (u64, u64, usize);
 
 /// Visits the holds of a lock in the order in which they begin, and keeps those that have not
@@ -87,7 +87,7 @@ fn sweep(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
             }
             let both = between(at, to.min(*until));
             let what = format!(
-                "{} was granted while {} held: both held for {both:?}",
+                "{} was granted while {} held the lock; both held it for {both:?}",
                 told_of(index, claim),
                 told_of(index, other)
             );
@@ -103,7 +103,7 @@ fn sweep(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
             && permits(claim.mode) > 0
         {
             let what = format!(
-                "{} was granted, and {in_use} permits of {limit} were held",
+                "{} was granted, and then {in_use} of {limit} permits were in use",
                 told_of(index, claim)
             );
             let set = || others.iter().map(|(.., other)| claims[*other]).chain([claim]);
@@ -125,7 +125,7 @@ fn told_of(index: &Index<'_>, claim: &Claim<'_>) -> String {
     }
 }
 
-/// The records that decide from when to when the claim held.
+/// The records that decide the start and the end of the hold.
 fn decisive(index: &Index<'_>, claim: &Claim<'_>) -> [Option<Place>; 7] {
     let died = index.death(claim.op.process).filter(|_| index.was_cut_off(claim.op.process));
     let proof = claim.proof.map(|(place, _)| place);

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::history::{Lock, Op, Record};
 
-/// The number of findings of a rule that are reported in full.
+/// The number of findings of a rule that the report contains in full.
 const TOLD: usize = 20;
 
 /// The violations so far.
@@ -33,8 +33,8 @@ pub(super) struct Finding<'f> {
     pub(super) what: String,
     /// The records that explain it.
     pub(super) slice: Vec<Option<Place>>,
-    /// The holds of which one may have been lost by a fault that weakens exclusion. Empty if no
-    /// fault excuses the finding.
+    /// The holds that a fault which weakens exclusion may have lost. Empty if no fault excuses the
+    /// finding.
     pub(super) losable: Vec<Op>,
 }
 
@@ -43,8 +43,9 @@ impl<'a, 'i> Findings<'a, 'i> {
         Self { index, of: BTreeMap::new() }
     }
 
-    /// The fault after which the store's documentation allows for less at that instant. One of
-    /// those holds was asked for before the fault was over, and the fault may have lost it.
+    /// The fault after which the store's documentation allows the finding at that instant. A
+    /// process asked for one of those holds before the end of the fault, so the fault may have
+    /// lost it.
     fn weakened(&self, at: u64, losable: &[Op]) -> Option<&'i Fault<'a>> {
         let after = self.index.aftermath();
         let slack = nanos(self.index.terms.slack);
@@ -66,7 +67,7 @@ impl<'a, 'i> Findings<'a, 'i> {
         })
     }
 
-    /// Whether another finding of the rule would only be counted. If so, it is counted here.
+    /// Whether the rule already has enough findings in full. If so, this counts the finding.
     pub(super) fn only_counts(&mut self, rule: Rule, at: u64, losable: &[Op]) -> bool {
         let documented = self.weakened(at, losable).is_some();
         let found = self.of.entry((rule, documented)).or_default();
@@ -103,7 +104,7 @@ impl<'a, 'i> Findings<'a, 'i> {
             .sum()
     }
 
-    /// The violations in order of time, and apart from them the documented ones.
+    /// The violations in order of time, and separately the documented violations.
     pub(super) fn told(self) -> (Vec<Violation>, Vec<Violation>) {
         let mut broken = Vec::new();
         let mut documented = Vec::new();
@@ -112,8 +113,7 @@ impl<'a, 'i> Findings<'a, 'i> {
             let words = found.told.first().and_then(|(_, first)| first.documented.clone());
             list.extend(found.told);
             if found.others > 0 {
-                let what =
-                    format!("and {} more of this rule, which are not told here", found.others);
+                let what = format!("and {} more findings of this rule", found.others);
                 let lock = None;
                 let slice = Vec::new();
                 list.push((u64::MAX, Violation { rule, lock, what, slice, documented: words }));

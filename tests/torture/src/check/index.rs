@@ -1,4 +1,4 @@
-//! Puts the records together: how each claim, each process and each fault ended.
+//! Combines the records: the end of each claim, each process and each fault.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,14 +12,14 @@ pub(super) type Place = usize;
 pub(super) struct Index<'a> {
     pub(super) records: &'a [Record],
     pub(super) terms: &'a Terms,
-    /// In the order in which they were asked for.
+    /// In the order of their requests.
     pub(super) claims: Vec<Claim<'a>>,
     /// The claims of each lock, in the same order.
     pub(super) locks: Vec<(&'a Lock, Vec<usize>)>,
     pub(super) faults: Vec<Fault<'a>>,
     claim_of: HashMap<Op, usize>,
     lock_of: HashMap<&'a Lock, usize>,
-    /// The times in which each process got no turn, as that process measured them.
+    /// The times in which each process got no processor time, as that process measured them.
     stalls: HashMap<u32, Vec<(u64, u64)>>,
     /// The last record of each process.
     last: HashMap<u32, Place>,
@@ -36,7 +36,7 @@ pub(super) struct Claim<'a> {
     pub(super) renewal: Renewal,
     pub(super) patience: Patience,
     pub(super) max_hold: Option<Duration>,
-    /// The longest lease that was asked for.
+    /// The longest lease that the claim asked for.
     pub(super) lease: u64,
     pub(super) asks: Place,
     pub(super) granted: Option<Place>,
@@ -50,9 +50,9 @@ pub(super) struct Claim<'a> {
     pub(super) proof: Option<(Place, u64)>,
     /// The last record in which the claim held.
     pub(super) known: Option<Place>,
-    /// A record in which the claim holds, though it could not hold any more.
+    /// A record in which the claim holds, although its hold must have ended.
     pub(super) came_back: Option<Place>,
-    /// The last renewal by hand that was sent while the claim held.
+    /// The last renewal by hand that the holder sent while the claim held.
     renews: Option<Place>,
     /// Whether a renewal by hand is still without an answer.
     pub(super) is_renewing: bool,
@@ -65,7 +65,7 @@ pub(super) struct Fault<'a> {
     pub(super) weakens: Option<&'a str>,
     pub(super) strikes: Place,
     pub(super) heals: Option<Place>,
-    /// When it struck, and when it was over.
+    /// The start and the end of the fault.
     pub(super) from: u64,
     pub(super) to: u64,
 }
@@ -146,7 +146,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Takes in a request. A second request of the same claim adds nothing.
+    /// Adds a request. A second request of the same claim adds nothing.
     fn begin(&mut self, place: Place, record: &'a Record) {
         let Some(claim) = Claim::of(place, record) else { return };
         if self.claim_of.contains_key(&claim.op) {
@@ -163,7 +163,7 @@ impl<'a> Index<'a> {
         self.claims.push(claim);
     }
 
-    /// Takes in the record of a hold.
+    /// Adds the record of a hold.
     fn hold(&mut self, op: &Op, place: Place, until: u64) {
         let Some(&number) = self.claim_of.get(op) else { return };
         let came_back = self.comes_back(&self.claims[number], place, until);
@@ -175,9 +175,8 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Whether the hold in this record had ended before, and nothing can have prolonged it. If the
-    /// locker renews by itself, that is certain only if its process was stopped for longer than a
-    /// lease.
+    /// Whether the hold in this record had ended before, without a possible renewal. If the locker
+    /// renews by itself, this is certain only if its process was stopped for longer than a lease.
     fn comes_back(&self, claim: &Claim<'_>, place: Place, until: u64) -> bool {
         let at = self.records[place].at;
         let Some((_, before)) = claim.proof else { return false };
@@ -221,7 +220,7 @@ impl<'a> Index<'a> {
         self.died.get(&process).copied()
     }
 
-    /// Whether the process ended before it had given back its locks.
+    /// Whether the process ended before it had released its locks.
     pub(super) fn was_cut_off(&self, process: u32) -> bool {
         self.died.contains_key(&process) && !self.ended.contains_key(&process)
     }
@@ -234,13 +233,13 @@ impl<'a> Index<'a> {
         Some(kill.map_or(died, |fault| fault.from))
     }
 
-    /// The time in which the claim is proven to have held, and in which no other claim could hold.
-    /// `None` if that time is empty.
+    /// The time in which the claim provably held, so that no other claim could hold. `None` if that
+    /// time is empty.
     pub(super) fn held(&self, claim: &Claim<'_>) -> Option<(u64, u64)> {
         let from = self.at(claim.granted?);
         let (_, until) = claim.proof?;
         let believed = match claim.known {
-            // The belief of a dead process binds no other process.
+            // The belief of a dead process restricts no other process.
             Some(known) if self.terms.connection_bound && self.was_cut_off(claim.op.process) => {
                 self.at(known)
             }
@@ -251,7 +250,7 @@ impl<'a> Index<'a> {
         (to > from).then_some((from, to))
     }
 
-    /// The record that says how the request ended.
+    /// The record with the end of the request.
     pub(super) fn answer(&self, claim: &Claim<'_>) -> Option<Place> {
         [claim.granted, claim.refused].into_iter().flatten().min()
     }
@@ -275,7 +274,7 @@ impl<'a> Index<'a> {
     }
 
     /// The end of a lease that begins at `from`, plus the time that the store may take beyond it.
-    /// Each fault of the servers, of the links or of that process puts it off.
+    /// Each fault of the servers, of the links or of that process extends it.
     pub(super) fn bound(&self, from: u64, lease: u64, process: Option<u32>) -> u64 {
         self.put_off(from, from.saturating_add(lease).saturating_add(self.grace()), lease, process)
     }
@@ -337,7 +336,7 @@ impl<'a> Index<'a> {
         self.last.get(&process).copied()
     }
 
-    /// For how long of that time the process was stopped, or got no turn.
+    /// The part of that time in which the process was stopped, or got no processor time.
     pub(super) fn got_no_turn(&self, process: u32, from: u64, to: u64) -> u64 {
         let stops = self.faults.iter().filter(|fault| fault.stops(process));
         let stops = stops.map(|fault| (fault.from, fault.to));
@@ -352,7 +351,7 @@ impl<'a> Index<'a> {
         times.into_iter().fold((0, from), sum).0
     }
 
-    /// For how long of that time the process was stopped.
+    /// The part of that time in which the process was stopped.
     pub(super) fn stood_still(&self, process: u32, from: u64, to: u64) -> u64 {
         let faults = self.faults.iter().filter(|fault| fault.stops(process));
         faults
@@ -398,7 +397,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Takes in the next record of the claim. Returns the longest lease.
+    /// Adds the next record of the claim. Returns the longest lease.
     fn follow(&mut self, place: Place, records: &[Record]) -> u64 {
         match &records[place].event {
             Event::Granted { until, .. } if self.granted.is_none() => {

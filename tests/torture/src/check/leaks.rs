@@ -1,4 +1,4 @@
-//! (e) After the end of a round nothing is left.
+//! (e) After the end of a round, the store and the processes contain no leftovers.
 
 use super::{
     Rule,
@@ -14,7 +14,10 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             Event::Leaks { what } => (None, format!("left in the store: {what}")),
             Event::Ends { tasks, files } if tasks + files > 0 => (
                 None,
-                format!("process {} ended with {tasks} tasks and {files} files", record.process),
+                format!(
+                    "process {} ended with {tasks} tasks and {files} open files",
+                    record.process
+                ),
             ),
             Event::Seen { lock, holders, waiters, .. } if record.process == DIRECTOR => {
                 let waiters = waiters.unwrap_or(0);
@@ -23,11 +26,11 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
                 }
                 let ops = holders.iter().map(|holder| match holder.op {
                     Some(op) => op.to_string(),
-                    None => "somebody without a label".to_owned(),
+                    None => "a holder without a label".to_owned(),
                 });
-                let who = ops.collect::<Vec<_>>().join(", ");
-                let who = if who.is_empty() { "nobody".to_owned() } else { who };
-                (Some(lock), format!("after the end {who} still holds and {waiters} wait"))
+                let holders = ops.collect::<Vec<_>>().join(", ");
+                let holders = if holders.is_empty() { "none".to_owned() } else { holders };
+                (Some(lock), format!("after the end: holders {holders}, {waiters} waiters"))
             }
             _ => continue,
         };

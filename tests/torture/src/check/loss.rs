@@ -34,7 +34,7 @@ fn token(index: &Index<'_>, granted: Place) -> Option<u64> {
     }
 }
 
-/// `next` is the next claim that had the lock exclusively.
+/// `next` is the next claim that held the lock exclusively.
 fn told(
     index: &Index<'_>,
     claim: &Claim<'_>,
@@ -57,13 +57,13 @@ fn told(
     }
     let late = between(0, late);
     let after = match next.filter(|_| taken == Some(end)) {
-        Some(next) => format!("{} had been granted the same", next.op),
+        Some(next) => format!("the grant to {}", next.op),
         None => "the end of its lease".to_owned(),
     };
     let what = if was_told {
-        format!("{} was told of its loss {late:?} after {after}", claim.op)
+        format!("{} got its loss signal {late:?} after {after}", claim.op)
     } else {
-        format!("{} was not told of its loss, and listened for {late:?} after {after}", claim.op)
+        format!("{} got no loss signal, and listened for {late:?} after {after}", claim.op)
     };
     let proof = claim.proof.map(|(proof, _)| proof);
     let is_taken = taken == Some(end);
@@ -77,7 +77,7 @@ fn told(
         Some(last),
     ];
     slice.extend(granted.filter(|_| is_taken).map(Some));
-    // The deadline of a lease passes without the store, so no fault of the store excuses this.
+    // The deadline of a lease does not depend on the store, so no fault of the store excuses this.
     let losable = if is_taken { vec![claim.op] } else { Vec::new() };
     findings.add(Finding {
         rule: Rule::Loss,
@@ -89,7 +89,7 @@ fn told(
     });
 }
 /// The latest time at which the lease had ended, as far as the history shows it. The history does
-/// not have the renewals that the locker sends by itself.
+/// not contain the renewals that the locker sends by itself.
 fn end_of_lease(index: &Index<'_>, claim: &Claim<'_>) -> Option<u64> {
     let (_, until) = claim.proof?;
     let is_known = claim.renewal == Renewal::Manual && !claim.is_renewing;

@@ -1,6 +1,6 @@
 //! The checker: finds the broken promises in a history.
 //!
-//! It needs no search, because owners and tokens are unique: each rule is one pass over the records
+//! It needs no search, because owners and tokens are unique. Each rule is one pass over the records
 //! in order of time.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
@@ -29,17 +29,18 @@ pub(crate) mod tests;
 mod tokens;
 mod waiting;
 
-/// Finds the broken promises in `records` of a store that is held to `terms`. The records come in
-/// order of time.
+/// Finds the broken promises in `records` of a store with these `terms`. The records are in order
+/// of time.
 ///
 /// The verdict shows the first violations of each rule in full and counts the others.
 ///
-/// If the history never heals a fault, the fault ended where it began if it hit no process of ours.
-/// Otherwise it lasts until that process has died. Three kinds of faults have rules of their own:
+/// If the history contains no end of a fault, and the fault hit no process of ours, it ended where
+/// it began. If it hit a process of ours, it lasts until that process has died. Three kinds of
+/// faults have special rules:
 ///
-/// * A kind that contains `stop` leaves its victim without a chance to renew.
-/// * `weather` loses and delays single requests all along. It excuses its effects, but puts no
-///   bound off.
+/// * A kind that contains `stop` leaves its victim no time to renew.
+/// * `weather` loses and delays single requests all the time. It excuses its effects, but extends
+///   no bound.
 /// * `link-slow` leaves lockers time to renew, unless their leases belong to sessions or
 ///   connections.
 #[must_use]
@@ -61,7 +62,7 @@ pub fn check(records: &[Record], terms: &Terms) -> Verdict {
     Verdict { violations, documented, figures }
 }
 
-/// The promises that the store is held to.
+/// The promises that the store must keep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// Whether its leases end with a connection, and not only with their time.
@@ -75,7 +76,7 @@ pub struct Terms {
     pub takeover_delay: Duration,
     /// The time that a busy machine needs beyond the bounds of the contract.
     pub slack: Duration,
-    /// How much later than the end of a lease the loss signal may come.
+    /// The time from the end of a lease in which the loss signal must come.
     #[serde(default)]
     pub told_within: Duration,
 }
@@ -100,29 +101,31 @@ impl Terms {
 /// A rule that can be broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// (a) Two claims have one token or one owner, or a token is not above an earlier one. Earlier
-    /// tokens are those known before the request, or before its holder was known to hold (C2, C4).
+    /// (a) Two claims have one token or one owner, or a token is not above an earlier token.
+    /// Earlier tokens were known before the request, or before its holder was known to hold (C2,
+    /// C4).
     Tokens,
-    /// (a) The register took a token below one that it had taken (C4), or refused a holder that
-    /// held (C1).
+    /// (a) The register accepted a token below an earlier accepted token (C4), or refused a holder
+    /// that held (C1).
     Register,
-    /// (b) Two holders hold what only one of them can hold, or more permits are held than exist
-    /// (C1, C3).
+    /// (b) An exclusive holder holds at the same time as another holder, or the permits in use
+    /// exceed the limit (C1, C3).
     Exclusion,
-    /// (c) A name stayed taken for too long after its holder had died (C9).
+    /// (c) A lock stayed taken for too long after its holder had died (C9).
     Takeover,
     /// (d) A request never ended, or ended after its bound (C8), or a claim is still waiting in the
     /// store (C6).
     Waiting,
-    /// (e) Something was left in the store or in a process (C6).
+    /// (e) The store or a process has leftovers (C6).
     Leaks,
-    /// (f) A claim that was undone or freed, by its answer, was applied or held (C5, C7).
+    /// (f) An answer says that a claim was undone or freed, but the store applied or kept it (C5,
+    /// C7).
     Ambiguity,
     /// (g) A holder that listened got no loss signal, or got it late, or after another owner had
     /// the lock (C3).
     Loss,
-    /// A holder believed longer than its answers or its request allow, or the records of a process
-    /// are not consistent (C3).
+    /// A holder believed that it held for longer than its answers or its request allow, or the
+    /// records of a process are not consistent (C3).
     Belief,
     /// A live holder lost its lock, or its locker did not renew it, without a cause (C10, C7, C1).
     Renewal,
@@ -132,14 +135,14 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tokens => "(a) tokens rise (C4, C2)",
-            Self::Register => "(a) the register refuses the past and nobody else (C4, C1)",
+            Self::Register => "(a) the register refuses only old tokens (C4, C1)",
             Self::Exclusion => "(b) exclusion (C1, C3)",
-            Self::Takeover => "(c) a dead holder is followed in time (C9)",
+            Self::Takeover => "(c) another process gets a dead holder's lock in time (C9)",
             Self::Waiting => "(d) every wait ends (C8, C6)",
-            Self::Leaks => "(e) nothing is left (C6)",
-            Self::Ambiguity => "(f) unknown is not failed (C5, C7)",
-            Self::Loss => "(g) a loss is told in time (C3)",
-            Self::Belief => "holders know (C3)",
+            Self::Leaks => "(e) no leftovers (C6)",
+            Self::Ambiguity => "(f) an undone claim is not in the store (C5, C7)",
+            Self::Loss => "(g) the loss signal comes in time (C3)",
+            Self::Belief => "a holder knows how long it holds (C3)",
             Self::Renewal => "a live holder keeps its lock (C10, C7)",
         })
     }
@@ -156,8 +159,7 @@ pub struct Violation {
     pub what: String,
     /// The fewest records that explain it, in order of time.
     pub slice: Vec<Record>,
-    /// Set if the documentation allows this after the fault at that time: the words of the
-    /// documentation.
+    /// The words of the documentation, if it allows this after the fault at that time.
     pub documented: Option<String>,
 }
 
@@ -166,7 +168,7 @@ pub struct Violation {
 pub struct Figures {
     /// Requests that were sent.
     pub requests: u64,
-    /// Requests that won.
+    /// Requests that got the lock.
     pub grants: u64,
     /// Holds that ended without a release by the holder.
     pub losses: u64,
@@ -176,28 +178,27 @@ pub struct Figures {
     pub failed: u64,
     /// Futures and guards that were dropped.
     pub dropped: u64,
-    /// Writes that the register took.
+    /// Writes that the register accepted.
     pub accepted: u64,
     /// Writes that the register refused, because their holders were late.
     pub refused: u64,
     /// Deaths for which the history shows whether another claim followed in time.
     pub takeovers: u64,
-    /// Documented violations, with those that the verdict only counts.
+    /// Documented violations, including those that the verdict only counts.
     pub documented: u64,
-    /// How often each kind of fault happened.
+    /// The number of faults of each kind.
     pub faults: BTreeMap<String, u64>,
-    /// For each kind of fault, how long it took until a lock that had been held or waited for was
-    /// granted again. The time counts from the end of a fault that lasts, and from the fault itself
-    /// where nothing is healed.
+    /// For each kind of fault, the time until the next grant of a lock that had a holder or a
+    /// waiter. The time counts from the end of a fault that lasts, or else from the fault itself.
     pub recoveries: BTreeMap<String, Vec<Duration>>,
 }
 
 /// The checker's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Broken promises, the earliest first.
+    /// Broken promises, in order of time.
     pub violations: Vec<Violation>,
-    /// Weaker than the contract, as the store's documentation says.
+    /// Violations that the store's documentation allows.
     pub documented: Vec<Violation>,
     /// The figures of the history.
     pub figures: Figures,

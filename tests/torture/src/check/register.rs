@@ -1,4 +1,5 @@
-//! (a) The register takes no token below one that it has taken, and refuses no holder that holds.
+//! (a) The register accepts no token below an earlier accepted token, and refuses no holder that
+//! holds.
 
 use std::collections::HashMap;
 
@@ -18,7 +19,7 @@ struct Write<'a> {
     /// The largest token, as the register knew it.
     largest: u64,
     accepted: bool,
-    /// The largest token that was taken before, and its write.
+    /// The largest token that the register accepted before, and its write.
     before: Option<(u64, Place)>,
 }
 
@@ -57,35 +58,37 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
 }
 
 impl<'a> Write<'a> {
-    /// The largest token that was taken before.
+    /// The largest token that the register accepted before.
     fn floor(&self) -> u64 {
         self.before.map_or(0, |(floor, _)| floor)
     }
 
-    /// Says what is wrong with the register's answer, if anything is.
+    /// Describes the error in the register's answer, if there is one.
     fn misjudged(&self) -> Option<String> {
         let Self { op, token, largest, accepted, .. } = *self;
         let floor = self.floor();
         if accepted && token < floor {
-            Some(format!("the register took token {token} of {op} after token {floor}"))
+            Some(format!("the register accepted token {token} of {op} after token {floor}"))
         } else if largest != floor {
             Some(format!(
-                "the register compared token {token} of {op} with {largest}, but had taken {floor}"
+                "the register compared token {token} of {op} with {largest}, but it had accepted \
+                 {floor}"
             ))
         } else if !accepted && token >= floor {
             Some(format!(
-                "the register refused token {token} of {op}, though none above {floor} was taken"
+                "the register refused token {token} of {op}, but had accepted no token above \
+                 {floor}"
             ))
         } else {
             None
         }
     }
 
-    /// Reports a holder that held and was refused. It had asked whether it holds, and then wrote at
-    /// `writes`.
+    /// Reports a holder that held, and that the register refused. The holder had checked whether it
+    /// holds, and then wrote at `writes`.
     fn refused_holder(&self, index: &Index<'_>, writes: Place) -> Option<Finding<'a>> {
         let Self { op, token, accepted, before, .. } = *self;
-        // Only exclusive holders count: beside a reader, another one with a later token may have
+        // Only exclusive holders count. Beside a reader, another reader with a later token may have
         // written.
         let claim = index.claim(&op).filter(|claim| claim.mode == Mode::Exclusive && !accepted)?;
         let (from, to) = index.held(claim)?;
@@ -93,8 +96,10 @@ impl<'a> Write<'a> {
             return None;
         }
         let floor = self.floor();
-        let what =
-            format!("{op} held with token {token} and was refused, because {floor} had been taken");
+        let what = format!(
+            "{op} held with token {token} and was refused, because the register had accepted \
+             {floor}"
+        );
         let proof = claim.proof.map(|(place, _)| place);
         let other = before.and_then(|(_, place)| match &index.records[place].event {
             Event::Compared { op, .. } => index.claim(op),

@@ -1,5 +1,5 @@
-//! A live holder keeps its lock: the lock is lost early, or taken away, only for a cause (C1, C7,
-//! C10).
+//! A live holder keeps its lock. It loses the lock before the end of its lease only for a cause
+//! (C1, C7, C10).
 
 use super::{
     Rule,
@@ -9,8 +9,8 @@ use super::{
 use crate::history::{Event, Outcome, Renewal};
 use std::time::Duration;
 
-/// The largest difference between two records of one end: the answer to a renewal grows old for
-/// that long on a busy machine.
+/// The largest difference between two records of one end. On a busy machine, the answer to a
+/// renewal may be this old.
 const ROUNDING: Duration = Duration::from_millis(250);
 
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
@@ -36,7 +36,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     }
 }
 
-/// The record that takes the hold away before the end of its lease, if there is one.
+/// The record that ends the hold before the end of its lease, if there is one.
 fn taken_away(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
     let (_, until) = claim.proof.filter(|_| claim.granted.is_some())?;
     let early = |place: Place| {
@@ -49,7 +49,7 @@ fn taken_away(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
         // A hold that belongs to a session or a connection ends with it.
         let by_session = reason.as_ref().is_some_and(|reason| reason.contains("session"));
         let excused = index.terms.ends_with_links || by_session;
-        let what = format!("has lost the lock {left:?} before the end of its lease");
+        let what = format!("lost the lock {left:?} before the end of its lease");
         return (!(excused && has_a_cause(index, claim, index.at(place)))).then_some((place, what));
     }
     let place = claim.released?;
@@ -60,21 +60,21 @@ fn taken_away(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
     if index.terms.ends_with_links && has_a_cause(index, claim, index.at(place)) {
         return None;
     }
-    Some((place, format!("did not hold any more, {left:?} before the end of its lease")))
+    Some((place, format!("no longer held the lock, {left:?} before the end of its lease")))
 }
 
-/// Whether a fault hit the claim's process, its link or the servers since the last renewals.
+/// Whether a fault hit the claim's process, its link or the servers after the last renewals.
 fn has_a_cause(index: &Index<'_>, claim: &Claim<'_>, lost: u64) -> bool {
     let until = claim.proof.map_or(lost, |(_, until)| until.min(lost));
     let since = until.saturating_sub(index.aftermath());
-    // Several round trips prove a session. The rest of its lease is then no longer than a busy
-    // machine may take.
+    // A session needs several round trips. The rest of its lease is then no longer than the delay
+    // of a busy machine.
     let is_cause = |fault: &Fault<'_>| index.terms.ends_with_links || !fault.is_bearable();
     index.disturbances(claim.op.process, since, lost).any(is_cause)
 }
 
-/// Finds a claim that the locker did not renew, though nothing kept the locker from it. A lease
-/// that is no longer than a busy machine may take proves nothing.
+/// Finds a claim that the locker did not renew without a cause. A lease that is no longer than the
+/// delay of a busy machine proves nothing.
 fn not_renewed(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
     let lost = claim.lost.filter(|_| claim.renewal == Renewal::Auto)?;
     let granted = claim.granted?;
@@ -92,8 +92,5 @@ fn not_renewed(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> 
     if is_over || too_short || late || has_a_cause(index, claim, at) {
         return None;
     }
-    Some((
-        lost,
-        "was to be renewed by its locker, and was lost though nothing was wrong".to_owned(),
-    ))
+    Some((lost, "was lost without a cause, although its locker had to renew it".to_owned()))
 }

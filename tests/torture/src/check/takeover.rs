@@ -1,8 +1,7 @@
 //! (c) Another process gets a dead process's lock in time.
 //!
 //! The rule judges only a lock that no live process held beside the dead one. A waiter for permits,
-//! or a writer, may wait for other holders, too.
-//! wait for others, too.
+//! or a writer, may also wait for other holders.
 
 use super::{
     Rule,
@@ -23,7 +22,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) -> u64 {
             let Some(death) = Death::of(index, dead) else { continue };
             let bound = death.seen.saturating_add(dead.lease).saturating_add(index.grace());
             let next = grants.partition_point(|at| *at < death.seen);
-            // The most frequent case by far, which needs no look at the other claims.
+            // This is by far the most frequent case. It needs no look at the other claims.
             let at_once = grants.get(next).is_some_and(|at| *at <= bound);
             judged += u64::from(at_once || follow(index, &claims, dead, &death, findings));
         }
@@ -34,10 +33,12 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) -> u64 {
 /// The end of a holder.
 struct Death {
     place: Place,
-    /// When the process may have been dead already, and when the director saw that it was dead.
+    /// The earliest time when the process may have been dead, and the time when the director saw it
+    /// dead.
     killed: u64,
     seen: u64,
-    /// The process held the lock for certain: it had neither an open request nor an open release.
+    /// Whether the process certainly held the lock: it had neither an open request nor an open
+    /// release.
     held: bool,
 }
 
@@ -91,7 +92,8 @@ fn follow(
     let lock = Some(dead.lock);
     let waited = between(index.at(waiter.asks).max(death.seen), bound);
     let what = format!(
-        "{} died with what {} waited for: nobody had it {waited:?} later, with a lease of {:?} and {:?} for the store",
+        "{} died with the lock that {} waited for. No claim had it {waited:?} later; the lease is \
+         {:?}, and the store may take {:?}",
         dead.op,
         waiter.op,
         between(0, dead.lease),
@@ -109,7 +111,7 @@ fn follow(
 }
 
 /// Whether the claim had the lock after the dead claim or beside it, so that the dead claim blocks
-/// no other one.
+/// no other claim.
 fn stood_after(
     index: &Index<'_>,
     claim: &Claim<'_>,
@@ -133,8 +135,8 @@ fn stood_after(
     end >= death.killed
 }
 
-/// When the lock should have been free. A fault that ends later restarts the bound, and each dead
-/// waiter costs its own bound.
+/// The time when the lock should have been free. A fault that ends later restarts the bound, and
+/// each dead waiter adds its own bound.
 fn put_off(index: &Index<'_>, claims: &[&Claim<'_>], dead: &Claim<'_>, death: &Death) -> u64 {
     let own = |claim: &Claim<'_>| claim.lease.saturating_add(index.grace());
     let mut bound = death.seen.saturating_add(own(dead));
@@ -157,8 +159,8 @@ fn put_off(index: &Index<'_>, claims: &[&Claim<'_>], dead: &Claim<'_>, death: &D
     }
 }
 
-/// Until when another claim may have had the lock, or may have been ahead in the queue. `None`
-/// unless its process was hit as well, or did not know the outcome.
+/// The time until which another claim may have had the lock, or may have been ahead in the queue.
+/// `None` unless a fault also hit its process, or its process did not know the outcome.
 fn in_the_way(
     index: &Index<'_>,
     claim: &Claim<'_>,
@@ -192,7 +194,7 @@ fn in_the_way(
     if end < death.killed || !(doubtful || index.was_hit(process, asks, end.min(bound))) {
         return None;
     }
-    // By this time the store has forgotten the claim, or its process can give the lock back.
+    // By this time the store has dropped the claim, or its process can release the lock.
     let died = index.death(process).map(|died| index.at(died)).filter(|died| *died <= bound);
     let hits =
         index.faults.iter().filter(|fault| fault.victim == Some(process) && fault.from <= bound);

@@ -1,6 +1,5 @@
-//! (a) Tokens rise. No two claims have the same token, and a claim that was asked for later has a
-//! larger one. A holder's token is also above the earlier known token of each claim that it
-//! excludes.
+//! (a) Tokens rise. No two claims have the same token, and a later request gets a larger token. A
+//! holder's token is also above the earlier known token of each claim that it excludes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -50,7 +49,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     owners(index, findings);
 }
 
-/// A claim that was asked for later has a larger token, and no two claims have the same one.
+/// A later request gets a larger token, and no two claims have the same token.
 fn later_than_asked(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     let mut earlier = Earlier::new(index.locks.len());
     for step in steps(index) {
@@ -69,7 +68,7 @@ fn later_than_asked(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
 struct Earlier {
     /// By the number of the lock.
     largest: Vec<Largest>,
-    /// The largest token that was known before the claim was asked for.
+    /// The largest token that was known before the request of the claim.
     floors: HashMap<Op, (u64, Place)>,
     /// The first claim with a token, by the number of the lock and the token.
     owners: HashMap<(usize, u64), (Op, Place)>,
@@ -93,7 +92,7 @@ impl Earlier {
         }
     }
 
-    /// Takes in a token, and checks it if it is new for its claim. `number` is the number of the
+    /// Adds a token, and checks it if it is new for its claim. `number` is the number of the
     /// lock.
     fn knows(
         &mut self,
@@ -104,8 +103,8 @@ impl Earlier {
     ) {
         let Known { at, place, lock, op, token } = *known;
         let own = own_grant(index, known);
-        // Before the grant, a look at a quorum may show the token of members that are not raised
-        // yet. After the grant it never does.
+        // Before the grant, a look at a quorum may show the lower token of some members. After the
+        // grant it never does.
         if own.is_some_and(|(granted, own)| token < own && index.at(place) <= index.at(granted)) {
             return;
         }
@@ -129,16 +128,19 @@ impl Earlier {
         }
     }
 
-    /// Says what is wrong with the token beside those of other claims, if anything is, and where
-    /// the other token was known.
+    /// Describes the conflict of the token with another claim's token, if there is one, and names
+    /// the record of the other token.
     fn conflict(&mut self, lock: usize, known: &Known<'_>) -> Option<(String, Place)> {
         let Known { place, op, token, .. } = *known;
         let (owner, first) = *self.owners.entry((lock, token)).or_insert((op, place));
         if owner != op {
-            return Some((format!("token {token} was given to {owner} and to {op}"), first));
+            return Some((format!("{owner} and {op} both got token {token}"), first));
         }
         let (floor, above) = self.floors.get(&op).copied().filter(|(floor, _)| token < *floor)?;
-        Some((format!("{op} got token {token}, though {floor} was known before it asked"), above))
+        Some((
+            format!("{op} got token {token}, although {floor} was known before its request"),
+            above,
+        ))
     }
 }
 
@@ -151,7 +153,7 @@ fn own_grant(index: &Index<'_>, known: &Known<'_>) -> Option<(Place, u64)> {
     }
 }
 
-/// Reports a claim that is seen with another token than the one of its grant.
+/// Reports a claim whose token in the store differs from the token of its grant.
 fn changed(
     index: &Index<'_>,
     known: &Known<'_>,
@@ -166,7 +168,7 @@ fn changed(
             rule: Rule::Tokens,
             at,
             lock: Some(lock),
-            what: format!("{op} was granted token {own} and is seen with {token}"),
+            what: format!("{op} got token {own}, but the store shows it with {token}"),
             slice: vec![Some(granted), Some(place)],
             losable: if index.terms.async_failover { vec![op] } else { Vec::new() },
         });
@@ -216,7 +218,7 @@ impl<'c, 'a> Heights<'c, 'a> {
 }
 
 /// A holder's token is above the token of each claim that it excludes and that was known before its
-/// grant. A claim that was granted later met the holder's lease.
+/// grant. A claim with a later grant had to wait for the holder's lease.
 fn in_turn(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
     let claims = index.claims_of(lock).filter_map(|claim| Some((claim.granted?, claim)));
     let mut grants: Vec<(Place, &Claim<'_>)> = claims.collect();
@@ -235,11 +237,11 @@ fn in_turn(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
         }
         let token = token_of(*granted);
         let Some((above, other)) = heights.of_excluded(claim) else { continue };
-        // If the claim was asked for later, another check reports it already.
+        // If the request of the claim was later, another check already reports it.
         let is_told = other.granted.is_some_and(|other| index.at(other) < index.at(claim.asks));
         if token < above && !is_told && index.held(claim).is_some() {
             let what = format!(
-                "{} holds with token {token}, though {} had been granted {above} before that was known",
+                "{} holds with token {token}, although {} got {above} before that grant was known",
                 claim.op, other.op
             );
             findings.add(Finding {
@@ -254,7 +256,7 @@ fn in_turn(index: &Index<'_>, lock: usize, findings: &mut Findings<'_, '_>) {
     }
 }
 
-/// Each claim has an owner of its own (C2).
+/// Each claim has its own owner (C2).
 fn owners(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     let mut owners: HashMap<&str, &Claim<'_>> = HashMap::new();
     for claim in &index.claims {
@@ -265,7 +267,7 @@ fn owners(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             rule: Rule::Tokens,
             at: index.at(granted),
             lock: Some(claim.lock),
-            what: format!("owner {owner} was given to {} and to {}", other.op, claim.op),
+            what: format!("{} and {} both got the owner {owner}", other.op, claim.op),
             slice: vec![other.granted, Some(granted)],
             losable: Vec::new(),
         });
@@ -285,8 +287,8 @@ impl Step<'_> {
     }
 }
 
-/// Requests and tokens in the order in which they were known. The result of a look is known when
-/// its answer was there.
+/// Requests and tokens in the order in which they were known. The result of a look is known at the
+/// time of its answer.
 fn steps<'a>(index: &Index<'a>) -> Vec<Step<'a>> {
     let mut steps = Vec::new();
     for (place, record) in index.records.iter().enumerate() {

@@ -10,13 +10,14 @@ use super::{
 use crate::history::{Patience, Refusal};
 
 /// The longest time of a request that does not wait: the bounds of one round trip and of one
-/// request that takes it back.
+/// request that undoes it.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
 pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     let slack = nanos(index.terms.slack);
     for claim in &index.claims {
-        let process = claim.op.process;
+        let op = claim.op;
+        let process = op.process;
         let from = index.at(claim.asks);
         let mut add = |at: u64, what: String, last| {
             let lock = Some(claim.lock);
@@ -33,15 +34,13 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
         if let Some((place, Refusal::Busy)) = index.refusal(claim)
             && is_idle(index, claim, index.at(place))
         {
-            let what = format!(
-                "{} was told that it was busy, and nobody else had it or asked for it",
-                claim.op
-            );
+            let what =
+                format!("{op} was refused as busy, but no other claim had or wanted the lock");
             add(index.at(place), what, Some(place));
         }
         let Some(answer) = index.answer(claim) else {
             if !index.was_cut_off(process) {
-                add(from, format!("{} never got an answer, and its process lived", claim.op), None);
+                add(from, format!("{op} never got an answer, although its process lived"), None);
             }
             continue;
         };
@@ -49,7 +48,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             && !index.was_cut_off(process)
         {
             let what =
-                format!("{} was never told how its release ended, and its process lived", claim.op);
+                format!("{op} never got the result of its release, although its process lived");
             add(index.at(releases), what, Some(releases));
         }
         let bound = match claim.patience {
@@ -65,7 +64,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             let bound = between(0, bound);
             add(
                 from.saturating_add(nanos(bound)),
-                format!("{} took {took:?}, not {bound:?}", claim.op),
+                format!("{op} took {took:?}, but its bound is {bound:?}"),
                 Some(answer),
             );
         }
@@ -73,7 +72,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
 }
 
 /// Whether no other claim can have had the lock, or been ahead in the queue, up to then. All other
-/// claims were over long enough before, and no fault struck.
+/// claims must have ended long enough before, and no fault may have happened.
 fn is_idle(index: &Index<'_>, claim: &Claim<'_>, to: u64) -> bool {
     let Some(lock) = index.lock_number(claim.lock) else { return false };
     let from = index.at(claim.asks).saturating_sub(index.aftermath());

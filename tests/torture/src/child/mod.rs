@@ -1,5 +1,5 @@
-//! Child processes: this program again, which takes its orders through pipes. No child outlives its
-//! parent.
+//! Child processes. Each runs this program again, and receives its orders through a pipe. No child
+//! outlives its parent.
 
 mod process;
 
@@ -28,27 +28,27 @@ impl Program {
     /// This program, with these arguments.
     ///
     /// # Errors
-    /// The system doesn't tell where this program is.
+    /// The system doesn't know the path of this program.
     pub fn this_program<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> Result<Self> {
         let program = std::env::current_exe();
         let program =
-            program.map_err(|error| Error::of("can't tell where this program is", error))?;
+            program.map_err(|error| Error::of("could not find the path of this program", error))?;
         Ok(Self { program, arguments: arguments.into_iter().map(Into::into).collect() })
     }
 }
 
-/// The job of a child process. The child reads it from standard input, and from nowhere else,
-/// because the URL may hold a password.
+/// The job of a child process. The child reads it only from standard input, because the URL may
+/// contain a password.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Takes locks, and gives most of them back.
+    /// Takes locks, and releases most of them.
     Holder(Job),
     /// Looks at the locks.
     Observer(Job),
-    /// Compares the tokens of the writes that arrive. End it after all processes that write to it.
+    /// Compares the tokens of incoming writes. End it after all processes that write to it.
     Register {
-        /// The file it writes its history to.
+        /// The file to write the history to.
         history: PathBuf,
     },
 }
@@ -69,22 +69,21 @@ impl Role {
 pub struct Job {
     /// The store.
     pub url: String,
-    /// The number of the process, which no other process of the run has or had.
+    /// The number of the process, which is unique in the run.
     pub process: u32,
-    /// The seed of the run. Together with the process number it determines what the process
-    /// chooses.
+    /// The seed of the run. With the process number, it determines all choices of the process.
     pub seed: u64,
     /// The kinds of work that the process does.
     pub workload: Workload,
-    /// Where the register listens.
+    /// The address of the register.
     pub register: SocketAddr,
-    /// The file it writes its history to.
+    /// The file to write the history to.
     pub history: PathBuf,
 }
 
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL may hold a password.
+        // The URL may contain a password.
         let Self { url: _, process, seed, workload, register, history } = self;
         f.debug_struct("Job")
             .field("process", process)
@@ -102,15 +101,15 @@ impl fmt::Debug for Job {
 pub(crate) enum Answer {
     /// The child is at work.
     Ready {
-        /// Where a register listens.
+        /// The address of the child, if it is a register.
         address: Option<SocketAddr>,
     },
     /// The child cannot work.
     Failed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// The exit status of a child that had to end, and gave up because it did not end for too long.
+/// The exit status of a child that could not end in time, and so exited at once.
 pub(crate) const HUNG: i32 = 70;

@@ -19,31 +19,31 @@ use tokio::{
 use super::{Answer, HUNG, Program, Role};
 use crate::error::{Error, Result};
 
-/// The longest time until a child is at work, or says why it cannot work.
+/// The longest time until a child is at work, or reports why it cannot work.
 const START: Duration = Duration::from_secs(30);
 
-/// A child process, which is killed when this value is dropped.
+/// A child process. Dropping this value kills the child.
 #[derive(Debug)]
 pub struct Child {
     number: u32,
     address: Option<SocketAddr>,
     process: tokio::process::Child,
-    /// The child ends when this is closed.
+    /// Closing this ends the child.
     input: ChildStdin,
-    /// Kept open for as long as the child may write to it.
+    /// This stays open as long as the child may write to it.
     _output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Child {
     /// Starts a process, and waits until it is at work.
     ///
-    /// A child is also at work when it cannot reach its store now: it keeps trying for a while.
+    /// A child that cannot reach its store yet is also at work, because it retries for a while.
     ///
-    /// Poll this on a runtime that lives for as long as the child. If the polling thread dies, a
+    /// Poll this on a runtime that lives as long as the child. If the polling thread dies, a
     /// stopped child continues, as it does when the whole parent process dies.
     ///
     /// # Errors
-    /// The process can't be started, ends at once, says why it can't work, or is not at work after
+    /// The process can't start, ends at once, reports why it can't work, or is not at work after
     /// half a minute.
     pub async fn start(program: &Program, role: Role) -> Result<Self> {
         let number = role.number();
@@ -51,7 +51,7 @@ impl Child {
         command.args(&program.arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         // Ctrl-C in a terminal must reach only the parent, which ends its children in order.
         command.process_group(0).kill_on_drop(true);
-        let failed = |error| Error::of(format!("can't start process {number}"), error);
+        let failed = |error| Error::of(format!("could not start process {number}"), error);
         let mut process = command.spawn().map_err(failed)?;
         let (Some(mut input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(Error::new(format!("process {number} has no pipes")));
@@ -74,7 +74,7 @@ impl Child {
             }
             Ok(Answer::Failed { reason }) => Err(Error::new(format!("process {number}: {reason}"))),
             Err(error) => {
-                Err(Error::of(format!("process {number} said what nobody understands"), error))
+                Err(Error::of(format!("could not parse the answer of process {number}"), error))
             }
         }
     }
@@ -85,7 +85,7 @@ impl Child {
         self.number
     }
 
-    /// Where it listens, if it is a register.
+    /// The address of the child, if it is a register.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
@@ -100,10 +100,10 @@ impl Child {
     /// Kills the child (SIGKILL), and returns after it has ended.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system could not kill the child.
     ///
     /// # Cancel safety
-    /// If the call is dropped, the child is killed all the same.
+    /// Dropping the call also kills the child.
     pub async fn kill(&mut self) -> Result<()> {
         // Not `Child::kill`, which fails if the child has ended by itself.
         if self.process.id().is_some() {
@@ -128,26 +128,26 @@ impl Child {
         self.signal("continue", Signal::SIGCONT)
     }
 
-    /// Asks the child to end, and waits for that. Returns true if the child ended by itself in that
-    /// time. Returns false if it had to be killed, or had been killed.
+    /// Asks the child to end, and waits for its end. Returns true if the child ended by itself in
+    /// time. Returns false if this call or an earlier call killed the child.
     ///
     /// # Errors
-    /// It ended by itself and said on standard error why it could not work, such as a store that
-    /// refuses the password.
+    /// The child ended by itself because it could not work, and wrote the reason to standard error.
+    /// For example, the store refused the password.
     ///
     /// # Cancel safety
-    /// If the call is dropped, the child is killed.
+    /// Dropping the call kills the child.
     pub async fn end(self, within: Duration) -> Result<bool> {
         let Self { number, mut process, input, _output, .. } = self;
         drop(input);
-        let failed = |error| Error::of(format!("can't wait for process {number}"), error);
+        let failed = |error| Error::of(format!("could not wait for process {number}"), error);
         if let Ok(ended) = timeout(within, process.wait()).await {
             return by_itself(number, ended.map_err(failed)?);
         }
         process.kill().await.map(|()| false).map_err(failed)
     }
 
-    /// Whether the child has ended, for whatever reason.
+    /// Whether the child has ended, for any reason.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.process.try_wait(), Ok(None))
     }
@@ -163,7 +163,7 @@ impl Child {
         what: &str,
         error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Error {
-        Error::of(format!("can't {what} process {}", self.number), error)
+        Error::of(format!("could not {what} process {}", self.number), error)
     }
 }
 
@@ -172,8 +172,8 @@ fn by_itself(number: u32, status: ExitStatus) -> Result<bool> {
         Some(0) => Ok(true),
         // Killed by a signal.
         None | Some(HUNG) => Ok(false),
-        Some(_) => {
-            Err(Error::new(format!("process {number} could not go on, and has said why: {status}")))
-        }
+        Some(_) => Err(Error::new(format!(
+            "process {number} failed; its standard error has the reason ({status})"
+        ))),
     }
 }

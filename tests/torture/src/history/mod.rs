@@ -24,9 +24,9 @@ pub struct Record {
     pub event: Event,
 }
 
-/// The number of the register, which is a process of its own.
+/// The number of the register, which is a separate process.
 pub const REGISTER: u32 = u32::MAX;
-/// The number of the director, which starts the processes and does the faults.
+/// The number of the director, which starts the processes and causes the faults.
 pub const DIRECTOR: u32 = u32::MAX - 1;
 
 /// One claim on one lock, from its request to its end. Its text is also the claim's label in the
@@ -45,9 +45,9 @@ impl fmt::Display for Op {
     }
 }
 
-/// The text is no [`Op`].
+/// The text is not an [`Op`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not the number of a claim: those look like p3.17")]
+#[error("not the number of a claim, such as p3.17")]
 pub struct ParseOpError;
 
 impl FromStr for Op {
@@ -74,7 +74,7 @@ impl<'de> Deserialize<'de> for Op {
     }
 }
 
-/// Which lock. The same text in two kinds is two locks.
+/// A lock. The same name in two kinds means two locks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lock {
@@ -86,7 +86,7 @@ pub enum Lock {
     Semaphore {
         /// Its name.
         name: String,
-        /// How many permits there are.
+        /// The number of permits.
         limit: u32,
     },
 }
@@ -103,7 +103,7 @@ pub enum Mode {
     Permits(u32),
 }
 
-/// Which side renews.
+/// The side that renews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Renewal {
@@ -113,7 +113,7 @@ pub enum Renewal {
     Manual,
 }
 
-/// How long the caller waits.
+/// The time for which the caller waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Patience {
@@ -127,7 +127,7 @@ pub enum Patience {
     Unbounded,
 }
 
-/// Why a request got no lock.
+/// The reason why a request got no lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refusal {
@@ -137,13 +137,13 @@ pub enum Refusal {
     TimedOut,
     /// The future was dropped.
     Cancelled,
-    /// An error that says that nothing was applied.
+    /// An error that says that the store applied nothing.
     Failed(String),
     /// An error whose outcome is unknown.
     Unknown(String),
 }
 
-/// How a hold ended, as its holder learned it.
+/// The end of a hold, as its holder learned it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -153,7 +153,7 @@ pub enum Outcome {
     NotHeld,
     /// An error whose outcome is unknown: the lease ends the hold.
     Unknown(String),
-    /// An error that says that nothing was applied.
+    /// An error that says that the store applied nothing.
     Failed(String),
     /// The guard was dropped: the holder learns no outcome.
     Dropped,
@@ -172,20 +172,20 @@ pub enum Event {
     Asks {
         /// The claim.
         op: Op,
-        /// The lock that is asked for.
+        /// The requested lock.
         lock: Lock,
-        /// The mode that is asked for.
+        /// The requested mode.
         mode: Mode,
-        /// The lease that is asked for.
+        /// The requested lease.
         ttl: Duration,
-        /// Which side renews the lease.
+        /// The side that renews the lease.
         renewal: Renewal,
         /// How long the caller waits.
         patience: Patience,
         /// The longest hold, if there is a limit.
         max_hold: Option<Duration>,
     },
-    /// The request won. `at` is after the answer.
+    /// The request got the lock. `at` is after the answer.
     Granted {
         /// The claim.
         op: Op,
@@ -196,11 +196,11 @@ pub enum Event {
         /// When the hold ends without another renewal, on the common clock.
         until: u64,
     },
-    /// The request did not win.
+    /// The request got no lock.
     Refused {
         /// The claim.
         op: Op,
-        /// Why the request did not win.
+        /// The reason why the request got no lock.
         why: Refusal,
     },
     /// The holder knew at `at` that it held, and when the hold ends without another renewal.
@@ -210,25 +210,24 @@ pub enum Event {
         /// When the hold ends, on the common clock.
         until: u64,
     },
-    /// From here on the holder listens for its loss, until the loss signal comes or the release
-    /// begins.
+    /// The holder begins to listen for its loss, until the loss signal comes or the release begins.
     Listens {
         /// The claim.
         op: Op,
     },
-    /// The loss signal came, whether or not the holder had asked before.
+    /// The loss signal came, even if the holder had noticed its loss before.
     Told {
         /// The claim.
         op: Op,
         /// The reason for the loss.
         reason: String,
     },
-    /// A process that takes locks measured that it got no turn for this long before `at`.
+    /// A process that takes locks measured that it got no processor time for this long before `at`.
     Stalled {
-        /// How long it got no turn.
+        /// The time without processor time.
         lasted: Duration,
     },
-    /// The holder knows that it holds no more, for another reason than its own release.
+    /// The holder knows that it no longer holds, for another reason than its own release.
     Lost {
         /// The claim.
         op: Op,
@@ -239,7 +238,7 @@ pub enum Event {
     Renews {
         /// The claim.
         op: Op,
-        /// Set if it asks for another lease than the first one.
+        /// Set if the renewal asks for another lease than the first one.
         lease: Option<Duration>,
     },
     /// The renewal has its answer. [`Holds`](Self::Holds) follows a success.
@@ -249,7 +248,7 @@ pub enum Event {
         /// The error, if the renewal did not succeed.
         error: Option<String>,
     },
-    /// The holder begins to give the lock back: from here on it does not believe that it holds.
+    /// The holder begins to release the lock. From here on it does not believe that it holds.
     Releases {
         /// The claim.
         op: Op,
@@ -265,17 +264,17 @@ pub enum Event {
     Writes {
         /// The claim.
         op: Op,
-        /// Whether the holder is careless: it did not check that it still holds.
+        /// Whether the holder did not check that it still holds.
         careless: bool,
     },
     /// The register has answered the write.
     Written {
         /// The claim.
         op: Op,
-        /// Whether the register took it.
+        /// Whether the register accepted it.
         accepted: bool,
     },
-    /// Written by the register: a write arrived, and was compared.
+    /// The register writes this: it compared the token of a write.
     Compared {
         /// The claim.
         op: Op,
@@ -285,29 +284,29 @@ pub enum Event {
         token: u64,
         /// The largest token before.
         largest: u64,
-        /// Whether the register took the write.
+        /// Whether the register accepted the write.
         accepted: bool,
     },
-    /// A process looked at a lock. `at` is when it asked.
+    /// A process looked at a lock. `at` is the time of its request.
     Seen {
         /// The lock.
         lock: Lock,
-        /// When the answer came.
+        /// The time of the answer.
         answered: u64,
         /// The holders of the lock.
         holders: Vec<Holder>,
-        /// How many waited, if the store knows.
+        /// The number of waiters, if the store knows it.
         waiters: Option<u64>,
     },
-    /// Written by the store itself, where the store is a part of the test: it granted this claim.
-    /// No process writes this.
+    /// The store itself writes this, if the store is a part of the test: it granted this claim. No
+    /// process writes this.
     Applied {
         /// The claim.
         op: Op,
         /// The token of the grant.
         token: u64,
     },
-    /// Written by the store itself: nothing of the grant is left.
+    /// The store itself writes this: it contains nothing of the grant any more.
     Gone {
         /// The claim.
         op: Op,
@@ -320,31 +319,32 @@ pub enum Event {
         kind: String,
         /// The target of the fault: a process, a server, or a link.
         target: String,
-        /// The process that the fault hits, if it is one of ours.
+        /// The process that the fault hits, if it is a process of ours.
         victim: Option<u32>,
-        /// Set if the store's documentation gives up exclusion because of the fault: the words of
-        /// the documentation. Exclusion is weaker until the leases of that time are over.
+        /// The words of the store's documentation, if it says that the fault may break exclusion.
+        /// Exclusion is weaker until the leases of that time are over.
         weakens: Option<String>,
     },
-    /// The fault is over: it was healed, or the process was continued or started again. A fault
-    /// that leaves nothing to heal ends where it begins.
+    /// The fault is over: the director healed it, or continued or replaced the process. A fault
+    /// that needs no heal ends where it begins.
     Heals {
         /// The number of the fault.
         fault: u32,
     },
-    /// The director saw that a process had ended, for whatever reason.
+    /// The director saw that a process had ended, for any reason.
     Died {
         /// The number of the process.
         victim: u32,
     },
-    /// A process had the order to end, gave back its locks, and counted what is left of it.
+    /// A process got the order to end, released its locks, and counted its remaining tasks and
+    /// files.
     Ends {
         /// Tasks of its runtime beyond those before it connected.
         tasks: u64,
         /// Open files beyond those before it connected.
         files: u64,
     },
-    /// After all processes had ended, something was still in the store.
+    /// After all processes had ended, the store still contained a leftover.
     Leaks {
         /// The leftover.
         what: String,

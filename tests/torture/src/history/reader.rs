@@ -10,13 +10,13 @@ use crate::error::{Error, Result};
 
 /// Reads all files of a folder whose names end in `.jsonl`, in order of time.
 ///
-/// A last line without a line end is left out, because its writer was killed during the write.
+/// Ignores a last line without a line end, because its writer was killed during the write.
 ///
 /// # Errors
-/// A file can't be read, or another line of it is no record.
+/// A file can't be read, or another line is not a record.
 pub fn read(folder: &Path) -> Result<Vec<Record>> {
     let unreadable =
-        |error| Error::of(format!("can't read the folder {}", folder.display()), error);
+        |error| Error::of(format!("could not read the folder {}", folder.display()), error);
     let entries = fs::read_dir(folder).map_err(unreadable)?;
     let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
     let mut paths = paths.map_err(unreadable)?;
@@ -33,13 +33,14 @@ pub fn read(folder: &Path) -> Result<Vec<Record>> {
 
 fn read_file(path: &PathBuf, records: &mut Vec<Record>) -> Result<()> {
     let bytes = fs::read(path)
-        .map_err(|error| Error::of(format!("can't read {}", path.display()), error))?;
+        .map_err(|error| Error::of(format!("could not read {}", path.display()), error))?;
     // The rest after the last line end is empty or incomplete.
     let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
     for (index, line) in bytes[..end].split(|byte| *byte == b'\n').enumerate() {
         let record = serde_json::from_slice(line);
-        let no_record =
-            |error| Error::of(format!("{}, line {}: no record", path.display(), index + 1), error);
+        let no_record = |error| {
+            Error::of(format!("{}, line {}: not a record", path.display(), index + 1), error)
+        };
         records.push(record.map_err(no_record)?);
     }
     Ok(())
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(read(folder.path()).unwrap().len(), 1);
         append("\n");
         let error = read(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("1.jsonl, line 2: no record"), "{error}");
+        assert!(error.contains("1.jsonl, line 2: not a record"), "{error}");
     }
 
     #[test]

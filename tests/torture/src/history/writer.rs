@@ -13,8 +13,8 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Writes the records of one process. Each record is one write to the file, without a buffer, so a
-/// written record survives any death of the writer.
+/// Writes the records of one process. Each record is one write to the file, without a buffer, so
+/// the record survives if the writer is killed.
 #[derive(Clone, Debug)]
 pub struct Writer {
     to: Arc<Sink>,
@@ -32,18 +32,18 @@ impl Writer {
     /// `.jsonl`.
     ///
     /// # Errors
-    /// The file is there already, or can't be made.
+    /// The file exists already, or can't be created.
     pub fn create(path: &Path, process: u32) -> Result<Self> {
         let file = OpenOptions::new().append(true).create_new(true).open(path);
         let file =
-            file.map_err(|error| Error::of(format!("can't create {}", path.display()), error))?;
+            file.map_err(|error| Error::of(format!("could not create {}", path.display()), error))?;
         Ok(Self { to: Arc::new(Sink { process, path: path.to_owned(), file }) })
     }
 
     /// Writes a record of an event that happens now.
     ///
     /// # Panics
-    /// The file can't be written: a history with a gap proves nothing.
+    /// The file can't be written. A history with a gap proves nothing.
     pub fn write(&self, event: Event) {
         self.write_at(clock::now(), event);
     }
@@ -58,7 +58,7 @@ impl Writer {
         let written = serde_json::to_string(&record).map_err(std::io::Error::from);
         let written = written.and_then(|line| (&*file).write_all(format!("{line}\n").as_bytes()));
         if let Err(error) = written {
-            panic!("{} takes no more: {error}", path.display());
+            panic!("could not write to {}: {error}", path.display());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The processes beside those that take locks: a register and an observer.
+//! The register and the observer, which are processes that take no locks.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::{
 };
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
-/// The number of the first observer. Later observers count down from below the reserved numbers, so
-/// that the numbers of the holders depend on the seed alone.
+/// The number of the first observer. Later observers get smaller numbers, so the numbers of the
+/// holders depend only on the seed.
 const OBSERVER: u32 = 0;
 
-/// The register and the observer, and the watch over both.
+/// The register and the observer. This watches both.
 #[derive(Debug)]
 pub(crate) struct Companions {
     crew: Crew,
@@ -46,8 +46,8 @@ impl Companions {
         }
     }
 
-    /// Replaces an observer that ended by itself. A register that ended is an error, because then
-    /// the holders' writes are not compared.
+    /// Replaces an observer that ended by itself. The end of the register is an error, because then
+    /// the run does not compare the holders' writes.
     async fn look_after(&mut self) -> Result<()> {
         if self.register.has_ended() {
             return Err(Error::new("the register ended by itself"));
@@ -65,7 +65,7 @@ impl Companions {
         Ok(())
     }
 
-    /// Ends both, and records each process that does not end in order. Returns the life of the
+    /// Ends both, and records each process that does not end by itself. Returns the life of the
     /// observer.
     pub(crate) async fn end(self, within: Duration) -> Life {
         let life = Life { process: self.observer.number(), from: self.since, to: clock::now() };
@@ -74,7 +74,9 @@ impl Companions {
             let number = child.number();
             match child.end(within).await {
                 Ok(true) => {}
-                Ok(false) => self.notes.leaks(format!("process {number} did not end in order")),
+                Ok(false) => {
+                    self.notes.leaks(format!("process {number} did not end after its order to end"))
+                }
                 Err(error) => self.notes.leaks(error.to_string()),
             }
         }
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_observer_that_dies_is_noted_and_replaced_and_a_register_that_dies_ends_the_round() {
+    async fn a_dead_observer_is_replaced_and_a_dead_register_ends_the_round() {
         let folder = tempfile::tempdir().unwrap();
         let notes =
             Notes::new(Writer::create(&folder.path().join("director.jsonl"), DIRECTOR).unwrap());

@@ -45,14 +45,14 @@ pub(crate) struct Life {
     pub(crate) to: u64,
 }
 
-/// A place for one process after the other, and the link that they use.
+/// A place for successive processes, and the link that they use.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) child: Child,
     pub(crate) link: Option<Link>,
     /// The URL of the store, without the link.
     url: String,
-    /// When its process was started.
+    /// The start of its process.
     since: u64,
 }
 
@@ -142,8 +142,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Ends all processes: they give back their locks first. Records each one that does not end in
-    /// order, and returns how long each process lived.
+    /// Ends all processes, which first release their locks. Records each process that does not end
+    /// in time, and returns the life of each process.
     pub(crate) async fn end(self, within: Duration) -> Vec<Life> {
         let Self { places, notes, mut lives, .. } = self;
         lives.extend(places.iter().map(Place::life));
@@ -159,7 +159,7 @@ impl Fleet {
             let why = match in_order {
                 Ok(true) => continue,
                 Ok(false) => {
-                    format!("process {victim} did not give back what it had within {within:?}")
+                    format!("process {victim} did not release its locks and end within {within:?}")
                 }
                 Err(error) => error.to_string(),
             };
@@ -172,7 +172,7 @@ impl Fleet {
     /// Kills all processes, because the round cannot continue.
     pub(crate) async fn give_up(mut self) {
         for place in 0..self.places.len() {
-            // A process that can't be killed is dropped, and the drop kills it.
+            // If the kill fails, the drop of the process kills it.
             let _ = self.kill(place).await;
         }
     }

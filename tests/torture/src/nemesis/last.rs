@@ -1,4 +1,4 @@
-//! The last fault of a round: a holder dies, and nothing disturbs the process that follows it (C9).
+//! The last fault of a round: a holder dies, and no other fault disturbs the next holder (C9).
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::{
     worker::{Locks, inspect},
 };
 
-/// The time to find a process that holds a lock which others want.
+/// The time to find a process that holds a lock with waiters.
 const SEARCH: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(500);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 /// Kills a process that holds a lock which all processes want. If it finds none, it kills another
-/// one by `chance`, a random number.
+/// process by `chance`, a random number.
 pub(crate) async fn kill_a_holder(
     fleet: &mut Fleet,
     locker: &Locker,
@@ -31,8 +31,8 @@ pub(crate) async fn kill_a_holder(
     kill(fleet, place, notes).await
 }
 
-/// The place of a process that was stopped while it held a lock, so that it cannot give the lock
-/// back before it is killed.
+/// Stops a process while it holds a lock, so that it cannot release the lock before the kill.
+/// Returns the place of the process.
 async fn caught(fleet: &Fleet, locker: &Locker, locks: &Locks) -> Option<usize> {
     let end = Instant::now() + SEARCH;
     loop {
@@ -47,7 +47,7 @@ async fn caught(fleet: &Fleet, locker: &Locker, locks: &Locks) -> Option<usize> 
             if holder(locker, lock).await == Some(op) {
                 return Some(place);
             }
-            // Too late: the process no longer holds the lock.
+            // The stop was too late, and the process no longer holds the lock.
             let _ = child.go_on();
         }
         if locks.hot().is_empty() || Instant::now() > end {

@@ -1,4 +1,4 @@
-//! Does the faults of a plan, and records when each began and ended.
+//! Causes the faults of a plan, and records the start and the end of each fault.
 
 mod companions;
 mod fleet;
@@ -60,17 +60,17 @@ impl Notes {
         self.writer.write(Event::Heals { fault });
     }
 
-    /// Records that there was no time left for a fault of this kind.
+    /// Records that no time was left for a fault of this kind.
     fn skips(&self, kind: &'static str) {
         self.skipped.lock().unwrap_or_else(PoisonError::into_inner).push(kind);
     }
 
-    /// The kinds of faults that there was no time for, once for each fault.
+    /// The kinds of faults without time left, once for each fault.
     pub(crate) fn skipped(&self) -> Vec<&'static str> {
         self.skipped.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records something that is left and should not be.
+    /// Records a leftover.
     pub(crate) fn leaks(&self, what: String) {
         self.writer.write(Event::Leaks { what });
     }
@@ -84,8 +84,8 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Waits for the time of a strike. Returns false if there is no more time for the strike,
-    /// because an earlier one took longer than planned.
+    /// Waits for the time of a fault. Returns false if there is no more time for the fault, because
+    /// an earlier fault took longer than planned.
     async fn reaches(&self, at: Duration, lasts: Duration) -> bool {
         sleep_until(self.start + at).await;
         Instant::now() + lasts <= self.start + self.span + Duration::from_secs(1)

@@ -13,9 +13,9 @@ use crate::{
 };
 
 /// The words of the documentation of stores whose locks end with a connection.
-const CONNECTION_BOUND: &str = "the store frees a lock when its connection dies";
+const CONNECTION_BOUND: &str = "the store frees a lock when its connection breaks";
 
-/// Does the strikes in their order.
+/// Causes the faults in their order.
 pub(crate) async fn hurt_processes(
     fleet: &mut Fleet,
     strikes: &[Strike],
@@ -41,7 +41,9 @@ pub(crate) async fn hurt_processes(
                 cut(&fleet.places()[place..=place], fault, strike, notes, connection_bound).await;
             }
             What::Server(_) => {
-                return Err(Error::new("a fault of the servers among those of the processes"));
+                return Err(Error::new(
+                    "the plan has a fault of the servers among the faults of the processes",
+                ));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The plan of the faults and their times. It is drawn from a seed before the run, so that the same
-//! seed makes the same plan.
+//! The plan of the faults and their times. A seed determines it before the run, so the same seed
+//! makes the same plan.
 
 use std::{collections::BTreeSet, fmt, ops::RangeInclusive, time::Duration};
 
@@ -13,15 +13,15 @@ use crate::{
 
 /// The kind of [`HolderFault::Kill`].
 pub(crate) const KILL_HOLDER: &str = "kill-holder";
-/// Asks for no fault at all.
+/// The name that asks for no fault.
 const NONE: &str = "none";
 
 /// A fault of a process that takes locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HolderFault {
-    /// SIGKILL; another process takes the place.
+    /// SIGKILL. Another process takes the place.
     Kill,
-    /// SIGSTOP, and after a while SIGCONT.
+    /// SIGSTOP, and SIGCONT after a while.
     Stop,
 }
 
@@ -50,19 +50,19 @@ impl What {
 /// One fault of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Strike {
-    /// The time since the beginning of the run.
+    /// The time since the start of the run.
     pub(crate) at: Duration,
-    /// Zero if the fault leaves nothing to heal.
+    /// The length of the fault. Zero if it needs no heal.
     pub(crate) lasts: Duration,
     pub(crate) what: What,
     /// A random number for the remaining choices.
     pub(crate) chance: u64,
 }
 
-/// The choices that a plan is drawn from.
+/// The settings that determine a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Deck {
-    /// How many processes there are.
+    /// The number of processes.
     pub(crate) holders: usize,
     /// Whether proxies are between the processes and the servers.
     pub(crate) has_links: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Deck {
     pub(crate) longest_ttl: Duration,
     /// The shortest lease. A slow round trip takes a part of it.
     pub(crate) shortest_ttl: Duration,
-    /// The time from the end of one fault to the next, on average.
+    /// The average time from the end of one fault to the start of the next.
     pub(crate) pause: Duration,
 }
 
@@ -86,15 +86,15 @@ pub struct Plan {
 }
 
 impl Deck {
-    /// Draws a plan for that time. Every kind happens once before one happens again.
+    /// Makes a plan for that time. Every kind happens once before a kind happens again.
     pub(crate) fn draw(&self, seed: u64, span: Duration) -> Plan {
         let mut ours = self.ours();
         let mut servers = self.servers();
         ours.retain(|what| self.wants(what.kind()));
         servers.retain(|what| self.wants(what.kind()));
         let mut chance = StdRng::seed_from_u64(seed);
-        // Each series has its own stream, so that one more server fault does not change the faults
-        // of the processes.
+        // Each series has its own random numbers, so another server fault does not change the
+        // faults of the processes.
         let mut one = chance.fork_stream();
         let mut other = chance.fork_stream();
         Plan {
@@ -108,18 +108,18 @@ impl Deck {
         self.only.is_empty() || self.only.iter().any(|only| only == kind)
     }
 
-    /// Refuses a fault that does not exist here: a run without it would prove nothing about it.
+    /// Refuses a fault that does not exist here. A run without it would prove nothing about it.
     pub(crate) fn refuse_unknown(&self) -> Result<()> {
         let mut known: Vec<_> = self.ours().iter().chain(&self.servers()).map(What::kind).collect();
         known.push(NONE);
         match self.only.iter().find(|only| !known.contains(&only.as_str())) {
             Some(unknown) => Err(Error::new(format!(
-                "there is no fault {unknown} here; there are {}",
+                "the fault {unknown} is unknown here; known faults: {}",
                 known.join(", ")
             ))),
-            None if self.only.len() > 1 && self.wants(NONE) => {
-                Err(Error::new(format!("the fault {NONE} goes with no other")))
-            }
+            None if self.only.len() > 1 && self.wants(NONE) => Err(Error::new(format!(
+                "--fault {NONE} excludes all other faults; give only one of them"
+            ))),
             None => Ok(()),
         }
     }
@@ -186,12 +186,12 @@ impl Deck {
     fn lasts(&self, what: &What) -> RangeInclusive<Duration> {
         match what {
             What::Holder(HolderFault::Kill, _) => Duration::ZERO..=Duration::ZERO,
-            // Longer than the longest lease, or shorter than the shortest.
+            // This is longer than the longest lease, or shorter than the shortest lease.
             What::Holder(HolderFault::Stop, _) => {
                 self.longest_ttl / 8..=self.longest_ttl.mul_f64(1.5)
             }
             What::Link(fault, _) if fault.is_momentary() => Duration::ZERO..=Duration::ZERO,
-            // The time by which sent data is late.
+            // The delay of sent data.
             What::Link(LinkFault::ResetLate, _) => {
                 Duration::from_millis(20)..=Duration::from_millis(420)
             }
@@ -205,7 +205,7 @@ fn between(range: &RangeInclusive<Duration>, chance: &mut StdRng) -> Duration {
     *range.start() + (*range.end() - *range.start()).mul_f64(chance.random_range(0.0..=1.0))
 }
 
-/// A generator of its own.
+/// A separate generator.
 trait ForkStream {
     fn fork_stream(&mut self) -> StdRng;
 }
@@ -217,7 +217,7 @@ impl ForkStream for StdRng {
 }
 
 impl Plan {
-    /// The kinds of faults in it.
+    /// The kinds of faults in the plan.
     #[must_use]
     pub fn kinds(&self) -> BTreeSet<&'static str> {
         self.ours.iter().chain(&self.servers).map(|strike| strike.what.kind()).collect()
@@ -340,11 +340,11 @@ mod tests {
         }
         let text = refused(&["stop", "kil-holder"], true).unwrap();
         assert!(
-            text.starts_with("there is no fault kil-holder here; there are kill-holder, "),
+            text.starts_with("the fault kil-holder is unknown here; known faults: kill-holder, "),
             "{text}"
         );
         assert!(text.contains("link-slow") && text.ends_with("kill, stop, none"), "{text}");
-        // As on a store that allows no proxy.
+        // Some stores allow no proxy.
         assert!(refused(&["link-slow"], false).is_some());
         assert!(refused(&["none", "stop"], true).is_some());
     }

@@ -16,7 +16,7 @@ use crate::{
     site::{BoxError, Site},
 };
 
-/// A site, for use on threads that may block.
+/// A site. Its calls run on threads that may block.
 #[derive(Clone, Debug)]
 pub(crate) struct Hands(Arc<Mutex<Box<dyn Site>>>);
 
@@ -57,7 +57,7 @@ fn whole(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-/// Does the strikes in their order.
+/// Causes the faults in their order.
 pub(crate) async fn hurt_servers(
     hands: &Hands,
     strikes: &[Strike],
@@ -70,16 +70,19 @@ pub(crate) async fn hurt_servers(
             continue;
         }
         let What::Server(fault) = &strike.what else {
-            return Err(Error::new("a fault of the processes among those of the servers"));
+            return Err(Error::new(
+                "the plan has a fault of the processes among the faults of the servers",
+            ));
         };
-        // Recorded before the fault begins, because its effects may show before the call returns.
+        // This records the fault before its start, because its effects may show before the call
+        // returns.
         let number = notes.strikes(fault.kind, "the servers".to_owned(), None, fault.weakens);
         let fault = fault.clone();
         let chance = strike.chance;
-        let what = format!("the fault {} can't be done", fault.kind);
+        let what = format!("could not cause the fault {}", fault.kind);
         hands.work(&what, move |site| site.strike(&fault, chance)).await?;
         sleep(strike.lasts).await;
-        let what = format!("after {} the servers don't come back", strike.what.kind());
+        let what = format!("the servers did not recover after the fault {}", strike.what.kind());
         hands.work(&what, |site| site.heal()).await?;
         notes.heals(number);
     }

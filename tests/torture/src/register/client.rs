@@ -14,7 +14,7 @@ use crate::{
     history::{Lock, Op},
 };
 
-/// No fault hits the register, so only an overloaded machine is this slow.
+/// No fault hits the register, so only an overloaded machine takes this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection to the register, for one task.
@@ -35,7 +35,7 @@ impl Client {
 
     /// Writes once, with this token.
     ///
-    /// Not cancel safe: the next write would take the answer of this one.
+    /// Not cancel safe: the next write would read the answer to this write.
     pub(crate) async fn write(&mut self, op: Op, lock: &Lock, token: u64) -> Result<Verdict> {
         bounded("write to", async {
             let line = serde_json::to_string(&Write { op, lock: lock.clone(), token })?;
@@ -52,9 +52,11 @@ impl Client {
 
 async fn bounded<T>(what: &str, work: impl Future<Output = io::Result<T>>) -> Result<T> {
     match timeout(PATIENCE, work).await {
-        Ok(done) => done.map_err(|error| Error::of(format!("can't {what} the register"), error)),
+        Ok(done) => {
+            done.map_err(|error| Error::of(format!("could not {what} the register"), error))
+        }
         Err(_) => {
-            Err(Error::new(format!("can't {what} the register: no answer within {PATIENCE:?}")))
+            Err(Error::new(format!("could not {what} the register: no answer within {PATIENCE:?}")))
         }
     }
 }

@@ -17,10 +17,10 @@ struct Write {
     token: u64,
 }
 
-/// The line that answers it.
+/// The answer of the register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Verdict {
     pub(crate) accepted: bool,
-    /// The largest token taken for this lock, this one included.
+    /// The largest accepted token for this lock, including this token.
     pub(crate) largest: u64,
 }

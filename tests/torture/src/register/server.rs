@@ -29,31 +29,34 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) async fn start(history: Writer) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
-        let listener = listener.map_err(|error| Error::of("the register can't listen", error))?;
+        let listener =
+            listener.map_err(|error| Error::of("the register could not open its port", error))?;
         Ok(Self { listener, shelf: Arc::new(Shelf { largest: Mutex::default(), history }) })
     }
 
     pub(crate) fn address(&self) -> Result<SocketAddr> {
         self.listener
             .local_addr()
-            .map_err(|error| Error::of("the register can't tell where it listens", error))
+            .map_err(|error| Error::of("the register could not read its own address", error))
     }
 
     /// Serves until it is dropped.
     ///
     /// # Errors
-    /// The register got a line that it doesn't understand, or the system accepts no connection. In
-    /// both cases the run is worthless.
+    /// The register got a line that it doesn't understand, or could not accept a connection. In
+    /// both cases the run proves nothing.
     pub(crate) async fn serve(self) -> Result<()> {
         let mut callers = JoinSet::new();
         loop {
             tokio::select! {
                 caller = self.listener.accept() => {
-                    let (caller, _) = caller.map_err(|error| Error::of("the register can't be called", error))?;
+                    let failed =
+                        |error| Error::of("the register could not accept a connection", error);
+                    let (caller, _) = caller.map_err(failed)?;
                     callers.spawn(attend(caller, Arc::clone(&self.shelf)));
                 }
                 Some(left) = callers.join_next() => {
-                    left.map_err(|error| Error::of("the register fell over", error))??;
+                    left.map_err(|error| Error::of("a task of the register panicked", error))??;
                 }
             }
         }
@@ -70,7 +73,7 @@ struct Shelf {
 impl Shelf {
     fn compare(&self, write: Write) -> Verdict {
         let Write { op, lock, token } = write;
-        // Locked until the record is written, so that the records are in the order of the
+        // This lock lasts until the record is written, so the records are in the order of the
         // comparisons.
         let mut known = self.largest.lock().unwrap_or_else(PoisonError::into_inner);
         let largest = known.get(&lock).copied().unwrap_or(0);
@@ -96,7 +99,7 @@ async fn attend(caller: TcpStream, shelf: Arc<Shelf>) -> Result<()> {
         }
         let write = serde_json::from_slice(&line);
         let write = write.map_err(|error| {
-            Error::of("the register was told what it doesn't understand", error)
+            Error::of("the register got a line that it doesn't understand", error)
         })?;
         let answer = answer(&shelf.compare(write))?;
         if caller.write_all(&answer).await.is_err() {
@@ -108,7 +111,7 @@ async fn attend(caller: TcpStream, shelf: Arc<Shelf>) -> Result<()> {
 fn answer(verdict: &Verdict) -> Result<Vec<u8>> {
     let line = serde_json::to_string(verdict).map_err(io::Error::from);
     line.map(|line| format!("{line}\n").into_bytes())
-        .map_err(|error| Error::of("the register can't answer", error))
+        .map_err(|error| Error::of("the register could not encode its answer", error))
 }
 
 #[cfg(test)]
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bad_line_is_an_error_and_a_cut_one_is_none() {
+    async fn a_bad_line_is_an_error_but_an_incomplete_line_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let history = Writer::create(&folder.path().join("register.jsonl"), REGISTER).unwrap();
         let server = Server::start(history).await.unwrap();

@@ -9,19 +9,21 @@ use crate::{
     history::{DIRECTOR, Event, Holder, Lock, Mode, Op, Outcome, REGISTER, Record, Refusal},
 };
 
-/// The verdict as a page with the title `title`: the result in a sentence, the broken promises, the
+/// The verdict as a page with this title: the result in a sentence, the broken promises, the
 /// documented weaknesses, and the figures.
 #[must_use]
 pub fn markdown(verdict: &Verdict, title: &str) -> String {
     let mut page = format!("# {title}\n\n{}\n", in_a_sentence(verdict));
-    let sections =
-        [("Broken promises", &verdict.violations), ("Weaker, as documented", &verdict.documented)];
+    let sections = [
+        ("Broken promises", &verdict.violations),
+        ("Allowed by the documentation", &verdict.documented),
+    ];
     for (heading, violations) in
         sections.into_iter().filter(|(_, violations)| !violations.is_empty())
     {
         _ = write!(page, "\n## {heading}\n");
         for (number, violation) in (1..).zip(violations) {
-            tell(&mut page, number, violation);
+            describe(&mut page, number, violation);
         }
     }
     page.push_str(&tables(&verdict.figures));
@@ -42,7 +44,7 @@ fn in_a_sentence(verdict: &Verdict) -> String {
     let of = format!("{requests} requests, {grants} grants and {faults} faults");
     match &*verdict.violations {
         [] if grants == &0 => format!("**Nothing was tested**: {of}."),
-        [] => format!("**Every promise was kept** over {of}."),
+        [] => format!("**The locks kept every promise** in {of}."),
         [first, ..] => {
             let mut rules: Vec<_> =
                 verdict.violations.iter().map(|violation| violation.rule).collect();
@@ -50,14 +52,14 @@ fn in_a_sentence(verdict: &Verdict) -> String {
             rules.dedup();
             let rules = rules.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             format!(
-                "**Promises were broken** over {of}: {rules}. The first: {}.",
+                "**Promises were broken** in {of}: {rules}. The first: {}.",
                 escaped(&first.what)
             )
         }
     }
 }
 
-fn tell(page: &mut String, number: usize, violation: &Violation) {
+fn describe(page: &mut String, number: usize, violation: &Violation) {
     let Violation { rule, lock, what, slice, documented } = violation;
     _ = write!(page, "\n### {number}. {rule}\n\n");
     if let Some(lock) = lock {
@@ -86,14 +88,14 @@ fn figures(page: &mut String, figures: &Figures) {
     let rows = [
         ("requests", figures.requests),
         ("grants", figures.grants),
-        ("holds lost", figures.losses),
-        ("outcomes unknown", figures.unknown),
-        ("requests failed", figures.failed),
-        ("futures and guards dropped", figures.dropped),
-        ("writes that the register took", figures.accepted),
-        ("late writes that it refused", figures.refused),
-        ("deaths that were judged", figures.takeovers),
-        ("weaker, as documented", figures.documented),
+        ("lost holds", figures.losses),
+        ("unknown outcomes", figures.unknown),
+        ("failed requests", figures.failed),
+        ("dropped futures and guards", figures.dropped),
+        ("writes that the register accepted", figures.accepted),
+        ("late writes that the register refused", figures.refused),
+        ("deaths that the checker could judge", figures.takeovers),
+        ("violations that the documentation allows", figures.documented),
     ];
     for (what, count) in rows {
         _ = writeln!(page, "| {what} | {count} |");
@@ -107,7 +109,10 @@ pub(crate) fn recoveries(page: &mut String, figures: &Figures) {
     if figures.recoveries.is_empty() {
         return;
     }
-    page.push_str("\n## Recoveries\n\nFrom the end of a fault that lasts, or from the fault itself, to the next grant.\n\n");
+    page.push_str(
+        "\n## Recoveries\n\nThe time to the next grant, from the end of a fault that lasts, or \
+         else from the fault itself.\n\n",
+    );
     page.push_str("| fault | n | p50 | p99 | max |\n|---|---:|---:|---:|---:|\n");
     for (kind, taken) in &figures.recoveries {
         let Ok(mut histogram) = Histogram::<u64>::new(3) else { continue };
@@ -176,7 +181,7 @@ pub(super) fn process(number: u32) -> String {
 /// One record in words, with times that count from `zero`.
 fn line(record: &Record, zero: u64) -> String {
     let text = in_words(&record.event, zero);
-    // A fence or a line break in an error text would end the block.
+    // A fence or a line break in an error text would end the code block.
     text.replace(['\n', '\r'], " ").replace("```", "'''")
 }
 
@@ -190,7 +195,8 @@ fn in_words(event: &Event, zero: u64) -> String {
             let how = mode_of(*mode);
             let lock = name(lock);
             format!(
-                "{op} asks for {lock} ({how}), lease {ttl:?}, renewal {renewal:?}, patience {patience:?}{most}"
+                "{op} asks for {lock} ({how}), lease {ttl:?}, renewal {renewal:?}, patience \
+                 {patience:?}{most}"
             )
         }
         Event::Granted { op, token, until, .. } => {
@@ -199,64 +205,64 @@ fn in_words(event: &Event, zero: u64) -> String {
         Event::Refused { op, why } => refused(op, why),
         Event::Holds { op, until } => format!("{op} holds until {}", from_zero(*until)),
         Event::Listens { op } => format!("{op} listens for its loss"),
-        Event::Told { op, reason } => format!("{op} is told that it is lost: {reason}"),
-        Event::Stalled { lasted } => format!("got no turn for {lasted:?}"),
+        Event::Told { op, reason } => format!("{op} gets its loss signal: {reason}"),
+        Event::Stalled { lasted } => format!("got no processor time for {lasted:?}"),
         Event::Lost { op, reason } => {
-            format!("{op} has lost: {}", reason.as_deref().unwrap_or("no reason given"))
+            format!("{op} has lost the lock: {}", reason.as_deref().unwrap_or("no reason given"))
         }
         Event::Renews { op, lease: Some(lease) } => format!("{op} renews for {lease:?}"),
         Event::Renews { op, lease: None } => format!("{op} renews"),
         Event::Renewed { op, error } => {
-            format!("{op} has renewed: {}", error.as_deref().unwrap_or("done"))
+            format!("{op} ends its renewal: {}", error.as_deref().unwrap_or("done"))
         }
         Event::Releases { op } => format!("{op} begins to release"),
         Event::Released { op, outcome } => released(op, outcome),
         Event::Writes { op, careless: true } => {
-            format!("{op} writes, without having asked whether it holds")
+            format!("{op} writes without a check that it holds")
         }
         Event::Writes { op, careless: false } => format!("{op} writes"),
         Event::Written { op, accepted } => {
-            format!("{op} is told that its write was {}", taken(*accepted))
+            format!("{op} learns that its write was {}", accepted_or_refused(*accepted))
         }
         Event::Compared { op, token, largest, accepted, .. } => {
             format!(
-                "{op} writes with token {token}, the largest is {largest}: {}",
-                taken(*accepted)
+                "{op} writes with token {token}; the largest token is {largest}; {}",
+                accepted_or_refused(*accepted)
             )
         }
         Event::Seen { answered, holders, waiters, .. } => {
-            format!("looks, and sees by {}: {}", from_zero(*answered), seen(holders, *waiters))
+            format!("looks at the lock until {}: {}", from_zero(*answered), seen(holders, *waiters))
         }
         Event::Applied { op, token } => format!("the store grants {op} token {token}"),
-        Event::Gone { op } => format!("the store has nothing left of {op}"),
+        Event::Gone { op } => format!("the store drops {op}"),
         Event::Strikes { fault, kind, target, .. } => {
-            format!("fault {fault} strikes: {kind}, {target}")
+            format!("fault {fault} begins: {kind}, {target}")
         }
         Event::Heals { fault } => format!("fault {fault} is over"),
         Event::Died { victim } => format!("p{victim} is dead"),
         Event::Ends { tasks, files } => {
-            format!("ends with {tasks} tasks and {files} files more than it began with")
+            format!("ends with {tasks} tasks and {files} open files more than at its start")
         }
-        Event::Leaks { what } => format!("finds left: {what}"),
+        Event::Leaks { what } => format!("finds a leftover: {what}"),
     }
 }
 
 fn refused(op: &Op, why: &Refusal) -> String {
     match why {
-        Refusal::Busy => format!("{op} is told: busy"),
-        Refusal::TimedOut => format!("{op} gives up: its bound has passed"),
+        Refusal::Busy => format!("{op} is refused: busy"),
+        Refusal::TimedOut => format!("{op} times out"),
         Refusal::Cancelled => format!("{op} is dropped"),
-        Refusal::Failed(error) => format!("{op} fails for certain: {error}"),
+        Refusal::Failed(error) => format!("{op} certainly fails: {error}"),
         Refusal::Unknown(error) => format!("{op} fails with an unknown outcome: {error}"),
     }
 }
 
 fn released(op: &Op, outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Freed => format!("{op} is told: freed"),
-        Outcome::NotHeld => format!("{op} is told: not held"),
-        Outcome::Unknown(error) => format!("{op} is released with an unknown outcome: {error}"),
-        Outcome::Failed(error) => format!("{op} is not released: {error}"),
+        Outcome::Freed => format!("{op} has released the lock"),
+        Outcome::NotHeld => format!("{op} did not hold the lock at its release"),
+        Outcome::Unknown(error) => format!("the release of {op} has an unknown outcome: {error}"),
+        Outcome::Failed(error) => format!("the release of {op} failed: {error}"),
         Outcome::Dropped => format!("the guard of {op} is dropped"),
     }
 }
@@ -264,13 +270,13 @@ fn released(op: &Op, outcome: &Outcome) -> String {
 /// The holders and the waiters that a look at the store found.
 fn seen(holders: &[Holder], waiters: Option<u64>) -> String {
     let holders = holders.iter().map(|holder| {
-        let op = holder.op.map_or("somebody".to_owned(), |op| op.to_string());
+        let op = holder.op.map_or("a holder without a label".to_owned(), |op| op.to_string());
         let token = holder.token.map_or(String::new(), |token| format!(", token {token}"));
         format!("{op} ({}{token})", mode_of(holder.mode))
     });
     let holders = holders.collect::<Vec<_>>().join(", ");
-    let holders = if holders.is_empty() { "nobody" } else { &holders };
-    let waiters = waiters.map_or(String::new(), |waiters| format!(", {waiters} wait"));
+    let holders = if holders.is_empty() { "no holder" } else { &holders };
+    let waiters = waiters.map_or(String::new(), |waiters| format!(", {waiters} waiters"));
     format!("{holders}{waiters}")
 }
 
@@ -283,6 +289,6 @@ fn mode_of(mode: Mode) -> String {
     }
 }
 
-fn taken(accepted: bool) -> &'static str {
-    if accepted { "taken" } else { "refused" }
+fn accepted_or_refused(accepted: bool) -> &'static str {
+    if accepted { "accepted" } else { "refused" }
 }

@@ -1,4 +1,4 @@
-//! The checker's verdict in a form for people.
+//! Shows the checker's verdict as Markdown and as pictures.
 
 mod markdown;
 #[cfg(test)]

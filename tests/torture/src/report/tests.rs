@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// The store frees a lock early while its holder is stopped. Another holder gets the lock, and the
-/// first one writes late.
+/// first holder writes late.
 fn overtaken() -> HistoryBuilder {
     let mut told = HistoryBuilder::new();
     told.renewed(Renewal::Auto).of(Lock::Mutex("a<b> & |c_d|".to_owned()), Mode::Exclusive);
@@ -42,7 +42,7 @@ fn a_page_of_a_good_run_starts_with_the_verdict() {
     let page = markdown(&told.verdict(), "redis");
     assert!(
         page.starts_with(
-            "# redis\n\n**Every promise was kept** over 1 requests, 1 grants and 0 faults.\n"
+            "# redis\n\n**The locks kept every promise** in 1 requests, 1 grants and 0 faults.\n"
         ),
         "{page}"
     );
@@ -61,7 +61,7 @@ fn a_page_shows_violations_with_times_from_its_first_record() {
         "{page}"
     );
     assert!(
-        page.contains("     320.000 ms  director  fault 1 strikes: stop-holder, somebody\n"),
+        page.contains("     320.000 ms  director  fault 1 begins: stop-holder, the target\n"),
         "{page}"
     );
 }
@@ -79,7 +79,7 @@ fn a_page_has_a_row_of_recoveries_for_each_kind_of_fault() {
 }
 
 #[test]
-fn no_error_text_ends_its_block() {
+fn no_error_text_ends_its_code_block() {
     let mut told = HistoryBuilder::new();
     let op = told.asks(0, 1);
     told.refused(1, op, Refusal::Failed("first\n```\n# second".to_owned())).seen(2, 9, &[(op, 1)]);
@@ -97,12 +97,12 @@ fn drawn(name: &str, told: &HistoryBuilder) -> String {
 }
 
 #[test]
-fn a_picture_is_whole_and_escaped() {
+fn a_picture_is_complete_and_escaped() {
     let picture = drawn("overtaken.svg", &overtaken());
     assert!(picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>"));
     assert!(picture.contains("a&lt;b&gt; &amp; |c_d|") && !picture.contains("a<b>"));
     assert!(picture.contains("prefers-color-scheme: dark"));
-    assert!(picture.contains("class=\"clash\"") && picture.contains("stop-holder: somebody"));
+    assert!(picture.contains("class=\"clash\"") && picture.contains("stop-holder: the target"));
     assert_eq!(picture.matches("class=\"refused\"").count(), 2, "the late write, and the legend");
 }
 

@@ -1,4 +1,4 @@
-//! Refuses a run as evidence if nothing happened in it.
+//! Refuses a run as evidence if no lock was granted, or a process did no work.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -7,11 +7,11 @@ use crate::{
     nemesis::Life,
 };
 
-/// Why the records of a round with faults for that time prove nothing, or `None` if they do.
+/// The reason why the records of a round with faults for that time prove nothing, if there is one.
 pub(super) fn lacking(records: &[Record], lives: &[Life], span: Duration) -> Option<String> {
     let events = || records.iter().map(|record| &record.event);
     if !events().any(|event| matches!(event, Event::Granted { .. })) {
-        return Some("nothing can be told of a round in which nobody got a lock".to_owned());
+        return Some("the round proves nothing, because no process got a lock".to_owned());
     }
     let begun = records.iter().filter(|record| matches!(record.event, Event::Begins { .. }));
     let begun: BTreeSet<u32> = begun.map(|record| record.process).collect();
@@ -19,7 +19,7 @@ pub(super) fn lacking(records: &[Record], lives: &[Life], span: Duration) -> Opt
     let lived = |life: &&Life| life.to.saturating_sub(life.from) > most;
     let idle = lives.iter().filter(lived).find(|life| !begun.contains(&life.process))?;
     Some(format!(
-        "process {} was there for most of the round, and never reached the store",
+        "process {} lived for most of the round, but never connected to the store",
         idle.process
     ))
 }
@@ -49,8 +49,8 @@ mod tests {
         let short = Life { process: 2, from: 50, to: 99 };
         assert_eq!(lacking(&[begins(1), granted(1)], &[long, short], span), None);
         let text = lacking(&[begins(1)], &[long], span).unwrap();
-        assert!(text.contains("nobody got a lock"), "{text}");
+        assert!(text.contains("no process got a lock"), "{text}");
         let text = lacking(&[begins(2), granted(2)], &[long, short], span).unwrap();
-        assert!(text.starts_with("process 1 was there"), "{text}");
+        assert!(text.starts_with("process 1 lived"), "{text}");
     }
 }

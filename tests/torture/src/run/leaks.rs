@@ -1,4 +1,4 @@
-//! Finds what is left in the store after all processes have ended.
+//! Finds leftovers in the store after all processes have ended.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,7 @@ use crate::{
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 impl Arena {
-    /// Waits until all leases have passed, and then records what is left.
+    /// Waits until all leases have ended, and then records the leftovers.
     pub(super) async fn look_for_leaks(
         &self,
         round: &Round,
@@ -60,14 +60,16 @@ impl Arena {
                 notes.leaks(format!("{name} is still in use"));
             }
         }
-        let left = async || self.hands.work("what is left in the store", |site| site.leaks()).await;
+        let left = async || {
+            self.hands.work("could not list the leftovers in the store", |site| site.leaks()).await
+        };
         for what in self.lasting(end, left).await? {
             notes.leaks(what);
         }
         Ok(())
     }
 
-    /// Looks again and again, and returns the leftovers at the end of that time.
+    /// Looks repeatedly, and returns the leftovers at the end of that time.
     async fn lasting(
         &self,
         end: Instant,
@@ -99,16 +101,16 @@ fn hot_locks(records: &[Record]) -> BTreeSet<Lock> {
 
 async fn look(locker: &Locker, lock: &Lock) -> Result<Inspection> {
     let seen = answered(async || inspect(locker, lock).await).await;
-    seen.map_err(|error| Error::of("a lock can't be looked at", error))
+    seen.map_err(|error| Error::of("could not inspect a lock", error))
 }
 
 async fn names(locker: &Locker, prefix: &str) -> Result<Vec<String>> {
     let names = answered(async || locker.names(prefix).await).await;
-    let names = names.map_err(|error| Error::of("the names in use can't be listed", error))?;
+    let names = names.map_err(|error| Error::of("could not list the names in use", error))?;
     Ok(names.into_iter().map(|name| name.to_string()).collect())
 }
 
-/// Retries for a while, because faults of the servers also hurt the director's own connection.
+/// Retries for a while, because faults of the servers also break the director's own connection.
 pub(super) async fn answered<T>(ask: impl AsyncFn() -> lockkit::Result<T>) -> lockkit::Result<T> {
     let end = Instant::now() + FAREWELL;
     loop {

@@ -34,31 +34,30 @@ use crate::{
     workload::Workload,
 };
 
-/// The time for a child to give back its locks.
+/// The time for a child to release its locks.
 const FAREWELL: Duration = Duration::from_secs(20);
-/// The time beyond what the contract gives the process that follows a dead holder.
+/// The extra time for the next holder after a death, beyond the bound of the contract.
 const MARGIN: Duration = Duration::from_secs(1);
 
 /// The settings of one round.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Determines all random choices. The timing of the stores and of the machine does not follow
-    /// from it.
+    /// Determines all random choices, but not the timing of the stores and of the machine.
     pub seed: u64,
-    /// How long faults happen.
+    /// The time during which faults happen.
     pub span: Duration,
-    /// How long the round continues without faults before its end. It is longer if a process that
-    /// follows a dead holder may take longer.
+    /// The time without faults at the end of the round. The round extends it if the next holder
+    /// after a death may take longer.
     pub calm: Duration,
     /// The work of the processes.
     pub workload: Workload,
-    /// Only these kinds of faults. If empty, all kinds. `none` means no fault.
+    /// The kinds of faults. An empty list means all kinds, and `none` means no fault.
     pub only: Vec<String>,
-    /// The time from the end of one fault to the next, on average.
+    /// The average time from the end of one fault to the start of the next.
     pub pause: Duration,
-    /// The time that a busy machine needs beyond the bounds of the contract.
+    /// The extra time beyond the bounds of the contract, for a busy machine.
     pub slack: Duration,
-    /// The folder of the history and the report. It is created, or must be empty.
+    /// The folder of the history and the report. The round creates it, or it must be empty.
     pub folder: PathBuf,
 }
 
@@ -71,14 +70,14 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// The planned faults.
     pub plan: Plan,
-    /// The kinds of faults that there was no time for, once for each fault.
+    /// The kinds of faults without time left, once for each fault.
     pub skipped: Vec<&'static str>,
-    /// Set if a verdict without violations proves nothing: the round failed, or nothing happened in
-    /// it.
+    /// The reason why a verdict without violations proves nothing, if there is one. The round
+    /// failed, no lock was granted, or a process did no work.
     pub error: Option<String>,
 }
 
-/// A round before it is played.
+/// A round before its start.
 #[derive(Debug)]
 struct Stage<'a> {
     round: &'a Round,
@@ -88,26 +87,26 @@ struct Stage<'a> {
     descriptor: Descriptor,
     plan: Plan,
     notes: Notes,
-    /// Whether a holder dies at the end.
+    /// Whether the round ends with the death of a holder.
     kills: bool,
 }
 
-/// The settings that are needed to judge a history again.
+/// The settings for another check of a history.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     store: String,
     seed: u64,
     terms: Terms,
-    /// The same as in the outcome.
+    /// As in the outcome.
     error: Option<String>,
 }
 
-/// A history that was judged again.
+/// The result of another check of a history.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// The checker's verdict.
     pub verdict: Verdict,
-    /// Set if a verdict without violations proves nothing, as in [`Outcome::error`].
+    /// The reason why a verdict without violations proves nothing, as in [`Outcome::error`].
     pub error: Option<String>,
     /// The report.
     pub report: PathBuf,
@@ -115,7 +114,7 @@ pub struct Checked {
 
 const HEADER: &str = "run.json";
 
-/// A site, and how to start processes that use it.
+/// A site, and the program of the processes that use it.
 #[derive(Clone, Debug)]
 pub struct Arena {
     hands: Hands,
@@ -137,17 +136,19 @@ impl Arena {
         &self.name
     }
 
-    /// Plays a round, and judges it. Calls `announce` with the plan before the round begins.
+    /// Runs a round, and checks its history. Calls `announce` with the plan before the round
+    /// starts.
     ///
     /// # Errors
-    /// No round began: the folder is in use, a fault does not exist, the store is out of reach, or
-    /// a process can't start. A lock's wrong behaviour is no error: it is in the verdict. A failure
-    /// after the begin of the round is in the outcome.
+    /// No round started: the folder is in use, a fault does not exist, the store is unreachable, or
+    /// a process can't start. If a lock misbehaves, this is not an error, but a violation in the
+    /// verdict. A failure after the start of the round is in the outcome.
     pub async fn play(&self, round: &Round, announce: impl FnOnce(&Plan)) -> Result<Outcome> {
         let folder = &round.folder;
         refuse_used(folder)?;
-        let opened =
-            self.hands.work("the store can't be used", |site| Ok((site.open()?, site.more_urls())));
+        let opened = self
+            .hands
+            .work("could not open the store", |site| Ok((site.open()?, site.more_urls())));
         let (url, more_urls) = opened.await?;
         let locker = connect(&url).await?;
         let descriptor = locker.descriptor().clone();
@@ -157,8 +158,8 @@ impl Arena {
         let kills = deck.wants(KILL_HOLDER);
         let terms = Terms::of(&descriptor, round.slack);
         fs::create_dir_all(folder)
-            .map_err(|error| Error::of(format!("{} can't be made", folder.display()), error))?;
-        let unfinished = Some("the round was not played to its end".to_owned());
+            .map_err(|error| Error::of(format!("could not create {}", folder.display()), error))?;
+        let unfinished = Some("the round did not reach its end".to_owned());
         let store = self.name.clone();
         let seed = round.seed;
         let mut header = Header { store, seed, terms, error: unfinished };
@@ -169,7 +170,7 @@ impl Arena {
         let stage = Stage { round, url, more_urls, locker, descriptor, plan, notes, kills };
         let (mut fleet, mut companions) = self.enter(&stage).await?;
         let played = self.perform(&stage, &mut fleet, &mut companions).await;
-        // The history up to this point is judged, even after a failure.
+        // The checker judges the history up to this point, even after a failure.
         let ended = match played {
             Ok(()) => self.end(&stage, fleet, companions).await,
             Err(error) => {
@@ -199,7 +200,10 @@ impl Arena {
         Ok(Deck {
             holders: usize::try_from(round.workload.processes).unwrap_or(usize::MAX),
             has_links: Link::fits(url)?,
-            servers: self.hands.work("the site", |site| Ok(site.faults())).await?,
+            servers: self
+                .hands
+                .work("could not list the faults of the site", |site| Ok(site.faults()))
+                .await?,
             only: round.only.clone(),
             longest_ttl: longest_ttl(&round.workload, descriptor),
             shortest_ttl: shortest_ttl(&round.workload, descriptor),
@@ -227,7 +231,7 @@ impl Arena {
         Ok((Fleet::start(crew, notes.clone()).await?, companions))
     }
 
-    /// Does the faults, and then lets all processes work without any.
+    /// Causes the faults, and then lets all processes work without faults.
     async fn perform(
         &self,
         stage: &Stage<'_>,
@@ -246,7 +250,7 @@ impl Arena {
             if stage.kills {
                 let locks = Locks::of(&round.workload, locker)?;
                 kill_a_holder(fleet, locker, &locks, notes, round.seed).await?;
-                // Long enough to see whether another process follows.
+                // This is long enough to see whether another process gets the lock.
                 let ttl = longest_ttl(&round.workload, descriptor);
                 calm = calm.max(ttl + descriptor.takeover_delay + round.slack * 2 + MARGIN);
             }
@@ -259,7 +263,7 @@ impl Arena {
         }
     }
 
-    /// Ends all processes, looks for leaks, and returns how long each process lived.
+    /// Ends all processes, looks for leftovers, and returns the life of each process.
     async fn end(
         &self,
         stage: &Stage<'_>,
@@ -270,14 +274,13 @@ impl Arena {
         lives.push(companions.end(FAREWELL).await);
         self.look_for_leaks(stage.round, &stage.locker, &stage.descriptor).await?;
         let left = stage.locker.shutdown().await;
-        left.map_err(|error| Error::of("the director can't leave the store", error))?;
+        left.map_err(|error| Error::of("the director could not disconnect from the store", error))?;
         Ok(lives)
     }
 }
 
 impl Outcome {
-    /// The kinds of faults that were planned, but neither happened nor were left out for lack of
-    /// time.
+    /// The planned kinds of faults that did not happen, although there was time.
     #[must_use]
     pub fn missing(&self) -> BTreeSet<&'static str> {
         let mut missing = self.plan.kinds();
@@ -287,7 +290,7 @@ impl Outcome {
         missing
     }
 
-    /// Writes the report, and a picture for each broken promise, into `folder`, which holds the
+    /// Writes the report, and a picture for each broken promise, into `folder`, which contains the
     /// history.
     ///
     /// # Errors
@@ -303,10 +306,10 @@ impl Header {
     }
 }
 
-/// Judges the history in a folder again, and writes its report again.
+/// Checks the history in a folder again, and writes its report again.
 ///
 /// # Errors
-/// The folder is not that of a round, or a record makes no sense.
+/// The folder is not the folder of a round, or a record can't be parsed.
 pub fn check_folder(folder: &Path) -> Result<Checked> {
     let path = folder.join(HEADER);
     let of = |error: Box<dyn std::error::Error + Send + Sync>| {
@@ -338,7 +341,7 @@ fn refuse_used(folder: &Path) -> Result<()> {
     if fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some()) {
         let folder = folder.display();
         return Err(Error::new(format!(
-            "{folder} is not empty, as after an earlier round: choose another"
+            "the folder {folder} is not empty, as after an earlier round; choose another folder"
         )));
     }
     Ok(())
@@ -346,22 +349,22 @@ fn refuse_used(folder: &Path) -> Result<()> {
 
 fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text)
-        .map_err(|error| Error::of(format!("{} can't be written", path.display()), error))
+        .map_err(|error| Error::of(format!("could not write {}", path.display()), error))
 }
 
 async fn connect(url: &str) -> Result<Locker> {
-    // The servers may still be busy with the effects of the round before.
+    // The servers may still recover from the previous round.
     let connected = leaks::answered(async || lockkit::connect(url).await).await;
-    connected.map_err(|error| Error::of("the store can't be reached", error))
+    connected.map_err(|error| Error::of("could not connect to the store", error))
 }
 
-/// The longest lease of the workload. A store may be unable to give leases as short as the workload
-/// asks for.
+/// The longest lease of the workload. A store may not offer leases as short as the workload asks
+/// for.
 fn longest_ttl(workload: &Workload, descriptor: &Descriptor) -> Duration {
     workload.ttls.iter().copied().max().unwrap_or_default().max(descriptor.min_ttl)
 }
 
-/// The shortest lease of the workload that the store can give.
+/// The shortest lease of the workload that the store offers.
 fn shortest_ttl(workload: &Workload, descriptor: &Descriptor) -> Duration {
     workload.ttls.iter().copied().min().unwrap_or_default().max(descriptor.min_ttl)
 }

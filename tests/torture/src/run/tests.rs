@@ -1,7 +1,7 @@
 use super::*;
 use crate::{history::Event, site::Elsewhere};
 
-/// The answer of a child, which then does nothing until the end of its input.
+/// The answer of a child. The child then idles until the end of its input.
 const IDLE: &str = "read -r role; echo '{\"ready\":{\"address\":\"127.0.0.1:9\"}}'; ";
 const UNTIL_THE_END: &str = "read -r _ || exit 0";
 
@@ -26,7 +26,7 @@ fn round(folder: &Path, only: &[&str]) -> Round {
 }
 
 #[tokio::test]
-async fn a_round_without_a_grant_is_no_proof() {
+async fn a_round_without_a_grant_proves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let outcome =
         arena(UNTIL_THE_END).play(&round(folder.path(), &["none"]), |_| {}).await.unwrap();
@@ -35,8 +35,12 @@ async fn a_round_without_a_grant_is_no_proof() {
         outcome.verdict.figures.faults.is_empty() && outcome.missing().is_empty(),
         "{outcome:?}"
     );
-    assert!(outcome.error.as_ref().unwrap().contains("nobody got a lock"), "{outcome:?}");
-    assert_eq!(check_folder(folder.path()).unwrap().error, outcome.error, "nor is it later");
+    assert!(outcome.error.as_ref().unwrap().contains("no process got a lock"), "{outcome:?}");
+    assert_eq!(
+        check_folder(folder.path()).unwrap().error,
+        outcome.error,
+        "a later check gives the same result"
+    );
 }
 
 #[tokio::test]
@@ -57,7 +61,7 @@ async fn an_unknown_fault_and_a_used_folder_are_refused_before_the_round() {
     let folder = tempfile::tempdir().unwrap();
     let typo = round(&folder.path().join("typo"), &["kil-holder"]);
     let told = arena(UNTIL_THE_END).play(&typo, |_| {}).await.unwrap_err().to_string();
-    assert!(told.starts_with("there is no fault kil-holder"), "{told}");
+    assert!(told.starts_with("the fault kil-holder is unknown here"), "{told}");
     assert!(!typo.folder.exists());
     fs::write(folder.path().join("register.jsonl"), "").unwrap();
     let told = arena(UNTIL_THE_END)

@@ -22,7 +22,7 @@ use super::{
     store::Wakes,
 };
 
-/// Requests that no claim makes are given up after this time.
+/// The time after which the backend gives up a request that belongs to no claim.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 #[derive(Debug)]
@@ -100,7 +100,7 @@ struct Contender {
 }
 
 impl Contender {
-    /// When the core gives up a request that waits in the store for this long.
+    /// The time after which the core gives up a request that waits in the store.
     fn given_up(&self, waits: Duration) -> Duration {
         self.asker.spec.op_timeout + waits
     }

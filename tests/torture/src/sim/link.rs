@@ -1,5 +1,5 @@
-//! The connection between one virtual process and the store. A request travels by itself: it may
-//! arrive, and be applied, long after its sender gave it up.
+//! The connection between one virtual process and the store. A request travels independently of its
+//! sender. The store may receive and apply it long after the sender gave it up.
 
 use std::{
     fmt,
@@ -184,7 +184,7 @@ impl Link {
     }
 
     /// Brings a request to the store and its answer back, unless one of them gets lost. `given_up`
-    /// is when the sender stops waiting for the answer.
+    /// is the time when the sender stops waiting for the answer.
     pub(super) async fn carry<T: Send + 'static>(
         self: &Arc<Self>,
         sort: Sort,
@@ -199,7 +199,7 @@ impl Link {
         let (there, back) = match self.fate(sort, given_up) {
             Fate::Refused(kind) => {
                 pause(dice.up_to(self.world.weather().latency)).await;
-                return Err(Error::new(kind, "refused, as the weather is"));
+                return Err(Error::new(kind, "the simulated weather refused the request"));
             }
             Fate::Lost => return self.no_reply().await,
             Fate::Arrives(there, back) => (there, back),

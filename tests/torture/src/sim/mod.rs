@@ -44,7 +44,7 @@ use crate::{
     history::{DIRECTOR, Event, Record},
 };
 
-/// No run lasts longer than this, on its own clock.
+/// The longest run, on its own clock.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// Timers are rounded up to a millisecond, twice. The clock does not advance while a task works.
@@ -55,17 +55,17 @@ const TOLD_WITHIN: Duration = Duration::from_millis(2);
 pub struct Simulated {
     /// The history, in order of time. Times count from the start of the run.
     pub records: Vec<Record>,
-    /// The promises that the store is held to.
+    /// The promises that the store must keep.
     pub terms: Terms,
-    /// The leftovers at the end. The history has them, too.
+    /// The leftovers at the end. The history also contains them.
     pub leaks: Vec<String>,
-    /// How often each fault happened.
+    /// The number of faults of each kind.
     pub faults: BTreeMap<&'static str, u64>,
     /// One number for the whole history.
     pub digest: u64,
 }
 
-/// Makes the run of this seed. The same seed gives the same digest.
+/// Runs this seed. The same seed gives the same digest.
 #[must_use]
 pub fn simulate(seed: u64) -> Simulated {
     run(Scenario::new(seed))
@@ -143,7 +143,7 @@ async fn act(scenario: Arc<Scenario>) -> Simulated {
     Simulated { records, terms: terms(&scenario), leaks, faults, digest }
 }
 
-/// The terms allow for the bad luck of waiters, which may repeat, but not for long.
+/// The terms allow a waiter some repeated bad luck, but not for long.
 fn terms(scenario: &Scenario) -> Terms {
     let poll = scenario.store.longest_poll() * 5 / 4;
     let takeover_delay = match scenario.store.leases {

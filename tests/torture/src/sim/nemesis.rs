@@ -13,7 +13,7 @@ use super::{
 };
 use crate::history::{DIRECTOR, Event};
 
-/// Why two processes may believe for a while that they hold.
+/// The documented reason why two processes may believe for a while that they hold.
 const EVICTED: &str = "an operator freed it: the holder learns it at its next renewal";
 
 /// Single requests fail, all the time.
@@ -21,7 +21,7 @@ const WEATHER: &str = "weather";
 /// The number of the weather among the faults.
 const THE_WEATHER: u32 = 1;
 
-/// Within this time a retry has happened once more.
+/// Within this time another retry has happened.
 const LAST_RETRY: Duration = Duration::from_millis(1_300);
 
 pub(super) struct Nemesis {
@@ -49,7 +49,7 @@ impl Nemesis {
         }
     }
 
-    /// Does faults at random until all tasks have ended.
+    /// Causes faults at random until all tasks have ended.
     pub(super) async fn rage(&mut self, processes: &mut Vec<Running>, dead: &mut Vec<Running>) {
         if !self.scenario.weather.is_fair() {
             self.strikes(WEATHER, "all requests".to_owned(), None, None);
@@ -66,7 +66,7 @@ impl Nemesis {
                 6..=7 => self.evict(),
                 _ => {
                     self.kill(processes, dead);
-                    often /= 2; // each death brings tasks that begin anew
+                    often /= 2; // each death starts new tasks
                 }
             }
         }

@@ -166,7 +166,7 @@ impl Row {
         grant
     }
 
-    /// When the first of the present leases and places ends.
+    /// The earliest end of the present leases and places.
     pub(super) fn changes_at(&self) -> Option<Instant> {
         let places = self.queue.iter().map(|place| place.ends);
         self.holders.iter().map(|holding| holding.ends).chain(places).min()
@@ -288,7 +288,10 @@ impl Row {
             holders.chain(self.queue.iter().map(|place| ("the place in the queue", &place.asker)));
         let all = all.filter(|(_, asker)| !except.contains(&asker.process));
         all.map(|(what, asker)| {
-            format!("{what} of {}", asker.spec.label.as_deref().unwrap_or("nobody"))
+            format!(
+                "{what} of {}",
+                asker.spec.label.as_deref().unwrap_or("a claim without a label")
+            )
         })
     }
 }

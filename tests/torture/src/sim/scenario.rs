@@ -25,18 +25,18 @@ pub struct Scenario {
     pub claims: u32,
     /// The sort of the store.
     pub store: StoreSort,
-    /// How often each fault happens.
+    /// The frequency of each fault.
     pub weather: Weather,
     /// Leases to choose from.
     pub ttls: Vec<Duration>,
-    /// How many of a thousand rests of a holder are longer than its lease.
+    /// The number of a holder's rests, in a thousand, that are longer than its lease.
     pub long_rests: u32,
 }
 
-/// How a waiter learns that its turn may have come.
+/// The way in which a waiter learns that its turn may have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// It asks again and again, and leaves nothing in the store.
+    /// It asks repeatedly, and leaves nothing in the store.
     Polls,
     /// It queues, and the store wakes it.
     Rung,
@@ -61,7 +61,7 @@ pub enum Leases {
 /// The sort of a scripted store.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreSort {
-    /// How a waiter learns that its turn may have come.
+    /// The way in which a waiter learns that its turn may have come.
     pub waiting: Waiting,
     /// The event that ends a lease.
     pub leases: Leases,
@@ -79,12 +79,12 @@ pub struct StoreSort {
     pub tells_lapse: bool,
 }
 
-/// How often each fault happens, in a thousand requests or wake-ups.
+/// The number of faults of each kind in a thousand requests or wake-ups.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
     /// The least time of a request, one way.
     pub far: Duration,
-    /// The most that a request takes beyond that, if nothing is wrong.
+    /// The longest additional time of a request without a fault.
     pub latency: Duration,
     /// The request gets lost.
     pub lost: u32,
@@ -192,7 +192,7 @@ impl StoreSort {
         Duration::from_millis(if self.waiting == Waiting::Polls { 100 } else { 600 })
     }
 
-    /// How long a place in the queue lasts after the last request of its owner.
+    /// The time that a place in the queue lasts after the last request of its owner.
     pub(super) fn place(self, ttl: Duration) -> Duration {
         ttl.max(self.longest_poll() * 4)
     }

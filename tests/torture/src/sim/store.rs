@@ -40,7 +40,7 @@ impl Store {
         Self { sort, signal: Notify::new(), log, rows: Mutex::default() }
     }
 
-    /// When a lease ends that is granted now.
+    /// The end of a lease that the store grants now.
     fn ends(&self, ttl: Duration) -> Instant {
         Instant::now()
             + match self.sort.leases {
@@ -103,7 +103,7 @@ impl Store {
         (hidden, wakes)
     }
 
-    /// When the next lease or place of this name ends by itself.
+    /// The time when the next lease or place of this name ends by itself.
     pub(super) fn changes_at(&self, name: &LockName) -> Option<Instant> {
         lock(&self.rows).get(name).and_then(Row::changes_at)
     }

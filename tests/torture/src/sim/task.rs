@@ -1,4 +1,4 @@
-//! A task that does with locks everything that a user can do, at random.
+//! A task that uses locks at random, in all ways that a user can.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,10 +14,10 @@ use crate::{
     worker::in_time,
 };
 
-/// How many permits the semaphore has.
+/// The number of permits of the semaphore.
 const LIMIT: u32 = 3;
-/// How long a task that knows of its loss, or should know of it, keeps listening for the loss
-/// signal. This is longer than the bound on the signal.
+/// The time for which a task still listens for the loss signal after it knows of its loss, or
+/// should know of it. This is longer than the bound on the signal.
 const DISBELIEF: Duration = Duration::from_secs(3);
 
 /// Takes locks until the task has made as many claims as the scenario says.
@@ -176,7 +176,7 @@ fn lock_of(dice: &Dice) -> (Lock, Mode) {
     }
 }
 
-/// When the hold ends, on the clock of the history.
+/// The end of the hold, on the clock of the history.
 fn until(process: &Process, guard: &LockGuard) -> u64 {
     let now = process.link.world.log.at(Instant::now());
     now.saturating_add(super::log::nanos(guard.remaining()))
@@ -230,8 +230,7 @@ struct Holding<'a> {
 }
 
 impl Holding<'_> {
-    /// Does random things with the lock, listens for the loss all the time, and ends the hold in
-    /// some way.
+    /// Uses the lock at random, always listens for the loss, and ends the hold in a random way.
     async fn hold(self) {
         let process = self.process;
         let op = self.wish.op;
@@ -298,7 +297,7 @@ impl Holding<'_> {
 
     async fn lose(&self, reason: Option<String>) {
         self.process.write(Event::Lost { op: self.wish.op, reason });
-        // The history shows the absence of a signal.
+        // The history shows if the signal is absent.
         let _ = timeout(DISBELIEF, self.signal.wait()).await;
     }
 
@@ -316,7 +315,7 @@ impl Holding<'_> {
         }
     }
 
-    /// Writes one note after the other, for longer than a lease if the locker renews it.
+    /// Writes notes in sequence, for longer than a lease if the locker renews it.
     async fn note(&self) {
         if !matches!(self.wish.lock, Lock::Mutex(_)) {
             return;

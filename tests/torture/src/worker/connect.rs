@@ -15,8 +15,8 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(90);
 const BETWEEN: Duration = Duration::from_millis(200);
 
-/// Connects. It reports to the parent as soon as it is connected, or only a fault prevents that.
-/// `None` if the parent left meanwhile.
+/// Connects. Reports to the parent as soon as it is connected, or when only a fault prevents this.
+/// Returns `None` if the parent left meanwhile.
 pub(super) async fn connect<F>(parent: &Parent, url: &str, connect: F) -> Result<Option<Locker>>
 where
     F: AsyncFn(&str) -> lockkit::Result<Locker>,

@@ -1,4 +1,4 @@
-//! Counts the tasks and files of a process, which should have no more of them at its end.
+//! Counts the tasks and open files of a process, which must have no more of them at its end.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use tokio::{runtime::Handle, time::sleep};
 
-/// Closing something in the background may take this long.
+/// The time for background tasks to close their files.
 const SOON: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -30,7 +30,7 @@ impl Footprint {
         Self { tasks: count(tasks), files: count(files) }
     }
 
-    /// The tasks and files beyond these, after a time to end.
+    /// The tasks and files beyond these, after a time for them to end.
     pub(super) async fn left(self) -> Self {
         let start = Instant::now();
         loop {
@@ -47,8 +47,8 @@ impl Footprint {
     }
 }
 
-/// The files that wait for timers and sockets are made once, at their first use, and live as long
-/// as the process.
+/// The process creates the files that wait for timers and sockets once, at their first use. They
+/// live as long as the process.
 fn is_of_the_process(file: &Path) -> bool {
     fs::read_link(file).is_ok_and(|target| target.to_string_lossy().starts_with("anon_inode:"))
 }

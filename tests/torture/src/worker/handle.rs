@@ -73,7 +73,7 @@ impl Handle {
     }
 }
 
-/// `None` if the bound on waiting has passed.
+/// Returns `None` if the bound on waiting has passed.
 pub(crate) fn in_time<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),

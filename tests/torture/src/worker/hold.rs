@@ -1,4 +1,4 @@
-//! A lock that is held, from the grant to its end.
+//! A held lock, from the grant to the end of the hold.
 
 use std::{future::pending, time::Duration};
 
@@ -19,10 +19,10 @@ use crate::{
     register::Client,
 };
 
-/// How often a holder that works for long checks its lock.
+/// The interval at which a holder checks its lock during long work.
 const BETWEEN_CHECKS: Duration = Duration::from_millis(100);
-/// How long a holder that knows of its loss, or should know of it, keeps listening for the loss
-/// signal. This is longer than the bound on the signal.
+/// The time for which a holder still listens for the loss signal after it knows of its loss, or
+/// should know of it. This is longer than the bound on the signal.
 const DISBELIEF: Duration = Duration::from_secs(3);
 
 /// A guard, and its use by the holder.
@@ -41,7 +41,7 @@ pub(super) struct Hold<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Held,
-    /// The parent has left, so the holder gives the lock back.
+    /// The parent has left, so the holder releases the lock.
     Leaving,
     Lost,
 }
@@ -132,7 +132,7 @@ impl<'a> Hold<'a> {
         Ok(())
     }
 
-    /// Writes one note after the other. Renewals must find time between the notes.
+    /// Writes notes in sequence. Renewals must find time between the notes.
     async fn note(&mut self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         let mut note = Note::default();
@@ -167,9 +167,9 @@ impl<'a> Hold<'a> {
         Ok(())
     }
 
-    /// The time in which the lock is held, by what the guard says now.
+    /// The time of the hold, as the guard reports it now.
     fn believes(&self) -> std::ops::Range<u64> {
-        // Reads the clock first, so that the computed end is not after the real one.
+        // Reads the clock first, so that the computed end is not after the real end.
         let at = clock::now();
         let left = u64::try_from(self.guard.remaining().as_nanos()).unwrap_or(u64::MAX);
         at..at.saturating_add(left)
@@ -210,7 +210,7 @@ impl<'a> Hold<'a> {
     /// Waits a while for the loss signal, if the holder listens.
     async fn hear(&mut self) {
         if self.plan.listens {
-            // The history shows the absence of a signal.
+            // The history shows if the signal is absent.
             let _ = timeout(DISBELIEF, self.signal.wait()).await;
         }
     }
@@ -247,8 +247,8 @@ impl<'a> Hold<'a> {
         renewed.or_else(|error| broken(&error))
     }
 
-    /// Only a holder that is alone writes. Of two holders at one time, the one with the smaller
-    /// token may rightly write last.
+    /// Only an exclusive holder writes. If two holders hold at the same time, the holder with the
+    /// smaller token may correctly write last.
     async fn write(&mut self, careless: bool) -> Result<()> {
         let Plan { lock, mode, .. } = self.plan;
         let alone = match (mode, lock) {

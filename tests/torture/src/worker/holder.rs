@@ -1,4 +1,4 @@
-//! A process that takes locks: each of its tasks asks for itself.
+//! A process that takes locks. Each of its tasks sends its own requests.
 
 use std::{future::pending, time::Duration};
 
@@ -22,10 +22,10 @@ use crate::{
     register::Client,
 };
 
-/// How long a task pauses after an error, beside its rest.
+/// The pause of a task after an error, in addition to its rest.
 const RECOVERY: Duration = Duration::from_millis(100);
 
-/// Lets all tasks work until the parent leaves and they have given back their locks.
+/// Lets all tasks work until the parent leaves and the tasks have released their locks.
 pub(super) async fn hold(
     parent: &Parent,
     job: &Job,
@@ -53,14 +53,14 @@ pub(super) async fn hold(
     }
     // The first task that can't continue ends all tasks.
     while let Some(ended) = tasks.join_next().await {
-        ended.map_err(|error| Error::of("a task fell over", error))??;
+        ended.map_err(|error| Error::of("a task panicked", error))??;
     }
     Ok(())
 }
 
 struct Task {
     planner: Planner,
-    /// The same seed gives the same claims the same numbers.
+    /// With the same seed, the same claims get the same numbers.
     next: Op,
     step: u64,
     parent: Parent,
@@ -99,7 +99,7 @@ impl Task {
         let handle = Handle::new(&self.locker, &lock, mode, options(op, plan)).map_err(unusable)?;
         self.history.write(Event::Asks { op, lock, mode, ttl, renewal, patience, max_hold });
         let asking = handle.ask(patience);
-        // In each case the request is dropped before the next record.
+        // In each case this drops the request before the next record.
         let answer = tokio::select! {
             biased;
             () = self.parent.leaves() => None,
@@ -148,5 +148,5 @@ fn refusal(error: &lockkit::Error) -> Refusal {
 }
 
 fn unusable(error: lockkit::Error) -> Error {
-    Error::of("a lock can't be asked for as it is planned", error)
+    Error::of("could not create a lock of the plan", error)
 }

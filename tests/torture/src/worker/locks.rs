@@ -9,9 +9,9 @@ use crate::{
     workload::Workload,
 };
 
-/// How many permits each semaphore has.
+/// The number of permits of each semaphore.
 pub(super) const PERMITS: u32 = 3;
-/// How often a task chooses one of the locks that two tasks rarely want at a time.
+/// The probability that a task chooses one of the locks that two tasks rarely want at a time.
 const WIDE: f64 = 0.35;
 
 /// The locks of the workload that the store supports.
@@ -26,7 +26,7 @@ impl Locks {
         let Workload { mutexes, rw_locks, semaphores, wide, prefix, .. } = workload;
         let Capabilities { exclusive, shared, permits, .. } = *locker.capabilities();
         let count = |can: bool, number: &u32| 0..if can { *number } else { 0 };
-        // Each kind has the same names: these are different locks, and must not affect each other.
+        // Each kind has the same names. These are different locks, and must not affect each other.
         let name = |number: u32| format!("{prefix}/hot-{number}");
         let hot = count(exclusive, mutexes).map(|number| Lock::Mutex(name(number)));
         let hot = hot.chain(count(shared, rw_locks).map(|number| Lock::RwLock(name(number))));
@@ -39,7 +39,7 @@ impl Locks {
             .map(|number| Lock::Mutex(format!("{prefix}/wide-{number}")))
             .collect();
         if hot.is_empty() && wide.is_empty() {
-            return Err(Error::new("the workload names no lock that this store can have"));
+            return Err(Error::new("this store supports no lock of the workload"));
         }
         Ok(Self { hot, wide })
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_name_is_wanted_in_each_kind() {
+    fn each_kind_of_lock_has_the_same_names() {
         let locks = Locks::of(&Workload::new(1, 1), &Locker::memory()).unwrap();
         let name = || "torture/hot-0".to_owned();
         for lock in [

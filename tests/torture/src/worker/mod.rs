@@ -32,16 +32,17 @@ use crate::{
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Does the work of a child process. The program that starts a [`Child`](crate::child::Child)
-/// starts itself again to call this. `connect` is `lockkit::connect`, or makes a [`Locker`] in
+/// starts itself again to call this. `connect` is `lockkit::connect`, or creates a [`Locker`] in
 /// another way.
 ///
 /// It reads its role from standard input. It ends when its standard input ends, because its parent
-/// lets it go or has died. It needs a tokio runtime, best one with two threads. Nothing else may
-/// run on that runtime, because this counts the tasks that are left at its end.
+/// ends it or has died. It needs a tokio runtime, preferably with two threads. No other task may
+/// run on that runtime, because this counts the remaining tasks at its end.
 ///
 /// # Errors
-/// The child can't work: it was not started as a child, or the set-up is broken. The program that
-/// calls this says why on standard error, and ends with a status other than 0.
+/// The child can't work, because it was not started as a child, or the set-up is broken. The
+/// program that calls this writes the reason to standard error, and ends with a status other than
+/// 0.
 pub async fn child<F>(connect: F) -> Result<()>
 where
     F: AsyncFn(&str) -> lockkit::Result<Locker>,
@@ -78,7 +79,7 @@ where
     }
     let longest = job.workload.ttls.iter().max().copied().unwrap_or_default();
     let bound = longest.max(locker.descriptor().min_ttl) + FAREWELL;
-    // A shutdown that hangs or fails leaves something, and the footprint shows it.
+    // If the shutdown hangs or fails, tasks or files remain, and the footprint shows them.
     let _ = timeout(bound, locker.shutdown()).await;
     drop(locker);
     let left = before.left().await;
@@ -95,8 +96,8 @@ async fn register(parent: &Parent, history: &std::path::Path) -> Result<()> {
     }
 }
 
-/// Returns an error that ends the run, if this error says that the set-up is broken. A broken
-/// set-up is no fault under test.
+/// Returns an error that ends the run, if this error means that the set-up is broken. A broken
+/// set-up is not a fault under test.
 fn broken(error: &lockkit::Error) -> Result<()> {
     match error.kind() {
         ErrorKind::Authentication
@@ -110,9 +111,9 @@ fn broken(error: &lockkit::Error) -> Result<()> {
         | ErrorKind::UnknownParameter
         | ErrorKind::UnknownScheme
         | ErrorKind::Unsupported
-        | ErrorKind::WrongType => {
-            Err(Error::new(format!("the store can't be tested as it is set up: {error}")))
-        }
+        | ErrorKind::WrongType => Err(Error::new(format!(
+            "the test can't use the store with its present settings: {error}"
+        ))),
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! A process that only looks.
+//! A process that only looks at locks.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// The pause after an error.
 const RECOVERY: Duration = Duration::from_millis(200);
 
-/// Looks at one lock after the other until the parent leaves.
+/// Looks at the locks in turn until the parent leaves.
 pub(super) async fn observe(
     parent: &Parent,
     job: &Job,
@@ -38,7 +38,7 @@ pub(super) async fn observe(
     }
 }
 
-/// Looks once, and returns when to look again.
+/// Looks once, and returns the time of the next look.
 async fn look(locker: &Locker, lock: &Lock, history: &Writer) -> Result<Duration> {
     let at = clock::now();
     let seen = match inspect(locker, lock).await {

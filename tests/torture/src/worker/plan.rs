@@ -1,5 +1,5 @@
-//! The plan of a task for one claim. It is made before any request, so that the same seed makes the
-//! same plans, whatever the store answers.
+//! The plan of a task for one claim. The task makes it before any request, so the same seed makes
+//! the same plans for all answers of the store.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::{
 
 const BY_HAND: f64 = 0.2;
 const BOUNDED: f64 = 0.03;
-/// The share of claims that oversleep, among those that renew by hand. Each of them keeps other
-/// claims waiting for a whole lease.
+/// The share of claims that oversleep, among the claims that renew by hand. Each of them delays
+/// other claims for a whole lease.
 const OVERSLEEPS: f64 = 0.1;
 /// The share of long holds among the other claims.
 const LONG: f64 = 0.01;
@@ -43,26 +43,26 @@ pub(super) struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step {
     Check,
-    /// Renews for this long, where the store can do that.
+    /// Renews for this long, if the store supports it.
     Extend(Duration),
-    /// Writes notes for this long, one after the other, where the store has notes.
+    /// Writes notes in sequence for this long, if the store has notes.
     Note(Duration),
     /// Stays idle until this long after the end of its lease, and then writes without a check.
     Oversleep(Duration),
     Renew,
     Sleep(Duration),
-    /// Sleeps for long, and checks now and then.
+    /// Sleeps for long, with occasional checks.
     Work(Duration),
-    /// Checks, and writes. Does nothing if the holder is not alone.
+    /// Checks, and writes. Does nothing if the holder is not exclusive.
     Write,
 }
 
-/// How a holder gives the lock back.
+/// The way in which a holder releases the lock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum End {
     Drop,
     Release,
-    /// Drops the release if it takes longer.
+    /// Drops the release if it takes longer than this.
     ReleaseWithin(Duration),
 }
 
@@ -78,8 +78,8 @@ pub(super) struct Planner {
 }
 
 impl Planner {
-    /// For a store that gives no lease shorter than `min_ttl`, and that supports other leases than
-    /// the ttl if `extends`.
+    /// The plans for a store that offers no lease shorter than `min_ttl`, and that supports other
+    /// leases than the ttl if `extends`.
     pub(super) fn new(
         locks: Locks,
         workload: &Workload,
@@ -101,7 +101,7 @@ impl Planner {
             Lock::Mutex(_) => Mode::Exclusive,
             Lock::RwLock(_) if rng.random_bool(0.4) => Mode::Exclusive,
             Lock::RwLock(_) => Mode::Shared,
-            // All permits are chosen as often as one permit.
+            // The plan chooses all permits as often as one permit.
             Lock::Semaphore { .. } => Mode::Permits(rng.random_range(1..=PERMITS)),
         };
         let ttl = self.ttls[rng.random_range(0..self.ttls.len())];
@@ -137,7 +137,7 @@ impl Planner {
         let number = rng.random_range(0..=5);
         let mut steps: Vec<_> = (0..number).map(|_| self.step(rng, ttl)).collect();
         match (renewal, max_hold) {
-            // By then other holders have mostly written.
+            // By then most other holders have written.
             (Renewal::Manual, _) if rng.random_bool(OVERSLEEPS) => {
                 steps.push(Step::Oversleep(up_to(rng, ttl / 2)));
             }
@@ -171,7 +171,7 @@ fn patience(rng: &mut StdRng, ttl: Duration) -> Patience {
         0..4 => Patience::No,
         4..10 => Patience::For(up_to(rng, ttl)),
         10..14 => Patience::UntilDropped(up_to(rng, ttl)),
-        // About a round trip or two: the future is dropped during a request.
+        // This is about one or two round trips, so the drop happens during a request.
         14..16 => Patience::UntilDropped(up_to(rng, Duration::from_millis(2))),
         _ => Patience::Unbounded,
     }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_can_be_done_is_done() {
+    fn plans_contain_every_kind_of_step() {
         let plans = plans(7, 1, 1, Duration::ZERO);
         let some =
             |what: &str, is: &dyn Fn(&Plan) -> bool| assert!(plans.iter().any(is), "no {what}");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn options_keep_their_relations_also_where_leases_are_long() {
+    fn options_keep_their_relations_with_long_leases() {
         let least = Duration::from_secs(4);
         for plan in plans(7, 1, 1, least) {
             assert!(plan.ttl >= least, "{plan:?}");

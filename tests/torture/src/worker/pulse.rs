@@ -1,5 +1,5 @@
-//! Measures whether the process gets its turns. On a busy machine the process is late with all its
-//! work, and so is lockkit in it.
+//! Measures whether the process gets processor time. On a busy machine, all work of the process is
+//! late, including the work of lockkit.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::{
 };
 
 const BETWEEN_BEATS: Duration = Duration::from_millis(100);
-/// A shorter delay is not worth a record.
+/// The shortest delay to record.
 const LATE: Duration = Duration::from_millis(150);
 
-/// Records each time in which the runtime did not do its due work.
+/// Records each period in which the runtime did not do its due work.
 pub(super) async fn beat(history: Writer) {
     loop {
         let before = clock::now();

@@ -1,5 +1,5 @@
-//! The lock that MySQL has already: `GET_LOCK` and `RELEASE_LOCK`. It belongs to a connection, needs
-//! no table, and has neither a fencing token nor a lease.
+//! The lock functions of MySQL: `GET_LOCK` and `RELEASE_LOCK`. Such a lock belongs to a connection,
+//! needs no table, and has neither a fencing token nor a lease.
 
 use std::time::{Duration, Instant};
 
@@ -73,12 +73,12 @@ impl FloorClient for Client {
     async fn pair(&mut self, name: &str, hold: Duration) -> Result<Instant> {
         let take = self.take.clone();
         if !self.is_done(&take, name).await.map_err(failed)? {
-            return Err(Error::new(format!("GET_LOCK did not grant within {PATIENCE_S} s")));
+            return Err(Error::new(format!("GET_LOCK granted no lock within {PATIENCE_S} s")));
         }
         let granted = held(hold).await;
         let free = self.free.clone();
         if !self.is_done(&free, name).await.map_err(failed)? {
-            return Err(Error::new("the lock of GET_LOCK ended before its release"));
+            return Err(Error::new("the lock of GET_LOCK ended before the client released it"));
         }
         Ok(granted)
     }

@@ -1,4 +1,4 @@
-//! The lock that programs write themselves: `SET NX PX` with a random token, and a script that
+//! The lock that programs implement themselves: `SET NX PX` with a random token, and a script that
 //! deletes the key if it still has that token. A client that finds the key asks again after a short
 //! random pause. The lock has no fencing token, no renewal and no queue.
 
@@ -84,9 +84,9 @@ impl FloorClient for Client {
             self.keys.insert(name.to_owned(), Key { key, connection: mutex.connection });
         }
         let Some(key) = self.keys.get_mut(name) else {
-            return Err(Error::new("the key of the classic lock on Redis was not prepared"));
+            return Err(Error::new("the classic lock on Redis has no prepared key"));
         };
-        let failed = |error| Error::of("the classic lock on Redis", error);
+        let failed = |error| Error::of("the classic lock failed on Redis", error);
         let token = OwnerId::random().to_string();
         while !key.take(&token).await.map_err(failed)? {
             let pause = rand::rng().random_range(0..=LONGEST_PAUSE_US);
@@ -94,14 +94,16 @@ impl FloorClient for Client {
         }
         let granted = held(hold).await;
         if !key.give_back(&token, &self.release).await.map_err(failed)? {
-            return Err(Error::new("the classic lock on Redis ended before its release"));
+            return Err(Error::new(
+                "the classic lock on Redis ended before the client released it",
+            ));
         }
         Ok(granted)
     }
 }
 
 impl Key {
-    /// False if another client has the lock.
+    /// Returns false if another client has the lock.
     async fn take(&mut self, token: &str) -> Result<bool, RedisError> {
         let mut set = cmd("SET");
         set.arg(&self.key).arg(token).arg("NX").arg("PX").arg(LEASE_MS);
@@ -109,7 +111,7 @@ impl Key {
         Ok(answer != Value::Nil)
     }
 
-    /// False if the lock was lost.
+    /// Returns false if the lock was lost.
     async fn give_back(&mut self, token: &str, release: &Script) -> Result<bool, RedisError> {
         release.key(&self.key).arg(token).invoke_async(&mut self.connection).await
     }

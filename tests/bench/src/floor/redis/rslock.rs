@@ -1,5 +1,6 @@
-//! The library rslock, used as its README shows: `LockManager::acquire`, and `release` on the guard.
-//! One manager serves all tasks. It has no fencing token, no queue, and no renewal unless asked.
+//! The library rslock, used as its README shows: `LockManager::acquire`, and `release` on the
+//! guard. One manager serves all tasks. It has no fencing token and no queue. It renews a lock only
+//! on request.
 
 use std::{
     fmt,
@@ -22,7 +23,7 @@ pub(super) struct Rslock {
 
 impl Rslock {
     pub(super) async fn open(url: &str) -> Result<Self> {
-        let failed = |error| Error::of("opening rslock", error);
+        let failed = |error| Error::of("could not open rslock", error);
         let client = RedisClient::open(url).map_err(failed)?;
         // rslock repeats a failed request for ever, and never says why.
         client.get_multiplexed_async_connection().await.map_err(failed)?;
@@ -44,7 +45,7 @@ impl Floor for Rslock {
         Ok((0..tasks).map(|_| client()).collect())
     }
 
-    /// A lock of a client that was stopped ends with its lease.
+    /// The lock of a stopped client ends with its lease.
     async fn close(&self) -> Result<()> {
         Ok(())
     }
@@ -59,7 +60,7 @@ impl FloorClient for Client {
     async fn pair(&mut self, name: &str, hold: Duration) -> Result<Instant> {
         let lease = Duration::from_millis(LEASE_MS);
         let guard = self.manager.acquire(name, lease).await;
-        let guard = guard.map_err(|error| Error::of("a lock of rslock", error))?;
+        let guard = guard.map_err(|error| Error::of("a lock of rslock failed", error))?;
         let granted = held(hold).await;
         guard.release().await;
         Ok(granted)

@@ -1,4 +1,4 @@
-//! Tests on real servers that the locks of contenders exclude, and send what they claim.
+//! Tests on real servers that the locks of contenders exclude, and send the documented requests.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const CLIENTS: u32 = 4;
 const GRANTS_EACH: usize = 5;
 const HOLD: Duration = Duration::from_millis(10);
 
-/// A contender that lets two clients in at once would be fast, and no lock.
+/// Catches a contender that is fast because it grants its lock to two clients at once.
 async fn excludes(rival: &Rival) {
     let mut tasks = JoinSet::new();
     for mut client in rival.clients(CLIENTS).await.unwrap() {
@@ -87,10 +87,10 @@ async fn c2_the_classic_on_redis_fails_if_its_key_has_another_token() {
     };
     server.ask(["SET", &key, "another"]).unwrap();
     let error = work.await.unwrap().unwrap_err().to_string();
-    assert_eq!(error, "the classic lock on Redis ended before its release");
+    assert_eq!(error, "the classic lock on Redis ended before the client released it");
     assert_eq!(server.ask(["GET", &key]).unwrap().text(), "another");
     classic.close().await.unwrap();
-    assert_eq!(keys(&server), before, "the end removes what stopped clients left");
+    assert_eq!(keys(&server), before, "the end removes the keys of stopped clients");
 }
 
 /// Requests of one pair, without the first requests of a client.
@@ -153,9 +153,9 @@ async fn c1_a_locked_file_excludes_and_leaves_nothing() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// A thread that waits for a file must not keep the lock for a client that is gone.
+/// A thread that waits for a file must not keep the lock for a client that was stopped.
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_a_client_that_stops_while_it_waits_for_a_file_does_not_keep_it() {
+async fn c6_a_client_stopped_during_its_wait_does_not_keep_the_file_lock() {
     let folder = tempfile::tempdir().unwrap();
     let classic = rival(&format!("file://{}", folder.path().display()), Side::Classic).await;
     let mut clients = classic.clients(2).await.unwrap();
@@ -192,12 +192,16 @@ mod rslock {
         assert_eq!(keys(&server), before);
     }
 
-    /// rslock would repeat a request without an end, and the run would wait for its bound.
+    /// Catches a run that waits for its time limit, because rslock repeats a failed request for
+    /// ever.
     #[tokio::test]
-    async fn a_server_that_rslock_can_not_reach_is_a_reason_without_the_password() {
+    async fn an_unreachable_server_gives_rslock_a_reason_without_the_password() {
         let rslock = rslock("redis://:hunter2@127.0.0.1:1/").await;
         let reason = rslock.absence().unwrap();
-        assert!(reason.starts_with("opening rslock: ") && !reason.contains("hunter2"), "{reason}");
+        assert!(
+            reason.starts_with("could not open rslock: ") && !reason.contains("hunter2"),
+            "{reason}"
+        );
     }
 
     #[tokio::test]

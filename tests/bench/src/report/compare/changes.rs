@@ -5,7 +5,7 @@ use crate::report::{
     Better, Metric, Outcome, Report, Scenario, Series, Side, Verdict, lookup, table, words,
 };
 
-/// With fewer rounds, chance alone too often puts all rounds of one report beyond all rounds of the
+/// With fewer rounds, chance alone too often puts all rounds of one report above all rounds of the
 /// other.
 const MIN_ROUNDS: usize = 5;
 
@@ -23,8 +23,8 @@ const fn threshold(metric: Metric) -> f64 {
     }
 }
 
-/// One unlucky wait of a whole run, or the work of an allocator, can decide these figures. They
-/// deserve a look, but must not stop a release.
+/// One unlucky wait of a whole run, or the allocator, can decide these figures. The comparison
+/// lists them, but they must not stop a release.
 const fn is_noisy(metric: Metric) -> bool {
     matches!(metric, Metric::WaitMaxUs | Metric::BytesPerLock)
 }
@@ -59,7 +59,7 @@ pub(super) fn collect(comparison: &mut Comparison, old: &Report, new: &Report) {
                 comparison.lost.push(format!("{}: {reason}", name(before)));
             }
             (_, Some(after)) if table::reason(after).is_none() => {
-                comparison.gained.push(format!("{}: measured now, and not before", name(after)));
+                comparison.gained.push(format!("{}: measured only in the new report", name(after)));
             }
             _ => {}
         }
@@ -87,8 +87,8 @@ fn other_rate<'a>(report: &'a Report, of: &Outcome) -> Option<&'a Outcome> {
     own(report).find(|outcome| is_open(of) && is_open(outcome) && outcome.store == of.store)
 }
 
-/// Why the new report lacks this, if the run did not try it: that was the user's choice, and no
-/// failure.
+/// The reason why the new report lacks this outcome, if the run did not try it. This was the user's
+/// choice, and no failure.
 fn not_run(new: &Report, before: &Outcome) -> Option<String> {
     let is_tried = |is_meant: &dyn Fn(&Outcome) -> bool| own(new).any(is_meant);
     if !new.stores.iter().any(|store| store.id == before.store) {
@@ -98,7 +98,7 @@ fn not_run(new: &Report, before: &Outcome) -> Option<String> {
         let was = words::case(&before.case);
         let is = words::case(&after.case);
         return Some(format!(
-            "{}, {}: other rate, {was} and now {is}; give --rate to both runs",
+            "{}, {}: other rate, {was} before and {is} now; give both runs the same --rate",
             before.store,
             words::title(before.scenario)
         ));
@@ -182,7 +182,7 @@ impl Change {
         if old == new { Some(0.0) } else { Some(new / old - 1.0) }
     }
 
-    /// `None` if the difference is within the noise.
+    /// Returns `None` if the difference is within the noise.
     fn is_for_the_better(&self) -> Option<bool> {
         let part = self.part()?;
         if part.abs() <= threshold(self.metric) || !self.is_apart() {

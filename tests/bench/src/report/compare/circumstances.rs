@@ -9,7 +9,7 @@ pub(super) fn incomparable(old: &Report, new: &Report) -> Option<String> {
     };
     if !old.stores.iter().any(|store| find(new, &store.id).is_some()) {
         return Some(format!(
-            "no store is in both: the old report has {}, the new one {}",
+            "they have no store in common: the old report has {}, the new report has {}",
             ids(old),
             ids(new)
         ));
@@ -27,7 +27,7 @@ pub(super) fn incomparable(old: &Report, new: &Report) -> Option<String> {
         attempted.iter().any(|o| o.scenario == *scenario && o.case == *case && o.store == *store)
     });
     (!is_shared).then(|| {
-        "no case that the old report measured was tried in the new one; run the same plan".into()
+        "the new run tried no case that the old report measured; run the same plan again".into()
     })
 }
 
@@ -36,7 +36,7 @@ pub(super) fn differences(old: &Report, new: &Report) -> Vec<String> {
     let mut found = Vec::new();
     let mut differ = |what: &str, old: String, new: String| {
         if old != new {
-            found.push(format!("{what}: {old} in the old report, {new} in the new one"));
+            found.push(format!("{what}: {old} in the old report, {new} in the new report"));
         }
     };
     let machine = |report: &Report| {
@@ -45,8 +45,8 @@ pub(super) fn differences(old: &Report, new: &Report) -> Vec<String> {
     };
     differ("another host", machine(old), machine(new));
     differ("rounds", old.rounds.to_string(), new.rounds.to_string());
-    differ("seconds a turn", old.slice_seconds.to_string(), new.slice_seconds.to_string());
-    let kind = |report: &Report| if report.is_quick { "quick" } else { "whole" }.to_owned();
+    differ("seconds per turn", old.slice_seconds.to_string(), new.slice_seconds.to_string());
+    let kind = |report: &Report| if report.is_quick { "quick" } else { "full" }.to_owned();
     differ("kind of run", kind(old), kind(new));
     for before in &old.stores {
         let Some(after) = find(new, &before.id) else { continue };
@@ -74,7 +74,7 @@ fn server(store: &Store) -> String {
 /// The settings that the other store lacks, or has with another value.
 fn settings(store: &Store, other: &Store) -> String {
     let is_shared = |setting: &Setting| {
-        // The round trip is measured in each run, and never twice the same.
+        // Each run measures the round trip, and the values always differ.
         setting.name == ROUND_TRIP
             || other.settings.iter().any(|o| (&o.name, &o.value) == (&setting.name, &setting.value))
     };

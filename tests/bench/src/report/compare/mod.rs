@@ -17,7 +17,7 @@ use super::{Case, Metric, Report, Scenario, Series, Side};
 /// change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// Why the two reports cannot be compared, if they cannot.
+    /// The reason why the two reports cannot be compared, if there is one.
     incomparable: Option<String>,
     /// The circumstances that differ between the two reports.
     warnings: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Comparison {
     untold: Vec<Change>,
     /// Figures of the old report that the new run tried to measure and could not.
     lost: Vec<String>,
-    /// Figures of the old report that the new run did not try, or could not know.
+    /// Figures of the old report that the new run did not try, or could not measure.
     not_compared: Vec<String>,
     /// Figures that only the new report has.
     gained: Vec<String>,
@@ -77,13 +77,13 @@ pub fn compare(old: &Report, new: &Report) -> Comparison {
 }
 
 impl Comparison {
-    /// Whether a figure got worse, or is no longer possible.
+    /// Whether a figure got worse, or can no longer be measured.
     #[must_use]
     pub fn is_regression(&self) -> bool {
         !self.worse.is_empty() || !self.lost.is_empty()
     }
 
-    /// Whether anything was compared, or is no longer possible.
+    /// Whether any figure was compared, or can no longer be measured.
     #[must_use]
     pub fn is_comparable(&self) -> bool {
         self.incomparable.is_none() && (self.compared > 0 || self.is_regression())

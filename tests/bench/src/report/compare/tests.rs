@@ -24,7 +24,7 @@ fn counts(comparison: &Comparison) -> (usize, usize) {
 }
 
 #[test]
-fn a_report_is_like_itself() {
+fn a_report_does_not_differ_from_itself() {
     let report = sample::report();
     let same = compare(&report, &report);
     assert!(same.is_comparable() && !same.is_regression(), "{same}");
@@ -33,7 +33,7 @@ fn a_report_is_like_itself() {
 }
 
 #[test]
-fn worse_is_less_throughput_and_more_of_all_else() {
+fn less_throughput_or_more_of_any_other_figure_is_worse() {
     let small = &[90.0, 91.0, 92.0, 90.5, 91.5][..];
     let large = &[100.0, 101.0, 102.0, 100.5, 101.5][..];
     let throughput = |rounds| series(Metric::GrantsPerSecond, rounds);
@@ -57,21 +57,21 @@ fn worse_is_less_throughput_and_more_of_all_else() {
 }
 
 #[test]
-fn overlapping_ranges_are_noise_whatever_the_medians() {
+fn overlapping_ranges_are_noise_for_all_medians() {
     let old = series(Metric::GrantsPerSecond, &[100.0, 101.0, 50.0, 100.0, 101.0]);
     let new = series(Metric::GrantsPerSecond, &[51.0, 50.0, 52.0, 51.0, 51.0]);
     assert_eq!(counts(&compare(&old, &new)), (0, 0));
 }
 
 #[test]
-fn a_third_is_worse_however_much_the_rounds_differ() {
+fn a_third_less_is_worse_even_with_wide_ranges() {
     let old = [0.55, 0.8, 0.94, 1.2, 1.4];
     let new = series(Metric::GrantsPerSecond, &old.map(|rate| rate / 3.0));
     assert_eq!(counts(&compare(&series(Metric::GrantsPerSecond, &old), &new)), (1, 0));
 }
 
 #[test]
-fn less_than_five_percent_is_no_change_however_narrow_the_ranges_are() {
+fn less_than_five_percent_is_no_change_even_with_narrow_ranges() {
     let old = series(Metric::GrantsPerSecond, &[100.0; 5]);
     assert_eq!(counts(&compare(&old, &series(Metric::GrantsPerSecond, &[95.5; 5]))), (0, 0));
     assert_eq!(counts(&compare(&old, &series(Metric::GrantsPerSecond, &[94.5; 5]))), (1, 0));
@@ -88,9 +88,9 @@ fn requests_are_counted_so_two_percent_count() {
     assert!(found.to_string().contains("from nothing"), "{found}");
 }
 
-/// The new machine has half the speed, and lockkit is as near to the bare driver as before.
+/// The new machine has half the speed, so the ratio of lockkit to the bare driver is the same.
 #[test]
-fn another_machine_is_no_regression_where_the_floor_went_along() {
+fn a_slower_machine_is_no_regression_if_the_floor_is_also_slower() {
     let old = sample::tiny([100.0, 90.0, 95.0, 96.0, 94.0], [110.0, 100.0, 105.0, 106.0, 104.0]);
     let mut new = sample::tiny([50.0, 45.0, 47.0, 48.0, 46.0], [55.0, 50.0, 52.0, 53.0, 51.0]);
     new.host.cpu = "Some slower CPU".into();
@@ -116,7 +116,7 @@ fn a_ratio_that_falls_is_a_regression() {
 
 /// The bare driver sends lockkit's requests, so it became faster with them. The classic did not.
 #[test]
-fn leaner_requests_are_an_improvement_although_the_bare_driver_went_along() {
+fn fewer_requests_are_an_improvement_over_the_classic() {
     let with_classic = |own, floor| {
         let mut report = sample::tiny([own; 5], [floor; 5]);
         let rounds = [100.0; 5];
@@ -163,7 +163,7 @@ fn a_failed_or_missing_case_is_a_regression() {
 /// The number of grants differs, or the server does not report its counts this time. Neither is a
 /// change of lockkit.
 #[test]
-fn a_figure_that_is_not_always_there_is_no_loss() {
+fn a_missing_optional_figure_is_no_loss() {
     let old = sample::report();
     let mut new = old.clone();
     for metric in [Metric::MostOverLeast, Metric::WaitP99Us, Metric::RequestsPerGrant] {
@@ -218,7 +218,7 @@ fn an_untried_case_is_not_run_and_no_regression() {
 }
 
 #[test]
-fn a_single_slow_wait_is_shown_and_does_not_count() {
+fn a_single_slow_wait_is_listed_but_does_not_count() {
     for metric in [Metric::WaitMaxUs, Metric::BytesPerLock] {
         let found = compare(&series(metric, &[10.0; 5]), &series(metric, &[100.0; 5]));
         assert!(!found.is_regression() && found.worse.is_empty(), "{found}");
@@ -228,7 +228,7 @@ fn a_single_slow_wait_is_shown_and_does_not_count() {
 
 /// The two ranges touch. One in a hundred pairs of similar runs has such ranges.
 #[test]
-fn ranges_that_hardly_part_are_noise() {
+fn ranges_with_a_small_gap_are_noise() {
     let old = series(Metric::GrantsPerSecond, &[100.0, 104.0, 96.0, 101.0, 99.0]);
     let near = series(Metric::GrantsPerSecond, &[95.0, 91.0, 93.0, 88.0, 94.0]);
     assert_eq!(counts(&compare(&old, &near)), (0, 0));
@@ -237,7 +237,7 @@ fn ranges_that_hardly_part_are_noise() {
 }
 
 #[test]
-fn nothing_in_common_is_no_regression_but_incomparable() {
+fn reports_with_nothing_in_common_are_not_comparable() {
     let old = sample::report();
     let mut other_stores = old.clone();
     for store in &mut other_stores.stores {
@@ -262,13 +262,13 @@ fn four_rounds_are_too_few_for_a_verdict() {
         compare(&series(Metric::WaitP50Us, &[1.0; 4]), &series(Metric::WaitP50Us, &[9.0; 5]));
     assert!(!found.is_regression());
     let text = found.to_string();
-    assert!(text.contains("Too few rounds to tell:\n  only, Many names"), "{text}");
+    assert!(text.contains("Too few rounds to decide:\n  only, Many names"), "{text}");
     assert!(text.contains("1 figure has fewer than 5 rounds"), "{text}");
-    assert!(!found.is_comparable() && text.ends_with("Nothing could be compared.\n"), "{text}");
+    assert!(!found.is_comparable() && text.ends_with("No figure could be compared.\n"), "{text}");
 }
 
 #[test]
-fn other_settings_and_versions_are_warned_of() {
+fn other_settings_and_versions_give_a_warning() {
     let old = sample::report();
     let mut new = old.clone();
     new.stores[1].version = "8.0".into();
@@ -285,7 +285,7 @@ fn other_settings_and_versions_are_warned_of() {
     for part in [
         "redis is another server: Redis 7.1",
         "zookeeper settings: durability = some",
-        "kind of run: whole",
+        "kind of run: full",
         "mysql-optimistic is at another address",
     ] {
         assert!(text.contains(part), "{part}: {text}");

@@ -17,16 +17,16 @@ impl fmt::Display for Comparison {
         lines(f, "Lost", &self.lost)?;
         changes(f, "Better", &self.better)?;
         lines(f, "New", &self.gained)?;
-        changes(f, "Changed, in figures that chance decides", &self.noisy)?;
-        changes(f, "Too few rounds to tell", &self.untold)?;
+        changes(f, "Changed, but decided by chance", &self.noisy)?;
+        changes(f, "Too few rounds to decide", &self.untold)?;
         lines(f, "Not compared", &self.not_compared)?;
         match self.too_few_rounds {
             0 => {}
-            1 => writeln!(f, "1 figure has fewer than 5 rounds, and counts for nothing.")?,
-            few => writeln!(f, "{few} figures have fewer than 5 rounds, and count for nothing.")?,
+            1 => writeln!(f, "1 figure has fewer than 5 rounds, and does not count.")?,
+            few => writeln!(f, "{few} figures have fewer than 5 rounds, and do not count.")?,
         }
         if !self.is_comparable() {
-            return writeln!(f, "Nothing could be compared.");
+            return writeln!(f, "No figure could be compared.");
         }
         let worse = self.worse.len();
         let lost = self.lost.len();
@@ -34,12 +34,13 @@ impl fmt::Display for Comparison {
         let verdict = if self.is_regression() { "REGRESSION" } else { "No regression" };
         writeln!(
             f,
-            "{verdict}: of {} figures, {worse} are worse and {better} better; {lost} lost.",
+            "{verdict}: of {} figures, {worse} are worse, {better} are better and {lost} are lost.",
             self.compared
         )?;
         if worse > 0 {
             f.write_str(
-                "Of many figures a few look worse by chance: a real change shows again when both are measured again.\n",
+                "A few figures look worse by chance. Measure both again: only a real change \
+                 appears again.\n",
             )?;
         }
         Ok(())

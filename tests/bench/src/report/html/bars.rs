@@ -1,5 +1,5 @@
-//! Draws bars: one row for each store, the bars of the rivals under lockkit's, with the range of the
-//! rounds.
+//! Draws bars: one row for each store, with the range of the rounds. The bars of the rivals are
+//! under lockkit's bar.
 
 use maud::{Markup, html};
 
@@ -14,11 +14,11 @@ pub(super) const STYLE: &str = include_str!("bars.css");
 pub(super) const WIDTH: f64 = 820.0;
 /// The x position where bars begin.
 const LEFT: f64 = 180.0;
-/// The length of the longest bar; the text behind it needs the remaining width.
+/// The length of the longest bar. The text after the bar needs the remaining width.
 const LENGTH: f64 = 370.0;
 const BAR: f64 = 18.0;
 const RIVAL: f64 = 8.0;
-/// From one rival's bar to the next, with room for the text behind it.
+/// The distance between two rivals' bars, with room for the text after a bar.
 const STEP: f64 = 14.0;
 /// The number of characters of a name that fit in front of the bars.
 const NAME: usize = 20;
@@ -33,7 +33,7 @@ struct Row<'a> {
     missing: String,
 }
 
-/// The bars of a case, and their height; `None` if no store has the figure.
+/// The bars of a case, and their height. Returns `None` if no store has the figure.
 pub(super) fn draw(
     report: &Report,
     scenario: Scenario,
@@ -192,7 +192,7 @@ mod tests {
         draw(report, scenario, case, metric, "the title").unwrap().0.into_string()
     }
 
-    /// Memory locks are a hundred times as fast, and would make all other bars look alike.
+    /// Memory locks are a hundred times as fast, so all other bars would look alike.
     #[test]
     fn a_store_of_one_process_does_not_set_the_scale() {
         let svg = drawn(&sample::report(), Scenario::OwnNames, Metric::GrantsPerSecond);

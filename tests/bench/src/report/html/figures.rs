@@ -9,7 +9,8 @@ use super::{
 };
 use crate::report::{Better, Case, Metric, Report, Scenario, words};
 
-/// The most cases that are all drawn. With more cases, only the table has all of them.
+/// Up to this number of cases, the page has a picture of each case. With more cases, only the table
+/// has all of them.
 const MOST: usize = 4;
 
 /// All pictures of a scenario, in the order of the page.
@@ -18,22 +19,22 @@ pub(super) fn of(report: &Report, scenario: Scenario) -> Markup {
     let cases = report.cases(scenario).len();
     html! {
         @if cases > MOST && scenario != Scenario::HandOff {
-            p.muted { "Drawn is one of " (cases) " cases; the table below has all." }
+            p.muted { "The picture shows one of " (cases) " cases. The table below has all cases." }
         }
         @match scenario {
             Scenario::HandOff => (hand_off(report)),
             Scenario::IdleLocks => {
-                (bars(Metric::IdleRequestsPerSecond, "Requests that the server had to answer"))
+                (bars(Metric::IdleRequestsPerSecond, "Requests per second to the server"))
                 (bars(Metric::BytesPerLock, "Memory of this process for each lock"))
                 (bars(Metric::CpuPercent, "Processor time of this process, in percent of one core"))
             },
             Scenario::Recovery => (bars(Metric::RecoveryMs, "From the death of the holder to the next grant")),
             Scenario::OpenLoop => (all_curves(report, scenario)),
             _ => {
-                (bars(Metric::GrantsPerSecond, "Grants in a second"))
+                (bars(Metric::GrantsPerSecond, "Grants per second"))
                 @if matches!(scenario, Scenario::Uncontended | Scenario::HotName) { (all_curves(report, scenario)) }
                 @if scenario == Scenario::HotName {
-                    (bars(Metric::MostOverLeast, "Fairness: the most served divided by the least served"))
+                    (bars(Metric::MostOverLeast, "Fairness: most ÷ least grants of a task"))
                 }
                 @if matches!(scenario, Scenario::HotName | Scenario::Crowd) {
                     (bars(Metric::RequestsPerGrant, "Requests to the server for each grant with its release"))
@@ -43,7 +44,7 @@ pub(super) fn of(report: &Report, scenario: Scenario) -> Markup {
     }
 }
 
-/// The cases to draw: all of a few, or the typical one of many.
+/// The cases to draw: all cases if there are few, or else the typical case.
 fn drawn(report: &Report, scenario: Scenario, metric: Metric) -> Vec<&Case> {
     let cases = report.cases(scenario);
     if cases.len() <= MOST { cases } else { report.typical(scenario, metric).into_iter().collect() }
@@ -68,7 +69,7 @@ fn all_curves(report: &Report, scenario: Scenario) -> Markup {
     html! {
         @for case in drawn(report, scenario, Metric::WaitP50Us) {
             @if let Some(plot) = plots::percentiles(report, scenario, case) {
-                (plotted(&format!("How long one waits for a lock: {}", words::case(case)), &plot))
+                (plotted(&format!("The wait for a lock: {}", words::case(case)), &plot))
             }
         }
     }
@@ -77,14 +78,12 @@ fn all_curves(report: &Report, scenario: Scenario) -> Markup {
 fn hand_off(report: &Report) -> Markup {
     let metric = Metric::HandOffP50Us;
     match plots::by_tasks(report, Scenario::HandOff, metric) {
-        Some(plot) => {
-            plotted("From the release by one to the grant of the next, the median", &plot)
-        }
+        Some(plot) => plotted("From one task's release to the next task's grant (median)", &plot),
         None => all_bars(
             report,
             Scenario::HandOff,
             metric,
-            "From the release by one to the grant of the next, the median",
+            "From one task's release to the next task's grant (median)",
         ),
     }
 }
@@ -94,7 +93,7 @@ fn plotted(title: &str, (x, y, drawn): &(Axis, Axis, Vec<Line>)) -> Markup {
     let svg = lines::draw(x, y, drawn);
     html! {
         @if let Some(svg) = svg {
-            (figure(&html! { (title) " " span.wish { "lower is better; each line up is a multiple of the one below" } }, &html! {
+            (figure(&html! { (title) " " span.wish { "lower is better; the scale is logarithmic" } }, &html! {
                 svg.lines viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(title) {
                     title { (title) }
                     (PreEscaped(svg))

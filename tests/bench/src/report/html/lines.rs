@@ -48,7 +48,7 @@ pub(super) struct Line {
 
 type Drawn<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-/// The inside of an SVG of [`size`]; `None` if there is nothing to draw.
+/// The content of an SVG of [`size`]. Returns `None` if there is nothing to draw.
 pub(super) fn draw(x: &Axis, y: &Axis, lines: &[Line]) -> Option<String> {
     let mut svg = String::new();
     try_draw(&mut svg, x, y, lines).ok()?;
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_never_cover_each_other_nor_leave_the_picture() {
+    fn names_do_not_overlap_and_stay_in_the_picture() {
         for ends in [vec![10, 10, 10], vec![300, 310, 319, 320], vec![5, 100, 101, 200]] {
             let placed = spread(ends.iter().map(|y| ((0, *y), ())).collect());
             let labels: Vec<_> = placed.iter().map(|(_, label, ())| *label).collect();
@@ -197,6 +197,6 @@ mod tests {
             assert!(labels.iter().all(|label| (0..=320).contains(label)), "{labels:?}");
         }
         let alone = spread(vec![((0, 77), ())]);
-        assert_eq!(alone[0].1, 77, "where there is room a name stands beside its line");
+        assert_eq!(alone[0].1, 77, "a name is beside its line if there is room");
     }
 }

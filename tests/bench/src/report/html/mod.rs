@@ -1,4 +1,4 @@
-//! Writes the report as one page that needs nothing else: no network, no script.
+//! Writes the report as one page, without scripts and without references to other files.
 
 mod bars;
 mod figures;

@@ -1,4 +1,4 @@
-//! Builds the page: the answer first, then the reasons.
+//! Builds the page. The answer comes first, then the reasons.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -28,8 +28,10 @@ pub fn html(report: &Report) -> String {
                     }
                     section #stores {
                         h2 { "The stores" }
-                        p { "A fast lock is worth nothing where two may hold it. This is what each store \
-                            promises as it is set up." }
+                        p {
+                            "A fast lock is useless if two holders are possible. This table shows \
+                             the guarantee of each store with its present settings."
+                        }
                         (render(&table::stores(report), report))
                     }
                     (how_to_read())
@@ -60,7 +62,7 @@ fn top(report: &Report) -> Markup {
         header {
             h1 { "Which store should hold your locks?" }
             p.muted {
-                "Measured with lockkit " (report.lockkit) ", begun " (report.started_at) " on "
+                "Measured with lockkit " (report.lockkit) ", from " (report.started_at) " on "
                 (report.host.cpu) " (" (report.host.cores) " cores). " (words::rounds(report)) "."
             }
             ul.legend {
@@ -77,7 +79,7 @@ fn top(report: &Report) -> Markup {
 fn verdict(report: &Report) -> Markup {
     html! {
         section #verdict {
-            h2 { "The verdict, need by need" }
+            h2 { "The best store for each need" }
             div.cards { @for answer in verdict::answers(report) { (card(&answer, report)) } }
         }
     }
@@ -96,10 +98,10 @@ fn card(answer: &Answer, report: &Report) -> Markup {
                 }
             }
             @for paragraph in &answer.text { p { (paragraph) } }
-            @for caution in &answer.cautions { p.caution { b { "Beware: " } (caution) } }
+            @for caution in &answer.cautions { p.caution { b { "Caution: " } (caution) } }
             @if !answer.figures.is_empty() {
                 details open[answer.text.is_empty()] {
-                    summary { "What this stands on" }
+                    summary { "The figures behind this answer" }
                     ul { @for figure in &answer.figures { li { (figure) } } }
                 }
             }
@@ -112,21 +114,37 @@ fn how_to_read() -> Markup {
         section #reading {
             h2 { "How to read this" }
             ul {
-                li { "Each figure is the median of the rounds; the range behind it, and the thin line on a \
-                    bar, go from the smallest round to the largest. In each round all stores had their turn, \
-                    so that a slow minute of the machine hits all." }
-                li { "Where the ranges of two stores overlap, this run can't tell which is better, and no \
-                    winner is named." }
-                li { "The outlined bars below a filled one are what lockkit is compared with, the " b { "classic" } " \
-                    first; the ratio is lockkit's figure divided by theirs. Between lockkit and the " b { "bare \
-                    driver" } " lies what lockkit costs." }
+                li {
+                    "Each figure is the median of the rounds. The range after it, and the thin \
+                     line on a bar, show the smallest and the largest round. In each round all \
+                     stores had a turn, so a slow minute of the machine affects all of them."
+                }
+                li {
+                    "If the ranges of two stores overlap, this run does not prove which store is \
+                     better, and the report names no winner."
+                }
+                li {
+                    "The filled bar is lockkit. The outlined bars below it are its rivals. The "
+                    b { "classic" }
+                    " comes first. The ratio is lockkit's figure divided by the rival's. The \
+                     difference to the " b { "bare driver" } " is the cost of lockkit."
+                }
                 @for note in words::NOTES { li { (note) } }
-                li { b { "p50" } " is what half of all waits stay below, " b { "p99" } " what 99 of 100 stay \
-                    below. A store with a good p50 and a bad p99 is fast for most and very slow for some." }
-                li { b { "Most ÷ least" } " compares the task that got the lock most often with the one that \
-                    got it least often: 1 is fair." }
-                li { "A slanted gap in a bar: it goes on far beyond the picture. Such locks live in one \
-                    process, and are no alternative to the others." }
+                li {
+                    "Half of all waits are shorter than " b { "p50" }
+                    ", and 99 of 100 waits are shorter than " b { "p99" }
+                    ". A store with a good p50 and a bad p99 is fast for most waiters and very \
+                     slow for some."
+                }
+                li {
+                    b { "Most ÷ least" }
+                    " compares the task that got the lock most often with the task that got it \
+                     least often: 1 is fair."
+                }
+                li {
+                    "A slanted gap in a bar means that the bar is far longer than the picture. \
+                     Such locks are for one process, and cannot replace the other stores."
+                }
             }
         }
     }

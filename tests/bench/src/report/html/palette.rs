@@ -1,6 +1,6 @@
-//! Gives each store a colour and a shape, the same in all pictures. The colours (after Okabe and
-//! Ito) differ for the colour-blind too, and contrast with their background. The shapes help
-//! readers who see no colours at all.
+//! Gives each store the same colour and shape in all pictures. Colour-blind readers can distinguish
+//! the colours (after Okabe and Ito), which contrast with their background. The shapes help readers
+//! who see no colours at all.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Draws one case as a file of its own, for pages that cannot use the style sheet of the report.
+//! Draws one case as a separate file, for pages that cannot use the style sheet of the report.
 
 use maud::{PreEscaped, html};
 
@@ -10,13 +10,14 @@ const MARGIN: f64 = 20.0;
 /// The space above the bars, for the title.
 const HEAD: f64 = 50.0;
 
-/// The grants of tasks that have a name each, as an SVG file; `None` if no store has that figure.
+/// The grants of tasks with one name each, as an SVG file. Returns `None` if no store has this
+/// figure.
 #[must_use]
 pub fn picture(report: &Report) -> Option<String> {
     let scenario = Scenario::OwnNames;
     let metric = Metric::GrantsPerSecond;
     let case = report.typical(scenario, metric)?;
-    let title = format!("Grants in a second: {}", words::case(case));
+    let title = format!("Grants per second: {}", words::case(case));
     let (bars, height) = bars::draw(report, scenario, case, metric, &title)?;
     let width = bars::WIDTH + 2.0 * MARGIN;
     let all = HEAD + height + MARGIN;
@@ -39,7 +40,7 @@ mod tests {
     use crate::report::sample;
 
     #[test]
-    fn the_picture_needs_nothing_else_and_has_all_stores() {
+    fn the_picture_has_all_stores_and_no_external_references() {
         let report = sample::report();
         let svg = picture(&report).unwrap();
         assert!(svg.starts_with("<svg xmlns="), "{svg}");

@@ -2,7 +2,7 @@ use super::*;
 use crate::report::{Metric, Verdict, sample, words};
 
 #[test]
-fn the_page_needs_nothing_else() {
+fn the_page_has_no_external_references() {
     let page = html(&sample::report());
     for forbidden in
         ["<script", "<link", "<img", "url(", "@import", "href=", "src=\"", "http:", "https:"]
@@ -13,7 +13,7 @@ fn the_page_needs_nothing_else() {
 }
 
 #[test]
-fn the_answer_comes_first_and_everything_is_there() {
+fn the_verdict_comes_first_and_all_sections_follow() {
     let report = sample::report();
     let page = html(&report);
     let at = |needle: &str| page.find(needle).unwrap_or_else(|| panic!("{needle}"));
@@ -53,9 +53,9 @@ fn servers_and_urls_cannot_write_markup() {
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
 }
 
-/// One task got nothing at all: the page shows an infinite ratio, and the pictures stay right.
+/// If a task got no grant, the page shows an infinite ratio, and the pictures have no bad numbers.
 #[test]
-fn unended_spans_can_be_shown() {
+fn infinite_ratios_can_be_shown() {
     let mut report = sample::report();
     for outcome in &mut report.outcomes {
         let Verdict::Measured { figures, .. } = &mut outcome.verdict else { continue };

@@ -1,4 +1,4 @@
-//! Answers what to expect of the store that a user already has.
+//! Answers for users who already have a store.
 
 use super::{Answer, caution, needs};
 use crate::report::{
@@ -6,7 +6,7 @@ use crate::report::{
     verdict::rank::{finding, rank},
 };
 
-/// Products that are the same thing to their operator.
+/// Products that their operators treat as the same.
 const FAMILIES: [(&str, &[&str]); 3] = [
     ("MySQL or MariaDB", &["mysql", "mariadb", "percona"]),
     ("Redis", &["redis", "valkey"]),
@@ -15,15 +15,11 @@ const FAMILIES: [(&str, &[&str]); 3] = [
 
 /// The figures that matter for each store.
 const FIGURES: [(&str, Scenario, Metric); 5] = [
-    ("a lock that nobody else wants comes after", Scenario::Uncontended, Metric::WaitP50Us),
-    ("all names together", Scenario::OwnNames, Metric::GrantsPerSecond),
-    ("one hot name", Scenario::HotName, Metric::GrantsPerSecond),
-    ("most ÷ least served", Scenario::HotName, Metric::MostOverLeast),
-    (
-        "after a crash of the holder, the next one gets it in",
-        Scenario::Recovery,
-        Metric::RecoveryMs,
-    ),
+    ("wait without contention", Scenario::Uncontended, Metric::WaitP50Us),
+    ("grants on many names", Scenario::OwnNames, Metric::GrantsPerSecond),
+    ("grants on one hot name", Scenario::HotName, Metric::GrantsPerSecond),
+    ("most ÷ least", Scenario::HotName, Metric::MostOverLeast),
+    ("next grant after a crash of the holder", Scenario::Recovery, Metric::RecoveryMs),
 ];
 
 /// One answer for each family of stores that was measured.
@@ -43,7 +39,7 @@ fn answer(report: &Report, name: &str, products: &[&str]) -> Option<Answer> {
         [one] => {
             vec![
                 format!("{}.", summary(report, one)),
-                format!("Its guarantee: {}.", one.guarantee.class),
+                format!("Guarantee: {}.", one.guarantee.class),
             ]
         }
         _ => choice(report, is_member),
@@ -69,20 +65,20 @@ fn choice(report: &Report, is_member: impl Fn(&Store) -> bool) -> Vec<String> {
         ("Many names", Scenario::OwnNames, Metric::GrantsPerSecond),
         ("One hot name", Scenario::HotName, Metric::GrantsPerSecond),
     ];
-    let told = kinds.into_iter().filter_map(|(kind, scenario, metric)| {
+    let texts = kinds.into_iter().filter_map(|(kind, scenario, metric)| {
         let case = report.typical(scenario, metric)?;
         let ranked = rank(report, (scenario, case, metric), &is_member);
         let said = needs::said(report, &finding(report, &ranked), metric);
         Some(said.map(|said| format!("{kind}: {said}")))
     });
-    let told: Vec<_> = told.collect();
-    if told.is_empty() {
-        return vec!["Nothing was measured that would tell them apart.".into()];
+    let texts: Vec<_> = texts.collect();
+    if texts.is_empty() {
+        return vec!["This run has no figures that compare them.".into()];
     }
-    told.into_iter().flatten().collect()
+    texts.into_iter().flatten().collect()
 }
 
-/// How a rate compares with what the user could have without a lock library.
+/// A rate divided by the rate of the lock that needs no library.
 fn over_classic(
     report: &Report,
     (scenario, case, metric): (Scenario, &Case, Metric),
@@ -97,16 +93,16 @@ fn over_classic(
 }
 
 fn summary(report: &Report, store: &Store) -> String {
-    let told = FIGURES.iter().filter_map(|(what, scenario, metric)| {
+    let texts = FIGURES.iter().filter_map(|(what, scenario, metric)| {
         let case = report.typical(*scenario, *metric)?;
         let series = report.own(*scenario, case, store, *metric)?;
         let ratio = over_classic(report, (*scenario, case, *metric), store).unwrap_or_default();
         Some(format!("{what} {}{ratio}", numbers::with_range(*metric, series)))
     });
-    let told: Vec<_> = told.collect();
-    if told.is_empty() {
-        format!("{}: nothing was measured", store.id)
+    let texts: Vec<_> = texts.collect();
+    if texts.is_empty() {
+        format!("{}: no figures", store.id)
     } else {
-        format!("{}: {}", store.id, told.join("; "))
+        format!("{}: {}", store.id, texts.join("; "))
     }
 }

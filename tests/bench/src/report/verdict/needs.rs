@@ -15,7 +15,7 @@ pub(super) struct Need {
     metric: Metric,
     /// The condition that a store must meet, beyond being visible to other processes.
     is_met_by: fn(&Store) -> bool,
-    /// Why a store that doesn't meet the condition is left out.
+    /// The reason to leave out a store that doesn't meet the condition.
     otherwise: &'static str,
 }
 
@@ -30,12 +30,12 @@ const fn need(name: &'static str, scenario: Scenario, metric: Metric) -> Need {
 /// The needs in the order of their answers.
 pub(super) const NEEDS: [Need; 6] = [
     need("Lowest latency", Scenario::Uncontended, Metric::WaitP50Us),
-    need("Most throughput on many names", Scenario::OwnNames, Metric::GrantsPerSecond),
-    need("One hot name", Scenario::HotName, Metric::GrantsPerSecond),
+    need("Highest throughput on many names", Scenario::OwnNames, Metric::GrantsPerSecond),
+    need("Highest throughput on one hot name", Scenario::HotName, Metric::GrantsPerSecond),
     Need {
         is_met_by: |store| store.is_fair,
-        otherwise: "it does not serve waiters in their order",
-        ..need("Fair to all who wait", Scenario::HotName, Metric::MostOverLeast)
+        otherwise: "it does not serve waiters in order",
+        ..need("Fairness among waiters", Scenario::HotName, Metric::MostOverLeast)
     },
     need("Quickest recovery after a crash of the holder", Scenario::Recovery, Metric::RecoveryMs),
     need("Cheap idle locks", Scenario::IdleLocks, Metric::IdleRequestsPerSecond),
@@ -44,7 +44,7 @@ pub(super) const NEEDS: [Need; 6] = [
 /// The answer to a need; `None` if its scenario was not run.
 pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     let Some(case) = report.typical(need.scenario, need.metric) else {
-        let text = vec!["Nothing was measured that would tell.".into()];
+        let text = vec!["This run has no figures that answer this.".into()];
         let was_run = report.scenarios().contains(&need.scenario);
         let figures =
             report.stores.iter().filter_map(|store| failures(report, need, store)).collect();
@@ -69,7 +69,7 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
         let found = finding(report, &durable);
         if let Some(said) = said(report, &found, need.metric).filter(|_| !durable.is_empty()) {
             text.push(format!(
-                "Among those that forget no grant at a restart or a failover: {said}"
+                "Among the stores that keep all grants over a restart or a failover: {said}"
             ));
         }
     }
@@ -98,10 +98,11 @@ pub(super) fn answer(report: &Report, need: &Need) -> Option<Answer> {
     Some(Answer { need: need.name.into(), measure, text, named, figures, cautions })
 }
 
-/// Without this warning, a connection's lock would seem to be free within milliseconds, whatever
-/// happens to its holder.
-const KILLED: &str = "only the process was killed, and its system closed its connections at once; where a machine or its \
-                      network vanishes, a lock that hangs on a connection takes until the server notices";
+/// Without this warning, a connection's lock would seem to be free within milliseconds after any
+/// failure of its holder.
+const KILLED: &str = "the benchmark killed only the process, so the system closed its connections \
+                      at once; if a machine or its network fails, locks that depend on a \
+                      connection stay until the server notices";
 
 /// A warning that a store failed in some cases of the scenario that is shown.
 fn failures(report: &Report, need: &Need, store: &Store) -> Option<String> {
@@ -111,8 +112,8 @@ fn failures(report: &Report, need: &Need, store: &Store) -> Option<String> {
         .then(|| format!("{} failed in {failed} of {all} cases of \"{scenario}\"", store.id))
 }
 
-/// Which store still knows the holders of its locks after the loss of a server. Only the class of
-/// guarantee can answer that, and no figure can.
+/// Lists the stores that know the holders of their locks after the loss of a server. Only the class
+/// of guarantee answers this, and no figure does.
 pub(super) fn failover(report: &Report) -> Answer {
     let classes =
         |class| report.stores.iter().filter(move |store: &&Store| store.guarantee.class == class);
@@ -122,12 +123,12 @@ pub(super) fn failover(report: &Report) -> Answer {
     let good: Vec<_> = classes(GuaranteeClass::Consensus).collect();
     let risky: Vec<_> = classes(GuaranteeClass::AsynchronousFailover).collect();
     let text = if good.is_empty() {
-        "None of the stores measured, as they are set up: without a majority that agrees on each grant, a failover may \
-         give a lock to two, or nobody takes over."
+        "None of the measured stores, with their present settings. No majority agrees on each \
+         grant, so after a failover two holders are possible, or no server takes over."
             .into()
     } else {
         format!(
-            "{}: a majority agrees on each grant, and the loss of a minority is survived.",
+            "{}: a majority agrees on each grant, and the locks survive the loss of a minority.",
             ids(&good)
         )
     };
@@ -139,7 +140,7 @@ pub(super) fn failover(report: &Report) -> Answer {
         vec![]
     } else {
         vec![format!(
-            "{} may grant a lock twice at a failover: check fencing tokens where it is used",
+            "{} may grant a lock twice at a failover, so check fencing tokens",
             ids(&risky)
         )]
     };
@@ -162,7 +163,8 @@ fn with_value(one: &Ranked<'_>, metric: Metric) -> String {
     format!("{}: {}", one.store.id, numbers::with_range(metric, one.series))
 }
 
-/// A finding in words. Another place says once that the whole run is too short.
+/// A finding in words. If the whole run is too short, another place in the report contains this
+/// once.
 pub(super) fn said(report: &Report, found: &Finding<'_>, metric: Metric) -> Option<String> {
     let is_said = *found == Finding::TooShort && words::too_short(report).is_some();
     (!is_said).then(|| in_words(found, metric))
@@ -184,15 +186,16 @@ fn in_words(found: &Finding<'_>, metric: Metric) -> String {
             }
         }
         Finding::Tied(all) => format!(
-            "{} can't be told apart in this run: their rounds overlap, or they differ by less than 5%.",
+            "{} can't be distinguished in this run. Their rounds overlap, or they differ by less \
+             than 5%.",
             listed(&all.iter().map(|one| with_value(one, metric)).collect::<Vec<_>>())
         ),
         Finding::Alone(one) => {
-            format!("Only {} was measured that meets this need.", with_value(one, metric))
+            format!("Only one measured store meets this need: {}.", with_value(one, metric))
         }
-        Finding::Nobody => "None of the stores measured meets this need.".into(),
+        Finding::Nobody => "No measured store meets this need.".into(),
         Finding::TooShort => {
-            "This was measured in fewer than 3 rounds: too few to choose by.".into()
+            "This was measured in fewer than 3 rounds, which is too few to choose a store.".into()
         }
     }
 }

@@ -49,7 +49,7 @@ fn the_lower_latency_and_the_higher_throughput_win() {
     );
     let throughput = report(Scenario::OwnNames, Metric::GrantsPerSecond, &stores);
     assert_eq!(
-        said(&throughput, "Most throughput on many names"),
+        said(&throughput, "Highest throughput on many names"),
         "many: 110/s (100–120), 10.0 times as much as the next, few: 11.0/s (10.0–12.0)."
     );
 }
@@ -62,7 +62,9 @@ fn no_store_wins_if_ranges_overlap() {
         latency(&[("b", DURABLE, &[20.0, 22.0, 11.5]), ("a", DURABLE, &[10.0, 11.0, 12.0])]);
     let text = said(&report, "Lowest latency");
     assert!(
-        text.starts_with("a: 11.0 µs (10.0–12.0) and b: 20.0 µs (11.5–22.0) can't be told apart"),
+        text.starts_with(
+            "a: 11.0 µs (10.0–12.0) and b: 20.0 µs (11.5–22.0) can't be distinguished"
+        ),
         "{text}"
     );
 }
@@ -77,14 +79,14 @@ fn an_overlap_with_any_other_store_is_seen() {
     ]);
     let text = said(&report, "Lowest latency");
     assert!(text.starts_with("a: ") && !text.contains("b: "), "{text}");
-    assert!(text.contains("and c: 30.0 µs (9.00–31.0) can't be told apart"), "{text}");
+    assert!(text.contains("and c: 30.0 µs (9.00–31.0) can't be distinguished"), "{text}");
 }
 
 #[test]
-fn a_lead_of_less_than_five_percent_is_none() {
+fn a_lead_of_less_than_five_percent_does_not_win() {
     let near =
         latency(&[("a", DURABLE, &[100.0, 100.1, 100.2]), ("b", DURABLE, &[104.0, 104.1, 104.2])]);
-    assert!(said(&near, "Lowest latency").contains("can't be told apart"));
+    assert!(said(&near, "Lowest latency").contains("can't be distinguished"));
     let clear =
         latency(&[("a", DURABLE, &[100.0, 100.1, 100.2]), ("b", DURABLE, &[110.0, 110.1, 110.2])]);
     assert_eq!(
@@ -95,22 +97,22 @@ fn a_lead_of_less_than_five_percent_is_none() {
 
 #[test]
 fn a_quick_run_and_one_of_two_rounds_are_too_short() {
-    let names_nobody = |report: &Report| {
+    let names_no_store = |report: &Report| {
         let answer = answer(report, "Lowest latency");
         assert!(!answer.figures.is_empty(), "{answer:?}");
         answer.named.is_empty()
     };
     let mut quick = latency(&[("a", DURABLE, &[1.0, 1.0, 1.0]), ("b", DURABLE, &[9.0, 9.0, 9.0])]);
-    assert!(!names_nobody(&quick));
+    assert!(!names_no_store(&quick));
     quick.is_quick = true;
-    assert!(names_nobody(&quick));
+    assert!(names_no_store(&quick));
     assert_eq!(said(&quick, "Lowest latency"), "", "the report says why, once");
     quick.stores.truncate(1);
-    assert!(names_nobody(&quick), "a store alone is no more sure");
+    assert!(names_no_store(&quick), "a quick run proves nothing about a single store either");
     let mut two_rounds = latency(&[("a", DURABLE, &[1.0, 1.0]), ("b", DURABLE, &[9.0, 9.0])]);
-    assert!(names_nobody(&two_rounds));
+    assert!(names_no_store(&two_rounds));
     assert!(
-        said(&two_rounds, "Lowest latency").contains("too few to choose by"),
+        said(&two_rounds, "Lowest latency").contains("too few to choose a store"),
         "the report has five rounds"
     );
     two_rounds.rounds = 2;
@@ -150,8 +152,8 @@ fn a_volatile_winner_comes_with_a_warning_and_an_alternative() {
         answer.text,
         [
             "quick: 1.00 µs (1.00–1.00). The next, sure: 9.00 µs (9.00–9.00), 9.00 times as much.",
-            "Among those that forget no grant at a restart or a failover: sure: 9.00 µs (9.00–9.00). The next, slow: \
-             90.0 µs (90.0–90.0), 10.0 times as much."
+            "Among the stores that keep all grants over a restart or a failover: sure: 9.00 µs \
+             (9.00–9.00). The next, slow: 90.0 µs (90.0–90.0), 10.0 times as much."
         ]
     );
     assert_eq!(answer.cautions.len(), 1);
@@ -183,7 +185,7 @@ fn only_a_majority_survives_the_loss_of_a_server() {
     let need = "Survives the loss of a server";
     let weak = answer(&latency(&stores), need);
     assert!(
-        weak.named.is_empty() && weak.text[0].starts_with("None of the stores measured"),
+        weak.named.is_empty() && weak.text[0].starts_with("None of the measured stores"),
         "{weak:?}"
     );
     assert!(weak.cautions[0].starts_with("f may grant a lock twice"), "{:?}", weak.cautions);
@@ -191,7 +193,7 @@ fn only_a_majority_survives_the_loss_of_a_server() {
     assert!(said(&latency(&stores), need).starts_with("c: a majority"));
 }
 
-/// The unfair store served most evenly in this run only by luck: it does not promise it.
+/// The unfair store served most evenly in this run, but only by luck.
 #[test]
 fn only_a_store_that_serves_in_order_is_fair() {
     let stores: [Rounds<'_>; 3] = [
@@ -199,8 +201,10 @@ fn only_a_store_that_serves_in_order_is_fair() {
         ("a", DURABLE, &[1.2, 1.2, 1.2]),
         ("b", DURABLE, &[3.0, 3.0, 3.0]),
     ];
-    let answer =
-        answer(&report(Scenario::HotName, Metric::MostOverLeast, &stores), "Fair to all who wait");
+    let answer = answer(
+        &report(Scenario::HotName, Metric::MostOverLeast, &stores),
+        "Fairness among waiters",
+    );
     assert_eq!(answer.named, ["a"]);
     assert!(
         answer
@@ -215,13 +219,13 @@ fn without_a_rival_there_is_no_winner() {
     let alone = latency(&[("a", DURABLE, &[1.0, 1.0, 1.0])]);
     assert_eq!(
         said(&alone, "Lowest latency"),
-        "Only a: 1.00 µs (1.00–1.00) was measured that meets this need."
+        "Only one measured store meets this need: a: 1.00 µs (1.00–1.00)."
     );
-    let mut nobody = latency(&[("a", DURABLE, &[1.0, 1.0, 1.0])]);
-    nobody.outcomes[0].verdict = Verdict::Failed { reason: "down".into() };
-    assert_eq!(said(&nobody, "Lowest latency"), "Nothing was measured that would tell.");
+    let mut failed = latency(&[("a", DURABLE, &[1.0, 1.0, 1.0])]);
+    failed.outcomes[0].verdict = Verdict::Failed { reason: "down".into() };
+    assert_eq!(said(&failed, "Lowest latency"), "This run has no figures that answer this.");
     assert!(
-        answers(&nobody).iter().all(|answer| answer.need != "Cheap idle locks"),
+        answers(&failed).iter().all(|answer| answer.need != "Cheap idle locks"),
         "it was not run"
     );
 }
@@ -246,7 +250,7 @@ fn a_winner_that_failed_elsewhere_comes_with_a_warning() {
     report.outcomes.push(harder);
     let answer = answer(&report, "Lowest latency");
     assert_eq!(answer.named, ["a"]);
-    let warning = "a failed in 1 of 2 cases of \"One task, nobody else\"".to_owned();
+    let warning = "a failed in 1 of 2 cases of \"One task, no contention\"".to_owned();
     assert!(answer.cautions.contains(&warning) && answer.figures.contains(&warning), "{answer:?}");
 }
 
@@ -256,9 +260,9 @@ fn a_store_measured_without_the_figure_is_listed() {
     let stores: [Rounds<'_>; 2] = [("a", DURABLE, &[1.2; 3]), ("b", DURABLE, &[3.0; 3])];
     let mut report = report(Scenario::HotName, Metric::MostOverLeast, &stores);
     report.outcomes[1] = outcome("b", Scenario::HotName, Metric::GrantsPerSecond, &[5.0; 3]);
-    let answer = answer(&report, "Fair to all who wait");
+    let answer = answer(&report, "Fairness among waiters");
     let line = answer.figures.iter().find(|line| line.starts_with("b: ")).unwrap();
-    assert!(line.contains("measured without this: too few grants"), "{line}");
+    assert!(line.contains("measured without this figure: too few grants"), "{line}");
 }
 
 #[test]
@@ -288,21 +292,24 @@ fn the_verdict_compares_redis_with_a_lock_without_a_library() {
     let answer = answer(&sample::report(), "You already have Redis");
     let text = answer.text.join(" ");
     assert!(
-        text.contains("all names together 42,000/s (40,700–43,300), 0.900 times the classic"),
+        text.contains("grants on many names 42,000/s (40,700–43,300), 0.900 times the classic"),
         "{text}"
     );
 }
 
 /// Catches an answer that praises a connection's lock for its milliseconds, without a warning.
 #[test]
-fn the_fastest_recovery_is_named_with_the_killed_process() {
+fn the_fastest_recovery_comes_with_a_warning_about_the_killed_process() {
     let stores: [Rounds<'_>; 2] =
         [("link", DURABLE, &[2.0, 2.1, 2.2]), ("lease", DURABLE, &[1_500.0, 1_600.0, 1_700.0])];
     let report = report(Scenario::Recovery, Metric::RecoveryMs, &stores);
     let answer = answer(&report, "Quickest recovery after a crash of the holder");
     assert_eq!(answer.named, ["link"]);
     assert!(
-        answer.cautions.iter().any(|text| text.starts_with("only the process was killed")),
+        answer
+            .cautions
+            .iter()
+            .any(|text| text.starts_with("the benchmark killed only the process")),
         "{answer:?}"
     );
 }

@@ -76,7 +76,7 @@ pub(crate) fn all() -> Vec<(&'static str, Start)> {
 /// Writes a warning that a test's output capture does not hide.
 fn left_out(what: &str, reason: &str) {
     // A warning that can't be written has no remedy.
-    let _ = writeln!(io::stderr(), "\nWARNING, LEFT OUT: {what}: {reason}\n");
+    let _ = writeln!(io::stderr(), "\nWARNING: SKIPPED {what}: {reason}\n");
 }
 
 /// A fault that is healed after a while.

@@ -91,7 +91,7 @@ fn check(name: &str, start: Start) -> Result<(), Failed> {
     let held = scene.lock()?;
     let leaks = scene.site.leaks()?;
     if leaks.is_empty() {
-        return Err("a lock that is held is not told".into());
+        return Err("the site does not list a held lock".into());
     }
     scene.release(held)?;
     scene.until_clean()?;
@@ -167,7 +167,8 @@ impl Scene {
         let start = Instant::now();
         let guard = self.lock()?;
         println!(
-            "{:<20} {:<22} strike {struck:>8.1?}  heal {healed:>8.1?}  granted after {:>8.1?}  ({target})",
+            "{:<20} {:<22} strike {struck:>8.1?}  heal {healed:>8.1?}  granted after {:>8.1?}  \
+             ({target})",
             self.site.name(),
             fault.kind,
             start.elapsed(),

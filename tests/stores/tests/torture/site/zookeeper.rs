@@ -62,7 +62,7 @@ pub(super) fn leaks(server: &ZooKeeperServer, namespace: &str) -> Result<Vec<Str
     let dump = server.four_letter("dump")?;
     if !dump.contains("Sessions with Ephemerals") {
         return Err(
-            format!("the server does not tell the nodes of sessions, it says: {dump}").into()
+            format!("the server does not list the nodes of sessions; its answer: {dump}").into()
         );
     }
     let below = format!("/{namespace}/");

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_under_way_are_their_masters_still() {
+    fn a_migrating_slot_still_belongs_to_its_master() {
         let view = View::parse(
             "aa 127.0.0.1:1@2 myself,master - 0 0 7 connected 0-9 12 [13->-bb]\n\
              bb 127.0.0.1:3@4 slave aa 0 0 2 connected\n\

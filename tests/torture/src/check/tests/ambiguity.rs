@@ -60,7 +60,7 @@ fn c7_a_released_lock_is_free() {
     let violation = released(Outcome::Freed, 51).breaks(Rule::Ambiguity);
     assert_eq!(
         violation.what,
-        "p1.1 was told that it had freed it, and is seen as a holder by a look 1ms later"
+        "p1.1 released the lock, but a look at the store 1ms later shows it as a holder"
     );
     // The local deadline is before the end of the lease in the store.
     released(Outcome::NotHeld, 1150).is_fine();

@@ -36,7 +36,7 @@ fn c3_automatic_renewals_need_no_record() {
 }
 
 #[test]
-fn c3_a_process_that_was_stopped_for_a_lease_holds_no_more() {
+fn c3_a_process_stopped_for_a_lease_no_longer_holds() {
     for (from, to, fine) in [(100, 1300, false), (100, 400, true)] {
         let mut told = HistoryBuilder::new();
         let op = told.renewed(Renewal::Auto).holder(0, 1, 1);
@@ -73,7 +73,7 @@ fn c3_a_lease_is_no_longer_than_requested() {
 }
 
 #[test]
-fn c10_a_longest_hold_cuts_the_lease() {
+fn c10_a_longest_hold_shortens_the_lease() {
     for (until, fine) in [(1000, true), (1300, false)] {
         let mut told = HistoryBuilder::new();
         let op = told.at_most(ms(1200)).renewed(Renewal::Auto).holder(0, 1, 1);

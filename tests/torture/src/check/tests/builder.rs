@@ -205,7 +205,7 @@ impl HistoryBuilder {
         self.faults += 1;
         let fault = self.faults;
         let kind = kind.to_owned();
-        let target = "somebody".to_owned();
+        let target = "the target".to_owned();
         let weakens = weakens.map(str::to_owned);
         self.write(at, DIRECTOR, Event::Strikes { fault, kind, target, victim, weakens });
         fault

@@ -40,7 +40,7 @@ fn c1_two_simultaneous_holders_are_reported_once() {
     let violation = told.released(60, first, Outcome::Freed).breaks(Rule::Exclusion);
     assert_eq!(
         violation.what,
-        "p2.2 (token 2) was granted while p1.1 (token 1) held: both held for 10ms"
+        "p2.2 (token 2) was granted while p1.1 (token 1) held the lock; both held it for 10ms"
     );
     assert_eq!(violation.slice.len(), 6);
 }
@@ -74,7 +74,7 @@ fn c1_permits_add_up_to_the_limit_and_not_beyond() {
     told.is_fine();
     let more = told.of(semaphore(3), Mode::Permits(1)).holder(20, 3, 3);
     let violation = told.released(30, more, Outcome::Freed).breaks(Rule::Exclusion);
-    assert_eq!(violation.what, "p3.3 (token 3) was granted, and 4 permits of 3 were held");
+    assert_eq!(violation.what, "p3.3 (token 3) was granted, and then 4 of 3 permits were in use");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn c14_one_inspection_with_two_holders_is_reported() {
     told.seen(10, 9, &[(one, 1), (two, 2)]).killed(20, 1).killed(20, 2);
     assert_eq!(
         told.breaks(Rule::Exclusion).what,
-        "one look at the store shows 2 exclusive of 2 holders"
+        "one look at the store shows 2 holders, and 2 of them are exclusive"
     );
 }
 
@@ -185,7 +185,7 @@ fn c1_a_history_full_of_violations_is_summarised() {
     }
     let violations = told.verdict().violations;
     assert_eq!(violations.len(), 21);
-    assert_eq!(violations[20].what, "and 1750 more of this rule, which are not told here");
+    assert_eq!(violations[20].what, "and 1750 more findings of this rule");
 }
 
 #[test]
@@ -196,8 +196,5 @@ fn c1_a_writer_among_many_readers_is_summarised() {
     for op in ops {
         told.released(50, op, Outcome::Freed);
     }
-    assert_eq!(
-        told.verdict().violations[20].what,
-        "and 10 more of this rule, which are not told here"
-    );
+    assert_eq!(told.verdict().violations[20].what, "and 10 more findings of this rule");
 }

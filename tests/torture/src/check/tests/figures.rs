@@ -55,5 +55,8 @@ fn a_recovery_is_from_the_end_of_a_fault_that_lasts() {
     told.fault(500, 600, "restart", None, None);
     let figures = told.is_fine().figures;
     assert_eq!(figures.recoveries["pause"], [ms(50)]);
-    assert!(!figures.recoveries.contains_key("restart"), "nothing tells how long that took");
+    assert!(
+        !figures.recoveries.contains_key("restart"),
+        "the history does not show how long this took"
+    );
 }

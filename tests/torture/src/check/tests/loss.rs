@@ -24,7 +24,7 @@ fn c3_a_listener_learns_of_the_end_of_its_lease() {
     by_hand(|told, op| _ = told.told(1000, op)).is_fine();
     by_hand(|told, op| _ = told.told(1100, op)).is_fine();
     let violation = by_hand(|told, op| _ = told.told(1101, op)).breaks(Rule::Loss);
-    assert_eq!(violation.what, "p1.1 was told of its loss 101ms after the end of its lease");
+    assert_eq!(violation.what, "p1.1 got its loss signal 101ms after the end of its lease");
     by_hand(|told, op| _ = told.told(500, op)).is_fine();
 }
 
@@ -33,7 +33,7 @@ fn c3_a_loss_that_never_reaches_its_listener_is_reported() {
     let violation = by_hand(|_, _| {}).breaks(Rule::Loss);
     assert_eq!(
         violation.what,
-        "p1.1 was not told of its loss, and listened for 5s after the end of its lease"
+        "p1.1 got no loss signal, and listened for 5s after the end of its lease"
     );
     // A signal after the begin of the release does not count.
     by_hand(|told, op| _ = told.told(6100, op)).breaks(Rule::Loss);
@@ -113,10 +113,7 @@ fn c3_a_listener_learns_of_the_loss_before_the_next_grant() {
     };
     taken(1600, Renewal::Auto).is_fine();
     let violation = taken(1602, Renewal::Auto).breaks(Rule::Loss);
-    assert_eq!(
-        violation.what,
-        "p1.1 was told of its loss 101ms after p2.2 had been granted the same"
-    );
+    assert_eq!(violation.what, "p1.1 got its loss signal 101ms after the grant to p2.2");
     taken(1101, Renewal::Manual).breaks(Rule::Loss);
     let words = Some("a step of the clock frees what is held");
     assert_eq!(
@@ -151,7 +148,7 @@ fn c3_readers_and_holders_of_other_locks_do_not_shorten_a_lease_of_a_reader() {
 }
 
 #[test]
-fn c3_the_end_by_max_hold_is_announced_too() {
+fn c3_the_end_by_max_hold_also_gives_a_loss_signal() {
     for (told_at, fine) in [(2050, true), (2200, false)] {
         let mut told = HistoryBuilder::new();
         let op = told.early().renewed(Renewal::Auto).at_most(ms(2000)).holder(0, 1, 1);

@@ -252,7 +252,7 @@ fn swept(holds: &[(u64, u64, bool)], of: impl Fn(bool) -> (Lock, Mode)) -> usize
 
 proptest! {
     #[test]
-    fn c1_the_sweep_finds_the_pairs_that_looking_at_all_finds(holds in holds()) {
+    fn c1_the_sweep_finds_the_same_pairs_as_a_full_comparison(holds in holds()) {
         let meet = |(a, b): (usize, usize)| {
             let (one, lasts, writes) = holds[a];
             let (two, stays, edits) = holds[b];
@@ -264,7 +264,7 @@ proptest! {
     }
 
     #[test]
-    fn c1_the_sweep_adds_up_permits_as_looking_at_all_does(holds in holds()) {
+    fn c1_the_sweep_adds_up_permits_as_a_full_comparison_does(holds in holds()) {
         let permits = |two: bool| if two { 2 } else { 1 };
         // At each grant, adds up the permits that are held then. Of two grants at one instant, the
         // first one comes first.
@@ -281,7 +281,7 @@ proptest! {
 }
 
 #[test]
-fn each_corruption_has_something_to_spoil() {
+fn each_corruption_applies_to_some_history() {
     let turn = |refused, end| Turn {
         asks: 10,
         refused,

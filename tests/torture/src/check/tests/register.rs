@@ -22,7 +22,7 @@ fn c4_a_stopped_holder_that_is_late_and_refused_is_fine() {
 }
 
 #[test]
-fn c4_a_smaller_token_is_taken() {
+fn c4_an_accepted_smaller_token_is_reported() {
     let mut told = HistoryBuilder::new();
     let first = told.holder(0, 1, 1);
     told.released(5, first, Outcome::Freed);
@@ -33,7 +33,7 @@ fn c4_a_smaller_token_is_taken() {
         Outcome::Freed,
     );
     let violation = told.breaks(Rule::Register);
-    assert_eq!(violation.what, "the register took token 1 of p1.1 after token 2");
+    assert_eq!(violation.what, "the register accepted token 1 of p1.1 after token 2");
 }
 
 #[test]
@@ -77,7 +77,10 @@ fn refused(mode: Mode, careless: bool, weakens: Option<&str>) -> HistoryBuilder 
 #[test]
 fn c1_a_careful_holder_is_not_refused() {
     let violation = refused(Mode::Exclusive, false, None).breaks(Rule::Register);
-    assert_eq!(violation.what, "p1.1 held with token 1 and was refused, because 2 had been taken");
+    assert_eq!(
+        violation.what,
+        "p1.1 held with token 1 and was refused, because the register had accepted 2"
+    );
 }
 
 #[test]
@@ -87,7 +90,7 @@ fn c1_a_careless_holder_or_a_reader_may_be_refused() {
 }
 
 #[test]
-fn c1_a_documented_refusal_is_set_apart() {
+fn c1_a_documented_refusal_is_listed_separately() {
     let verdict = refused(Mode::Exclusive, false, Some("a failover may lose a lock")).is_fine();
     assert_eq!(verdict.documented.len(), 1);
     assert_eq!(verdict.documented[0].documented.as_deref(), Some("a failover may lose a lock"));

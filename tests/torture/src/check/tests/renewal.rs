@@ -16,7 +16,7 @@ fn held() -> (HistoryBuilder, crate::history::Op) {
 fn c7_not_held_before_the_end_of_the_lease_needs_a_cause() {
     let (mut told, op) = held();
     let violation = told.released(100, op, Outcome::NotHeld).breaks(Rule::Renewal);
-    assert_eq!(violation.what, "p1.1 did not hold any more, 899ms before the end of its lease");
+    assert_eq!(violation.what, "p1.1 no longer held the lock, 899ms before the end of its lease");
     told.fault(50, 51, "eviction", None, WORDS).is_fine();
     let (mut told, op) = held();
     told.fault(50, 51, "stop", None, None)
@@ -38,7 +38,7 @@ fn c10_a_loss_before_the_end_of_the_lease_needs_a_cause() {
 }
 
 #[test]
-fn c10_a_live_holder_is_renewed_unless_something_is_wrong() {
+fn c10_a_live_holder_must_be_renewed_unless_a_fault_prevents_it() {
     let silence = "link-silence";
     let slow = "link-slow";
     for (fault, fine) in [

@@ -25,7 +25,7 @@ fn granted(told: &mut HistoryBuilder, op: Op, at: u64) -> &mut HistoryBuilder {
 }
 
 #[test]
-fn c9_a_dead_holder_is_followed_within_its_lease() {
+fn c9_another_process_gets_a_dead_holders_lock_within_its_lease() {
     let (mut told, waiter) = killed();
     granted(&mut told, waiter, 1200).is_fine();
 }
@@ -35,13 +35,15 @@ fn c9_a_missing_successor_is_reported() {
     let (mut told, waiter) = killed();
     let violation = granted(&mut told, waiter, 1300).breaks(Rule::Takeover);
     assert!(
-        violation.what.starts_with("p1.3 died with what p2.4 waited for: nobody had it 1.1s later"),
+        violation.what.starts_with(
+            "p1.3 died with the lock that p2.4 waited for. No claim had it 1.1s later"
+        ),
         "{violation:?}"
     );
 }
 
 #[test]
-fn c9_a_reader_that_died_alone_is_followed_too() {
+fn c9_another_process_gets_the_lock_of_a_dead_single_reader() {
     let mut told = HistoryBuilder::new();
     told.of(rw_lock(), Mode::Shared).holder(0, 1, 1);
     let before = told.holder(10, 4, 2);
@@ -147,7 +149,7 @@ fn c9_a_history_that_ends_before_the_bound_proves_nothing() {
 }
 
 #[test]
-fn c9_a_death_during_a_request_or_a_release_is_followed_too() {
+fn c9_another_process_gets_the_lock_after_a_death_during_a_request_or_release() {
     for releasing in [true, false] {
         for (at, fine) in [(1150, true), (1300, false)] {
             let mut told = HistoryBuilder::new();

@@ -22,14 +22,14 @@ fn c4_tokens_that_rise_are_fine() {
 #[test]
 fn c4_a_falling_token_is_reported_with_the_larger_one_before() {
     let violation = in_turn(&[1, 7, 5, 8]).breaks(Rule::Tokens);
-    assert_eq!(violation.what, "p1.3 got token 5, though 7 was known before it asked");
+    assert_eq!(violation.what, "p1.3 got token 5, although 7 was known before its request");
     assert_eq!(violation.slice.len(), 3);
 }
 
 #[test]
 fn c4_a_token_of_two_grants_is_reported_once() {
     let violation = in_turn(&[1, 1]).breaks(Rule::Tokens);
-    assert_eq!(violation.what, "token 1 was given to p1.1 and to p1.2");
+    assert_eq!(violation.what, "p1.1 and p1.2 both got token 1");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn c4_a_holder_has_a_larger_token_than_each_earlier_grant() {
     let violation = waited([exclusive(), exclusive()], [5, 3]).breaks(Rule::Tokens);
     assert_eq!(
         violation.what,
-        "p1.1 holds with token 3, though p2.2 had been granted 5 before that was known"
+        "p1.1 holds with token 3, although p2.2 got 5 before that grant was known"
     );
     let mut excused = waited([exclusive(), exclusive()], [5, 3]);
     excused.fault(15, 16, "failover", None, Some("a failover may lose a lock"));
@@ -105,7 +105,7 @@ fn c2_an_owner_of_two_claims_is_reported() {
         told.write(at + 1, process, Event::Granted { op, owner, token: at + 1, until });
         told.released(at + 10, op, Outcome::Freed);
     }
-    assert_eq!(told.breaks(Rule::Tokens).what, "owner the same was given to p1.1 and to p2.2");
+    assert_eq!(told.breaks(Rule::Tokens).what, "p1.1 and p2.2 both got the owner the same");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn c4_a_token_that_was_only_seen_counts() {
     told.granted(1050, next, 7, 2050).released(1060, next, Outcome::Freed);
     assert_eq!(
         told.breaks(Rule::Tokens).what,
-        "p2.2 got token 7, though 8 was known before it asked"
+        "p2.2 got token 7, although 8 was known before its request"
     );
 }
 
@@ -145,7 +145,7 @@ fn c4_a_claim_that_is_seen_with_another_token_than_its_own() {
     let mut told = HistoryBuilder::new();
     let op = told.holder(0, 1, 1);
     told.seen(10, 9, &[(op, 2)]).released(20, op, Outcome::Freed);
-    assert_eq!(told.breaks(Rule::Tokens).what, "p1.1 was granted token 1 and is seen with 2");
+    assert_eq!(told.breaks(Rule::Tokens).what, "p1.1 got token 1, but the store shows it with 2");
 }
 
 /// Before the grant, some members of a quorum may not be raised yet. After the grant they are.
@@ -159,7 +159,7 @@ fn c14_an_inspection_after_the_grant_shows_no_smaller_token() {
             told.is_fine();
         } else {
             let what = told.breaks(Rule::Tokens).what;
-            assert_eq!(what, "p1.1 was granted token 7 and is seen with 6");
+            assert_eq!(what, "p1.1 got token 7, but the store shows it with 6");
         }
     }
 }

@@ -9,7 +9,10 @@ fn c8_a_request_that_never_ends() {
     let mut told = HistoryBuilder::new();
     told.asks(0, 1);
     told.ends(9000, 1);
-    assert_eq!(told.breaks(Rule::Waiting).what, "p1.1 never got an answer, and its process lived");
+    assert_eq!(
+        told.breaks(Rule::Waiting).what,
+        "p1.1 never got an answer, although its process lived"
+    );
 }
 
 #[test]
@@ -68,7 +71,7 @@ fn c8_time_in_which_the_process_was_stopped_does_not_count() {
 }
 
 #[test]
-fn c8_a_bound_is_kept_also_when_the_way_to_the_store_is_cut() {
+fn c8_a_bound_is_kept_even_if_the_link_is_cut() {
     for victim in [Some(1), None] {
         let mut told = waits(Patience::For(ms(300)), Refusal::TimedOut, 900);
         told.fault(200, 800, "link-silence", victim, None).breaks(Rule::Waiting);

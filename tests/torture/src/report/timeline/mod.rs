@@ -41,8 +41,8 @@ text { font: 13px system-ui, sans-serif; fill: var(--ink); }
 ";
 
 /// The violation as a self-contained SVG, drawn from all records of its claims. Each claim has a
-/// row: its request, its hold, its belief and its writes. The picture also shows the faults of that
-/// time, and its times are those of [`markdown`](super::markdown()).
+/// row with its request, its hold, its belief and its writes. The picture also shows the faults of
+/// that time. Its times are the times of [`markdown`](super::markdown()).
 #[must_use]
 pub fn timeline(violation: &Violation, records: &[Record]) -> String {
     let scene = Scene::of(violation, records);
@@ -102,7 +102,7 @@ impl Plot<'_> {
         f64::from(LEFT) + f64::from(u32::try_from(x).unwrap_or(u32::MAX)) / 100.0
     }
 
-    /// The position and the width of a bar, which is always wide enough to be seen.
+    /// The position and the width of a bar, which is always wide enough to see.
     fn bar(&self, (from, to): Span) -> (f64, f64) {
         let x = self.x(from);
         (x, (self.x(to) - x).max(1.5))
@@ -157,7 +157,7 @@ impl Plot<'_> {
                 @if self.is_drawn(band.span.0) {
                     line class="strike" x1=(x) x2=(x) y1=(self.top) y2=(self.bottom) {}
                 }
-                // Near the right edge the text would be cut off.
+                // Near the right edge the picture would cut off the text.
                 @let right = x > f64::from(WIDTH) * 0.75;
                 text class="fault-text halo" x=(if right { x - 5.0 } else { x + 5.0 }) y=(self.top + 13 + LINE * lane)
                     text-anchor=(if right { "end" } else { "start" }) { (plain(&band.what)) }
@@ -194,7 +194,7 @@ impl Plot<'_> {
             }
             @for mark in row.marks.iter().filter(|mark| self.is_drawn(mark.at)) { (self.mark(mark, middle)) }
             @for (x, what) in self.captions(row) {
-                // Near the right edge the text would be cut off.
+                // Near the right edge the picture would cut off the text.
                 @let right = x > f64::from(WIDTH) * 0.8;
                 text class="soft halo" x=(if right { x - 5.0 } else { x + 5.0 }) y=(middle + 21)
                     text-anchor=(if right { "end" } else { "start" }) { (what) }
@@ -242,25 +242,25 @@ impl Plot<'_> {
             line class="ask" x1="20" x2="44" y1=(y - 4) y2=(y - 4) {}
             text class="soft" x="50" y=(y) { "asks" }
             rect class="hold" x="96" y=(y - 11) width="24" height="13" rx="3" {}
-            text class="soft" x="126" y=(y) { "known to hold" }
+            text class="soft" x="126" y=(y) { "proven hold" }
             rect class="believe" x="224" y=(y - 11) width="24" height="13" rx="3" {}
-            text class="soft" x="254" y=(y) { "held by what it was told" }
+            text class="soft" x="254" y=(y) { "held by its own belief" }
             path class="taken" d=(format!("M420 {} l5 9 h-10 z", y - 10)) {}
-            text class="soft" x="432" y=(y) { "write taken" }
+            text class="soft" x="432" y=(y) { "write accepted" }
             path class="refused" d=(format!("M520 {} l8 8 m0 -8 l-8 8", y - 9)) {}
             text class="soft" x="536" y=(y) { "write refused" }
             rect class="fault" x="630" y=(y - 11) width="24" height="13" {}
             text class="soft" x="660" y=(y) { "fault" }
             @if self.scene.clash.is_some() {
                 rect class="clash" x="710" y=(y - 11) width="24" height="13" {}
-                text class="soft" x="740" y=(y) { "held by too many" }
+                text class="soft" x="740" y=(y) { "too many holders" }
             }
             @if others > 0 { text class="soft" x=(WIDTH - RIGHT) y=(y) text-anchor="end" { (others) " more claims" } }
         }
     }
 }
 
-/// Replaces characters that XML can't hold.
+/// Replaces characters that XML can't contain.
 fn plain(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }

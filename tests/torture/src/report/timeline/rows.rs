@@ -25,9 +25,9 @@ pub(super) struct Mark {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sign {
-    /// The register took a write.
+    /// The register accepted a write.
     Taken,
-    /// The register refused one.
+    /// The register refused a write.
     Refused,
     /// The claim ended: a refusal, a release, a loss, or a death.
     End,
@@ -38,11 +38,11 @@ pub(super) enum Sign {
 pub(super) struct Row {
     pub(super) label: String,
     pub(super) detail: String,
-    /// When the request was in flight. For a look, when the look was.
+    /// The time of the request, or of the look.
     pub(super) asked: Option<Span>,
-    /// When the claim is proven to have held.
+    /// The time in which the claim provably held.
     pub(super) held: Option<Span>,
-    /// When the holder may have believed that it held.
+    /// The time in which the holder may have believed that it held.
     pub(super) believed: Option<Span>,
     pub(super) marks: Vec<Mark>,
 }
@@ -54,7 +54,8 @@ impl Row {
         Some((from, self.believed.map_or(to, |(_, to)| to)))
     }
 
-    /// Adds the belief after the proven hold: until its lease ends at `until`, or it was over.
+    /// Adds the belief after the proven hold. It lasts until the lease ends at `until`, or until
+    /// the claim ended.
     fn believe(&mut self, until: u64, over: Option<u64>) {
         let Some((_, known)) = self.held else { return };
         let until = over.map_or(until, |over| over.min(until)).max(known);
@@ -68,15 +69,15 @@ pub(super) struct Band {
     pub(super) span: Span,
 }
 
-/// All that is drawn.
+/// The contents of the picture.
 pub(super) struct Scene {
     pub(super) rows: Vec<Row>,
     /// The number of claims without a row.
     pub(super) others: usize,
     pub(super) bands: Vec<Band>,
-    /// When two claims held what only one of them can hold.
+    /// The time in which two claims held although only one of them can hold.
     pub(super) clash: Option<Span>,
-    /// The drawn time, and the instant that is called 0.
+    /// The time of the picture, and the instant of its 0.
     pub(super) window: Span,
     pub(super) zero: u64,
 }
@@ -101,7 +102,7 @@ impl Scene {
     }
 }
 
-/// The time of the slice and of the holds then. A request that waited for long is cut off.
+/// The time of the slice and of its holds. The picture cuts off a request that waited for long.
 fn window(slice: &[Record], rows: &[Row]) -> Span {
     let asks = |record: &&Record| matches!(record.event, Event::Asks { .. });
     let held = rows.iter().filter_map(Row::whole).flat_map(|(from, to)| [from, to]);
@@ -109,7 +110,7 @@ fn window(slice: &[Record], rows: &[Row]) -> Span {
     let (from, to) = decisive.fold((u64::MAX, 0), |(from, to), at| (from.min(at), to.max(at)));
     let from = if from > to { slice.first().map_or(0, |record| record.at) } else { from };
     let asked = slice.iter().filter(asks).map(|record| record.at).min().unwrap_or(from);
-    // A request that never ended has nothing else to show.
+    // The picture can show only the request if the request never ended.
     let asking = rows.iter().filter_map(|row| row.asked).map(|(_, to)| to);
     let to = if from < to { to } else { asking.fold(to, u64::max) };
     let to = to.max(slice.last().map_or(0, |record| record.at)).max(from + 1_000_000);
@@ -136,7 +137,7 @@ fn claims(ops: &[Op], records: &[Record]) -> Vec<Row> {
     ops.iter().map(row).collect()
 }
 
-/// `died` is when the claim's process died, and `end` is the end of the history.
+/// `died` is the time of the death of the claim's process, and `end` is the end of the history.
 fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
     let mut row = Row { label: op.to_string(), ..Row::default() };
     let mut largest = 0;
@@ -168,7 +169,7 @@ fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
                 row.held = row.held.map(|(from, to)| (from, if at <= largest { at } else { to }));
             }
             Event::Told { .. } => {
-                row.marks.push(Mark { at, sign: Sign::End, what: "told".to_owned() })
+                row.marks.push(Mark { at, sign: Sign::End, what: "loss signal".to_owned() })
             }
             Event::Lost { reason, .. } => {
                 over.get_or_insert(at);
@@ -180,7 +181,7 @@ fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
             }
             Event::Compared { token, largest, accepted, .. } => {
                 let sign = if *accepted { Sign::Taken } else { Sign::Refused };
-                let what = format!("a write with token {token}, the largest was {largest}");
+                let what = format!("a write with token {token}; the largest was {largest}");
                 row.marks.push(Mark { at, sign, what });
             }
             _ => {}
@@ -199,14 +200,15 @@ fn claim(op: Op, records: &[&Record], died: Option<u64>, end: u64) -> Row {
 
 fn look(record: &Record) -> Option<Row> {
     let Event::Seen { answered, holders, waiters, .. } = &record.event else { return None };
-    let ops =
-        holders.iter().map(|holder| holder.op.map_or("somebody".to_owned(), |op| op.to_string()));
+    let ops = holders
+        .iter()
+        .map(|holder| holder.op.map_or("a holder without a label".to_owned(), |op| op.to_string()));
     let mut seen = ops.collect::<Vec<_>>().join(", ");
     if seen.is_empty() {
-        seen.push_str("nobody");
+        seen.push_str("no holder");
     }
     if let Some(waiters) = waiters.filter(|waiters| *waiters > 0) {
-        seen.push_str(&format!(", {waiters} wait"));
+        seen.push_str(&format!(", {waiters} waiters"));
     }
     let mark = Mark { at: *answered, sign: Sign::End, what: format!("sees {seen}") };
     let label = process(record.process);
@@ -240,7 +242,7 @@ fn bands(records: &[Record], window: Span) -> Vec<Band> {
     bands.into_iter().map(|(_, band)| band).filter(seen).collect()
 }
 
-/// The time that all holds which overlap the last grant share with it.
+/// The time that the last grant shares with all holds that overlap it.
 fn clash(rows: &[Row]) -> Option<Span> {
     let last = rows.iter().filter_map(Row::whole).max()?;
     let others = rows.iter().filter_map(Row::whole).filter(|span| *span != last && span.1 > last.0);
@@ -272,11 +274,11 @@ fn mode_of(mode: Mode) -> String {
     match mode {
         Mode::Exclusive => "exclusive".to_owned(),
         Mode::Shared => "shared".to_owned(),
-        Mode::Permits(permits) => format!("{permits} of the permits"),
+        Mode::Permits(permits) => format!("{permits} permits"),
     }
 }
 
 /// The violation's lock, for the heading.
 pub(super) fn lock_of(lock: Option<&Lock>) -> String {
-    lock.map_or("no one lock".to_owned(), name)
+    lock.map_or("no single lock".to_owned(), name)
 }
