@@ -6,13 +6,9 @@
 //! 3. A request that is left over did nothing. Its task sends it alone.
 
 use std::{
-    collections::VecDeque,
     future::Future as _,
     io, mem,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -21,7 +17,11 @@ use lockkit_core::{Clock, Tick};
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::{sync::oneshot, task::unconstrained, time};
 
-use super::link::Link;
+pub(crate) use super::collected::{Done, Request};
+use super::{
+    collected::{Answer, Batches, Entry},
+    link::Link,
+};
 use crate::{
     error,
     family::BATCH,
@@ -29,65 +29,11 @@ use crate::{
     script::{self, Arg, Call},
 };
 
-/// How many requests a batch has at most. The server runs nothing else meanwhile, for about 0.1 ms.
-const MOST: usize = 32;
-/// How many requests of any kind are under way before others are collected.
-const BUSY: usize = 4;
 /// How many batches are under way at once. With one, the client and the server would wait for each
 /// other.
 const UNDER_WAY: usize = 3;
 /// How much longer a batch lasts than its callers wait. The callers must see their own timeout.
 const SLACK: Duration = Duration::from_secs(1);
-
-/// A request of one owner about an exclusive lock.
-#[derive(Debug)]
-pub(crate) enum Request {
-    /// Acquire it, if it is free. The lease is in ms, and `not_after` is the server's time in µs.
-    Acquire { owner: String, lease: i64, not_after: i64 },
-    /// Free it. The grant is `token:owner`.
-    Release { grant: String },
-}
-
-/// The answer to a request that was not left over.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Done {
-    /// The server's time in µs.
-    pub(crate) now: i64,
-    /// The token, or 1 if a lock was freed.
-    pub(crate) number: i64,
-}
-
-/// `None` if the request was left over.
-type Answer = RedisResult<Option<Done>>;
-
-/// The batches of one connection.
-#[derive(Default)]
-pub(super) struct Batches {
-    /// How many requests are under way that are no batches.
-    alone: AtomicUsize,
-    next: Mutex<Next>,
-    /// The server does not let this user run batches.
-    forbidden: AtomicBool,
-}
-
-#[derive(Default)]
-struct Next {
-    /// The requests of the next batches.
-    collected: VecDeque<Entry>,
-    /// How many batches are under way.
-    under_way: usize,
-}
-
-struct Entry {
-    keys: Arc<Keys>,
-    request: Request,
-    /// When the caller gives up.
-    deadline: Tick,
-    answer: oneshot::Sender<Answer>,
-}
-
-/// Counts a request that is no batch, until its caller hears the answer or gives up.
-pub(super) struct Alone<'a>(&'a Batches);
 
 /// A request that was collected, until its answer.
 struct Member<'a> {
@@ -127,46 +73,6 @@ impl Drop for Member<'_> {
             // sends anything else.
             drop(self.batches.lock());
         }
-    }
-}
-
-impl<'a> Alone<'a> {
-    pub(super) fn begin(batches: &'a Batches) -> Self {
-        batches.alone.fetch_add(1, Ordering::Relaxed);
-        Self(batches)
-    }
-}
-
-impl Drop for Alone<'_> {
-    fn drop(&mut self) {
-        self.0.alone.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Batches {
-    /// True if a request should join a batch.
-    pub(super) fn are_due(&self) -> bool {
-        let busy = self.alone.load(Ordering::Relaxed) + self.lock().under_way >= BUSY;
-        busy && !self.forbidden.load(Ordering::Relaxed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Next> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Next {
-    /// The requests of a batch, without those whose callers gave up.
-    fn take(&mut self) -> Vec<Entry> {
-        let mut entries = Vec::with_capacity(self.collected.len().min(MOST));
-        while entries.len() < MOST
-            && let Some(entry) = self.collected.pop_front()
-        {
-            if !entry.answer.is_closed() {
-                entries.push(entry);
-            }
-        }
-        entries
     }
 }
 

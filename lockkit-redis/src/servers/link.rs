@@ -15,7 +15,7 @@ use redis::{
 };
 use tokio::runtime::Handle;
 
-use super::{batch::Batches, subscription_connection::SubscriptionConnection};
+use super::{collected::Batches, subscription_connection::SubscriptionConnection};
 use crate::script::Call;
 
 /// A multiplexed connection. All claims share it, unless a request has it for itself. The server

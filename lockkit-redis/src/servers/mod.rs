@@ -2,6 +2,7 @@
 
 pub(crate) mod batch;
 mod cluster;
+mod collected;
 mod connect;
 mod endpoint;
 mod handshake;

@@ -6,7 +6,7 @@ use lockkit_core::{Error, Result};
 use redis::{ConnectionAddr, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time;
 
-use super::{batch::Alone, cluster::Cluster, link::Link, node::Node, pool::CheckedOutLink};
+use super::{cluster::Cluster, collected::Alone, link::Link, node::Node, pool::CheckedOutLink};
 use crate::{
     config::Address,
     error::{self, OpenError, Phase},

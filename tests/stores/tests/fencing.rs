@@ -166,7 +166,7 @@ async fn counts_of_the_upsert(found_rows: bool) -> [u64; 4] {
 }
 
 #[tokio::test]
-async fn c4_an_upsert_that_was_refused_is_seen_whatever_the_connection_counts() {
+async fn c4_a_refused_upsert_changes_no_row_but_counts_as_one_where_found_rows_count() {
     assert_eq!(counts_of_the_upsert(false).await, [1, 0, 2, 0]);
     // The page warns of this case: a refused write counts as an insert does.
     assert_eq!(counts_of_the_upsert(true).await, [1, 1, 2, 1]);
