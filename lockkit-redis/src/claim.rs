@@ -271,6 +271,7 @@ impl RedisClaim {
         waiting::window(self.spec.op_timeout, self.spec.ttl)
     }
 
+    /// Frees the grant, and leaves the queue. Returns the number of release.lua.
     async fn send_release(
         &self,
         destination: &Destination,
@@ -278,6 +279,7 @@ impl RedisClaim {
         deadline: Tick,
     ) -> RedisResult<i64> {
         let may_apply_until = self.unanswered.may_outlast_release(destination.link.number());
+        // A batch frees only the very text `token:owner`.
         let is_settled = self.token.is_some() && may_apply_until == 0;
         if is_settled && self.may_join_batch(destination) {
             let request = Request::Release { grant: grant.to_owned() };
@@ -337,7 +339,8 @@ impl Claim for RedisClaim {
             return Ok(Released::NotHeld);
         }
         let deadline = Clock::Boot.now().after(self.spec.op_timeout);
-        let grant = &*self.grant();
+        let grant = self.grant();
+        let grant = grant.as_str();
         let claim = &*self;
         let free = |destination: Arc<Destination>| async move {
             claim.send_release(&destination, grant, deadline).await

@@ -7,7 +7,8 @@ use redis::{ConnectionAddr, ErrorKind as ClientKind, RedisError, ServerErrorKind
 
 use crate::config::{BACKEND, Config};
 
-/// The phase in which an error came up. Only a write can have an unknown outcome.
+/// The phase in which an error came up. Only a write can have an outcome that its caller must know
+/// about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Open,

@@ -56,6 +56,7 @@ pub(crate) fn from_zk(error: zk::Error, phase: Phase, what: &str, path: &str) ->
     if unknown { ours.with_outcome_unknown() } else { ours }
 }
 
+/// The kind of the error, and advice for an operator.
 fn kind_and_advice(error: &zk::Error) -> (ErrorKind, &'static str) {
     use zk::Error as E;
     match error {

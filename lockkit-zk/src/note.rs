@@ -71,10 +71,10 @@ pub(crate) async fn write(
         for (path, version) in proofs {
             writer.add_check_version(path, *version).map_err(failed)?;
         }
-        // A revision only rises, so the note that was read is enough for any other answer. The
-        // transaction still checks whether the grant holds.
+        // If the note is outdated, the transaction only checks whether the grant holds: a revision
+        // only rises, so the note that was read is enough.
         if noted == Noted::Written {
-            replace(&mut writer, stored.as_ref(), note, &path, pool).map_err(failed)?;
+            add_change(&mut writer, stored.as_ref(), note, &path, pool).map_err(failed)?;
         }
         let (index, source) = match commit(&client, pool, &folder, writer).await {
             Ok(_) => return Ok(Outcome::Noted(noted)),
@@ -105,7 +105,7 @@ pub(crate) async fn write(
 }
 
 /// Adds the change from the stored note, with the version of its node, to the new one.
-fn replace(
+fn add_change(
     writer: &mut MultiWriter<'_>,
     stored: Option<&(Note, i32)>,
     note: &Note,

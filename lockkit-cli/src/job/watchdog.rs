@@ -92,7 +92,7 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
     }
 }
 
-/// Waits for orders, but not beyond one of these times.
+/// Waits for orders, or until one of these times. `kill_at` counts suspend, and may be never.
 fn wait(timer: &OwnedFd, kill_at: BootTime, look: Instant) -> Result<()> {
     // Zero turns the timer off.
     let value =

@@ -8,7 +8,7 @@
 use std::{
     future::Future as _,
     io, mem,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -70,7 +70,8 @@ impl Drop for Member<'_> {
         if !self.answer.is_terminated() {
             self.answer.close();
             // Waits until a batch that has the request is on the connection, before the caller
-            // sends anything else.
+            // sends anything else. If the client library's queue is full, the batch is not there
+            // yet. Then a lock may be left for a lease, but no other owner gets it.
             drop(self.batches.lock());
         }
     }
@@ -168,7 +169,7 @@ fn is_refusal(error: &RedisError) -> bool {
 /// requests of callers that gave up would come after what these have sent since.
 async fn refused(link: &Link, error: &RedisError) {
     if error::lacks_right_of_script(error) {
-        link.batches.forbidden.store(true, Ordering::Relaxed);
+        link.batches.forbid();
     }
     if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) {
         // The server learns the script.

@@ -1,4 +1,5 @@
-//! Collects the attempts and releases that are sent together on one connection.
+//! Collects the attempts and releases that are sent together on one connection, and knows when that
+//! is worthwhile.
 
 use std::{
     collections::VecDeque,
@@ -18,6 +19,7 @@ use crate::keys::Keys;
 const MOST: usize = 32;
 /// How many requests of any kind are under way before others are collected.
 const BUSY: usize = 4;
+
 /// A request of one owner about an exclusive lock.
 #[derive(Debug)]
 pub(crate) enum Request {
@@ -43,10 +45,10 @@ pub(super) type Answer = RedisResult<Option<Done>>;
 #[derive(Default)]
 pub(super) struct Batches {
     /// How many requests are under way that are no batches.
-    alone: AtomicUsize,
+    singles: AtomicUsize,
     next: Mutex<Next>,
     /// The server does not let this user run batches.
-    pub(super) forbidden: AtomicBool,
+    forbidden: AtomicBool,
 }
 
 #[derive(Default)]
@@ -66,26 +68,31 @@ pub(super) struct Entry {
 }
 
 /// Counts a request that is no batch, until its caller hears the answer or gives up.
-pub(super) struct Alone<'a>(&'a Batches);
+pub(super) struct Single<'a>(&'a Batches);
 
-impl<'a> Alone<'a> {
+impl<'a> Single<'a> {
     pub(super) fn begin(batches: &'a Batches) -> Self {
-        batches.alone.fetch_add(1, Ordering::Relaxed);
+        batches.singles.fetch_add(1, Ordering::Relaxed);
         Self(batches)
     }
 }
 
-impl Drop for Alone<'_> {
+impl Drop for Single<'_> {
     fn drop(&mut self) {
-        self.0.alone.fetch_sub(1, Ordering::Relaxed);
+        self.0.singles.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Batches {
     /// True if a request should join a batch.
     pub(super) fn are_due(&self) -> bool {
-        let busy = self.alone.load(Ordering::Relaxed) + self.lock().under_way >= BUSY;
+        let busy = self.singles.load(Ordering::Relaxed) + self.lock().under_way >= BUSY;
         busy && !self.forbidden.load(Ordering::Relaxed)
+    }
+
+    /// The server does not let this user run batches.
+    pub(super) fn forbid(&self) {
+        self.forbidden.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Next> {

@@ -6,7 +6,7 @@ use lockkit_core::{Error, Result};
 use redis::{ConnectionAddr, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time;
 
-use super::{cluster::Cluster, collected::Alone, link::Link, node::Node, pool::CheckedOutLink};
+use super::{cluster::Cluster, collected::Single, link::Link, node::Node, pool::CheckedOutLink};
 use crate::{
     config::Address,
     error::{self, OpenError, Phase},
@@ -98,7 +98,7 @@ impl Destination {
     }
 
     pub(crate) async fn run(&self, call: &Call<'_>) -> RedisResult<Value> {
-        let _request = Alone::begin(&self.link.batches);
+        let _request = Single::begin(&self.link.batches);
         if self.asking { self.link.run_asking(call).await } else { self.link.run(call).await }
     }
 
@@ -134,10 +134,13 @@ impl<'a> Route<'a> {
         self
     }
 
-    /// Sends a request until a server answers it.
+    /// Sends a request until a server answers it. A request that is redirected did nothing, and
+    /// `request` is called again, with another destination. So it must not change its claim. An
+    /// attempt and a transfer do, and have loops of their own. The phase decides whether the
+    /// outcome of an error may be unknown.
     ///
-    /// The destination is shared, because a closure that borrows it has a future that is not `Send`
-    /// (rust-lang/rust#102211).
+    /// The destination is shared, because the compiler cannot prove that the future of a closure
+    /// that borrows it is `Send` (rust-lang/rust#102211).
     pub(crate) async fn lead<T, F>(
         &mut self,
         phase: Phase,

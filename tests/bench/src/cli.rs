@@ -166,7 +166,6 @@ async fn measure(
     let report = run(&options, &Shown::new(), stop).await?;
     write(&out, "report.json", &report.to_json()?)?;
     write_readable(&report, &out)?;
-    eprintln!("wrote {}/report.json, report.md, report.html and own-names.svg", out.display());
     if !has_figures(&report) {
         return Err(Error::new(
             "nothing could be measured; the report gives the reason for each case",
@@ -258,14 +257,26 @@ fn stop() -> Result<impl Future<Output = ()>> {
 fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
     let file = folder.join(name);
     fs::write(&file, text)
-        .map_err(|error| Error::of(format!("could not write {}", file.display()), error))
+        .map_err(|error| Error::of(format!("could not write {}", file.display()), error))?;
+    eprintln!("wrote {}", file.display());
+    Ok(())
 }
 
-/// Writes the report as Markdown and as HTML.
+/// Writes the report as Markdown and as HTML, and one plot of it.
 fn write_readable(report: &Report, folder: &Path) -> Result<()> {
     write(folder, "report.md", &markdown(report))?;
     write(folder, "report.html", &html(report))?;
-    picture(report).map_or(Ok(()), |svg| write(folder, "own-names.svg", &svg))
+    let name = "own-names.svg";
+    if let Some(svg) = picture(report) {
+        return write(folder, name, &svg);
+    }
+    // The plot of an earlier run must not stand beside this report.
+    match fs::remove_file(folder.join(name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::of(format!("could not remove the earlier {name}"), error))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn compare_files(old: &Path, new: &Path) -> Result<ExitCode> {

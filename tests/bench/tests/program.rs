@@ -205,10 +205,13 @@ fn a_file_can_contain_the_urls() {
 #[test]
 fn a_run_that_measured_nothing_fails() {
     let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("out")).unwrap();
+    fs::write(folder.path().join("out/own-names.svg"), "").unwrap();
     let arguments = ["--url", "memory://", "--quick", "--only", "recovery"];
     let status = start(&arguments, folder.path()).wait().unwrap();
     assert_eq!(status.code(), Some(2), "{}", said(folder.path()));
     assert!(said(folder.path()).contains("nothing could be measured"), "{}", said(folder.path()));
     assert!(said(folder.path()).contains("measuring 1 store in "), "{}", said(folder.path()));
     assert!(folder.path().join("out/report.md").exists());
+    assert!(!folder.path().join("out/own-names.svg").exists(), "the plot of an earlier run");
 }

@@ -173,7 +173,12 @@ impl Gates {
             Gate::Alone(one) => (Vec::new(), one.ticket == ticket),
             Gate::Crowded(queue) => {
                 queue.forget(ticket);
-                let next = self.advance(queue, clock.now(), Duration::ZERO);
+                let is_waited_for = queue.first().is_some();
+                let next = if is_waited_for {
+                    self.advance(queue, clock.now(), Duration::ZERO)
+                } else {
+                    Vec::new()
+                };
                 (next, queue.is_idle())
             }
         };

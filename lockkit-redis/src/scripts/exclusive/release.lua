@@ -1,7 +1,10 @@
 -- Gives back the owner's lock, and leaves the queue.
--- ARGV `token:owner`, without the token if it is unknown, waiter or nothing if it never queued, until when an earlier request of this owner may
---   arrive (µs) or 0, PUBLISH or SPUBLISH, channels, and optionally another owner that may have the
---   lock instead
+-- ARGV
+--   `token:owner`, or `:owner` if the token is unknown
+--   waiter, or nothing if it never queued
+--   until when an earlier request of this owner may arrive (µs), or 0
+--   PUBLISH or SPUBLISH, channels
+--   optionally, another owner that may have the lock instead
 -- Returns 1 freed | 0 gone | 2 another owner's | -1 done, but an earlier request may still arrive
 local owner = holder()
 local ours = owner == string.match(ARGV[1], '^%d*:(.*)$') or owner == ARGV[6]

@@ -22,9 +22,9 @@ pub fn picture(report: &Report) -> Option<String> {
     let width = bars::WIDTH + 2.0 * MARGIN;
     let all = HEAD + height + MARGIN;
     let svg = html! {
-        svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {width} {all}")) {
+        svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {width} {all}")) width=(width) height=(all) {
             style { (PreEscaped(bars::STYLE)) (PreEscaped(palette::css())) }
-            rect fill="var(--paper)" width=(width) height=(all) rx="8" {}
+            rect fill="#ffffff" style="fill:var(--paper)" width=(width) height=(all) rx="8" {}
             g.bars {
                 text x=(MARGIN + 10.0) y="32" { (title) " " tspan.muted { "– longer is better" } }
             }
