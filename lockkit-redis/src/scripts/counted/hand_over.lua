@@ -1,7 +1,7 @@
 -- The permits of one name: KEYS counter, queue, live, holders, grants.
 --   holders  a zset of owners, by the end of their lease (µs)
 --   grants   a hash: owner -> `count:token`, used -> the sum of these counts, limit -> how many
---            permits there are, last -> the last token of the name
+--            permits there are
 -- A waiter is `client:claim window in ms:count:owner`.
 local holders, grants = KEYS[4], KEYS[5]
 counter, queue, live = KEYS[1], KEYS[2], KEYS[3]
@@ -24,17 +24,17 @@ local function give(owner, count, token, now, lease)
   redis.call('SET', counter, digits(token))
   redis.call('ZADD', holders, now + lease * 1000, owner)
   used = used + count
-  redis.call('HMSET', grants, owner, count .. ':' .. digits(token), 'used', used, 'limit', limit, 'last', digits(token))
+  redis.call('HSET', grants, owner, count .. ':' .. digits(token), 'used', used, 'limit', limit)
   if kept < lease then keep_grants(lease) end
 end
 
 -- Takes the permits of an owner away.
 local function take(owner, grant)
-  redis.call('ZREM', holders, owner)
   used = used - tonumber(string.match(grant, '^%d+'))
   if used == 0 then
-    redis.call('DEL', grants)
+    redis.call('DEL', holders, grants)
   else
+    redis.call('ZREM', holders, owner)
     redis.call('HDEL', grants, owner)
     redis.call('HSET', grants, 'used', used)
   end
@@ -95,7 +95,7 @@ local function keep_limit()
   if keep <= 0 then
     redis.call('DEL', grants)
   else
-    redis.call('HMSET', grants, 'used', 0, 'limit', limit)
+    redis.call('HSET', grants, 'used', 0, 'limit', limit)
     redis.call('PEXPIRE', grants, keep)
   end
 end
