@@ -6,8 +6,6 @@ use mlua::{Function, Lua, Table, Value, Variadic};
 
 use crate::fake::{Answer, Reply, Server, Store, Text};
 
-pub(crate) const CLOCK: &str = include_str!("../../src/scripts/clock.lua");
-
 /// A script and its inputs. `full`, `denied` and `heard` are the server's, not the caller's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Run {

@@ -10,8 +10,10 @@ mod fake;
 mod invariants;
 mod lua;
 mod mutants;
+mod permits;
 mod rules;
 mod search;
+mod sources;
 mod world;
 
 use std::{ops::Range, time::Instant};
@@ -19,7 +21,7 @@ use std::{ops::Range, time::Instant};
 use calls::Redis;
 use client::Ear;
 use mutants::{Mutant, mutants};
-use rules::{Pushes, Rules};
+use rules::{Permits, Pushes, Rules};
 use search::{Found, Report, exhaust, walk};
 use world::{Setting, Step, World};
 
@@ -43,6 +45,7 @@ const FEW: Setting = Setting {
         flaw: None,
         hurried: false,
         batched: false,
+        permits: None,
     },
 };
 /// A setting for walks.
@@ -65,6 +68,7 @@ const TWO: Setting = Setting {
         flaw: None,
         hurried: false,
         batched: false,
+        permits: None,
     },
 };
 const THREE: Setting = Setting {
@@ -86,9 +90,17 @@ const THREE: Setting = Setting {
         flaw: None,
         hurried: false,
         batched: false,
+        permits: None,
     },
 };
+/// Permits can't be transferred.
+const COUNTED: Rules = Rules { transfers: 0, ..THREE.rules };
 const BATCHED: Setting = Setting { rules: Rules { batched: true, ..TWO.rules }, ..TWO };
+/// Two light claims and a heavy one.
+const PERMITS: Setting = Setting {
+    rules: Rules { permits: Some(Permits { counts: [1, 1, 2], limit: 2 }), ..COUNTED },
+    ..THREE
+};
 /// The server refuses to send messages.
 const DENIED: Setting = Setting { rules: Rules { pushes: Pushes::Denied, ..TWO.rules }, ..TWO };
 /// The server's clock steps ahead by more than a window.
@@ -209,6 +221,30 @@ fn c1_c3_c4_c5_c6_c12_claims_whose_requests_are_sent_in_batches() {
     walks("two claims in batches", &BATCHED, 1..3, 30_000);
     let rules = Rules { batched: true, ..CLOCK_STEPS.rules };
     walks("a clock that steps", &Setting { rules, ..CLOCK_STEPS }, 5..6, 20_000);
+}
+
+/// A writer, a reader and a claim that wants one of several permits.
+#[test]
+fn c1_c3_c4_c5_c6_c9_c12_claims_for_permits() {
+    for (counts, limit) in [([2, 2, 2], 2), ([1, 2, 1], 2), ([1, 1, 1], 2)] {
+        let permits = Some(Permits { counts, limit });
+        let rules = Rules { permits, ..FEW.rules };
+        every_order("two claims", &Setting { rules, ..FEW });
+        every_order("two claims and a fault", &Setting { ticks: 1, faults: 1, rules, ..FEW });
+        let refreshed = Rules { refreshes: 1, ..rules };
+        every_order("refreshed", &Setting { ticks: 2, rules: refreshed, ..FEW });
+        let renewed = Rules { attempts: 2, extends: 1, ..rules };
+        every_order("asked again and renewed", &Setting { ticks: 1, rules: renewed, ..FEW });
+        let rules = Rules { permits, ..COUNTED };
+        let (seeds, steps) = if thorough() { (1..6, 200_000) } else { (1..2, 20_000) };
+        walks("three claims", &Setting { rules, ..THREE }, seeds.clone(), steps);
+        walks("a clock that steps", &Setting { rules, ..CLOCK_STEPS }, seeds.clone(), steps);
+        walks("a clock that goes back", &Setting { rules, ..CLOCK_GOES_BACK }, seeds, steps);
+        let rules = Rules { pushes: Pushes::NotToTheFirst, ..rules };
+        walks("three claims, one without messages", &Setting { rules, ..THREE }, 1..2, steps);
+        let rules = Rules { pushes: Pushes::All, hurried: true, ..rules };
+        walks("three claims, looked at one by one", &Setting { rules, ..THREE }, 1..2, steps);
+    }
 }
 
 #[test]

@@ -18,8 +18,7 @@ impl Edit {
     pub(crate) fn all(edits: &[Self], script: &str, text: &str) -> String {
         let ours = |edit: &&Self| {
             edit.script == script
-                || edit.script == "hand_over"
-                    && !matches!(script, "extend" | "raise_token" | "batch")
+                || edit.script == "hand_over" && text.contains("local function hand_over")
         };
         edits.iter().filter(ours).fold(text.to_owned(), |text, edit| {
             assert!(text.contains(edit.from), "{script} has nothing to replace for {edit:?}");

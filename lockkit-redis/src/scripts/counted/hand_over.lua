@@ -15,7 +15,8 @@ local most_served = 64
 -- before the last waiter.
 local function keep_grants(lease)
   redis.call('PEXPIRE', holders, lease)
-  if redis.call('PTTL', grants) < lease then redis.call('PEXPIRE', grants, lease) end
+  local keep = math.max(lease, redis.call('PTTL', queue))
+  if redis.call('PTTL', grants) < keep then redis.call('PEXPIRE', grants, keep) end
 end
 
 -- The counter is written first. If a full server refuses that, no permit is used up.

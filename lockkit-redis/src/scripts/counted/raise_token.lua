@@ -8,6 +8,8 @@ local grant = prune(now, ARGV[1])
 if not grant then
   -- A primary that was demoted is empty for a while. It refuses this write, which changes nothing.
   redis.call('ZREM', live, ARGV[1])
+  -- The last lease may have lapsed while claims wait.
+  if limit and used == 0 then keep_limit() end
   return -1
 end
 local count, token = string.match(grant, '^(%d+):(%d+)$')
