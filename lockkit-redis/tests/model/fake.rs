@@ -72,6 +72,12 @@ impl Store {
         self.keys.get(key)?.until
     }
 
+    pub(crate) fn with_expiry(&self, key: &str, until: Option<i64>) -> Self {
+        let mut store = self.clone();
+        store.keys.entry(key.into()).and_modify(|entry| entry.until = until);
+        store
+    }
+
     pub(crate) fn members(&self, key: &str) -> &[(i64, Text)] {
         match self.keys.get(key).map(|entry| &entry.data) {
             Some(Data::Zset(members)) => members,

@@ -1,6 +1,7 @@
 //! Puts faults into the scripts and into the client. The model must find each of them.
 
 mod batch;
+mod permits;
 mod scripts;
 
 use crate::{BATCHED, CLOCK_STEPS, DENIED, drain::HANGS, rules::Flaw, world::Setting};
@@ -65,9 +66,15 @@ const UNTOLD: &str = "two grants have one token, or a grant has none";
 const REFUSED: &str = "a full server refused a request that needs no memory";
 const DIFFER: &str = "the queue and the liveness entries differ";
 
+/// The faults in the first parts of the scripts for permits.
+pub(crate) fn first_parts() -> Vec<Mutant> {
+    permits::first_parts()
+}
+
 pub(crate) fn mutants() -> Vec<Mutant> {
     let mut mutants = scripts::all();
     mutants.extend(batch::all().map(|mutant| Mutant { setting: Some(BATCHED), ..mutant }));
+    mutants.extend(permits::all());
     mutants.extend([
         client(
             Flaw::ProofFromReceipt,

@@ -145,6 +145,12 @@ impl Change<'_> {
             let by_force = matches!(self.call, Call::ForceRelease { token } if token == old.token);
             ensure(by_owner || by_force, "a client took another client's lock away")?;
         }
+        // Otherwise, the grants of dead clients would pile up.
+        let changes = before.of(self.by, now).is_some() != after.of(self.by, now).is_some();
+        ensure(
+            !changes || after.live(now).count() == after.grants.len(),
+            "a lapsed grant is left",
+        )?;
         self.places()?;
         self.permits_left_free(rules, permits)?;
         self.permits_done()

@@ -59,17 +59,15 @@ pub(crate) fn counted() -> Vec<(&'static str, String)> {
     COUNTED.texts(|_| [TOKEN, QUEUE].concat())
 }
 
-/// The first parts of two scripts of a family, and the same scripts without them.
-pub(crate) fn parts_of_counted() -> Vec<(&'static str, String)> {
-    let [(_, acquire), (_, release)] = COUNTED.free;
-    let parts = [("acquire", "acquire_free", acquire), ("release", "release_free", release)];
+/// Two of these scripts without the part that comes first.
+pub(crate) fn counted_without_first_parts() -> Vec<(&'static str, String)> {
     let texts = counted();
-    let text = |of: &str| texts.iter().find(|(name, _)| *name == of).map(|(_, text)| text.clone());
-    let both = parts.map(|(name, free, part)| {
-        let rest = text(name).and_then(|text| text.strip_prefix(part).map(str::to_owned));
-        [(free, part.to_owned()), (name, rest.expect("the part comes first"))]
-    });
-    both.concat()
+    let rest = |(of, first): (&str, &str)| {
+        let (_, text) = texts.iter().find(|(name, _)| *name == of).expect("a script");
+        text.strip_prefix(first).expect("it comes first").to_owned()
+    };
+    let [acquire, release] = COUNTED.free.map(rest);
+    vec![("acquire_rest", acquire), ("release_rest", release)]
 }
 
 impl Family {
