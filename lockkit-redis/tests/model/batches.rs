@@ -89,6 +89,7 @@ fn run(
         now,
         full: false,
         denied: false,
+        forbidden: "",
         heard: Vec::new(),
     };
     scripts.run(store, &run)

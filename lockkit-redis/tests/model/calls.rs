@@ -239,6 +239,7 @@ impl Redis {
             now: ms(moment.now),
             full: moment.full,
             denied: false,
+            forbidden: "",
             heard: Vec::new(),
         };
         let Outcome { store, answer, .. } = self.scripts.run(&self.stores[at(id)].0, &run);
@@ -314,6 +315,7 @@ impl Redis {
             now: ms(moment.now),
             full: moment.full,
             denied: self.rules.pushes == Pushes::Denied,
+            forbidden: "",
             heard,
         }
     }

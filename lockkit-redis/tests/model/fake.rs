@@ -49,6 +49,8 @@ pub(crate) struct Server {
     pub(crate) dirty: bool,
     /// The user has no rights on channels.
     pub(crate) denied: bool,
+    /// A command that the user may not run.
+    pub(crate) forbidden: &'static str,
     /// The channels that a client hears.
     pub(crate) heard: Vec<Text>,
     pub(crate) published: Vec<(Text, Text)>,
@@ -105,6 +107,9 @@ impl Store {
 impl Server {
     pub(crate) fn run(&mut self, command: &[Text]) -> Answer {
         let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
+        if words[0] == self.forbidden {
+            return Err("NOPERM this user has no permissions to run the command".to_owned());
+        }
         let grows = matches!(words[0], "SET" | "ZADD" | "HSET");
         if self.full && !self.dirty && grows {
             return Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned());

@@ -58,6 +58,8 @@ struct Before {
 struct Call {
     acquires: bool,
     full: bool,
+    /// The user may not write the counter.
+    forbidden: bool,
     lease: i64,
     count: i64,
     limit: i64,
@@ -163,6 +165,7 @@ impl Before {
                     && fits
                     && used + call.count <= call.limit
                     && !call.full
+                    && !call.forbidden
             } else {
                 us == Held::Live && !call.waits && call.unanswered == "0"
             }
@@ -174,6 +177,7 @@ impl Call {
         Self {
             acquires: dice.below(2) == 0,
             full: dice.below(8) == 0,
+            forbidden: dice.below(8) == 0,
             lease: choose(dice, &[700, 6000]),
             count: choose(dice, &[1, 1, 2, 4, 5]),
             limit: choose(dice, &[LIMIT, LIMIT, 5]),
@@ -207,6 +211,7 @@ impl Call {
             now: before.now,
             full: self.full,
             denied: false,
+            forbidden: if self.forbidden { "SET" } else { "" },
             heard: Vec::new(),
         };
         scripts.run(store, &run)

@@ -23,6 +23,8 @@ if last then
   local _
   others_first, _, more = hand_over(now, ARGV[7], ARGV[8], {[waiter] = true})
   grant = redis.call('HGET', grants, owner)
+  -- Some waiters may be set aside now.
+  if not grant and waits and not waited then last = last_place() end
 end
 if grant then
   -- An earlier reply was lost, or the permits were handed over to this owner.

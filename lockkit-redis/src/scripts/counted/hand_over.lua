@@ -49,7 +49,8 @@ local function prune(now, owner)
   if used == 0 then return false end
   local first = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
   if not first then
-    -- A server that evicts keys has evicted one of the two.
+    -- The last lease has lapsed and the limit is kept for waiters, or the server has evicted one of
+    -- the two keys.
     redis.call('DEL', grants)
     used = 0
     return false

@@ -69,6 +69,18 @@ fn only_differ() -> Vec<Mutant> {
             &[],
         ),
         script(
+            "free permits whose counter is not written first",
+            &[
+                ("acquire", "    redis.call('SET', KEYS[1], token)\n", ""),
+                (
+                    "acquire",
+                    "if kept < lease then\n      redis",
+                    "redis.call('SET', KEYS[1], token)\n    if kept < lease then\n      redis",
+                ),
+            ],
+            &[],
+        ),
+        script(
             "a token of other digits than the last one",
             &[("acquire", "#token == 16 and ", "")],
             &[],
