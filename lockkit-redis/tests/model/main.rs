@@ -242,14 +242,15 @@ fn c1_c3_c4_c5_c6_c9_c12_claims_for_permits() {
     for (counts, limit) in [([2, 2, 2], 2), ([1, 2, 1], 2), ([1, 1, 1], 2)] {
         let permits = Some(Permits { counts, limit });
         let rules = Rules { permits, ..FEW.rules };
-        every_order("two claims", &Setting { rules, ..FEW });
+        let ticks = if thorough() { FEW.ticks } else { 2 };
+        every_order("two claims", &Setting { ticks, rules, ..FEW });
         every_order("two claims and a fault", &Setting { ticks: 1, faults: 1, rules, ..FEW });
         let refreshed = Rules { refreshes: 1, ..rules };
-        every_order("refreshed", &Setting { ticks: 2, rules: refreshed, ..FEW });
+        every_order("refreshed", &Setting { ticks, rules: refreshed, ..FEW });
         let renewed = Rules { attempts: 2, extends: 1, ..rules };
         every_order("asked again and renewed", &Setting { ticks: 1, rules: renewed, ..FEW });
         let rules = Rules { permits, ..COUNTED };
-        let (seeds, steps) = if thorough() { (1..6, 200_000) } else { (1..2, 20_000) };
+        let (seeds, steps) = if thorough() { (1..6, 200_000) } else { (1..2, 10_000) };
         walks("three claims", &Setting { rules, ..THREE }, seeds.clone(), steps);
         walks("a clock that steps", &Setting { rules, ..CLOCK_STEPS }, seeds.clone(), steps);
         walks("a clock that goes back", &Setting { rules, ..CLOCK_GOES_BACK }, seeds, steps);
@@ -290,6 +291,23 @@ fn c9_a_dead_waiter_ahead_costs_nothing_or_its_window() {
         }
         let passed = drain::all(&world, &THREE, &mut redis).expect("all get the lock");
         assert_eq!(passed, cost, "{ear:?}");
+    }
+}
+
+#[test]
+fn c12_a_newcomer_comes_after_the_waiters_that_its_own_request_sets_aside() {
+    for rules in [THREE.rules, WRITERS] {
+        let setting = Setting { rules: Rules { hurried: true, ..rules }, ..THREE };
+        let mut redis = Redis::new(&setting.rules, &[]);
+        let mut world = World::new(&setting, &mut redis);
+        let held = [Step::Send(1), Step::Take(1), Step::Tick, Step::Tick];
+        // Two clients wait and close their connections, and the lease lapses.
+        let dead = [Step::Send(0), Step::Take(0), Step::Tick, Step::Tick, Step::Send(1)];
+        let newer = [Step::Tick, Step::Crash(0, Ear::Closed), Step::Send(2), Step::Tick];
+        let asks = [Step::Crash(2, Ear::Closed), Step::TakeUnanswered(2), Step::Take(1)];
+        for step in held.into_iter().chain(dead).chain(newer).chain(asks) {
+            world = world.after(step, &setting, &mut redis).expect("possible").expect("kept");
+        }
     }
 }
 
