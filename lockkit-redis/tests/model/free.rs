@@ -27,7 +27,7 @@ enum Held {
     Lapsed,
 }
 
-/// What is wrong with the keys before the call.
+/// The damage to the keys before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrong {
     Nothing,

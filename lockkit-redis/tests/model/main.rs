@@ -250,7 +250,7 @@ fn c1_c3_c4_c5_c6_c9_c12_claims_for_permits() {
         let renewed = Rules { attempts: 2, extends: 1, ..rules };
         every_order("asked again and renewed", &Setting { ticks: 1, rules: renewed, ..FEW });
         let rules = Rules { permits, ..COUNTED };
-        let (seeds, steps) = if thorough() { (1..6, 200_000) } else { (1..2, 10_000) };
+        let (seeds, steps) = if thorough() { (1..4, 100_000) } else { (1..2, 10_000) };
         walks("three claims", &Setting { rules, ..THREE }, seeds.clone(), steps);
         walks("a clock that steps", &Setting { rules, ..CLOCK_STEPS }, seeds.clone(), steps);
         walks("a clock that goes back", &Setting { rules, ..CLOCK_GOES_BACK }, seeds, steps);
