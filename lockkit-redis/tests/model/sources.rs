@@ -7,6 +7,14 @@ const QUEUE: &str = include_str!("../../src/scripts/queue.lua");
 const PLACES: &str = include_str!("../../src/scripts/places.lua");
 const TOUCH: &str = include_str!("../../src/scripts/touch.lua");
 
+/// The values that the first part of an attempt for permits reads for the rest.
+const READ: &str = r"
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+if now > tonumber(ARGV[3]) then return {2, now} end
+local last = redis.call('GET', KEYS[1])
+";
+
 /// The scripts of one family.
 struct Family {
     hand_over: &'static str,
@@ -67,7 +75,7 @@ pub(crate) fn counted_without_first_parts() -> Vec<(&'static str, String)> {
         text.strip_prefix(first).expect("it comes first").to_owned()
     };
     let [acquire, release] = COUNTED.free.map(rest);
-    vec![("acquire_rest", acquire), ("release_rest", release)]
+    vec![("acquire_rest", [READ, &acquire].concat()), ("release_rest", release)]
 }
 
 impl Family {

@@ -13,17 +13,19 @@ if #token == 16 and (not last or last < token) then
     used = 0
   elseif there == 2 then
     local stored = redis.call('HMGET', KEYS[5], 'used', 'limit', ARGV[1])
-    if stored[2] == ARGV[10] and not stored[3] and redis.call('ZCOUNT', KEYS[4], '-inf', token) == 0 then
-      kept = redis.call('PTTL', KEYS[4])
-      -- Without holders, the other of the two keys is the queue.
-      used = kept > -2 and stored[1]
-    end
+    if stored[2] == ARGV[10] and not stored[3] then used = stored[1] end
   end
   local sum = used and used + ARGV[9]
-  if sum and sum <= tonumber(ARGV[10]) then
+  local fits = sum and sum <= tonumber(ARGV[10])
+  if fits and there == 2 then
+    kept = redis.call('PTTL', KEYS[4])
+    -- Without holders, the other of the two keys is the queue.
+    fits = kept > -2 and redis.call('ZCOUNT', KEYS[4], '-inf', token) == 0
+  end
+  if fits then
     local lease = tonumber(ARGV[2])
     -- A number costs more than its text.
-    if used == 0 then sum = ARGV[9] end
+    if there == 0 then sum = ARGV[9] end
     redis.call('SET', KEYS[1], token)
     redis.call('ZADD', KEYS[4], now + lease * 1000, ARGV[1])
     redis.call('HSET', KEYS[5], ARGV[1], ARGV[9] .. ':' .. token, 'used', sum, 'limit', ARGV[10])

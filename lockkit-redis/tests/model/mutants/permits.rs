@@ -141,17 +141,17 @@ fn quick_grants() -> Vec<Mutant> {
         ),
         script(
             "free permits if the queue is there and the holders are not",
-            &[("acquire", "used = kept > -2 and stored[1]", "used = stored[1]")],
+            &[("acquire", "fits = kept > -2 and ", "fits = ")],
             &[OVERTAKEN, "a holder is still in the queue"],
         ),
         script(
             "permits for an owner that has some",
-            &[("acquire", " and not stored[3]", "")],
+            &[("acquire", " and not stored[3] then", " then")],
             &["a retry changed the token", WRONG_SUM],
         ),
         script(
             "more permits than there are",
-            &[("acquire", "if sum and sum <= tonumber(ARGV[10]) then", "if sum then")],
+            &[("acquire", "sum and sum <= tonumber(ARGV[10])", "sum")],
             &[TOO_MANY, TWO],
         ),
         script(
@@ -191,7 +191,7 @@ fn quick_expiries() -> Vec<Mutant> {
         ),
         script(
             "free permits that forget the others",
-            &[("acquire", "if used == 0 then sum = ARGV[9] end", "sum = ARGV[9]")],
+            &[("acquire", "if there == 0 then sum = ARGV[9] end", "sum = ARGV[9]")],
             &[WRONG_SUM],
         ),
         script(
