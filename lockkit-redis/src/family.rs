@@ -76,9 +76,24 @@ static EXCLUSIVE: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     read_note: Some(source!("exclusive/read_note")),
 });
 static COUNTED: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: source!("clock", "token", "queue", "places", "counted/hand_over", "counted/acquire"),
+    acquire: source!(
+        "counted/acquire_free",
+        "clock",
+        "token",
+        "queue",
+        "places",
+        "counted/hand_over",
+        "counted/acquire"
+    ),
     extend: source!("clock", "token", "queue", "counted/hand_over", "counted/extend"),
-    release: source!("clock", "token", "queue", "counted/hand_over", "counted/release"),
+    release: source!(
+        "counted/release_free",
+        "clock",
+        "token",
+        "queue",
+        "counted/hand_over",
+        "counted/release"
+    ),
     refresh: source!("clock", "token", "queue", "places", "counted/hand_over", "counted/refresh"),
     inspect: source!("clock", "token", "counted/inspect"),
     force_release: source!("clock", "token", "queue", "counted/hand_over", "counted/force_release"),

@@ -1,12 +1,13 @@
 //! Calls the scripts for the tests.
 
 use std::{
+    collections::HashSet,
     sync::mpsc::{Receiver, channel},
     thread,
 };
 
 use lockkit_fixture::RedisServer;
-use redis::{Commands as _, Connection, FromRedisValue, Script};
+use redis::{Commands as _, Connection, FromRedisValue, Script, Value};
 
 pub(crate) const LEASE: u64 = 10_000;
 pub(crate) const WINDOW: u64 = 500;
@@ -16,7 +17,6 @@ pub(crate) const EVERYTHING: u64 = 0x7FFF_FFFF;
 pub(crate) const NEVER: u64 = 1 << 53;
 pub(crate) const START: u64 = 1_700_000_000_000_000;
 
-const CLOCK: &str = include_str!("../../src/scripts/clock.lua");
 /// The clock is a key, but keys lapse by the server's own clock. So each key lives for an hour more
 /// than a script asks. The script sees the expiry that it asked for last, however slow this machine
 /// is.
@@ -28,15 +28,17 @@ local redis = { pcall = server.pcall, call = function(command, key, ...)
     server.call('HSET', 'asked', key, args[1])
     return server.call(command, key, args[1] + 3600000)
   end
-  if command == 'SET' and args[2] == 'PX' then server.call('HSET', 'asked', key, args[3]) end
+  if command == 'TIME' then
+    local now = server.call('GET', 'clock')
+    return {string.sub(now, 1, -7), tostring(tonumber(string.sub(now, -6)))}
+  end
   if command ~= 'PTTL' then return server.call(command, key, ...) end
   local left = server.call(command, key)
   return left < 0 and left or tonumber(server.call('HGET', 'asked', key))
 end }
-local function clock() return tonumber(redis.call('GET', 'clock')) end
-local function digits(number) return string.format('%.0f', number) end
 ";
 const SHARED: &str = concat!(
+    include_str!("../../src/scripts/clock.lua"),
     include_str!("../../src/scripts/token.lua"),
     include_str!("../../src/scripts/queue.lua"),
     include_str!("../../src/scripts/places.lua"),
@@ -131,6 +133,8 @@ pub(crate) struct Store {
     inspect: Script,
     pub(crate) limit: u64,
     pub(crate) now: u64,
+    /// The waiters that got a place in the queue.
+    queued: HashSet<String>,
     _server: RedisServer,
 }
 
@@ -140,7 +144,7 @@ impl Store {
     }
 
     pub(crate) fn on_the_servers_clock(limit: u64) -> Self {
-        Self::with_clock(limit, CLOCK)
+        Self::with_clock(limit, "")
     }
 
     fn with_clock(limit: u64, clock: &str) -> Self {
@@ -149,20 +153,30 @@ impl Store {
         let connection = client.get_connection().unwrap();
         let messages = subscribe(client.get_connection().unwrap());
         let script = |text| Script::new(&format!("{clock}{SHARED}{text}"));
+        // These two begin with the part for permits that are free.
+        let either = |free, text| Script::new(&format!("{clock}{free}{SHARED}{text}"));
         let mut store = Self {
             connection,
-            acquire: script(include_str!("../../src/scripts/counted/acquire.lua")),
-            release: script(include_str!("../../src/scripts/counted/release.lua")),
+            acquire: either(
+                include_str!("../../src/scripts/counted/acquire_free.lua"),
+                include_str!("../../src/scripts/counted/acquire.lua"),
+            ),
+            release: either(
+                include_str!("../../src/scripts/counted/release_free.lua"),
+                include_str!("../../src/scripts/counted/release.lua"),
+            ),
             extend: script(include_str!("../../src/scripts/counted/extend.lua")),
             refresh: script(include_str!("../../src/scripts/counted/refresh.lua")),
             force_release: script(include_str!("../../src/scripts/counted/force_release.lua")),
             inspect: Script::new(&format!(
-                "{clock}{}{}",
+                "{clock}{}{}{}",
+                include_str!("../../src/scripts/clock.lua"),
                 include_str!("../../src/scripts/token.lua"),
                 include_str!("../../src/scripts/counted/inspect.lua")
             )),
             limit,
             now: START,
+            queued: HashSet::new(),
             messages,
             _server: server,
         };
@@ -203,13 +217,23 @@ impl Store {
         not_after: u64,
         limit: u64,
     ) -> Answer {
+        let asked = lease;
         let numbers =
             [lease, not_after, claim.wait, LIVENESS, claim.count, limit].map(|n| n.to_string());
         let [lease, not_after, wait, liveness, count, limit] = numbers;
         let args = [claim.owner.clone(), lease, not_after, claim.waiter(), wait, liveness];
         let channels = ["PUBLISH".to_owned(), "channel:".to_owned(), count, limit];
-        let answer: Vec<i64> =
-            self.call(|store| &store.acquire, &[&args[..], &channels[..]].concat());
+        let answer: Value = self.call(|store| &store.acquire, &[&args[..], &channels[..]].concat());
+        if let Value::Int(token) = answer {
+            self.queued.remove(&claim.waiter());
+            return Answer::Granted { lease: asked, token: token.try_into().unwrap() };
+        }
+        let answer: Vec<i64> = redis::from_redis_value(answer).unwrap();
+        if answer[0] == 0 && claim.wait == 1 {
+            self.queued.insert(claim.waiter());
+        } else if answer[0] == 1 {
+            self.queued.remove(&claim.waiter());
+        }
         let number = |at: usize| u64::try_from(answer[at]).unwrap();
         match (answer[0], answer.len()) {
             (0, 3) => Answer::Busy { lapse: answer[2] },
@@ -226,7 +250,10 @@ impl Store {
     }
 
     pub(crate) fn release_after(&mut self, claim: &Claim, not_before: u64) -> i64 {
-        let args = [&claim.owner, &claim.waiter(), &not_before.to_string(), "PUBLISH", "channel:"];
+        // A claim that never queued names no place, as a client does.
+        let waiter =
+            if self.queued.contains(&claim.waiter()) { claim.waiter() } else { String::new() };
+        let args = [&claim.owner, &waiter, &not_before.to_string(), "PUBLISH", "channel:"];
         self.call(|store| &store.release, &args.map(String::from))
     }
 
@@ -250,7 +277,7 @@ impl Store {
     }
 
     pub(crate) fn inspect(&mut self) -> View {
-        let answer: Vec<redis::Value> = self.call(|store| &store.inspect, &[]);
+        let answer: Vec<Value> = self.call(|store| &store.inspect, &[]);
         let text: Vec<Option<String>> =
             answer.into_iter().map(|value| redis::from_redis_value(value).unwrap()).collect();
         let number = |at: usize| text[at].as_ref().unwrap().parse().unwrap();
@@ -313,7 +340,7 @@ impl Store {
         for (field, value) in grants {
             match field.as_str() {
                 "used" => used = value.parse().unwrap(),
-                "limit" | "last" => {}
+                "limit" => {}
                 _ => sum += value.split(':').next().unwrap().parse::<u64>().unwrap(),
             }
         }

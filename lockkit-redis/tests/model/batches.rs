@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use crate::{
-    calls::BATCH,
     fake::{Reply, Server, Store, Text},
     lua::{Outcome, Run, Scripts},
 };
@@ -90,6 +89,7 @@ fn run(
         now,
         full: false,
         denied: false,
+        forbidden: "",
         heard: Vec::new(),
     };
     scripts.run(store, &run)
@@ -99,8 +99,9 @@ fn run(
 fn scripts() -> Scripts {
     let acquire = include_str!("../../src/scripts/exclusive/acquire_free.lua");
     let release = include_str!("../../src/scripts/exclusive/release_free.lua");
+    let batch = include_str!("../../src/scripts/exclusive/batch.lua");
     Scripts::new(
-        [("acquire", acquire), ("release", release), ("batch", BATCH)]
+        [("acquire", acquire), ("release", release), ("batch", batch)]
             .map(|(name, text)| (name, text.to_owned())),
     )
 }

@@ -4,9 +4,11 @@ use std::{collections::HashMap, rc::Rc};
 
 use crate::{
     fake::{Reply as Raw, Store, Text},
-    lua::{CLOCK, Outcome, Run, Scripts},
+    lua::{Outcome, Run, Scripts},
     mutants::Edit,
-    rules::{Pushes, Rules},
+    permits,
+    rules::{Permits, Pushes, Rules},
+    sources,
 };
 
 pub(crate) type Tick = i16;
@@ -21,29 +23,6 @@ pub(crate) const OWNERS: u8 = 3;
 
 /// Added to the place of a waiter that is set aside.
 const ASIDE: i64 = 1 << 52;
-
-pub(crate) const BATCH: &str = include_str!("../../src/scripts/exclusive/batch.lua");
-const PLACES: &str = include_str!("../../src/scripts/places.lua");
-const TOUCH: &str = include_str!("../../src/scripts/touch.lua");
-const HAND_OVER: &str = concat!(
-    include_str!("../../src/scripts/token.lua"),
-    include_str!("../../src/scripts/queue.lua"),
-    include_str!("../../src/scripts/exclusive/hand_over.lua")
-);
-/// The parts that come before everything else.
-const FREE: [(&str, &str); 2] = [
-    ("acquire", include_str!("../../src/scripts/exclusive/acquire_free.lua")),
-    ("release", include_str!("../../src/scripts/exclusive/release_free.lua")),
-];
-const SOURCES: [(&str, &str); 7] = [
-    ("acquire", include_str!("../../src/scripts/exclusive/acquire.lua")),
-    ("extend", include_str!("../../src/scripts/exclusive/extend.lua")),
-    ("force_release", include_str!("../../src/scripts/exclusive/force_release.lua")),
-    ("raise_token", include_str!("../../src/scripts/exclusive/raise_token.lua")),
-    ("refresh", include_str!("../../src/scripts/exclusive/refresh.lua")),
-    ("transfer", include_str!("../../src/scripts/exclusive/transfer.lua")),
-    ("release", include_str!("../../src/scripts/exclusive/release.lua")),
-];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Call {
@@ -120,6 +99,8 @@ pub(crate) struct View {
     pub(crate) aside: Vec<usize>,
     /// Until when each waiter counts as alive.
     pub(crate) live: Vec<(usize, Tick)>,
+    /// The permits, in the counted family.
+    pub(crate) permits: permits::View,
 }
 
 /// The surroundings of a call: when it runs, which clients count as listeners, and whether the
@@ -156,30 +137,23 @@ impl Redis {
             let owner = format!("{:032x}{label}", who + 1);
             let polls = rules.pushes == Pushes::NotToTheFirst && client == 0;
             let told = if polls { "-".to_owned() } else { client.to_string() };
-            let waiter = format!("{told}:{}:{owner}", i64::from(rules.window) * TICK);
+            let count = rules
+                .permits
+                .map_or(String::new(), |permits| format!("{}:", permits.counts[client]));
+            let waiter = format!("{told}:{}:{count}{owner}", i64::from(rules.window) * TICK);
             [owner.into(), waiter.into()]
         });
         let hurry = Edit { script: "hand_over", from: "local looks = 500", to: "local looks = 1" };
         let edits = if rules.hurried { &[edits, &[hurry]].concat()[..] } else { edits };
-        let sources = SOURCES.map(|(name, text)| {
-            let front = match name {
-                "extend" => TOUCH,
-                "raise_token" => concat!(
-                    include_str!("../../src/scripts/token.lua"),
-                    include_str!("../../src/scripts/touch.lua")
-                ),
-                _ => HAND_OVER,
-            };
-            let free = FREE.iter().find(|(of, _)| *of == name).map_or("", |(_, text)| text);
-            let places = if matches!(name, "acquire" | "refresh") { PLACES } else { "" };
-            let text = [free, CLOCK, front, places, text].concat();
-            (name, Edit::all(edits, name, &text))
-        });
-        let batch = [("batch", Edit::all(edits, "batch", BATCH))];
+        let (sources, keys) = match rules.permits {
+            None => (sources::exclusive(), &["lock", "counter", "queue", "live"][..]),
+            Some(_) => (sources::counted(), &["counter", "queue", "live", "holders", "grants"][..]),
+        };
+        let sources = sources.into_iter().map(|(name, text)| (name, Edit::all(edits, name, &text)));
         Self {
-            scripts: Scripts::new(sources.into_iter().chain(batch)),
+            scripts: Scripts::new(sources),
             names: names.collect(),
-            keys: ["lock", "counter", "queue", "live"].map(Text::from).into(),
+            keys: keys.iter().map(|key| Text::from(*key)).collect(),
             rules: *rules,
             stores: Vec::new(),
             ids: HashMap::new(),
@@ -265,6 +239,7 @@ impl Redis {
             now: ms(moment.now),
             full: moment.full,
             denied: false,
+            forbidden: "",
             heard: Vec::new(),
         };
         let Outcome { store, answer, .. } = self.scripts.run(&self.stores[at(id)].0, &run);
@@ -296,7 +271,11 @@ impl Redis {
             Call::Acquire { lease: ttl, not_after } => {
                 let asked =
                     [lease(ttl), until(not_after), waiter, "1".into(), liveness, publish, channels];
-                ("acquire", [&[owner][..], &asked].concat())
+                let permits = self.rules.permits.map(|Permits { counts, limit }| {
+                    [counts[who % CLIENTS], limit].map(|number| text(i64::from(number)))
+                });
+                let permits = permits.iter().flatten().cloned();
+                ("acquire", [owner].into_iter().chain(asked).chain(permits).collect())
             }
             Call::Extend { lease: ttl } => ("extend", vec![owner, lease(ttl)]),
             Call::ForceRelease { token } => ("force_release", vec![text(token), publish, channels]),
@@ -311,7 +290,10 @@ impl Redis {
                 let unanswered = unanswered.map_or("0".into(), until);
                 let owner = if owned { owner } else { "nobody".into() };
                 let token = if token == 0 { String::new() } else { token.to_string() };
-                let value = format!("{token}:{owner}").into();
+                let value = match self.rules.permits {
+                    None => format!("{token}:{owner}").into(),
+                    Some(_) => owner,
+                };
                 let waiter = if waits { waiter } else { "".into() };
                 let mut args = vec![value, waiter, unanswered, publish, channels];
                 args.extend(successor.then(next));
@@ -319,6 +301,7 @@ impl Redis {
             }
         };
         let keys = match script {
+            _ if self.rules.permits.is_some() => self.keys.clone(),
             "extend" => self.keys[..1].into(),
             "raise_token" => self.keys[..2].into(),
             _ => self.keys.clone(),
@@ -332,6 +315,7 @@ impl Redis {
             now: ms(moment.now),
             full: moment.full,
             denied: self.rules.pushes == Pushes::Denied,
+            forbidden: "",
             heard,
         }
     }
@@ -371,6 +355,7 @@ impl Redis {
             live: (store.members("live").iter())
                 .filter_map(|(dies, waiter)| Some((find(1, waiter)?, tick(dies / 1000))))
                 .collect(),
+            permits: permits::View::read(store, |owner| find(0, owner)),
         }
     }
 }
@@ -428,7 +413,7 @@ fn ms(at: Tick) -> i64 {
     START + i64::from(at) * TICK
 }
 
-fn tick(ms: i64) -> Tick {
+pub(crate) fn tick(ms: i64) -> Tick {
     ticks(ms - START)
 }
 

@@ -1,4 +1,4 @@
-//! A fake Redis of strings and sorted sets, as a value: it can be cloned, compared and hashed.
+//! A fake Redis of strings, hashes and sorted sets, as a value: it can be cloned, compared and hashed.
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -21,6 +21,7 @@ enum Data {
     String(Text),
     /// Sorted by score, then by member.
     Zset(Vec<(i64, Text)>),
+    Hash(BTreeMap<Text, Text>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +49,8 @@ pub(crate) struct Server {
     pub(crate) dirty: bool,
     /// The user has no rights on channels.
     pub(crate) denied: bool,
+    /// A command that the user may not run.
+    pub(crate) forbidden: &'static str,
     /// The channels that a client hears.
     pub(crate) heard: Vec<Text>,
     pub(crate) published: Vec<(Text, Text)>,
@@ -63,12 +66,18 @@ impl Store {
     pub(crate) fn string(&self, key: &str) -> Option<&Text> {
         match &self.keys.get(key)?.data {
             Data::String(text) => Some(text),
-            Data::Zset(_) => None,
+            Data::Zset(_) | Data::Hash(_) => None,
         }
     }
 
     pub(crate) fn until(&self, key: &str) -> Option<i64> {
         self.keys.get(key)?.until
+    }
+
+    pub(crate) fn with_expiry(&self, key: &str, until: Option<i64>) -> Self {
+        let mut store = self.clone();
+        store.keys.entry(key.into()).and_modify(|entry| entry.until = until);
+        store
     }
 
     pub(crate) fn members(&self, key: &str) -> &[(i64, Text)] {
@@ -80,8 +89,17 @@ impl Store {
 
     fn zset(&self, key: &str) -> Result<&[(i64, Text)], String> {
         match self.keys.get(key).map(|entry| &entry.data) {
-            Some(Data::String(_)) => Err(WRONGTYPE.to_owned()),
+            Some(Data::String(_) | Data::Hash(_)) => Err(WRONGTYPE.to_owned()),
             _ => Ok(self.members(key)),
+        }
+    }
+
+    /// The fields of a hash, which are none if there is no such key.
+    pub(crate) fn fields(&self, key: &str) -> Result<BTreeMap<Text, Text>, String> {
+        match self.keys.get(key).map(|entry| &entry.data) {
+            None => Ok(BTreeMap::new()),
+            Some(Data::Hash(fields)) => Ok(fields.clone()),
+            Some(Data::String(_) | Data::Zset(_)) => Err(WRONGTYPE.to_owned()),
         }
     }
 }
@@ -89,15 +107,20 @@ impl Store {
 impl Server {
     pub(crate) fn run(&mut self, command: &[Text]) -> Answer {
         let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
-        let grows = matches!(words[0], "SET" | "ZADD");
+        if words[0] == self.forbidden {
+            return Err("NOPERM this user has no permissions to run the command".to_owned());
+        }
+        let grows = matches!(words[0], "SET" | "ZADD" | "HSET");
         if self.full && !self.dirty && grows {
             return Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned());
         }
-        self.dirty |= grows || matches!(words[0], "DEL" | "PEXPIRE" | "ZREM");
+        self.dirty |= grows || matches!(words[0], "DEL" | "PEXPIRE" | "ZREM" | "HDEL");
         match words[0] {
             "PUBLISH" | "PUBSUB" => self.channel_command(&words),
             "ZADD" | "ZREM" => self.zset_write(&words),
             "ZCOUNT" | "ZRANGEBYSCORE" | "ZSCORE" | "ZRANGE" => self.zset_read(&words),
+            "HSET" | "HDEL" => self.hash_write(&words),
+            "HGET" | "HMGET" | "HEXISTS" | "HGETALL" => self.hash_read(&words),
             _ => self.key_command(&words),
         }
     }
@@ -116,7 +139,7 @@ impl Server {
             ["GET", key] => match self.store.keys.get(key).map(|entry| &entry.data) {
                 None => Ok(Reply::Nil),
                 Some(Data::String(text)) => Ok(Reply::Text(text.clone())),
-                Some(Data::Zset(_)) => Err(WRONGTYPE.to_owned()),
+                Some(Data::Zset(_) | Data::Hash(_)) => Err(WRONGTYPE.to_owned()),
             },
             ["MGET", ref keys @ ..] => {
                 let value = |key: &&str| self.store.string(key).cloned();
@@ -178,9 +201,11 @@ impl Server {
             }
             ["ZREM", key, ref members @ ..] => {
                 let mut left = self.store.zset(key)?.to_vec();
+                let before = left.len();
                 left.retain(|(_, other)| !members.contains(&&**other));
+                let removed = i64::try_from(before - left.len()).expect("a short set");
                 self.put(key, left);
-                Ok(Reply::Ok)
+                Ok(Reply::Int(removed))
             }
             _ => unknown(words),
         }
@@ -188,6 +213,16 @@ impl Server {
 
     fn zset_read(&self, words: &[&str]) -> Answer {
         match *words {
+            ["ZCOUNT", key, "-inf", most] => {
+                let most = integer(most)?;
+                let count = self.store.zset(key)?.iter().filter(|(score, _)| *score <= most);
+                Ok(Reply::Int(i64::try_from(count.count()).expect("a short set")))
+            }
+            ["ZRANGEBYSCORE", key, "-inf", most] => {
+                let most = integer(most)?;
+                let found = self.store.zset(key)?.iter().filter(|(score, _)| *score <= most);
+                Ok(Reply::List(found.map(|(_, member)| Reply::Text(member.clone())).collect()))
+            }
             ["ZCOUNT", key, least, "+inf"] => {
                 let least = integer(least)?;
                 let count =
@@ -221,6 +256,40 @@ impl Server {
             )),
             _ => unknown(words),
         }
+    }
+
+    fn hash_write(&mut self, words: &[&str]) -> Answer {
+        let [command, key, rest @ ..] = words else { return unknown(words) };
+        let mut fields = self.store.fields(key)?;
+        let before = fields.len();
+        match *command {
+            "HSET" => fields.extend(rest.chunks(2).map(|pair| (pair[0].into(), pair[1].into()))),
+            _ => fields.retain(|field, _| !rest.contains(&&**field)),
+        }
+        let changed = i64::try_from(before.abs_diff(fields.len())).expect("few fields");
+        let until = self.store.until(key);
+        if fields.is_empty() {
+            self.store.keys.remove(*key);
+        } else {
+            self.store.keys.insert((*key).into(), Entry { data: Data::Hash(fields), until });
+        }
+        Ok(Reply::Int(changed))
+    }
+
+    fn hash_read(&self, words: &[&str]) -> Answer {
+        let [command, key, wanted @ ..] = words else { return unknown(words) };
+        let fields = self.store.fields(key)?;
+        let value = |field: &&str| fields.get(*field).cloned().map_or(Reply::Nil, Reply::Text);
+        Ok(match (*command, wanted) {
+            ("HGET", [field]) => value(field),
+            ("HEXISTS", [field]) => Reply::Int(i64::from(fields.contains_key(*field))),
+            ("HMGET", wanted) => Reply::List(wanted.iter().map(value).collect()),
+            ("HGETALL", []) => {
+                let all = fields.iter().flat_map(|(field, value)| [field, value]);
+                Reply::List(all.map(|text| Reply::Text(text.clone())).collect())
+            }
+            _ => return unknown(words),
+        })
     }
 
     fn listeners(&self, channel: &str) -> i64 {

@@ -3,20 +3,25 @@
 use crate::{
     calls::{CLIENTS, Call, Moment, Redis, Tick, View, who},
     client::{Client, Phase},
+    permits,
     rules::Rules,
     world::World,
 };
 
-type Check = Result<(), &'static str>;
+pub(crate) type Check = Result<(), &'static str>;
 
-fn ensure(holds: bool, broken: &'static str) -> Check {
+pub(crate) fn ensure(holds: bool, broken: &'static str) -> Check {
     if holds { Ok(()) } else { Err(broken) }
 }
 
 pub(crate) fn state(world: &World, rules: &Rules, redis: &Redis) -> Check {
     let view = redis.view(world.store);
     // A lease ends by the server's clock. After a step of that clock, only tokens are promised.
-    if world.skew == 0 {
+    if world.skew == 0
+        && let Some(counts) = &rules.permits
+    {
+        permits::state(world, rules, counts, &view.permits)?;
+    } else if world.skew == 0 {
         let mut believers =
             world.clients.iter().enumerate().filter(|(_, client)| client.acts(rules, world.now));
         if let Some((at, client)) = believers.next() {
@@ -37,7 +42,8 @@ pub(crate) fn state(world: &World, rules: &Rules, redis: &Redis) -> Check {
         // A clock that goes back makes old not-after times valid again. A lock that a late request
         // then takes stays until its lease is over.
         if client.phase == Phase::Done && world.skew >= 0 {
-            ensure(view.owner != Some(at), "a cancelled call left a lock")?;
+            let holds = view.permits.holds(at, world.server_now());
+            ensure(view.owner != Some(at) && !holds, "a cancelled call left a lock")?;
             ensure(!view.knows(at), "a cancelled call left a place")?;
         }
     }
@@ -73,6 +79,9 @@ pub(crate) struct Change<'a> {
 
 impl Change<'_> {
     pub(crate) fn check(&self, rules: &Rules) -> Check {
+        if let Some(permits) = &rules.permits {
+            return self.check_permits(rules, permits);
+        }
         self.lock_and_token()?;
         match (self.before.holder, self.after.holder) {
             (old, Some(new)) if old != Some(new) => self.granted(new, rules)?,
@@ -88,16 +97,21 @@ impl Change<'_> {
     /// Checks what every script must leave: the queue, the lock and its token fit together.
     fn lock_and_token(&self) -> Check {
         let Self { after, .. } = self;
+        self.queue_and_counter()?;
+        ensure(
+            after.granted.is_none_or(|token| token == after.token),
+            "two grants have one token, or a grant has none",
+        )?;
+        ensure(after.owner.is_none() || after.until.is_some(), "a lock without a lease")
+    }
+
+    pub(crate) fn queue_and_counter(&self) -> Check {
+        let Self { after, .. } = self;
         let mut members: Vec<usize> = after.live.iter().map(|&(waiter, _)| waiter).collect();
         let mut queue = after.queue.clone();
         members.sort_unstable();
         queue.sort_unstable();
         ensure(members == queue, "the queue and the liveness entries differ")?;
-        ensure(
-            after.granted.is_none_or(|token| token == after.token),
-            "two grants have one token, or a grant has none",
-        )?;
-        ensure(after.owner.is_none() || after.until.is_some(), "a lock without a lease")?;
         ensure(after.token >= self.top, "the token fell")?;
         ensure(!after.counter_lapses, "the counter expires")
     }
@@ -226,7 +240,7 @@ impl Change<'_> {
     }
 
     /// No waiter loses its place, or gets a better one than by the order in which they came.
-    fn places(&self) -> Check {
+    pub(crate) fn places(&self) -> Check {
         self.set_aside()?;
         let before = &self.before.queue;
         let after = &self.after.queue;
@@ -236,7 +250,8 @@ impl Change<'_> {
         let dropped = before.iter().filter(|waiter| !after.contains(waiter));
         for &waiter in dropped {
             let left = waiter == self.client() && matches!(self.call, Call::Release { .. });
-            let granted = self.after.owner == Some(waiter);
+            let granted = self.after.owner == Some(waiter)
+                || self.after.permits.holds(waiter, self.moment.now);
             ensure(
                 left || granted || !self.before.lives(waiter, self.moment.now),
                 "a waiter lost its place",
@@ -278,7 +293,7 @@ impl Change<'_> {
 
     /// True for a live waiter that hears its message, or that asks now. A refresh makes its own
     /// waiter live.
-    fn can_have(&self, waiter: usize) -> bool {
+    pub(crate) fn can_have(&self, waiter: usize) -> bool {
         let asks = waiter == self.client() && matches!(self.call, Call::Acquire { .. });
         if waiter == self.client() && self.call == Call::Refresh {
             return self.before.knows(waiter);

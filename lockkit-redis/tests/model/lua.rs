@@ -6,9 +6,8 @@ use mlua::{Function, Lua, Table, Value, Variadic};
 
 use crate::fake::{Answer, Reply, Server, Store, Text};
 
-pub(crate) const CLOCK: &str = include_str!("../../src/scripts/clock.lua");
-
-/// A script and its inputs. `full`, `denied` and `heard` are the server's, not the caller's.
+/// A script and its inputs. `full`, `denied`, `forbidden` and `heard` are the server's, not the
+/// caller's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Run {
     pub(crate) script: &'static str,
@@ -17,6 +16,7 @@ pub(crate) struct Run {
     pub(crate) now: i64,
     pub(crate) full: bool,
     pub(crate) denied: bool,
+    pub(crate) forbidden: &'static str,
     pub(crate) heard: Vec<Text>,
 }
 
@@ -55,6 +55,7 @@ impl Scripts {
             full: run.full,
             dirty: false,
             denied: run.denied,
+            forbidden: run.forbidden,
             heard: run.heard.clone(),
             published: Vec::new(),
         };

@@ -7,11 +7,14 @@ mod calls;
 mod client;
 mod drain;
 mod fake;
+mod free;
 mod invariants;
 mod lua;
 mod mutants;
+mod permits;
 mod rules;
 mod search;
+mod sources;
 mod world;
 
 use std::{ops::Range, time::Instant};
@@ -19,7 +22,7 @@ use std::{ops::Range, time::Instant};
 use calls::Redis;
 use client::Ear;
 use mutants::{Mutant, mutants};
-use rules::{Pushes, Rules};
+use rules::{Permits, Pushes, Rules};
 use search::{Found, Report, exhaust, walk};
 use world::{Setting, Step, World};
 
@@ -43,6 +46,7 @@ const FEW: Setting = Setting {
         flaw: None,
         hurried: false,
         batched: false,
+        permits: None,
     },
 };
 /// A setting for walks.
@@ -65,6 +69,7 @@ const TWO: Setting = Setting {
         flaw: None,
         hurried: false,
         batched: false,
+        permits: None,
     },
 };
 const THREE: Setting = Setting {
@@ -86,9 +91,29 @@ const THREE: Setting = Setting {
         flaw: None,
         hurried: false,
         batched: false,
+        permits: None,
     },
 };
+/// Permits can't be transferred.
+const COUNTED: Rules = Rules { transfers: 0, ..THREE.rules };
 const BATCHED: Setting = Setting { rules: Rules { batched: true, ..TWO.rules }, ..TWO };
+/// Two light claims and a heavy one.
+const PERMITS: Setting = Setting {
+    rules: Rules { permits: Some(Permits { counts: [1, 1, 2], limit: 2 }), ..COUNTED },
+    ..THREE
+};
+/// Three light claims, and a permit for each.
+const READERS: Setting = Setting {
+    clients: 3,
+    rules: Rules {
+        permits: Some(Permits { counts: [1, 1, 1], limit: 3 }),
+        transfers: 0,
+        ..TWO.rules
+    },
+    ..TWO
+};
+const STEPPED: Setting = Setting { rules: WRITERS, ..CLOCK_STEPS };
+const WRITERS: Rules = Rules { permits: Some(Permits { counts: [2, 2, 2], limit: 2 }), ..COUNTED };
 /// The server refuses to send messages.
 const DENIED: Setting = Setting { rules: Rules { pushes: Pushes::Denied, ..TWO.rules }, ..TWO };
 /// The server's clock steps ahead by more than a window.
@@ -211,6 +236,31 @@ fn c1_c3_c4_c5_c6_c12_claims_whose_requests_are_sent_in_batches() {
     walks("a clock that steps", &Setting { rules, ..CLOCK_STEPS }, 5..6, 20_000);
 }
 
+/// A writer, a reader and a claim that wants one of several permits.
+#[test]
+fn c1_c3_c4_c5_c6_c9_c12_claims_for_permits() {
+    for (counts, limit) in [([2, 2, 2], 2), ([1, 2, 1], 2), ([1, 1, 1], 2)] {
+        let permits = Some(Permits { counts, limit });
+        let rules = Rules { permits, ..FEW.rules };
+        let ticks = if thorough() { FEW.ticks } else { 2 };
+        every_order("two claims", &Setting { ticks, rules, ..FEW });
+        every_order("two claims and a fault", &Setting { ticks: 1, faults: 1, rules, ..FEW });
+        let refreshed = Rules { refreshes: 1, ..rules };
+        every_order("refreshed", &Setting { ticks, rules: refreshed, ..FEW });
+        let renewed = Rules { attempts: 2, extends: 1, ..rules };
+        every_order("asked again and renewed", &Setting { ticks: 1, rules: renewed, ..FEW });
+        let rules = Rules { permits, ..COUNTED };
+        let (seeds, steps) = if thorough() { (1..4, 100_000) } else { (1..2, 10_000) };
+        walks("three claims", &Setting { rules, ..THREE }, seeds.clone(), steps);
+        walks("a clock that steps", &Setting { rules, ..CLOCK_STEPS }, seeds.clone(), steps);
+        walks("a clock that goes back", &Setting { rules, ..CLOCK_GOES_BACK }, seeds, steps);
+        let rules = Rules { pushes: Pushes::NotToTheFirst, ..rules };
+        walks("three claims, one without messages", &Setting { rules, ..THREE }, 1..2, steps);
+        let rules = Rules { pushes: Pushes::All, hurried: true, ..rules };
+        walks("three claims, looked at one by one", &Setting { rules, ..THREE }, 1..2, steps);
+    }
+}
+
 #[test]
 fn c8_no_waiter_hangs_without_messages() {
     for pushes in [Pushes::NotToTheFirst, Pushes::Denied] {
@@ -222,7 +272,12 @@ fn c8_no_waiter_hangs_without_messages() {
 #[test]
 fn c8_no_waiter_hangs_if_each_request_checks_only_one_waiter() {
     let rules = Rules { hurried: true, ..THREE.rules };
-    walks("three claims", &Setting { rules, ..THREE }, 7..9, 20_000);
+    walks(
+        "three claims",
+        &Setting { rules, ..THREE },
+        if thorough() { 1..7 } else { 7..9 },
+        if thorough() { 300_000 } else { 20_000 },
+    );
 }
 
 #[test]
@@ -240,13 +295,32 @@ fn c9_a_dead_waiter_ahead_costs_nothing_or_its_window() {
 }
 
 #[test]
+fn c12_a_newcomer_comes_after_the_waiters_that_its_own_request_sets_aside() {
+    for rules in [THREE.rules, WRITERS] {
+        let setting = Setting { rules: Rules { hurried: true, ..rules }, ..THREE };
+        let mut redis = Redis::new(&setting.rules, &[]);
+        let mut world = World::new(&setting, &mut redis);
+        let held = [Step::Send(1), Step::Take(1), Step::Tick, Step::Tick];
+        // Two clients wait and close their connections, and the lease lapses.
+        let dead = [Step::Send(0), Step::Take(0), Step::Tick, Step::Tick, Step::Send(1)];
+        let newer = [Step::Tick, Step::Crash(0, Ear::Closed), Step::Send(2), Step::Tick];
+        let asks = [Step::Crash(2, Ear::Closed), Step::TakeUnanswered(2), Step::Take(1)];
+        for step in held.into_iter().chain(dead).chain(newer).chain(asks) {
+            world = world.after(step, &setting, &mut redis).expect("possible").expect("kept");
+        }
+    }
+}
+
+#[test]
 fn every_mutant_is_found() {
     let missed: Vec<_> = mutants().iter().filter_map(|mutant| find(mutant).err()).collect();
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
 fn find(Mutant { name, edits, flaw, setting, breaks }: &Mutant) -> Result<(), String> {
-    let found = setting.iter().chain([&TWO, &THREE]).find_map(|setting| {
+    let counted = setting.iter().any(|setting| setting.rules.permits.is_some());
+    let others = if counted { &[][..] } else { &[&TWO, &THREE] };
+    let found = setting.iter().chain(others.iter().copied()).find_map(|setting| {
         let rules = Rules { flaw: *flaw, ..setting.rules };
         walk(&Setting { rules, ..*setting }, &mut Redis::new(&rules, edits), 3, 80_000).err()
     });

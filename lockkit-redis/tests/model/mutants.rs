@@ -1,6 +1,7 @@
 //! Puts faults into the scripts and into the client. The model must find each of them.
 
 mod batch;
+mod permits;
 mod scripts;
 
 use crate::{BATCHED, CLOCK_STEPS, DENIED, drain::HANGS, rules::Flaw, world::Setting};
@@ -18,8 +19,7 @@ impl Edit {
     pub(crate) fn all(edits: &[Self], script: &str, text: &str) -> String {
         let ours = |edit: &&Self| {
             edit.script == script
-                || edit.script == "hand_over"
-                    && !matches!(script, "extend" | "raise_token" | "batch")
+                || edit.script == "hand_over" && text.contains("local function hand_over")
         };
         edits.iter().filter(ours).fold(text.to_owned(), |text, edit| {
             assert!(text.contains(edit.from), "{script} has nothing to replace for {edit:?}");
@@ -66,9 +66,15 @@ const UNTOLD: &str = "two grants have one token, or a grant has none";
 const REFUSED: &str = "a full server refused a request that needs no memory";
 const DIFFER: &str = "the queue and the liveness entries differ";
 
+/// The faults in the first parts of the scripts for permits.
+pub(crate) fn first_parts() -> Vec<Mutant> {
+    permits::first_parts()
+}
+
 pub(crate) fn mutants() -> Vec<Mutant> {
     let mut mutants = scripts::all();
     mutants.extend(batch::all().map(|mutant| Mutant { setting: Some(BATCHED), ..mutant }));
+    mutants.extend(permits::all());
     mutants.extend(clients());
     let clock = client(
         Flaw::ProofWithoutClock,

@@ -1,6 +1,6 @@
 //! The rules for the clients of the model.
 
-use crate::calls::Tick;
+use crate::calls::{CLIENTS, Tick};
 
 /// The rules of a claim, and how often it may do each thing.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,15 @@ pub(crate) struct Rules {
     pub(crate) hurried: bool,
     /// Attempts and releases go into batches first.
     pub(crate) batched: bool,
+    /// The claims want permits, and not a mutex.
+    pub(crate) permits: Option<Permits>,
+}
+
+/// How many permits each client wants, and how many there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Permits {
+    pub(crate) counts: [u8; CLIENTS],
+    pub(crate) limit: u8,
 }
 
 /// Which clients a message can reach.

@@ -180,11 +180,15 @@ impl World {
             }
             Step::Force => {
                 let view = redis.view(self.store);
-                let crashed = |owner: &usize| self.clients[*owner].phase == Phase::Crashed;
-                let owner = view.owner.filter(crashed)?;
+                let mut grants = match rules.permits {
+                    None => Vec::from_iter(view.owner.zip(Some(view.token))),
+                    Some(_) => view.permits.tokens(self.server_now()),
+                }
+                .into_iter();
+                let (owner, token) =
+                    grants.find(|&(owner, _)| self.clients[owner].phase == Phase::Crashed)?;
                 fault()?;
-                next.run(owner, Call::ForceRelease { token: view.token }, false, rules, redis)
-                    .map(|_| ())
+                next.run(owner, Call::ForceRelease { token }, false, rules, redis).map(|_| ())
             }
         };
         let done = done.and_then(|()| invariants::state(&next, rules, redis));

@@ -69,12 +69,27 @@ const SCRIPTS: [&str; 17] = [
         "exclusive/hand_over",
         "exclusive/release"
     ),
-    script!("clock", "token", "queue", "places", "counted/hand_over", "counted/acquire"),
+    script!(
+        "counted/acquire_free",
+        "clock",
+        "token",
+        "queue",
+        "places",
+        "counted/hand_over",
+        "counted/acquire"
+    ),
     script!("clock", "token", "queue", "counted/hand_over", "counted/extend"),
     script!("clock", "token", "queue", "counted/hand_over", "counted/force_release"),
     script!("clock", "token", "counted/inspect"),
     script!("clock", "token", "queue", "places", "counted/hand_over", "counted/refresh"),
-    script!("clock", "token", "queue", "counted/hand_over", "counted/release"),
+    script!(
+        "counted/release_free",
+        "clock",
+        "token",
+        "queue",
+        "counted/hand_over",
+        "counted/release"
+    ),
     script!("clock", "token", "touch", "exclusive/raise_token"),
     script!("clock", "token", "queue", "exclusive/hand_over", "exclusive/transfer"),
     script!("clock", "token", "queue", "counted/hand_over", "counted/raise_token"),

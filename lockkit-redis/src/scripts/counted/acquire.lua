@@ -4,9 +4,8 @@
 -- {0, now, ms until the first lease ends or -1} busy | {1, now, lease, token} granted | {2, now}
 --   too late, nothing done | {3, now} no token left | {4, now, limit} the name has another limit |
 --   {5, now} a newer lockkit keeps the name
-local now = clock()
-if now > tonumber(ARGV[3]) then return {2, now} end
-if is_newer(redis.call('GET', counter)) then return {5, now} end
+-- acquire_free.lua has read the time and the last token, and refuses what comes too late.
+if is_newer(last) then return {5, now} end
 local owner, lease, waiter, waits = ARGV[1], tonumber(ARGV[2]), ARGV[4], ARGV[5] == '1'
 local count, wanted = tonumber(ARGV[9]), tonumber(ARGV[10])
 
@@ -23,6 +22,8 @@ if last then
   local _
   others_first, _, more = hand_over(now, ARGV[7], ARGV[8], {[waiter] = true})
   grant = redis.call('HGET', grants, owner)
+  -- Some waiters may be set aside now.
+  if not grant and waits and not waited then last = last_place() end
 end
 if grant then
   -- An earlier reply was lost, or the permits were handed over to this owner.

@@ -1,7 +1,7 @@
 -- The permits of one name: KEYS counter, queue, live, holders, grants.
 --   holders  a zset of owners, by the end of their lease (µs)
 --   grants   a hash: owner -> `count:token`, used -> the sum of these counts, limit -> how many
---            permits there are, last -> the last token of the name
+--            permits there are
 -- A waiter is `client:claim window in ms:count:owner`.
 local holders, grants = KEYS[4], KEYS[5]
 counter, queue, live = KEYS[1], KEYS[2], KEYS[3]
@@ -15,7 +15,8 @@ local most_served = 64
 -- before the last waiter.
 local function keep_grants(lease)
   redis.call('PEXPIRE', holders, lease)
-  if redis.call('PTTL', grants) < lease then redis.call('PEXPIRE', grants, lease) end
+  local keep = math.max(lease, redis.call('PTTL', queue))
+  if redis.call('PTTL', grants) < keep then redis.call('PEXPIRE', grants, keep) end
 end
 
 -- The counter is written first. If a full server refuses that, no permit is used up.
@@ -24,17 +25,17 @@ local function give(owner, count, token, now, lease)
   redis.call('SET', counter, digits(token))
   redis.call('ZADD', holders, now + lease * 1000, owner)
   used = used + count
-  redis.call('HMSET', grants, owner, count .. ':' .. digits(token), 'used', used, 'limit', limit, 'last', digits(token))
+  redis.call('HSET', grants, owner, count .. ':' .. digits(token), 'used', used, 'limit', limit)
   if kept < lease then keep_grants(lease) end
 end
 
 -- Takes the permits of an owner away.
 local function take(owner, grant)
-  redis.call('ZREM', holders, owner)
   used = used - tonumber(string.match(grant, '^%d+'))
   if used == 0 then
-    redis.call('DEL', grants)
+    redis.call('DEL', holders, grants)
   else
+    redis.call('ZREM', holders, owner)
     redis.call('HDEL', grants, owner)
     redis.call('HSET', grants, 'used', used)
   end
@@ -48,7 +49,8 @@ local function prune(now, owner)
   if used == 0 then return false end
   local first = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
   if not first then
-    -- A server that evicts keys has evicted one of the two.
+    -- The last lease has lapsed and the limit is kept for waiters, or the server has evicted one of
+    -- the two keys.
     redis.call('DEL', grants)
     used = 0
     return false
@@ -95,7 +97,7 @@ local function keep_limit()
   if keep <= 0 then
     redis.call('DEL', grants)
   else
-    redis.call('HMSET', grants, 'used', 0, 'limit', limit)
+    redis.call('HSET', grants, 'used', 0, 'limit', limit)
     redis.call('PEXPIRE', grants, keep)
   end
 end

@@ -8,6 +8,8 @@ local grant = prune(now, ARGV[1])
 if not grant then
   -- A primary that was demoted is empty for a while. It refuses this write, which changes nothing.
   redis.call('ZREM', live, ARGV[1])
+  -- The last lease may have lapsed while claims wait.
+  if limit and used == 0 then keep_limit() end
   return -1
 end
 local count, token = string.match(grant, '^(%d+):(%d+)$')
@@ -18,11 +20,15 @@ if tonumber(token) >= floor then
   if left > 0 then redis.call('PEXPIRE', grants, left) end
   return tonumber(token)
 end
-token = math.max(tonumber(redis.call('HGET', grants, 'last') or 0) + 1, floor)
+-- The server may have lost its last token. No other grant has the new one, even then.
+local highest = tonumber(string.match(last or '', '^%d+')) or 0
+local stored = redis.call('HGETALL', grants)
+for i = 2, #stored, 2 do
+  highest = math.max(highest, tonumber(string.match(stored[i], '^%d+:(%d+)$')) or 0)
+end
+token = math.max(highest + 1, floor)
 if token >= 9007199254740992 then return -2 end
 write_though_full()
-if token > (tonumber(string.match(last or '', '^%d+')) or 0) then
-  redis.call('SET', counter, digits(token))
-end
-redis.call('HMSET', grants, ARGV[1], count .. ':' .. digits(token), 'last', digits(token))
+redis.call('SET', counter, digits(token))
+redis.call('HSET', grants, ARGV[1], count .. ':' .. digits(token))
 return token

@@ -35,6 +35,8 @@ if not owner then
     give(ARGV[1], token, lease)
     return {1, now, lease, token}
   end
+  -- Some waiters may be set aside now.
+  if waits and not waited then last = last_place() end
 end
 
 if waits and not waited then
