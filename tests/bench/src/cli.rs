@@ -270,7 +270,7 @@ fn write_readable(report: &Report, folder: &Path) -> Result<()> {
     if let Some(svg) = picture(report) {
         return write(folder, name, &svg);
     }
-    // The plot of an earlier run must not stand beside this report.
+    // The plot of an earlier run does not belong to this report.
     match fs::remove_file(folder.join(name)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(Error::of(format!("could not remove the earlier {name}"), error))

@@ -17,7 +17,7 @@ const TAKEN: &str = "a client took another client's lock away";
 
 /// Those that break a promise.
 pub(super) fn all() -> Vec<Mutant> {
-    let usual = [quick_grants(), quick_expiries(), quick_releases(), others()].concat();
+    let usual = [quick_grants(), quick_expiries(), quick_releases(), others(), leases()].concat();
     let usual = usual.into_iter().map(|mutant| Mutant { setting: Some(PERMITS), ..mutant });
     let readers =
         beside_lapsed().into_iter().map(|mutant| Mutant { setting: Some(READERS), ..mutant });
@@ -28,7 +28,15 @@ pub(super) fn all() -> Vec<Mutant> {
 
 /// Those in the parts that come first.
 pub(super) fn first_parts() -> Vec<Mutant> {
-    [quick_grants(), quick_expiries(), quick_releases(), beside_lapsed(), only_differ()].concat()
+    [
+        quick_grants(),
+        quick_expiries(),
+        quick_releases(),
+        beside_lapsed(),
+        only_differ(),
+        only_differ_in_releases(),
+    ]
+    .concat()
 }
 
 /// Faults beside a lease that has lapsed.
@@ -86,6 +94,22 @@ fn only_differ() -> Vec<Mutant> {
             &[],
         ),
         script(
+            "a part that never grants",
+            &[("acquire", "if there == 0 then\n    used", "if there == 3 then\n    used")],
+            &[],
+        ),
+        script(
+            "a part that never grants beside others",
+            &[("acquire", "elseif there == 2 then", "elseif there == 4 then")],
+            &[],
+        ),
+    ]
+}
+
+/// Faults of the same sort in releases.
+fn only_differ_in_releases() -> Vec<Mutant> {
+    vec![
+        script(
             "a quick release by a claim that waits",
             &[("release", "ARGV[2] == '' and ", "")],
             &[],
@@ -111,16 +135,6 @@ fn only_differ() -> Vec<Mutant> {
                 "redis.call('ZREM', KEYS[4], ARGV[1]) == 1",
                 "redis.call('ZREM', KEYS[4], ARGV[1])",
             )],
-            &[],
-        ),
-        script(
-            "a part that never grants",
-            &[("acquire", "if there == 0 then\n    used", "if there == 3 then\n    used")],
-            &[],
-        ),
-        script(
-            "a part that never grants beside others",
-            &[("acquire", "elseif there == 2 then", "elseif there == 4 then")],
             &[],
         ),
     ]
@@ -291,6 +305,12 @@ fn others() -> Vec<Mutant> {
             &[("acquire", "if not others_first then", "if true then")],
             &[OVERTAKEN],
         ),
+    ]
+}
+
+/// Faults that concern leases.
+fn leases() -> Vec<Mutant> {
+    vec![
         script(
             "a lease that lapses and still counts",
             &[(
