@@ -1,7 +1,6 @@
 //! Other lock libraries, which a run compares with lockkit on request.
 
 use crate::{
-    address,
     error::{Error, Result},
     family::Family,
 };
@@ -15,11 +14,11 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Checks that this program can measure the peer on a store.
+    /// Checks that this program can measure the peer on one of these stores at least.
     ///
     /// # Errors
-    /// The program was built without the peer, or the peer has no locks on such a store.
-    pub(crate) fn check(self, url: &str) -> Result<()> {
+    /// The program was built without the peer, or the peer has no locks on any of these stores.
+    pub(crate) fn check<'a>(self, urls: impl IntoIterator<Item = &'a str>) -> Result<()> {
         let Self::Rslock = self;
         if !cfg!(feature = "rslock") {
             return Err(Error::new(
@@ -27,15 +26,16 @@ impl Peer {
                  build lockkit-bench with --features rslock",
             ));
         }
-        let (_, parsed) = Family::of(url)?;
-        if !matches!(parsed.scheme(), "redis" | "rediss") {
-            return Err(Error::new(format!(
-                "cannot measure --peer rslock on {}, because rslock needs one Redis server only \
-                 (redis:// or rediss://); leave out that store, or --peer rslock",
-                address::shown(url)
-            )));
+        for url in urls {
+            let (_, parsed) = Family::of(url)?;
+            if matches!(parsed.scheme(), "redis" | "rediss") {
+                return Ok(());
+            }
         }
-        Ok(())
+        Err(Error::new(
+            "cannot measure --peer rslock, because rslock needs a single Redis server (redis:// or \
+             rediss://); add the URL of one, or leave out --peer rslock",
+        ))
     }
 
     /// The name on the command line.

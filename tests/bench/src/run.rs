@@ -58,7 +58,7 @@ pub trait Progress: Send + Sync {
 /// can't be released, the run calls [`Progress::warns`] and returns no error.
 ///
 /// # Errors
-/// The run can't reach a store at the start, the peer can't be measured on a store, or `stop`
+/// The run can't reach a store at the start, the peer can't be measured on any store, or `stop`
 /// completed.
 ///
 /// # Cancel safety
@@ -73,10 +73,8 @@ pub async fn run(
             "there is nothing to measure; give at least one URL, and rounds and slices above zero",
         ));
     }
-    for address in &options.addresses {
-        if let Some(peer) = options.peer {
-            peer.check(&address.url)?;
-        }
+    if let Some(peer) = options.peer {
+        peer.check(options.addresses.iter().map(|address| &*address.url))?;
     }
     let children = Children::new(options.worker.clone());
     let mut targets = Vec::new();

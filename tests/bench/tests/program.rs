@@ -138,8 +138,7 @@ fn a_bad_url_gives_one_line_and_exit_code_2() {
 #[test]
 fn an_unmeasurable_peer_gives_one_line_and_exit_code_2() {
     let reason = if cfg!(feature = "rslock") {
-        "error: cannot measure --peer rslock on memory://, because rslock needs one Redis server \
-         only"
+        "error: cannot measure --peer rslock, because rslock needs a single Redis server"
     } else {
         "error: cannot measure --peer rslock, because this program was built without rslock"
     };
