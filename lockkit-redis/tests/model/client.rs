@@ -178,8 +178,10 @@ impl Client {
             return None;
         }
         self.raises = self.raises.checked_sub(1)?;
-        // The floor is far ahead of the clock, or below the token.
-        let floor = if self.raises.is_multiple_of(2) { self.token + AHEAD } else { self.token - 1 };
+        // The floor is far ahead of the clock, and maybe another client's too; or it is below the
+        // token.
+        let ahead = (self.token / AHEAD + 1) * AHEAD;
+        let floor = if self.raises.is_multiple_of(2) { ahead } else { self.token - 1 };
         self.floor = self.floor.max(floor);
         self.ask(Call::Raise { floor: floor.max(self.token) }, now);
         Some(())

@@ -14,6 +14,8 @@ const NOW: i64 = 1_700_000_000_000;
 /// A time of a machine without a clock: its seconds have other digits than those of a token.
 const LONG_AGO: i64 = 5_400_000;
 const LIMIT: i64 = 4;
+/// A token from an hour earlier.
+const BEFORE: &str = "1699996400000000";
 /// A key of another type.
 const STRANGE: &str = "strange";
 const US: &str = "us";
@@ -35,6 +37,8 @@ enum Wrong {
     GrantsGone,
     /// Our owner has a grant, and is no holder.
     WeAreNoHolder,
+    /// Holders of which no permit is used, as after an eviction of their grants.
+    StaleHolders,
     StrangeHolders,
     StrangeGrants,
 }
@@ -82,10 +86,21 @@ impl Before {
             Wrong::HoldersGone,
             Wrong::GrantsGone,
             Wrong::WeAreNoHolder,
+            Wrong::StaleHolders,
             Wrong::StrangeHolders,
             Wrong::StrangeGrants,
         ];
-        let counters = ["", "17", "1900000000000000", "lockkit/2 9", "9007199254740991", STRANGE];
+        let counters = [
+            "",
+            "17",
+            BEFORE,
+            "1900000000000000",
+            "10000000000000000",
+            "09007199254740000",
+            "lockkit/2 9",
+            "9007199254740991",
+            STRANGE,
+        ];
         Self {
             now: if dice.below(8) == 0 { LONG_AGO } else { NOW },
             held: [(); 3].map(|()| choose(dice, &held)),
@@ -93,7 +108,7 @@ impl Before {
             until: choose(dice, &[Some(900), Some(900), Some(5000), None]),
             queue: if plain { "" } else { choose(dice, &["", "", "there", STRANGE]) },
             live: dice.below(4) == 0,
-            counter: if plain { choose(dice, &["", "17"]) } else { choose(dice, &counters) },
+            counter: if plain { choose(dice, &["", BEFORE]) } else { choose(dice, &counters) },
         }
     }
 
@@ -141,6 +156,13 @@ impl Before {
             Wrong::Nothing | Wrong::WeAreNoHolder => {}
             Wrong::HoldersGone => run(&["DEL", "holders"]),
             Wrong::GrantsGone => run(&["DEL", "grants"]),
+            Wrong::StaleHolders => {
+                run(&["DEL", "grants"]);
+                run(&["HSET", "grants", "used", "0", "limit", &LIMIT.to_string()]);
+                run(&["PEXPIRE", "grants", "900"]);
+                run(&["ZADD", "holders", &((self.now + 9000) * 1000).to_string(), "evicted"]);
+                run(&["PEXPIRE", "holders", "9000"]);
+            }
             Wrong::StrangeHolders => run(&["SET", "holders", "x"]),
             Wrong::StrangeGrants => run(&["SET", "grants", "x"]),
         }
@@ -160,7 +182,7 @@ impl Before {
         plain
             && if call.acquires {
                 us == Held::No
-                    && ["", "17"].contains(&self.counter)
+                    && ["", BEFORE].contains(&self.counter)
                     && call.in_time
                     && fits
                     && used + call.count <= call.limit
@@ -223,21 +245,25 @@ fn compare(edits: &[Edit]) -> (Option<String>, usize) {
     let all =
         sources::counted().into_iter().filter(|(name, _)| ["acquire", "release"].contains(name));
     let all = all.map(|(name, text)| (name, Edit::all(edits, name, &text)));
-    let scripts = Scripts::new(all.chain(sources::counted_without_first_parts()));
+    let firsts = sources::counted_first_parts();
+    let firsts = firsts.map(|(of, name, text)| (name, Edit::all(edits, of, &text)));
+    let rests = sources::counted_without_first_parts();
+    let scripts = Scripts::new(all.chain(rests).chain(firsts));
     let mut dice = Dice(11);
     let mut quick = 0;
     for _ in 0..STATES {
         let (before, call) = (Before::any(&mut dice), Call::any(&mut dice));
         let store = before.store();
-        let [name, rest] =
-            if call.acquires { ["acquire", "acquire_rest"] } else { ["release", "release_rest"] };
-        let whole = call.run(&scripts, name, &before, &store);
-        let rest = call.run(&scripts, rest, &before, &store);
-        let is_quick = match &whole.answer {
-            Ok(Reply::Int(_)) if call.acquires => true,
-            Ok(_) if !call.acquires => before.is_free_for(&call),
-            _ => false,
+        let [name, first, rest] = if call.acquires {
+            ["acquire", "acquire_first", "acquire_rest"]
+        } else {
+            ["release", "release_first", "release_rest"]
         };
+        let whole = call.run(&scripts, name, &before, &store);
+        let first = call.run(&scripts, first, &before, &store);
+        let rest = call.run(&scripts, rest, &before, &store);
+        let is_quick =
+            matches!(first.answer, Ok(Reply::Int(number)) if number != sources::LEFT_OVER);
         quick += usize::from(is_quick);
         let broken = differ(&call, &store, whole, rest)
             .or((before.is_free_for(&call) && !is_quick).then_some("the first part does nothing"));

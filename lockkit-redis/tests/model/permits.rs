@@ -21,6 +21,8 @@ pub(crate) struct View {
     until: [Option<Tick>; 2],
     /// Some key of them is there.
     is_stored: bool,
+    /// Some key of the name never lapses.
+    lasts: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +59,10 @@ impl View {
             limit: number("limit"),
             until,
             is_stored: !fields.is_empty() || !store.members("holders").is_empty(),
+            lasts: !fields.is_empty() && store.until("grants").is_none()
+                || ["holders", "queue", "live"]
+                    .into_iter()
+                    .any(|key| !store.members(key).is_empty() && store.until(key).is_none()),
         }
     }
 
@@ -103,6 +109,7 @@ impl View {
             let kept = |until: &Option<Tick>| until.is_none_or(|until| until >= grant.until);
             ensure(self.until.iter().all(kept), "a key of the grants lapses before a lease")?;
         }
+        ensure(!self.lasts, "a key of the name never lapses")?;
         let needed = waits || !self.grants.is_empty();
         ensure(needed || !self.is_stored, "a key is left although no claim uses the name")
     }

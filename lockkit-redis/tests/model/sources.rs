@@ -78,6 +78,16 @@ pub(crate) fn counted_without_first_parts() -> Vec<(&'static str, String)> {
     vec![("acquire_rest", [READ, &acquire].concat()), ("release_rest", release)]
 }
 
+/// The answer of a first part that leaves a call to the rest.
+pub(crate) const LEFT_OVER: i64 = -99;
+
+/// The first parts alone: the script that each begins, a name, and a text.
+pub(crate) fn counted_first_parts() -> impl Iterator<Item = (&'static str, &'static str, String)> {
+    let names = ["acquire_first", "release_first"];
+    let alone = |((of, first), name)| (of, name, format!("{first}\nreturn {LEFT_OVER}"));
+    COUNTED.free.into_iter().zip(names).map(alone)
+}
+
 impl Family {
     fn texts(&self, front: impl Fn(&str) -> String) -> Vec<(&'static str, String)> {
         let text = |&(name, text): &(&'static str, &'static str)| {

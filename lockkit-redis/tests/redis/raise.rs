@@ -86,6 +86,9 @@ async fn c4_no_two_permits_share_a_raised_token() {
     assert!(raised > high, "{raised} and {high}");
     assert_eq!(first.raise_token(high).await.unwrap(), Some(raised));
     assert_eq!(second.raise_token(low).await.unwrap(), Some(high));
+    store.admin.ask::<()>(&["DEL", &counter_key()]).await;
+    let above = second.raise_token(raised).await.unwrap().unwrap();
+    assert!(above > raised, "{above} and {raised}, although the counter was lost");
     for claim in [&mut first, &mut second] {
         assert_eq!(claim.release().await.unwrap(), Released::Freed);
     }
@@ -112,8 +115,9 @@ async fn c4_a_raise_whose_reply_is_lost_is_found_again_and_not_forgotten_by_rene
 #[tokio::test]
 async fn c4_a_token_that_the_store_has_lost_is_written_anew() {
     let store = Store::start().await;
-    for lost in [None, Some("1700000000000000"), Some("8000000000000000")] {
-        let mut claim = holder(&store, "a").await;
+    let lost = [None, Some("1700000000000000"), Some("8000000000000000")];
+    for (spec, lost) in specs().into_iter().flat_map(|spec| lost.map(|lost| (spec.clone(), lost))) {
+        let mut claim = store.redis.claim(another(&spec)).unwrap();
         let token = granted(claim.attempt(Wait::No).await).token;
         store.admin.ask::<()>(&["DEL", &counter_key()]).await;
         if let Some(text) = lost {

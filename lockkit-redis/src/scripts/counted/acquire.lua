@@ -13,9 +13,10 @@ local grant, others_first, more = prune(now, owner), false, false
 local last = not grant and last_place()
 local waited = last and waiter ~= '' and come_back(waiter)
 if waited and waits then
-  -- A full server does not refuse this write, and then not the next one either.
-  keep_queue(tonumber(ARGV[6]))
+  write_though_full()
   redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
+  -- Afterwards, because the server may have evicted the key.
+  keep_queue(tonumber(ARGV[6]))
 end
 if last then
   limit = limit or wanted
@@ -27,7 +28,12 @@ if last then
 end
 if grant then
   -- An earlier reply was lost, or the permits were handed over to this owner.
-  return {1, now, restart(owner, now, lease), tonumber(string.match(grant, '%d+$'))}
+  local left = restart(owner, now, lease)
+  if left then return {1, now, left, tonumber(string.match(grant, '%d+$'))} end
+  -- The lease is gone, and the grant is not: the data was damaged. The next attempt begins anew.
+  take(owner, grant)
+  if used == 0 then keep_limit() end
+  return {0, now, 1}
 end
 
 if limit and limit ~= wanted and (used > 0 or redis.call('EXISTS', queue) == 1) then

@@ -7,13 +7,14 @@ if now > tonumber(ARGV[3]) then return {2, now} end
 local last = redis.call('GET', KEYS[1])
 -- The tokens are compared as texts: both have 16 digits from the year 2001 to 2286. Any other
 -- content is looked at below.
-if #token == 16 and (not last or last < token) then
+if #token == 16 and (not last or #last == 16 and last < token) then
   local there, used, kept = redis.call('EXISTS', KEYS[2], KEYS[4], KEYS[5]), nil, -1
   if there == 0 then
     used = 0
   elseif there == 2 then
     local stored = redis.call('HMGET', KEYS[5], 'used', 'limit', ARGV[1])
-    if stored[2] == ARGV[10] and not stored[3] then used = stored[1] end
+    -- Holders beside no used permits are left over: the server has evicted their grants.
+    if stored[1] ~= '0' and stored[2] == ARGV[10] and not stored[3] then used = stored[1] end
   end
   local sum = used and used + ARGV[9]
   local fits = sum and sum <= tonumber(ARGV[10])

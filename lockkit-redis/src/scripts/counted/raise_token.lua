@@ -1,4 +1,5 @@
--- Raises the token of a grant. Never lowers it, and never gives two grants the same token.
+-- Raises the token of a grant. Never lowers it, and never gives two grants the same token. An owner
+-- of all permits gets the floor itself, as with a mutex.
 -- ARGV owner, floor
 -- Returns the token | -1 not held | -2 no token left | -3 newer
 local last = redis.call('GET', counter)
@@ -13,22 +14,24 @@ if not grant then
   return -1
 end
 local count, token = string.match(grant, '^(%d+):(%d+)$')
-local floor = tonumber(ARGV[2])
-if tonumber(token) >= floor then
-  -- A primary that was demoted refuses a write, and replicas confirm only writes.
-  local left = redis.call('PTTL', grants)
-  if left > 0 then redis.call('PEXPIRE', grants, left) end
-  return tonumber(token)
+local floor, written = tonumber(ARGV[2]), tonumber(string.match(last or '', '^%d+')) or 0
+local raised = tonumber(token)
+if raised < floor then
+  raised = floor
+  if tonumber(count) ~= limit then
+    -- Beside others, no other grant has the new token. The server may have lost its last token.
+    local highest, stored = written, redis.call('HGETALL', grants)
+    for i = 2, #stored, 2 do
+      highest = math.max(highest, tonumber(string.match(stored[i], '^%d+:(%d+)$')) or 0)
+    end
+    raised = math.max(highest + 1, floor)
+  end
+  if raised >= 9007199254740992 then return -2 end
 end
--- The server may have lost its last token. No other grant has the new one, even then.
-local highest = tonumber(string.match(last or '', '^%d+')) or 0
-local stored = redis.call('HGETALL', grants)
-for i = 2, #stored, 2 do
-  highest = math.max(highest, tonumber(string.match(stored[i], '^%d+:(%d+)$')) or 0)
-end
-token = math.max(highest + 1, floor)
-if token >= 9007199254740992 then return -2 end
-write_though_full()
-redis.call('SET', counter, digits(token))
-redis.call('HSET', grants, ARGV[1], count .. ':' .. digits(token))
-return token
+-- A primary that was demoted refuses a write, and replicas confirm only writes. After this write, a
+-- full server refuses no other one.
+local left = redis.call('PTTL', grants)
+if left > 0 then redis.call('PEXPIRE', grants, left) end
+if raised > written then redis.call('SET', counter, digits(raised)) end
+if raised > tonumber(token) then redis.call('HSET', grants, ARGV[1], count .. ':' .. digits(raised)) end
+return raised

@@ -20,9 +20,10 @@ end
 local last = (waits or not owner) and last_place()
 local waited = last and waiter ~= '' and come_back(waiter)
 if waited and waits then
-  -- A full server does not refuse this write, and then not the next one either.
-  keep_queue(tonumber(ARGV[6]))
+  write_though_full()
   redis.call('ZADD', live, now + ARGV[6] * 1000, waiter)
+  -- Afterwards, because the server may have evicted the key.
+  keep_queue(tonumber(ARGV[6]))
 end
 
 local all = true

@@ -43,7 +43,7 @@ local micros = 1000000 + time[2]
 local function token(i)
   return time[1] .. string.sub(micros + i, 2)
 end
-if not (#time[1] == 10 and micros + #free < 2000000 and (not last or last < token(1))) then free = {} end
+if not (#time[1] == 10 and micros + #free < 2000000 and (not last or #last == 16 and last < token(1))) then free = {} end
 
 -- The counter is the first write, and gets the last token. If the server refuses it, nothing was
 -- done.

@@ -110,6 +110,17 @@ fn only_differ() -> Vec<Mutant> {
 fn only_differ_in_releases() -> Vec<Mutant> {
     vec![
         script(
+            "a quick release that never frees",
+            &[("release", "  if stored[1] then\n", "  if stored[3] then\n")],
+            &[],
+        ),
+        script(
+            "free permits beside holders whose grants were evicted",
+            &[("acquire", "stored[1] ~= '0' and ", "")],
+            &[],
+        ),
+        script("a token below a counter of 17 digits", &[("acquire", "#last == 16 and ", "")], &[]),
+        script(
             "a quick release by a claim that waits",
             &[("release", "ARGV[2] == '' and ", "")],
             &[],
@@ -276,13 +287,18 @@ fn others() -> Vec<Mutant> {
             &[NOT_GIVEN],
         ),
         script(
+            "a limit that is kept for waiters and never lapses",
+            &[("hand_over", "    redis.call('PEXPIRE', grants, keep)\n", "")],
+            &["a key of the name never lapses"],
+        ),
+        script(
             "a raised token that another grant has",
-            &[("raise_token", "math.max(highest + 1, floor)", "floor")],
+            &[("raise_token", "    raised = math.max(highest + 1, floor)\n", "")],
             &[UNTOLD, "the token fell"],
         ),
         script(
             "a raised token that the counter does not record",
-            &[("raise_token", "redis.call('SET', counter, digits(token))", "")],
+            &[("raise_token", "redis.call('SET', counter, digits(raised))", "")],
             &[UNTOLD],
         ),
         script(
