@@ -10,7 +10,7 @@ use lockkit_core::{
         Mode, Poll, Released, Role,
     },
 };
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 use crate::{
     claim::SqliteClaim,
@@ -72,24 +72,10 @@ impl Backend for Sqlite {
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         const SQL: &str = "SELECT owner, token, label, ?3 - granted_us, expires_us - ?3
              FROM lockkit_locks WHERE kind = ?1 AND name = ?2 AND expires_us >= ?3";
-        let asked = name.clone();
+        let name = name.clone();
         let found = self.database.read(move |file, now| {
             let mut rows = file.prepare(SQL)?;
-            let rows =
-                rows.query_map(params![asked.kind().as_str(), asked.as_str(), now], |row| {
-                    let (owner, token, label): (String, i64, Option<String>) =
-                        (row.get(0)?, row.get(1)?, row.get(2)?);
-                    let grant =
-                        owner.parse().ok().zip(Some(FencingToken::new(token.cast_unsigned())));
-                    let holder = Holder::new(Mode::Exclusive);
-                    let holder = grant
-                        .map_or(holder.clone(), |(owner, token)| holder.with_grant(owner, token));
-                    Ok(holder
-                        .with_label(label)
-                        .with_age(duration(row.get(3)?))
-                        .with_remaining(duration(row.get(4)?)))
-                })?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()
+            rows.query_map(params![name.kind().as_str(), name.as_str(), now], holder)?.collect()
         });
         Ok(Inspection::new(found.await?, None))
     }
@@ -128,16 +114,24 @@ impl Admin for Sqlite {
         const SQL: &str = "SELECT name FROM lockkit_locks WHERE kind = ?1 AND expires_us >= ?2";
         let held = self.database.read(move |file, now| {
             let mut rows = file.prepare(SQL)?;
-            let rows =
-                rows.query_map(params![kind.as_str(), now], |row| row.get::<_, String>(0))?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()
+            rows.query_map(params![kind.as_str(), now], |row| row.get(0))?.collect()
         });
-        let held = held.await?;
-        held.iter()
-            .filter(|name| name.starts_with(prefix))
-            .map(|name| LockName::new(kind, name))
-            .collect()
+        let held: Vec<String> = held.await?;
+        let names = held.iter().filter(|name| name.starts_with(prefix));
+        names.map(|name| LockName::new(kind, name)).collect()
     }
+}
+
+fn holder(row: &Row<'_>) -> rusqlite::Result<Holder> {
+    let owner: String = row.get(0)?;
+    let token: i64 = row.get(1)?;
+    let holder = Holder::new(Mode::Exclusive)
+        .with_label(row.get::<_, Option<String>>(2)?)
+        .with_age(duration(row.get(3)?))
+        .with_remaining(duration(row.get(4)?));
+    let token = FencingToken::new(token.cast_unsigned());
+    // Another program may have written an owner that lockkit does not know.
+    Ok(owner.parse().map_or(holder.clone(), |owner| holder.with_grant(owner, token)))
 }
 
 fn duration(microseconds: i64) -> Duration {

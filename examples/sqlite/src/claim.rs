@@ -137,14 +137,11 @@ impl Row {
     }
 
     fn release(&self, file: &Transaction<'_>, now: i64) -> rusqlite::Result<Released> {
-        let held = file
-            .query_row(
-                "DELETE FROM lockkit_locks WHERE kind = ?1 AND name = ?2 AND owner = ?3 RETURNING \
-                 expires_us >= ?4",
-                params![self.kind, self.name, self.owner, now],
-                |row| row.get(0),
-            )
-            .optional()?;
-        Ok(if held == Some(true) { Released::Freed } else { Released::NotHeld })
+        let freed = file.execute(
+            "DELETE FROM lockkit_locks
+             WHERE kind = ?1 AND name = ?2 AND owner = ?3 AND expires_us >= ?4",
+            params![self.kind, self.name, self.owner, now],
+        )?;
+        Ok(if freed > 0 { Released::Freed } else { Released::NotHeld })
     }
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use lockkit_core::{Clock, ErrorKind, Result, Tick};
+use lockkit_core::{Clock, Error, ErrorKind, Result, Tick};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
@@ -66,9 +66,7 @@ impl Database {
                 format!("could not start the thread of the store: {error}"),
             )
         })?;
-        outcome
-            .await
-            .map_err(|_| ours(ErrorKind::Unexpected, "the thread of the store has ended"))??;
+        outcome.await.map_err(has_ended)??;
         Ok(Self { file, line: Mutex::new(Some(Line { jobs, ended })) })
     }
 
@@ -104,18 +102,13 @@ impl Database {
             let _is_awaited = reply.send(transact(connection, behavior, not_after, &file, work));
         };
         self.send(Box::new(job))?;
-        let lost = |_| {
-            ours(ErrorKind::Unexpected, "the thread of the store has ended").with_outcome_unknown()
-        };
-        answer.await.map_err(lost)?
+        answer.await.map_err(|lost| has_ended(lost).with_outcome_unknown())?
     }
 
     fn send(&self, job: Job) -> Result<()> {
         let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let line = line.as_ref().ok_or_else(|| ours(ErrorKind::Closed, "the store is closed"))?;
-        line.jobs
-            .send(job)
-            .map_err(|_| ours(ErrorKind::Unexpected, "the thread of the store has ended"))
+        line.jobs.send(job).map_err(has_ended)
     }
 
     /// Finishes all earlier requests, and closes the file.
@@ -128,6 +121,10 @@ impl Database {
             let _ended = ended.await;
         }
     }
+}
+
+fn has_ended<E>(_: E) -> Error {
+    ours(ErrorKind::Unexpected, "the thread of the store has ended")
 }
 
 fn connect(file: &Path) -> Result<Connection> {

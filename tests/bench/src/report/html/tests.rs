@@ -68,12 +68,8 @@ fn infinite_ratios_can_be_shown() {
     }
     for text in [html(&report), crate::report::markdown(&report)] {
         assert!(text.contains('∞'));
-        assert!(
-            !text.contains("NaN")
-                && !text.contains(">inf")
-                && !text.contains("\"inf")
-                && !text.contains(" inf")
-        );
+        let mut words = text.split(|c: char| !c.is_alphanumeric());
+        assert!(!words.any(|word| ["NaN", "inf"].contains(&word)));
     }
 }
 
