@@ -173,7 +173,7 @@ fn c1_c3_c5_c9_two_claims_and_a_fault_in_every_order() {
     every_order("two claims and a fault", &Setting { ticks: 2, faults: 1, ..FEW });
 }
 
-/// True for the thorough model. It takes four minutes and some GB, and is for changes of the
+/// True for the thorough model. It takes eight minutes and some GB, and is for changes of the
 /// protocol:
 /// `LOCKKIT_MODEL=thorough cargo test --release -p lockkit-redis --test model`
 fn thorough() -> bool {
