@@ -75,6 +75,8 @@ pub(crate) struct Change<'a> {
     pub(crate) call: Call,
     pub(crate) moment: Moment,
     pub(crate) top: i64,
+    /// The server's clock has gone back, so old not-after times are valid again.
+    pub(crate) goes_back: bool,
 }
 
 impl Change<'_> {
@@ -155,9 +157,13 @@ impl Change<'_> {
         let Self { before, after, .. } = self;
         match self.call {
             Call::Release { owned: true, .. } => {
-                // Another owner of this client may have the lock. A clock that goes back can make
-                // an unanswered attempt of that owner valid again.
-                ensure(after.holder != Some(self.by), "the lock is held after its release")
+                // Another owner of this client may have the lock. If the clock has gone back, an old
+                // attempt of this owner may be in the queue again, and be the next to get the lock.
+                let comes_late = self.goes_back && before.queue.contains(&self.client());
+                ensure(
+                    after.holder != Some(self.by) || comes_late,
+                    "the lock is held after its release",
+                )
             }
             Call::Transfer { not_after, .. } if self.moment.now > not_after => {
                 ensure(before == after, "a transfer was done after not_after")

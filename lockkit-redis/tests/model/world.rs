@@ -256,8 +256,15 @@ impl World {
         let (store, answer, told) = redis.run(self.store, by, call, moment);
         let before = redis.view(self.store);
         let after = redis.view(store);
-        let change =
-            invariants::Change { before: &before, after: &after, by, call, moment, top: self.top };
+        let change = invariants::Change {
+            before: &before,
+            after: &after,
+            by,
+            call,
+            moment,
+            top: self.top,
+            goes_back: self.skew < 0,
+        };
         change.check(rules)?;
         let grows = matches!(call, Call::Acquire { .. }) && !before.knows(by % CLIENTS);
         if answer == Answer::Refused && !grows {
