@@ -75,7 +75,7 @@ pub(crate) struct Change<'a> {
     pub(crate) call: Call,
     pub(crate) moment: Moment,
     pub(crate) top: i64,
-    /// The server's clock has gone back, so old not-after times are valid again.
+    /// The server's clock went back, so old not-after times are valid again.
     pub(crate) goes_back: bool,
 }
 
@@ -157,8 +157,8 @@ impl Change<'_> {
         let Self { before, after, .. } = self;
         match self.call {
             Call::Release { owned: true, .. } => {
-                // Another owner of this client may have the lock. If the clock has gone back, an old
-                // attempt of this owner may be in the queue again, and be the next to get the lock.
+                // Another owner of this client may have the lock. After the clock went back, an old
+                // attempt of this owner may be in the queue again. The release may serve it next.
                 let comes_late = self.goes_back && before.queue.contains(&self.client());
                 ensure(
                     after.holder != Some(self.by) || comes_late,
