@@ -214,13 +214,13 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     let locker = Arc::new(bed.locker(QUIET).await);
     let mut counter = Counter::on(&bed).await;
     let grants = Arc::new(AtomicU64::new(0));
+    let idle = counter.writes().await;
     let tasks = hot_tasks(TASKS, &locker, &grants);
-    // All have asked once.
-    let mut before = counter.writes().await;
-    until("at most one writes", async || {
-        sleep(SLACK).await;
-        let last = std::mem::replace(&mut before, counter.writes().await);
-        before <= last + 1
+    // Each task writes once when it asks for the first time.
+    let mut before = idle;
+    until("all have asked", async || {
+        before = counter.writes().await;
+        before >= idle + TASKS
     })
     .await;
     counter.statements().await;
