@@ -216,22 +216,31 @@ impl Redis {
         let args = match call {
             Call::Acquire { lease, not_after } => {
                 let not_after = text(ms(not_after) * 1000);
-                vec!["0".into(), owner, text(i64::from(lease) * TICK), not_after]
+                let asked = ["0".into(), owner, text(i64::from(lease) * TICK), not_after];
+                asked.into_iter().chain(self.permits(who)).collect()
             }
             Call::Release {
                 unanswered: None,
                 owned: true,
                 successor: false,
                 waits: false,
-                token: 1..,
+                token: token @ 1..,
             } => {
-                let Call::Release { token, .. } = call else { unreachable!() };
-                vec!["1".into(), format!("{token}:{owner}").into()]
+                let grant = match self.rules.permits {
+                    None => format!("{token}:{owner}").into(),
+                    Some(_) => owner,
+                };
+                vec!["1".into(), grant]
             }
             _ => return None,
         };
-        let [lock, counter, queue, _] = &*self.keys else { panic!("four keys") };
-        let keys = Rc::new([counter.clone(), lock.clone(), queue.clone()]);
+        let keys = match &*self.keys {
+            [lock, counter, queue, _] => [counter, lock, queue].map(Text::clone).into(),
+            [counter, queue, _, holders, grants] => {
+                [counter, queue, holders, grants].map(Text::clone).into()
+            }
+            _ => panic!("four or five keys"),
+        };
         let run = Run {
             script: "batch",
             keys,
@@ -259,6 +268,13 @@ impl Redis {
         Some((self.intern(store), answer, None))
     }
 
+    /// The count and the limit of an owner that wants permits.
+    fn permits(&self, who: usize) -> impl Iterator<Item = Text> + use<> {
+        let numbers = |Permits { counts, limit }: Permits| [counts[who % CLIENTS], limit];
+        let numbers = self.rules.permits.map(numbers).into_iter().flatten();
+        numbers.map(|number| number.to_string().into())
+    }
+
     fn arguments(&self, who: usize, call: Call, moment: Moment) -> Run {
         let [owner, waiter] = self.names[who].clone();
         let next = || self.names[who + CLIENTS][0].clone();
@@ -271,11 +287,8 @@ impl Redis {
             Call::Acquire { lease: ttl, not_after } => {
                 let asked =
                     [lease(ttl), until(not_after), waiter, "1".into(), liveness, publish, channels];
-                let permits = self.rules.permits.map(|Permits { counts, limit }| {
-                    [counts[who % CLIENTS], limit].map(|number| text(i64::from(number)))
-                });
-                let permits = permits.iter().flatten().cloned();
-                ("acquire", [owner].into_iter().chain(asked).chain(permits).collect())
+                let args = [owner].into_iter().chain(asked).chain(self.permits(who));
+                ("acquire", args.collect())
             }
             Call::Extend { lease: ttl } => ("extend", vec![owner, lease(ttl)]),
             Call::ForceRelease { token } => ("force_release", vec![text(token), publish, channels]),
