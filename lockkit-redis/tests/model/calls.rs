@@ -183,12 +183,17 @@ impl Redis {
         if let Some(done) = self.known.get(&key) {
             return *done;
         }
-        if self.rules.batched
-            && let Some(done) = self.run_batch(id, who, call, moment)
-        {
-            self.known.insert(key, done);
-            return done;
-        }
+        let id = if self.rules.batched {
+            match self.run_batch(id, who, call, moment) {
+                Ok(done) => {
+                    self.known.insert(key, done);
+                    return done;
+                }
+                Err(id) => id,
+            }
+        } else {
+            id
+        };
         let run = self.arguments(who, call, moment);
         let Outcome { store, answer, published } = self.scripts.run(&self.stores[at(id)].0, &run);
         self.runs += 1;
@@ -209,8 +214,14 @@ impl Redis {
         done
     }
 
-    /// Runs a call as a batch of one. Returns `None` if it is left over, or fits into no batch.
-    fn run_batch(&mut self, id: StoreId, who: usize, call: Call, moment: Moment) -> Option<Done> {
+    /// Runs a call as a batch of one. It is an error if the call is left over, or fits into no batch.
+    fn run_batch(
+        &mut self,
+        id: StoreId,
+        who: usize,
+        call: Call,
+        moment: Moment,
+    ) -> Result<Done, StoreId> {
         let owner = self.names[who][0].clone();
         let text = |number: i64| Text::from(number.to_string());
         let args = match call {
@@ -232,7 +243,7 @@ impl Redis {
                 };
                 vec!["1".into(), grant]
             }
-            _ => return None,
+            _ => return Err(id),
         };
         let keys = match &*self.keys {
             [lock, counter, queue, _] => [counter, lock, queue].map(Text::clone).into(),
@@ -253,19 +264,22 @@ impl Redis {
         };
         let Outcome { store, answer, .. } = self.scripts.run(&self.stores[at(id)].0, &run);
         self.runs += 1;
-        let Ok(Raw::List(answers)) = answer else { return None };
+        let Ok(Raw::List(answers)) = answer else { return Err(id) };
         let [Raw::Int(now), Raw::Int(number)] = answers[..] else { panic!("{answers:?}") };
         let answer = match call {
             _ if number == 0 => {
-                assert_eq!(self.intern(store), id, "a call that was left over did something");
-                return None;
+                let left = self.intern(store);
+                // A release may remove what is left of permits whose lease is over.
+                let removes = self.rules.permits.is_some() && matches!(call, Call::Release { .. });
+                assert!(left == id || removes, "an attempt that was left over did something");
+                return Err(left);
             }
             Call::Acquire { lease, .. } => {
                 Answer::Granted { now: tick(now / 1000), lease, token: number }
             }
             _ => Answer::Released { last: true },
         };
-        Some((self.intern(store), answer, None))
+        Ok((self.intern(store), answer, None))
     }
 
     /// The count and the limit of an owner that wants permits.

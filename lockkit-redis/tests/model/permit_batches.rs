@@ -144,11 +144,13 @@ fn compare(edits: &[Edit]) -> Result<usize, String> {
             one_by_one = store;
             let number = numbers.get(at).copied().unwrap_or(-1);
             let is_done = number > 0;
-            if is_done != (alone[0] > 0) {
+            if is_done != alone.first().is_some_and(|number| *number > 0) {
                 return Err(format!("{request:?} has another answer in {requests:?}"));
             }
             if is_done && request.count.is_some() {
-                if number <= last || after.string("counter").is_none_or(|top| **top < *number.to_string()) {
+                if number <= last
+                    || after.string("counter").is_none_or(|top| **top < *number.to_string())
+                {
                     return Err(format!("the tokens do not rise: {numbers:?}"));
                 }
                 last = number;
@@ -171,11 +173,12 @@ fn c1_c4_c5_c12_a_batch_for_permits_does_what_its_requests_do_alone_or_leaves_th
 
 #[test]
 fn every_mutant_of_the_batches_for_permits_differs() {
-    let missed = permit_batches_of_several().into_iter().filter_map(|Mutant { name, edits, .. }| {
-        let difference = compare(&edits);
-        println!("{name}: {difference:?}");
-        difference.is_ok().then_some(name)
-    });
+    let missed =
+        permit_batches_of_several().into_iter().filter_map(|Mutant { name, edits, .. }| {
+            let difference = compare(&edits);
+            println!("{name}: {difference:?}");
+            difference.is_ok().then_some(name)
+        });
     let missed: Vec<_> = missed.collect();
     assert!(missed.is_empty(), "{missed:#?}");
 }

@@ -34,7 +34,8 @@ fn named(all: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
 /// The scripts for permits that have a first part, without it.
 pub(crate) fn counted_without_first_parts() -> [(&'static str, String); 2] {
     let rest = |(of, first): (&str, &[&str])| {
-        let (_, text) = scripts::counted::ALL.iter().find(|(name, _)| *name == of).expect("a script");
+        let (_, text) =
+            scripts::counted::ALL.iter().find(|(name, _)| *name == of).expect("a script");
         text.strip_prefix(&*first.concat()).expect("it comes first")
     };
     let [acquire, release] = FIRST_PARTS.map(rest);

@@ -1,19 +1,11 @@
 //! Tests claims that share a busy connection, so that their requests go together.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    num::NonZeroU32,
-    sync::atomic::Ordering,
-    time::Duration,
-};
+use std::{collections::BTreeSet, fs, num::NonZeroU32, sync::atomic::Ordering, time::Duration};
 
 use futures_util::{FutureExt as _, future::join_all};
 use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
-    spi::{
-        Attempt, Backend as _, Claim, ClaimSpec, Mode, Released, RenewalOutcome, Wait,
-    },
+    spi::{Attempt, Backend as _, Claim, ClaimSpec, Mode, Released, RenewalOutcome, Wait},
 };
 use lockkit_redis::redis::Script;
 use tokio::time::timeout;

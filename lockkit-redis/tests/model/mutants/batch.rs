@@ -91,18 +91,18 @@ pub(super) fn permits() -> Vec<Mutant> {
             &[("batch", "release_free, ARGV[1 + i]", "release_free, ARGV[2 + i]")],
             &[],
         ),
-        script("a batch that answers nothing", &[("batch", "ran and tonumber(done) or 0", "0")], &[]),
+        script(
+            "a batch that answers nothing",
+            &[("batch", "ran and tonumber(done) or 0", "0")],
+            &[],
+        ),
     ]
 }
 
 /// Those in the batches for permits that several requests show.
 pub(super) fn permits_of_several() -> Vec<Mutant> {
     vec![
-        script(
-            "permits with one token",
-            &[("batch", "text(i - releases - 1)", "text(0)")],
-            &[],
-        ),
+        script("permits with one token", &[("batch", "text(i - releases - 1)", "text(0)")], &[]),
         script(
             "permits of a neighbour",
             &[("batch", "5 * i - 4 * releases - 3", "5 * i - 3 * releases - 3")],

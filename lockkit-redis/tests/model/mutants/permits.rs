@@ -137,7 +137,11 @@ fn only_differ_in_releases() -> Vec<Mutant> {
         ),
         script(
             "a quick release of some permits whose holders were evicted",
-            &[("release", "redis.call('ZREM', holders, owner) == 0", "not redis.call('ZREM', holders, owner)")],
+            &[(
+                "release",
+                "redis.call('ZREM', holders, owner) == 0",
+                "not redis.call('ZREM', holders, owner)",
+            )],
             &[],
         ),
     ]
