@@ -9,7 +9,7 @@ use std::{
 
 use lockkit_core::{
     ErrorKind,
-    spi::{Backend as _, Claim as _, Released, RenewalOutcome, Wait},
+    spi::{Backend as _, Released, RenewalOutcome, Wait},
 };
 use tokio::{
     runtime::{Builder, Runtime},
