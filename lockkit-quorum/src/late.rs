@@ -21,6 +21,8 @@ use lockkit_core::{
     url::StoreUrl,
 };
 
+use tokio::runtime::{Handle, Id};
+
 use crate::member::{NAME, lacking};
 
 /// The pause after a failure, in which no caller tries again.
@@ -39,8 +41,14 @@ struct Link {
     /// The descriptor that the quorum assumed for this member, because it was not connected.
     expected: Descriptor,
     backend: OnceLock<Arc<dyn Backend>>,
-    connecting: Mutex<Option<WeakShared<BoxFuture<'static, Connected>>>>,
+    connecting: Mutex<Option<Connecting>>,
     failed: Mutex<Option<(Tick, Arc<Error>)>>,
+}
+
+/// A connection that is being made. Its sockets and timers work only while this runtime runs.
+struct Connecting {
+    runtime: Option<Id>,
+    future: WeakShared<BoxFuture<'static, Connected>>,
 }
 
 /// All waiters share an error.
@@ -72,16 +80,18 @@ impl Link {
         }
     }
 
-    /// The connection that is being made, or the next one. Each waiter drives it, because the
+    /// The connection that this runtime makes, or the next one. Each waiter drives it, because the
     /// caller that began it may stop. That caller may have its lock from the other members, and
     /// asks nothing until it renews or releases.
     fn connecting(self: &Arc<Self>) -> future::Shared<BoxFuture<'static, Connected>> {
+        let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
         let mut connecting = lock(&self.connecting);
+        let begun = connecting.as_ref().filter(|begun| begun.runtime == runtime);
         let begun =
-            connecting.as_ref().and_then(WeakShared::upgrade).filter(|it| it.peek().is_none());
+            begun.and_then(|begun| begun.future.upgrade()).filter(|it| it.peek().is_none());
         let link = Arc::clone(self);
         let next = begun.unwrap_or_else(|| connect(link).boxed().shared());
-        *connecting = next.downgrade();
+        *connecting = next.downgrade().map(|future| Connecting { runtime, future });
         next
     }
 

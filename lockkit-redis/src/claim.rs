@@ -122,8 +122,7 @@ impl RedisClaim {
 
     /// True if a batch can answer an attempt or a release. It keeps no place in the queue.
     fn may_join_batch(&self, destination: &Destination) -> bool {
-        self.family == Family::Exclusive
-            && self.member.is_none()
+        self.member.is_none()
             && self.successor.is_none()
             && !self.store.config().is_cluster()
             && destination.is_busy()
@@ -279,7 +278,7 @@ impl RedisClaim {
         deadline: Tick,
     ) -> RedisResult<i64> {
         let may_apply_until = self.unanswered.may_outlast_release(destination.link.number());
-        // A batch frees only the very text `token:owner`.
+        // A batch frees a mutex only by the very text `token:owner`.
         let is_settled = self.token.is_some() && may_apply_until == 0;
         if is_settled && self.may_join_batch(destination) {
             let request = Request::Release { grant: grant.to_owned() };

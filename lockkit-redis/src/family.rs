@@ -1,8 +1,11 @@
-//! Puts the scripts of the two families together.
+//! The two families of locks, and the scripts of each.
 
 use std::{fmt::Write as _, sync::LazyLock};
 
-use crate::script::Source;
+use crate::{
+    script::Source,
+    scripts::{counted, exclusive},
+};
 
 /// How a lock is kept in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,88 +26,40 @@ pub(crate) struct Scripts {
     pub(crate) inspect: Source,
     pub(crate) force_release: Source,
     pub(crate) raise_token: Source,
+    /// Several attempts and releases at once.
+    pub(crate) batch: Source,
     /// Only in the exclusive family.
     pub(crate) transfer: Option<Source>,
     pub(crate) write_note: Option<Source>,
     pub(crate) read_note: Option<Source>,
 }
 
-macro_rules! source {
-    ($($part:literal),+) => {
-        Source::new(concat!($(include_str!(concat!("scripts/", $part, ".lua"))),+))
-    };
-}
-
 static EXCLUSIVE: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: source!(
-        "exclusive/acquire_free",
-        "clock",
-        "token",
-        "queue",
-        "places",
-        "exclusive/hand_over",
-        "exclusive/acquire"
-    ),
-    extend: source!("touch", "exclusive/extend"),
-    release: source!(
-        "exclusive/release_free",
-        "clock",
-        "token",
-        "queue",
-        "exclusive/hand_over",
-        "exclusive/release"
-    ),
-    refresh: source!(
-        "clock",
-        "token",
-        "queue",
-        "places",
-        "exclusive/hand_over",
-        "exclusive/refresh"
-    ),
-    inspect: source!("clock", "exclusive/inspect"),
-    force_release: source!(
-        "clock",
-        "token",
-        "queue",
-        "exclusive/hand_over",
-        "exclusive/force_release"
-    ),
-    raise_token: source!("clock", "token", "touch", "exclusive/raise_token"),
-    transfer: Some(source!("clock", "token", "queue", "exclusive/hand_over", "exclusive/transfer")),
-    write_note: Some(source!("clock", "exclusive/write_note")),
-    read_note: Some(source!("exclusive/read_note")),
+    acquire: Source::new(exclusive::ACQUIRE),
+    extend: Source::new(exclusive::EXTEND),
+    release: Source::new(exclusive::RELEASE),
+    refresh: Source::new(exclusive::REFRESH),
+    inspect: Source::new(exclusive::INSPECT),
+    force_release: Source::new(exclusive::FORCE_RELEASE),
+    raise_token: Source::new(exclusive::RAISE_TOKEN),
+    batch: Source::new(exclusive::BATCH),
+    transfer: Some(Source::new(exclusive::TRANSFER)),
+    write_note: Some(Source::new(exclusive::WRITE_NOTE)),
+    read_note: Some(Source::new(exclusive::READ_NOTE)),
 });
 static COUNTED: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: source!(
-        "counted/acquire_free",
-        "clock",
-        "token",
-        "queue",
-        "places",
-        "counted/hand_over",
-        "counted/acquire"
-    ),
-    extend: source!("clock", "token", "queue", "counted/hand_over", "counted/extend"),
-    release: source!(
-        "counted/release_free",
-        "clock",
-        "token",
-        "queue",
-        "counted/hand_over",
-        "counted/release"
-    ),
-    refresh: source!("clock", "token", "queue", "places", "counted/hand_over", "counted/refresh"),
-    inspect: source!("clock", "token", "counted/inspect"),
-    force_release: source!("clock", "token", "queue", "counted/hand_over", "counted/force_release"),
-    raise_token: source!("clock", "token", "queue", "counted/hand_over", "counted/raise_token"),
+    acquire: Source::new(counted::ACQUIRE),
+    extend: Source::new(counted::EXTEND),
+    release: Source::new(counted::RELEASE),
+    refresh: Source::new(counted::REFRESH),
+    inspect: Source::new(counted::INSPECT),
+    force_release: Source::new(counted::FORCE_RELEASE),
+    raise_token: Source::new(counted::RAISE_TOKEN),
+    batch: Source::new(counted::BATCH),
     transfer: None,
     write_note: None,
     read_note: None,
 });
-
-/// Acquires and releases several exclusive locks.
-pub(crate) static BATCH: LazyLock<Source> = LazyLock::new(|| source!("exclusive/batch"));
 
 impl Family {
     pub(crate) fn scripts(self) -> &'static Scripts {

@@ -102,6 +102,7 @@ mod note;
 mod reply;
 mod role;
 mod script;
+mod scripts;
 mod servers;
 mod shared;
 mod store;

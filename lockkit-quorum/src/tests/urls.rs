@@ -244,3 +244,27 @@ async fn c8_a_late_member_is_connected_to_by_whoever_waits() {
     drop((first, second));
     locker.shutdown().await.unwrap();
 }
+
+/// The first caller has its lock from the other members, and its runtime does nothing more.
+#[test]
+fn c8_a_late_member_that_another_runtime_connects_to_holds_nobody_up() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (live, idle) = (runtime(), runtime());
+    let (registry, fakes) = registry();
+    let url = "quorum://?member=fake://up&member=fake://down&member=fake://up2";
+    let locker = live.block_on(registry.connect(url)).unwrap();
+    let options = LockOptions::new().with_op_timeout(ms(500)).with_renewal(Renewal::Manual);
+    let mutex = |name: &str| locker.mutex(name).unwrap().with_options(options.clone()).unwrap();
+    fakes.slow.store(true, SeqCst);
+    fakes.up.store(true, SeqCst);
+    let first = mutex("x");
+    let first = idle.block_on(first.lock()).unwrap();
+    fakes.made.lock().unwrap()[1].all(Fault::DOWN);
+    let second = mutex("y");
+    let second = live.block_on(second.lock_timeout(ms(2_000))).expect("two of three are there");
+    fakes.made.lock().unwrap()[1].all(Fault::Pass);
+    live.block_on(second.release()).unwrap();
+    idle.block_on(first.release()).unwrap();
+    drop(idle);
+    live.block_on(locker.shutdown()).unwrap();
+}

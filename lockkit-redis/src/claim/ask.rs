@@ -98,7 +98,12 @@ impl RedisClaim {
         let sent = Clock::Boot.now();
         let not_after = destination.link.clock().at(deadline);
         self.unanswered.attempt(destination.link.number(), not_after);
-        let request = Request::Acquire { owner: self.owner.clone(), lease: self.lease, not_after };
+        let request = Request::Acquire {
+            owner: self.owner.clone(),
+            lease: self.lease,
+            not_after,
+            permits: self.permits,
+        };
         let answer = batch::join(&destination.link, &self.keys, request, deadline).await;
         let answer = self.arrived(route, destination, answer).await?.flatten();
         let Some(Done { now, number: token }) = answer else {

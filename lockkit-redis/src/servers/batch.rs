@@ -19,12 +19,12 @@ use tokio::{sync::oneshot, task::unconstrained, time};
 
 pub(crate) use super::collected::{Done, Request};
 use super::{
-    collected::{Answer, Batches, Entry},
+    collected::{Answer, Batches, Entry, UnderWay},
     link::Link,
 };
 use crate::{
     error,
-    family::BATCH,
+    family::{Family, Permits},
     keys::Keys,
     script::{self, Arg, Call},
 };
@@ -38,12 +38,14 @@ const SLACK: Duration = Duration::from_secs(1);
 /// A request that was collected, until its answer.
 struct Member<'a> {
     batches: &'a Batches,
+    family: Family,
     answer: oneshot::Receiver<Answer>,
 }
 
 /// A batch that is under way.
 struct Batch {
     link: Arc<Link>,
+    family: Family,
     is_over: bool,
 }
 
@@ -57,9 +59,10 @@ pub(crate) async fn join(
 ) -> Answer {
     let (sender, answer) = oneshot::channel();
     let entry = Entry { keys: Arc::clone(keys), request, deadline, answer: sender };
-    let mut member = Member { batches: &link.batches, answer };
-    link.batches.lock().collected.push_back(entry);
-    send_next(link);
+    let family = keys.family();
+    let mut member = Member { batches: &link.batches, family, answer };
+    link.batches.lock(family).collected.push_back(entry);
+    send_next(link, family);
     let answer = (&mut member.answer).await;
     // The batch took too long, or its runtime has ended. The connection may still be good.
     answer.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
@@ -72,27 +75,27 @@ impl Drop for Member<'_> {
             // Waits until a batch that has the request is on the connection, before the caller
             // sends anything else. If the client library's queue is full, the batch is not there
             // yet. Then a lock may be left for a lease, but no other owner gets it.
-            drop(self.batches.lock());
+            drop(self.batches.lock(self.family));
         }
     }
 }
 
 /// Sends what was collected, as far as few batches are under way.
-fn send_next(link: &Arc<Link>) {
+fn send_next(link: &Arc<Link>, family: Family) {
     loop {
-        let mut next = link.batches.lock();
+        let mut next = link.batches.lock(family);
         if next.under_way >= UNDER_WAY {
             return;
         }
         let entries = next.take();
         let Some(deadline) = entries.iter().map(|entry| entry.deadline).max() else { return };
         next.under_way += 1;
-        let mut exchange = Box::pin(unconstrained(exchange(Arc::clone(link), entries)));
+        let mut exchange = Box::pin(unconstrained(exchange(Arc::clone(link), family, entries)));
         // The first step puts the batch on the connection, unless the client library's queue is
         // full. The lock keeps this in order with the requests of callers that give up.
         let first = exchange.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         drop(next);
-        let batch = Batch { link: Arc::clone(link), is_over: false };
+        let batch = Batch { link: Arc::clone(link), family, is_over: false };
         if let Poll::Ready((entries, answer)) = first {
             answer_all(entries, &answer);
             batch.end();
@@ -106,11 +109,11 @@ fn send_next(link: &Arc<Link>) {
             if let Ok((entries, answer)) = time::timeout(patience, exchange).await {
                 answer_all(entries, &answer);
                 if let Err(error) = answer {
-                    refused(&link, &error).await;
+                    refused(&link, family, &error).await;
                 }
             }
             batch.end();
-            send_next(&link);
+            send_next(&link, family);
         });
     }
 }
@@ -123,7 +126,7 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        let mut next = self.link.batches.lock();
+        let mut next = self.link.batches.lock(self.family);
         next.under_way -= 1;
         if !self.is_over {
             // The runtime has ended, and sends no batch any more. The callers get an error.
@@ -138,9 +141,14 @@ impl Drop for Batch {
 type Numbers = (i64, Vec<i64>);
 
 /// Sends a batch. The releases come first.
-async fn exchange(link: Arc<Link>, mut entries: Vec<Entry>) -> (Vec<Entry>, RedisResult<Numbers>) {
+async fn exchange(
+    link: Arc<Link>,
+    family: Family,
+    mut entries: Vec<Entry>,
+) -> (Vec<Entry>, RedisResult<Numbers>) {
+    let _request = UnderWay::begin(&link.batches);
     entries.sort_by_key(|entry| matches!(entry.request, Request::Acquire { .. }));
-    let answer = run(&link, &entries).await;
+    let answer = run(&link, family, &entries).await;
     (entries, answer)
 }
 
@@ -167,39 +175,34 @@ fn is_refusal(error: &RedisError) -> bool {
 
 /// Does what the next batches need after a refusal. This batch is not sent again, because the
 /// requests of callers that gave up would come after what these have sent since.
-async fn refused(link: &Link, error: &RedisError) {
+async fn refused(link: &Link, family: Family, error: &RedisError) {
     if error::lacks_right_of_script(error) {
         link.batches.forbid();
     }
     if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) {
         // The server learns the script.
-        let call = Call { script: &BATCH, keys: &[], args: &[] };
+        let call = Call { script: &family.scripts().batch, keys: &[], args: &[] };
         if let Err(error) = link.ask(&call.by_text()).await {
             tracing::debug!(target: "lockkit", %error, "the server did not take a script");
         }
     }
 }
 
-async fn run(link: &Link, entries: &[Entry]) -> RedisResult<Numbers> {
-    let mut keys = vec![entries.first().map_or("", |entry| &entry.keys.counter)];
-    keys.extend(entries.iter().map(|entry| entry.keys.lock.as_str()));
-    keys.extend(entries.iter().map(|entry| entry.keys.queue.as_str()));
-    let mut releases = 0;
-    let mut texts = Vec::with_capacity(3 * entries.len());
+async fn run(link: &Link, family: Family, entries: &[Entry]) -> RedisResult<Numbers> {
+    let releases = entries.iter().filter(|entry| matches!(entry.request, Request::Release { .. }));
+    let mut args = vec![Arg::Number(i64::try_from(releases.count()).unwrap_or_default())];
     for entry in entries {
         match &entry.request {
-            Request::Release { grant } => {
-                releases += 1;
-                texts.push(Arg::Text(grant));
-            }
-            Request::Acquire { owner, lease, not_after } => {
-                texts.extend([Arg::Text(owner), Arg::Number(*lease), Arg::Number(*not_after)]);
+            Request::Release { grant } => args.push(Arg::Text(grant)),
+            Request::Acquire { owner, lease, not_after, permits } => {
+                args.extend([Arg::Text(owner), Arg::Number(*lease), Arg::Number(*not_after)]);
+                if let Some(Permits { count, limit }) = *permits {
+                    args.extend([Arg::Number(count.into()), Arg::Number(limit.into())]);
+                }
             }
         }
     }
-    let mut args = vec![Arg::Number(releases)];
-    args.extend(texts);
-    let call = Call { script: &BATCH, keys: &keys, args: &args };
+    let call = Call { script: &family.scripts().batch, keys: &keys(family, entries), args: &args };
     let reply = link.ask(&call.by_hash()).await?;
     let Value::Array(fields) = &reply else { return Err(script::strange(&reply)) };
     let (now, numbers) = fields.split_first().ok_or_else(|| script::strange(&reply))?;
@@ -207,4 +210,22 @@ async fn run(link: &Link, entries: &[Entry]) -> RedisResult<Numbers> {
         return Err(script::strange(&reply));
     }
     Ok((script::number(now)?, numbers.iter().map(script::number).collect::<RedisResult<_>>()?))
+}
+
+/// The keys of a batch, in the order of its script.
+fn keys(family: Family, entries: &[Entry]) -> Vec<&str> {
+    let mut keys = Vec::with_capacity(1 + 3 * entries.len());
+    keys.push(entries.first().map_or("", |entry| &entry.keys.counter));
+    match family {
+        Family::Exclusive => {
+            keys.extend(entries.iter().map(|entry| entry.keys.lock.as_str()));
+            keys.extend(entries.iter().map(|entry| entry.keys.queue.as_str()));
+        }
+        Family::Counted => {
+            for Entry { keys: own, .. } in entries {
+                keys.extend([own.queue.as_str(), &own.holders, &own.lock]);
+            }
+        }
+    }
+    keys
 }

@@ -13,19 +13,22 @@ use lockkit_core::Tick;
 use redis::RedisResult;
 use tokio::sync::oneshot;
 
-use crate::keys::Keys;
+use crate::{
+    family::{Family, Permits},
+    keys::Keys,
+};
 
-/// How many requests a batch has at most. The server runs nothing else meanwhile, for about 0.1 ms.
+/// How many requests a batch has at most. The server runs nothing else meanwhile, for 0.1 to 0.2 ms.
 const MOST: usize = 32;
 /// How many requests of any kind are under way before others are collected.
 const BUSY: usize = 4;
 
-/// A request of one owner about an exclusive lock.
+/// A request of one owner about one name.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Acquire it, if it is free. The lease is in ms, and `not_after` is the server's time in µs.
-    Acquire { owner: String, lease: i64, not_after: i64 },
-    /// Free it. The grant is `token:owner`.
+    Acquire { owner: String, lease: i64, not_after: i64, permits: Option<Permits> },
+    /// Free it. The grant is `token:owner`, or the owner of permits.
     Release { grant: String },
 }
 
@@ -34,7 +37,7 @@ pub(crate) enum Request {
 pub(crate) struct Done {
     /// The server's time in µs.
     pub(crate) now: i64,
-    /// The token, or 1 if a lock was freed.
+    /// The token, or 1 if a grant was freed.
     pub(crate) number: i64,
 }
 
@@ -44,13 +47,15 @@ pub(super) type Answer = RedisResult<Option<Done>>;
 /// The batches of one connection.
 #[derive(Default)]
 pub(super) struct Batches {
-    /// How many requests are under way that are no batches.
-    singles: AtomicUsize,
-    next: Mutex<Next>,
+    /// How many requests are under way, with the batches.
+    requests: AtomicUsize,
+    exclusive: Mutex<Next>,
+    counted: Mutex<Next>,
     /// The server does not let this user run batches.
     forbidden: AtomicBool,
 }
 
+/// What comes next, for the names of one family. Each family has a script of its own.
 #[derive(Default)]
 pub(super) struct Next {
     /// The requests of the next batches.
@@ -67,27 +72,26 @@ pub(super) struct Entry {
     pub(super) answer: oneshot::Sender<Answer>,
 }
 
-/// Counts a request that is no batch, until its caller hears the answer or gives up.
-pub(super) struct Single<'a>(&'a Batches);
+/// Counts a request, until its caller hears the answer or gives up.
+pub(super) struct UnderWay<'a>(&'a Batches);
 
-impl<'a> Single<'a> {
+impl<'a> UnderWay<'a> {
     pub(super) fn begin(batches: &'a Batches) -> Self {
-        batches.singles.fetch_add(1, Ordering::Relaxed);
+        batches.requests.fetch_add(1, Ordering::Relaxed);
         Self(batches)
     }
 }
 
-impl Drop for Single<'_> {
+impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.0.singles.fetch_sub(1, Ordering::Relaxed);
+        self.0.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Batches {
     /// True if a request should join a batch.
     pub(super) fn are_due(&self) -> bool {
-        let busy = self.singles.load(Ordering::Relaxed) + self.lock().under_way >= BUSY;
-        busy && !self.forbidden.load(Ordering::Relaxed)
+        self.requests.load(Ordering::Relaxed) >= BUSY && !self.forbidden.load(Ordering::Relaxed)
     }
 
     /// The server does not let this user run batches.
@@ -95,8 +99,12 @@ impl Batches {
         self.forbidden.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Next> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self, family: Family) -> MutexGuard<'_, Next> {
+        let next = match family {
+            Family::Exclusive => &self.exclusive,
+            Family::Counted => &self.counted,
+        };
+        next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -14,7 +14,10 @@ use futures_util::{
     future::{BoxFuture, Shared},
 };
 use lockkit_core::{Clock, Tick};
-use tokio::{runtime::Handle, time};
+use tokio::{
+    runtime::{Handle, Id},
+    time,
+};
 
 use super::{
     endpoint::{Endpoint, SECOND_THOUGHTS, open},
@@ -37,7 +40,8 @@ pub(crate) struct Node {
 #[derive(Default)]
 struct State {
     link: Option<Arc<Link>>,
-    /// All callers that wait for it poll it. If all of them give up, the next caller continues it.
+    /// All callers of one runtime that wait for it poll it. If all of them give up, the next caller
+    /// continues it.
     opening: Option<Opening>,
     closed: bool,
 }
@@ -45,6 +49,8 @@ struct State {
 #[derive(Clone)]
 struct Opening {
     since: Tick,
+    /// Its sockets and timers work only while this runtime runs.
+    runtime: Id,
     future: Shared<BoxFuture<'static, Result<Arc<Link>, OpenError>>>,
 }
 
@@ -146,19 +152,20 @@ impl Node {
         if state.closed {
             return Err(Err(OpenError::Closed));
         }
-        if Handle::try_current().is_err() {
-            return Err(Err(OpenError::NoRuntime));
-        }
+        let Ok(runtime) = Handle::try_current() else { return Err(Err(OpenError::NoRuntime)) };
+        let runtime = runtime.id();
         let retired = state.link.take();
         // An attempt that all callers gave up, and that was not polled for long, has timed out
         // without noticing it.
         let now = Clock::Boot.now();
-        let fresh = |opening: &&Opening| opening.since.after(patience) > now;
+        let fresh = |opening: &&Opening| {
+            opening.runtime == runtime && opening.since.after(patience) > now
+        };
         let opening = match state.opening.as_ref().filter(fresh) {
             Some(opening) => opening.clone(),
             None => {
                 let future = open(Arc::clone(&self.common), self.endpoint.clone(), true);
-                let opening = Opening { since: now, future: future.boxed().shared() };
+                let opening = Opening { since: now, runtime, future: future.boxed().shared() };
                 state.opening.insert(opening).clone()
             }
         };

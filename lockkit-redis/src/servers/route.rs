@@ -6,7 +6,7 @@ use lockkit_core::{Error, Result};
 use redis::{ConnectionAddr, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time;
 
-use super::{cluster::Cluster, collected::Single, link::Link, node::Node, pool::CheckedOutLink};
+use super::{cluster::Cluster, collected::UnderWay, link::Link, node::Node, pool::CheckedOutLink};
 use crate::{
     config::Address,
     error::{self, OpenError, Phase},
@@ -98,7 +98,7 @@ impl Destination {
     }
 
     pub(crate) async fn run(&self, call: &Call<'_>) -> RedisResult<Value> {
-        let _request = Single::begin(&self.link.batches);
+        let _request = UnderWay::begin(&self.link.batches);
         if self.asking { self.link.run_asking(call).await } else { self.link.run(call).await }
     }
 

@@ -6,5 +6,8 @@ mod cost;
 mod model;
 mod permits;
 mod readers;
+#[allow(dead_code, reason = "this target tests the counted family alone")]
+#[path = "../../src/scripts.rs"]
+mod scripts;
 mod support;
 mod traces;

@@ -9,6 +9,8 @@ use std::{
 use lockkit_fixture::RedisServer;
 use redis::{Commands as _, Connection, FromRedisValue, Script, Value};
 
+use crate::scripts::counted;
+
 pub(crate) const LEASE: u64 = 10_000;
 pub(crate) const WINDOW: u64 = 500;
 pub(crate) const LIVENESS: u64 = 2 * WINDOW;
@@ -37,14 +39,6 @@ local redis = { pcall = server.pcall, call = function(command, key, ...)
   return left < 0 and left or tonumber(server.call('HGET', 'asked', key))
 end }
 ";
-const SHARED: &str = concat!(
-    include_str!("../../src/scripts/clock.lua"),
-    include_str!("../../src/scripts/token.lua"),
-    include_str!("../../src/scripts/queue.lua"),
-    include_str!("../../src/scripts/places.lua"),
-    include_str!("../../src/scripts/counted/hand_over.lua")
-);
-
 /// The parameters of one claim.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
@@ -152,28 +146,15 @@ impl Store {
         let client = redis::Client::open(server.url()).unwrap();
         let connection = client.get_connection().unwrap();
         let messages = subscribe(client.get_connection().unwrap());
-        let script = |text| Script::new(&format!("{clock}{SHARED}{text}"));
-        // These two begin with the part for permits that are free.
-        let either = |free, text| Script::new(&format!("{clock}{free}{SHARED}{text}"));
+        let script = |text| Script::new(&format!("{clock}{text}"));
         let mut store = Self {
             connection,
-            acquire: either(
-                include_str!("../../src/scripts/counted/acquire_free.lua"),
-                include_str!("../../src/scripts/counted/acquire.lua"),
-            ),
-            release: either(
-                include_str!("../../src/scripts/counted/release_free.lua"),
-                include_str!("../../src/scripts/counted/release.lua"),
-            ),
-            extend: script(include_str!("../../src/scripts/counted/extend.lua")),
-            refresh: script(include_str!("../../src/scripts/counted/refresh.lua")),
-            force_release: script(include_str!("../../src/scripts/counted/force_release.lua")),
-            inspect: Script::new(&format!(
-                "{clock}{}{}{}",
-                include_str!("../../src/scripts/clock.lua"),
-                include_str!("../../src/scripts/token.lua"),
-                include_str!("../../src/scripts/counted/inspect.lua")
-            )),
+            acquire: script(counted::ACQUIRE),
+            release: script(counted::RELEASE),
+            extend: script(counted::EXTEND),
+            refresh: script(counted::REFRESH),
+            force_release: script(counted::FORCE_RELEASE),
+            inspect: script(counted::INSPECT),
             limit,
             now: START,
             queued: HashSet::new(),

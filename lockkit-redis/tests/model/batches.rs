@@ -5,6 +5,7 @@ use std::rc::Rc;
 use crate::{
     fake::{Reply, Server, Store, Text},
     lua::{Outcome, Run, Scripts},
+    scripts::exclusive,
 };
 
 const NOW: i64 = 1_700_000_000_000;
@@ -99,11 +100,8 @@ fn run(
 fn scripts() -> Scripts {
     let acquire = include_str!("../../src/scripts/exclusive/acquire_free.lua");
     let release = include_str!("../../src/scripts/exclusive/release_free.lua");
-    let batch = include_str!("../../src/scripts/exclusive/batch.lua");
-    Scripts::new(
-        [("acquire", acquire), ("release", release), ("batch", batch)]
-            .map(|(name, text)| (name, text.to_owned())),
-    )
+    let texts = [("acquire", acquire), ("release", release), ("batch", exclusive::BATCH)];
+    Scripts::new(texts.map(|(name, text)| (name, text.to_owned())))
 }
 
 /// Runs the first `releases` requests as releases and the others as attempts. Returns which of them

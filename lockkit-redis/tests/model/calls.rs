@@ -183,12 +183,17 @@ impl Redis {
         if let Some(done) = self.known.get(&key) {
             return *done;
         }
-        if self.rules.batched
-            && let Some(done) = self.run_batch(id, who, call, moment)
-        {
-            self.known.insert(key, done);
-            return done;
-        }
+        let id = if self.rules.batched {
+            match self.run_batch(id, who, call, moment) {
+                Ok(done) => {
+                    self.known.insert(key, done);
+                    return done;
+                }
+                Err(id) => id,
+            }
+        } else {
+            id
+        };
         let run = self.arguments(who, call, moment);
         let Outcome { store, answer, published } = self.scripts.run(&self.stores[at(id)].0, &run);
         self.runs += 1;
@@ -209,29 +214,44 @@ impl Redis {
         done
     }
 
-    /// Runs a call as a batch of one. Returns `None` if it is left over, or fits into no batch.
-    fn run_batch(&mut self, id: StoreId, who: usize, call: Call, moment: Moment) -> Option<Done> {
+    /// Runs a call as a batch of one. It is an error if the call is left over, or fits into no batch.
+    fn run_batch(
+        &mut self,
+        id: StoreId,
+        who: usize,
+        call: Call,
+        moment: Moment,
+    ) -> Result<Done, StoreId> {
         let owner = self.names[who][0].clone();
         let text = |number: i64| Text::from(number.to_string());
         let args = match call {
             Call::Acquire { lease, not_after } => {
                 let not_after = text(ms(not_after) * 1000);
-                vec!["0".into(), owner, text(i64::from(lease) * TICK), not_after]
+                let asked = ["0".into(), owner, text(i64::from(lease) * TICK), not_after];
+                asked.into_iter().chain(self.permits(who)).collect()
             }
             Call::Release {
                 unanswered: None,
                 owned: true,
                 successor: false,
                 waits: false,
-                token: 1..,
+                token: token @ 1..,
             } => {
-                let Call::Release { token, .. } = call else { unreachable!() };
-                vec!["1".into(), format!("{token}:{owner}").into()]
+                let grant = match self.rules.permits {
+                    None => format!("{token}:{owner}").into(),
+                    Some(_) => owner,
+                };
+                vec!["1".into(), grant]
             }
-            _ => return None,
+            _ => return Err(id),
         };
-        let [lock, counter, queue, _] = &*self.keys else { panic!("four keys") };
-        let keys = Rc::new([counter.clone(), lock.clone(), queue.clone()]);
+        let keys = match &*self.keys {
+            [lock, counter, queue, _] => [counter, lock, queue].map(Text::clone).into(),
+            [counter, queue, _, holders, grants] => {
+                [counter, queue, holders, grants].map(Text::clone).into()
+            }
+            _ => panic!("four or five keys"),
+        };
         let run = Run {
             script: "batch",
             keys,
@@ -244,19 +264,29 @@ impl Redis {
         };
         let Outcome { store, answer, .. } = self.scripts.run(&self.stores[at(id)].0, &run);
         self.runs += 1;
-        let Ok(Raw::List(answers)) = answer else { return None };
+        let Ok(Raw::List(answers)) = answer else { return Err(id) };
         let [Raw::Int(now), Raw::Int(number)] = answers[..] else { panic!("{answers:?}") };
         let answer = match call {
             _ if number == 0 => {
-                assert_eq!(self.intern(store), id, "a call that was left over did something");
-                return None;
+                let left = self.intern(store);
+                // A release may remove what is left of permits whose lease is over.
+                let removes = self.rules.permits.is_some() && matches!(call, Call::Release { .. });
+                assert!(left == id || removes, "an attempt that was left over did something");
+                return Err(left);
             }
             Call::Acquire { lease, .. } => {
                 Answer::Granted { now: tick(now / 1000), lease, token: number }
             }
             _ => Answer::Released { last: true },
         };
-        Some((self.intern(store), answer, None))
+        Ok((self.intern(store), answer, None))
+    }
+
+    /// The count and the limit of an owner that wants permits.
+    fn permits(&self, who: usize) -> impl Iterator<Item = Text> + use<> {
+        let numbers = |Permits { counts, limit }: Permits| [counts[who % CLIENTS], limit];
+        let numbers = self.rules.permits.map(numbers).into_iter().flatten();
+        numbers.map(|number| number.to_string().into())
     }
 
     fn arguments(&self, who: usize, call: Call, moment: Moment) -> Run {
@@ -271,11 +301,8 @@ impl Redis {
             Call::Acquire { lease: ttl, not_after } => {
                 let asked =
                     [lease(ttl), until(not_after), waiter, "1".into(), liveness, publish, channels];
-                let permits = self.rules.permits.map(|Permits { counts, limit }| {
-                    [counts[who % CLIENTS], limit].map(|number| text(i64::from(number)))
-                });
-                let permits = permits.iter().flatten().cloned();
-                ("acquire", [owner].into_iter().chain(asked).chain(permits).collect())
+                let args = [owner].into_iter().chain(asked).chain(self.permits(who));
+                ("acquire", args.collect())
             }
             Call::Extend { lease: ttl } => ("extend", vec![owner, lease(ttl)]),
             Call::ForceRelease { token } => ("force_release", vec![text(token), publish, channels]),

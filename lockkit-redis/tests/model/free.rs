@@ -1,10 +1,10 @@
 //! Compares the scripts for permits with the same scripts without their first part, which serves
-//! what is free.
+//! what is free. A batch of one request must do what the first part does.
 
 use crate::{
     fake::{Reply, Server, Store, Text},
     lua::{Outcome, Run, Scripts},
-    mutants::{Edit, Mutant, first_parts},
+    mutants::{Edit, Mutant, first_parts, permit_batches},
     search::Dice,
     sources,
 };
@@ -226,24 +226,45 @@ impl Call {
         } else {
             vec![US, waiter, self.unanswered, "PUBLISH", "wake:"]
         };
-        let run = Run {
+        let keys = &["counter", "queue", "live", "holders", "grants"];
+        scripts.run(store, &self.input(before, script, keys, &args))
+    }
+
+    /// Runs a batch of this call alone. Returns `None` if such a call is in no batch.
+    fn run_batch(&self, scripts: &Scripts, before: &Before, store: &Store) -> Option<Outcome> {
+        let until = if self.in_time { "1800000000000000" } else { "1" };
+        let [lease, count, limit] =
+            [self.lease, self.count, self.limit].map(|number| number.to_string());
+        let args = if self.acquires {
+            vec!["0", US, &lease, until, &count, &limit]
+        } else if self.waits || self.unanswered != "0" {
+            return None;
+        } else {
+            vec!["1", US]
+        };
+        let keys = &["counter", "queue", "holders", "grants"];
+        Some(scripts.run(store, &self.input(before, "batch", keys, &args)))
+    }
+
+    fn input(&self, before: &Before, script: &'static str, keys: &[&str], args: &[&str]) -> Run {
+        let texts = |words: &[&str]| words.iter().map(|word| Text::from(*word)).collect::<Vec<_>>();
+        Run {
             script,
-            keys: ["counter", "queue", "live", "holders", "grants"].map(Text::from).into(),
-            args: args.into_iter().map(Text::from).collect(),
+            keys: texts(keys).into(),
+            args: texts(args),
             now: before.now,
             full: self.full,
             denied: false,
             forbidden: if self.forbidden { "SET" } else { "" },
             heard: Vec::new(),
-        };
-        scripts.run(store, &run)
+        }
     }
 }
 
 /// Returns the first difference, if there is one, and how often the first parts did all.
 fn compare(edits: &[Edit]) -> (Option<String>, usize) {
-    let all =
-        sources::counted().into_iter().filter(|(name, _)| ["acquire", "release"].contains(name));
+    let names = ["acquire", "release", "batch"];
+    let all = sources::counted().into_iter().filter(|(name, _)| names.contains(name));
     let all = all.map(|(name, text)| (name, Edit::all(edits, name, &text)));
     let firsts = sources::counted_first_parts();
     let firsts = firsts.map(|(of, name, text)| (name, Edit::all(edits, of, &text)));
@@ -265,7 +286,9 @@ fn compare(edits: &[Edit]) -> (Option<String>, usize) {
         let is_quick =
             matches!(first.answer, Ok(Reply::Int(number)) if number != sources::LEFT_OVER);
         quick += usize::from(is_quick);
+        let batch = call.run_batch(&scripts, &before, &store);
         let broken = differ(&call, &store, whole, rest)
+            .or(batch.and_then(|batch| batch_differs(&before, batch, &first, is_quick)))
             .or((before.is_free_for(&call) && !is_quick).then_some("the first part does nothing"));
         if let Some(broken) = broken {
             return (Some(format!("{broken}: {before:?}, {call:?}")), quick);
@@ -302,6 +325,26 @@ fn differ(call: &Call, before: &Store, whole: Outcome, rest: Outcome) -> Option<
     (content(&whole.store) != content(&rest.store)).then_some("the contents differ")
 }
 
+/// Compares a batch of one with the first part.
+fn batch_differs(
+    before: &Before,
+    batch: Outcome,
+    first: &Outcome,
+    is_quick: bool,
+) -> Option<&'static str> {
+    if batch.store != first.store {
+        return Some("a batch of one does something else");
+    }
+    let Ok(Reply::List(answers)) = batch.answer else {
+        return (before.counter != STRANGE).then_some("a batch of one is refused");
+    };
+    let done = match first.answer {
+        Ok(Reply::Int(number)) if is_quick => number,
+        _ => 0,
+    };
+    (answers.get(1) != Some(&Reply::Int(done))).then_some("a batch of one has another answer")
+}
+
 #[test]
 fn c1_c4_c5_c12_the_first_parts_do_what_the_rest_does_or_nothing() {
     let (difference, quick) = compare(&[]);
@@ -312,7 +355,8 @@ fn c1_c4_c5_c12_the_first_parts_do_what_the_rest_does_or_nothing() {
 
 #[test]
 fn every_mutant_of_the_first_parts_differs() {
-    let missed = first_parts().into_iter().filter_map(|Mutant { name, edits, .. }| {
+    let all = first_parts().into_iter().chain(permit_batches());
+    let missed = all.filter_map(|Mutant { name, edits, .. }| {
         let (difference, _) = compare(&edits);
         println!("{name}: {difference:?}");
         difference.is_none().then_some(name)

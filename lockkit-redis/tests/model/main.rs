@@ -11,8 +11,11 @@ mod free;
 mod invariants;
 mod lua;
 mod mutants;
+mod permit_batches;
 mod permits;
 mod rules;
+#[path = "../../src/scripts.rs"]
+mod scripts;
 mod search;
 mod sources;
 mod world;
@@ -234,6 +237,18 @@ fn c1_c3_c4_c5_c6_c12_claims_whose_requests_are_sent_in_batches() {
     walks("two claims in batches", &BATCHED, 1..3, 30_000);
     let rules = Rules { batched: true, ..CLOCK_STEPS.rules };
     walks("a clock that steps", &Setting { rules, ..CLOCK_STEPS }, 5..6, 20_000);
+}
+
+#[test]
+fn c1_c3_c4_c5_c6_c12_claims_for_permits_whose_requests_are_sent_in_batches() {
+    for (counts, limit) in [([2, 2, 2], 2), ([1, 2, 1], 2), ([1, 1, 1], 2)] {
+        let rules = Rules { batched: true, permits: Some(Permits { counts, limit }), ..COUNTED };
+        let few = Rules { batched: true, permits: rules.permits, ..FEW.rules };
+        every_order("two claims in batches", &Setting { ticks: 2, rules: few, ..FEW });
+        every_order("and a fault", &Setting { ticks: 1, faults: 1, rules: few, ..FEW });
+        walks("three claims in batches", &Setting { rules, ..THREE }, 1..2, 10_000);
+        walks("a clock that steps", &Setting { rules, ..CLOCK_STEPS }, 5..6, 10_000);
+    }
 }
 
 /// A writer, a reader and a claim that wants one of several permits.

@@ -71,6 +71,16 @@ pub(crate) fn first_parts() -> Vec<Mutant> {
     permits::first_parts()
 }
 
+/// The faults in the batches for permits, which a batch of one request shows.
+pub(crate) fn permit_batches() -> Vec<Mutant> {
+    batch::permits()
+}
+
+/// The faults in the batches for permits, which a batch of several requests shows.
+pub(crate) fn permit_batches_of_several() -> Vec<Mutant> {
+    batch::permits_of_several()
+}
+
 pub(crate) fn mutants() -> Vec<Mutant> {
     let mut mutants = scripts::all();
     mutants.extend(batch::all().map(|mutant| Mutant { setting: Some(BATCHED), ..mutant }));

@@ -1,23 +1,16 @@
 //! Tests claims that share a busy connection, so that their requests go together.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    num::NonZeroU32,
-    sync::{atomic::Ordering, mpsc},
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeSet, fs, num::NonZeroU32, sync::atomic::Ordering, time::Duration};
 
 use futures_util::{FutureExt as _, future::join_all};
 use lockkit_core::{
     ErrorKind, Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, Claim, ClaimSpec, Mode, Released, Wait},
+    spi::{Attempt, Backend as _, Claim, ClaimSpec, Mode, Released, RenewalOutcome, Wait},
 };
 use lockkit_redis::redis::Script;
-use tokio::{runtime::Builder, time::timeout};
+use tokio::time::timeout;
 
-use crate::{proxy::Proxy, support::*};
+use crate::{proxy::Proxy, scripts::exclusive, support::*};
 
 /// How many claims ask at the same time.
 const CLAIMS: usize = 100;
@@ -27,9 +20,23 @@ fn name(at: usize) -> String {
     format!("a/{{b}}%{at}")
 }
 
-fn claims(store: &Store) -> Vec<Box<dyn Claim>> {
-    (0..CLAIMS).map(|at| store.claim(&name(at))).collect()
+fn claims(store: &Store, family: Kind) -> Vec<Box<dyn Claim>> {
+    (0..CLAIMS).map(|at| claim(store, family, &name(at), OP_TIMEOUT)).collect()
 }
+
+/// A claim for a mutex, or for one of two permits.
+fn claim(store: &Store, family: Kind, name: &str, patience: Duration) -> Box<dyn Claim> {
+    let limit = NonZeroU32::new(2).unwrap();
+    let mode = match family {
+        Kind::Mutex => Mode::Exclusive,
+        _ => Mode::Permits { count: NonZeroU32::MIN, limit },
+    };
+    let name = LockName::new(family, name).unwrap();
+    store.redis.claim(ClaimSpec::new(name, OwnerId::random(), mode, TTL, patience)).unwrap()
+}
+
+/// Each has a script of its own for batches.
+const FAMILIES: [Kind; 2] = [Kind::Mutex, Kind::Semaphore];
 
 async fn acquire_all(claims: &mut [Box<dyn Claim>]) -> BTreeSet<u64> {
     let answers = join_all(claims.iter_mut().map(|claim| claim.attempt(Wait::No))).await;
@@ -48,20 +55,41 @@ async fn assert_only_counter(store: &Store) {
 #[tokio::test]
 async fn c4_many_claims_at_once_get_tokens_of_their_own_with_few_requests() {
     let store = Store::start().await;
-    let mut all = claims(&store);
-    // The server learns the script of batches.
-    acquire_all(&mut all).await;
-    assert_eq!(release_all(&mut all).await, [Released::Freed; CLAIMS]);
     let mut last = 0;
-    for _ in 0..5 {
-        store.admin.reset_calls().await;
-        let tokens = acquire_all(&mut all).await;
-        assert_eq!(tokens.len(), CLAIMS, "two have the same token");
-        assert!(tokens.first().is_some_and(|first| *first > last));
-        last = *tokens.last().unwrap();
+    for family in FAMILIES {
+        let mut all = claims(&store, family);
+        // The server learns the script of batches.
+        acquire_all(&mut all).await;
         assert_eq!(release_all(&mut all).await, [Released::Freed; CLAIMS]);
-        let requests = store.admin.requests().await;
-        assert!(requests < 50, "{requests} requests for {CLAIMS} pairs");
+        for _ in 0..5 {
+            store.admin.reset_calls().await;
+            let tokens = acquire_all(&mut all).await;
+            assert_eq!(tokens.len(), CLAIMS, "two have the same token");
+            assert!(tokens.first().is_some_and(|first| *first > last));
+            last = *tokens.last().unwrap();
+            assert_eq!(release_all(&mut all).await, [Released::Freed; CLAIMS]);
+            let requests = store.admin.requests().await;
+            assert!(requests < 50, "{requests} requests for {CLAIMS} pairs");
+            assert_only_counter(&store).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn c1_batches_never_grant_more_permits_than_there_are() {
+    let store = Store::start().await;
+    let permit = |_| claim(&store, Kind::Semaphore, "a", OP_TIMEOUT);
+    let mut all: Vec<_> = (0..CLAIMS).map(permit).collect();
+    let mut others = claims(&store, Kind::Mutex);
+    for _ in 0..5 {
+        let permits = join_all(all.iter_mut().map(|claim| claim.attempt(Wait::No)));
+        let (permits, tokens) = tokio::join!(permits, acquire_all(&mut others));
+        let is_granted = |answer: &_| matches!(answer, Ok(Attempt::Granted(_)));
+        assert_eq!(permits.iter().filter(|answer| is_granted(answer)).count(), 2);
+        assert_eq!(tokens.len(), CLAIMS);
+        let (released, freed) = tokio::join!(release_all(&mut all), release_all(&mut others));
+        assert_eq!(released.iter().filter(|answer| **answer == Released::Freed).count(), 2);
+        assert_eq!(freed, [Released::Freed; CLAIMS]);
         assert_only_counter(&store).await;
     }
 }
@@ -69,7 +97,7 @@ async fn c4_many_claims_at_once_get_tokens_of_their_own_with_few_requests() {
 #[tokio::test]
 async fn c1_a_batch_leaves_a_lock_with_its_holder_and_grants_the_others() {
     let store = Store::start().await;
-    let mut all = claims(&store);
+    let mut all = claims(&store, Kind::Mutex);
     acquire_all(&mut all).await;
     release_all(&mut all).await;
     let mut holder = store.claim(&name(50));
@@ -88,8 +116,14 @@ async fn c1_a_batch_leaves_a_lock_with_its_holder_and_grants_the_others() {
 
 #[tokio::test]
 async fn c6_claims_that_give_up_before_or_after_their_batch_was_sent_leave_no_lock() {
+    for family in FAMILIES {
+        claims_give_up(family).await;
+    }
+}
+
+async fn claims_give_up(family: Kind) {
     let store = Store::start().await;
-    let mut all = claims(&store);
+    let mut all = claims(&store, family);
     for knows_script in [false, true] {
         store.server.pause().unwrap();
         // The first ones are sent, and the others are collected.
@@ -152,11 +186,17 @@ async fn c6_a_batch_that_the_server_did_not_know_is_not_sent_again_for_claims_th
 
 #[tokio::test]
 async fn c5_a_connection_that_breaks_under_a_batch_leaves_no_lock_and_nobody_waits() {
+    for family in FAMILIES {
+        break_a_connection(family).await;
+    }
+}
+
+async fn break_a_connection(family: Kind) {
     let store = Store::start().await;
     // A release is final once no attempt on the broken connection can arrive any more.
     let patience = MOMENT * 20;
-    let claim = |at: usize| store.redis.claim(spec_for(&format!("name-{at}"), TTL, patience));
-    let mut all: Vec<_> = (0..CLAIMS).map(|at| claim(at).unwrap()).collect();
+    let mut all: Vec<_> =
+        (0..CLAIMS).map(|at| claim(&store, family, &name(at), patience)).collect();
     acquire_all(&mut all).await;
     release_all(&mut all).await;
     store.server.pause().unwrap();
@@ -191,25 +231,19 @@ async fn c13_a_name_that_the_server_forbids_does_not_harm_its_neighbours() {
     }
 }
 
-/// Other requests never stop, and no mutex waits for them.
+/// Renewals, which are in no batch, never stop. No mutex waits for them.
 #[tokio::test(flavor = "multi_thread")]
 async fn c8_batches_are_sent_beside_many_other_requests() {
     let store = Store::start().await;
-    let limit = NonZeroU32::MIN;
-    let others: Vec<_> = (0..CLAIMS)
-        .map(|at| {
-            let name = LockName::new(Kind::Semaphore, &format!("permit-{at}")).unwrap();
-            let mode = Mode::Permits { count: limit, limit };
-            let spec = ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT);
-            let mut claim = store.redis.claim(spec).unwrap();
-            tokio::spawn(async move {
-                loop {
-                    granted(claim.attempt(Wait::No).await);
-                    assert_eq!(claim.release().await.unwrap(), Released::Freed);
-                }
-            })
-        })
-        .collect();
+    let renews = |mut claim: Box<dyn Claim>| async move {
+        granted(claim.attempt(Wait::No).await);
+        loop {
+            let renewed = claim.renew(None).await.unwrap();
+            assert!(matches!(renewed, RenewalOutcome::Alive(_)), "{renewed:?}");
+        }
+    };
+    let others = claims(&store, Kind::Mutex).into_iter().map(renews);
+    let others: Vec<_> = others.map(tokio::spawn).collect();
     for _ in 0..20 {
         let mut claim = store.claim("a");
         granted(timeout(OP_TIMEOUT, claim.attempt(Wait::No)).await.expect("never sent"));
@@ -226,7 +260,7 @@ async fn c8_batches_are_sent_beside_many_other_requests() {
 #[tokio::test]
 async fn c8_claims_whose_callers_are_not_polled_hold_nobody_up() {
     let store = Store::start().await;
-    let mut all = claims(&store);
+    let mut all = claims(&store, Kind::Mutex);
     let mut idle: Vec<_> = all.iter_mut().map(|claim| claim.attempt(Wait::No)).collect();
     for attempt in &mut idle {
         assert!(attempt.now_or_never().is_none());
@@ -246,7 +280,7 @@ async fn c8_claims_whose_callers_are_not_polled_hold_nobody_up() {
 async fn c13_a_counter_of_another_type_stays_as_it_is() {
     let store = Store::start().await;
     store.admin.ask::<()>(&["RPUSH", &counter_key(), "foreign"]).await;
-    let mut all = claims(&store);
+    let mut all = claims(&store, Kind::Mutex);
     for _ in 0..2 {
         for answer in join_all(all.iter_mut().map(|claim| claim.attempt(Wait::No))).await {
             assert_eq!(answer.unwrap_err().kind(), ErrorKind::WrongType);
@@ -300,23 +334,33 @@ async fn c7_a_refused_batch_has_freed_no_lock() {
     }
 }
 
-/// A runtime that ends drops all its tasks.
-#[test]
-fn c8_no_connection_is_opened_in_a_runtime_that_has_ended() {
-    let live = Builder::new_current_thread().enable_all().build().unwrap();
-    let store = live.block_on(Store::start());
-    let ended = Builder::new_current_thread().enable_all().build().unwrap();
-    let handle = ended.handle().clone();
-    drop(ended);
-    let url = store.server.url();
-    let (done, end) = mpsc::channel();
-    thread::spawn(move || {
-        let _inside = handle.enter();
-        let opened = futures_util::FutureExt::now_or_never(connect(&url));
-        done.send(opened.is_none_or(|opened| opened.is_ok())).unwrap();
-    });
-    assert_eq!(end.recv_timeout(SOON), Ok(false), "the attempt to connect never ends");
-    live.block_on(async { drop(store) });
+/// The user may not write the grants any more. Batches free permits, and refuse the others alone.
+#[tokio::test]
+async fn c7_a_batch_frees_permits_beside_requests_that_the_server_refuses() {
+    let store = Store::start().await;
+    let user = ["ACL", "SETUSER", "u", "reset", "on", ">hunter2", "~*", "&*", "+@all"];
+    store.admin.ask::<()>(&user).await;
+    let url = store.server.url().replace("://", "://u:hunter2@");
+    let redis = connect(&url).await.unwrap();
+    let limit = NonZeroU32::MIN;
+    let claim = |at: usize| {
+        let name = LockName::new(Kind::Semaphore, &name(at)).unwrap();
+        let mode = Mode::Permits { count: limit, limit };
+        redis.claim(ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT)).unwrap()
+    };
+    let mut all: Vec<_> = (0..CLAIMS).map(claim).collect();
+    acquire_all(&mut all).await;
+    release_all(&mut all).await;
+    let (held, others) = all.split_at_mut(CLAIMS / 2);
+    acquire_all(held).await;
+    store.admin.ask::<()>(&["ACL", "SETUSER", "u", "-set"]).await;
+    let attempts = join_all(others.iter_mut().map(|claim| claim.attempt(Wait::No)));
+    let (released, refused) = tokio::join!(release_all(held), attempts);
+    assert_eq!(released, [Released::Freed; CLAIMS / 2]);
+    for answer in refused {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    }
+    assert_only_counter(&store).await;
 }
 
 /// The open connections to a port of this machine.
@@ -330,7 +374,7 @@ fn connections_to(port: u16) -> usize {
 async fn c10_a_batch_without_an_answer_keeps_no_connection_of_a_backend_that_was_dropped() {
     let store = Store::start().await;
     let proxy = Proxy::to(store.server.port()).await;
-    let hash = Script::new(include_str!("../../src/scripts/exclusive/batch.lua"));
+    let hash = Script::new(exclusive::BATCH);
     proxy.lose.set(hash.get_hash().to_owned().leak().as_bytes()).unwrap();
     let redis = connect(&proxy.url("")).await.unwrap();
     let patience = MOMENT * 4;

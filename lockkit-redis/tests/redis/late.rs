@@ -7,7 +7,7 @@ use lockkit_core::{
 use lockkit_redis::redis::Value;
 use tokio::time::timeout;
 
-use crate::support::*;
+use crate::{scripts::exclusive, support::*};
 
 /// Makes an attempt that is applied, and whose answer no caller waits for.
 async fn unanswered(store: &Store, claim: &mut Box<dyn Claim>) {
@@ -27,7 +27,7 @@ async fn c5_a_request_that_comes_after_its_time_does_nothing() {
         let live = live_key("a");
         let not_after = not_after.to_string();
         let waiter = "client:3000:me";
-        let keys = ["EVAL", ACQUIRE, "4", &lock, &counter, &queue, &live];
+        let keys = ["EVAL", exclusive::ACQUIRE, "4", &lock, &counter, &queue, &live];
         let args = ["me", "30000", &not_after, waiter, "1", "6000", "PUBLISH", "lockkit:wake:"];
         store.admin.ask::<Value>(&[&keys[..], &args].concat()).await
     };

@@ -220,30 +220,6 @@ async fn only_the_admin_is_connected(store: &Store) {
     timeout(SOON, async { while clients().await > 1 {} }).await.unwrap();
 }
 
-#[test]
-fn a_backend_continues_in_another_runtime() {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let first = runtime();
-    let (mut claim, server) = first.block_on(async {
-        let Store { redis, server, .. } = Store::start().await;
-        let mut claim = redis.claim(spec("a")).unwrap();
-        granted(claim.attempt(Wait::No).await);
-        (claim, server)
-    });
-    drop(first);
-    // Outside any runtime, the call is an error, not a panic.
-    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    let mut outside = claim.renew(None);
-    let std::task::Poll::Ready(result) = outside.as_mut().poll(&mut cx) else { panic!("it waits") };
-    assert!(matches!(result.unwrap_err().kind(), ErrorKind::NoRuntime | ErrorKind::Unavailable));
-    drop(outside);
-    runtime().block_on(async {
-        assert!(matches!(alive(&mut claim).await, RenewalOutcome::Alive(_)));
-        assert_eq!(claim.release().await.unwrap(), Released::Freed);
-    });
-    drop(server);
-}
-
 #[tokio::test]
 async fn c5_a_reply_lost_with_its_connection_is_unknown_and_can_be_asked_for_or_undone() {
     let store = Store::start_with_clock().await;
@@ -340,11 +316,7 @@ async fn c6_a_request_that_arrives_after_the_grant_leaves_no_place_in_the_queue(
 
 /// Leaves the backend without a connection. The next one is half made, and no caller continues it.
 async fn abandon_the_next_connection(store: &Store) {
-    let (mut waiter, signal) = store.waiter("busy");
-    granted(store.claim("busy").attempt(Wait::No).await);
-    busy(waiter.attempt(Wait::Queue).await);
-    kill_clients(store).await;
-    signal.heard().await;
+    let (mut waiter, _) = lose_the_connection(store).await;
     store.server.pause().unwrap();
     assert!(timeout(MOMENT, waiter.attempt(Wait::Queue)).await.is_err());
 }

@@ -18,6 +18,10 @@ mod proxy;
 mod queue;
 mod raise;
 mod refusal;
+mod restart;
+mod runtimes;
+#[path = "../../src/scripts.rs"]
+mod scripts;
 mod strategy;
 mod stuck;
 mod support;

@@ -17,6 +17,8 @@ use lockkit_redis::{
 };
 use tokio::time::{sleep, timeout};
 
+use crate::scripts::{counted, exclusive};
+
 /// Far longer than a server may hang in these tests, and so are the next ones. Where a lease must
 /// end, the store ends it.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
@@ -37,65 +39,6 @@ pub(crate) const TRUSTING: &str = "?connect_timeout=6s";
 pub(crate) const TRUST: Duration = Duration::from_millis(6_500);
 /// How long a silent connection is trusted, where no test waits for the end of that time.
 const LONG_TRUST: Duration = Duration::from_secs(30);
-
-macro_rules! script {
-    ($($part:literal),+) => {
-        concat!($(include_str!(concat!("../../src/scripts/", $part, ".lua"))),+)
-    };
-}
-
-pub(crate) const ACQUIRE: &str = script!(
-    "exclusive/acquire_free",
-    "clock",
-    "token",
-    "queue",
-    "places",
-    "exclusive/hand_over",
-    "exclusive/acquire"
-);
-/// The server knows these scripts from the start, so that requests can be counted and paused
-/// exactly.
-const SCRIPTS: [&str; 17] = [
-    ACQUIRE,
-    script!("touch", "exclusive/extend"),
-    script!("clock", "token", "queue", "exclusive/hand_over", "exclusive/force_release"),
-    script!("clock", "exclusive/inspect"),
-    script!("clock", "token", "queue", "places", "exclusive/hand_over", "exclusive/refresh"),
-    script!(
-        "exclusive/release_free",
-        "clock",
-        "token",
-        "queue",
-        "exclusive/hand_over",
-        "exclusive/release"
-    ),
-    script!(
-        "counted/acquire_free",
-        "clock",
-        "token",
-        "queue",
-        "places",
-        "counted/hand_over",
-        "counted/acquire"
-    ),
-    script!("clock", "token", "queue", "counted/hand_over", "counted/extend"),
-    script!("clock", "token", "queue", "counted/hand_over", "counted/force_release"),
-    script!("clock", "token", "counted/inspect"),
-    script!("clock", "token", "queue", "places", "counted/hand_over", "counted/refresh"),
-    script!(
-        "counted/release_free",
-        "clock",
-        "token",
-        "queue",
-        "counted/hand_over",
-        "counted/release"
-    ),
-    script!("clock", "token", "touch", "exclusive/raise_token"),
-    script!("clock", "token", "queue", "exclusive/hand_over", "exclusive/transfer"),
-    script!("clock", "token", "queue", "counted/hand_over", "counted/raise_token"),
-    script!("clock", "exclusive/write_note"),
-    script!("exclusive/read_note"),
-];
 
 pub(crate) struct Store {
     pub(crate) redis: Redis,
@@ -120,7 +63,10 @@ impl Store {
     pub(crate) async fn on(server: RedisServer, query: &str) -> Self {
         let redis = connect(&format!("{}{query}", server.url())).await.unwrap();
         let admin = Admin::to(&server).await;
-        for script in SCRIPTS {
+        // The server knows the scripts from the start, so that requests can be counted and paused
+        // exactly. A batch that it does not know is left over, which the tests of batches need.
+        let scripts = exclusive::ALL.iter().chain(counted::ALL);
+        for (_, script) in scripts.filter(|(name, _)| *name != "batch") {
             admin.ask::<()>(&["SCRIPT", "LOAD", script]).await;
         }
         Self { redis, admin, server }
@@ -299,6 +245,16 @@ pub(crate) async fn finally_released(claim: &mut Box<dyn Claim>) -> Released {
 pub(crate) async fn kill_clients(store: &Store) {
     store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
     store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]).await;
+}
+
+/// Leaves the backend without a connection. Returns a waiter that has heard of that.
+pub(crate) async fn lose_the_connection(store: &Store) -> Waiter {
+    let (mut waiter, signal) = store.waiter("busy");
+    granted(store.claim("busy").attempt(Wait::No).await);
+    busy(waiter.attempt(Wait::Queue).await);
+    kill_clients(store).await;
+    signal.heard().await;
+    (waiter, signal)
 }
 
 /// Asks only when it is woken, because requests are counted.

@@ -11,6 +11,8 @@ mod operator;
 #[path = "../redis/proxy.rs"]
 mod proxy;
 mod replicas;
+#[path = "../../src/scripts.rs"]
+mod scripts;
 mod sentinel;
 #[allow(dead_code, reason = "each target of tests uses a part of it")]
 #[path = "../redis/support.rs"]

@@ -1,8 +1,8 @@
-//! The faults in the script of batches.
+//! The faults in the scripts of batches.
 
 use super::{LOCK_LEFT, Mutant, NOT_GIVEN, OVERTAKEN, UNTOLD, script};
 
-/// All of them.
+/// Those in the batches for mutexes.
 pub(super) fn all() -> [Mutant; 9] {
     [
         script(
@@ -49,6 +49,70 @@ pub(super) fn all() -> [Mutant; 9] {
             "a batch that frees nothing",
             &[("batch", "redis.call('DEL', unpack(freed))", "")],
             &["the lock is held after its release", LOCK_LEFT],
+        ),
+    ]
+}
+
+/// Those in the batches for permits that one request shows.
+pub(super) fn permits() -> Vec<Mutant> {
+    vec![
+        script(
+            "a batch that grants permits late",
+            &[("batch", "now <= tonumber(ARGV[at + 2])", "true")],
+            &[],
+        ),
+        script(
+            "a batch that compares no token of permits",
+            &[("batch", "local is_last_below = not last or", "local is_last_below = true or")],
+            &[],
+        ),
+        script(
+            "a batch that compares tokens of other lengths",
+            &[("batch", "#last == 16 and ", "")],
+            &[],
+        ),
+        script(
+            "a batch that gives tokens of other lengths",
+            &[("batch", "#time[1] == 10 and ", "")],
+            &[],
+        ),
+        script(
+            "a batch that a refused request ends",
+            &[("batch", "pcall(free, ", "true, free(")],
+            &[],
+        ),
+        script(
+            "a batch that grants no permits",
+            &[("batch", "acquire_free, ARGV[at]", "acquire_free, ARGV[at + 1]")],
+            &[],
+        ),
+        script(
+            "a batch that frees no permits",
+            &[("batch", "release_free, ARGV[1 + i]", "release_free, ARGV[2 + i]")],
+            &[],
+        ),
+        script(
+            "a batch that answers nothing",
+            &[("batch", "ran and tonumber(done) or 0", "0")],
+            &[],
+        ),
+    ]
+}
+
+/// Those in the batches for permits that several requests show.
+pub(super) fn permits_of_several() -> Vec<Mutant> {
+    vec![
+        script("permits with one token", &[("batch", "text(i - releases - 1)", "text(0)")], &[]),
+        script(
+            "permits of a neighbour",
+            &[("batch", "5 * i - 4 * releases - 3", "5 * i - 3 * releases - 3")],
+            &[],
+        ),
+        script("the keys of a neighbour", &[("batch", "3 * i - 1", "2")], &[]),
+        script(
+            "a batch that a refused request ends",
+            &[("batch", "pcall(free, ", "true, free(")],
+            &[],
         ),
     ]
 }

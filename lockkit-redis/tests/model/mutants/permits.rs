@@ -44,16 +44,12 @@ fn beside_lapsed() -> Vec<Mutant> {
     vec![
         script(
             "free permits beside a lease that has lapsed",
-            &[("acquire", "redis.call('ZCOUNT', KEYS[4], '-inf', token) == 0", "true")],
+            &[("acquire", "or redis.call('ZCOUNT', holders, '-inf', moment) > 0", "")],
             &[LAPSED],
         ),
         script(
             "a quick release beside a lease that has lapsed",
-            &[(
-                "release",
-                "redis.call('ZCOUNT', KEYS[4], '-inf', time[1] .. string.sub('00000' .. time[2], -6)) == 0",
-                "true",
-            )],
+            &[("release", "or redis.call('ZCOUNT', holders, '-inf', moment) > 0", "")],
             &[LAPSED],
         ),
     ]
@@ -73,17 +69,17 @@ fn only_differ() -> Vec<Mutant> {
     vec![
         script(
             "free permits under another limit",
-            &[("acquire", "stored[2] == ARGV[10] and ", "stored[2] and ")],
+            &[("acquire", "stored[2] ~= limit", "not stored[2]")],
             &[],
         ),
         script(
             "free permits whose counter is not written first",
             &[
-                ("acquire", "    redis.call('SET', KEYS[1], token)\n", ""),
+                ("acquire", "  redis.call('SET', KEYS[1], token)\n", ""),
                 (
                     "acquire",
-                    "if kept < lease then\n      redis",
-                    "redis.call('SET', KEYS[1], token)\n    if kept < lease then\n      redis",
+                    "  if kept < tonumber(lease) then",
+                    "  redis.call('SET', KEYS[1], token)\n  if kept < tonumber(lease) then",
                 ),
             ],
             &[],
@@ -95,7 +91,7 @@ fn only_differ() -> Vec<Mutant> {
         ),
         script(
             "a part that never grants",
-            &[("acquire", "if there == 0 then\n    used", "if there == 3 then\n    used")],
+            &[("acquire", "if there == 0 then", "if there == 3 then")],
             &[],
         ),
         script(
@@ -111,12 +107,12 @@ fn only_differ_in_releases() -> Vec<Mutant> {
     vec![
         script(
             "a quick release that never frees",
-            &[("release", "  if stored[1] then\n", "  if stored[3] then\n")],
+            &[("release", "if not stored[1] or", "if not stored[3] or")],
             &[],
         ),
         script(
             "free permits beside holders whose grants were evicted",
-            &[("acquire", "stored[1] ~= '0' and ", "")],
+            &[("acquire", "or stored[1] == '0' ", "")],
             &[],
         ),
         script("a token below a counter of 17 digits", &[("acquire", "#last == 16 and ", "")], &[]),
@@ -127,15 +123,15 @@ fn only_differ_in_releases() -> Vec<Mutant> {
         ),
         script(
             "a quick release although an attempt may still arrive",
-            &[("release", "ARGV[3] == '0' and ", "")],
+            &[("release", " and ARGV[3] == '0'", "")],
             &[],
         ),
         script(
             "a quick release of all permits whose holders were evicted",
             &[(
                 "release",
-                "redis.call('DEL', KEYS[4], KEYS[5]) - 1",
-                "redis.call('DEL', KEYS[4], KEYS[5]) and 1",
+                "redis.call('DEL', holders, grants) - 1",
+                "redis.call('DEL', holders, grants) and 1",
             )],
             &[],
         ),
@@ -143,8 +139,8 @@ fn only_differ_in_releases() -> Vec<Mutant> {
             "a quick release of some permits whose holders were evicted",
             &[(
                 "release",
-                "redis.call('ZREM', KEYS[4], ARGV[1]) == 1",
-                "redis.call('ZREM', KEYS[4], ARGV[1])",
+                "redis.call('ZREM', holders, owner) == 0",
+                "not redis.call('ZREM', holders, owner)",
             )],
             &[],
         ),
@@ -161,22 +157,22 @@ fn quick_grants() -> Vec<Mutant> {
         ),
         script(
             "free permits although a claim waits",
-            &[("acquire", "'EXISTS', KEYS[2], KEYS[4], KEYS[5]", "'EXISTS', KEYS[4], KEYS[5]")],
+            &[("acquire", "'EXISTS', queue, holders, grants", "'EXISTS', holders, grants")],
             &[OVERTAKEN],
         ),
         script(
             "free permits if the queue is there and the holders are not",
-            &[("acquire", "fits = kept > -2 and ", "fits = ")],
+            &[("acquire", "kept == -2 or ", "")],
             &[OVERTAKEN, "a holder is still in the queue"],
         ),
         script(
             "permits for an owner that has some",
-            &[("acquire", " and not stored[3] then", " then")],
+            &[("acquire", " or stored[3] then", " then")],
             &["a retry changed the token", WRONG_SUM],
         ),
         script(
             "more permits than there are",
-            &[("acquire", "sum and sum <= tonumber(ARGV[10])", "sum")],
+            &[("acquire", "if sum > tonumber(limit) then return end", "")],
             &[TOO_MANY, TWO],
         ),
         script(
@@ -186,7 +182,7 @@ fn quick_grants() -> Vec<Mutant> {
         ),
         script(
             "a token of free permits that does not rise",
-            &[("acquire", "last < token)", "true)")],
+            &[("acquire", "last < token", "true")],
             &["a grant didn't raise the token", "the token fell"],
         ),
     ]
@@ -197,51 +193,47 @@ fn quick_expiries() -> Vec<Mutant> {
     vec![
         script(
             "free permits with a wrong lease",
-            &[(
-                "acquire",
-                "'ZADD', KEYS[4], now + lease * 1000",
-                "'ZADD', KEYS[4], now + lease * 2000",
-            )],
+            &[("acquire", "moment + lease * 1000", "moment + lease * 2000")],
             &[WRONG_LEASE, LAPSES],
         ),
         script(
             "free permits with a wrong count",
-            &[("acquire", "ARGV[9] .. ':' .. token", "'1:' .. token")],
+            &[("acquire", "count .. ':' .. token", "'1:' .. token")],
             &[WRONG_SUM],
         ),
         script(
             "free permits that do not count as used",
-            &[("acquire", "'used', sum,", "'used', used,")],
+            &[("acquire", "'used', sum,", "'used', sum - count,")],
             &[WRONG_SUM],
         ),
         script(
             "free permits that forget the others",
-            &[("acquire", "if there == 0 then sum = ARGV[9] end", "sum = ARGV[9]")],
+            &[("acquire", "sum = stored[1] + count", "sum = tonumber(count)")],
             &[WRONG_SUM],
         ),
         script(
             "free permits without a limit",
-            &[("acquire", "'used', sum, 'limit', ARGV[10])", "'used', sum)")],
+            &[("acquire", "'used', sum, 'limit', limit)", "'used', sum)")],
             &[WRONG_LIMIT],
         ),
         script(
             "free permits whose keys end with the lease of another",
-            &[("acquire", "if kept < lease then\n      redis", "if there == 0 then\n      redis")],
+            &[("acquire", "if kept < tonumber(lease) then", "if there == 0 then")],
             &[LAPSES],
         ),
         script(
             "free permits that end the keys before the lease of another",
-            &[("acquire", "if kept < lease then\n      redis", "if true then\n      redis")],
+            &[("acquire", "if kept < tonumber(lease) then", "if true then")],
             &[LAPSES],
         ),
         script(
             "free permits whose grants do not end",
-            &[("acquire", "redis.call('PEXPIRE', KEYS[5], ARGV[2])", "")],
+            &[("acquire", "redis.call('PEXPIRE', grants, lease)", "")],
             &[NO_LEASE],
         ),
         script(
             "free permits whose holders do not end",
-            &[("acquire", "redis.call('PEXPIRE', KEYS[4], ARGV[2])", "")],
+            &[("acquire", "redis.call('PEXPIRE', holders, lease)", "")],
             &[NO_LEASE],
         ),
     ]
@@ -252,7 +244,7 @@ fn quick_releases() -> Vec<Mutant> {
     vec![
         script(
             "a quick release of permits that ignores waiters",
-            &[("release", " and redis.call('EXISTS', KEYS[2]) == 0", "")],
+            &[("release", "if redis.call('EXISTS', queue) == 1 then return end", "")],
             &[NOT_GIVEN],
         ),
         script(
@@ -262,17 +254,17 @@ fn quick_releases() -> Vec<Mutant> {
         ),
         script(
             "a quick release that leaves the holders",
-            &[("release", "redis.call('DEL', KEYS[4], KEYS[5]) - 1", "redis.call('DEL', KEYS[5])")],
+            &[("release", "redis.call('DEL', holders, grants) - 1", "redis.call('DEL', grants)")],
             &[LEFT],
         ),
         script(
             "a quick release that leaves the grant",
-            &[("release", "redis.call('HDEL', KEYS[5], ARGV[1])", "")],
+            &[("release", "redis.call('HDEL', grants, owner)", "")],
             &[WRONG_SUM],
         ),
         script(
             "a quick release whose permits still count as used",
-            &[("release", "redis.call('HSET', KEYS[5], 'used', stored[2] - count)", "")],
+            &[("release", "redis.call('HSET', grants, 'used', stored[2] - count)", "")],
             &[WRONG_SUM],
         ),
     ]
