@@ -129,10 +129,11 @@ impl LockGuard {
     /// [`ErrorKind::Lost`] if the lock was lost before: another holder may have worked at the same
     /// time.
     ///
-    /// Any other error means that the outcome is unknown. lockkit asked the store again and again,
-    /// until the end of the lease or for twice the operation timeout, whichever came first. The
-    /// background task does the rest, and the lease ends the lock at the latest. Where the store
-    /// has no leases, its backend frees the lock when it can, or at its end.
+    /// After any other error, the lock may still be held, until its lease ends. lockkit repeats the
+    /// request after a temporary error, until the end of the lease or for twice the operation
+    /// timeout, whichever comes first. If the store did not answer by then, the background task
+    /// continues. Where the store has no leases, its backend frees the lock when it can, or at its
+    /// end.
     ///
     /// # Cancel safety
     /// Cancel safe: if the call is dropped, the background task finishes the release.
