@@ -87,8 +87,7 @@ impl Link {
         let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
         let mut connecting = lock(&self.connecting);
         let begun = connecting.as_ref().filter(|begun| begun.runtime == runtime);
-        let begun =
-            begun.and_then(|begun| begun.future.upgrade()).filter(|it| it.peek().is_none());
+        let begun = begun.and_then(|begun| begun.future.upgrade()).filter(|it| it.peek().is_none());
         let link = Arc::clone(self);
         let next = begun.unwrap_or_else(|| connect(link).boxed().shared());
         *connecting = next.downgrade().map(|future| Connecting { runtime, future });

@@ -158,9 +158,8 @@ impl Node {
         // An attempt that all callers gave up, and that was not polled for long, has timed out
         // without noticing it.
         let now = Clock::Boot.now();
-        let fresh = |opening: &&Opening| {
-            opening.runtime == runtime && opening.since.after(patience) > now
-        };
+        let fresh =
+            |opening: &&Opening| opening.runtime == runtime && opening.since.after(patience) > now;
         let opening = match state.opening.as_ref().filter(fresh) {
             Some(opening) => opening.clone(),
             None => {
