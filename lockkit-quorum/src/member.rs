@@ -135,6 +135,7 @@ pub(crate) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
         poll: POLL,
         takeover_delay: longest(|it| it.takeover_delay).saturating_add(TAKEOVER_DELAY),
         min_ttl: longest(|it| it.min_ttl),
+        longest_lease: descriptors.iter().map(|it| it.longest_lease).min().unwrap_or(Duration::MAX),
         renewal_pacing: RenewalPacing { longest: renewal_pacing, together: false },
         ..Descriptor::new(NAME)
     })
@@ -201,6 +202,7 @@ pub(crate) fn lacking(expected: &Descriptor, member: &Descriptor) -> Option<&'st
             member.takeover_delay > expected.takeover_delay,
             "a longer delay after the end of a lease",
         ),
+        (member.longest_lease < expected.longest_lease, "shorter leases"),
         (
             member.renewal_pacing.longest < expected.renewal_pacing.longest,
             "renewals that must come more often",

@@ -10,7 +10,7 @@ use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, Result,
     spi::{
         Admin, Backend, Capabilities, Claim, ClaimSpec, Descriptor, Diagnostic, Holder, Inspection,
-        LeaseScope, Mode, Note, Poll, Released, Role as ServerRole,
+        LeaseScope, Mode, Note, Poll, Released, RenewalPacing, Role as ServerRole,
     },
 };
 
@@ -25,7 +25,7 @@ use crate::{
     names, note,
     path::Layout,
     queue::Role,
-    session::Pool,
+    session::{self, Pool},
     time,
     unfair::UnfairClaim,
 };
@@ -96,7 +96,9 @@ impl ZooKeeper {
             poll: POLL,
             takeover_delay: timeout / 2 + TAKEOVER_SLACK,
             min_ttl: timeout,
+            longest_lease: session::longest_lease(timeout),
             lease_scope: LeaseScope::Session,
+            renewal_pacing: RenewalPacing { longest: timeout / session::BEATS, together: false },
             ..Descriptor::new(error::BACKEND)
         };
         Ok(Self { pool, layout, descriptor })

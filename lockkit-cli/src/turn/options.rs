@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit::{LockOptions, spi::LeaseScope};
+use lockkit::LockOptions;
 
 use crate::{
     cli::JobArguments,
@@ -23,11 +23,10 @@ pub(super) fn options(arguments: &JobArguments, store: &Store) -> Result<(LockOp
     }
     let options = options.over(store.locker.defaults());
     let descriptor = store.locker.descriptor();
-    let lease = match descriptor.lease_scope {
-        _ if descriptor.exceptions.no_lease => Duration::MAX,
-        // A grant lasts for the rest of the session.
-        LeaseScope::Session => options.ttl().min(descriptor.min_ttl),
-        _ => options.ttl(),
+    let lease = if descriptor.exceptions.no_lease {
+        Duration::MAX
+    } else {
+        options.ttl().min(descriptor.longest_lease)
     };
     let grace = arguments.grace.unwrap_or_else(|| GRACE.min(lease / 3));
     check_grace(grace, lease)?;

@@ -5,6 +5,8 @@ use std::time::Duration;
 use libtest_mimic::Failed;
 use serde_json::Value;
 
+#[cfg(feature = "zk")]
+use crate::support::{bare, run};
 use crate::{
     Test,
     dead::CROWD,
@@ -26,6 +28,8 @@ pub(crate) fn trials() -> Vec<Test> {
         ("loss::c3_a_store_that_has_died", died),
         ("loss::c3_a_command_has_its_grace_before_the_end", grace),
         ("loss::c3_a_lock_that_an_operator_freed", freed),
+        #[cfg(feature = "zk")]
+        ("loss::c10_a_command_outlives_the_lease_of_its_grant_on_zookeeper", outlives),
     ]
 }
 
@@ -37,6 +41,19 @@ pub(crate) fn beating(place: &Place) -> Running {
         place.lockkit(["run", &status, "--ttl=11500ms", "--grace=300ms", "job", &heart]);
     Hearts::tell(&mut command, place);
     Running::start(command)
+}
+
+/// A grant lasts for what is left of the session, which is 10 s by default. Before each renewal,
+/// two fifths are left. The default grace is shorter.
+#[cfg(feature = "zk")]
+fn outlives() -> Result<(), Failed> {
+    let _no_crowd = CROWD.read();
+    let server = lockkit_fixture::ZooKeeperServer::start()?;
+    let mut command = bare(["run", "job", "sleep", "7"]);
+    command.env("LOCKKIT_URL", format!("zk://{}/", server.addr()));
+    let output = run(command);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    Ok(())
 }
 
 fn silent() -> Result<(), Failed> {

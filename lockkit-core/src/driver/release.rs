@@ -229,6 +229,8 @@ async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Resul
         let worthwhile = error.is_temporary() || error.is_outcome_unknown();
         let lapsed = *lapsed.get_or_insert_with(|| lives_until(held, clock.now()));
         if !worthwhile || (tries >= LEAST_TRIES && clock.now() >= lapsed) {
+            // The store may have done an earlier request.
+            let error = if unknown { error.with_outcome_unknown() } else { error };
             return Err(error.with_status(ErrorStatus::Persistent));
         }
         held.observe(|| What::Failed { error: &error });

@@ -36,6 +36,8 @@ pub struct Descriptor {
     /// The shortest ttl that the store can give. [`Backend::claim`](super::Backend::claim) refuses
     /// a shorter one with [`InvalidOption`](crate::ErrorKind::InvalidOption).
     pub min_ttl: Duration,
+    /// The most that a grant or a renewal confirms, however long the ttl is.
+    pub longest_lease: Duration,
     /// The object that a lease belongs to.
     pub lease_scope: LeaseScope,
     /// The rules for when holds are renewed.
@@ -57,6 +59,7 @@ impl Descriptor {
             poll: Poll { min: Duration::from_millis(10), max: Duration::from_millis(200) },
             takeover_delay: Duration::ZERO,
             min_ttl: Duration::ZERO,
+            longest_lease: Duration::MAX,
             lease_scope: LeaseScope::Claim,
             renewal_pacing: RenewalPacing { longest: Duration::MAX, together: false },
         }
@@ -89,7 +92,8 @@ pub enum LeaseScope {
     ///
     /// A claim that is not renewed stays in the store until it is released or the session ends. The
     /// timeout of a session is [`min_ttl`](Descriptor::min_ttl). A grant lasts for what is left of
-    /// that timeout, even if the claim asked for a longer ttl.
+    /// that timeout, at most [`longest_lease`](Descriptor::longest_lease), even if the claim asked
+    /// for a longer ttl.
     Session,
 }
 

@@ -47,6 +47,7 @@ fn the_members_descriptors_are_put_together() {
         }),
         change(|it| Descriptor {
             takeover_delay: ms(700),
+            longest_lease: ms(1_800),
             exceptions: Exceptions { no_lease: true, ..Exceptions::NONE },
             ..it
         }),
@@ -60,6 +61,7 @@ fn the_members_descriptors_are_put_together() {
         (majority.name, majority.min_ttl, majority.takeover_delay),
         ("quorum", ms(3_000), ms(950))
     );
+    assert_eq!(majority.longest_lease, ms(1_800));
     assert_eq!(
         (majority.renewal_pacing.longest, majority.renewal_pacing.together),
         (ms(4_000), false)
@@ -118,6 +120,7 @@ fn c13_a_late_member_may_lack_nothing_that_the_quorum_claims() {
             Descriptor { takeover_delay: ms(1), ..expected.clone() },
             "a longer delay after the end of a lease",
         ),
+        (Descriptor { longest_lease: ms(99), ..expected.clone() }, "shorter leases"),
         (
             Descriptor {
                 renewal_pacing: RenewalPacing { longest: ms(3_999), together: false },

@@ -37,6 +37,7 @@ pub(crate) use self::{
     cleanup_task::CleanupTask,
     open::client as open_client,
     pool::Pool,
+    proof::{BEATS, longest_lease},
     unfair_node::{HELD, UnfairNode},
     watch_reservation::WatchReservation,
 };

@@ -27,9 +27,15 @@ use lockkit_core::Tick;
 
 /// How many heartbeats are sent per session timeout if their answers come soon. Three pauses are
 /// then a little longer than the quarter below.
-pub(super) const BEATS: u32 = 10;
+pub(crate) const BEATS: u32 = 10;
 /// The part of the timeout in which the leader pings its followers at least once.
 const PING: u32 = 4;
+
+/// The most that a proof leaves of the timeout. The fourth heartbeat after the first one is the
+/// earliest that can complete the proof.
+pub(crate) fn longest_lease(timeout: Duration) -> Duration {
+    timeout * (BEATS - 4) / BEATS
+}
 
 /// The known state of the session's timer at the leader.
 #[derive(Debug)]

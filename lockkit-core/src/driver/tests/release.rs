@@ -59,6 +59,19 @@ async fn c7_after_an_unknown_release_not_held_past_the_deadline_is_an_unknown_ou
 }
 
 #[tokio::test(start_paused = true)]
+async fn c5_a_refused_release_after_an_unanswered_one_is_an_unknown_outcome() {
+    for first in [Fault::LoseReply, Fault::HangAfter] {
+        let world = World::new(Kind::Ttl);
+        let guard = world.mutex("a").lock().await.unwrap();
+        world.store.once(Op::Release, [first, Fault::Fail(ErrorKind::Authentication)]);
+        let error = guard.release().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Authentication);
+        assert!(error.is_outcome_unknown(), "{first:?}: {error}");
+        world.clean("").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn c7_a_release_is_bounded_by_twice_op_timeout_and_the_keeper_finishes_it() {
     for kind in KINDS {
         let world = World::new(kind);
