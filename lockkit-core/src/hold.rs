@@ -118,7 +118,8 @@ impl Hold {
     ///
     /// A renewed lease is never longer than the ttl. With [`Renewal::Auto`](crate::Renewal::Auto)
     /// the lease shrinks to two thirds of the ttl before it is renewed. So a longer `before` warns
-    /// of every renewal, and a `before` of the ttl or more completes at once.
+    /// of every renewal, and a `before` of the ttl or more completes at once. In place of the ttl,
+    /// some stores have a [longest lease](crate::spi::Descriptor::longest_lease).
     ///
     /// If no end of the hold is known, as on a store without leases, there is no warning before the
     /// lock is lost.

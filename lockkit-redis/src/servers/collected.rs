@@ -55,7 +55,7 @@ pub(super) struct Batches {
     forbidden: AtomicBool,
 }
 
-/// What comes next, for the names of one family. Each family has a script of its own.
+/// The next batches for the names of one family. Each family has a script of its own.
 #[derive(Default)]
 pub(super) struct Next {
     /// The requests of the next batches.

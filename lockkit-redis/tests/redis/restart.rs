@@ -18,7 +18,7 @@ const CLAIMS: usize = 40;
 /// How many grants there are before the server is killed, and after it is back.
 const ROUNDS: usize = 400;
 
-/// Who holds each name, with the last token of the name.
+/// The holder of each name, with the last token of the name.
 #[derive(Default)]
 struct Holders(Mutex<HashMap<LockName, (Option<OwnerId>, u64)>>);
 
