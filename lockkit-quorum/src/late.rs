@@ -41,7 +41,8 @@ struct Link {
     /// The descriptor that the quorum assumed for this member, because it was not connected.
     expected: Descriptor,
     backend: OnceLock<Arc<dyn Backend>>,
-    connecting: Mutex<Option<Connecting>>,
+    /// At most one for each runtime.
+    connecting: Mutex<Vec<Connecting>>,
     failed: Mutex<Option<(Tick, Arc<Error>)>>,
 }
 
@@ -71,7 +72,14 @@ impl Link {
             return Ok(backend);
         }
         match self.connecting().await {
-            Ok(backend) => Ok(self.backend.get_or_init(|| backend)),
+            Ok(backend) => {
+                let kept = self.backend.get_or_init(|| Arc::clone(&backend));
+                if !Arc::ptr_eq(kept, &backend) {
+                    // Another runtime was faster. No caller uses this backend.
+                    let _ = backend.close().await;
+                }
+                Ok(kept)
+            }
             Err(error) => {
                 let copy = Error::new(error.kind(), error.context().to_owned())
                     .with_status(error.status());
@@ -86,11 +94,13 @@ impl Link {
     fn connecting(self: &Arc<Self>) -> future::Shared<BoxFuture<'static, Connected>> {
         let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
         let mut connecting = lock(&self.connecting);
-        let begun = connecting.as_ref().filter(|begun| begun.runtime == runtime);
-        let begun = begun.and_then(|begun| begun.future.upgrade()).filter(|it| it.peek().is_none());
+        let begun = connecting.iter().filter(|begun| begun.runtime == runtime);
+        let begun =
+            begun.filter_map(|begun| begun.future.upgrade()).find(|begun| begun.peek().is_none());
         let link = Arc::clone(self);
         let next = begun.unwrap_or_else(|| connect(link).boxed().shared());
-        *connecting = next.downgrade().map(|future| Connecting { runtime, future });
+        connecting.retain(|begun| begun.runtime != runtime && begun.future.upgrade().is_some());
+        connecting.extend(next.downgrade().map(|future| Connecting { runtime, future }));
         next
     }
 

@@ -41,7 +41,7 @@ use crate::{
     script::{self, Arg, Call},
     servers::{
         Destination, Link,
-        batch::{self, Request},
+        batch::{self, Done, Request},
         replicas,
     },
     store::Store,
@@ -270,7 +270,8 @@ impl RedisClaim {
         waiting::window(self.spec.op_timeout, self.spec.ttl)
     }
 
-    /// Frees the grant, and leaves the queue. Returns the number of release.lua.
+    /// Frees the grant, and leaves the queue. Returns the number of release.lua, or -2 if only a part
+    /// was done.
     async fn send_release(
         &self,
         destination: &Destination,
@@ -280,10 +281,13 @@ impl RedisClaim {
         let may_apply_until = self.unanswered.may_outlast_release(destination.link.number());
         // A batch frees a mutex only by the very text `token:owner`.
         let is_settled = self.token.is_some() && may_apply_until == 0;
+        let mut is_half_done = false;
         if is_settled && self.may_join_batch(destination) {
             let request = Request::Release { grant: grant.to_owned() };
-            if batch::join(&destination.link, &self.keys, request, deadline).await?.is_some() {
-                return Ok(1);
+            match batch::join(&destination.link, &self.keys, request, deadline).await? {
+                Some(Done { number: 1.., .. }) => return Ok(1),
+                Some(_) => is_half_done = true,
+                None => {}
             }
         }
         let (publish, channels) = self.store.channels(&destination.link, &self.keys);
@@ -300,7 +304,8 @@ impl RedisClaim {
             keys: &self.keys.of(self.family),
             args: if self.successor.is_some() { &args } else { &args[..5] },
         };
-        script::number(&destination.run(&call).await?)
+        let answer = script::number(&destination.run(&call).await?)?;
+        Ok(if is_half_done && answer == 0 { -2 } else { answer })
     }
 }
 
@@ -349,6 +354,7 @@ impl Claim for RedisClaim {
             0 | 2 => Released::NotHeld,
             1 => Released::Freed,
             -1 => return Err(not_final()),
+            -2 => return Err(half_done()),
             _ => return Err(nonsense().with_outcome_unknown()),
         };
         (self.token, self.reach) = (None, None);
@@ -408,6 +414,12 @@ fn not_final() -> Error {
     let reason = "it is released, but an earlier request of this owner, sent on a connection that fell silent, may \
                   still reach the server; asking again will tell";
     error::ours(ErrorKind::Unavailable, reason).with_outcome_unknown()
+}
+
+fn half_done() -> Error {
+    let reason = "the server refused a part of the release, so some permits may stay in use until their lease would \
+                  have ended; give the user all rights that `lockkit doctor` asks for";
+    error::ours(ErrorKind::PermissionDenied, reason).with_outcome_unknown()
 }
 
 fn nonsense() -> Error {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lockkit_core::{
-    Clock, Result, Tick,
+    Clock, Error, ErrorKind, Result, Tick,
     spi::{Attempt, Claim as _, Grant, Wait},
 };
 use redis::{RedisResult, Value};
@@ -11,7 +11,7 @@ use redis::{RedisResult, Value};
 use super::{RedisClaim, Waited, millis};
 use crate::{
     error::Phase,
-    family::Permits,
+    family::{Family, Permits},
     reply::Acquired,
     script::{self, Arg, Call},
     servers::{
@@ -106,8 +106,11 @@ impl RedisClaim {
         };
         let answer = batch::join(&destination.link, &self.keys, request, deadline).await;
         let answer = self.arrived(route, destination, answer).await?.flatten();
-        let Some(Done { now, number: token }) = answer else {
-            self.unanswered.refused();
+        let Some(Done { now, number: token @ 1.. }) = answer else {
+            // The server may have done a part of what it refused. So that attempt is not settled.
+            if answer.is_none() {
+                self.unanswered.refused();
+            }
             return Ok(None);
         };
         destination.link.clock().observe(sent, now, Clock::Boot.now());
@@ -167,6 +170,13 @@ impl RedisClaim {
         reply: RedisResult<T>,
     ) -> Result<Option<T>> {
         let answer = route.arrive(destination, reply, Phase::Write).await;
+        // A script for permits writes with several commands. The user may have the right to the first
+        // one only.
+        let is_halfway = |error: &Error| {
+            self.family == Family::Counted && error.kind() == ErrorKind::PermissionDenied
+        };
+        let answer = answer
+            .map_err(|error| if is_halfway(&error) { error.with_outcome_unknown() } else { error });
         let did_nothing = match &answer {
             Ok(answer) => answer.is_none(),
             Err(error) => !error.is_outcome_unknown(),

@@ -3,7 +3,8 @@
 //!
 //! 1. While some requests are under way on a connection, further ones are collected.
 //! 2. They are sent as one request: at once, or with the answer to an earlier batch.
-//! 3. A request that is left over did nothing. Its task sends it alone.
+//! 3. A request that is left over did nothing. Its task sends it alone. Of a request that the server
+//!    refused, it may have done a part.
 
 use std::{
     future::Future as _,
@@ -109,7 +110,8 @@ fn send_next(link: &Arc<Link>, family: Family) {
             if let Ok((entries, answer)) = time::timeout(patience, exchange).await {
                 answer_all(entries, &answer);
                 if let Err(error) = answer {
-                    refused(&link, family, &error).await;
+                    // The next batch meets a server that is silent now.
+                    let _ = time::timeout(SLACK, refused(&link, family, &error)).await;
                 }
             }
             batch.end();

@@ -18,7 +18,7 @@ use crate::{
     keys::Keys,
 };
 
-/// How many requests a batch has at most. The server runs nothing else meanwhile, for 0.1 to 0.2 ms.
+/// How many requests a batch has at most. The server runs nothing else meanwhile, for up to 0.6 ms.
 const MOST: usize = 32;
 /// How many requests of any kind are under way before others are collected.
 const BUSY: usize = 4;
@@ -37,7 +37,8 @@ pub(crate) enum Request {
 pub(crate) struct Done {
     /// The server's time in µs.
     pub(crate) now: i64,
-    /// The token, or 1 if a grant was freed.
+    /// The token, 1 if a grant was freed, or -1 if the server refused a command of the request. Then
+    /// the server may have done a part of it.
     pub(crate) number: i64,
 }
 

@@ -40,9 +40,9 @@ pub(crate) struct Node {
 #[derive(Default)]
 struct State {
     link: Option<Arc<Link>>,
-    /// All callers of one runtime that wait for it poll it. If all of them give up, the next caller
-    /// continues it.
-    opening: Option<Opening>,
+    /// At most one for each runtime. All callers of the runtime that wait for it poll it. If all of
+    /// them give up, the next caller continues it.
+    openings: Vec<Opening>,
     closed: bool,
 }
 
@@ -117,9 +117,7 @@ impl Node {
         };
         let result = opening.future.clone().await;
         let mut state = self.lock();
-        if state.opening.as_ref().is_some_and(|present| present.future.ptr_eq(&opening.future)) {
-            state.opening = None;
-        }
+        state.openings.retain(|present| !present.future.ptr_eq(&opening.future));
         match result {
             Ok(_) if state.closed => Err(OpenError::Closed),
             // Another caller may have opened a connection meanwhile; all must use the same.
@@ -132,7 +130,7 @@ impl Node {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        state.opening = None;
+        state.openings.clear();
         let link = state.link.take();
         drop(state);
         drop(link);
@@ -158,16 +156,14 @@ impl Node {
         // An attempt that all callers gave up, and that was not polled for long, has timed out
         // without noticing it.
         let now = Clock::Boot.now();
-        let fresh =
-            |opening: &&Opening| opening.runtime == runtime && opening.since.after(patience) > now;
-        let opening = match state.opening.as_ref().filter(fresh) {
-            Some(opening) => opening.clone(),
-            None => {
-                let future = open(Arc::clone(&self.common), self.endpoint.clone(), true);
-                let opening = Opening { since: now, runtime, future: future.boxed().shared() };
-                state.opening.insert(opening).clone()
-            }
-        };
+        state.openings.retain(|opening| opening.since.after(patience) > now);
+        let present = state.openings.iter().find(|opening| opening.runtime == runtime).cloned();
+        let opening = present.unwrap_or_else(|| {
+            let future = open(Arc::clone(&self.common), self.endpoint.clone(), true);
+            let opening = Opening { since: now, runtime, future: future.boxed().shared() };
+            state.openings.push(opening.clone());
+            opening
+        });
         drop(state);
         if retired.is_some() {
             self.replaced();

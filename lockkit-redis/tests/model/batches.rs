@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::{
-    fake::{Reply, Server, Store, Text},
+    fake::{END_OF_A_SECOND, Reply, Server, Store, Text},
     lua::{Outcome, Run, Scripts},
     scripts::exclusive,
 };
@@ -181,6 +181,24 @@ fn c4_no_token_is_given_by_texts_of_other_lengths() {
     let args = ["0".to_owned(), owner(0), "700".to_owned(), LATER.to_owned()];
     let batch = run(&scripts, &before, LONG_AGO, "batch", &keys, &args);
     assert_eq!((*batch.store).clone(), before, "a batch gives a token below the last one");
+}
+
+#[test]
+fn c4_a_batch_gives_no_token_beyond_the_end_of_a_second() {
+    let text = exclusive::BATCH;
+    let guard = "micros + #free < 2000000";
+    assert!(text.contains(guard));
+    let unguarded = text.replace(guard, "true");
+    for (text, is_wrong) in [(text.to_owned(), false), (unguarded, true)] {
+        let scripts = Scripts::new([("batch", text)]);
+        let keys = ["counter", "lock0", "lock1", "queue0", "queue1"].map(str::to_owned);
+        let attempt = |item| [owner(item), "700".to_owned(), LATER.to_owned()];
+        let args: Vec<_> =
+            ["0".to_owned()].into_iter().chain(attempt(0)).chain(attempt(1)).collect();
+        let before = Store::default();
+        let after = run(&scripts, &before, END_OF_A_SECOND, "batch", &keys, &args).store;
+        assert_eq!(*after != before, is_wrong);
+    }
 }
 
 fn compare(scripts: &Scripts, names: &[Before], releases: usize, counter: &str, not_after: &str) {

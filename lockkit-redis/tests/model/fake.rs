@@ -35,6 +35,9 @@ pub(crate) enum Reply {
 
 pub(crate) type Answer = Result<Reply, String>;
 
+/// At this ms, the fake's clock shows the last µs of a second. Otherwise it shows whole ms.
+pub(crate) const END_OF_A_SECOND: i64 = 1_700_000_000_999;
+
 const WRONGTYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 /// The state of a server while it runs one script.
@@ -129,7 +132,8 @@ impl Server {
     fn key_command(&mut self, words: &[&str]) -> Answer {
         match *words {
             ["TIME"] => {
-                let parts = [self.now / 1000, self.now % 1000 * 1000];
+                let rest = if self.now == END_OF_A_SECOND { 999 } else { 0 };
+                let parts = [self.now / 1000, self.now % 1000 * 1000 + rest];
                 Ok(Reply::List(parts.map(|part| Reply::Text(part.to_string().into())).into()))
             }
             ["EXISTS", ref keys @ ..] => {

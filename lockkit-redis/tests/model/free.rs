@@ -340,7 +340,8 @@ fn batch_differs(
     };
     let done = match first.answer {
         Ok(Reply::Int(number)) if is_quick => number,
-        _ => 0,
+        Ok(_) => 0,
+        Err(_) => -1,
     };
     (answers.get(1) != Some(&Reply::Int(done))).then_some("a batch of one has another answer")
 }

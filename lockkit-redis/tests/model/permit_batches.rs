@@ -1,9 +1,9 @@
 //! Compares a batch for permits with the same requests in batches of one.
 
-use std::rc::Rc;
+use std::{rc::Rc, slice};
 
 use crate::{
-    fake::{Reply, Server, Store, Text},
+    fake::{END_OF_A_SECOND, Reply, Server, Store, Text},
     lua::{Outcome, Run, Scripts},
     mutants::{Edit, Mutant, permit_batches_of_several},
     search::Dice,
@@ -137,25 +137,29 @@ fn compare(edits: &[Edit]) -> Result<usize, String> {
         let (after, numbers) = run(&scripts, &before, NOW, &requests);
         let mut one_by_one = Rc::new(before);
         let mut last = 0;
-        for (at, request) in requests.iter().enumerate() {
+        // The attempts come first. The releases are the first ones in the list.
+        let releases = requests.iter().filter(|request| request.count.is_none()).count();
+        for step in 0..requests.len() {
+            let at = (releases + step) % requests.len();
+            let request = &requests[at];
             // Each comes a moment after the one before, because a token is a time.
-            let now = NOW + i64::try_from(at).expect("few");
-            let (store, alone) = run(&scripts, &one_by_one, now, std::slice::from_ref(request));
+            let now = NOW + i64::try_from(step).expect("few");
+            let (store, alone) = run(&scripts, &one_by_one, now, slice::from_ref(request));
             one_by_one = store;
-            let number = numbers.get(at).copied().unwrap_or(-1);
-            let is_done = number > 0;
-            if is_done != alone.first().is_some_and(|number| *number > 0) {
+            let number = numbers.get(at).copied();
+            if number.map(i64::signum) != alone.first().map(|number| number.signum()) {
                 return Err(format!("{request:?} has another answer in {requests:?}"));
             }
-            if is_done && request.count.is_some() {
-                if number <= last
-                    || after.string("counter").is_none_or(|top| **top < *number.to_string())
-                {
+            let number = number.unwrap_or(0);
+            if number > 0 && request.count.is_some() {
+                let is_counted =
+                    after.string("counter").is_some_and(|top| **top >= *number.to_string());
+                if number <= last || !is_counted {
                     return Err(format!("the tokens do not rise: {numbers:?}"));
                 }
                 last = number;
             }
-            done += usize::from(is_done);
+            done += usize::from(number > 0);
         }
         if NAMES.iter().any(|name| content(&after, name) != content(&one_by_one, name)) {
             return Err(format!("the permits differ after {requests:?}"));
@@ -181,4 +185,18 @@ fn every_mutant_of_the_batches_for_permits_differs() {
         });
     let missed: Vec<_> = missed.collect();
     assert!(missed.is_empty(), "{missed:#?}");
+}
+
+/// The last token of the batch would have other digits than the time.
+#[test]
+fn c4_a_batch_for_permits_gives_no_token_beyond_the_end_of_a_second() {
+    let guard = Edit { script: "batch", from: "micros + all < 2000000", to: "true" };
+    for (edits, is_wrong) in [(&[][..], false), (&[guard][..], true)] {
+        let batch = sources::counted().into_iter().filter(|(name, _)| *name == "batch");
+        let scripts = Scripts::new(batch.map(|(name, text)| (name, Edit::all(edits, name, &text))));
+        let attempt = |owner| Request { owner, name: "x", count: Some(1), in_time: true };
+        let (_, numbers) =
+            run(&scripts, &Store::default(), END_OF_A_SECOND, &[attempt(0), attempt(1)]);
+        assert_eq!(numbers.iter().any(|number| *number > 0), is_wrong, "{numbers:?}");
+    }
 }

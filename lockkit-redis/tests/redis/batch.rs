@@ -24,19 +24,20 @@ fn claims(store: &Store, family: Kind) -> Vec<Box<dyn Claim>> {
     (0..CLAIMS).map(|at| claim(store, family, &name(at), OP_TIMEOUT)).collect()
 }
 
-/// A claim for a mutex, or for one of two permits.
+/// A claim for a mutex, for reading, or for one of two permits.
 fn claim(store: &Store, family: Kind, name: &str, patience: Duration) -> Box<dyn Claim> {
     let limit = NonZeroU32::new(2).unwrap();
     let mode = match family {
         Kind::Mutex => Mode::Exclusive,
+        Kind::RwLock => Mode::Shared,
         _ => Mode::Permits { count: NonZeroU32::MIN, limit },
     };
     let name = LockName::new(family, name).unwrap();
     store.redis.claim(ClaimSpec::new(name, OwnerId::random(), mode, TTL, patience)).unwrap()
 }
 
-/// Each has a script of its own for batches.
-const FAMILIES: [Kind; 2] = [Kind::Mutex, Kind::Semaphore];
+/// Mutexes have a script of their own for batches.
+const FAMILIES: [Kind; 3] = [Kind::Mutex, Kind::RwLock, Kind::Semaphore];
 
 async fn acquire_all(claims: &mut [Box<dyn Claim>]) -> BTreeSet<u64> {
     let answers = join_all(claims.iter_mut().map(|claim| claim.attempt(Wait::No))).await;

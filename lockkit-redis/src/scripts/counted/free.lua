@@ -1,6 +1,6 @@
 -- Grants and frees permits of a name that no claim waits for. In any other case, these functions do
--- nothing and return nothing. `moment` is the time in µs. It has 16 digits, as the tokens have from
--- the year 2001 to 2286.
+-- nothing and return nothing. `moment` is the time in µs. The tokens have 16 digits, as the times
+-- have from the year 2001 to 2286.
 
 local function acquire_free(queue, holders, grants, owner, lease, count, limit, moment, token)
   local there, sum, kept = redis.call('EXISTS', queue, holders, grants), nil, -1
