@@ -335,26 +335,36 @@ async fn c7_a_refused_batch_has_freed_no_lock() {
     }
 }
 
-/// The user may not write the grants any more. Batches free permits, and refuse the others alone.
-#[tokio::test]
-async fn c7_a_batch_frees_permits_beside_requests_that_the_server_refuses() {
-    let store = Store::start().await;
+/// A user of the server, whose rights the test changes, and claims for one of two permits.
+async fn user_with_permits(store: &Store) -> Vec<Box<dyn Claim>> {
     let user = ["ACL", "SETUSER", "u", "reset", "on", ">hunter2", "~*", "&*", "+@all"];
     store.admin.ask::<()>(&user).await;
     let url = store.server.url().replace("://", "://u:hunter2@");
     let redis = connect(&url).await.unwrap();
-    let limit = NonZeroU32::MIN;
+    let limit = NonZeroU32::new(2).unwrap();
     let claim = |at: usize| {
-        let name = LockName::new(Kind::Semaphore, &name(at)).unwrap();
-        let mode = Mode::Permits { count: limit, limit };
+        let name = LockName::new(Kind::Semaphore, &name(at / 2)).unwrap();
+        let mode = Mode::Permits { count: NonZeroU32::MIN, limit };
         redis.claim(ClaimSpec::new(name, OwnerId::random(), mode, TTL, OP_TIMEOUT)).unwrap()
     };
     let mut all: Vec<_> = (0..CLAIMS).map(claim).collect();
     acquire_all(&mut all).await;
     release_all(&mut all).await;
+    all
+}
+
+async fn change_right(store: &Store, right: &str) {
+    store.admin.ask::<()>(&["ACL", "SETUSER", "u", right]).await;
+}
+
+/// The user may not raise the counter any more.
+#[tokio::test]
+async fn c7_a_batch_frees_permits_beside_attempts_that_the_server_refuses() {
+    let store = Store::start().await;
+    let mut all = user_with_permits(&store).await;
     let (held, others) = all.split_at_mut(CLAIMS / 2);
     acquire_all(held).await;
-    store.admin.ask::<()>(&["ACL", "SETUSER", "u", "-set"]).await;
+    change_right(&store, "-set").await;
     let attempts = join_all(others.iter_mut().map(|claim| claim.attempt(Wait::No)));
     let (released, refused) = tokio::join!(release_all(held), attempts);
     assert_eq!(released, [Released::Freed; CLAIMS / 2]);
@@ -362,6 +372,44 @@ async fn c7_a_batch_frees_permits_beside_requests_that_the_server_refuses() {
         assert_eq!(answer.unwrap_err().kind(), ErrorKind::PermissionDenied);
     }
     assert_only_counter(&store).await;
+}
+
+/// The server does a part of each attempt, and refuses the rest.
+#[tokio::test]
+async fn c6_attempts_that_the_server_did_in_part_are_undone() {
+    let store = Store::start().await;
+    let mut all = user_with_permits(&store).await;
+    for right in ["pexpire", "hset"] {
+        change_right(&store, &format!("-{right}")).await;
+        for answer in join_all(all.iter_mut().map(|claim| claim.attempt(Wait::No))).await {
+            let error = answer.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+            assert!(error.is_outcome_unknown(), "{error}");
+        }
+        change_right(&store, &format!("+{right}")).await;
+        let _ = release_all(&mut all).await;
+        acquire_all(&mut all).await;
+        assert_eq!(release_all(&mut all).await, [Released::Freed; CLAIMS], "{right}");
+        assert_only_counter(&store).await;
+    }
+}
+
+#[tokio::test]
+async fn c7_a_release_that_the_server_did_in_part_is_no_loss() {
+    let store = Store::start().await;
+    let mut all = user_with_permits(&store).await;
+    acquire_all(&mut all).await;
+    change_right(&store, "-hset").await;
+    let (first, second): (Vec<_>, Vec<_>) =
+        all.iter_mut().enumerate().partition(|(at, _)| at % 2 == 0);
+    for (half, is_last) in [(first, false), (second, true)] {
+        for answer in join_all(half.into_iter().map(|(_, claim)| claim.release())).await {
+            match answer {
+                Ok(released) => assert!(is_last && released == Released::Freed, "{released:?}"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}"),
+            }
+        }
+    }
 }
 
 /// The open connections to a port of this machine.
@@ -373,10 +421,22 @@ fn connections_to(port: u16) -> usize {
 
 #[tokio::test]
 async fn c10_a_batch_without_an_answer_keeps_no_connection_of_a_backend_that_was_dropped() {
+    let hash = Script::new(exclusive::BATCH).get_hash().to_owned();
+    let unanswered = keeps_no_connection(hash.leak().as_bytes()).await;
+    assert!(unanswered > CLAIMS / 2, "{unanswered} attempts were not answered");
+}
+
+/// The server does not know the script, and falls silent before it learns it.
+#[tokio::test]
+async fn c10_a_script_that_the_server_does_not_learn_keeps_no_connection_either() {
+    keeps_no_connection(b"Several attempts and releases").await;
+}
+
+/// The requests with this text are lost. Returns how many attempts had no answer.
+async fn keeps_no_connection(lost: &'static [u8]) -> usize {
     let store = Store::start().await;
     let proxy = Proxy::to(store.server.port()).await;
-    let hash = Script::new(exclusive::BATCH);
-    proxy.lose.set(hash.get_hash().to_owned().leak().as_bytes()).unwrap();
+    proxy.lose.set(lost).unwrap();
     let redis = connect(&proxy.url("")).await.unwrap();
     let patience = MOMENT * 4;
     let claim = |at: usize| redis.claim(spec_for(&format!("name-{at}"), TTL, patience)).unwrap();
@@ -385,7 +445,6 @@ async fn c10_a_batch_without_an_answer_keeps_no_connection_of_a_backend_that_was
     // As the core does, the callers give up when their time is over.
     let attempts = join_all(all.iter_mut().map(|claim| timeout(patience, claim.attempt(Wait::No))));
     let unanswered = attempts.await.iter().filter(|answer| answer.is_err()).count();
-    assert!(unanswered > CLAIMS / 2, "{unanswered} attempts were not answered");
     drop(all);
     drop(redis);
     let closed = async {
@@ -394,4 +453,5 @@ async fn c10_a_batch_without_an_answer_keeps_no_connection_of_a_backend_that_was
         }
     };
     timeout(SOON, closed).await.expect("a connection is left");
+    unanswered
 }

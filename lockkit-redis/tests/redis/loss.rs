@@ -18,12 +18,6 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::{proxy::Proxy, support::*};
 
-async fn connections_made(store: &Store) -> u64 {
-    let stats: String = store.admin.ask(&["INFO", "stats"]).await;
-    let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
-    line.unwrap().parse().unwrap()
-}
-
 /// Renews. One unknown outcome is allowed, and must heal.
 async fn alive(claim: &mut Box<dyn Claim>) -> RenewalOutcome {
     match claim.renew(None).await {

@@ -24,7 +24,7 @@ pub(crate) struct Proxy {
     /// Holds back the requests of the first connection until `let_go` is notified.
     pub(crate) hold: Arc<AtomicBool>,
     pub(crate) let_go: Arc<Notify>,
-    /// Loses the requests that contain this word.
+    /// Loses the first request on a connection that contains this text, and all later ones.
     pub(crate) lose: Arc<OnceLock<&'static [u8]>>,
     /// Loses the next reply, and its connection with it.
     pub(crate) cut: Arc<AtomicBool>,
@@ -72,16 +72,15 @@ impl Proxy {
 
     async fn requests(self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, may_hold: bool) {
         let mut buffer = vec![0; 1 << 16];
+        let mut loses = false;
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
             if may_hold && self.hold.load(Ordering::SeqCst) {
                 self.let_go.notified().await;
             }
             let request = &buffer[..length];
-            if !self
-                .lose
-                .get()
-                .is_some_and(|word| request.windows(word.len()).any(|part| part == *word))
-            {
+            let has = |text: &&[u8]| request.windows(text.len()).any(|part| part == *text);
+            loses = loses || self.lose.get().is_some_and(has);
+            if !loses {
                 to.write_all(request).await.unwrap();
             }
         }

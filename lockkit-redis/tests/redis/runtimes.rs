@@ -73,6 +73,34 @@ fn c8_no_connection_is_opened_in_a_runtime_that_has_ended() {
     live.block_on(async { drop(store) });
 }
 
+/// The callers of two runtimes begin in turn.
+#[test]
+fn c8_each_runtime_opens_one_connection() {
+    // Its threads work on the connection while the test does something else.
+    let runtime = || Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let all = [runtime(), runtime()];
+    let store = all[0].block_on(async {
+        let store = Store::start().await;
+        lose_the_connection(&store).await;
+        store
+    });
+    let before = all[0].block_on(connections_made(&store));
+    store.server.pause().unwrap();
+    let mut claims: Vec<_> = (0..8).map(|at| store.claim(&format!("name-{at}"))).collect();
+    let mut attempts: Vec<_> = claims.iter_mut().map(|claim| claim.attempt(Wait::No)).collect();
+    for (at, attempt) in attempts.iter_mut().enumerate() {
+        let given_up = async { timeout(MOMENT, attempt).await.is_err() };
+        assert!(all[at % 2].block_on(given_up), "the connection was opened");
+    }
+    store.server.resume().unwrap();
+    for (at, attempt) in attempts.into_iter().enumerate() {
+        let answer = async { timeout(OP_TIMEOUT, attempt).await };
+        granted(all[at % 2].block_on(answer).expect("it hangs"));
+    }
+    assert!(all[0].block_on(connections_made(&store)) <= before + 2);
+    all[0].block_on(async { drop(store) });
+}
+
 /// The other runtime has ended, or nothing runs in it.
 #[test]
 fn c8_a_connection_that_another_runtime_began_to_open_holds_nobody_up() {

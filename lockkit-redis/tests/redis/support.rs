@@ -247,6 +247,13 @@ pub(crate) async fn kill_clients(store: &Store) {
     store.admin.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]).await;
 }
 
+/// How many connections the server has accepted.
+pub(crate) async fn connections_made(store: &Store) -> u64 {
+    let stats: String = store.admin.ask(&["INFO", "stats"]).await;
+    let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    line.unwrap().parse().unwrap()
+}
+
 /// Leaves the backend without a connection. Returns a waiter that has heard of that.
 pub(crate) async fn lose_the_connection(store: &Store) -> Waiter {
     let (mut waiter, signal) = store.waiter("busy");

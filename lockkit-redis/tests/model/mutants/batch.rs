@@ -93,7 +93,7 @@ pub(super) fn permits() -> Vec<Mutant> {
         ),
         script(
             "a batch that answers nothing",
-            &[("batch", "ran and tonumber(done) or 0", "0")],
+            &[("batch", "ran and (tonumber(done) or 0) or -1", "0")],
             &[],
         ),
     ]
