@@ -112,16 +112,24 @@ fn run(scripts: &Scripts, store: &Store, now: i64, requests: &[Request]) -> (Rc<
     (store, numbers.skip(1).collect())
 }
 
-/// The grants of a name without their tokens, and when each lease ends, in tenths of a second.
-fn content(store: &Store, name: &str) -> (Vec<(String, String)>, Vec<(i64, Text)>) {
+/// The permits of one name.
+#[derive(PartialEq)]
+struct Content {
+    /// The fields of the grants, without tokens.
+    grants: Vec<(Text, String)>,
+    /// When each lease ends, in tenths of a second.
+    leases: Vec<(i64, Text)>,
+}
+
+fn content(store: &Store, name: &str) -> Content {
     let [_, holders, grants] = keys(name);
     let fields = store.fields(&grants).unwrap_or_default();
     let count = |text: &str| text.split(':').next().expect("a count").to_owned();
     let leases = store.members(&holders).iter();
-    (
-        fields.iter().map(|(field, text)| (field.to_string(), count(text))).collect(),
-        leases.map(|(until, owner)| (until / 100_000, Text::clone(owner))).collect(),
-    )
+    Content {
+        grants: fields.iter().map(|(field, text)| (Text::clone(field), count(text))).collect(),
+        leases: leases.map(|(until, owner)| (until / 100_000, Text::clone(owner))).collect(),
+    }
 }
 
 fn compare(edits: &[Edit]) -> Result<usize, String> {
