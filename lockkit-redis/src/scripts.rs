@@ -35,15 +35,15 @@ pub(crate) mod exclusive {
 /// The scripts for readers, writers and permits.
 pub(crate) mod counted {
     scripts! {
-        acquire ACQUIRE = "counted/free" "counted/acquire_free" "clock" "token" "queue" "places"
+        acquire ACQUIRE = "counted/grant" "counted/acquire_free" "clock" "token" "queue" "places"
             "counted/hand_over" "counted/acquire";
         extend EXTEND = "clock" "token" "queue" "counted/hand_over" "counted/extend";
-        release RELEASE = "counted/free" "counted/release_free" "clock" "token" "queue" "counted/hand_over"
+        release RELEASE = "counted/give_back" "counted/release_free" "clock" "token" "queue" "counted/hand_over"
             "counted/release";
         refresh REFRESH = "clock" "token" "queue" "places" "counted/hand_over" "counted/refresh";
         inspect INSPECT = "clock" "token" "counted/inspect";
         force_release FORCE_RELEASE = "clock" "token" "queue" "counted/hand_over" "counted/force_release";
         raise_token RAISE_TOKEN = "clock" "token" "queue" "counted/hand_over" "counted/raise_token";
-        batch BATCH = "counted/free" "counted/batch";
+        batch BATCH = "counted/grant" "counted/give_back" "counted/batch";
     }
 }

@@ -69,6 +69,8 @@ impl Descriptor {
     pub(crate) fn last_resort(&self) -> &'static str {
         if self.exceptions.no_lease {
             "the backend frees the lock when it can, or at its end"
+        } else if self.lease_scope == LeaseScope::Session {
+            "the end of the session will end the lock"
         } else {
             "the lease will end the lock"
         }

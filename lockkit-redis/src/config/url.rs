@@ -15,7 +15,7 @@ impl Config {
     /// # Errors
     /// * [`ErrorKind::InvalidUrl`] for a value that makes no sense
     /// * [`ErrorKind::UnknownParameter`] for an unknown parameter
-    /// * [`ErrorKind::Unsupported`] for TLS where the crate was built without it
+    /// * [`ErrorKind::MissingFeature`] for TLS where the crate was built without it
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         let scheme = url.scheme().to_owned();
         let (transport, site) = scheme.split_once('+').unwrap_or((&scheme, ""));
@@ -82,7 +82,7 @@ impl Config {
     fn use_tls(&mut self, _: &mut StoreUrl) -> Result<()> {
         let reason = "the store URL can't be used: rediss:// needs TLS; build lockkit with the \
                       cargo feature redis-tls";
-        Err(Error::new(ErrorKind::Unsupported, reason).with_backend(BACKEND))
+        Err(Error::new(ErrorKind::MissingFeature, reason).with_backend(BACKEND))
     }
 }
 
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn c13_tls_must_be_built_in() {
         let error = parse("rediss://h/").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::MissingFeature);
         assert!(error.to_string().contains("redis-tls"), "{error}");
     }
 }

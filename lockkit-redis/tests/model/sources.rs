@@ -2,11 +2,12 @@
 
 use crate::scripts;
 
-const FREE: &str = include_str!("../../src/scripts/counted/free.lua");
+const GRANT: &str = include_str!("../../src/scripts/counted/grant.lua");
+const GIVE_BACK: &str = include_str!("../../src/scripts/counted/give_back.lua");
 /// The parts with which two of the scripts for permits begin.
 const FIRST_PARTS: [(&str, &[&str]); 2] = [
-    ("acquire", &[FREE, include_str!("../../src/scripts/counted/acquire_free.lua")]),
-    ("release", &[FREE, include_str!("../../src/scripts/counted/release_free.lua")]),
+    ("acquire", &[GRANT, include_str!("../../src/scripts/counted/acquire_free.lua")]),
+    ("release", &[GIVE_BACK, include_str!("../../src/scripts/counted/release_free.lua")]),
 ];
 
 /// The values that the first part of an attempt for permits reads for the rest.

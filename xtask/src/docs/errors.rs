@@ -34,7 +34,7 @@ const HEAD: &str = "\
 lockkit itself retries a *temporary* error within the bounds of the call. After an *unknown* outcome, the store may have
 applied the request although no answer came. An error of any kind has an unknown outcome if an earlier attempt of the
 same call has one. After a *known* outcome, the store has not applied the request. A release that fails in this way
-leaves the lock taken until its lease ends, unless it was lost before.
+leaves the lock taken until its lease ends, on ZooKeeper its session, unless it was lost before.
 
 ";
 

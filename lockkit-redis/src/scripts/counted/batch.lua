@@ -1,5 +1,5 @@
 -- Several attempts and releases of permits, of different owners, as one request. Each of them does
--- what free.lua does. If that is nothing, the client sends it alone.
+-- what grant.lua or give_back.lua does. If that is nothing, the client sends it alone.
 -- KEYS counter, and for each the queue, the holders and the grants: first the releases
 -- ARGV number of releases, for each release the owner, for each attempt owner, lease in ms, not_after
 --   in µs, count and limit
