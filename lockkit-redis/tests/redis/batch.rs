@@ -374,6 +374,22 @@ async fn c7_a_batch_frees_permits_beside_attempts_that_the_server_refuses() {
     assert_only_counter(&store).await;
 }
 
+#[tokio::test]
+async fn c7_a_full_server_frees_permits_and_grants_none_in_the_same_batch() {
+    let store = Store::start().await;
+    let mut all = user_with_permits(&store).await;
+    let (held, others) = all.split_at_mut(CLAIMS / 2);
+    acquire_all(held).await;
+    store.admin.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    let attempts = join_all(others.iter_mut().map(|claim| claim.attempt(Wait::No)));
+    let (released, refused) = tokio::join!(release_all(held), attempts);
+    assert_eq!(released, [Released::Freed; CLAIMS / 2]);
+    for answer in refused {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::StoreFull);
+    }
+    assert_only_counter(&store).await;
+}
+
 /// The server does a part of each attempt, and refuses the rest.
 #[tokio::test]
 async fn c6_attempts_that_the_server_did_in_part_are_undone() {
