@@ -20,7 +20,6 @@ use lockkit_core::{
     },
     url::StoreUrl,
 };
-
 use tokio::runtime::{Handle, Id};
 
 use crate::member::{NAME, lacking};

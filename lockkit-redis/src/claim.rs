@@ -418,7 +418,7 @@ fn not_final() -> Error {
 
 fn half_done() -> Error {
     let reason = "the server refused a part of the release, so some permits may stay in use until their lease would \
-                  have ended; give the user all rights that `lockkit doctor` asks for";
+                  have ended; give the user the rights that docs/stores/redis.md lists";
     error::ours(ErrorKind::PermissionDenied, reason).with_outcome_unknown()
 }
 

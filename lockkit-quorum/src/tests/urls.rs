@@ -249,7 +249,8 @@ async fn c8_a_late_member_is_connected_to_by_whoever_waits() {
 #[test]
 fn c8_a_late_member_that_another_runtime_connects_to_holds_nobody_up() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (live, idle) = (runtime(), runtime());
+    let live = runtime();
+    let idle = runtime();
     let (registry, fakes) = registry();
     let url = "quorum://?member=fake://up&member=fake://down&member=fake://up2";
     let locker = live.block_on(registry.connect(url)).unwrap();

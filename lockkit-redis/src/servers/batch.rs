@@ -142,7 +142,7 @@ impl Drop for Batch {
 /// The server's time, and a number for each request.
 type Numbers = (i64, Vec<i64>);
 
-/// Sends a batch. The releases come first.
+/// Sends a batch. In its keys and arguments, the releases come before the attempts.
 async fn exchange(
     link: Arc<Link>,
     family: Family,

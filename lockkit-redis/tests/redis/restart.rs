@@ -28,7 +28,8 @@ impl Holders {
         let (holder, last) = all.entry(name.clone()).or_default();
         assert_eq!(*holder, None, "two owners hold {name}");
         assert!(token > *last, "{name}: {token} after {last}");
-        (*holder, *last) = (Some(owner), token);
+        *holder = Some(owner);
+        *last = token;
     }
 
     fn released(&self, name: &LockName) {
