@@ -31,15 +31,17 @@ pub(crate) fn check_grace(grace: Duration, lease: Duration) -> Result<()> {
     let most = most_grace(lease);
     if most.is_zero() {
         return Err(Error::new(format!(
-            "a ttl of {} is too short to run a command: the command must end {} before the lock \
-             does, and the renewal needs a third of the ttl; choose a longer --ttl",
+            "a lease of {} is too short to run a command: the command must end {} before the lock \
+             does, and the renewal needs a third of it; choose a longer --ttl, or on ZooKeeper a longer \
+             session_timeout",
             humantime::format_duration(lease),
             humantime::format_duration(margin),
         )));
     }
     Err(Error::new(format!(
-        "--grace {} is too long for a ttl of {}: the command must end before the lock does, and \
-         the renewal needs a third of the ttl; choose a grace below {}, or a longer --ttl",
+        "--grace {} is too long for a lease of {}: the command must end before the lock does, and \
+         the renewal needs a third of the lease; choose a grace below {}, or a longer --ttl (on \
+         ZooKeeper: session_timeout)",
         humantime::format_duration(grace),
         humantime::format_duration(lease),
         humantime::format_duration(Duration::from_millis(
@@ -88,6 +90,6 @@ mod tests {
         check_grace(Duration::MAX, seconds(3)).unwrap_err();
         let error =
             check_grace(Duration::ZERO, Duration::from_millis(100)).unwrap_err().to_string();
-        assert!(error.contains("100ms is too short") && error.ends_with("longer --ttl"), "{error}");
+        assert!(error.contains("100ms is too short") && error.contains("longer --ttl"), "{error}");
     }
 }

@@ -37,7 +37,7 @@ fn bad_input() -> Result<(), Failed> {
     for (arguments, words) in [
         (
             &["run", "--ttl", "1s", "--grace", "5s", "job", "true"][..],
-            "--grace 5s is too long for a ttl of 1s",
+            "--grace 5s is too long for a lease of 1s",
         ),
         (&["run", "--ttl", "1ms", "--grace", "0s", "job", "true"], "ttl"),
         (&["run", &long, "true"], "256 bytes, but at most 255 are allowed"),
