@@ -106,9 +106,12 @@ impl TransferReply {
         }
     }
 
-    pub(crate) fn from_reply(reply: &Value) -> RedisResult<Self> {
+    /// `asked` is the lease that the claim asked for, in ms.
+    pub(crate) fn from_reply(reply: &Value, asked: i64) -> RedisResult<Self> {
         use Value::Int;
         Ok(match reply {
+            // The token is the server's time.
+            Int(now) => Self::Granted { now: *now, lease: asked, token: *now },
             Value::Array(fields) => match **fields {
                 [Int(0), Int(now)] => Self::NotHeld { now },
                 [Int(1), Int(now), Int(lease), Int(token)] => Self::Granted { now, lease, token },

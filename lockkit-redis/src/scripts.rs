@@ -26,7 +26,7 @@ pub(crate) mod exclusive {
         force_release FORCE_RELEASE = "clock" "token" "queue" "exclusive/hand_over" "exclusive/force_release";
         raise_token RAISE_TOKEN = "clock" "token" "touch" "exclusive/raise_token";
         batch BATCH = "exclusive/batch";
-        transfer TRANSFER = "clock" "token" "queue" "exclusive/hand_over" "exclusive/transfer";
+        transfer TRANSFER = "exclusive/transfer_free" "clock" "token" "queue" "exclusive/hand_over" "exclusive/transfer";
         write_note WRITE_NOTE = "clock" "exclusive/write_note";
         read_note READ_NOTE = "exclusive/read_note";
     }

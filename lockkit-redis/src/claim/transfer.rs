@@ -134,7 +134,7 @@ impl RedisClaim {
         ];
         let call = Call { script: successor.script, keys: &self.keys.exclusive(), args: &args };
         let (reply, waited) = destination.run_confirmed(&call, self.replicas()).await?;
-        Ok((TransferReply::from_reply(&reply)?, waited))
+        Ok((TransferReply::from_reply(&reply, successor.lease)?, waited))
     }
 
     fn gone(&mut self, answer: Transferred) -> Transferred {

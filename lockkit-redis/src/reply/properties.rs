@@ -118,16 +118,16 @@ proptest! {
 
     #[test]
     fn c13_an_answer_to_an_attempt_is_parsed_exactly_or_refused(reply in prop_oneof![reply(), vec(number(), 0..6).prop_map(|numbers| ints(&numbers))]) {
+        let in_full = if let Value::Int(now) = reply {
+            ints(&[1, now, 7, now])
+        } else {
+            reply.clone()
+        };
         if let Ok(answer) = Acquired::from_reply(&reply, 7) {
-            let read = if let Value::Int(now) = reply {
-                ints(&[1, now, 7, now])
-            } else {
-                reply.clone()
-            };
-            prop_assert_eq!(acquired(answer), read);
+            prop_assert_eq!(acquired(answer), in_full.clone());
         }
-        if let Ok(answer) = TransferReply::from_reply(&reply) {
-            prop_assert_eq!(transferred(answer), reply.clone());
+        if let Ok(answer) = TransferReply::from_reply(&reply, 7) {
+            prop_assert_eq!(transferred(answer), in_full);
         }
         if let Ok(answer) = Written::from_reply(&reply) {
             prop_assert_eq!(written(answer), reply.clone());

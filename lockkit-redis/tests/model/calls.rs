@@ -408,7 +408,9 @@ fn read(call: Call, raw: &Raw) -> Answer {
     let now = |at| tick(number(&all, at) / 1000);
     match (call, first) {
         (Call::Acquire { .. }, 0) => Answer::Busy { now: now(1) },
-        (Call::Acquire { lease, .. }, token) if matches!(raw, Raw::Int(_)) => {
+        (Call::Acquire { lease, .. } | Call::Transfer { lease, .. }, token)
+            if matches!(raw, Raw::Int(_)) =>
+        {
             Answer::Granted { now: tick(token / 1000), lease, token }
         }
         (Call::Acquire { .. }, 1) => {

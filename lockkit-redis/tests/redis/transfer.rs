@@ -326,16 +326,22 @@ async fn c13_other_modes_are_not_transferred_and_stay_held() {
 
 #[tokio::test]
 async fn c4_a_transfer_rises_above_a_raised_token_that_the_server_has_lost() {
-    let store = Store::start().await;
-    let mut claim = holder(&store, "a").await;
-    let token = granted(claim.attempt(Wait::No).await).token;
-    let floor = FencingToken::new(token.get() + 3_600_000_000);
-    assert_eq!(claim.raise_token(floor).await.unwrap(), Some(floor));
-    store.admin.ask::<()>(&["DEL", &counter_key()]).await;
-    let next = transferred(&mut claim, &spec("a")).await;
-    assert!(next > floor.get(), "{next} after {floor}");
-    assert_eq!(claim.release().await.unwrap(), Released::Freed);
-    assert!(granted(store.claim("a").attempt(Wait::No).await).token.get() > next);
+    // Nothing is left of the counter, or only an earlier token.
+    for loss in [&["DEL"][..], &["GETSET", "1000000000000000"]] {
+        let store = Store::start().await;
+        let mut claim = holder(&store, "a").await;
+        let token = granted(claim.attempt(Wait::No).await).token;
+        let floor = FencingToken::new(token.get() + 3_600_000_000);
+        assert_eq!(claim.raise_token(floor).await.unwrap(), Some(floor));
+        let counter = counter_key();
+        let words: Vec<_> =
+            [loss[0], &counter].into_iter().chain(loss[1..].iter().copied()).collect();
+        store.admin.ask::<redis::Value>(&words).await;
+        let next = transferred(&mut claim, &spec("a")).await;
+        assert!(next > floor.get(), "{next} after {floor}");
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+        assert!(granted(store.claim("a").attempt(Wait::No).await).token.get() > next);
+    }
 }
 
 /// Waits for the lock, and asks again after each temporary error.

@@ -95,7 +95,7 @@ fn full_or_denied_servers() -> Vec<Mutant> {
         ),
         script(
             "a transfer that a full server refuses",
-            &[("transfer", "write_though_full()\ngive", "give")],
+            &[("transfer", "redis.call('ZREM', KEYS[4], '')", "")],
             &[REFUSED],
         ),
         script(
@@ -360,6 +360,43 @@ fn transfers() -> Vec<Mutant> {
                 "give(ARGV[2], tonumber(string.match(redis.call('GET', counter), '^%d+')), lease)",
             )],
             &["a grant didn't raise the token"],
+        ),
+        script(
+            "a quick transfer of another owner's lock",
+            &[(
+                "transfer",
+                "redis.call('GET', KEYS[1]) == ARGV[8] .. ':' .. ARGV[1]",
+                "redis.call('EXISTS', KEYS[1]) == 1",
+            )],
+            &[
+                "a client took another client's lock away",
+                "a client transferred a lock that it did not hold",
+            ],
+        ),
+        script(
+            "a quick transfer after not_after",
+            &[("transfer", "now <= tonumber(ARGV[4]) and ", "")],
+            &["a transfer was done after not_after"],
+        ),
+        script(
+            "a quick transfer that passes waiters over",
+            &[("transfer", "(ARGV[5] == '0' or redis.call('EXISTS', KEYS[3]) == 0)", "true")],
+            &[PASSED_OVER, OVERTAKEN],
+        ),
+        script(
+            "a quick transfer whose token the counter does not record",
+            &[("transfer", "redis.call('SET', KEYS[2], token)", "")],
+            &[UNTOLD],
+        ),
+        script(
+            "a quick transfer whose token does not rise",
+            &[("transfer", "last < token and #ARGV[8] == 16 and ARGV[8] < token", "true")],
+            &["a grant didn't raise the token", "the token fell"],
+        ),
+        script(
+            "a quick transfer with a longer lease",
+            &[("transfer", "'PX', ARGV[3])", "'PX', ARGV[3] * 2)")],
+            &["a grant's lease is not what was asked for"],
         ),
         script(
             "a transfer that does not move the token",
