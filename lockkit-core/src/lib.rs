@@ -22,6 +22,7 @@ mod chance;
 #[doc(hidden)]
 pub mod chance;
 mod clock;
+mod common;
 pub mod contract;
 mod driver;
 mod election;
