@@ -25,6 +25,7 @@
 //! | `full` | all five |
 //! | `mysql-tls`, `redis-tls`, `zk-tls` | TLS for the store: `mysqls`, `rediss` and others, `zks` |
 //! | `metrics` | `LockerBuilder::metrics`: reports to the crate `metrics` |
+//! | `serde` | `Settings` and `LockOptions` from files and variables |
 //! | `simulation` | for lockkit-torture; never for a program that relies on locks |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

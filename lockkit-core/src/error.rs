@@ -105,9 +105,9 @@ pub enum ErrorKind {
     /// * **Remedy:** correct the scheme, or register a backend for it.
     /// * **Outcome:** known.
     UnknownScheme,
-    /// The URL has a parameter that the backend doesn't know.
+    /// The URL has a parameter that the backend doesn't know, or the settings have an unknown key.
     ///
-    /// * **Remedy:** correct or remove the parameter.
+    /// * **Remedy:** correct or remove the parameter or the key.
     /// * **Outcome:** known.
     UnknownParameter,
     /// The backend can't do what was asked; its capabilities say so.

@@ -10,6 +10,7 @@
 //! | feature | |
 //! |---|---|
 //! | `metrics` | the observer `Metrics`, which reports to the crate `metrics` |
+//! | `serde` | `Settings` and `LockOptions` from files and variables |
 //! | `simulation` | owner ids and jitter from a seed, and a fake store |
 //!
 //! `simulation` is for lockkit's own tests. Never enable it in a program that relies on locks.
@@ -55,6 +56,8 @@ mod reentrant;
 mod registry;
 mod rwlock;
 mod semaphore;
+#[cfg(feature = "serde")]
+mod settings;
 pub mod spi;
 mod sync;
 mod token;
@@ -63,6 +66,8 @@ mod within;
 
 #[cfg(feature = "metrics")]
 pub use self::metrics::Metrics;
+#[cfg(feature = "serde")]
+pub use self::settings::Settings;
 pub use self::{
     clock::{Clock, Tick},
     election::{Election, Leader, LeaderWatch, Leadership},
