@@ -9,6 +9,7 @@
 //!
 //! | feature | |
 //! |---|---|
+//! | `blocking` | the module `blocking`: calls that block, without a runtime |
 //! | `metrics` | the observer `Metrics`, which reports to the crate `metrics` |
 //! | `serde` | `Settings` and `LockOptions` from files and variables |
 //! | `simulation` | owner ids and jitter from a seed, and a fake store |
@@ -17,6 +18,8 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
 #[cfg(not(any(test, feature = "simulation")))]
 mod chance;
 #[cfg(any(test, feature = "simulation"))]

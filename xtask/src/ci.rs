@@ -31,7 +31,7 @@ const STRICT: [&str; 10] = [
 ];
 
 /// The features that examples need.
-const EXAMPLES: &str = "metrics,quorum,serde";
+const EXAMPLES: &str = "blocking,metrics,quorum,serde";
 
 /// Runs all checks.
 ///

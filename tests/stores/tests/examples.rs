@@ -25,7 +25,8 @@ use lockkit_fixture::{
 };
 
 /// The examples that take the URL of any store.
-const EXAMPLES: [&str; 11] = [
+const EXAMPLES: [&str; 12] = [
+    "blocking",
     "cache_refresh",
     "hold_limits",
     "inventory",
