@@ -118,7 +118,7 @@ impl Locker {
     /// ```
     ///
     /// # Errors
-    /// As [each call](Self#errors), or the error of `call`.
+    /// As [each call](Locker#errors), or the error of `call`.
     pub fn block_on<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         self.background.block_on(call)
     }
@@ -128,7 +128,7 @@ impl Locker {
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed).
     ///
     /// # Errors
-    /// As the async call, and as [each call](Self#errors).
+    /// As the async call, and as [each call](Locker#errors).
     pub fn shutdown(&self) -> Result<()> {
         self.block_on(self.inner.shutdown())
     }
