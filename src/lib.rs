@@ -11,7 +11,8 @@
 //!   [`Locker::inspect`] are for operators.
 //! * [`LockOptions`] holds the options of a lock, [`Lost`] is the loss signal, and [`Error`] is the
 //!   one error type.
-//! * `Settings` reads all that from a file, and the module `blocking` needs no async code.
+//! * `Settings` reads a store and its options from a file. The module `blocking` is for programs
+//!   without async code. Both need a feature.
 //! * [`spi`] is the interface that a backend implements, and [`Registry`] is where it is
 //!   registered.
 //!
