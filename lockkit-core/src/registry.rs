@@ -170,8 +170,9 @@ impl Registry {
     /// # Cancel safety
     /// As [`connect`](Self::connect).
     pub async fn builder(&self, url: &str) -> Result<LockerBuilder> {
-        let connected = async { self.connected(StoreUrl::parse(url)?, Common::default()).await };
-        connected.await.map_err(|error| error.with_operation("connect"))
+        let explain = |error: Error| error.with_operation("connect");
+        let url = StoreUrl::parse(url).map_err(explain)?;
+        self.connected(url, Common::default()).await.map_err(explain)
     }
 
     /// Connects to the store of a URL. Each value in `settings` replaces the parameter of the URL.
