@@ -11,6 +11,8 @@
 //!   [`Locker::inspect`] are for operators.
 //! * [`LockOptions`] holds the options of a lock, [`Lost`] is the loss signal, and [`Error`] is the
 //!   one error type.
+//! * `Settings` reads a store and its options from a file. The module `blocking` is for programs
+//!   without async code. Both need a feature.
 //! * [`spi`] is the interface that a backend implements, and [`Registry`] is where it is
 //!   registered.
 //!
@@ -24,11 +26,15 @@
 //! | `quorum` | several stores as one |
 //! | `full` | all five |
 //! | `mysql-tls`, `redis-tls`, `zk-tls` | TLS for the store: `mysqls`, `rediss` and others, `zks` |
+//! | `blocking` | the module `blocking`: calls that block, without a runtime |
 //! | `metrics` | `LockerBuilder::metrics`: reports to the crate `metrics` |
+//! | `serde` | `Settings` and `LockOptions` from files and variables |
 //! | `simulation` | for lockkit-torture; never for a program that relies on locks |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod connect;
 
 pub use lockkit_core::*;

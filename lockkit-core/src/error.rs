@@ -24,6 +24,11 @@ pub enum ErrorKind {
     /// * **Remedy:** make a new locker, or end the task that still uses this one.
     /// * **Outcome:** known.
     Closed,
+    /// A blocking call was made inside a tokio runtime, whose tasks it would stop.
+    ///
+    /// * **Remedy:** use the async interface there, or call from a thread of your own.
+    /// * **Outcome:** unknown, if the call is a release.
+    InsideRuntime,
     /// A lock name is empty, too long, or contains control characters.
     ///
     /// * **Remedy:** choose a name as the message says.
@@ -62,7 +67,7 @@ pub enum ErrorKind {
     NewerFormat,
     /// There is no tokio runtime for lockkit's tasks.
     ///
-    /// * **Remedy:** call lockkit inside a tokio runtime that has timers.
+    /// * **Remedy:** call lockkit inside a tokio runtime that has timers, or use blocking calls.
     /// * **Outcome:** unknown, if the call is a release.
     NoRuntime,
     /// The store does not allow this operation to our user.
@@ -105,9 +110,9 @@ pub enum ErrorKind {
     /// * **Remedy:** correct the scheme, or register a backend for it.
     /// * **Outcome:** known.
     UnknownScheme,
-    /// The URL has a parameter that the backend doesn't know.
+    /// The URL has a parameter that the backend doesn't know, or the settings have an unknown key.
     ///
-    /// * **Remedy:** correct or remove the parameter.
+    /// * **Remedy:** correct or remove the parameter or the key.
     /// * **Outcome:** known.
     UnknownParameter,
     /// The backend can't do what was asked; its capabilities say so.

@@ -142,6 +142,15 @@ impl LockGuard {
         self.give_back().await
     }
 
+    /// Releases the lock after a scope, and returns the output of its work. A release that got no
+    /// answer is no error, because the work was done while the lock was held.
+    pub(crate) async fn end_scope<T>(self, output: T) -> Result<T> {
+        match self.release().await {
+            Err(lost) if lost.kind() == ErrorKind::Lost => Err(lost),
+            Ok(()) | Err(_) => Ok(output),
+        }
+    }
+
     /// As [`release`](Self::release); afterwards the drop of the guard has nothing left to do.
     pub(crate) async fn give_back(&mut self) -> Result<()> {
         // This keeps the background task running until the call ends.

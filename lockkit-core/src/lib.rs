@@ -9,19 +9,24 @@
 //!
 //! | feature | |
 //! |---|---|
+//! | `blocking` | the module `blocking`: calls that block, without a runtime |
 //! | `metrics` | the observer `Metrics`, which reports to the crate `metrics` |
+//! | `serde` | `Settings` and `LockOptions` from files and variables |
 //! | `simulation` | owner ids and jitter from a seed, and a fake store |
 //!
 //! `simulation` is for lockkit's own tests. Never enable it in a program that relies on locks.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
 #[cfg(not(any(test, feature = "simulation")))]
 mod chance;
 #[cfg(any(test, feature = "simulation"))]
 #[doc(hidden)]
 pub mod chance;
 mod clock;
+mod common;
 pub mod contract;
 mod driver;
 mod election;
@@ -54,6 +59,8 @@ mod reentrant;
 mod registry;
 mod rwlock;
 mod semaphore;
+#[cfg(feature = "serde")]
+mod settings;
 pub mod spi;
 mod sync;
 mod token;
@@ -62,6 +69,8 @@ mod within;
 
 #[cfg(feature = "metrics")]
 pub use self::metrics::Metrics;
+#[cfg(feature = "serde")]
+pub use self::settings::Settings;
 pub use self::{
     clock::{Clock, Tick},
     election::{Election, Leader, LeaderWatch, Leadership},

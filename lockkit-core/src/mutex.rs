@@ -3,7 +3,7 @@
 use std::{future::Future, time::Duration};
 
 use crate::{
-    error::{ErrorKind, Result},
+    error::Result,
     guard::LockGuard,
     handle::Handle,
     hold::Hold,
@@ -133,19 +133,16 @@ impl Mutex {
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](Self::lock), or [`ErrorKind::Lost`] if the lock was lost before `work` was done
-    /// and the lock was released. A release that got no answer is no error, because `work` was done
-    /// while the lock was held.
+    /// As [`lock`](Self::lock), or [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lock was lost
+    /// before `work` was done and the lock was released. A release that got no answer is no error,
+    /// because `work` was done while the lock was held.
     ///
     /// # Cancel safety
     /// As cancel safe as `work`; the background task releases the lock.
     pub async fn scope<F: Future>(&self, work: impl FnOnce(Hold) -> F) -> Result<F::Output> {
         let guard = self.lock().await?;
         let output = guard.run(work(guard.hold())).await?;
-        match guard.release().await {
-            Err(lost) if lost.kind() == ErrorKind::Lost => Err(lost),
-            Ok(()) | Err(_) => Ok(output),
-        }
+        guard.end_scope(output).await
     }
 
     /// Reports the holders of the lock and the number of waiters.

@@ -55,6 +55,10 @@ pub enum Renewal {
 /// A getter returns the value in force: the value that was set, or else the value in the list
 /// below. So `LockOptions::new().ttl()` is 30 s.
 ///
+/// With the cargo feature `serde`, options come from a file, too. Its keys and values are those of
+/// `Settings`, without `url`, `token_base` and `process_gate`. A contradiction is an error of
+/// `with_options`.
+///
 /// ```
 /// use std::time::Duration;
 /// use lockkit_core::{LockOptions, Locker};

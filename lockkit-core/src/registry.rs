@@ -6,10 +6,11 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 
 use crate::{
+    common::Common,
     error::{Error, ErrorKind, Result},
     locker::{Locker, LockerBuilder},
     memory::MemoryConnector,
-    options::{CheckedOptions, LockOptions},
+    options::CheckedOptions,
     spi::Backend,
     url::StoreUrl,
 };
@@ -127,7 +128,7 @@ impl Registry {
     /// Every store takes these parameters:
     ///
     /// * `ttl`, `op_timeout`, `max_hold`, `label` and `group` set the defaults of the locker's
-    ///   locks.
+    ///   locks. `max_hold` may be `forever`.
     /// * `token_base` is added to every fencing token.
     /// * `process_gate=false` turns the [process gate](Locker::with_process_gate) off.
     ///
@@ -169,34 +170,24 @@ impl Registry {
     /// # Cancel safety
     /// As [`connect`](Self::connect).
     pub async fn builder(&self, url: &str) -> Result<LockerBuilder> {
-        self.connected(url).await.map_err(|error| error.with_operation("connect"))
+        let explain = |error: Error| error.with_operation("connect");
+        let url = StoreUrl::parse(url).map_err(explain)?;
+        self.connected(url, Common::default()).await.map_err(explain)
     }
 
-    async fn connected(&self, url: &str) -> Result<LockerBuilder> {
-        let mut url = StoreUrl::parse(url)?;
+    /// Connects to the store of a URL. Each value in `settings` replaces the parameter of the URL.
+    pub(crate) async fn connected(
+        &self,
+        mut url: StoreUrl,
+        settings: Common,
+    ) -> Result<LockerBuilder> {
         let connector = self.connector(url.scheme())?;
-        let mut defaults = LockOptions::new();
-        if let Some(ttl) = url.params.duration("ttl")? {
-            defaults = defaults.with_ttl(ttl);
-        }
-        if let Some(op_timeout) = url.params.duration("op_timeout")? {
-            defaults = defaults.with_op_timeout(op_timeout);
-        }
-        if let Some(max_hold) = url.params.duration("max_hold")? {
-            defaults = defaults.with_max_hold(max_hold);
-        }
-        if let Some(label) = url.params.text("label")? {
-            defaults = defaults.with_label(label);
-        }
-        if let Some(group) = url.params.text("group")? {
-            defaults = defaults.with_group(group);
-        }
-        let token_base = url.params.parsed("token_base", "a whole number")?.unwrap_or(0);
-        let gated = url.params.parsed("process_gate", "true or false")?.unwrap_or(true);
-        let defaults = CheckedOptions::new(defaults)?;
+        let common = settings.over(Common::take(&mut url.params)?);
+        let defaults = CheckedOptions::new(common.options)?;
         let backend = connector.connect(url, self).await?;
         let builder = Locker::builder(backend).defaults(defaults);
-        Ok(builder.token_base(token_base).gated(gated))
+        let token_base = common.token_base.unwrap_or(0);
+        Ok(builder.token_base(token_base).gated(common.process_gate.unwrap_or(true)))
     }
 
     /// Finds the connector of a scheme. A store that is made of other stores connects to them with
@@ -247,7 +238,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::name::Kind;
+    use crate::{name::Kind, options::LockOptions};
 
     #[tokio::test]
     async fn the_defaults_of_a_url_stay_where_an_option_is_not_set() {
@@ -312,5 +303,12 @@ mod tests {
         let error = Registry::new().connect("memory://?max_hold=5s").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOption);
         assert!(error.to_string().contains("at least ttl (30s)"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_url_may_say_that_a_hold_lasts_forever() {
+        let locker = Registry::new().connect("memory://?max_hold=forever").await.unwrap();
+        assert_eq!(locker.defaults().max_hold(), None);
+        assert_ne!(*locker.defaults(), LockOptions::new(), "it is set");
     }
 }

@@ -30,6 +30,9 @@ const STRICT: [&str; 10] = [
     "clippy::unwrap_used",
 ];
 
+/// The features that examples need.
+const EXAMPLES: &str = "blocking,metrics,quorum,serde";
+
 /// Runs all checks.
 ///
 /// # Errors
@@ -134,7 +137,7 @@ fn examples() -> Result<()> {
     for name in names {
         step(
             &format!("example {name}"),
-            &mut cargo(&["run", "--locked", "--features", "metrics,quorum", "--example", &name]),
+            &mut cargo(&["run", "--locked", "--features", EXAMPLES, "--example", &name]),
         )?;
     }
     // This example needs SQLite. It is a separate package, so that no other example waits for

@@ -91,6 +91,20 @@ impl Drop for Keeper {
     }
 }
 
+/// Waits until no task works on the agenda. The task works while a locker, a guard or a hold
+/// without a guard is left, and then finishes what they left behind.
+#[cfg(feature = "blocking")]
+pub(crate) async fn until_ended(agenda: &Agenda) {
+    loop {
+        let mut ended = pin!(agenda.locker.quiet.notified());
+        ended.as_mut().enable();
+        if !agenda.is_attended() {
+            return;
+        }
+        ended.await;
+    }
+}
+
 /// Waits until no claim lives. Returns false if a claim outlives the shutdown by far: a future that
 /// is not polled any more may hold it for ever.
 pub(crate) async fn until_quiet(agenda: &Arc<Agenda>) -> bool {

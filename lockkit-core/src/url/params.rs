@@ -1,4 +1,4 @@
-//! Takes the parameters of a URL one by one, and refuses those that no reader took.
+//! Takes the parameters of a URL, or settings, one by one, and refuses those that no reader took.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
@@ -10,12 +10,20 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct Params {
     given: Vec<(String, String)>,
     known: Vec<&'static str>,
+    /// Errors call them settings, and not parameters of a URL.
+    are_settings: bool,
 }
 
 impl Params {
     pub(super) fn new<'a>(pairs: impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)>) -> Self {
         let given = pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
-        Self { given, known: Vec::new() }
+        Self { given, known: Vec::new(), are_settings: false }
+    }
+
+    /// The keys and values of settings, which are read as parameters are.
+    #[cfg(feature = "serde")]
+    pub(crate) fn of_settings(given: Vec<(String, String)>) -> Self {
+        Self { given, known: Vec::new(), are_settings: true }
     }
 
     /// Takes out a parameter as text.
@@ -26,8 +34,10 @@ impl Params {
         self.known.push(name);
         let mut values = self.given.extract_if(.., |(given, _)| given == name);
         let first = values.next();
-        if values.next().is_some() {
-            return Err(invalid(format!("the parameter {name} is given twice")));
+        let is_repeated = values.next().is_some();
+        drop(values);
+        if is_repeated {
+            return Err(self.fault(name, "is given twice"));
         }
         Ok(first.map(|(_, value)| value))
     }
@@ -43,10 +53,9 @@ impl Params {
     /// # Errors
     /// [`ErrorKind::InvalidUrl`] if it can't be parsed, or is given twice.
     pub fn parsed<T: FromStr>(&mut self, name: &'static str, expected: &str) -> Result<Option<T>> {
-        let parse = |text: String| {
-            text.parse().map_err(|_| invalid(format!("the parameter {name} must be {expected}")))
-        };
-        self.text(name)?.map(parse).transpose()
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let parsed = text.parse::<T>().map(Some);
+        parsed.map_err(|_| self.fault(name, &format!("must be {expected}")))
     }
 
     /// Takes out a parameter that is a duration such as `250ms`, `10s` or `1m 30s`.
@@ -54,12 +63,19 @@ impl Params {
     /// # Errors
     /// [`ErrorKind::InvalidUrl`] if it is no duration, or is given twice.
     pub fn duration(&mut self, name: &'static str) -> Result<Option<Duration>> {
-        let parse = |text: String| {
-            humantime::parse_duration(&text).map_err(|_| {
-                invalid(format!("the parameter {name} must be a duration such as 250ms or 10s"))
-            })
-        };
-        self.text(name)?.map(parse).transpose()
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let parsed = humantime::parse_duration(&text).map(Some);
+        parsed.map_err(|_| self.fault(name, "must be a duration such as 250ms or 10s"))
+    }
+
+    /// As [`duration`](Self::duration); `forever` is [`Duration::MAX`].
+    pub(crate) fn bound(&mut self, name: &'static str) -> Result<Option<Duration>> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        if text == "forever" {
+            return Ok(Some(Duration::MAX));
+        }
+        let parsed = humantime::parse_duration(&text).map(Some);
+        parsed.map_err(|_| self.fault(name, "must be a duration such as 250ms or 10s, or forever"))
     }
 
     /// Checks that no parameter is left after all known ones were taken.
@@ -69,7 +85,8 @@ impl Params {
     /// most like it.
     pub fn finish(&self) -> Result<()> {
         let Some((unknown, _)) = self.given.first() else { return Ok(()) };
-        if self.given.iter().any(|(name, value)| !is_plain(name) || value.contains('@')) {
+        let is_split = |(name, value): &(String, String)| !is_plain(name) || value.contains('@');
+        if !self.are_settings && self.given.iter().any(is_split) {
             return Err(Error::new(
                 ErrorKind::UnknownParameter,
                 format!(
@@ -88,10 +105,20 @@ impl Params {
                 format!("known are {}", known.join(", "))
             }
         };
-        Err(Error::new(
-            ErrorKind::UnknownParameter,
-            format!("the store URL has an unknown parameter {unknown:?}: {advice}"),
-        ))
+        let text = if self.are_settings {
+            format!("there is no setting {unknown:?}: {advice}")
+        } else {
+            format!("the store URL has an unknown parameter {unknown:?}: {advice}")
+        };
+        Err(Error::new(ErrorKind::UnknownParameter, text))
+    }
+
+    fn fault(&self, name: &str, fault: &str) -> Error {
+        if self.are_settings {
+            let text = format!("the setting {name} {fault}");
+            return Error::new(ErrorKind::InvalidOption, text);
+        }
+        invalid(format!("the parameter {name} {fault}"))
     }
 }
 
@@ -163,9 +190,20 @@ mod tests {
         assert_eq!(given.parsed::<u64>("token_base", "a number").unwrap(), Some(7));
         assert_eq!(given.text("prefix").unwrap(), None);
         given.finish().unwrap();
-        for bad in ["ttl=3", "ttl=", "ttl=1s&ttl=2s"] {
+        for bad in ["ttl=3", "ttl=", "ttl=1s&ttl=2s", "ttl=forever"] {
             let error = params(bad).duration("ttl").unwrap_err();
             assert!(error.to_string().contains("parameter ttl"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_bound_is_a_duration_or_forever() {
+        let mut given = params("wait=5s&max_hold=forever");
+        assert_eq!(given.bound("wait").unwrap(), Some(Duration::from_secs(5)));
+        assert_eq!(given.bound("max_hold").unwrap(), Some(Duration::MAX));
+        assert_eq!(given.bound("patience").unwrap(), None);
+        let error = params("max_hold=Forever").bound("max_hold").unwrap_err();
+        assert!(error.to_string().contains("parameter max_hold must be a duration"), "{error}");
+        assert!(error.to_string().contains("or forever"), "{error}");
     }
 }

@@ -25,7 +25,8 @@ use lockkit_fixture::{
 };
 
 /// The examples that take the URL of any store.
-const EXAMPLES: [&str; 11] = [
+const EXAMPLES: [&str; 12] = [
+    "blocking",
     "cache_refresh",
     "hold_limits",
     "inventory",
@@ -38,8 +39,8 @@ const EXAMPLES: [&str; 11] = [
     "singleton_job",
     "telemetry",
 ];
-/// Two examples take several URLs, and one has its own store.
-const OTHERS: [&str; 3] = ["custom_backend", "quorum", "swap_backend"];
+/// Two examples take several URLs, one has its own store, and one reads its URL from a variable.
+const OTHERS: [&str; 4] = ["custom_backend", "quorum", "settings", "swap_backend"];
 
 /// The examples that a store can't run, and the text of its refusal.
 const LEFT_OUT: [(&str, &str, &str); 2] = [

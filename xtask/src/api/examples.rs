@@ -38,6 +38,7 @@ const MAIN: [(&str, &[&str]); 6] = [
             "Renewal",
             "RwLock",
             "Semaphore",
+            "Settings",
             "StoreUrl",
         ],
     ),

@@ -6,8 +6,10 @@
 const ALWAYS: [&str; 8] =
     ["alloc", "core", "futures_core", "i64", "lockkit_core", "lockkit_quorum", "std", "u64"];
 
-/// Other crates that each crate may show. The backend that shows a driver re-exports it.
-const DRIVERS: [(&str, &str); 3] = [
+/// Other crates that each crate may show. The backend that shows a driver re-exports it. The core
+/// implements a trait of serde for its own types.
+const OTHERS: [(&str, &str); 4] = [
+    ("lockkit-core", "serde_core"),
     ("lockkit-mysql", "mysql_async"),
     ("lockkit-redis", "redis"),
     ("lockkit-zk", "zookeeper_client"),
@@ -17,7 +19,7 @@ const DRIVERS: [(&str, &str); 3] = [
 pub(super) fn faults(name: &str, listing: &[String]) -> Vec<String> {
     let own = name.replace('-', "_");
     let is_allowed =
-        |root: &str| root == own || ALWAYS.contains(&root) || DRIVERS.contains(&(name, root));
+        |root: &str| root == own || ALWAYS.contains(&root) || OTHERS.contains(&(name, root));
     let mut faults = Vec::new();
     for line in listing {
         if let Some(root) = roots(line).find(|root| !is_allowed(root)) {

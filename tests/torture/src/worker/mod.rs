@@ -101,6 +101,7 @@ async fn register(parent: &Parent, history: &std::path::Path) -> Result<()> {
 fn broken(error: &lockkit::Error) -> Result<()> {
     match error.kind() {
         ErrorKind::Authentication
+        | ErrorKind::InsideRuntime
         | ErrorKind::InvalidName
         | ErrorKind::InvalidOption
         | ErrorKind::InvalidUrl
