@@ -11,14 +11,19 @@ use crate::{
     within::within,
 };
 
-/// Writes a note. While the outcome is unknown, it asks again, within two request timeouts and
-/// before the deadline.
+/// Writes a note. While the outcome is unknown, it asks again, within `bound` and before the
+/// deadline.
 ///
 /// # Errors
 /// [`ErrorKind::Lost`] if the lock is lost; any other error may mean that the outcome is unknown.
-pub(crate) async fn write_note(agenda: Arc<Agenda>, held: Arc<Held>, note: Note) -> Result<Noted> {
+pub(crate) async fn write_note(
+    agenda: Arc<Agenda>,
+    held: Arc<Held>,
+    note: Note,
+    bound: Duration,
+) -> Result<Noted> {
     let clock = held.locker().clock;
-    let end = clock.now().after(held.limits().op_timeout * 2).min(held.deadline());
+    let end = clock.now().after(bound).min(held.deadline());
     let mut pause = held.limits().op_timeout / 64;
     let mut unknown = false;
     loop {
@@ -39,7 +44,7 @@ pub(crate) async fn write_note(agenda: Arc<Agenda>, held: Arc<Held>, note: Note)
             return Err(held.explain(error, "write note"));
         }
         clock.sleep_until(clock.now().after(pause)).await;
-        pause *= 2;
+        pause = (pause * 2).min(held.limits().op_timeout);
     }
 }
 

@@ -1,0 +1,62 @@
+//! Defines the answers to a call for a slot.
+
+use std::time::SystemTime;
+
+use crate::{error::Error, token::FencingToken};
+
+/// One run of the work for a slot, as the note beside the lock shows it. Its times are by the
+/// store's clock, so the times of runs on different hosts can be compared.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnceRun {
+    /// The slot.
+    pub slot: u64,
+    /// The fencing token under which the work ran. A later run has a larger token.
+    pub token: FencingToken,
+    /// The [label](crate::LockOptions::with_label) of the runner, if it has one.
+    pub label: Option<String>,
+    /// When the run began.
+    pub begun: SystemTime,
+    /// When the work was done. `None` if no record says so: the work still runs, it failed, or its
+    /// runner died or lost the lock.
+    pub finished: Option<SystemTime>,
+}
+
+/// The answer of [`Once::run`](crate::Once::run).
+#[must_use = "the work may have failed, or may not have run"]
+#[derive(Debug)]
+pub enum OnceOutcome<T, E> {
+    /// The work ran now, and the slot is finished.
+    Ran {
+        /// The output of the work.
+        output: T,
+        /// As the work got it: a run that began before and that no record shows as finished.
+        earlier: Option<OnceRun>,
+    },
+    /// The work ran now, and returned an error. The slot stays open: the next caller runs it again.
+    Failed {
+        /// The error of the work.
+        error: E,
+        /// As the work got it: a run that began before and that no record shows as finished.
+        earlier: Option<OnceRun>,
+    },
+    /// The work ran now, but the store did not confirm the record of its end. If the outcome of
+    /// `error` is [unknown](Error::is_outcome_unknown), the slot may be finished. Otherwise it is
+    /// open, and the next caller runs it again.
+    Unrecorded {
+        /// The output of the work.
+        output: T,
+        /// As the work got it: a run that began before and that no record shows as finished.
+        earlier: Option<OnceRun>,
+        /// Why there is no record.
+        error: Error,
+    },
+    /// This run finished the slot before.
+    Done(OnceRun),
+    /// This run of a later slot has begun before, or is finished. So the slot is finished, or no
+    /// caller runs it any more.
+    Passed(OnceRun),
+    /// Another caller held the lock until the bound on waiting had passed. This is the last run that
+    /// has begun, if the note shows one.
+    Busy(Option<OnceRun>),
+}
