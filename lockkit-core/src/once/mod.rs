@@ -31,8 +31,8 @@ use crate::{
 /// **The record** is the [note](Locker::note) beside the mutex with this name. It has the last
 /// finished run, and a later one that has begun. The store writes it only for the present holder. A
 /// slot is finished when its record is written, and not before. If a runner dies, fails, or loses
-/// its lock, the next caller runs the slot again and [hears](OnceOutcome::Ran) of the earlier run. So
-/// the work should be safe to repeat, or write to a resource that compares
+/// its lock, the next caller runs the slot again, and [hears](OnceOutcome::Ran) of the earlier run.
+/// So the work should be safe to repeat, or write to a resource that compares
 /// [tokens](Hold::fencing_token).
 ///
 /// The record is as durable as the store. If the store loses it, such as by a failover to a replica
@@ -128,7 +128,8 @@ impl Once {
     /// * [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) or
     ///   [`ErrorKind::NewerFormat`](crate::ErrorKind::NewerFormat) if the note is no record of
     ///   slots that this version knows. It stays as it is.
-    /// * As [`Mutex::lock`](crate::Mutex::lock), but a bound on waiting that has passed is no error.
+    /// * As [`Mutex::lock`](crate::Mutex::lock), except that a bound on waiting that has passed is
+    ///   no error.
     ///
     /// After any error but `Lost`, `work` did not run. The next run may hear of it all the same.
     ///

@@ -41,8 +41,8 @@ pub enum OnceOutcome<T, E> {
         earlier: Option<OnceRun>,
     },
     /// The work ran now, but the store did not confirm the record of its end. If the outcome of
-    /// `error` is [unknown](Error::is_outcome_unknown), the slot may be finished. Otherwise it is
-    /// open, and the next caller runs it again.
+    /// `error` is [unknown](Error::is_outcome_unknown), the slot may be finished: the next call for
+    /// it answers `Done`, or runs it again. Otherwise the slot is open.
     Unrecorded {
         /// The output of the work.
         output: T,
@@ -56,7 +56,7 @@ pub enum OnceOutcome<T, E> {
     /// This run of a later slot has begun before, or is finished. So the slot is finished, or no
     /// caller runs it any more.
     Passed(OnceRun),
-    /// Another caller held the lock until the bound on waiting had passed. This is the last run that
-    /// has begun, if the note shows one.
+    /// Another caller held the lock until the bound on waiting had passed. The run is the last one
+    /// that has begun and is not finished, if the note shows one.
     Busy(Option<OnceRun>),
 }

@@ -30,22 +30,22 @@ pub(super) struct Turn<'a> {
     pub(super) guard: LockGuard,
     note: Note,
     pub(super) record: Record,
-    /// When it asked the store for the time.
-    asked: Tick,
+    /// When the store's time of the beginning was known.
+    begun: Tick,
 }
 
 impl<'a> Turn<'a> {
     /// Reads the record under the lock, because another run may have ended just before.
     pub(super) async fn new(handle: &'a Handle, guard: LockGuard) -> Result<Self> {
         let (note, record) = look(handle).await?;
-        Ok(Self { handle, guard, note, record, asked: Tick::NEVER })
+        Ok(Self { handle, guard, note, record, begun: Tick::NEVER })
     }
 
     /// Records that a run of this slot has begun. Returns a run that began before and that no
     /// record shows as finished.
     pub(super) async fn begin(&mut self, slot: u64) -> Result<Option<OnceRun>> {
-        self.asked = self.handle.clock().now();
         let begun = self.handle.locker().time().await?;
+        self.begun = self.handle.clock().now();
         let label = self.handle.label().map(str::to_owned);
         let token = self.guard.fencing_token();
         let earlier = self.record.begin(OnceRun { slot, token, label, begun, finished: None });
@@ -56,10 +56,8 @@ impl<'a> Turn<'a> {
     /// Records that the run is finished. Without this record the work runs again, so this asks
     /// until the lease ends, and where there is no lease, for one ttl.
     pub(super) async fn finish(&mut self) -> Result<()> {
-        self.record.finish(self.asked.until(self.handle.clock().now()));
-        let written = self.write(self.handle.limits().ttl).await;
-        let is_unknown = written.as_ref().is_err_and(Error::is_outcome_unknown);
-        if is_unknown && self.is_written().await { Ok(()) } else { written }
+        self.record.finish(self.begun.until(self.handle.clock().now()));
+        self.write(self.handle.limits().ttl).await
     }
 
     /// Gives the lock back. The record already says what was done under it, so the result of the
@@ -85,11 +83,5 @@ impl<'a> Turn<'a> {
                 Err(self.handle.explain(error, OPERATION))
             }
         }
-    }
-
-    /// Whether the store has the record of the end, although it did not confirm that.
-    async fn is_written(&self) -> bool {
-        let Ok((_, seen)) = look(self.handle).await else { return false };
-        seen.finished.is_some_and(|run| run.token == self.guard.fencing_token())
     }
 }
