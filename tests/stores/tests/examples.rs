@@ -31,11 +31,11 @@ const EXAMPLES: [&str; 11] = [
     "inventory",
     "leader",
     "lock_all",
+    "once",
     "process_gate",
     "quickstart",
     "rate_limit",
     "reentrant",
-    "singleton_job",
     "telemetry",
 ];
 /// Two examples take several URLs, and one has its own store.
