@@ -35,10 +35,9 @@ use crate::{
 /// So the work should be safe to repeat, or write to a resource that compares
 /// [tokens](Hold::fencing_token).
 ///
-/// The record is as durable as the store. If the store loses it, such as by a failover to a replica
-/// that lags behind, the slot is open again, and no outcome says so. There is one record for each
-/// name, and it stays for good. `lockkit once` of the command line keeps another record, so use
-/// different names.
+/// The record is as durable as the store. A failover to a replica that lags behind may lose it. Then
+/// the slot is open again, and no outcome says so. There is one record for each name, and it stays
+/// for good. `lockkit once` of the command line keeps another record, so use different names.
 ///
 /// ```
 /// use lockkit_core::{Locker, OnceOutcome};

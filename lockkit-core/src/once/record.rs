@@ -19,7 +19,7 @@ const NO_END: &str = "-";
 /// The content of the note. A run that has begun is always of a later slot than the finished one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
-    pub(super) finished: Option<OnceRun>,
+    finished: Option<OnceRun>,
     pub(super) begun: Option<OnceRun>,
 }
 

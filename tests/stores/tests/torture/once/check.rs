@@ -18,11 +18,11 @@ struct Run {
 /// wrote the line.
 type Runs = BTreeMap<u64, Run>;
 
-/// What the runners did in all.
+/// The number of runs of all runners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Figures {
     pub(super) runs: usize,
-    /// The runs of a slot that an earlier run had begun.
+    /// Those of a slot that an earlier run had begun.
     pub(super) takeovers: usize,
 }
 
