@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Writes a note. While the outcome is unknown, it asks again, within `bound` and before the
-/// deadline.
+/// deadline. A renewal meanwhile moves the deadline.
 ///
 /// # Errors
 /// [`ErrorKind::Lost`] if the lock is lost; any other error may mean that the outcome is unknown.
@@ -23,12 +23,12 @@ pub(crate) async fn write_note(
     bound: Duration,
 ) -> Result<Noted> {
     let clock = held.locker().clock;
-    let end = clock.now().after(bound).min(held.deadline());
+    let last = clock.now().after(bound);
+    let left = || clock.now().until(last.min(held.deadline()));
     let mut pause = held.limits().op_timeout / 64;
     let mut unknown = false;
     loop {
-        let left = clock.now().until(end);
-        let error = match attempt(&held, &note, left.min(held.limits().op_timeout)).await {
+        let error = match attempt(&held, &note, left().min(held.limits().op_timeout)).await {
             // An earlier attempt may have written the note while the lock was held.
             Ok(Noted::NotHeld) => {
                 held.lose(LossReason::Evicted);
@@ -39,7 +39,7 @@ pub(crate) async fn write_note(
             Err(error) => error,
         };
         unknown |= error.is_outcome_unknown();
-        if !error.is_temporary() || clock.now().until(end) <= pause {
+        if !error.is_temporary() || left() <= pause {
             let error = if unknown { error.with_outcome_unknown() } else { error };
             return Err(held.explain(error, "write note"));
         }
