@@ -1,8 +1,9 @@
 //! Tests slots over a store that obeys the test, on virtual time.
 
 use std::{
-    future::pending,
+    future::{pending, poll_fn},
     sync::{Arc, Mutex},
+    task::Poll,
     time::Duration,
 };
 
@@ -159,6 +160,23 @@ async fn c9_a_slot_is_taken_over_when_its_runner_dies() {
     assert_eq!(earlier.label.as_deref(), Some("host b"));
 }
 
+/// A scheduler that must miss no slot asks for the slot that passed its own. Catches such a slot
+/// that stays with its dead runner.
+#[tokio::test(start_paused = true)]
+async fn c9_the_slot_that_passed_another_one_can_be_taken_over() {
+    let fake = fake();
+    let way = fake.another_way();
+    let token = begin(host(&way, "host b"), 9).await;
+    way.all(Fault::Hang);
+    let once = host(&fake, "host a");
+    let outcome = run(&once, 3).await;
+    let OnceOutcome::Passed(later) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((later.slot, later.token, later.finished), (9, token, None));
+    let (_, earlier) = ran(run(&once, later.slot).await);
+    assert_eq!(earlier, Some(later));
+    assert!(matches!(run(&once, 3).await, OnceOutcome::Passed(run) if run.finished.is_some()));
+}
+
 /// Catches a failed run that counts as finished, and one that the next runner does not hear of.
 #[tokio::test(start_paused = true)]
 async fn a_slot_whose_work_failed_stays_open() {
@@ -230,17 +248,19 @@ async fn c5_a_slot_without_a_confirmed_record_is_unknown_and_runs_again() {
     assert_eq!(earlier.unwrap().token, output);
 }
 
-/// Catches a record that is given up as soon as any other note. The outage is longer than two
-/// requests.
+/// Catches a record that is given up as soon as any other note, or at the end of the lease that is
+/// known when the work ends. The outage is longer than both, and the lease is renewed meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a_record_of_the_end_waits_for_the_store_as_long_as_the_lease() {
+async fn c10_a_record_of_the_end_waits_for_the_store_while_the_lease_is_renewed() {
     let fake = fake();
     let once = host(&fake, "host a");
     let store = fake.clone();
     let work = once.run(3, |hold, _| async move {
+        // The first renewal comes after nine seconds.
+        time::sleep(secs(8)).await;
         store.always(Op::WriteNote, Fault::DOWN);
         tokio::spawn(async move {
-            time::sleep(TTL / 2).await;
+            time::sleep(secs(25)).await;
             store.heal();
         });
         Ok(hold.fencing_token())
@@ -344,6 +364,44 @@ async fn c6_a_run_that_is_dropped_leaves_its_slot_open() {
     assert!(start.elapsed() < secs(2), "{:?}", start.elapsed());
 }
 
+/// Catches a lock that stays held after a panic, and a run that the next runner does not hear of.
+#[tokio::test(start_paused = true)]
+async fn c13_work_that_panics_leaves_its_slot_open() {
+    let fake = fake();
+    let once = host(&fake, "host a");
+    let panicking = once.clone();
+    let work = tokio::spawn(async move {
+        let bomb = |_, _| poll_fn(|_| -> Poll<Result<(), ()>> { panic!("as ordered") });
+        panicking.run(3, bomb).await
+    });
+    assert!(work.await.unwrap_err().is_panic());
+    let start = Instant::now();
+    let (_, earlier) = ran(run(&once, 3).await);
+    assert_eq!(earlier.unwrap().slot, 3);
+    assert!(start.elapsed() < secs(2), "{:?}", start.elapsed());
+}
+
+/// Catches a shutdown that drops work which ends in time, or its record.
+#[tokio::test(start_paused = true)]
+async fn c7_a_run_that_ends_soon_after_a_shutdown_is_recorded() {
+    let fake = fake();
+    let locker = locker(&fake);
+    let once = locker.once(NAME).unwrap();
+    let work = once.run(3, |hold, _| async move {
+        time::sleep(secs(10)).await;
+        Ok(hold.fencing_token())
+    });
+    let closing = async {
+        time::sleep(secs(1)).await;
+        locker.shutdown().await
+    };
+    let (worked, closed) = tokio::join!(work, closing);
+    let (token, _) = ran(worked.unwrap());
+    closed.unwrap();
+    let other = host(&fake.another_way(), "host b");
+    assert!(matches!(run(&other, 3).await, OnceOutcome::Done(run) if run.token == token));
+}
+
 /// Catches a call that fails because the store was away for one request.
 #[tokio::test(start_paused = true)]
 async fn c8_a_run_waits_for_a_store_that_is_away() {
@@ -384,6 +442,23 @@ async fn c13_a_note_that_is_no_record_is_an_error_and_stays() {
         assert_eq!(locker.note(once.name()).await.unwrap(), note);
         assert_eq!(fake.holders(), 0);
     }
+}
+
+/// A host asked for the last of all slots by mistake. Catches a record that can't be undone.
+#[tokio::test(start_paused = true)]
+async fn an_empty_note_opens_all_slots_again() {
+    let fake = fake();
+    let locker = locker(&fake);
+    let once = locker.once(NAME).unwrap();
+    ran(run(&once, u64::MAX).await);
+    assert!(matches!(run(&once, 3).await, OnceOutcome::Passed(run) if run.slot == u64::MAX));
+    let guard = locker.mutex(NAME).unwrap().lock().await.unwrap();
+    let empty = locker.note(guard.name()).await.unwrap().next("");
+    assert_eq!(guard.write_note(&empty).await.unwrap(), Noted::Written);
+    guard.release().await.unwrap();
+    assert_eq!(once.last().await.unwrap(), None);
+    let (_, earlier) = ran(run(&once, 3).await);
+    assert_eq!(earlier, None);
 }
 
 /// Catches a store without a memory, on which each host would run each slot.
