@@ -26,7 +26,9 @@ use crate::{
 /// **A slot** is a number that only rises, such as the second of a tick of a schedule. Hosts whose
 /// clocks differ give one tick the same number. A host whose clock is ahead runs the slot early,
 /// and later hosts find it [done](OnceOutcome::Done). Slots go forward only: once a slot has begun,
-/// no caller runs an older one. A text is a name: `locker.once("deploy/v1.7")?.run(0, …)`.
+/// no caller runs an older one. So a host that is ahead by more than a period may pass slots that
+/// never ran. [`Locker::time`] is one clock for all hosts. A text is a name:
+/// `locker.once("deploy/v1.7")?.run(0, …)`.
 ///
 /// **The record** is the [note](Locker::note) beside the mutex with this name. It has the last
 /// finished run, and a later one that has begun. The store writes it only for the present holder. A
@@ -35,9 +37,11 @@ use crate::{
 /// So the work should be safe to repeat, or write to a resource that compares
 /// [tokens](Hold::fencing_token).
 ///
-/// The record is as durable as the store. A failover to a replica that lags behind may lose it. Then
-/// the slot is open again, and no outcome says so. There is one record for each name, and it stays
-/// for good. `lockkit once` of the command line keeps another record, so use different names.
+/// The record is as durable as the store. A failover to a replica that lags behind may lose it.
+/// Then the slot is open again, and no outcome says so. There is one record for each name, and it
+/// stays for good. If a slot was too large by mistake, lock the mutex and
+/// [write](Hold::write_note) an empty note: all slots are open again. The command line's
+/// `lockkit run` and `lockkit once` write other notes, so use different names.
 ///
 /// ```
 /// use lockkit_core::{Locker, OnceOutcome};
@@ -100,8 +104,9 @@ impl Once {
     /// `work` gets a view of the lock, and the run that began before and that no record shows as
     /// finished. If that run has the same slot, its work may have been done in part or completely.
     /// If it has an older slot, no caller runs that slot any more. If the lock is lost, `work` is
-    /// dropped at once. `work` must not write the note. The future is `Send` if `work` and its
-    /// future are.
+    /// dropped at once. Work that never ends keeps its slot, unless
+    /// [`LockOptions::with_max_hold`] ends it. `work` must neither write the note nor lock the same
+    /// name. The future is `Send` if `work`, its future and its output are.
     ///
     /// ```
     /// # async fn spawned(once: lockkit_core::Once) -> lockkit_core::Result<()> {
@@ -123,7 +128,7 @@ impl Once {
     ///
     /// # Errors
     /// * [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lock was lost before `work` was done.
-    ///   The slot is open.
+    ///   This run did not finish the slot.
     /// * [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) or
     ///   [`ErrorKind::NewerFormat`](crate::ErrorKind::NewerFormat) if the note is no record of
     ///   slots that this version knows. It stays as it is.

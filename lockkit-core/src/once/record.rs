@@ -123,7 +123,7 @@ fn foreign() -> Error {
     Error::new(
         ErrorKind::WrongType,
         "the note beside the lock is not a record of slots; lockkit did not change it; use another \
-         name, or remove the note",
+         name, or replace the note by an empty one",
     )
 }
 
