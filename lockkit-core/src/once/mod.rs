@@ -99,7 +99,8 @@ impl Once {
     ///
     /// A slot that is done or passed is answered without the lock. Otherwise the call waits while
     /// another caller runs a slot, and takes over if that runner dies. After
-    /// [`LockOptions::wait`] it gives up: [`OnceOutcome::Busy`]. A wait of zero asks once.
+    /// [`LockOptions::wait`] it gives up, and takes over no more: [`OnceOutcome::Busy`]. A wait of
+    /// zero asks once.
     ///
     /// `work` gets a view of the lock, and the run that began before and that no record shows as
     /// finished. If that run has the same slot, its work may have been done in part or completely.
