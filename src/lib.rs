@@ -5,6 +5,7 @@
 //!   [`Semaphore`] make [`LockGuard`]s.
 //! * [`Election`] makes one candidate the leader, and a [`LeaderWatch`] shows the leader to all
 //!   other processes.
+//! * [`Once`] runs work at most once per success for each slot, such as a tick of a schedule.
 //! * [`Locker::lock_all`] takes several names at once, and an [`Owner`] takes the same name again.
 //!   The module `quorum` makes one store of several.
 //! * [`Observer`] hears what a locker does; [`Locker::health`], [`Locker::names`] and

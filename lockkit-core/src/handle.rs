@@ -62,6 +62,10 @@ impl Handle {
         self.options.limits
     }
 
+    pub(crate) fn label(&self) -> Option<&str> {
+        self.options.options.label()
+    }
+
     /// Waits for as long as the options say.
     pub(crate) async fn lock(&self, mode: Mode) -> Result<LockGuard> {
         self.lock_within(mode, self.bound()).await

@@ -205,6 +205,11 @@ impl Hold {
     /// # Cancel safety
     /// Cancel safe: the background task finishes the write.
     pub async fn write_note(&self, note: &Note) -> Result<Noted> {
+        self.write_note_within(note, self.held.limits().op_timeout * 2).await
+    }
+
+    /// As [`write_note`](Self::write_note), with `bound` instead of twice the operation timeout.
+    pub(crate) async fn write_note_within(&self, note: &Note, bound: Duration) -> Result<Noted> {
         let explain = |error| self.explain(error, "write note");
         if !self.held.locker().notes {
             return Err(explain(Error::new(
@@ -214,7 +219,8 @@ impl Hold {
         }
         check_noted(self.name().kind()).and_then(|()| note.check()).map_err(explain)?;
         keeper::ensure(&self.agenda).map_err(explain)?;
-        let writing = write_note(Arc::clone(&self.agenda), Arc::clone(&self.held), note.clone());
+        let agenda = Arc::clone(&self.agenda);
+        let writing = write_note(agenda, Arc::clone(&self.held), note.clone(), bound);
         shared(&self.agenda, writing).await
     }
 

@@ -54,6 +54,7 @@ mod mutex;
 mod name;
 mod naming;
 mod observe;
+mod once;
 mod options;
 mod reentrant;
 mod registry;
@@ -86,6 +87,7 @@ pub use self::{
     name::{Kind, LockName},
     naming::MAX_NAME_BYTES,
     observe::{Event, Observer, What},
+    once::{Once, OnceOutcome, OnceRun},
     options::{LockOptions, MAX_TTL, MIN_TTL, Renewal},
     reentrant::{Owner, ReentrantGuard, ReentrantMutex},
     registry::{Connector, Registry},

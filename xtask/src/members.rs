@@ -9,10 +9,11 @@ use serde_json::Value;
 use crate::run::{cargo, shown};
 
 /// Crates for test runs, and programs. No user's process contains them.
-const APART: [&str; 8] = [
+const APART: [&str; 9] = [
     "lockkit-bench",
     "lockkit-cli",
     "lockkit-conformance",
+    "lockkit-example-migrate",
     "lockkit-example-service",
     "lockkit-fixture",
     "lockkit-stores",

@@ -11,19 +11,24 @@ use crate::{
     within::within,
 };
 
-/// Writes a note. While the outcome is unknown, it asks again, within two request timeouts and
-/// before the deadline.
+/// Writes a note. While the outcome is unknown, it asks again, within `bound` and before the
+/// deadline. A renewal meanwhile moves the deadline.
 ///
 /// # Errors
 /// [`ErrorKind::Lost`] if the lock is lost; any other error may mean that the outcome is unknown.
-pub(crate) async fn write_note(agenda: Arc<Agenda>, held: Arc<Held>, note: Note) -> Result<Noted> {
+pub(crate) async fn write_note(
+    agenda: Arc<Agenda>,
+    held: Arc<Held>,
+    note: Note,
+    bound: Duration,
+) -> Result<Noted> {
     let clock = held.locker().clock;
-    let end = clock.now().after(held.limits().op_timeout * 2).min(held.deadline());
+    let last = clock.now().after(bound);
+    let left = || clock.now().until(last.min(held.deadline()));
     let mut pause = held.limits().op_timeout / 64;
     let mut unknown = false;
     loop {
-        let left = clock.now().until(end);
-        let error = match attempt(&held, &note, left.min(held.limits().op_timeout)).await {
+        let error = match attempt(&held, &note, left().min(held.limits().op_timeout)).await {
             // An earlier attempt may have written the note while the lock was held.
             Ok(Noted::NotHeld) => {
                 held.lose(LossReason::Evicted);
@@ -34,12 +39,12 @@ pub(crate) async fn write_note(agenda: Arc<Agenda>, held: Arc<Held>, note: Note)
             Err(error) => error,
         };
         unknown |= error.is_outcome_unknown();
-        if !error.is_temporary() || clock.now().until(end) <= pause {
+        if !error.is_temporary() || left() <= pause {
             let error = if unknown { error.with_outcome_unknown() } else { error };
             return Err(held.explain(error, "write note"));
         }
         clock.sleep_until(clock.now().after(pause)).await;
-        pause *= 2;
+        pause = (pause * 2).min(held.limits().op_timeout);
     }
 }
 

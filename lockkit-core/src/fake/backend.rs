@@ -5,7 +5,7 @@ use std::{
     ops::Deref,
     sync::{Arc, atomic::Ordering::SeqCst},
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use async_trait::async_trait;
@@ -22,7 +22,7 @@ use crate::{
     name::{self, LockName},
     options::MAX_TTL,
     spi::{
-        Admin, Attachment, Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor,
+        self, Admin, Attachment, Attempt, Backend, Capabilities, Claim, ClaimSpec, Descriptor,
         Diagnostic, Grant, Inspection, Lease, Noted, Poll, QueuePolicy, Released, RenewalOutcome,
         Role, Severity, Transferred, Wait, Wake,
     },
@@ -271,6 +271,14 @@ impl Admin for Fake {
         self.play(Op::Other, NOBODY, self.memory.names(kind, prefix)).await
     }
 
+    async fn note(&self, name: &LockName) -> Result<spi::Note> {
+        self.play(Op::ReadNote, NOBODY, self.memory.note(name)).await
+    }
+
+    async fn time(&self) -> Result<SystemTime> {
+        self.play(Op::Other, NOBODY, self.memory.time()).await
+    }
+
     async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         let diagnostics = async { Ok(vec![Diagnostic::new(Severity::Weak, "disk", "full")]) };
         self.play(Op::Other, NOBODY, diagnostics).await
@@ -357,7 +365,7 @@ impl Claim for FakeClaim {
         fake.play(Op::Release, spec.owner, leave).await
     }
 
-    async fn write_note(&mut self, note: &crate::spi::Note) -> Result<Noted> {
+    async fn write_note(&mut self, note: &spi::Note) -> Result<Noted> {
         self.fake.play(Op::WriteNote, self.spec.owner, self.inner.write_note(note)).await
     }
 

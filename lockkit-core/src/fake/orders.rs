@@ -23,9 +23,10 @@ pub enum Op {
     GuardDropped,
     Inspect,
     KeepAlive,
-    /// A probe, a diagnosis, or a question for names.
+    /// A probe, a diagnosis, or a question for names or the time.
     Other,
     RaiseToken,
+    ReadNote,
     Transfer,
     Release,
     WriteNote,

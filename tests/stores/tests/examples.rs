@@ -32,11 +32,11 @@ const EXAMPLES: [&str; 12] = [
     "inventory",
     "leader",
     "lock_all",
+    "once",
     "process_gate",
     "quickstart",
     "rate_limit",
     "reentrant",
-    "singleton_job",
     "telemetry",
 ];
 /// Two examples take several URLs, one has its own store, and one reads its URL from a variable.

@@ -31,6 +31,7 @@ const MAIN: [(&str, &[&str]); 6] = [
             "MutexSet",
             "Note",
             "Observer",
+            "Once",
             "Owner",
             "OwnerId",
             "ReentrantMutex",

@@ -19,7 +19,8 @@ const THOROUGH: [(&str, &str); 12] = [
     ("lockkit-zk", "ensemble"),
 ];
 /// Tests of the thorough tier in everyday programs, by package, program and parts of their names.
-/// They are topologies, variants of a store, and MySQL if MariaDB tests the same statements.
+/// They are topologies, variants of a store, long storms, and MySQL if MariaDB tests the same
+/// statements.
 const THOROUGH_PARTS: [(&str, &str, &[&str]); 5] = [
     ("lockkit-mysql", "lockkit_mysql", &["galera", "tests::mysql::"]),
     ("lockkit-mysql", "mysql", &["galera::", "mysql::"]),
@@ -45,6 +46,7 @@ const THOROUGH_PARTS: [(&str, &str, &[&str]); 5] = [
             "-ensemble::",
             "-sentinel::",
             "-sentinel-wait::",
+            "::c5_ten_thousand_slots_",
             "galera::",
             "mysql-clock::",
             "mysql-pessimistic::",

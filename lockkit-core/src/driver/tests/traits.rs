@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{World, ms};
 use crate::{
-    Error, Hold, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::held::Held, fake::Kind,
+    Error, Hold, LockGuard, Locker, Lost, Mutex, Once, RwLock, Semaphore, driver::held::Held,
+    fake::Kind,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -19,6 +20,7 @@ fn values_can_be_shared_between_threads() {
     shared::<Locker>();
     shared::<Lost>();
     shared::<Mutex>();
+    shared::<Once>();
     shared::<RwLock>();
     shared::<Semaphore>();
 }
@@ -29,6 +31,7 @@ fn futures_can_be_spawned(
     guard: LockGuard,
     rw_lock: &RwLock,
     semaphore: &Semaphore,
+    once: &Once,
     locker: &Locker,
 ) {
     send(mutex.lock());
@@ -37,6 +40,8 @@ fn futures_can_be_spawned(
     send(mutex.inspect());
     send(mutex.force_release(guard.fencing_token()));
     send(mutex.scope(|hold| async move { hold.renew().await }));
+    send(once.run(1, |hold, _| async move { hold.renew().await }));
+    send(once.last());
     send(rw_lock.read());
     send(rw_lock.write());
     send(semaphore.acquire_many(2));

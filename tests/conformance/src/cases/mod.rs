@@ -20,6 +20,7 @@ mod gate;
 mod hold;
 mod multi;
 mod note;
+mod once;
 mod operator;
 mod parts;
 mod permits;
@@ -60,6 +61,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         hold::CASES,
         multi::CASES,
         note::CASES,
+        once::CASES,
         reentrant::CASES,
     ]
     .into_iter()

@@ -72,6 +72,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
         &[
             "c2_only_the_present_holder_writes_the_note",
             "c2_a_holder_whose_lock_was_freed_writes_no_note",
+            "c2_a_run_whose_lock_was_freed_finishes_no_slot",
         ],
     ),
     (Flaw::OneRuntime, &["c7_a_release_that_its_runtime_did_not_finish_is_done"]),

@@ -3,7 +3,10 @@
 //!
 //! As a test, it runs the first tier, a short round on each kind of store. `cargo xtask torture`
 //! runs the other tiers. The program starts itself again as the processes that take locks.
+//!
+//! It also runs slots once: see `once`.
 
+mod once;
 mod site;
 #[path = "../support/sql_leaks.rs"]
 mod sql_leaks;
@@ -13,6 +16,7 @@ use std::{env, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
+use lockkit_fixture::role;
 use lockkit_torture::child::{Program, child};
 use tokio::runtime::Builder;
 
@@ -48,6 +52,10 @@ struct Cli {
 }
 
 fn main() -> Result<ExitCode, Failed> {
+    if let Some(words) = role() {
+        once::child::run(&words)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     match env::args().nth(1).as_deref() {
         Some(CHILD) => {
             let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -66,7 +74,7 @@ fn main() -> Result<ExitCode, Failed> {
             tiers::first(place, seed)
         })
     });
-    let trials = rounds.chain(site::trials::trials()).collect();
+    let trials = rounds.chain(site::trials::trials()).chain(once::trials()).collect();
     libtest_mimic::run(&arguments, trials).exit();
 }
 
