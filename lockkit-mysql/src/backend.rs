@@ -52,6 +52,9 @@ impl MySql {
     ///
     /// # Errors
     /// * [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if nothing answers.
+    /// * [`InvalidOption`](lockkit_core::ErrorKind::InvalidOption) for a pool of the program with
+    ///   which a promise would be broken: see [`Config::from_pool`].
+    /// * [`Closed`](lockkit_core::ErrorKind::Closed) if the program has disconnected that pool.
     /// * [`Authentication`](lockkit_core::ErrorKind::Authentication) or
     ///   [`PermissionDenied`](lockkit_core::ErrorKind::PermissionDenied) if the server refuses the
     ///   user.

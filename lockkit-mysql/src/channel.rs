@@ -12,9 +12,9 @@ use std::{
 };
 
 use lockkit_core::{Clock, Error, ErrorKind, Result, Tick, spi::ServerClock};
-use mysql_async::{self as my, Conn};
+use mysql_async as my;
 use tokio::{
-    runtime::Handle,
+    runtime::{Handle, Id},
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
@@ -39,15 +39,27 @@ pub(crate) struct Shared {
     /// were idle then may be broken, too.
     pub(crate) suspect_since: AtomicU64,
     pub(crate) zero: Tick,
+    /// The runtime that uses the program's pool.
+    pub(crate) pool_runtime: OnceLock<Id>,
 }
 
 impl Shared {
     async fn open(&self) -> Result<Connection> {
         let Self { config, clock, numbers, .. } = self;
-        let what = || format!("connecting to {}", config.address());
-        let conn = Conn::new(config.opts()).await;
-        let conn = conn.map_err(|error| error::opening(error, &what(), config.secret()))?;
+        self.check_runtime()?;
+        let conn = config.open().await?;
         handshake::introduce(conn, numbers.fetch_add(1, Relaxed), config.strategy, clock).await
+    }
+
+    /// A pool of the program gives out sockets without regard to the runtime that drives them.
+    fn check_runtime(&self) -> Result<()> {
+        let here = Handle::current().id();
+        if !self.config.is_own_pool() || *self.pool_runtime.get_or_init(|| here) == here {
+            return Ok(());
+        }
+        let reason = "the program's pool serves only the tokio runtime in which lockkit connected; \
+                      make a pool and a locker for each runtime";
+        Err(error::ours(ErrorKind::Unsupported, reason))
     }
 
     /// Pings an idle connection if it may be broken.
@@ -167,11 +179,18 @@ impl Slots {
     fn silent(&self) -> Error {
         let config = &self.shared.config;
         let limit = config.connect_timeout;
-        let reason = format!(
-            "{} did not answer within connect_timeout ({limit:?}); is the server running and \
-             reachable?",
-            config.address()
-        );
+        let address = config.address();
+        let reason = if config.is_own_pool() {
+            format!(
+                "{address} gave no connection within connect_timeout ({limit:?}); does the program \
+                 use all of them, or is the server unreachable?"
+            )
+        } else {
+            format!(
+                "{address} did not answer within connect_timeout ({limit:?}); is the server \
+                 running and reachable?"
+            )
+        };
         error::ours(ErrorKind::Unavailable, reason)
     }
 }

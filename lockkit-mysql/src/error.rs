@@ -194,10 +194,13 @@ fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
         E::Io(my::IoError::Tls(_)) => NO_TRUST,
         // All of `Io`, because the driver knows TLS also when another crate enables that feature of
         // it.
-        E::Io(_) | E::Driver(D::ConnectionClosed | D::PacketOutOfOrder | D::PoolDisconnected) => (
+        E::Io(_) | E::Driver(D::ConnectionClosed | D::PacketOutOfOrder) => (
             K::Unavailable,
             "the connection broke, or no server listens there; is the server running and reachable?",
         ),
+        E::Driver(D::PoolDisconnected) => {
+            (K::Closed, "the program disconnected the pool that it gave to lockkit")
+        }
         E::Driver(
             D::UnknownAuthPlugin { .. } | D::MysqlOldPasswordDisabled | D::CleartextPluginDisabled,
         ) => (

@@ -8,7 +8,7 @@ use mysql_async::Value;
 use crate::{
     connection::Session,
     server::Server,
-    sql::{NOW, WRITABLE, literal, this},
+    sql::{NOW, WRITABLE, literal, quoted, this},
     tables::Tables,
 };
 
@@ -38,7 +38,7 @@ pub(super) struct Sql {
 
 impl Sql {
     pub(super) fn new(tables: &Tables, database: &str, strict: bool) -> Self {
-        let database = format!("`{}`", database.replace('`', "``"));
+        let database = quoted(database);
         let row = tables.table("row");
         let fence = tables.table("fence");
         // The sign is there as long as the connection that has the row. And the token is still the
