@@ -142,6 +142,12 @@ impl Pool {
         Ok(false)
     }
 
+    /// Ends a connection of the program in the background, if it has this user-level lock. Its
+    /// caller has dropped a statement that waits.
+    pub(crate) fn end_owner(&self, lock: String, thread: u64) {
+        self.statement_killer.end_owner(lock, thread);
+    }
+
     /// Asks the server for its time, and remembers the answer.
     ///
     /// # Errors

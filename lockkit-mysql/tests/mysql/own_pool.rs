@@ -9,7 +9,9 @@ use lockkit_core::{
 use lockkit_fixture::SqlFlavor;
 use lockkit_mysql::{
     Config, MySql,
-    mysql_async::{Conn, Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, prelude::Queryable as _},
+    mysql_async::{
+        Conn, Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, prelude::Queryable as _,
+    },
 };
 use tokio::{runtime::Builder, task::spawn_blocking, time::timeout};
 
@@ -70,7 +72,7 @@ async fn take(pool: &Pool, count: usize) -> Vec<Conn> {
     all
 }
 
-/// Catches a locker on a pool that uses tables of another database, or sessions with other settings.
+/// Catches a locker on a pool that uses tables of another database.
 async fn c1_c4_a_pool_of_the_program_leads_to_the_same_locks(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let pool = Pool::new(options(&bed));
