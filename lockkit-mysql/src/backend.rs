@@ -137,7 +137,8 @@ impl MySql {
     ///
     /// # Cancel safety
     /// Not cancel safe. If the call is dropped before it is done, the connection can't be used any
-    /// more, and its transaction is rolled back. A statement that waits in the server is killed.
+    /// more, and its transaction is rolled back. A statement that waits in the server is killed, if
+    /// the store's user may do that: users may kill their own statements.
     pub async fn lock_in_transaction(
         &self,
         transaction: &mut impl Queryable,

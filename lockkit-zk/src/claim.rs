@@ -73,7 +73,7 @@ impl QueueClaim {
     fn start_over(&mut self) {
         (self.watching, self.granted) = (None, false);
         if let Some(mut claim_node) = self.claim_node.take()
-            && claim_node.is_gone()
+            && claim_node.is_deleted()
         {
             claim_node.settled();
         }

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Acquire},
 };
 
+use futures_util::FutureExt as _;
 use lockkit_core::{
     Result,
     spi::{Released, Wake},
@@ -55,9 +56,10 @@ impl ClaimNode {
             Some(CleanupTask::QueueNode { path: known, .. }) => *known = Some(path.clone()),
             Some(CleanupTask::UnfairNode(_)) | None => {}
         }
+        let cleanup = self.cleanup.clone();
         self.node = Some(Watched::new(
             &self.session.shared,
-            Node { path, created, gone: false.into(), wake },
+            Node { path, created, gone: false.into(), wake, cleanup },
         ));
     }
 
@@ -137,8 +139,12 @@ impl ClaimNode {
 
     /// Whether another client deleted the node, or its session is over.
     pub(crate) fn is_gone(&self) -> bool {
-        self.session.is_over()
-            || self.node.as_ref().is_some_and(|node| node.node.gone.load(Acquire))
+        self.session.is_over() || self.is_deleted()
+    }
+
+    /// Whether another client deleted the node.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| node.node.gone.load(Acquire))
     }
 
     /// Records that the node was seen to be gone.
@@ -165,7 +171,7 @@ impl ClaimNode {
     /// The error of the server. The outcome is unknown unless the error says otherwise.
     pub(crate) async fn give_up(&mut self) -> Result<Released> {
         let Some(cleanup) = &mut self.cleanup else { return Ok(Released::NotHeld) };
-        if self.session.is_over() {
+        if self.session.has_no_nodes() {
             self.settled();
             return Ok(Released::NotHeld);
         }
@@ -178,7 +184,7 @@ impl ClaimNode {
             Err(error) => {
                 let path = self.path().unwrap_or_default();
                 let error = self.session.failed(error, Phase::Write, "deleting", path);
-                if self.session.is_over() {
+                if self.session.has_no_nodes() {
                     self.settled();
                     return Ok(Released::NotHeld);
                 }
@@ -190,11 +196,15 @@ impl ClaimNode {
 
 impl Drop for ClaimNode {
     fn drop(&mut self) {
-        if let Some(cleanup) = self.cleanup.take()
-            && !self.session.is_over()
-        {
+        let Some(mut cleanup) = self.cleanup.take() else { return };
+        if !self.session.is_over() {
             lock(&self.session.shared.cleanups).push(cleanup);
             self.session.shared.work.notify_one();
+        } else if !self.session.has_no_nodes()
+            && let Ok(client) = self.session.client()
+        {
+            // The actor is gone, so this sends one request and does not wait for the answer.
+            let _ = cleanup.run(&client).now_or_never();
         }
     }
 }
