@@ -157,8 +157,8 @@ impl Key {
         )
     }
 
-    /// Locks the row in a transaction of the program. It only reads the row, and that as it is now:
-    /// it makes no snapshot, and the token row stays free for the raise on another connection.
+    /// Locks the row in a transaction of the program. It reads nothing else, so it makes no
+    /// snapshot. And the row of the token stays free for the raise on another connection.
     pub(super) fn lock_own(&self, sql: &Sql, waits: bool) -> String {
         let nowait = if waits { "" } else { " NOWAIT" };
         let Sql { row, database, .. } = sql;

@@ -138,8 +138,8 @@ async fn c10_a_pool_that_the_program_uses_up_ends_no_lock(flavor: SqlFlavor) {
     assert_eq!(within(SOON, "a release", claim.release()).await.unwrap(), Released::Freed);
 }
 
-/// Catches a connection that goes back to the pool while an answer is still to come: the program
-/// would take it for the answer to its own question.
+/// Catches a connection that goes back to the pool while an answer is still to come. The program
+/// would take that for the answer to its own question.
 async fn c6_a_request_that_is_dropped_midway_harms_no_connection_of_the_pool(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;

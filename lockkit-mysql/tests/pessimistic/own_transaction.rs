@@ -107,8 +107,8 @@ async fn c4_a_rollback_of_the_program_takes_no_token_back(flavor: SqlFlavor) {
     assert!(token.get() > last);
 }
 
-/// Catches a token that is read in the program's snapshot, and a read of the token that keeps its
-/// row locked, so that nothing can raise the token.
+/// Catches a token that is read in the program's snapshot. Also catches a read of the token that
+/// keeps its row locked, so that nothing can raise the token.
 async fn c4_a_transaction_with_an_old_snapshot_gets_a_larger_token(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     for isolation in ["REPEATABLE READ", "SERIALIZABLE", "READ COMMITTED"] {
@@ -196,8 +196,8 @@ async fn c8_a_wait_that_is_too_long_leaves_the_transaction_open(flavor: SqlFlavo
     given_up(holder.release()).await;
 }
 
-/// Two transactions lock two rows in opposite order. Catches an error that lets the program go on
-/// in a transaction that the server has rolled back.
+/// Two transactions lock two rows in opposite order. Catches an error that lets the program
+/// continue in a transaction that the server has rolled back.
 async fn c13_a_deadlock_is_told_as_the_end_of_the_transaction(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
     let mut one = in_transaction(&store).await;
