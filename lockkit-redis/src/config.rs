@@ -6,8 +6,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use lockkit_core::{Error, ErrorKind, Result};
 use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo,
-    RedisResult,
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion,
+    RedisConnectionInfo, RedisResult,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 

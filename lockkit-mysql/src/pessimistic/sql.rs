@@ -19,8 +19,8 @@ use crate::{
 pub(super) const SIGN: &str = "lockkit.";
 /// A savepoint before the user's first statement. It is gone when the transaction is gone.
 const MARK: &str = "SAVEPOINT lockkit_transaction";
-/// A savepoint in a transaction of the program. It is gone when the transaction is gone, and at once
-/// where no transaction is open.
+/// A savepoint in a transaction of the program. It is gone when the transaction is gone, and at
+/// once where no transaction is open.
 const OWN_MARK: &str = "SAVEPOINT lockkit_row";
 /// The server lets a connection that waits for a dead holder's lease be idle for at least so many
 /// seconds.
